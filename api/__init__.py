@@ -1,0 +1,1 @@
+"""The HTTP face: ingests, and serves what storage holds."""

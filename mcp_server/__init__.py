@@ -1,0 +1,1 @@
+"""The reward endpoints as MCP tools over stdio."""

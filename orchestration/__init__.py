@@ -1,0 +1,1 @@
+"""The Dagster face: assets, checks, schedules."""

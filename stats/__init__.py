@@ -1,0 +1,1 @@
+"""Sequential statistics as pure functions on counts."""

@@ -1,0 +1,1 @@
+"""Everything the service remembers, in PostgreSQL."""
