@@ -1,0 +1,95 @@
+"""A child process in a session of its own, that writes to a log file and ends with its parent."""
+
+import ctypes
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_LOGS_KEPT = 3
+LOG_BYTES = 32 * 1024 * 1024
+
+
+def fresh_log(path: Path) -> Path:
+    """Move the log of the last start aside, and make the folder of the new one.
+
+    Returns:
+        `path`, where no file stands any more; the three logs before it end in `.1` to `.3`.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for age in range(_LOGS_KEPT, 0, -1):
+        older = path.with_name(f"{path.name}.{age}")
+        newer = path.with_name(f"{path.name}.{age - 1}") if age > 1 else path
+        if newer.exists():
+            newer.replace(older)
+    return path
+
+
+def cut_log(path: Path) -> None:
+    """Move what a living child has written aside, once it is long; the child writes on."""
+    if path.exists() and path.stat().st_size > LOG_BYTES:
+        shutil.copyfile(path, path.with_name(f"{path.name}.1"))
+        os.truncate(path, 0)
+
+
+def spawn(
+    command: Sequence[str | Path],
+    *,
+    log: Path,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    user: pwd.struct_passwd | None = None,
+    death_signal: signal.Signals = signal.SIGTERM,
+) -> subprocess.Popen[bytes]:
+    """Start a child that a terminal's Ctrl-C does not reach, so that its parent ends it in order.
+
+    On Linux the kernel sends `death_signal` to the child when the thread that started it ends,
+    a kill -9 of the parent included: start children in a thread that lives as long as they do.
+
+    Args:
+        command: the program and its arguments.
+        log: the file that takes standard output and standard error, appended to.
+        env: the child's whole environment; by default ours.
+        cwd: the folder that it starts in; by default ours.
+        user: whom it runs as; by default ourselves.
+        death_signal: what tells the child that its parent is gone.
+
+    Raises:
+        OSError: the program cannot be started.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [str(part) for part in command],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=env,
+            cwd=cwd,
+            start_new_session=True,
+            user=user.pw_uid if user else None,
+            group=user.pw_gid if user else None,
+            extra_groups=[] if user else None,
+            # Must follow the change of user, which clears the setting: so no wrapper can do it.
+            preexec_fn=_end_with_parent(death_signal),  # noqa: PLW1509 (async-signal-safe calls)
+        )
+
+
+def _end_with_parent(death_signal: signal.Signals) -> Callable[[], None]:
+    prctl = ctypes.CDLL(None, use_errno=True).prctl if sys.platform == "linux" else None
+    parent = os.getpid()
+
+    def bind() -> None:
+        # A shell's background job ignores it, and Dagster would then ignore SIGTERM as well.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if prctl is not None:
+            prctl(_PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0)
+            if os.getppid() != parent:
+                os._exit(1)
+
+    return bind

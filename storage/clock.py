@@ -1,0 +1,40 @@
+"""The store's one clock, and the lock that makes an instant of it final.
+
+Whatever enters the log takes its time of receipt under a shared lock that it holds until its
+commit; a reader that has held the lock exclusively for an instant knows that nothing can
+commit later with an earlier time of receipt.
+"""
+
+from datetime import datetime
+
+from sqlalchemy import Connection, text
+
+# Any two numbers that no other application in the same database uses.
+LOG_LOCK = 7_246_001
+DERIVED_LOCK = 7_246_002
+
+
+def receipt_time(connection: Connection) -> datetime:
+    """Returns the time of receipt of what this transaction writes to the log."""
+    connection.execute(text("SELECT pg_advisory_xact_lock_shared(:key)"), {"key": LOG_LOCK})
+    return connection.execute(text("SELECT clock_timestamp()")).scalar_one()
+
+
+def binding_time(connection: Connection) -> datetime:
+    """Returns the time of a binding: until its commit, no other writer of the log is under way."""
+    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOG_LOCK})
+    return connection.execute(text("SELECT clock_timestamp()")).scalar_one()
+
+
+def closed_instant(connection: Connection) -> datetime:
+    """Returns a time up to which the log is final, waiting for the writers under way."""
+    connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": LOG_LOCK})
+    try:
+        return connection.execute(text("SELECT clock_timestamp()")).scalar_one()
+    finally:
+        connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": LOG_LOCK})
+
+
+def claim_derived_tables(connection: Connection) -> None:
+    """Makes this transaction the only writer of derived tables, waiting for its turn."""
+    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": DERIVED_LOCK})

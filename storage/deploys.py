@@ -1,0 +1,260 @@
+"""Deploys: which commit was put before users when, on what base, for what share of units."""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, and_, or_, select
+from sqlalchemy.dialects.postgresql import insert
+
+from storage.clock import binding_time
+from storage.experiments import bind_waiting
+from storage.graphs import (
+    StoredGraph,
+    current_graph,
+    document_digest,
+    read_graph,
+    routes_reaching,
+    store_graph,
+)
+from storage.histories import read_history, remember_commit
+from storage.refusal import Conflict, Missing
+from storage.standing import standing_commit
+from storage.tables import deploys, projects
+
+# GitHub's compare answer names at most so many files.
+_FILES_CAP = 300
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeployRequest:
+    """A deploy as posted, its form checked; times in UTC, commit ids in lower case."""
+
+    environment: str
+    commit: Mapping[str, Any]
+    deployed_at: datetime | None
+    graph: Mapping[str, Any] | None
+    diff: Mapping[str, Any] | None
+    allocation: float | None
+    idempotency_key: str | None
+
+    @property
+    def digest(self) -> bytes:
+        """What tells the same deploy posted again from another one."""
+        return document_digest(
+            {
+                "environment": self.environment,
+                "commit": dict(self.commit),
+                "deployed_at": self.deployed_at.isoformat() if self.deployed_at else None,
+                "graph": dict(self.graph) if self.graph else None,
+                "diff": dict(self.diff) if self.diff else None,
+                "allocation": self.allocation,
+            }
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedDeploy:
+    """A deploy's record; `replayed` when the same one had been posted before."""
+
+    record: dict[str, Any]
+    replayed: bool
+
+
+def record_deploy(
+    connection: Connection, project_id: int, request: DeployRequest
+) -> RecordedDeploy:
+    """Records a deploy, its commit's lineage and graph, and binds experiments that wait for it.
+
+    Raises:
+        Conflict: The same deploy, or the same idempotency key, was posted with another body.
+    """
+    # One post at a time in a project: each sees the deploys and experiments before it.
+    connection.execute(
+        select(projects.c.project_id).where(projects.c.project_id == project_id).with_for_update()
+    )
+    if (earlier := _posted_before(connection, project_id, request)) is not None:
+        return RecordedDeploy(record=deploy_record(earlier), replayed=True)
+    previous = current_graph(connection, project_id)
+    graph = previous
+    if request.graph is not None:
+        graph = store_graph(connection, project_id, request.graph)
+    recorded_at = binding_time(connection)
+    deployed_at = request.deployed_at or recorded_at
+    history = read_history(connection, project_id, request.environment, known_at=recorded_at)
+    sha = history.resolve(request.commit["sha"]) or request.commit["sha"]
+    base, assumed = _base(connection, project_id, request, sha=sha, before=deployed_at)
+    if base is not None:
+        base = history.resolve(base) or base
+    remember_commit(
+        connection,
+        project_id,
+        request.environment,
+        sha,
+        changes=request.commit.get("changes") or [sha],
+        base=base,
+        recorded_at=recorded_at,
+    )
+    row = connection.execute(
+        insert(deploys)
+        .values(
+            deploy_id=f"dep_{secrets.token_hex(10)}",
+            project_id=project_id,
+            environment=request.environment,
+            commit_sha=sha,
+            commit=request.commit,
+            base_commit=base,
+            base_assumed=assumed,
+            deployed_at=deployed_at,
+            recorded_at=recorded_at,
+            graph_id=graph.graph_id if graph else None,
+            diff=request.diff,
+            allocation=request.allocation,
+            affected_routes=_affected_routes(
+                connection, project_id, request, graph=graph, previous=previous, base=base
+            ),
+            affected_routes_complete=len((request.diff or {}).get("files", ())) < _FILES_CAP,
+            idempotency_key=request.idempotency_key,
+            digest=request.digest,
+        )
+        .returning(deploys)
+    ).one()
+    bind_waiting(connection, project_id, row, bound_at=recorded_at)
+    return RecordedDeploy(record=deploy_record(row), replayed=False)
+
+
+def _posted_before(
+    connection: Connection, project_id: int, request: DeployRequest
+) -> Row[Any] | None:
+    same_place = and_(
+        deploys.c.environment == request.environment,
+        deploys.c.commit_sha == request.commit["sha"],
+        deploys.c.deployed_at == request.deployed_at,
+    )
+    rows = connection.execute(
+        select(deploys).where(
+            deploys.c.project_id == project_id,
+            or_(same_place, deploys.c.idempotency_key == request.idempotency_key),
+        )
+    ).all()
+    for row in rows:
+        if row.digest == request.digest:
+            return row
+        if request.idempotency_key and row.idempotency_key == request.idempotency_key:
+            raise Conflict(
+                "idempotency_conflict",
+                "this Idempotency-Key was used with another deploy",
+            )
+        raise Conflict(
+            "deploy_conflict",
+            "this commit was recorded in this environment at this time with another body",
+        )
+    return None
+
+
+def _base(
+    connection: Connection, project_id: int, request: DeployRequest, *, sha: str, before: datetime
+) -> tuple[str | None, bool]:
+    """Returns the base of a deploy, and whether it was assumed rather than named."""
+    if (named := (request.diff or {}).get("base_commit")) is not None:
+        return (None if named == sha else named), False
+    # A commit deployed before keeps its lineage: a ramp step or a rollback is no new history.
+    first = connection.execute(
+        select(deploys.c.base_commit, deploys.c.base_assumed)
+        .where(
+            deploys.c.project_id == project_id,
+            deploys.c.environment == request.environment,
+            deploys.c.commit_sha == sha,
+        )
+        .order_by(deploys.c.recorded_at)
+        .limit(1)
+    ).one_or_none()
+    if first is not None:
+        return first.base_commit, first.base_assumed
+    base = standing_commit(connection, project_id, request.environment, before=before, besides=sha)
+    return base, base is not None
+
+
+def _affected_routes(
+    connection: Connection,
+    project_id: int,
+    request: DeployRequest,
+    *,
+    graph: StoredGraph | None,
+    previous: StoredGraph | None,
+    base: str | None,
+) -> list[str]:
+    """Returns the routes that reach a changed file, in the new graph or in the base's."""
+    files = [
+        name
+        for file in (request.diff or {}).get("files", ())
+        for name in (file["filename"], file.get("previous_filename"))
+        if name is not None
+    ]
+    if not files:
+        return []
+    before = _graph_of(connection, project_id, request.environment, base) or previous
+    routes: set[str] = set()
+    for known in (graph, before):
+        if known is not None:
+            routes |= routes_reaching(known.document, files)
+    return sorted(routes)
+
+
+def _graph_of(
+    connection: Connection, project_id: int, environment: str, commit: str | None
+) -> StoredGraph | None:
+    graph_id = connection.execute(
+        select(deploys.c.graph_id)
+        .where(
+            deploys.c.project_id == project_id,
+            deploys.c.environment == environment,
+            deploys.c.commit_sha == commit,
+            deploys.c.graph_id.is_not(None),
+        )
+        .order_by(deploys.c.deployed_at.desc())
+        .limit(1)
+    ).scalar_one_or_none()
+    return None if graph_id is None else read_graph(connection, project_id, graph_id)
+
+
+def deploy_record(row: Row[Any]) -> dict[str, Any]:
+    """Returns a deploy as the API shows it."""
+    return {
+        "deploy_id": row.deploy_id,
+        "environment": row.environment,
+        "commit": row.commit,
+        "base_commit": row.base_commit,
+        "deployed_at": row.deployed_at,
+        "recorded_at": row.recorded_at,
+        "graph_id": row.graph_id,
+        "diff": row.diff,
+        "allocation": row.allocation,
+        "base_assumed": row.base_assumed,
+        "affected_routes": row.affected_routes,
+        "affected_routes_complete": row.affected_routes_complete,
+    }
+
+
+def last_deploy(
+    connection: Connection, project_id: int, environment: str
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Returns the deploy with the greatest `deployed_at` of an environment, and its graph.
+
+    Raises:
+        Missing: The environment has no deploy.
+    """
+    row = connection.execute(
+        select(deploys)
+        .where(deploys.c.project_id == project_id, deploys.c.environment == environment)
+        .order_by(deploys.c.deployed_at.desc(), deploys.c.recorded_at.desc())
+        .limit(1)
+    ).one_or_none()
+    if row is None:
+        raise Missing("no_deploy", "no deploy was recorded in this environment")
+    graph = None
+    if row.graph_id is not None:
+        graph = read_graph(connection, project_id, row.graph_id).document
+    return deploy_record(row), graph

@@ -1,0 +1,46 @@
+"""Connections to the store, with the session settings that every reader and writer shares."""
+
+from sqlalchemy import Engine, create_engine, make_url
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from storage.tables import SCHEMA
+
+_OPTIONS = f"-c search_path={SCHEMA} -c timezone=UTC -c jit=off"
+
+
+def connection_string(url: str) -> str:
+    """Returns the URL in libpq's form, for psycopg without SQLAlchemy."""
+    plain = make_url(url).set(drivername="postgresql")
+    return plain.render_as_string(hide_password=False)
+
+
+def open_engine(url: str, *, pool_size: int = 5) -> Engine:
+    """Opens a pool of blocking connections.
+
+    Args:
+        url: Any PostgreSQL URL; the driver is always psycopg 3.
+        pool_size: Connections kept open.
+    """
+    return create_engine(
+        make_url(url).set(drivername="postgresql+psycopg"),
+        pool_size=pool_size,
+        pool_pre_ping=True,
+        connect_args={"options": _OPTIONS, "connect_timeout": 5},
+    )
+
+
+def open_async_engine(url: str, *, pool_size: int = 10) -> AsyncEngine:
+    """Opens a pool of asyncio connections; the store's functions run on it by `run_sync`."""
+    return create_async_engine(
+        make_url(url).set(drivername="postgresql+psycopg"),
+        pool_size=pool_size,
+        max_overflow=0,
+        pool_timeout=5,
+        pool_pre_ping=True,
+        connect_args={"options": _OPTIONS, "connect_timeout": 5},
+    )
+
+
+def session_options() -> str:
+    """Returns the libpq `options` under which plain psycopg connections see the same store."""
+    return _OPTIONS

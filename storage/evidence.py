@@ -1,0 +1,260 @@
+"""What the engine reads of an experiment, and the counts that its evidence shows beside."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Row, text
+
+from storage.histories import read_facts
+from storage.lineage import History
+
+_BLOCK = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellRow:
+    """One closed cell of the target; `block` and counts as the store holds them."""
+
+    block: datetime
+    stratum: str
+    n1: int
+    x1: int
+    n0: int
+    x0: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentReading:
+    """All that an experiment's evidence is computed from, counts of units apart.
+
+    Attributes:
+        as_of: The last moment whose closings are in the cells.
+        cuts: Times at which an analysis block is cut.
+        deploys: The environment's deploys as the digest names them.
+    """
+
+    experiment_id: str
+    project_id: int
+    environment: str
+    starts_at: datetime
+    bound_at: datetime
+    closed_at: datetime | None
+    change: Sequence[str]
+    policy: Mapping[str, Any]
+    as_of: datetime
+    cells: Sequence[CellRow]
+    cuts: Sequence[datetime]
+
+
+_ACTIVE = text("""
+SELECT x.*, read.at + make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS as_of
+FROM experiments AS x
+JOIN cursors AS read ON read.stage = 'conversions' AND read.experiment_id = x.experiment_id
+LEFT JOIN verdicts AS v ON v.experiment_id = x.experiment_id
+WHERE NOT coalesce(v.decided, false)
+ORDER BY x.experiment_id
+""")
+
+_CELLS = text("""
+SELECT c.experiment_id, c.block, c.stratum, c.n1, c.x1, c.n0, c.x0
+FROM cells AS c
+JOIN experiments AS x ON x.experiment_id = c.experiment_id AND x.target_metric = c.metric
+WHERE c.experiment_id = ANY(:ids)
+ORDER BY c.experiment_id, c.block, c.stratum COLLATE "C"
+""")
+
+_DEPLOYS = text("""
+SELECT project_id, environment, commit_sha, deployed_at, recorded_at, allocation
+FROM deploys
+WHERE (project_id, environment) IN (
+    SELECT project_id, environment FROM experiments WHERE experiment_id = ANY(:ids)
+)
+ORDER BY deployed_at, recorded_at, deploy_id
+""")
+
+
+def read_experiments(connection: Connection) -> list[ExperimentReading]:
+    """Returns every bound experiment without a decided verdict, with its closed cells."""
+    active = connection.execute(_ACTIVE).all()
+    ids = [row.experiment_id for row in active]
+    cells: dict[str, list[CellRow]] = defaultdict(list)
+    for row in connection.execute(_CELLS, {"ids": ids}):
+        cells[row.experiment_id].append(
+            CellRow(
+                block=row.block, stratum=row.stratum, n1=row.n1, x1=row.x1, n0=row.n0, x0=row.x0
+            )
+        )
+    deploys: dict[tuple[int, str], list[Row[Any]]] = defaultdict(list)
+    for row in connection.execute(_DEPLOYS, {"ids": ids}):
+        deploys[row.project_id, row.environment].append(row)
+    return [
+        ExperimentReading(
+            experiment_id=row.experiment_id,
+            project_id=row.project_id,
+            environment=row.environment,
+            starts_at=row.starts_at,
+            bound_at=row.bound_at,
+            closed_at=row.closed_at,
+            change=row.change,
+            policy=row.policy,
+            as_of=row.as_of,
+            cells=cells[row.experiment_id],
+            cuts=_cuts(row, deploys[row.project_id, row.environment]),
+        )
+        for row in active
+    ]
+
+
+def _cuts(experiment: Row[Any], deploys: Iterable[Row[Any]]) -> list[datetime]:
+    """Returns the times at which an analysis block is cut.
+
+    At each change of a declared allocation and each first deploy of a commit, where it was
+    recorded before the later of the close of the block that holds it and the binding.
+    """
+    grace = timedelta(seconds=experiment.policy["grace_seconds"])
+    declared: dict[str, float | None] = {}
+    cuts: list[datetime] = []
+    for deploy in deploys:
+        seconds = deploy.deployed_at.timestamp()
+        block = datetime.fromtimestamp(seconds - seconds % _BLOCK.total_seconds(), tz=UTC)
+        if deploy.recorded_at > max(block + _BLOCK + grace, experiment.bound_at):
+            continue
+        new = deploy.commit_sha not in declared
+        changed = new or declared[deploy.commit_sha] != deploy.allocation
+        declared[deploy.commit_sha] = deploy.allocation
+        if changed and deploy.deployed_at > experiment.starts_at:
+            cuts.append(deploy.deployed_at)
+    return cuts
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountsAt:
+    """Where to count an experiment's units: at a look, with the analysis blocks closed by then."""
+
+    experiment_id: str
+    look: datetime
+    open_from: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitCounts:
+    """Units beside those in cells, as of a look; and late ones of the target by arm."""
+
+    open: int
+    late: int
+    in_flight: int
+    unknown_commit: int
+    partial: int
+    excluded: int
+    unmatched_route: int
+    late_treatment: int
+    late_control: int
+
+
+_COUNTS = text("""
+WITH asked AS (
+    SELECT a.experiment_id, a.look, a.open_from,
+        make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS grace,
+        make_interval(secs => (x.policy ->> 'window_seconds')::float) AS wait, x.target_metric
+    FROM unnest(
+        CAST(:ids AS text[]), CAST(:looks AS timestamptz[]), CAST(:opens AS timestamptz[])
+    ) AS a (experiment_id, look, open_from)
+    JOIN experiments AS x USING (experiment_id)
+), exposed AS (
+    SELECT a.experiment_id,
+        count(*) FILTER (WHERE arm IN ('treatment', 'control') AND block >= a.open_from) AS open,
+        count(*) FILTER (WHERE arm = 'in_flight') AS in_flight,
+        count(*) FILTER (WHERE arm = 'partial') AS partial,
+        count(*) FILTER (WHERE arm = 'excluded') AS excluded
+    FROM asked AS a
+    JOIN exposures AS p
+      ON p.experiment_id = a.experiment_id AND p.block + interval '5 minutes' + a.grace <= a.look
+    GROUP BY a.experiment_id
+), seen AS (
+    SELECT a.experiment_id,
+        count(*) FILTER (WHERE s.kind = 'late' AND p.unit IS NULL AND u.unit IS NULL) AS late,
+        count(*) FILTER (WHERE s.kind = 'unknown_commit' AND p.unit IS NULL) AS unknown_commit,
+        count(*) FILTER (WHERE s.kind = 'unmatched_route') AS unmatched_route
+    FROM asked AS a
+    JOIN sightings AS s ON s.experiment_id = a.experiment_id AND s.at <= a.look
+    LEFT JOIN exposures AS p
+      ON p.experiment_id = a.experiment_id AND p.unit = s.unit
+     AND p.block + interval '5 minutes' + a.grace <= a.look
+    LEFT JOIN sightings AS u
+      ON u.experiment_id = a.experiment_id AND u.unit = s.unit AND u.kind = 'unknown_commit'
+     AND u.at <= a.look
+    GROUP BY a.experiment_id
+), tardy AS (
+    SELECT a.experiment_id,
+        count(*) FILTER (WHERE p.arm = 'treatment') AS late_treatment,
+        count(*) FILTER (WHERE p.arm = 'control') AS late_control
+    FROM asked AS a
+    JOIN conversions AS c
+      ON c.experiment_id = a.experiment_id AND c.metric = a.target_metric
+     AND c.received_at <= a.look
+    JOIN exposures AS p
+      ON p.experiment_id = a.experiment_id AND p.unit = c.unit
+     AND c.received_at > p.block + interval '5 minutes' + a.wait + a.grace
+    GROUP BY a.experiment_id
+)
+SELECT a.experiment_id,
+    coalesce(open, 0) AS open, coalesce(late, 0) AS late, coalesce(in_flight, 0) AS in_flight,
+    coalesce(unknown_commit, 0) AS unknown_commit, coalesce(partial, 0) AS partial,
+    coalesce(excluded, 0) AS excluded, coalesce(unmatched_route, 0) AS unmatched_route,
+    coalesce(late_treatment, 0) AS late_treatment, coalesce(late_control, 0) AS late_control
+FROM asked AS a
+LEFT JOIN exposed USING (experiment_id)
+LEFT JOIN seen USING (experiment_id)
+LEFT JOIN tardy USING (experiment_id)
+""")
+
+
+def count_units(connection: Connection, wanted: Sequence[CountsAt]) -> dict[str, UnitCounts]:
+    """Returns the counts of units of each experiment as of its look."""
+    rows = connection.execute(
+        _COUNTS,
+        {
+            "ids": [at.experiment_id for at in wanted],
+            "looks": [at.look for at in wanted],
+            "opens": [at.open_from for at in wanted],
+        },
+    )
+    return {
+        row.experiment_id: UnitCounts(
+            open=row.open,
+            late=row.late,
+            in_flight=row.in_flight,
+            unknown_commit=row.unknown_commit,
+            partial=row.partial,
+            excluded=row.excluded,
+            unmatched_route=row.unmatched_route,
+            late_treatment=row.late_treatment,
+            late_control=row.late_control,
+        )
+        for row in rows
+    }
+
+
+_STRATA = text("""
+SELECT s.experiment_id, s.stratum, s.commit_sha FROM strata AS s WHERE s.experiment_id = ANY(:ids)
+ORDER BY s.experiment_id, s.stratum COLLATE "C"
+""")
+
+
+def stratum_changes(
+    connection: Connection, experiments: Sequence[ExperimentReading], *, known_at: datetime
+) -> dict[str, dict[str, frozenset[str]]]:
+    """Returns, for each experiment, the changes that each of its strata carries."""
+    places = [(one.project_id, one.environment) for one in experiments]
+    facts = read_facts(connection, places)
+    histories = {place: History(known, known_at=known_at) for place, known in facts.items()}
+    by_id = {one.experiment_id: one for one in experiments}
+    changes: dict[str, dict[str, frozenset[str]]] = defaultdict(dict)
+    for row in connection.execute(_STRATA, {"ids": list(by_id)}):
+        one = by_id[row.experiment_id]
+        lineage = histories[one.project_id, one.environment].lineage(row.commit_sha)
+        changes[row.experiment_id][row.stratum] = lineage - frozenset(one.change)
+    return changes

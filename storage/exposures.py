@@ -1,0 +1,308 @@
+"""Exposures: each unit's first qualifying event, its arm and stratum; final once a block closes."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, text
+
+from storage.graphs import read_graph
+from storage.histories import read_facts
+from storage.placement import Histories
+from storage.route import RouteTable, canonical_route
+
+# Units seen so long before the start are in mid-flight: control would have them, treatment none.
+_IN_FLIGHT = "30 minutes"
+# A client's clock may run ahead by 2 minutes; and a minute for the servers' own.
+_AHEAD = "3 minutes"
+
+_IDENTITIES = text("""
+-- Prefix minima in the order of receipt: a reference that occurred before all received earlier.
+WITH bounds AS (
+    SELECT coalesce(max(at), '-infinity') AS read_to FROM cursors WHERE stage = 'identities'
+), named AS (
+    SELECT e.project_id, e.environment, e.session_id, kind.trusted,
+           e.received_at, e.occurred_at, e.pseudonym
+    FROM runtime_events AS e
+    CROSS JOIN bounds
+    CROSS JOIN LATERAL (VALUES (false), (true)) AS kind (trusted)
+    WHERE e.pseudonym IS NOT NULL AND (e.trusted OR NOT kind.trusted)
+      AND e.received_at > bounds.read_to AND e.received_at <= :as_of
+), firsts AS (
+    -- One reference for each receipt time of a session: the one that occurred first.
+    SELECT DISTINCT ON (project_id, environment, session_id, trusted, received_at) *
+    FROM named
+    ORDER BY project_id, environment, session_id, trusted, received_at, occurred_at, pseudonym
+), ranked AS (
+    SELECT *, min(occurred_at) OVER (
+        PARTITION BY project_id, environment, session_id, trusted
+        ORDER BY received_at ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ) AS earliest
+    FROM firsts
+)
+INSERT INTO identities
+SELECT r.project_id, r.environment, r.session_id, r.trusted, r.received_at, r.occurred_at,
+       r.pseudonym
+FROM ranked AS r
+WHERE (r.earliest IS NULL OR r.occurred_at <= r.earliest)
+  AND NOT EXISTS (
+      SELECT FROM identities AS i
+      WHERE i.project_id = r.project_id AND i.environment = r.environment
+        AND i.session_id = r.session_id AND i.trusted = r.trusted
+        AND i.occurred_at < r.occurred_at
+  )
+ON CONFLICT DO NOTHING
+""")
+
+_SCOPE = text(f"""
+CREATE TEMP TABLE scope ON COMMIT DROP AS
+SELECT *,
+    from_block - interval '{_AHEAD}' AS received_from,
+    to_block + grace AS received_to
+FROM (
+    SELECT x.experiment_id, x.project_id, x.environment, x.starts_at, x.bound_at, x.change,
+        x.policy ->> 'graph_id' AS graph_id,
+        x.policy -> 'routes' AS routes,
+        (x.policy ->> 'trusted_identity')::boolean AS trusted,
+        p.grace,
+        x.starts_at - interval '{_IN_FLIGHT}' AS in_flight_from,
+        x.starts_at + p.horizon AS horizon,
+        coalesce(
+            c.at, date_bin('5 minutes', x.starts_at - interval '{_IN_FLIGHT}', 'epoch')
+        ) AS from_block,
+        -- Nothing is read past the closing of the last outcome within the horizon.
+        least(
+            date_bin('5 minutes', CAST(:as_of AS timestamptz) - p.grace, 'epoch'),
+            date_bin('5 minutes', x.starts_at + p.horizon + p.wait, 'epoch')
+        ) AS to_block
+    FROM experiments AS x
+    CROSS JOIN LATERAL (
+        SELECT make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS grace,
+            make_interval(secs => (x.policy ->> 'horizon_seconds')::float) AS horizon,
+            make_interval(secs => (x.policy ->> 'window_seconds')::float) AS wait
+    ) AS p
+    LEFT JOIN cursors AS c ON c.stage = 'exposures' AND c.experiment_id = x.experiment_id
+    LEFT JOIN verdicts AS v ON v.experiment_id = x.experiment_id
+    WHERE x.bound_at <= :as_of AND NOT coalesce(v.decided, false)
+) AS reading
+WHERE to_block > from_block
+""")
+
+_COMMITS = text("""
+SELECT DISTINCT s.experiment_id, e.commit_sha
+FROM scope AS s
+JOIN runtime_events AS e
+  ON e.project_id = s.project_id AND e.environment = s.environment
+ AND e.received_at BETWEEN s.received_from AND s.received_to
+WHERE e.commit_sha IS NOT NULL
+  AND e.received_at >= (SELECT min(received_from) FROM scope)
+""")
+
+_ROUTES = text("""
+SELECT DISTINCT s.experiment_id, e.route
+FROM scope AS s
+JOIN runtime_events AS e
+  ON e.project_id = s.project_id AND e.environment = s.environment
+ AND e.received_at BETWEEN s.received_from AND s.received_to
+WHERE s.routes <> 'null' AND e.route IS NOT NULL
+  AND e.received_at >= (SELECT min(received_from) FROM scope)
+""")
+
+_PLACES = text("""
+CREATE TEMP TABLE places (
+    experiment_id text, commit_sha text, resolved text,
+    known_from timestamptz, known_to timestamptz, arm text, stratum text
+) ON COMMIT DROP
+""")
+
+_ROUTES_IN_SCOPE = text("""
+CREATE TEMP TABLE routes_in_scope (
+    experiment_id text, route text, exposing boolean, PRIMARY KEY (experiment_id, route)
+) ON COMMIT DROP
+""")
+
+_CANDIDATES = text("""
+-- One reading of the new events finds, of each unit, the first event of each kind.
+CREATE TEMP TABLE candidates ON COMMIT DROP AS
+SELECT DISTINCT ON (experiment_id, unit, kind)
+    experiment_id, unit, kind, occurred_at, received_at, block, closed_at,
+    arm, stratum, resolved
+FROM (
+    SELECT s.experiment_id, e.session_id AS unit, e.occurred_at, e.received_at,
+        b.block, b.closed_at, p.arm, p.stratum, p.resolved,
+        e.commit_sha, e.route,
+        CASE
+            WHEN e.occurred_at < s.starts_at THEN
+                CASE WHEN e.received_at <= b.closed_at THEN 'in_flight' END
+            WHEN s.routes <> 'null' AND r.route IS NULL THEN NULL
+            WHEN s.routes <> 'null' AND NOT r.exposing THEN 'unmatched_route'
+            WHEN e.received_at > b.closed_at THEN 'late'
+            WHEN p.arm IS NULL THEN 'unknown_commit'
+            ELSE 'exposure'
+        END AS kind
+    FROM scope AS s
+    JOIN runtime_events AS e
+      ON e.project_id = s.project_id AND e.environment = s.environment
+     AND e.received_at BETWEEN s.received_from AND s.received_to
+     AND e.occurred_at >= s.in_flight_from
+     AND e.received_at >= (SELECT min(received_from) FROM scope)
+    CROSS JOIN LATERAL (
+        SELECT block, block + interval '5 minutes' + s.grace AS closed_at
+        FROM date_bin('5 minutes', e.occurred_at, 'epoch') AS block
+    ) AS b
+    LEFT JOIN routes_in_scope AS r
+      ON r.experiment_id = s.experiment_id AND r.route = e.route
+    LEFT JOIN places AS p
+      ON p.experiment_id = s.experiment_id AND p.commit_sha = e.commit_sha
+     AND greatest(b.closed_at, s.bound_at) >= p.known_from
+     AND greatest(b.closed_at, s.bound_at) < coalesce(p.known_to, 'infinity')
+    WHERE b.block < s.to_block
+) AS seen
+WHERE kind IS NOT NULL
+ORDER BY experiment_id, unit, kind,
+    CASE WHEN kind = 'late' THEN received_at ELSE occurred_at END,
+    commit_sha COLLATE "C", route COLLATE "C"
+""")
+
+_SIGHTINGS = text("""
+INSERT INTO sightings (experiment_id, kind, unit, at)
+SELECT experiment_id, kind, unit, CASE WHEN kind = 'late' THEN received_at ELSE closed_at END
+FROM candidates
+WHERE kind <> 'exposure'
+ON CONFLICT (experiment_id, kind, unit) DO UPDATE SET at = least(sightings.at, excluded.at)
+""")
+
+_STRATA = text("""
+INSERT INTO strata (experiment_id, stratum, commit_sha)
+SELECT experiment_id, stratum, min(resolved) FROM candidates WHERE kind = 'exposure'
+GROUP BY experiment_id, stratum
+ON CONFLICT DO NOTHING
+""")
+
+_EXPOSURES = text("""
+INSERT INTO exposures (experiment_id, unit, exposed_at, block, arm, stratum, pseudonym)
+SELECT c.experiment_id, c.unit, c.occurred_at, c.block,
+    CASE
+        WHEN f.unit IS NOT NULL THEN 'in_flight'
+        WHEN c.block + interval '5 minutes' > s.horizon THEN 'excluded'
+        ELSE c.arm
+    END,
+    c.stratum,
+    (
+        SELECT i.pseudonym FROM identities AS i
+        WHERE i.project_id = s.project_id AND i.environment = s.environment
+          AND i.session_id = c.unit AND i.trusted = s.trusted AND i.received_at <= c.closed_at
+        ORDER BY i.occurred_at, i.pseudonym
+        LIMIT 1
+    )
+FROM candidates AS c
+JOIN scope AS s USING (experiment_id)
+LEFT JOIN sightings AS f
+  ON f.experiment_id = c.experiment_id AND f.unit = c.unit AND f.kind = 'in_flight'
+WHERE c.kind = 'exposure'
+ON CONFLICT DO NOTHING
+""")
+
+_CURSORS = text("""
+INSERT INTO cursors (stage, experiment_id, at)
+SELECT 'exposures', experiment_id, to_block FROM scope
+UNION ALL
+SELECT 'identities', '', CAST(:as_of AS timestamptz)
+ON CONFLICT (stage, experiment_id) DO UPDATE SET at = greatest(cursors.at, excluded.at)
+""")
+
+
+def extend_exposures(connection: Connection, *, as_of: datetime) -> int:
+    """Adds the exposures of the blocks that have closed since the last step.
+
+    Args:
+        connection: In a transaction that is the only writer of derived tables.
+        as_of: A time up to which the log is final.
+
+    Returns:
+        The number of new exposures.
+    """
+    connection.execute(_IDENTITIES, {"as_of": as_of})
+    connection.execute(_SCOPE, {"as_of": as_of})
+    scope = connection.execute(text("SELECT * FROM scope ORDER BY experiment_id")).all()
+    added = 0
+    if scope:
+        _place_commits(connection, scope)
+        _match_routes(connection, scope)
+        connection.execute(_CANDIDATES)
+        connection.execute(_SIGHTINGS)
+        connection.execute(_STRATA)
+        added = connection.execute(_EXPOSURES).rowcount
+    connection.execute(_CURSORS, {"as_of": as_of})
+    for table in ("scope", "places", "routes_in_scope", "candidates"):
+        connection.execute(text(f"DROP TABLE IF EXISTS pg_temp.{table}"))
+    return added
+
+
+def _place_commits(connection: Connection, scope: Sequence[Row[Any]]) -> None:
+    connection.execute(_PLACES)
+    named: dict[str, list[str]] = defaultdict(list)
+    for row in connection.execute(_COMMITS):
+        named[row.experiment_id].append(row.commit_sha)
+    facts = read_facts(connection, [(row.project_id, row.environment) for row in scope])
+    histories = {place: Histories(known) for place, known in facts.items()}
+    rows = [
+        {
+            "experiment_id": experiment.experiment_id,
+            "commit_sha": placement.commit,
+            "resolved": placement.resolved,
+            "known_from": placement.known_from,
+            "known_to": placement.known_to,
+            "arm": placement.arm,
+            "stratum": placement.stratum,
+        }
+        for experiment in scope
+        for commit in named[experiment.experiment_id]
+        for placement in histories[experiment.project_id, experiment.environment].placements(
+            frozenset(experiment.change), commit, bound_at=experiment.bound_at
+        )
+    ]
+    if rows:
+        connection.execute(
+            text(
+                "INSERT INTO places VALUES (:experiment_id, :commit_sha, :resolved, :known_from,"
+                " :known_to, :arm, :stratum)"
+            ),
+            rows,
+        )
+    connection.execute(text("ANALYZE places"))
+
+
+def _match_routes(connection: Connection, scope: Sequence[Row[Any]]) -> None:
+    connection.execute(_ROUTES_IN_SCOPE)
+    experiments = {row.experiment_id: row for row in scope}
+    tables: dict[str | None, RouteTable] = {}
+    rows: list[dict[str, object]] = []
+    for experiment_id, route in connection.execute(_ROUTES).tuples():
+        experiment = experiments[experiment_id]
+        graph_id = experiment.graph_id
+        if graph_id not in tables:
+            patterns = (
+                []
+                if graph_id is None
+                else read_graph(connection, experiment.project_id, graph_id).patterns
+            )
+            tables[graph_id] = RouteTable(patterns)
+        exposing = {canonical_route(pattern) for pattern in experiment.routes}
+        path = canonical_route(route)
+        pattern = path if path in exposing else tables[graph_id].match(route)
+        # A route of the graph that does not expose is simply another page: no row at all.
+        if pattern is None or pattern in exposing:
+            rows.append(
+                {
+                    "experiment_id": experiment_id,
+                    "route": route,
+                    "exposing": pattern is not None,
+                }
+            )
+    if rows:
+        connection.execute(
+            text("INSERT INTO routes_in_scope VALUES (:experiment_id, :route, :exposing)"), rows
+        )
+    connection.execute(text("ANALYZE routes_in_scope"))

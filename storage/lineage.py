@@ -1,0 +1,85 @@
+"""Lineage: which changes a commit carries, as known at a time (statistics.md, section 1)."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommitFact:
+    """A commit's changes and base in one environment, as first recorded there."""
+
+    commit: str
+    changes: frozenset[str]
+    recorded_at: datetime
+    base: str | None
+    base_recorded_at: datetime | None
+
+
+class History:
+    """What is known of an environment's commits at one time."""
+
+    def __init__(self, facts: Iterable[CommitFact], *, known_at: datetime) -> None:
+        self._facts: Mapping[str, CommitFact] = {
+            fact.commit: fact for fact in facts if fact.recorded_at <= known_at
+        }
+        self._known_at = known_at
+        self._lineages: dict[str, frozenset[str]] = {}
+
+    @cached_property
+    def commits(self) -> frozenset[str]:
+        """The known commits: those deployed, and those named as a base."""
+        bases = (self._base(commit) for commit in self._facts)
+        return frozenset(self._facts) | {base for base in bases if base is not None}
+
+    def _base(self, commit: str) -> str | None:
+        fact = self._facts.get(commit)
+        if fact is None or fact.base_recorded_at is None or fact.base_recorded_at > self._known_at:
+            return None
+        return fact.base
+
+    def lineage(self, commit: str) -> frozenset[str]:
+        """Returns the changes that a commit carries: its own and those of its bases.
+
+        A commit that was never deployed carries itself alone.
+        """
+        chain: list[str] = []
+        current: str | None = commit
+        # A chain rather than recursion: histories are longer than Python's stack. A cycle,
+        # which two contradictory posts can make, ends where it meets itself.
+        while current is not None and current not in self._lineages and current not in chain:
+            chain.append(current)
+            current = self._base(current)
+        carried = self._lineages.get(current, frozenset()) if current is not None else frozenset()
+        for link in reversed(chain):
+            fact = self._facts.get(link)
+            carried = carried | (frozenset({link}) if fact is None else fact.changes)
+            self._lineages[link] = carried
+        return carried
+
+    def resolve(self, commit: str) -> str | None:
+        """Returns the known commit that an id is, or the only one that it begins."""
+        if commit in self.commits:
+            return commit
+        begun = [known for known in self.commits if known.startswith(commit)]
+        return begun[0] if len(begun) == 1 else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a context stands under a change: its arm, and the stratum it is compared within."""
+
+    arm: str
+    stratum: frozenset[str]
+
+
+def place(change: frozenset[str], context: frozenset[str]) -> Place:
+    """Returns the arm and stratum of a context under a change."""
+    if change <= context:
+        arm = "treatment"
+    elif change & context:
+        arm = "partial"
+    else:
+        arm = "control"
+    return Place(arm=arm, stratum=context - change)

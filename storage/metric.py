@@ -1,0 +1,59 @@
+"""A metric: which events count, on which side, and for how long after the exposure."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+MINUTE, HOUR, DAY = 60, 3600, 86_400
+WINDOW_STEP = 5 * MINUTE
+LONGEST_WINDOW = 28 * DAY
+
+# statistics.md, 1: windows that fit what the events are.
+_WINDOWS = {
+    "error": 5 * MINUTE,
+    "signup_completed": DAY,
+    "activation": DAY,
+    "trial_to_paid": 14 * DAY,
+    "subscription_renewed": 14 * DAY,
+    "subscription_churned": 14 * DAY,
+    "expansion": 14 * DAY,
+}
+_LOWER_IS_BETTER = {"error", "subscription_churned"}
+
+
+class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a project says of a metric; what it leaves out takes the default of its name."""
+
+    sources: list[str] | None = None
+    window_seconds: int | None = None
+    better: Literal["higher", "lower"] | None = None
+    kind: Literal["conversion", "mean"] = "conversion"
+    cap: float | None = None
+    margin: float | None = None
+    currency: str | None = None
+
+    def __post_init__(self) -> None:
+        """Holds the rules of statistics.md, 1."""
+        window = self.window_seconds
+        if window is not None and not (0 < window <= LONGEST_WINDOW and window % WINDOW_STEP == 0):
+            raise ValueError(
+                f"window_seconds is {window}: a whole multiple of 300, at most 28 days"
+            )
+        if self.sources is not None and not self.sources:
+            raise ValueError("sources is empty: name at least one event")
+
+
+def metric_definition(name: str, metrics: Mapping[str, Metric]) -> dict[str, object]:
+    """Returns the whole definition of a metric, as a policy freezes it."""
+    chosen = metrics.get(name, Metric())
+    return {
+        "name": name,
+        "sources": sorted(set(chosen.sources or [name])),
+        "kind": chosen.kind,
+        "better": chosen.better or ("lower" if name in _LOWER_IS_BETTER else "higher"),
+        "window_seconds": chosen.window_seconds or _WINDOWS.get(name, 30 * MINUTE),
+        "cap": chosen.cap,
+        "margin": chosen.margin,
+        "currency": chosen.currency,
+    }

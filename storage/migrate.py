@@ -1,0 +1,29 @@
+"""Migrations of the store: from any earlier version, or from nothing, to this one."""
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import text
+
+from storage.engine import open_engine
+from storage.tables import SCHEMA
+
+_MIGRATIONS = Path(__file__).parent / "migrations"
+_MIGRATION_LOCK = 7_246_003
+
+
+def upgrade(url: str) -> None:
+    """Brings the store at `url` to the newest version; harmless when it is there already."""
+    engine = open_engine(url, pool_size=1)
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS))
+    try:
+        with engine.begin() as connection:
+            # Several processes may start at once on one new store.
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
+            connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+    finally:
+        engine.dispose()

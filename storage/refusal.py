@@ -1,0 +1,26 @@
+"""What the store refuses, and why: each refusal carries a stable word for programs."""
+
+
+class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a fault
+    """A request that the store does not carry out; nothing of it is stored."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+
+
+class Conflict(Refusal):
+    """The request contradicts what is already stored."""
+
+
+class Missing(Refusal):
+    """What the request names does not exist in its project."""
+
+
+class Invalid(Refusal):
+    """A member breaks a rule that only the store can check."""
+
+    def __init__(self, code: str, detail: str, *, pointer: str) -> None:
+        super().__init__(code, detail)
+        self.pointer = pointer

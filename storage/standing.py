@@ -1,0 +1,43 @@
+"""What users really had at a time: the newest deploy that is no experiment of ours."""
+
+from datetime import datetime
+
+from sqlalchemy import Connection, text
+
+_STANDING = text("""
+-- The newest earlier deploy of another commit that is neither a canary by its latest declared
+-- allocation nor the treatment of an open experiment. Taking another canary for the base makes
+-- a harmless parallel canary look harmful, and no later check sees it.
+WITH latest AS (
+    SELECT DISTINCT ON (commit_sha) commit_sha, deployed_at, recorded_at, allocation
+    FROM deploys
+    WHERE project_id = :project_id AND environment = :environment AND deployed_at < :before
+    ORDER BY commit_sha, deployed_at DESC, recorded_at DESC
+)
+SELECT commit_sha
+FROM latest
+WHERE commit_sha <> :besides
+  AND NOT coalesce(allocation > 0 AND allocation < 1, false)
+  AND NOT EXISTS (
+      SELECT FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
+      WHERE x.project_id = :project_id AND x.environment = :environment
+        AND x.treatment_commit = latest.commit_sha AND x.bound_at IS NOT NULL AND NOT v.decided
+  )
+ORDER BY deployed_at DESC, recorded_at DESC
+LIMIT 1
+""")
+
+
+def standing_commit(
+    connection: Connection, project_id: int, environment: str, *, before: datetime, besides: str
+) -> str | None:
+    """Returns the commit that users had before a time, `besides` and canaries left out."""
+    return connection.execute(
+        _STANDING,
+        {
+            "project_id": project_id,
+            "environment": environment,
+            "before": before,
+            "besides": besides,
+        },
+    ).scalar_one_or_none()

@@ -1,0 +1,382 @@
+"""The tables of the store: the log of what was received, and what is derived from it."""
+
+from sqlalchemy import (
+    ARRAY,
+    DDL,
+    JSON,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Double,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    UniqueConstraint,
+    event,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+SCHEMA = "deploy_reward"
+
+# No schema in the names: every connection's search path puts SCHEMA first, so that a reading as
+# of an earlier time can lay temporary tables of the same names over the derived ones.
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    },
+)
+
+
+def _moment(name: str, *, nullable: bool = False) -> Column[object]:
+    return Column(name, DateTime(timezone=True), nullable=nullable)
+
+
+def _project() -> Column[object]:
+    return Column("project_id", Integer, ForeignKey("projects.project_id"), nullable=False)
+
+
+def _experiment() -> Column[object]:
+    return Column("experiment_id", Text, ForeignKey("experiments.experiment_id"), nullable=False)
+
+
+# --- Who may speak -------------------------------------------------------------------------
+
+projects = Table(
+    "projects",
+    metadata,
+    Column("project_id", Integer, Identity(), primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    # Only what differs from the defaults: a default improved later reaches every project
+    # that never chose otherwise.
+    Column("settings", JSONB, nullable=False, server_default=text("'{}'")),
+    Column("current_graph_id", Text),
+    _moment("created_at"),
+)
+
+keys = Table(
+    "keys",
+    metadata,
+    # SHA-256 of the key: the key itself is in no table.
+    Column("digest", LargeBinary, primary_key=True),
+    _project(),
+    Column("kind", Text, nullable=False),
+    Column("display", Text, nullable=False),
+    _moment("created_at"),
+    _moment("revoked_at", nullable=True),
+    CheckConstraint("kind IN ('write', 'public', 'project')", name="kind"),
+    Index(None, "project_id"),
+)
+
+# --- The log: what was received --------------------------------------------------------------
+
+graphs = Table(
+    "graphs",
+    metadata,
+    Column("graph_id", Text, primary_key=True),
+    _project(),
+    Column("digest", LargeBinary, nullable=False),
+    # JSON rather than JSONB: the document is handed back as it came, order of members included.
+    Column("document", JSON, nullable=False),
+    Column("route_count", Integer, nullable=False),
+    _moment("uploaded_at"),
+    UniqueConstraint("project_id", "digest"),
+)
+
+deploys = Table(
+    "deploys",
+    metadata,
+    Column("deploy_id", Text, primary_key=True),
+    _project(),
+    Column("environment", Text, nullable=False),
+    Column("commit_sha", Text, nullable=False),
+    Column("commit", JSON, nullable=False),
+    Column("base_commit", Text),
+    Column("base_assumed", Boolean, nullable=False),
+    _moment("deployed_at"),
+    _moment("recorded_at"),
+    Column("graph_id", Text, ForeignKey("graphs.graph_id")),
+    Column("diff", JSON),
+    Column("allocation", Double),
+    Column("affected_routes", ARRAY(Text), nullable=False),
+    Column("affected_routes_complete", Boolean, nullable=False),
+    Column("idempotency_key", Text),
+    # SHA-256 of the normalised body: the same deploy with another body is a conflict.
+    Column("digest", LargeBinary, nullable=False),
+    UniqueConstraint("project_id", "environment", "commit_sha", "deployed_at"),
+    UniqueConstraint("project_id", "idempotency_key"),
+    CheckConstraint("allocation BETWEEN 0 AND 1", name="allocation"),
+)
+
+# A commit's changes and base in an environment, as first recorded there: what lineage is
+# computed from. A base may become known later than the changes, by a registration.
+commits = Table(
+    "commits",
+    metadata,
+    _project(),
+    Column("environment", Text, nullable=False),
+    Column("commit_sha", Text, nullable=False),
+    Column("changes", ARRAY(Text), nullable=False),
+    Column("base", Text),
+    _moment("recorded_at"),
+    _moment("base_recorded_at", nullable=True),
+    PrimaryKeyConstraint("project_id", "environment", "commit_sha"),
+)
+
+# No key and no B-tree: an append costs one tuple. A tick reads by time of receipt, which the
+# block-range index finds because the log grows in that order.
+runtime_events = Table(
+    "runtime_events",
+    metadata,
+    Column("project_id", Integer, nullable=False),
+    Column("environment", Text, nullable=False),
+    Column("event", Text, nullable=False),
+    Column("session_id", Text, nullable=False),
+    _moment("occurred_at"),
+    _moment("received_at"),
+    Column("commit_sha", Text),
+    Column("route", Text),
+    Column("pseudonym", LargeBinary),
+    # Sent with the write key, hence from a server: `trusted_identity` asks.
+    Column("trusted", Boolean, nullable=False),
+    Column("event_id", Text),
+    Column("value", Double),
+    Column("flags", JSONB),
+    Column("properties", JSONB),
+    Index(None, "received_at", postgresql_using="brin"),
+    postgresql_partition_by="RANGE (received_at)",
+)
+
+revenue_events = Table(
+    "revenue_events",
+    metadata,
+    _project(),
+    Column("idempotency_key", Text, nullable=False),
+    Column("event", Text, nullable=False),
+    _moment("occurred_at"),
+    _moment("received_at"),
+    Column("amount_value", BigInteger),
+    Column("amount_currency", Text),
+    Column("pseudonym", LargeBinary, nullable=False),
+    Column("session_id", Text),
+    Column("environment", Text),
+    Column("attributes", JSON),
+    Column("digest", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("project_id", "idempotency_key"),
+    Index(None, "received_at"),
+)
+
+experiments = Table(
+    "experiments",
+    metadata,
+    Column("experiment_id", Text, primary_key=True),
+    _project(),
+    _moment("registered_at"),
+    # What the registration named itself; everything else is a default taken at the binding.
+    Column("request", JSONB, nullable=False),
+    Column("target_metric", Text, nullable=False),
+    Column("environment", Text, nullable=False),
+    Column("treatment_commit", Text),
+    Column("control_commit", Text),
+    # D, the change under test: lineage(treatment) - lineage(control), frozen at the binding.
+    Column("change", ARRAY(Text)),
+    Column("deploy_id", Text, ForeignKey("deploys.deploy_id")),
+    _moment("bound_at", nullable=True),
+    _moment("starts_at", nullable=True),
+    # Everything that the verdict reads except events and deploys, frozen at the binding.
+    Column("policy", JSONB),
+    Column("attempt", Integer, nullable=False, server_default=text("1")),
+    _moment("closed_at", nullable=True),
+    CheckConstraint(
+        "(bound_at IS NULL) = (policy IS NULL) AND (bound_at IS NULL) = (starts_at IS NULL)"
+        " AND (bound_at IS NULL) = (change IS NULL) AND (bound_at IS NULL) = (deploy_id IS NULL)",
+        name="bound",
+    ),
+    Index(None, "project_id", "registered_at"),
+)
+
+# --- What is derived from the log --------------------------------------------------------------
+
+# Prefix minima of each session's user references: a row is a reference that occurred before
+# all that were received earlier, so that the first one as of any receipt time is here.
+identities = Table(
+    "identities",
+    metadata,
+    Column("project_id", Integer, nullable=False),
+    Column("environment", Text, nullable=False),
+    Column("session_id", Text, nullable=False),
+    # False: among all events; True: among those sent with the write key.
+    Column("trusted", Boolean, nullable=False),
+    _moment("received_at"),
+    _moment("occurred_at"),
+    Column("pseudonym", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("project_id", "environment", "session_id", "trusted", "received_at"),
+)
+
+# A unit's first qualifying event, final once its block has closed.
+exposures = Table(
+    "exposures",
+    metadata,
+    _experiment(),
+    Column("unit", Text, nullable=False),
+    _moment("exposed_at"),
+    _moment("block"),
+    Column("arm", Text, nullable=False),
+    Column("stratum", Text),
+    Column("pseudonym", LargeBinary),
+    PrimaryKeyConstraint("experiment_id", "unit"),
+    CheckConstraint(
+        "arm IN ('treatment', 'control', 'partial', 'in_flight', 'excluded')", name="arm"
+    ),
+    Index(None, "experiment_id", "block"),
+    Index(None, "experiment_id", "pseudonym", postgresql_where=text("pseudonym IS NOT NULL")),
+)
+
+# A commit that stands for each stratum: its lineage less the change is the stratum's set, of
+# which the name of the stratum is the digest.
+strata = Table(
+    "strata",
+    metadata,
+    _experiment(),
+    Column("stratum", Text, nullable=False),
+    Column("commit_sha", Text, nullable=False),
+    PrimaryKeyConstraint("experiment_id", "stratum"),
+)
+
+# What was seen of a unit that is no exposure, and when that became known; counted, never tested.
+sightings = Table(
+    "sightings",
+    metadata,
+    _experiment(),
+    Column("kind", Text, nullable=False),
+    Column("unit", Text, nullable=False),
+    _moment("at"),
+    PrimaryKeyConstraint("experiment_id", "kind", "unit"),
+    CheckConstraint(
+        "kind IN ('in_flight', 'unknown_commit', 'late', 'unmatched_route')", name="kind"
+    ),
+)
+
+# The earliest receipt of an outcome of an exposed unit: on time if before its block's close.
+conversions = Table(
+    "conversions",
+    metadata,
+    _experiment(),
+    Column("metric", Text, nullable=False),
+    Column("unit", Text, nullable=False),
+    _moment("received_at"),
+    PrimaryKeyConstraint("experiment_id", "metric", "unit"),
+)
+
+# Units and conversions of both arms in one block and stratum: the sufficient statistics.
+cells = Table(
+    "cells",
+    metadata,
+    _experiment(),
+    Column("metric", Text, nullable=False),
+    _moment("block"),
+    Column("stratum", Text, nullable=False),
+    Column("n1", BigInteger, nullable=False),
+    Column("x1", BigInteger, nullable=False),
+    Column("n0", BigInteger, nullable=False),
+    Column("x0", BigInteger, nullable=False),
+    PrimaryKeyConstraint("experiment_id", "metric", "block", "stratum"),
+    CheckConstraint("x1 BETWEEN 0 AND n1 AND x0 BETWEEN 0 AND n0", name="counts"),
+)
+
+# How far each stage has read for each experiment; for `identities`, one row for the whole log.
+cursors = Table(
+    "cursors",
+    metadata,
+    Column("stage", Text, nullable=False),
+    Column("experiment_id", Text, nullable=False),
+    _moment("at"),
+    PrimaryKeyConstraint("stage", "experiment_id"),
+)
+
+# Evidence as computed, not yet seen by any reader: `verdicts` publishes it.
+evidence = Table(
+    "evidence",
+    metadata,
+    Column("experiment_id", Text, ForeignKey("experiments.experiment_id"), primary_key=True),
+    # JSON rather than JSONB: it keeps the bytes that were written.
+    Column("document", JSON, nullable=False),
+    Column("contract", JSON, nullable=False),
+    _moment("as_of", nullable=True),
+    _moment("next_look_at", nullable=True),
+)
+
+verdicts = Table(
+    "verdicts",
+    metadata,
+    Column("experiment_id", Text, ForeignKey("experiments.experiment_id"), primary_key=True),
+    _project(),
+    # The verdict contract, served to the byte.
+    Column("contract", JSON, nullable=False),
+    Column("evidence", JSON),
+    Column("verdict", Text, nullable=False),
+    Column("abstain_reason", Text),
+    Column("decided", Boolean, nullable=False),
+    # The look at which the verdict stands; null before the first.
+    _moment("as_of", nullable=True),
+    _moment("next_look_at", nullable=True),
+    _moment("published_at"),
+    CheckConstraint("verdict IN ('keep', 'rollback', 'iterate', 'abstain')", name="verdict"),
+    CheckConstraint(
+        "abstain_reason IN ('power', 'non_identifiable', 'interacting')", name="abstain_reason"
+    ),
+    CheckConstraint("(verdict = 'abstain') = (abstain_reason IS NOT NULL)", name="reason"),
+    Index(None, "project_id", "decided"),
+)
+
+# Everything that `rebuild` empties and the walk fills again, in the order of the walk.
+DERIVED = (
+    identities,
+    exposures,
+    strata,
+    sightings,
+    conversions,
+    cells,
+    cursors,
+    evidence,
+    verdicts,
+)
+
+_GUARD = DDL(
+    """
+CREATE FUNCTION refuse_rewriting() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    -- Only a rebuild, which says so for its own transaction, may empty the verdicts.
+    IF TG_OP = 'TRUNCATE' THEN
+        IF coalesce(current_setting('deploy_reward.rebuild', true), '') <> 'on' THEN
+            RAISE EXCEPTION 'verdicts are emptied by a rebuild alone';
+        END IF;
+        RETURN NULL;
+    END IF;
+    IF OLD.decided THEN
+        RAISE EXCEPTION 'experiment % is decided: its verdict is never rewritten', OLD.experiment_id
+            USING ERRCODE = 'integrity_constraint_violation';
+    END IF;
+    IF TG_OP = 'DELETE' THEN RETURN OLD; END IF;
+    RETURN NEW;
+END
+$$;
+CREATE TRIGGER refuse_rewriting BEFORE UPDATE OR DELETE ON verdicts
+    FOR EACH ROW EXECUTE FUNCTION refuse_rewriting();
+CREATE TRIGGER refuse_truncating BEFORE TRUNCATE ON verdicts
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_rewriting();
+"""
+)
+event.listen(verdicts, "after_create", _GUARD)

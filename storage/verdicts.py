@@ -1,0 +1,221 @@
+"""Verdicts as they are served: read from one row, published in one transaction."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Text, and_, cast, or_, select, text
+
+from storage.refusal import Missing
+from storage.tables import experiments, verdicts
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedVerdict:
+    """A cached verdict row: the contract is the text that readers get, to the byte."""
+
+    experiment_id: str
+    contract: str
+    decided: bool
+    next_look_at: datetime | None
+    published_at: datetime
+
+
+def read_verdict(connection: Connection, project_id: int, experiment_id: str) -> PublishedVerdict:
+    """Returns the verdict of an experiment, never computed here.
+
+    Raises:
+        Missing: The project has no such experiment.
+    """
+    row = connection.execute(
+        select(
+            cast(verdicts.c.contract, Text).label("contract"),
+            verdicts.c.decided,
+            verdicts.c.next_look_at,
+            verdicts.c.published_at,
+        ).where(verdicts.c.experiment_id == experiment_id, verdicts.c.project_id == project_id)
+    ).one_or_none()
+    if row is None:
+        raise Missing("unknown_experiment", "there is no such experiment")
+    return PublishedVerdict(
+        experiment_id=experiment_id,
+        contract=row.contract,
+        decided=row.decided,
+        next_look_at=row.next_look_at,
+        published_at=row.published_at,
+    )
+
+
+def read_evidence(connection: Connection, project_id: int, experiment_id: str) -> str | None:
+    """Returns the evidence behind the served verdict as JSON text, None before the first look.
+
+    Raises:
+        Missing: The project has no such experiment.
+    """
+    row = connection.execute(
+        select(cast(verdicts.c.evidence, Text).label("evidence")).where(
+            verdicts.c.experiment_id == experiment_id, verdicts.c.project_id == project_id
+        )
+    ).one_or_none()
+    if row is None:
+        raise Missing("unknown_experiment", "there is no such experiment")
+    return row.evidence
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerdictFilter:
+    """Which experiments a list shows; None admits all."""
+
+    status: str | None = None
+    treatment_commit: str | None = None
+    deploy_id: str | None = None
+    metric: str | None = None
+    decided_after: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedExperiment:
+    """An experiment in a list, with its verdict."""
+
+    experiment_id: str
+    registered_at: datetime
+    treatment_commit: str | None
+    control_commit: str | None
+    deploy_id: str | None
+    environment: str
+    metric: str
+    contract: dict[str, Any]
+    as_of: datetime | None
+
+
+def list_verdicts(
+    connection: Connection,
+    project_id: int,
+    *,
+    wanted: VerdictFilter,
+    limit: int,
+    after: tuple[datetime, str] | None = None,
+) -> list[ListedExperiment]:
+    """Returns a project's experiments, the newest first.
+
+    Args:
+        connection: To the store.
+        project_id: The project.
+        wanted: What to show.
+        limit: How many at most.
+        after: (registered_at, experiment_id) of the last one of the page before.
+    """
+    x, v = experiments.c, verdicts.c
+    conditions = [x.project_id == project_id]
+    if wanted.status is not None:
+        conditions.append(v.decided.is_(wanted.status == "decided"))
+    if wanted.treatment_commit is not None:
+        conditions.append(x.treatment_commit.startswith(wanted.treatment_commit, autoescape=True))
+    if wanted.deploy_id is not None:
+        conditions.append(x.deploy_id == wanted.deploy_id)
+    if wanted.metric is not None:
+        conditions.append(x.target_metric == wanted.metric)
+    if wanted.decided_after is not None:
+        conditions.append(and_(v.decided, v.published_at > wanted.decided_after))
+    if after is not None:
+        moment, experiment_id = after
+        conditions.append(
+            or_(
+                x.registered_at < moment,
+                and_(x.registered_at == moment, x.experiment_id < experiment_id),
+            )
+        )
+    rows = connection.execute(
+        select(experiments, v.contract, v.as_of)
+        .join_from(experiments, verdicts)
+        .where(*conditions)
+        .order_by(x.registered_at.desc(), x.experiment_id.desc())
+        .limit(limit)
+    )
+    return [
+        ListedExperiment(
+            experiment_id=row.experiment_id,
+            registered_at=row.registered_at,
+            treatment_commit=row.treatment_commit,
+            control_commit=row.control_commit,
+            deploy_id=row.deploy_id,
+            environment=row.environment,
+            metric=row.target_metric,
+            contract=row.contract,
+            as_of=row.as_of,
+        )
+        for row in rows
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """Evidence and contract of one experiment, computed and not yet published."""
+
+    experiment_id: str
+    document: str
+    contract: str
+    as_of: datetime | None
+    next_look_at: datetime | None
+
+
+_STAGE = text("""
+INSERT INTO evidence (experiment_id, document, contract, as_of, next_look_at)
+SELECT d.experiment_id, d.document::json, d.contract::json, d.as_of, d.next_look_at
+FROM unnest(
+    CAST(:ids AS text[]), CAST(:documents AS text[]), CAST(:contracts AS text[]),
+    CAST(:as_ofs AS timestamptz[]), CAST(:next_looks AS timestamptz[])
+) AS d (experiment_id, document, contract, as_of, next_look_at)
+ON CONFLICT (experiment_id) DO UPDATE
+SET document = excluded.document, contract = excluded.contract,
+    as_of = excluded.as_of, next_look_at = excluded.next_look_at
+""")
+
+
+def stage_evidence(connection: Connection, drafts: Sequence[Draft]) -> None:
+    """Keeps computed evidence for `publish_verdicts`; no reader sees it."""
+    if drafts:
+        connection.execute(
+            _STAGE,
+            {
+                "ids": [draft.experiment_id for draft in drafts],
+                "documents": [draft.document for draft in drafts],
+                "contracts": [draft.contract for draft in drafts],
+                "as_ofs": [draft.as_of for draft in drafts],
+                "next_looks": [draft.next_look_at for draft in drafts],
+            },
+        )
+
+
+_PUBLISH = text("""
+-- Verdict and evidence change in one row, hence at once. A row that would say the same is left
+-- alone: its time of publication is when the answer last changed.
+INSERT INTO verdicts AS v (
+    experiment_id, project_id, contract, evidence, verdict, abstain_reason, decided,
+    as_of, next_look_at, published_at
+)
+SELECT e.experiment_id, x.project_id, e.contract, e.document,
+       e.contract ->> 'verdict', e.contract ->> 'abstain_reason',
+       (e.contract -> 'power_state' ->> 'decided')::boolean,
+       e.as_of, e.next_look_at, clock_timestamp()
+FROM evidence AS e JOIN experiments AS x USING (experiment_id)
+ON CONFLICT (experiment_id) DO UPDATE
+SET contract = excluded.contract, evidence = excluded.evidence, verdict = excluded.verdict,
+    abstain_reason = excluded.abstain_reason, decided = excluded.decided,
+    as_of = excluded.as_of, next_look_at = excluded.next_look_at,
+    published_at = CASE WHEN v.contract::text = excluded.contract::text
+        THEN v.published_at ELSE excluded.published_at END
+WHERE NOT v.decided
+  AND (v.as_of IS NULL OR v.as_of <= excluded.as_of)
+  AND (v.contract::text, v.evidence::text, v.next_look_at)
+      IS DISTINCT FROM (excluded.contract::text, excluded.evidence::text, excluded.next_look_at)
+RETURNING v.experiment_id, v.contract::text AS contract
+""")
+
+
+def publish_verdicts(connection: Connection) -> list[dict[str, Any]]:
+    """Publishes all staged evidence with its verdicts and returns the contracts that changed."""
+    rows = connection.execute(_PUBLISH).all()
+    return [json.loads(row.contract) for row in rows]
