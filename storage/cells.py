@@ -2,6 +2,8 @@
 
 from sqlalchemy import Connection, text
 
+from storage.exposures import ANALYZE_FROM
+
 _AHEAD = "3 minutes"
 
 _SCOPE = text("""
@@ -64,14 +66,14 @@ WITH revenue AS (
       ON p.experiment_id = r.experiment_id AND p.unit = r.session_id
      AND r.occurred_at BETWEEN p.exposed_at AND p.exposed_at + r.wait
     UNION ALL
-    SELECT DISTINCT ON (r.experiment_id, r.metric, r.idempotency_key)
+    (SELECT DISTINCT ON (r.experiment_id, r.metric, r.idempotency_key)
         r.experiment_id, r.metric, r.received_at, p.unit, p.arm
     FROM revenue AS r
     JOIN exposures AS p
       ON p.experiment_id = r.experiment_id AND p.pseudonym = r.pseudonym
      AND r.occurred_at BETWEEN p.exposed_at AND p.exposed_at + r.wait
     WHERE r.session_id IS NULL AND p.arm IN ('treatment', 'control')
-    ORDER BY r.experiment_id, r.metric, r.idempotency_key, p.exposed_at, p.unit COLLATE "C"
+    ORDER BY r.experiment_id, r.metric, r.idempotency_key, p.exposed_at, p.unit COLLATE "C")
 )
 INSERT INTO conversions (experiment_id, metric, unit, received_at)
 SELECT experiment_id, metric, unit, min(received_at) FROM credited
@@ -122,8 +124,11 @@ def extend_cells(connection: Connection) -> int:
         The number of new cells.
     """
     connection.execute(_SCOPE)
-    connection.execute(_RUNTIME_OUTCOMES)
-    connection.execute(_REVENUE_OUTCOMES)
+    connection.execute(text("ANALYZE scope"))
+    outcomes = connection.execute(_RUNTIME_OUTCOMES).rowcount
+    outcomes += connection.execute(_REVENUE_OUTCOMES).rowcount
+    if outcomes >= ANALYZE_FROM:
+        connection.execute(text("ANALYZE conversions"))
     added = connection.execute(_CELLS).rowcount
     connection.execute(_CURSORS)
     connection.execute(text("DROP TABLE pg_temp.scope"))

@@ -128,16 +128,17 @@ def record_deploy(
 def _posted_before(
     connection: Connection, project_id: int, request: DeployRequest
 ) -> Row[Any] | None:
-    same_place = and_(
-        deploys.c.environment == request.environment,
-        deploys.c.commit_sha == request.commit["sha"],
-        deploys.c.deployed_at == request.deployed_at,
-    )
-    rows = connection.execute(
-        select(deploys).where(
-            deploys.c.project_id == project_id,
-            or_(same_place, deploys.c.idempotency_key == request.idempotency_key),
+    same = [
+        and_(
+            deploys.c.environment == request.environment,
+            deploys.c.commit_sha == request.commit["sha"],
+            deploys.c.deployed_at == request.deployed_at,
         )
+    ]
+    if request.idempotency_key is not None:
+        same.append(deploys.c.idempotency_key == request.idempotency_key)
+    rows = connection.execute(
+        select(deploys).where(deploys.c.project_id == project_id, or_(*same))
     ).all()
     for row in rows:
         if row.digest == request.digest:

@@ -27,13 +27,25 @@ class CellRow:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DeployFact:
+    """What a verdict reads of a deploy."""
+
+    commit: str
+    base: str | None
+    deployed_at: datetime
+    recorded_at: datetime
+    allocation: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExperimentReading:
     """All that an experiment's evidence is computed from, counts of units apart.
 
     Attributes:
         as_of: The last moment whose closings are in the cells.
         cuts: Times at which an analysis block is cut.
-        deploys: The environment's deploys as the digest names them.
+        deploys: The environment's deploys, in order.
+        base_assumed: Whether the treatment's base was assumed rather than named.
     """
 
     experiment_id: str
@@ -47,6 +59,8 @@ class ExperimentReading:
     as_of: datetime
     cells: Sequence[CellRow]
     cuts: Sequence[datetime]
+    deploys: Sequence[DeployFact]
+    base_assumed: bool
 
 
 _ACTIVE = text("""
@@ -67,7 +81,8 @@ ORDER BY c.experiment_id, c.block, c.stratum COLLATE "C"
 """)
 
 _DEPLOYS = text("""
-SELECT project_id, environment, commit_sha, deployed_at, recorded_at, allocation
+SELECT project_id, environment, commit_sha, base_commit, base_assumed, deploy_id, deployed_at,
+    recorded_at, allocation
 FROM deploys
 WHERE (project_id, environment) IN (
     SELECT project_id, environment FROM experiments WHERE experiment_id = ANY(:ids)
@@ -103,6 +118,21 @@ def read_experiments(connection: Connection) -> list[ExperimentReading]:
             as_of=row.as_of,
             cells=cells[row.experiment_id],
             cuts=_cuts(row, deploys[row.project_id, row.environment]),
+            deploys=[
+                DeployFact(
+                    commit=deploy.commit_sha,
+                    base=deploy.base_commit,
+                    deployed_at=deploy.deployed_at,
+                    recorded_at=deploy.recorded_at,
+                    allocation=deploy.allocation,
+                )
+                for deploy in deploys[row.project_id, row.environment]
+            ],
+            base_assumed=any(
+                deploy.base_assumed
+                for deploy in deploys[row.project_id, row.environment]
+                if deploy.deploy_id == row.deploy_id
+            ),
         )
         for row in active
     ]
@@ -245,16 +275,43 @@ ORDER BY s.experiment_id, s.stratum COLLATE "C"
 
 
 def stratum_changes(
-    connection: Connection, experiments: Sequence[ExperimentReading], *, known_at: datetime
+    connection: Connection, experiments: Sequence[ExperimentReading], looks: Sequence[datetime]
 ) -> dict[str, dict[str, frozenset[str]]]:
-    """Returns, for each experiment, the changes that each of its strata carries."""
-    places = [(one.project_id, one.environment) for one in experiments]
-    facts = read_facts(connection, places)
-    histories = {place: History(known, known_at=known_at) for place, known in facts.items()}
+    """Returns, for each experiment, the changes that each of its strata carries.
+
+    Args:
+        connection: To the store.
+        experiments: Whose strata.
+        looks: As of when, one for each: what is recorded later does not enter, unless it was
+            known at the binding.
+    """
+    facts = read_facts(connection, [(one.project_id, one.environment) for one in experiments])
+    histories = {
+        one.experiment_id: History(
+            facts[one.project_id, one.environment], known_at=max(look, one.bound_at)
+        )
+        for one, look in zip(experiments, looks, strict=True)
+    }
     by_id = {one.experiment_id: one for one in experiments}
-    changes: dict[str, dict[str, frozenset[str]]] = defaultdict(dict)
+    changes: dict[str, dict[str, frozenset[str]]] = {one: {} for one in by_id}
     for row in connection.execute(_STRATA, {"ids": list(by_id)}):
-        one = by_id[row.experiment_id]
-        lineage = histories[one.project_id, one.environment].lineage(row.commit_sha)
-        changes[row.experiment_id][row.stratum] = lineage - frozenset(one.change)
+        lineage = histories[row.experiment_id].lineage(row.commit_sha)
+        changes[row.experiment_id][row.stratum] = lineage - frozenset(
+            by_id[row.experiment_id].change
+        )
     return changes
+
+
+_WAITED_OUT = text("""
+SELECT x.experiment_id
+FROM experiments AS x LEFT JOIN verdicts AS v USING (experiment_id)
+WHERE x.bound_at IS NULL AND NOT coalesce(v.decided, false)
+  AND (x.registered_at <= CAST(:as_of AS timestamptz) - interval '28 days'
+       OR x.closed_at <= :as_of)
+ORDER BY x.experiment_id
+""")
+
+
+def experiments_waited_out(connection: Connection, *, as_of: datetime) -> list[str]:
+    """Returns the experiments that no deploy came for in 28 days, or that were closed before."""
+    return list(connection.execute(_WAITED_OUT, {"as_of": as_of}).scalars())

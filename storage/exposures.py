@@ -17,6 +17,10 @@ _IN_FLIGHT = "30 minutes"
 # A client's clock may run ahead by 2 minutes; and a minute for the servers' own.
 _AHEAD = "3 minutes"
 
+# The planner must know of a step that adds many rows at once: it guesses a nested loop over
+# them otherwise, and takes a hundred times as long.
+ANALYZE_FROM = 1_000
+
 _IDENTITIES = text("""
 -- Prefix minima in the order of receipt: a reference that occurred before all received earlier.
 WITH bounds AS (
@@ -84,7 +88,7 @@ FROM (
     ) AS p
     LEFT JOIN cursors AS c ON c.stage = 'exposures' AND c.experiment_id = x.experiment_id
     LEFT JOIN verdicts AS v ON v.experiment_id = x.experiment_id
-    WHERE x.bound_at <= :as_of AND NOT coalesce(v.decided, false)
+    WHERE x.bound_at IS NOT NULL AND NOT coalesce(v.decided, false)
 ) AS reading
 WHERE to_block > from_block
 """)
@@ -225,6 +229,7 @@ def extend_exposures(connection: Connection, *, as_of: datetime) -> int:
     """
     connection.execute(_IDENTITIES, {"as_of": as_of})
     connection.execute(_SCOPE, {"as_of": as_of})
+    connection.execute(text("ANALYZE scope"))
     scope = connection.execute(text("SELECT * FROM scope ORDER BY experiment_id")).all()
     added = 0
     if scope:
@@ -233,7 +238,10 @@ def extend_exposures(connection: Connection, *, as_of: datetime) -> int:
         connection.execute(_CANDIDATES)
         connection.execute(_SIGHTINGS)
         connection.execute(_STRATA)
+        connection.execute(text("ANALYZE sightings"))
         added = connection.execute(_EXPOSURES).rowcount
+        if added >= ANALYZE_FROM:
+            connection.execute(text("ANALYZE exposures"))
     connection.execute(_CURSORS, {"as_of": as_of})
     for table in ("scope", "places", "routes_in_scope", "candidates"):
         connection.execute(text(f"DROP TABLE IF EXISTS pg_temp.{table}"))

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from storage.lineage import CommitFact, History, place
@@ -79,21 +79,36 @@ class Histories:
             commit: A commit id as an event named it, perhaps short.
             bound_at: The binding: the earliest knowledge that counts.
         """
-        turns = sorted({bound_at, *(t for t in self.turns(commit) if t > bound_at)})
+        turns = sorted({bound_at, *(turn for turn in self.turns(commit) if turn > bound_at)})
         placements: list[Placement] = []
         for known_from, known_to in zip(turns, [*turns[1:], None], strict=True):
             history = self.at(known_from)
             resolved = history.resolve(commit)
-            if resolved is not None:
-                found = place(change, history.lineage(resolved))
-                placements.append(
-                    Placement(
-                        commit=commit,
-                        resolved=resolved,
-                        known_from=known_from,
-                        known_to=known_to,
-                        arm=found.arm,
-                        stratum=stratum_name(found.stratum),
-                    )
-                )
+            if resolved is None:
+                continue
+            found = place(change, history.lineage(resolved))
+            new = Placement(
+                commit=commit,
+                resolved=resolved,
+                known_from=known_from,
+                known_to=known_to,
+                arm=found.arm,
+                stratum=stratum_name(found.stratum),
+            )
+            if placements and _continues(placements[-1], new):
+                new = replace(new, known_from=placements.pop().known_from)
+            placements.append(new)
         return placements
+
+
+def _continues(before: Placement, after: Placement) -> bool:
+    """Tells whether what became known in between changed nothing."""
+    return before.known_to == after.known_from and (
+        before.resolved,
+        before.arm,
+        before.stratum,
+    ) == (
+        after.resolved,
+        after.arm,
+        after.stratum,
+    )

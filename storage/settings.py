@@ -37,7 +37,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     default_metric: Name = "activation"
     metrics: dict[Name, Metric] = {}
-    guardrails: list[Name] = ["error"]
+    guardrails: list[Name] = msgspec.field(default_factory=lambda: ["error"])
     grace_seconds: Annotated[int, msgspec.Meta(ge=0, le=3600)] = 120
     contrast_hours: Annotated[int, msgspec.Meta(ge=1, le=672)] = 24
     trusted_identity: bool = False

@@ -64,6 +64,20 @@ def read_evidence(connection: Connection, project_id: int, experiment_id: str) -
     return row.evidence
 
 
+def read_any_evidence(connection: Connection, experiment_id: str) -> str | None:
+    """Returns the evidence of an experiment of any project, for whoever runs the service.
+
+    Raises:
+        Missing: There is no such experiment.
+    """
+    project_id = connection.execute(
+        select(verdicts.c.project_id).where(verdicts.c.experiment_id == experiment_id)
+    ).scalar_one_or_none()
+    if project_id is None:
+        raise Missing("unknown_experiment", f"there is no experiment {experiment_id}")
+    return read_evidence(connection, project_id, experiment_id)
+
+
 @dataclass(frozen=True, kw_only=True)
 class VerdictFilter:
     """Which experiments a list shows; None admits all."""
@@ -219,3 +233,13 @@ def publish_verdicts(connection: Connection) -> list[dict[str, Any]]:
     """Publishes all staged evidence with its verdicts and returns the contracts that changed."""
     rows = connection.execute(_PUBLISH).all()
     return [json.loads(row.contract) for row in rows]
+
+
+def all_contracts(connection: Connection) -> list[str]:
+    """Returns the contract of every experiment of every project, as served, oldest first."""
+    rows = connection.execute(
+        select(cast(verdicts.c.contract, Text))
+        .join_from(verdicts, experiments)
+        .order_by(experiments.c.registered_at, experiments.c.experiment_id)
+    )
+    return list(rows.scalars())

@@ -1,0 +1,166 @@
+"""`project`, `keys` and `settings`: who may send what, and how it is judged."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from cli.store import data_dir_option, store_url
+from storage.engine import open_engine
+from storage.keys import KeyKind, create_key, list_keys, revoke_key
+from storage.projects import create_project, find_project, list_projects
+from storage.settings import apply_settings, read_settings, settings_document
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
+project_option = click.option(
+    "--project", "-p", default="default", show_default=True, help="A project's name or number."
+)
+
+
+@click.group()
+def project() -> None:
+    """Create and list projects."""
+
+
+@project.command("create")
+@click.argument("name")
+@json_option
+@data_dir_option
+def create(name: str, as_json: bool, data_dir: Path) -> None:
+    """Create a project with one key of each kind, shown this once."""
+    with store_url(data_dir) as url, open_engine(url).begin() as connection:
+        created = create_project(connection, name)
+    keys = {kind.value: key for kind, key in created.keys.items()}
+    document = {"project_id": created.project_id, "name": created.name, "keys": keys}
+    if as_json:
+        click.echo(json.dumps(document))
+        return
+    console = Console()
+    console.print(f"Project [bold]{created.name}[/bold] (number {created.project_id}).")
+    for kind, key in keys.items():
+        console.print(f"  {kind:<8} {key}", highlight=False)
+    console.print("Keep them now: they are stored as digests and never shown again.")
+
+
+@project.command("list")
+@json_option
+@data_dir_option
+def list_command(as_json: bool, data_dir: Path) -> None:
+    """List the projects."""
+    with store_url(data_dir) as url, open_engine(url).begin() as connection:
+        found = list_projects(connection)
+    rows = [
+        {"project_id": one.project_id, "name": one.name, "created_at": one.created_at.isoformat()}
+        for one in found
+    ]
+    _print(rows, as_json=as_json)
+
+
+@click.group()
+def keys() -> None:
+    """Create, list and revoke keys."""
+
+
+@keys.command("create")
+@click.argument("kind", type=click.Choice([kind.value for kind in KeyKind]))
+@project_option
+@json_option
+@data_dir_option
+def create_key_command(kind: str, project: str, as_json: bool, data_dir: Path) -> None:
+    """Create a key and show it this once; older keys stay live."""
+    with store_url(data_dir) as url, open_engine(url).begin() as connection:
+        found = find_project(connection, project)
+        key = create_key(connection, found.project_id, KeyKind(kind))
+    click.echo(json.dumps({"kind": kind, "key": key}) if as_json else key)
+
+
+@keys.command("list")
+@project_option
+@json_option
+@data_dir_option
+def list_keys_command(project: str, as_json: bool, data_dir: Path) -> None:
+    """List a project's keys by their beginnings."""
+    with store_url(data_dir) as url, open_engine(url).begin() as connection:
+        found = list_keys(connection, find_project(connection, project).project_id)
+    rows = [
+        {
+            "key": f"{one.display}…",
+            "kind": one.kind.value,
+            "created_at": one.created_at.isoformat(),
+            "revoked_at": one.revoked_at.isoformat() if one.revoked_at else None,
+        }
+        for one in found
+    ]
+    _print(rows, as_json=as_json)
+
+
+@keys.command("revoke")
+@click.argument("key")
+@project_option
+@json_option
+@data_dir_option
+def revoke_key_command(key: str, project: str, as_json: bool, data_dir: Path) -> None:
+    """End a key, named whole or by its beginning."""
+    with store_url(data_dir) as url, open_engine(url).begin() as connection:
+        revoked = revoke_key(connection, find_project(connection, project).project_id, key)
+    if as_json:
+        click.echo(json.dumps({"key": f"{revoked.display}…", "revoked": True}))
+    else:
+        click.echo(f"{revoked.display}… ({revoked.kind.value}) is revoked.")
+
+
+@click.group()
+def settings() -> None:
+    """Show and apply a project's settings."""
+
+
+@settings.command("show")
+@project_option
+@json_option
+@data_dir_option
+def show(project: str, as_json: bool, data_dir: Path) -> None:
+    """Show all settings of a project, defaults included."""
+    with store_url(data_dir) as url, open_engine(url).begin() as connection:
+        found = read_settings(connection, find_project(connection, project).project_id)
+    _print_settings(settings_document(found), as_json=as_json)
+
+
+@settings.command("apply")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@project_option
+@json_option
+@data_dir_option
+def apply(file: Path, project: str, as_json: bool, data_dir: Path) -> None:
+    """Replace the settings that a TOML file names; others stay as they are."""
+    try:
+        chosen = tomllib.loads(file.read_text())
+    except tomllib.TOMLDecodeError as error:
+        raise click.ClickException(f"{file.name} is not TOML: {error}") from error
+    with store_url(data_dir) as url, open_engine(url).begin() as connection:
+        project_id = find_project(connection, project).project_id
+        found = apply_settings(connection, project_id, chosen)
+    _print_settings(settings_document(found), as_json=as_json)
+
+
+def _print(rows: list[dict[str, Any]], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(rows))
+        return
+    table = Table()
+    for column in rows[0] if rows else ():
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*("" if value is None else str(value) for value in row.values()))
+    Console().print(table)
+
+
+def _print_settings(document: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(document))
+        return
+    for name, value in document.items():
+        click.echo(f"{name} = {json.dumps(value)}")

@@ -1,0 +1,209 @@
+"""The evidence document: everything behind a verdict, as JSON (statistics.md, section 7)."""
+
+import hashlib
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from orchestration.aliasing import aliased_with
+from orchestration.sentence import known_sentence, sentence
+from orchestration.series import moment, seconds
+from stats.evidence import Arm, Evidence
+from stats.policy import Policy
+from stats.verdict import AbstainReason
+from storage.contract import document_text
+from storage.evidence import ExperimentReading, UnitCounts
+
+
+def timestamp(epoch_seconds: int | None) -> str | None:
+    """Returns a time as the interface writes it."""
+    if epoch_seconds is None:
+        return None
+    return moment(epoch_seconds).isoformat().replace("+00:00", "Z")
+
+
+def evidence_document(
+    reading: ExperimentReading,
+    evidence: Evidence,
+    *,
+    counts: UnitCounts,
+    changes: Mapping[str, frozenset[str]],
+) -> dict[str, Any]:
+    """Returns the evidence document of an experiment as of its look.
+
+    Args:
+        reading: What the store holds of the experiment.
+        evidence: What the engine makes of it.
+        counts: Its units, as of the same look.
+        changes: The changes of each stratum besides the one under test.
+    """
+    target = reading.policy["target"]["name"]
+    return {
+        "sentence": sentence(evidence, metric=target),
+        "experiment_id": reading.experiment_id,
+        "as_of": timestamp(evidence.as_of),
+        "change": list(reading.change),
+        "policy": _policy(reading),
+        "arms": {
+            "control": _arm(evidence.arms.control, late=counts.late_control),
+            "treatment": _arm(evidence.arms.treatment, late=counts.late_treatment),
+        },
+        "totals": _totals(evidence),
+        "known": _known(evidence),
+        "looks": _looks(evidence),
+        "gates": _gates(reading, evidence, changes=changes),
+        "sessions": _sessions(evidence),
+        "counts": {
+            "in_cells": evidence.units_in_cells,
+            "open": counts.open,
+            "late": counts.late,
+            "in_flight": counts.in_flight,
+            "unknown_commit": counts.unknown_commit,
+            "partial": counts.partial,
+            "excluded": counts.excluded,
+            "unmatched_route": counts.unmatched_route,
+        },
+        "warnings": _warnings(reading, evidence, counts),
+        "ended_because": _value(evidence.decision.ended_because),
+        "digest": _digest(reading, evidence),
+    }
+
+
+def _value(word: object) -> str | None:
+    return None if word is None else str(word)
+
+
+def _policy(reading: ExperimentReading) -> dict[str, Any]:
+    policy = reading.policy
+    return {
+        "target": policy["target"],
+        "guardrails": policy["guardrails"],
+        "environment": policy["environment"],
+        "routes": policy["routes"],
+        "routes_because": policy["routes_because"],
+        "alpha": policy["alpha"],
+        "attempt": policy["attempt"],
+        "level": Policy.from_json(policy).level,
+        "rho": {"day": policy["rho_day"], "fast": policy["rho_fast"]},
+        "window_seconds": policy["window_seconds"],
+        "grace_seconds": policy["grace_seconds"],
+        "block_min_units": policy["block_min_units"],
+        "horizon_days": policy["horizon_seconds"] // 86_400,
+        "futility_margin": policy["futility_margin"],
+        "unit": policy["unit"],
+        "value_per_conversion": policy["value_per_conversion"],
+    }
+
+
+def _arm(arm: Arm, *, late: int) -> dict[str, Any]:
+    return {
+        "units": arm.units,
+        "conversions": arm.conversions,
+        "rate": arm.rate,
+        "late": late,
+    }
+
+
+def _totals(evidence: Evidence) -> dict[str, Any]:
+    return {
+        "S": evidence.S,
+        "W": evidence.W,
+        "V": evidence.V,
+        "lift": evidence.lift,
+        "e_value": evidence.e_value,
+        "p_value": evidence.p_value,
+        "p_running_min": evidence.p_running_min,
+        "ci": None if evidence.ci is None else list(evidence.ci),
+    }
+
+
+def _known(evidence: Evidence) -> dict[str, Any]:
+    known = evidence.known
+    return {
+        "not_worse_than": known.not_worse_than,
+        "not_better_than": known.not_better_than,
+        "smallest_lift_by_horizon": known.smallest_lift_by_horizon,
+        "sentence": known_sentence(evidence),
+    }
+
+
+def _looks(evidence: Evidence) -> list[dict[str, Any]]:
+    looks = evidence.looks
+    rows: list[dict[str, Any]] = []
+    for i, at in enumerate(looks.at.tolist()):
+        lift = float(looks.lift[i])
+        rows.append(
+            {
+                "at": timestamp(at),
+                "e_value": float(looks.e_value[i]),
+                "p_running_min": float(looks.p_running_min[i]),
+                "lift": None if math.isnan(lift) else lift,
+                "ci": None if math.isnan(lift) else [float(end) for end in looks.ci[i]],
+                "gated": bool(looks.gated[i]),
+            }
+        )
+    return rows
+
+
+def _gates(
+    reading: ExperimentReading, evidence: Evidence, *, changes: Mapping[str, frozenset[str]]
+) -> dict[str, Any]:
+    gated = evidence.decision.abstain_reason is AbstainReason.NON_IDENTIFIABLE
+    looked_at = [cell for cell in reading.cells if seconds(cell.block) < evidence.open_from]
+    vif = evidence.vif
+    return {
+        "vif": "inf" if vif is not None and math.isinf(vif) else vif,
+        "aliased_with": aliased_with(looked_at, changes) if gated else [],
+    }
+
+
+def _sessions(evidence: Evidence) -> dict[str, Any]:
+    sessions = evidence.sessions
+    return {
+        "accumulated": sessions.accumulated,
+        "required": sessions.required,
+        "required_fast": sessions.required_fast,
+        "per_day": sessions.per_day,
+        "projected_decision_at": timestamp(sessions.projected_decision_at),
+    }
+
+
+def _warnings(reading: ExperimentReading, evidence: Evidence, counts: UnitCounts) -> list[str]:
+    arms = evidence.arms
+    seen = (
+        arms.control.conversions
+        + arms.treatment.conversions
+        + counts.late_control
+        + counts.late_treatment
+    )
+    found = {
+        "base_assumed": reading.base_assumed,
+        "metric_never_seen": evidence.units_in_cells > 0 and not seen,
+        "unknown_commit": counts.unknown_commit > 0,
+        "unmatched_route": counts.unmatched_route > 0,
+    }
+    return [word for word, holds in found.items() if holds]
+
+
+def _digest(reading: ExperimentReading, evidence: Evidence) -> str:
+    """Returns the SHA-256 of cells, deploys and policy: of the same evidence, the same."""
+    known_at = max(evidence.as_of or 0, seconds(reading.bound_at))
+    content = {
+        "cells": [
+            [seconds(cell.block), cell.stratum, cell.n1, cell.x1, cell.n0, cell.x0]
+            for cell in reading.cells
+            if seconds(cell.block) < evidence.open_from
+        ],
+        "deploys": [
+            [
+                deploy.commit,
+                deploy.base,
+                deploy.deployed_at.isoformat(),
+                deploy.allocation,
+            ]
+            for deploy in reading.deploys
+            if deploy.recorded_at.timestamp() <= known_at
+        ],
+        "policy": dict(sorted(reading.policy.items())),
+    }
+    return hashlib.sha256(document_text(content).encode()).hexdigest()

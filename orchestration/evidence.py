@@ -1,0 +1,127 @@
+"""Drafts: each open experiment's evidence and contract, computed from its closed cells."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection
+
+from orchestration.document import evidence_document
+from orchestration.series import moment, series_of
+from stats.evidence import Evidence, evaluate
+from storage.contract import contract, document_text, waiting_contract
+from storage.evidence import (
+    CountsAt,
+    ExperimentReading,
+    count_units,
+    experiments_waited_out,
+    read_experiments,
+    stratum_changes,
+)
+from storage.policy import BLOCK_SECONDS
+from storage.verdicts import Draft
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drafted:
+    """A draft with the numbers that it was written from; None of an experiment without looks."""
+
+    draft: Draft
+    contract: dict[str, Any]
+    evidence: Evidence | None
+
+
+def draft_evidence(connection: Connection, *, as_of: datetime) -> list[Drafted]:
+    """Computes evidence and contract of every experiment that is not decided yet.
+
+    Args:
+        connection: To the store, or to a separate reading of it.
+        as_of: How far the log was read; matters only to experiments that still wait for a deploy.
+
+    Returns:
+        Drafts in the order of their identifiers; of experiments without a look, those alone
+        that no deploy came for.
+    """
+    readings = read_experiments(connection)
+    found = evaluate([series_of(reading) for reading in readings])
+    drafted = _drafts(connection, readings, found)
+    for experiment_id in experiments_waited_out(connection, as_of=as_of):
+        drafted.append(_waited_out(experiment_id))
+    return sorted(drafted, key=lambda one: one.draft.experiment_id)
+
+
+def _drafts(
+    connection: Connection, readings: Sequence[ExperimentReading], found: Sequence[Evidence]
+) -> list[Drafted]:
+    looks = [
+        CountsAt(
+            experiment_id=reading.experiment_id,
+            look=moment(evidence.as_of or 0),
+            open_from=moment(evidence.open_from),
+        )
+        for reading, evidence in zip(readings, found, strict=True)
+    ]
+    counts = count_units(connection, looks)
+    changes = stratum_changes(connection, readings, [look.look for look in looks])
+    drafted: list[Drafted] = []
+    for reading, evidence in zip(readings, found, strict=True):
+        document = evidence_document(
+            reading,
+            evidence,
+            counts=counts[reading.experiment_id],
+            changes=changes[reading.experiment_id],
+        )
+        answer = evidence_contract(reading.experiment_id, evidence)
+        draft = Draft(
+            experiment_id=reading.experiment_id,
+            document=document_text(document),
+            contract=document_text(answer),
+            as_of=None if evidence.as_of is None else moment(evidence.as_of),
+            next_look_at=_next_look(reading, evidence),
+        )
+        drafted.append(Drafted(draft=draft, contract=answer, evidence=evidence))
+    return drafted
+
+
+def evidence_contract(experiment_id: str, evidence: Evidence) -> dict[str, Any]:
+    """Returns the verdict contract that an experiment's evidence supports."""
+    decision = evidence.decision
+    reason, cadence = decision.abstain_reason, decision.cadence
+    return contract(
+        experiment_id,
+        verdict=decision.verdict.value,
+        abstain_reason=None if reason is None else reason.value,
+        decided=decision.decided,
+        lift=decision.lift,
+        confidence=decision.confidence,
+        ci=decision.ci,
+        value_at_risk=decision.value_at_risk,
+        cadence=None if cadence is None else cadence.value,
+    )
+
+
+def _next_look(reading: ExperimentReading, evidence: Evidence) -> datetime | None:
+    """Returns when the next look can come at the earliest; None once decided."""
+    if evidence.decision.decided:
+        return None
+    wait = reading.policy["window_seconds"] + reading.policy["grace_seconds"]
+    read_to = int(reading.as_of.timestamp())
+    return moment(max(evidence.open_from + BLOCK_SECONDS + wait, read_to + BLOCK_SECONDS))
+
+
+def _waited_out(experiment_id: str) -> Drafted:
+    answer = waiting_contract(experiment_id, decided=True)
+    document = {
+        "sentence": "No answer: no deploy came for this experiment.",
+        "experiment_id": experiment_id,
+        "as_of": None,
+    }
+    draft = Draft(
+        experiment_id=experiment_id,
+        document=document_text(document),
+        contract=document_text(answer),
+        as_of=None,
+        next_look_at=None,
+    )
+    return Drafted(draft=draft, contract=answer, evidence=None)

@@ -1,0 +1,102 @@
+"""Lineage: which changes a commit carries, and where its units stand."""
+
+from datetime import UTC, datetime, timedelta
+
+from storage.lineage import CommitFact, History, place
+from storage.placement import Histories
+
+T0 = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+def at(minutes: int) -> datetime:
+    return T0 + timedelta(minutes=minutes)
+
+
+def fact(
+    commit: str,
+    base: str | None = None,
+    *,
+    recorded: int = 0,
+    base_recorded: int | None = None,
+    changes: tuple[str, ...] = (),
+) -> CommitFact:
+    known = recorded if base_recorded is None else base_recorded
+    return CommitFact(
+        commit=commit,
+        changes=frozenset(changes or (commit,)),
+        recorded_at=at(recorded),
+        base=base,
+        base_recorded_at=None if base is None else at(known),
+    )
+
+
+def lineage(*facts: CommitFact, of: str, known: int = 100) -> set[str]:
+    return set(History(facts, known_at=at(known)).lineage(of))
+
+
+def test_a_commit_carries_its_own_changes_and_those_of_its_bases() -> None:
+    assert lineage(fact("a"), fact("k", "a"), fact("m", "k"), of="m") == {"m", "k", "a"}
+
+
+def test_a_base_that_was_never_deployed_is_known_by_being_named() -> None:
+    assert lineage(fact("k", "a"), of="k") == {"k", "a"}
+    assert "a" in History([fact("k", "a")], known_at=at(1)).commits
+
+
+def test_a_rebased_change_is_the_same_change_on_another_base() -> None:
+    facts = (fact("a"), fact("b", "a"), fact("k", "a"), fact("k2", "b", changes=("k",)))
+    assert lineage(*facts, of="k2") == {"k", "b", "a"}
+
+
+def test_what_is_recorded_later_was_not_known_before() -> None:
+    facts = (fact("a"), fact("k", "a", recorded=5))
+    assert History(facts, known_at=at(4)).resolve("k") is None
+    assert History(facts, known_at=at(5)).resolve("k") == "k"
+
+
+def test_a_base_named_later_counts_from_then_on() -> None:
+    late = fact("k", "a", base_recorded=9)
+    assert lineage(late, of="k", known=8) == {"k"}
+    assert lineage(late, of="k", known=9) == {"k", "a"}
+
+
+def test_two_contradictory_posts_end_rather_than_turn_in_a_circle() -> None:
+    assert lineage(fact("a", "b"), fact("b", "a"), of="a") == {"a", "b"}
+
+
+def test_a_history_longer_than_the_stack_is_no_trouble() -> None:
+    facts = [fact("c0"), *(fact(f"c{i}", f"c{i - 1}") for i in range(1, 5_000))]
+    assert len(lineage(*facts, of="c4999")) == 5_000
+
+
+def test_a_short_id_is_the_one_commit_that_it_begins() -> None:
+    history = History([fact("abc123"), fact("abd456")], known_at=at(1))
+    assert history.resolve("abc") == "abc123"
+    assert history.resolve("ab") is None
+    assert history.resolve("abc1234") is None
+
+
+def test_arms_follow_from_the_change_and_strata_from_the_rest() -> None:
+    change = frozenset({"k1", "k2"})
+    assert place(change, frozenset({"k1", "k2", "a"})).arm == "treatment"
+    assert place(change, frozenset({"a"})).arm == "control"
+    assert place(change, frozenset({"k1", "a"})).arm == "partial"
+    treated = place(change, frozenset({"k1", "k2", "a"}))
+    assert treated.stratum == place(change, frozenset({"a"})).stratum == {"a"}
+
+
+def test_a_commit_stands_nowhere_until_it_is_known() -> None:
+    histories = Histories([fact("a"), fact("k", "a", recorded=30)])
+    change = frozenset({"k"})
+    (only,) = histories.placements(change, "k", bound_at=at(10))
+    assert (only.known_from, only.known_to, only.arm) == (at(30), None, "treatment")
+    (known,) = histories.placements(change, "a", bound_at=at(10))
+    assert (known.known_from, known.arm) == (at(10), "control")
+
+
+def test_a_base_named_later_splits_the_placement_in_time() -> None:
+    histories = Histories([fact("a"), fact("k", "a", base_recorded=30)])
+    first, second = histories.placements(frozenset({"k"}), "k", bound_at=at(10))
+    assert (first.known_from, first.known_to) == (at(10), at(30))
+    assert (second.known_from, second.known_to) == (at(30), None)
+    assert first.stratum != second.stratum
