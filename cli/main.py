@@ -1,9 +1,83 @@
-"""The command line's root: `deploy-reward` and its commands."""
+"""The command line's root: `deploy-reward` and the modules of its commands."""
+
+from importlib import import_module
+from typing import Any
 
 import click
 
+# Where each command stands, and its first line (equal to its own, by test): a command's module is
+# imported when it is called, so that `--help` stays quick.
+COMMANDS = {
+    "up": ("cli.up:up", "Run the whole service on this machine: store, API, Dagster."),
+    "api": ("cli.parts:api", "Serve the REST API alone."),
+    "dagster": ("cli.parts:dagster", "Run Dagster alone: code server, daemon and web server."),
+    "migrate": ("cli.parts:migrate", "Bring the store to this version."),
+    "project": ("cli.projects:project", "Create and list projects."),
+    "keys": ("cli.projects:keys", "Create, list and revoke keys."),
+    "settings": ("cli.projects:settings", "Show and apply a project's settings."),
+    "import": (
+        "cli.import_history:import_history",
+        "Read historical data from NDJSON, CSV or Parquet.",
+    ),
+    "evaluate": ("cli.evaluate:evaluate", "Materialize the assets once, for every project."),
+    "explain": ("cli.explain:explain", "Say what is behind a verdict."),
+    "rebuild": (
+        "cli.evaluate:rebuild",
+        "Empty every derived table and fill it again from raw events.",
+    ),
+    "simulate": (
+        "cli.simulate:simulate",
+        "Send a randomized canary's traffic to a running service.",
+    ),
+    "mcp": ("cli.mcp:mcp", "Serve the reward endpoints as MCP tools over stdio."),
+}
 
-@click.group()
+
+class Commands(click.Group):
+    """A group that knows its commands by name and imports them when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
+        """The commands, in the order in which one meets them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The command of that name, or None."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, name = COMMANDS[cmd_name][0].split(":")
+        return getattr(import_module(module), name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 (click's signature)
+        """Run a command; what the store cannot do becomes one plain line."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            plain = _plain_fault(error)
+            if plain is None:
+                raise
+            raise click.ClickException(plain) from error
+
+
+def _plain_fault(error: Exception) -> str | None:
+    from sqlalchemy.exc import OperationalError  # noqa: PLC0415 (only where something failed)
+
+    from cli.supervisor import ChildFailedError  # noqa: PLC0415
+    from storage.embedded import EmbeddedPostgresError  # noqa: PLC0415
+    from storage.refusal import Refusal  # noqa: PLC0415
+
+    if isinstance(error, OperationalError):
+        return f"the store cannot be reached: {str(error.orig).splitlines()[0]}"
+    if isinstance(error, (ChildFailedError, EmbeddedPostgresError, Refusal)):
+        return str(error)
+    return None
+
+
+@click.group(cls=Commands)
 @click.version_option(package_name="deploy-reward")
 def main() -> None:
-    """Deploy a change to a share of your traffic and be told what to do with it."""
+    """Ship a change to a share of your traffic, and be told what to do with it."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -11,6 +11,7 @@ import msgspec
 import psycopg
 from psycopg import AsyncConnection
 from sqlalchemy import Connection, bindparam, text
+from sqlalchemy.util import await_only
 
 from storage.clock import LOG_LOCK, receipt_time
 from storage.engine import connection_string, open_engine, session_options
@@ -232,10 +233,21 @@ def append_history(connection: Connection, events: Sequence[RuntimeEvent]) -> No
         events[0].project_id,
         [(event.environment, event.occurred_at) for event in events],
     )
-    driver: Any = connection.connection.driver_connection
-    with driver.cursor().copy(_COPY) as copy:
-        for event in events:
-            copy.write_row(event.row(event.occurred_at))
+    rows = (event.row(event.occurred_at) for event in events)
+    driver = connection.connection.driver_connection
+    if isinstance(driver, AsyncConnection):
+        # The API's connections are asyncio's, under SQLAlchemy's blocking face.
+        await_only(_copied(driver, rows))
+    elif isinstance(driver, psycopg.Connection):
+        with driver.cursor().copy(_COPY) as copy:
+            for row in rows:
+                copy.write_row(row)
+
+
+async def _copied(connection: AsyncConnection[Any], rows: Iterable[tuple[Any, ...]]) -> None:
+    async with connection.cursor().copy(_COPY) as copy:
+        for row in rows:
+            await copy.write_row(row)
 
 
 def require_open_history(

@@ -287,7 +287,7 @@ def _match_routes(connection: Connection, scope: Sequence[Row[Any]]) -> None:
     experiments = {row.experiment_id: row for row in scope}
     tables: dict[str | None, RouteTable] = {}
     rows: list[dict[str, object]] = []
-    for experiment_id, route in connection.execute(_ROUTES).tuples():
+    for experiment_id, route in connection.execute(_ROUTES):
         experiment = experiments[experiment_id]
         graph_id = experiment.graph_id
         if graph_id not in tables:

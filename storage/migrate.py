@@ -1,10 +1,13 @@
 """Migrations of the store: from any earlier version, or from nothing, to this one."""
 
+from functools import lru_cache
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import text
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, text
 
 from storage.engine import open_engine
 from storage.tables import SCHEMA
@@ -27,3 +30,13 @@ def upgrade(url: str) -> None:
             command.upgrade(config, "head")
     finally:
         engine.dispose()
+
+
+def is_newest(connection: Connection) -> bool:
+    """Tells whether the store is of this version."""
+    return MigrationContext.configure(connection).get_current_revision() == _newest()
+
+
+@lru_cache(maxsize=1)
+def _newest() -> str | None:
+    return ScriptDirectory(str(_MIGRATIONS)).get_current_head()

@@ -182,6 +182,15 @@ def units_by_arm(connection: Connection) -> dict[str, int]:
     return {row.arm: row.units for row in connection.execute(_ARMS)}
 
 
+SUMS = (
+    "experiment_id",
+    "metric",
+    "cells",
+    "treatment_units",
+    "treatment_conversions",
+    "control_units",
+    "control_conversions",
+)
 _DAYS = text("""
 SELECT x.experiment_id, c.metric, count(*) AS cells, sum(c.n1) AS treatment_units,
     sum(c.x1) AS treatment_conversions, sum(c.n0) AS control_units, sum(c.x0) AS control_conversions
@@ -197,7 +206,7 @@ def cells_of_days(connection: Connection, first: date, last: date) -> Sequence[R
     """Returns the sums of some days' cells, a row for each experiment and metric.
 
     Returns:
-        Rows of experiment_id, metric, cells, and units and conversions of both arms.
+        Rows of the members of SUMS.
     """
     return connection.execute(_DAYS, {"first": first, "last": last}).all()
 

@@ -119,9 +119,7 @@ def _require_same_payloads(
                 revenue_events.c.project_id == project_id,
                 revenue_events.c.idempotency_key.in_({e.idempotency_key for e in events}),
             )
-        )
-        .tuples()
-        .all()
+        ).all()
     )
     contradicting = sorted(
         {e.idempotency_key for e in events if stored[e.idempotency_key] != e.digest}

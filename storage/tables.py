@@ -361,13 +361,14 @@ BEGIN
     -- Only a rebuild, which says so for its own transaction, may empty the verdicts.
     IF TG_OP = 'TRUNCATE' THEN
         IF coalesce(current_setting('deploy_reward.rebuild', true), '') <> 'on' THEN
-            RAISE EXCEPTION 'verdicts are emptied by a rebuild alone';
+            RAISE EXCEPTION 'verdicts are emptied by a rebuild alone'
+                USING ERRCODE = 'integrity_constraint_violation';
         END IF;
         RETURN NULL;
     END IF;
     IF OLD.decided THEN
-        RAISE EXCEPTION 'experiment % is decided: its verdict is never rewritten', OLD.experiment_id
-            USING ERRCODE = 'integrity_constraint_violation';
+        RAISE EXCEPTION 'experiment %% is decided: its verdict is never rewritten',
+            OLD.experiment_id USING ERRCODE = 'integrity_constraint_violation';
     END IF;
     IF TG_OP = 'DELETE' THEN RETURN OLD; END IF;
     RETURN NEW;

@@ -1,0 +1,6 @@
+"""`python -m cli`: the command line where its script is not on the path."""
+
+from cli.main import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""The store that a command works on: a named one, a running service's, or one of its own."""
+
+import fcntl
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from storage.embedded import EmbeddedPostgres, default_data_dir, make_data_dir, running_url
+from storage.migrate import upgrade
+
+_Command = Callable[..., Any]
+
+
+def data_dir_option(command: _Command) -> _Command:
+    """`--data-dir`, which every command that works on a store takes."""
+    return click.option(
+        "--data-dir",
+        type=click.Path(file_okay=False, path_type=Path, resolve_path=True),
+        default=default_data_dir,
+        show_default="SERVICE_DATA_DIR, or a folder of your user",
+        help="Where the service keeps its data.",
+    )(command)
+
+
+@contextmanager
+def store_url(data_dir: Path) -> Generator[str]:
+    """The SQLAlchemy address of the store, for as long as the context lasts.
+
+    `SERVICE_DATABASE_URL`, else the server that runs on the data directory, else the embedded
+    PostgreSQL, started for this command, brought to this version, and stopped at its end. A
+    server started by one command waits at its end for the commands that found it.
+
+    Args:
+        data_dir: the service's data directory; made when it does not stand.
+
+    Raises:
+        storage.embedded.EmbeddedPostgresError: no server runs, and none can be started.
+    """
+    if named := os.environ.get("SERVICE_DATABASE_URL"):
+        yield named
+        return
+    make_data_dir(data_dir)
+    with (data_dir / "commands.lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        if url := running_url(data_dir):
+            yield url
+            return
+        with EmbeddedPostgres(data_dir) as postgres:
+            upgrade(postgres.url)
+            try:
+                yield postgres.url
+            finally:
+                if postgres.process is not None:
+                    # Unlocked first: two commands that both wished to end would wait for ever.
+                    fcntl.flock(lock, fcntl.LOCK_UN)
+                    fcntl.flock(lock, fcntl.LOCK_EX)

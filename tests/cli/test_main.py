@@ -1,0 +1,57 @@
+"""The command line's root knows its commands without importing them."""
+
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from cli.main import COMMANDS, main
+from storage.embedded import EmbeddedPostgresError
+from storage.refusal import Conflict
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_is_listed_with_its_own_first_line(name: str) -> None:
+    command = main.get_command(click.Context(main), name)
+    assert command is not None
+    assert command.name == name
+    assert command.help is not None
+    assert COMMANDS[name][1] == command.help.splitlines()[0]
+
+
+def test_help_lists_every_command_and_imports_none() -> None:
+    code = (
+        "import sys; from cli.main import main; main(['--help'], standalone_mode=False); "
+        "print('imported', *{'sqlalchemy', 'numpy', 'dagster', 'rich'} & {*sys.modules})"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+    assert shown.splitlines()[-1].strip() == "imported"
+    for name, (_, summary) in COMMANDS.items():
+        assert name in shown
+        assert summary in shown
+
+
+def test_an_unknown_command_is_named() -> None:
+    result = CliRunner().invoke(main, ["upp"])
+    assert result.exit_code == 2
+    assert "No such command 'upp'" in result.output
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [EmbeddedPostgresError("no room on the disk"), Conflict("taken", "no room on the disk")],
+)
+def test_what_the_store_cannot_do_is_one_plain_line(
+    fault: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @click.command("fail")
+    def fail() -> None:
+        raise fault
+
+    monkeypatch.setattr(main, "get_command", lambda _context, _name: fail)
+    result = CliRunner().invoke(main, ["fail"])
+    assert (result.exit_code, result.output) == (1, "Error: no room on the disk\n")

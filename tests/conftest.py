@@ -1,0 +1,140 @@
+"""A PostgreSQL for the session, a fresh store for each test, and the service in front of it."""
+
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from sqlalchemy import Connection, Engine, make_url
+from starlette.testclient import TestClient
+
+from api.app import create_app
+from api.settings import ApiSettings
+from storage.embedded import EmbeddedPostgres
+from storage.engine import connection_string, open_engine
+from storage.keys import KeyKind, create_key
+from storage.migrate import upgrade
+from storage.projects import CreatedProject, create_project
+from storage.settings import apply_settings
+
+# The developer's own service is never touched. Nothing of ours reads these when it is imported.
+for _name in [name for name in os.environ if name.startswith("SERVICE_") and name[8:] != "PG_BIN"]:
+    del os.environ[_name]
+
+_TEMPLATE = "migrated"
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """The address of a PostgreSQL server that lives as long as the tests (of one worker)."""
+    # pytest's tmp_path can be entered by its owner alone, and root's server runs as nobody.
+    folder = Path(tempfile.mkdtemp(prefix="deploy-reward-"))
+    folder.chmod(0o711)
+    try:
+        with EmbeddedPostgres(folder / "data") as postgres:
+            yield postgres.url
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _database_url(server: str, database: str) -> str:
+    return make_url(server).set(database=database).render_as_string(hide_password=False)
+
+
+def _administer(server: str, statement: str, **names: str) -> None:
+    identifiers = {name: sql.Identifier(value) for name, value in names.items()}
+    with psycopg.connect(connection_string(server), autocommit=True) as connection:
+        connection.execute(sql.SQL(statement).format(**identifiers))
+
+
+@pytest.fixture(scope="session")
+def migrated_template(postgres_url: str) -> str:
+    """The name of a migrated database that each test's store is copied from."""
+    _administer(postgres_url, "CREATE DATABASE {name}", name=_TEMPLATE)
+    upgrade(_database_url(postgres_url, _TEMPLATE))
+    return _TEMPLATE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Store:
+    """A migrated, empty store of one test."""
+
+    url: str
+    engine: Engine
+
+
+@pytest.fixture
+def store(postgres_url: str, migrated_template: str) -> Iterator[Store]:
+    """A fresh store, dropped after the test."""
+    name = f"test_{secrets.token_hex(6)}"
+    _administer(
+        postgres_url, "CREATE DATABASE {name} TEMPLATE {model}", name=name, model=migrated_template
+    )
+    engine = open_engine(_database_url(postgres_url, name))
+    try:
+        yield Store(url=_database_url(postgres_url, name), engine=engine)
+    finally:
+        engine.dispose()
+        _administer(postgres_url, "DROP DATABASE {name} WITH (FORCE)", name=name)
+
+
+@dataclass(kw_only=True)
+class Service:
+    """The API on a store of its own, with one project and its keys."""
+
+    store: Store
+    client: TestClient
+    project: CreatedProject
+    write: dict[str, str] = field(init=False)
+    public: dict[str, str] = field(init=False)
+    reward: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.write, self.public, self.reward = (
+            {"X-Service-Project-Key": self.project.keys[kind]}
+            for kind in (KeyKind.WRITE, KeyKind.PUBLIC, KeyKind.PROJECT)
+        )
+
+    @property
+    def project_id(self) -> int:
+        return self.project.project_id
+
+    def in_store(self, work: Callable[[Connection], Any]) -> Any:
+        """Returns what `work` returns in one transaction on the store."""
+        with self.store.engine.begin() as connection:
+            return work(connection)
+
+    def new_project(self, name: str) -> CreatedProject:
+        return self.in_store(lambda connection: create_project(connection, name))
+
+    def new_key(self, kind: KeyKind) -> str:
+        return self.in_store(lambda connection: create_key(connection, self.project_id, kind))
+
+    def settings(self, **chosen: Any) -> None:
+        self.in_store(lambda connection: apply_settings(connection, self.project_id, chosen))
+
+    def post(self, path: str, body: Any, **options: Any) -> Any:
+        """Posts JSON with the write key (the project key on /v1/reward) and returns the answer."""
+        key = self.reward if path.startswith("/v1/reward") else self.write
+        return self.client.post(path, json=body, **{"headers": key, **options})
+
+    def get(self, path: str, **options: Any) -> Any:
+        key = self.reward if path.startswith("/v1/reward") else self.write
+        return self.client.get(path, **{"headers": key, **options})
+
+
+@pytest.fixture
+def service(store: Store) -> Iterator[Service]:
+    """The running API, and a project named `shop`."""
+    with store.engine.begin() as connection:
+        project = create_project(connection, "shop")
+    settings = ApiSettings(database_url=store.url, secret=b"a secret of the tests")
+    with TestClient(create_app(settings), raise_server_exceptions=False) as client:
+        yield Service(store=store, client=client, project=project)

@@ -1,0 +1,69 @@
+"""Keys: told from mistyped ones, stored as digests, ended at once."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import text
+
+from storage.keys import (
+    KeyKind,
+    create_key,
+    holder,
+    is_well_formed,
+    list_keys,
+    new_key,
+    revoke_key,
+)
+from storage.projects import create_project
+from storage.refusal import Missing
+
+
+@pytest.mark.parametrize(
+    ("kind", "prefix"),
+    [(KeyKind.WRITE, "wk_"), (KeyKind.PUBLIC, "pk_"), (KeyKind.PROJECT, "rk_")],
+)
+def test_a_new_key_has_its_kind_s_prefix_and_forty_characters(kind: KeyKind, prefix: str) -> None:
+    key = new_key(kind)
+    assert key.startswith(prefix)
+    assert len(key) == len(prefix) + 40
+    assert key[3:].isalnum()
+    assert is_well_formed(key)
+
+
+@given(place=st.integers(0, 42), character=st.sampled_from("0Az9"))
+def test_one_wrong_character_is_told_without_asking_the_store(place: int, character: str) -> None:
+    key = new_key(KeyKind.WRITE)
+    if key[place] != character:
+        assert not is_well_formed(key[:place] + character + key[place + 1 :])
+
+
+def test_a_key_is_nowhere_in_the_store(store) -> None:
+    with store.engine.begin() as connection:
+        project = create_project(connection, "shop")
+        rows = connection.execute(text("SELECT k::text FROM keys AS k")).scalars().all()
+    assert len(rows) == 3
+    for key in project.keys.values():
+        assert not any(key in row or key[8:] in row for row in rows)
+
+
+def test_any_number_of_keys_are_live_until_each_is_revoked(store) -> None:
+    with store.engine.begin() as connection:
+        project = create_project(connection, "shop")
+        first = project.keys[KeyKind.WRITE]
+        second = create_key(connection, project.project_id, KeyKind.WRITE)
+        revoke_key(connection, project.project_id, first)
+        assert holder(connection, first) is None
+        found = holder(connection, second)
+        assert found is not None
+        assert (found.project_id, found.kind) == (project.project_id, KeyKind.WRITE)
+        revoked = [key for key in list_keys(connection, project.project_id) if key.revoked_at]
+        assert [key.display for key in revoked] == [first[:8]]
+
+
+def test_another_project_s_key_cannot_be_revoked(store) -> None:
+    with store.engine.begin() as connection:
+        mine = create_project(connection, "mine")
+        theirs = create_project(connection, "theirs")
+        with pytest.raises(Missing):
+            revoke_key(connection, mine.project_id, theirs.keys[KeyKind.WRITE])
+        assert holder(connection, theirs.keys[KeyKind.WRITE]) is not None

