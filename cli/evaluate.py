@@ -11,12 +11,11 @@ from rich.table import Table
 from sqlalchemy import Engine
 
 from cli.store import data_dir_option, store_url
-from orchestration.evidence import Drafted, draft_evidence
-from storage.cells import extend_cells
+from orchestration.evidence import Drafted
+from orchestration.rebuild import rebuild as walk_anew
 from storage.clock import closed_instant
 from storage.contract import document_text
 from storage.engine import open_engine
-from storage.exposures import extend_exposures
 from storage.reading import empty_derived_tables, separate_reading
 from storage.verdicts import all_contracts
 
@@ -57,7 +56,8 @@ def evaluate(as_of: datetime | None, evidence: bool, as_json: bool, data_dir: Pa
             _print([json.loads(text) for text in contracts], as_json=as_json)
         else:
             _require_past(engine, as_of)
-            drafted = drafted_as_of(engine, as_of)
+            with separate_reading(engine) as connection:
+                drafted = walk_anew(connection, as_of=as_of)
             _print_drafts(drafted, evidence=evidence, as_json=as_json)
         engine.dispose()
 
@@ -76,14 +76,6 @@ def rebuild(as_json: bool, data_dir: Path) -> None:
             contracts = all_contracts(connection)
         _print([json.loads(text) for text in contracts], as_json=as_json)
         engine.dispose()
-
-
-def drafted_as_of(engine: Engine, as_of: datetime) -> list[Drafted]:
-    """Returns what the raw events up to a time say, computed apart from the served tables."""
-    with separate_reading(engine) as connection:
-        extend_exposures(connection, as_of=as_of)
-        extend_cells(connection)
-        return draft_evidence(connection, as_of=as_of)
 
 
 def materialize_once(url: str) -> None:

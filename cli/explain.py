@@ -10,8 +10,7 @@ import httpx2
 from rich.console import Console
 from rich.table import Table
 
-from cli.store import data_dir_option, store_url
-from storage.engine import open_engine
+from cli.store import data_dir_option, store_transaction
 from storage.verdicts import read_any_evidence
 
 _TIMEOUT_SECONDS = 10.0
@@ -34,7 +33,7 @@ def _evidence_text(experiment: str, data_dir: Path) -> str:
     """Returns the evidence, over HTTP where an address is set, else from the store."""
     if address := os.environ.get("SERVICE_API_URL"):
         return _fetched(address, experiment)
-    with store_url(data_dir) as url, open_engine(url).begin() as connection:
+    with store_transaction(data_dir) as connection:
         text = read_any_evidence(connection, experiment)
     if text is None:
         raise click.ClickException("nothing was evaluated yet: no block of units has closed")

@@ -15,9 +15,8 @@ from sqlalchemy import Connection
 from cli.import_map import Experiment, ImportMap, MapError, read_map
 from cli.import_rows import RowError, RowReader, chunks, lines, opened
 from cli.projects import project_option
-from cli.store import data_dir_option, store_url
+from cli.store import data_dir_option, store_transaction
 from storage.deploys import DeployRequest, record_deploy
-from storage.engine import open_engine
 from storage.events import RuntimeEvent, append_history
 from storage.experiments import Registration, register
 from storage.projects import find_project
@@ -55,15 +54,12 @@ def import_history(
     console = Console(stderr=as_json)
     try:
         layout = None if map_file is None else read_map(map_file)
-        with store_url(data_dir) as url:
-            engine = open_engine(url)
-            with engine.begin() as connection:
-                project_id = find_project(connection, project).project_id
-                pseudonyms = Pseudonyms(service_secret(data_dir))
-                imported = _imported(
-                    connection, console, file, layout, project_id=project_id, pseudonyms=pseudonyms
-                )
-            engine.dispose()
+        with store_transaction(data_dir) as connection:
+            project_id = find_project(connection, project).project_id
+            pseudonyms = Pseudonyms(service_secret(data_dir))
+            imported = _imported(
+                connection, console, file, layout, project_id=project_id, pseudonyms=pseudonyms
+            )
     except (MapError, RowError) as error:
         raise click.ClickException(str(error)) from error
     if as_json:

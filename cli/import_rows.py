@@ -2,7 +2,8 @@
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 from zoneinfo import ZoneInfo
@@ -22,12 +23,15 @@ class RowError(ValueError):
     """A row that is no event; the message names the row and the member."""
 
 
-def opened(path: Path) -> IO[bytes]:
-    """Opens a file, unpacking gzip by its first bytes."""
-    stream = path.open("rb")
-    if stream.peek(2)[:2] == b"\x1f\x8b":
-        return gzip.open(stream)  # pyright: ignore[reportReturnType] - it reads like a file
-    return stream
+@contextmanager
+def opened(path: Path) -> Generator[IO[bytes]]:
+    """Opens a file, unpacking gzip where its first bytes tell it."""
+    with path.open("rb") as stream:
+        if stream.peek(2)[:2] == b"\x1f\x8b":
+            with gzip.open(stream) as unpacked:
+                yield unpacked  # pyright: ignore[reportReturnType] - it reads like a file
+        else:
+            yield stream
 
 
 def chunks(path: Path, stream: IO[bytes]) -> Iterator[pd.DataFrame]:

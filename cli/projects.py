@@ -9,8 +9,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from cli.store import data_dir_option, store_url
-from storage.engine import open_engine
+from cli.store import data_dir_option, store_transaction
 from storage.keys import KeyKind, create_key, list_keys, revoke_key
 from storage.projects import create_project, find_project, list_projects
 from storage.settings import apply_settings, read_settings, settings_document
@@ -32,7 +31,7 @@ def project() -> None:
 @data_dir_option
 def create(name: str, as_json: bool, data_dir: Path) -> None:
     """Create a project with one key of each kind, shown this once."""
-    with store_url(data_dir) as url, open_engine(url).begin() as connection:
+    with store_transaction(data_dir) as connection:
         created = create_project(connection, name)
     keys = {kind.value: key for kind, key in created.keys.items()}
     document = {"project_id": created.project_id, "name": created.name, "keys": keys}
@@ -51,7 +50,7 @@ def create(name: str, as_json: bool, data_dir: Path) -> None:
 @data_dir_option
 def list_command(as_json: bool, data_dir: Path) -> None:
     """List the projects."""
-    with store_url(data_dir) as url, open_engine(url).begin() as connection:
+    with store_transaction(data_dir) as connection:
         found = list_projects(connection)
     rows = [
         {"project_id": one.project_id, "name": one.name, "created_at": one.created_at.isoformat()}
@@ -72,7 +71,7 @@ def keys() -> None:
 @data_dir_option
 def create_key_command(kind: str, project: str, as_json: bool, data_dir: Path) -> None:
     """Create a key and show it this once; older keys stay live."""
-    with store_url(data_dir) as url, open_engine(url).begin() as connection:
+    with store_transaction(data_dir) as connection:
         found = find_project(connection, project)
         key = create_key(connection, found.project_id, KeyKind(kind))
     click.echo(json.dumps({"kind": kind, "key": key}) if as_json else key)
@@ -84,7 +83,7 @@ def create_key_command(kind: str, project: str, as_json: bool, data_dir: Path) -
 @data_dir_option
 def list_keys_command(project: str, as_json: bool, data_dir: Path) -> None:
     """List a project's keys by their beginnings."""
-    with store_url(data_dir) as url, open_engine(url).begin() as connection:
+    with store_transaction(data_dir) as connection:
         found = list_keys(connection, find_project(connection, project).project_id)
     rows = [
         {
@@ -105,7 +104,7 @@ def list_keys_command(project: str, as_json: bool, data_dir: Path) -> None:
 @data_dir_option
 def revoke_key_command(key: str, project: str, as_json: bool, data_dir: Path) -> None:
     """End a key, named whole or by its beginning."""
-    with store_url(data_dir) as url, open_engine(url).begin() as connection:
+    with store_transaction(data_dir) as connection:
         revoked = revoke_key(connection, find_project(connection, project).project_id, key)
     if as_json:
         click.echo(json.dumps({"key": f"{revoked.display}…", "revoked": True}))
@@ -124,7 +123,7 @@ def settings() -> None:
 @data_dir_option
 def show(project: str, as_json: bool, data_dir: Path) -> None:
     """Show all settings of a project, defaults included."""
-    with store_url(data_dir) as url, open_engine(url).begin() as connection:
+    with store_transaction(data_dir) as connection:
         found = read_settings(connection, find_project(connection, project).project_id)
     _print_settings(settings_document(found), as_json=as_json)
 
@@ -140,7 +139,7 @@ def apply(file: Path, project: str, as_json: bool, data_dir: Path) -> None:
         chosen = tomllib.loads(file.read_text())
     except tomllib.TOMLDecodeError as error:
         raise click.ClickException(f"{file.name} is not TOML: {error}") from error
-    with store_url(data_dir) as url, open_engine(url).begin() as connection:
+    with store_transaction(data_dir) as connection:
         project_id = find_project(connection, project).project_id
         found = apply_settings(connection, project_id, chosen)
     _print_settings(settings_document(found), as_json=as_json)

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+from sqlalchemy import Connection
 
 from storage.embedded import EmbeddedPostgres, default_data_dir, make_data_dir, running_url
+from storage.engine import open_engine
 from storage.migrate import upgrade
 
 _Command = Callable[..., Any]
@@ -58,3 +60,15 @@ def store_url(data_dir: Path) -> Generator[str]:
                     # Unlocked first: two commands that both wished to end would wait for ever.
                     fcntl.flock(lock, fcntl.LOCK_UN)
                     fcntl.flock(lock, fcntl.LOCK_EX)
+
+
+@contextmanager
+def store_transaction(data_dir: Path) -> Generator[Connection]:
+    """A transaction on the store that a command works on, committed at the end of the context."""
+    with store_url(data_dir) as url:
+        engine = open_engine(url, pool_size=1)
+        try:
+            with engine.begin() as connection:
+                yield connection
+        finally:
+            engine.dispose()

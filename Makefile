@@ -1,0 +1,53 @@
+# What one types; `make help` lists it.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Say what there is
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(BIN)/deploy-reward: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+.PHONY: install
+install: $(BIN)/deploy-reward ## Make the virtual environment, exact versions in it
+
+.PHONY: demo
+demo: install ## Run the whole service here and see two deploys become verdicts
+	$(BIN)/deploy-reward up --demo
+
+.PHONY: up
+up: install ## Run the whole service here
+	$(BIN)/deploy-reward up
+
+.PHONY: test
+test: install check ## Pass the whole gate: form, lint, types, contracts, tests
+	$(BIN)/pytest
+
+.PHONY: check
+check: install ## Form, lint and types alone
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
+
+.PHONY: format
+format: install ## Put the code into form
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+.PHONY: calibrate
+calibrate: install ## Simulate error rates, coverage and power at full length
+	$(BIN)/pytest -m calibration -s tests/stats
+
+.PHONY: deep
+deep: install ## Run the long forms of the reliability tests
+	$(BIN)/pytest -m deep
+
+.PHONY: clean
+clean: ## Remove the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info

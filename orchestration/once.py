@@ -1,0 +1,28 @@
+"""One materialization of the walk in this process, for whoever waits for it."""
+
+from datetime import UTC, datetime
+
+import dagster as dg
+
+from orchestration.definitions import definitions
+from orchestration.jobs import fast
+from orchestration.resources import Store
+
+_QUIET = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
+
+
+def materialize_walk(url: str) -> bool:
+    """Materializes exposures, cells, evidence and verdicts, with their checks, and tells success.
+
+    Args:
+        url: The store. Dagster's own records of the run are not kept.
+    """
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = definitions.resolve_job_def(fast.name).execute_in_process(
+            instance=instance,
+            partition_key=datetime.now(UTC).date().isoformat(),
+            resources={"store": Store(database_url=url)},
+            run_config=_QUIET,
+            raise_on_error=False,
+        )
+    return result.success
