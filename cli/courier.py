@@ -15,7 +15,7 @@ import msgspec
 
 from cli.traffic import Delivery
 
-# What one request may hold (interface.md, sections 3 and 6).
+# What one request to each endpoint may hold.
 BATCH_SIZES = {"/v1/events": 500, "/v1/revenue/events": 50}
 PATIENCE_SECONDS = 60.0
 BUSY = frozenset({429, 503})

@@ -1,9 +1,10 @@
 """`import`: historical data from a file, as events received when they occurred."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -12,8 +13,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from sqlalchemy import Connection
 
+from api.event_batch import MOST_EVENTS, EventReader
+from api.problem import Problem
 from cli.import_map import Experiment, ImportMap, MapError, read_map
-from cli.import_rows import RowError, RowReader, chunks, lines, opened
+from cli.import_rows import RowError, RowReader, chunks, opened
 from cli.projects import project_option
 from cli.store import data_dir_option, store_transaction
 from storage.deploys import DeployRequest, record_deploy
@@ -142,8 +145,37 @@ def _rows(
 def _documents(
     stream: IO[bytes], *, project_id: int, pseudonyms: Pseudonyms
 ) -> Iterator[list[RuntimeEvent]]:
-    raise RowError("a map is needed: --map MAP.toml")
-    yield from lines(stream)
+    """Yields runtime events as the API would read them from the same lines."""
+    reader = EventReader(
+        project_id=project_id,
+        now=datetime.now(UTC),
+        trusted=True,
+        history=True,
+        pseudonyms=pseudonyms,
+    )
+    first = 1
+    while lines := list(islice(stream, MOST_EVENTS)):
+        yield _events_of_lines(reader, [line.strip() for line in lines], first=first)
+        first += len(lines)
+
+
+def _events_of_lines(
+    reader: EventReader, lines: Sequence[bytes], *, first: int
+) -> list[RuntimeEvent]:
+    numbered = [(number, line) for number, line in enumerate(lines, start=first) if line]
+    if not numbered:
+        return []
+    try:
+        batch = reader.batch(b'{"events":[%s]}' % b",".join(line for _, line in numbered))
+    except Problem as problem:
+        raise RowError(
+            f"lines {numbered[0][0]} to {numbered[-1][0]}: {problem.detail}"
+        ) from problem
+    for rejected in batch.rejected:
+        fault = rejected.faults[0]
+        number = numbered[rejected.index][0]
+        raise RowError(f"line {number}: {fault.at.split('/')[-1] or 'event'} {fault.detail}")
+    return batch.events
 
 
 def _append(

@@ -1,7 +1,6 @@
 """The rows of an import: a file in chunks, and the events that each chunk's rows are."""
 
 import gzip
-import json
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,26 +40,9 @@ def chunks(path: Path, stream: IO[bytes]) -> Iterator[pd.DataFrame]:
         for batch in pq.ParquetFile(stream).iter_batches(batch_size=CHUNK_ROWS):
             yield batch.to_pandas()
     elif name.endswith((".ndjson", ".jsonl", ".json")):
-        yield from pd.read_json(stream, lines=True, chunksize=CHUNK_ROWS, convert_dates=False)
+        yield from pd.read_json(stream, lines=True, chunksize=CHUNK_ROWS, dtype=False)
     else:
         yield from pd.read_csv(stream, chunksize=CHUNK_ROWS, dtype=str, keep_default_na=False)
-
-
-def lines(stream: IO[bytes]) -> Iterator[dict[str, Any]]:
-    """Yields the objects of an NDJSON file.
-
-    Raises:
-        RowError: A line is no JSON object.
-    """
-    for number, line in enumerate(stream, start=1):
-        if line.strip():
-            try:
-                found = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise RowError(f"line {number} is not JSON: {error.msg}") from error
-            if not isinstance(found, dict):
-                raise RowError(f"line {number} is no JSON object")
-            yield found
 
 
 def _fulfils(frame: pd.DataFrame, column: str, values: Values) -> "pd.Series[bool]":

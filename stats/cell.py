@@ -1,0 +1,105 @@
+"""Cells: the counts of one analysis block and stratum, and the sums that the test reads."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Rows = Ints | slice | NDArray[np.bool_]
+
+TERMS = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Totals:
+    """Sums over cells; arrays of one shape, one entry a look.
+
+    Attributes:
+        S: Σ s, the score: treatment's conversions beyond their expectation under no effect.
+        W: Σ w, the Mantel-Haenszel weight: the information in the contrasts.
+        V0: Σ v₀, the variance of S under no effect.
+        Q: Σ Q of Sato's variance.
+        P: Σ P of Sato's variance.
+        C: Σ x₀n₁/n, control's conversions at treatment's mix of cells.
+    """
+
+    S: Floats
+    W: Floats
+    V0: Floats
+    Q: Floats
+    P: Floats
+    C: Floats
+
+    @classmethod
+    def of(cls, n1: Ints, x1: Ints, n0: Ints, x0: Ints) -> Self:
+        """The totals of all the given cells, as arrays of one entry.
+
+        Args:
+            n1: Units of treatment, one entry a cell.
+            x1: Conversions of treatment.
+            n0: Units of control.
+            x0: Conversions of control.
+        """
+        return cls.from_rows(np.cumsum(terms(n1, x1, n0, x0), axis=1)[:, -1:])
+
+    @classmethod
+    def from_rows(cls, rows: Floats) -> Self:
+        """The totals whose members are the rows of an array (6, looks), in their order."""
+        S, W, V0, Q, P, C = rows
+        return cls(S=S, W=W, V0=V0, Q=Q, P=P, C=C)
+
+    def __getitem__(self, rows: Rows) -> Self:
+        return type(self)(
+            S=self.S[rows],
+            W=self.W[rows],
+            V0=self.V0[rows],
+            Q=self.Q[rows],
+            P=self.P[rows],
+            C=self.C[rows],
+        )
+
+    @property
+    def lift(self) -> Floats:
+        """Treatment's rate minus control's, S/W; NaN where W = 0."""
+        return _ratio(self.S, self.W)
+
+    @property
+    def control_rate(self) -> Floats:
+        """Control's rate at the weights of the lift, Σ(x₀n₁/n)/W; NaN where W = 0."""
+        return _ratio(self.C, self.W)
+
+    def sato_variance(self, lift: Floats) -> Floats:
+        """V₁ = lift·ΣP + ΣQ, the variance of S at the measured lift (Sato, Biometrics 45, 1989)."""
+        return lift * self.P + self.Q
+
+
+def terms(n1: Ints, x1: Ints, n0: Ints, x0: Ints) -> Floats:
+    """What each cell adds to S, W, V₀, Q, P and C.
+
+    A cell with one arm only adds nothing: every term has a factor of the absent arm.
+    s, w: Mantel & Haenszel, JNCI 22 (1959). v₀: the hypergeometric variance. Q, P: Sato (1989).
+
+    Returns:
+        An array (6, cells).
+    """
+    t, c = n1.astype(np.float64), n0.astype(np.float64)
+    a, b = x1.astype(np.float64), x0.astype(np.float64)
+    m = a + b
+    n = np.maximum(t + c, 1.0)
+    w = t * c / n
+    found = np.empty((TERMS, n.size))
+    found[0] = (a * c - b * t) / n
+    found[1] = w
+    found[2] = w * m * (n - m) / np.maximum(n * (n - 1.0), 1.0)
+    found[3] = (a * (c - b) + b * (t - a)) / (2.0 * n)
+    found[4] = (t * t * b - c * c * a + t * c * (c - t) / 2.0) / (n * n)
+    found[5] = b * t / n
+    return found
+
+
+def _ratio(numerator: Floats, denominator: Floats) -> Floats:
+    missing = np.full(denominator.shape, np.nan)
+    return np.divide(numerator, denominator, out=missing, where=denominator > 0)

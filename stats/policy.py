@@ -1,0 +1,118 @@
+"""The policy: the frozen numbers that a verdict depends on."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Self
+
+DAY = 86_400
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """The numbers that are frozen when an experiment binds to its deploy.
+
+    Attributes:
+        alpha: The project's level of the test, in (0, 1).
+        attempt: 1 for the first experiment of a project on this change and metric, 2 for the next.
+        rho_day: Mixture precision of the day cadence, 1 / (relative lift to close)².
+        rho_fast: Mixture precision of the fast cadence.
+        better: The direction of the metric that is an improvement, `higher` or `lower`.
+        window_seconds: Attribution window of the target metric, a whole multiple of a block.
+        grace_seconds: How long a block waits for late events after its last window has run out.
+        block_seconds: Length of a block; a whole number of them makes a day.
+        block_min_units: Units at which an analysis block ends.
+        horizon_seconds: Exposure time after which an experiment is decided in any case.
+        contrast_seconds: Time without a comparable unit after which it is closed.
+        vif_limit: Variance inflation above which the design counts as aliased.
+        value_per_conversion: Dollars that one conversion is worth, where configured.
+
+    Raises:
+        ValueError: A member is outside its range; the message states the value and the rule.
+    """
+
+    alpha: float = 0.05
+    attempt: int = 1
+    rho_day: float = 25.0
+    rho_fast: float = 4.0
+    better: str = "higher"
+    window_seconds: int = 1800
+    grace_seconds: int = 120
+    block_seconds: int = 300
+    block_min_units: int = 50
+    horizon_seconds: int = 28 * DAY
+    contrast_seconds: int = DAY
+    vif_limit: float = 10.0
+    value_per_conversion: float | None = None
+
+    def __post_init__(self) -> None:
+        rules = (
+            ("alpha", 0 < self.alpha < 1, "lies in (0, 1)"),
+            ("attempt", self.attempt >= 1, "is at least 1"),
+            ("rho_day", 0 < self.rho_day < math.inf, "is positive and finite"),
+            ("rho_fast", 0 < self.rho_fast < math.inf, "is positive and finite"),
+            ("better", self.better in {"higher", "lower"}, "is 'higher' or 'lower'"),
+            (
+                "block_seconds",
+                self.block_seconds > 0 and DAY % self.block_seconds == 0,
+                "is positive and divides a day",
+            ),
+            (
+                "window_seconds",
+                self.window_seconds >= 0 and self.window_seconds % max(1, self.block_seconds) == 0,
+                "is a whole multiple of the block",
+            ),
+            ("grace_seconds", self.grace_seconds >= 0, "is not negative"),
+            ("block_min_units", self.block_min_units >= 1, "is at least 1"),
+            (
+                "horizon_seconds",
+                self.horizon_seconds >= self.block_seconds,
+                "holds at least one block",
+            ),
+            ("contrast_seconds", self.contrast_seconds > 0, "is positive"),
+            ("vif_limit", self.vif_limit >= 1, "is at least 1"),
+            (
+                "value_per_conversion",
+                self.value_per_conversion is None or math.isfinite(self.value_per_conversion),
+                "is finite or null",
+            ),
+        )
+        for name, holds, rule in rules:
+            if not holds:
+                raise ValueError(f"{name} is {getattr(self, name)!r}, but it {rule}")
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, object]) -> Self:
+        """The policy in a frozen policy document; members of other readers are ignored.
+
+        Args:
+            document: The parsed JSON; keys are named like the members of this class.
+
+        Raises:
+            TypeError: A member is of another type than its default.
+            ValueError: A member is outside its range.
+        """
+        members: dict[str, object] = {}
+        for field in fields(cls):
+            if field.name in document:
+                members[field.name] = _typed(field.name, document[field.name], field.type)
+        return cls(**members)  # pyright: ignore[reportArgumentType]  # checked by _typed
+
+    @property
+    def level(self) -> float:
+        """The level that this attempt tests at, α/j²: registering again is no lucky draw."""
+        return self.alpha / self.attempt**2
+
+    @property
+    def log_threshold(self) -> float:
+        """The logarithm of 1/level: where the e-process crosses."""
+        return -math.log(self.level)
+
+
+def _typed(name: str, value: object, kind: object) -> object:
+    numbers = (int, float) if kind is not int else (int,)
+    expected = (str,) if kind is str else numbers
+    optional = value is None and kind not in (str, int, float)
+    if optional or (isinstance(value, expected) and not isinstance(value, bool)):
+        return float(value) if kind is not int and isinstance(value, int) else value
+    raise TypeError(f"{name} is {value!r}, but its type is {kind}")

@@ -1,0 +1,44 @@
+"""The makers of series that the statistics' tests share."""
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import pytest
+
+from stats.policy import Policy
+from stats.series import Series
+
+Row = tuple[int, ...]
+
+
+def make_series(
+    rows: Iterable[Row],
+    *,
+    policy: Policy | None = None,
+    start: int = 0,
+    as_of: int = 10**10,
+    closed_at: int | None = None,
+    cuts: tuple[int, ...] = (),
+) -> Series:
+    """A series of (block, stratum, n1, x1, n0, x0), where block counts blocks from the epoch."""
+    policy = policy or Policy()
+    columns = np.array(list(rows), dtype=np.int64).reshape(-1, 6).T
+    block, stratum, n1, x1, n0, x0 = np.ascontiguousarray(columns)
+    return Series(
+        policy=policy,
+        start=start,
+        as_of=as_of,
+        closed_at=closed_at,
+        cuts=cuts,
+        block=block * policy.block_seconds,
+        stratum=stratum,
+        n1=n1,
+        x1=x1,
+        n0=n0,
+        x0=x0,
+    )
+
+
+@pytest.fixture(scope="session")
+def series() -> Callable[..., Series]:
+    return make_series

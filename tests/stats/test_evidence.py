@@ -1,0 +1,271 @@
+"""The evidence as a pure function of counts: what it may and may not depend on."""
+
+import math
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stats.evidence import Evidence, evaluate
+from stats.policy import DAY, Policy
+from stats.series import Series
+
+Maker = Callable[..., Series]
+Row = tuple[int, ...]
+MIRRORED = {"keep": "rollback", "rollback": "keep", "promoted": "withdrawn"}
+MIRRORED["withdrawn"] = "promoted"
+
+
+def bits(value: Any) -> Any:
+    """A value that equals another exactly when every number has the same bits."""
+    if is_dataclass(value):
+        return [(field.name, bits(getattr(value, field.name))) for field in fields(value)]
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    if isinstance(value, float):
+        return value.hex()
+    return bits(list(value)) if isinstance(value, tuple) else value
+
+
+@st.composite
+def histories(draw: st.DrawFn, strata: int = 3) -> list[Row]:
+    """Cells (block, stratum, n1, x1, n0, x0): often with an effect, often ending in one arm."""
+    rates = draw(st.sampled_from([(0.1, 0.1), (0.3, 0.1), (0.05, 0.4), (0.0, 1.0)]))
+    kept_arm = draw(st.sampled_from([None, None, 0, 1]))
+    length = draw(st.integers(0, 16))
+    one_armed_from = draw(st.integers(0, length))
+    rows: list[Row] = []
+    block = 0
+    for number in range(length):
+        block += draw(st.sampled_from([1, 1, 2, 40, 90]))
+        for stratum in sorted(draw(st.sets(st.integers(0, strata - 1), min_size=1))):
+            row: list[int] = [block, stratum]
+            for arm, rate in zip((1, 0), rates, strict=True):
+                units = draw(st.sampled_from([0, 1, 7, 60, 400]))
+                if kept_arm not in {None, arm} and number >= one_armed_from:
+                    units = 0
+                noisy = round(units * rate) + draw(st.integers(-1, 1))
+                row += [units, min(max(noisy, 0), units)]
+            rows.append(tuple(row))
+    return rows
+
+
+@st.composite
+def experiments(draw: st.DrawFn) -> dict[str, Any]:
+    rows = draw(histories())
+    policy = Policy(
+        better=draw(st.sampled_from(["higher", "lower"])),
+        attempt=draw(st.sampled_from([1, 3])),
+        horizon_seconds=draw(st.sampled_from([28 * DAY, 28 * DAY, 2 * DAY, 6000])),
+        contrast_seconds=draw(st.sampled_from([DAY, 7200])),
+        value_per_conversion=draw(st.sampled_from([None, 2.5])),
+    )
+    last = rows[-1][0] * 300 if rows else 0
+    times = st.integers(0, last + DAY)
+    return {
+        "rows": rows,
+        "policy": policy,
+        "as_of": draw(st.just(last + DAY) | times),
+        "closed_at": draw(st.none() | st.none() | st.none() | times),
+        "cuts": tuple(draw(st.lists(times, max_size=3))),
+    }
+
+
+def one(series: Maker, experiment: dict[str, Any], **changed: Any) -> Evidence:
+    (seen,) = evaluate([series(**{**experiment, **changed})])
+    return seen
+
+
+@given(st.lists(experiments(), max_size=5))
+def test_a_batch_gives_each_experiment_what_it_gets_alone_to_the_bit(
+    series: Maker, many: list[dict[str, Any]]
+) -> None:
+    built = [series(**experiment) for experiment in many]
+    assert [bits(seen) for seen in evaluate(built)] == [bits(evaluate([s])[0]) for s in built]
+
+
+@given(experiments())
+def test_cells_that_close_later_change_nothing(series: Maker, experiment: dict[str, Any]) -> None:
+    given_all = one(series, experiment)
+    until = experiment["as_of"] - 1920
+    closed = [row for row in experiment["rows"] if row[0] * 300 + 300 <= until]
+    assert bits(one(series, experiment, rows=closed)) == bits(given_all)
+
+
+@given(experiments(), st.integers(0, 3 * DAY))
+def test_what_is_decided_stays_decided_to_the_bit(
+    series: Maker, experiment: dict[str, Any], later: int
+) -> None:
+    now = one(series, experiment)
+    if now.decision.decided:
+        assert bits(one(series, experiment, as_of=experiment["as_of"] + later)) == bits(now)
+
+
+@given(experiments())
+def test_between_looks_nothing_changes(series: Maker, experiment: dict[str, Any]) -> None:
+    now = one(series, experiment, closed_at=None)
+    if now.as_of is not None:
+        assert bits(one(series, experiment, closed_at=None, as_of=now.as_of)) == bits(now)
+
+
+@given(experiments())
+def test_the_running_p_never_rises_and_gated_looks_do_not_enter_it(
+    series: Maker, experiment: dict[str, Any]
+) -> None:
+    looks = one(series, experiment).looks
+    before = np.concatenate(([1.0], looks.p_running_min))[: looks.at.size]
+    assert np.all(looks.p_running_min <= before)
+    assert np.all(looks.p_running_min[looks.gated] == before[looks.gated])
+    open_p = np.minimum(1.0, 1.0 / looks.e_value)[~looks.gated]
+    assert np.all(looks.p_running_min[~looks.gated] <= open_p * (1 + 1e-12))
+
+
+@given(experiments())
+def test_swapping_the_arms_mirrors_verdict_and_sign(
+    series: Maker, experiment: dict[str, Any]
+) -> None:
+    policy = replace(experiment["policy"], vif_limit=math.inf)
+    swapped = [(b, s, n0, x0, n1, x1) for b, s, n1, x1, n0, x0 in experiment["rows"]]
+    seen = one(series, experiment, policy=policy)
+    mirror = one(series, experiment, policy=policy, rows=swapped)
+    ours, theirs = seen.decision, mirror.decision
+    assert theirs.verdict == MIRRORED.get(ours.verdict, ours.verdict)
+    assert theirs.ended_because == MIRRORED.get(ours.ended_because or "", ours.ended_because)
+    assert (theirs.at, theirs.decided) == (ours.at, ours.decided)
+    assert theirs.confidence == ours.confidence
+    assert (mirror.log_e, mirror.vif) == (seen.log_e, seen.vif)
+    assert mirror.S == -seen.S
+    if seen.ci and mirror.ci:
+        assert mirror.ci == (-seen.ci[1], -seen.ci[0])
+
+
+@given(experiments())
+def test_an_answer_carries_its_numbers_and_an_abstention_none(
+    series: Maker, experiment: dict[str, Any]
+) -> None:
+    seen = one(series, experiment)
+    decision = seen.decision
+    answered = decision.verdict != "abstain"
+    carried = (decision.lift, decision.confidence, decision.ci)
+    assert all((number is not None) == answered for number in carried)
+    assert (decision.abstain_reason is None) == answered
+    assert (decision.ended_because is not None) == (decision.decided and not answered)
+    assert (decision.value_at_risk is not None) == (
+        answered and experiment["policy"].value_per_conversion is not None
+    )
+    if decision.lift is not None and decision.ci is not None and decision.confidence is not None:
+        better = (decision.lift > 0) == (experiment["policy"].better == "higher")
+        assert decision.verdict == ("keep" if better else "rollback")
+        assert decision.confidence >= 1 - experiment["policy"].level
+        assert decision.ci[0] > 0 or decision.ci[1] < 0
+
+
+@given(histories(strata=3), st.permutations(range(3)))
+def test_names_of_strata_do_not_matter(series: Maker, rows: list[Row], names: list[int]) -> None:
+    renamed = sorted((b, names[s], *rest) for b, s, *rest in rows)
+    (seen,) = evaluate([series(rows, as_of=10**6)])
+    (other,) = evaluate([series(renamed, as_of=10**6)])
+    assert other.arms == seen.arms
+    assert other.decision.verdict == seen.decision.verdict
+    assert other.log_e == pytest.approx(seen.log_e, rel=1e-9, abs=1e-9)
+    assert other.vif == pytest.approx(seen.vif, rel=1e-9)
+
+
+@given(histories(strata=1))
+def test_counts_add_within_an_analysis_block(series: Maker, rows: list[Row]) -> None:
+    """Halves of a block in two blocks of one analysis block count as the block itself."""
+    wide = Policy(block_min_units=10**9)
+    whole = [(2 * b, s, *counts) for b, s, *counts in rows]
+    halves: list[Row] = []
+    for b, s, *counts in whole:
+        halves += [(b, s, *[c // 2 for c in counts]), (b + 1, s, *[c - c // 2 for c in counts])]
+    seen, split = evaluate([series(cells, policy=wide, as_of=10**7) for cells in (whole, halves)])
+    assert bits(split) == bits(seen)
+
+
+@given(experiments())
+def test_units_in_cells_are_those_of_closed_analysis_blocks(
+    series: Maker, experiment: dict[str, Any]
+) -> None:
+    seen = one(series, experiment)
+    inside = [row for row in experiment["rows"] if row[0] * 300 < seen.open_from]
+    assert seen.units_in_cells == sum(row[2] + row[4] for row in inside)
+    assert seen.arms.treatment.units == sum(row[2] for row in inside)
+    assert seen.arms.treatment.conversions == sum(row[3] for row in inside)
+    assert seen.arms.control.units == sum(row[4] for row in inside)
+    assert seen.arms.control.conversions == sum(row[5] for row in inside)
+
+
+def test_before_any_look_there_is_nothing_to_say(series: Maker) -> None:
+    (seen,) = evaluate([series([(0, 0, 100, 5, 100, 5)], start=299, as_of=2219)])
+    assert seen.as_of is None
+    assert (seen.log_e, seen.p_value, seen.p_running_min) == (0.0, 1.0, 1.0)
+    assert (seen.lift, seen.ci, seen.vif, seen.eligible_per_day) == (None, None, None, None)
+    assert seen.arms.control.rate is None
+    assert seen.looks.at.size == 0
+    assert seen.looks.ci.shape == (0, 2)
+    assert seen.open_from == 0
+    assert (seen.decision.verdict, seen.decision.abstain_reason) == ("abstain", "power")
+    assert not seen.decision.decided
+    assert seen.decision.at is None
+
+
+def test_no_experiments_have_no_evidence() -> None:
+    assert evaluate([]) == []
+
+
+def test_many_looks_are_thinned_to_the_first_the_last_and_every_nth(series: Maker) -> None:
+    rows = [(block, 0, 30, 1, 30, 1) for block in range(1201)]
+    (seen,) = evaluate([series(rows, as_of=1201 * 300 + 1920)])
+    blocks = ((seen.looks.at - 1920) // 300 - 1).tolist()
+    assert blocks == list(range(0, 1201, 3))
+    (seen,) = evaluate([series(rows, as_of=1200 * 300 + 1920)])
+    blocks = ((seen.looks.at - 1920) // 300 - 1).tolist()
+    assert blocks == [*range(0, 1200, 3), 1199]
+    assert seen.as_of == seen.looks.at[-1]
+
+
+def test_strong_evidence_is_served_capped_and_logged_whole(series: Maker) -> None:
+    rows = [(0, 0, 100_000, 90_000, 100_000, 100)]
+    (seen,) = evaluate([series(rows, as_of=10**4)])
+    assert seen.e_value == 1e300
+    assert seen.log_e > 1000
+    assert seen.p_value == 0.0
+    assert seen.decision.verdict == "keep"
+
+
+def test_value_at_risk_is_baseline_conversions_a_day_times_relative_lift_times_value(
+    series: Maker,
+) -> None:
+    rows = [(block, 0, 6000, 480, 6000, 600) for block in range(12)]
+    policy = Policy(value_per_conversion=3.0)
+    (seen,) = evaluate([series(rows, as_of=10**5, policy=policy)])
+    decision = seen.decision
+    assert decision.verdict == "rollback"
+    assert decision.lift == pytest.approx(-0.02)
+    assert seen.eligible_per_day == 12000 * 288
+    assert decision.value_at_risk == pytest.approx(12000 * 288 * 0.1 * -0.2 * 3.0)
+
+
+def test_what_is_known_is_relative_to_control_and_told_by_the_better_side(series: Maker) -> None:
+    rows = [(0, 0, 5000, 250, 5000, 250)]
+    higher, lower = (
+        evaluate([series(rows, as_of=3000, policy=Policy(better=better))])[0]
+        for better in ("higher", "lower")
+    )
+    assert higher.ci is not None
+    assert higher.known.not_worse_than == pytest.approx(higher.ci[0] / 0.05)
+    assert higher.known.not_better_than == pytest.approx(higher.ci[1] / 0.05)
+    assert lower.known.not_worse_than == higher.known.not_better_than
+    assert lower.known.not_better_than == higher.known.not_worse_than
+
+
+def test_without_conversions_in_control_nothing_relative_is_known(series: Maker) -> None:
+    (seen,) = evaluate([series([(0, 0, 500, 0, 500, 0)], as_of=3000)])
+    assert seen.known.not_worse_than is None
+    assert seen.sessions.required is None
+    assert seen.lift == 0.0

@@ -1,0 +1,109 @@
+"""Required sessions: against the equation they solve, and against the specification's figures."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+
+from stats.evidence import evaluate
+from stats.mixture import Mixture
+from stats.policy import DAY
+from stats.requirement import required_sessions, smallest_lift
+from stats.series import Series
+
+Maker = Callable[..., Series]
+Z = 0.8416
+
+
+def mixture(count: int = 1) -> Mixture:
+    return Mixture(
+        rho_day=np.full(count, 25.0),
+        rho_fast=np.full(count, 4.0),
+        log_threshold=np.full(count, math.log(20)),
+    )
+
+
+def required(p: float, share: float = 0.5, relative: float = 0.2) -> float:
+    arrays = (np.array([value]) for value in (p, share, relative))
+    return float(required_sessions(*arrays, mixture())[0])
+
+
+def log_e(u: float, V: float) -> float:
+    logs = [0.5 * math.log(r / (r + V)) + u * u / (2 * (r + V)) for r in (25.0, 4.0)]
+    return max(logs) + math.log(sum(math.exp(one - max(logs)) for one in logs) / 2)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.2, 0.5])
+@pytest.mark.parametrize("relative", [0.05, 0.2, 0.5])
+@pytest.mark.parametrize("p", [0.001, 0.05, 0.6])
+def test_it_solves_the_specified_equation(p: float, relative: float, share: float) -> None:
+    W = required(p, share, relative) * share * (1 - share)
+    delta = relative * p
+    mean = share * (p + delta) + (1 - share) * p
+    V = W * mean * (1 - mean)
+    u = brentq(lambda u: log_e(u, V) - math.log(20), 1e-9, 1e6, xtol=1e-9, rtol=1e-14)
+    assert delta * W - Z * math.sqrt(V) == pytest.approx(u, rel=1e-7)
+
+
+def test_it_is_about_sixteen_variances_over_the_squared_lift() -> None:
+    p, delta = 0.05, 0.01
+    mean = p + delta / 2
+    constant = required(p) / (mean * (1 - mean) / (0.25 * delta**2))
+    assert constant == pytest.approx(16, abs=0.3)
+
+
+@pytest.mark.parametrize("p", [0.001, 0.05, 0.6])
+def test_the_smallest_lift_of_the_required_sessions_is_the_lift_they_are_required_for(
+    p: float,
+) -> None:
+    sessions = required(p)
+    found = smallest_lift(np.array([p]), np.array([0.5]), np.array([sessions]), mixture())
+    assert float(found[0]) == pytest.approx(0.2 * p, rel=1e-8)
+
+
+def test_a_rate_that_cannot_rise_so_far_is_asked_to_fall() -> None:
+    assert 0 < required(0.9) < math.inf
+    assert 0 < required(1.0) < math.inf
+
+
+def test_nothing_is_required_where_nothing_is_known_and_others_are_not_disturbed() -> None:
+    rate = np.array([np.nan, 0.05, 0.0, 0.05])
+    share = np.array([0.5, 0.5, 0.5, np.nan])
+    found = required_sessions(rate, share, np.full(4, 0.2), mixture(4))
+    assert np.isnan(found).tolist() == [True, False, True, True]
+    assert found[1] == required(0.05)
+
+
+def test_a_handful_of_sessions_finds_no_lift_at_all() -> None:
+    found = smallest_lift(np.array([0.5]), np.array([0.5]), np.array([4.0]), mixture())
+    assert np.isnan(found).tolist() == [True]
+
+
+def test_requirements_wait_for_a_hundred_control_units(series: Maker) -> None:
+    unknown, known = (
+        evaluate([series([(0, 0, 60, 6, n0, 9)], as_of=3000)])[0].sessions for n0 in (99, 100)
+    )
+    assert unknown.required is None
+    assert known.required == pytest.approx(required(0.09, 60 / 160))
+    assert known.required_fast == pytest.approx(required(0.09, 60 / 160, 0.5))
+
+
+def test_the_projected_date_is_when_traffic_reaches_the_requirement(series: Maker) -> None:
+    rows = [(block, 0, 50, 3, 50, 3) for block in range(60)]
+    (seen,) = evaluate([series(rows, as_of=60 * 300 + 1920)])
+    sessions = seen.sessions
+    assert sessions.per_day == 100 * 288
+    assert sessions.accumulated == 6000
+    assert sessions.required is not None
+    days = (sessions.required - 6000) / (100 * 288)
+    assert sessions.projected_decision_at == math.ceil(60 * 300 + 1920 + days * DAY)
+
+
+def test_traffic_is_that_of_the_last_day_and_of_the_last_week(series: Maker) -> None:
+    busy = [(block, 0, 60, 3, 60, 3) for block in range(288)]
+    quiet = [(block, 0, 30, 1, 30, 1) for block in range(288, 576)]
+    (seen,) = evaluate([series(busy + quiet, as_of=2 * DAY + 1920)])
+    assert seen.sessions.per_day == 60 * 288
+    assert seen.eligible_per_day == 90 * 288

@@ -1,0 +1,196 @@
+"""The verdict: which rule speaks, at which look, and what stays open."""
+
+from collections.abc import Callable
+
+import pytest
+
+from stats.evidence import Decision, evaluate
+from stats.policy import DAY, Policy
+from stats.series import Series
+
+Maker = Callable[..., Series]
+Row = tuple[int, ...]
+DELAY = 1920
+HOURS = 12  # blocks of an hour
+
+
+def hourly(counts: list[tuple[int, int, int, int]], first: int = 0, stratum: int = 0) -> list[Row]:
+    return [((first + i) * HOURS, stratum, *cell) for i, cell in enumerate(counts)]
+
+
+EVEN = (50, 5, 50, 5)
+BETTER = (2000, 300, 2000, 200)
+WORSE = (2000, 200, 2000, 300)
+ONLY_TREATMENT = (100, 10, 0, 0)
+ONLY_CONTROL = (0, 0, 100, 10)
+
+
+def decided(series: Maker, rows: list[Row], **options: object) -> Decision:
+    (seen,) = evaluate([series(rows, **options)])
+    return seen.decision
+
+
+@pytest.mark.parametrize(
+    ("better", "cell", "verdict"),
+    [
+        ("higher", BETTER, "keep"),
+        ("higher", WORSE, "rollback"),
+        ("lower", BETTER, "rollback"),
+        ("lower", WORSE, "keep"),
+    ],
+)
+def test_a_crossing_decides_by_the_side_that_is_better(
+    better: str, cell: tuple[int, int, int, int], verdict: str, series: Maker
+) -> None:
+    found = decided(series, hourly([cell]), as_of=4000, policy=Policy(better=better))
+    assert (found.verdict, found.decided) == (verdict, True)
+    assert found.lift == pytest.approx((cell[1] - cell[3]) / 2000)
+    assert found.at == 300 + DELAY
+
+
+def test_the_first_crossing_wins_whatever_comes_later(series: Maker) -> None:
+    found = decided(series, hourly([EVEN, BETTER, WORSE, WORSE]), as_of=10 * 3600)
+    assert found.verdict == "keep"
+    assert found.at == 3600 + 300 + DELAY
+
+
+def test_a_further_attempt_needs_stronger_evidence(series: Maker) -> None:
+    rows = hourly([(12000, 720, 12000, 600)])
+    assert decided(series, rows, as_of=4000).verdict == "keep"
+    again = decided(series, rows, as_of=4000, policy=Policy(attempt=2))
+    assert (again.verdict, again.abstain_reason, again.decided) == ("abstain", "power", False)
+
+
+def test_too_little_evidence_abstains_and_stays_open(series: Maker) -> None:
+    found = decided(series, hourly([EVEN] * 3), as_of=10 * 3600)
+    assert (found.verdict, found.abstain_reason, found.decided) == ("abstain", "power", False)
+    assert found.ended_because is None
+
+
+def test_the_horizon_decides_also_without_a_crossing(series: Maker) -> None:
+    policy = Policy(horizon_seconds=2 * DAY)
+    rows = hourly([EVEN] * 60)
+    before = decided(series, rows, as_of=2 * DAY + DELAY - 1, policy=policy)
+    assert not before.decided
+    after = decided(series, rows, as_of=2 * DAY + DELAY, policy=policy)
+    assert (after.verdict, after.decided) == ("abstain", True)
+    assert (after.ended_because, after.abstain_reason) == ("horizon", "power")
+    assert after.at == 2 * DAY + DELAY
+
+
+def test_the_horizon_decides_also_when_nobody_ever_came(series: Maker) -> None:
+    found = decided(series, [], start=1000, as_of=40 * DAY)
+    assert found.ended_because == "horizon"
+    assert found.at == (1000 + 28 * DAY) // 300 * 300 + DELAY
+
+
+@pytest.mark.parametrize(
+    ("tail", "reason"), [(ONLY_TREATMENT, "promoted"), (ONLY_CONTROL, "withdrawn")]
+)
+def test_a_day_without_contrast_closes_and_names_the_arm_that_is_left(
+    tail: tuple[int, int, int, int], reason: str, series: Maker
+) -> None:
+    rows = hourly([EVEN] * 5 + [tail] * 40)
+    found = decided(series, rows, as_of=3 * DAY)
+    assert (found.verdict, found.decided, found.ended_because) == ("abstain", True, reason)
+    assert found.abstain_reason == "power"
+    last_contrast = 4 * 3600 + 300
+    assert found.at is not None
+    assert 0 <= found.at - DELAY - last_contrast - DAY <= 3600
+
+
+def test_both_arms_in_strata_of_their_own_are_superseded(series: Maker) -> None:
+    tail = sorted(hourly([ONLY_TREATMENT] * 40, 5) + hourly([ONLY_CONTROL] * 40, 5, stratum=1))
+    found = decided(series, [*hourly([EVEN] * 5), *tail], as_of=3 * DAY)
+    assert (found.ended_because, found.decided) == ("superseded", True)
+
+
+def test_silence_is_no_lack_of_contrast(series: Maker) -> None:
+    found = decided(series, hourly([EVEN] * 5), as_of=5 * DAY)
+    assert not found.decided
+
+
+def test_lack_of_contrast_is_not_told_before_its_time_has_passed_since_the_start(
+    series: Maker,
+) -> None:
+    rows = hourly([ONLY_CONTROL] * 30)
+    (open_still,) = evaluate([series(rows, as_of=23 * 3600 + 300 + DELAY)])
+    assert not open_still.decision.decided
+    (closed,) = evaluate([series(rows, as_of=24 * 3600 + 300 + DELAY)])
+    assert closed.decision.ended_because == "withdrawn"
+
+
+def test_a_change_without_control_is_not_identifiable_and_closes_with_that_reason(
+    series: Maker,
+) -> None:
+    rows = hourly([ONLY_TREATMENT] * 40)
+    early = decided(series, rows, as_of=6 * 3600)
+    assert (early.abstain_reason, early.decided) == ("non_identifiable", False)
+    late = decided(series, rows, as_of=3 * DAY)
+    assert (late.abstain_reason, late.ended_because) == ("non_identifiable", "promoted")
+
+
+def test_a_gated_look_neither_fires_nor_enters_the_running_minimum(series: Maker) -> None:
+    leaking = hourly([(20, 0, 20_000, 2000), (20_000, 6000, 20, 0)])
+    even = hourly([(30_000, 6000, 30_000, 3000)], first=2)
+    rows = [*leaking, *even]
+    (gated,) = evaluate([series(rows, as_of=2 * 3600, policy=Policy(alpha=0.9))])
+    assert gated.looks.gated.tolist() == [False, True]
+    assert gated.decision.abstain_reason == "non_identifiable"
+    (free,) = evaluate([series(rows, as_of=4 * 3600, policy=Policy(alpha=0.9))])
+    assert free.looks.gated.tolist() == [False, True, False]
+    assert free.looks.p_running_min[1] == free.looks.p_running_min[0]
+    assert free.decision.verdict == "keep"
+
+
+def test_closing_by_hand_ends_at_the_last_look_before_it(series: Maker) -> None:
+    rows = hourly([EVEN, EVEN, BETTER])
+    closed_at = 3600 + 300 + DELAY + 10
+    found = decided(series, rows, as_of=10 * 3600, closed_at=closed_at)
+    assert (found.verdict, found.ended_because) == ("abstain", "closed")
+    assert found.at == 3600 + 300 + DELAY
+
+
+def test_closing_by_hand_after_an_answer_changes_nothing(series: Maker) -> None:
+    rows = hourly([EVEN, BETTER, WORSE])
+    look = 3600 + 300 + DELAY
+    for closed_at in (look, look + 1, look + 3600):
+        found = decided(series, rows, as_of=10 * 3600, closed_at=closed_at)
+        assert (found.verdict, found.at) == ("keep", look)
+
+
+def test_closing_by_hand_is_not_known_before_it_happens(series: Maker) -> None:
+    found = decided(series, hourly([EVEN]), as_of=4000, closed_at=4001)
+    assert not found.decided
+
+
+def test_closing_by_hand_before_any_look_is_a_decision_of_that_moment(series: Maker) -> None:
+    found = decided(series, hourly([BETTER]), as_of=10**6, closed_at=100)
+    assert (found.verdict, found.decided, found.ended_because) == ("abstain", True, "closed")
+    assert found.at == 100
+
+
+def test_a_crossing_at_the_horizon_itself_comes_too_late(series: Maker) -> None:
+    policy = Policy(horizon_seconds=600)
+    rows = [(0, 0, *EVEN), (1, 0, *BETTER)]
+    assert decided(series, rows, as_of=10**4, policy=policy).ended_because == "horizon"
+
+
+@pytest.mark.parametrize(
+    ("cell", "cadence"),
+    [((4000, 200, 4000, 120), "fast"), ((120_000, 6450, 120_000, 6000), "day")],
+)
+def test_an_answer_names_the_component_that_fired(
+    cell: tuple[int, int, int, int], cadence: str, series: Maker
+) -> None:
+    found = decided(series, hourly([cell]), as_of=4000)
+    assert (found.decided, found.cadence) == (True, cadence)
+
+
+@pytest.mark.parametrize(("per_hour", "cadence"), [(500, "fast"), (50, "day"), (3, None)])
+def test_an_open_experiment_names_the_cadence_that_its_traffic_suffices_for(
+    per_hour: int, cadence: str | None, series: Maker
+) -> None:
+    rows = hourly([(*(per_hour, per_hour // 20 or i % 20 == 0) * 2,) for i in range(120)])
+    found = decided(series, rows, as_of=120 * 3600)
+    assert (found.decided, found.cadence) == (False, cadence)

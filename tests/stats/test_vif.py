@@ -1,0 +1,95 @@
+"""The variance inflation factor, against regression and by hand."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import statsmodels.api as sm
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stats.evidence import Evidence, evaluate
+from stats.policy import Policy
+from stats.series import Series
+
+Maker = Callable[..., Series]
+Arms = list[tuple[int, int]]
+
+
+def seen_of(series: Maker, arms: Arms, **options: object) -> Evidence:
+    """Evidence of one stratum whose blocks hold (n1, n0), each its own analysis block."""
+    rows = [(i, 0, n1, 0, n0, 0) for i, (n1, n0) in enumerate(arms)]
+    as_of = 300 * len(arms) + 1920
+    (seen,) = evaluate([series(rows, as_of=as_of, policy=Policy(block_min_units=1), **options)])
+    return seen
+
+
+def regression(arms: Arms) -> float:
+    """1/(1−R²) of treatment on the dummies of blocks, units as frequency weights."""
+    treated, blocks, units = [], [], []
+    for block, (n1, n0) in enumerate(arms):
+        treated += [1.0, 0.0]
+        blocks += [block, block]
+        units += [n1, n0]
+    keep = np.array(units) > 0
+    dummies = np.eye(len(arms))[np.array(blocks)][:, [n1 + n0 > 0 for n1, n0 in arms]]
+    model = sm.WLS(np.array(treated)[keep], dummies[keep], weights=np.array(units)[keep])
+    return 1.0 / (1.0 - model.fit(hasconst=True).rsquared)
+
+
+@given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 400)), min_size=1, max_size=8))
+def test_with_one_stratum_it_is_that_of_a_weighted_regression(series: Maker, arms: Arms) -> None:
+    arms = [*[pair for pair in arms if sum(pair)], (30, 70)]
+    seen = seen_of(series, arms)
+    assert seen.vif == pytest.approx(regression(arms), rel=1e-8)
+
+
+def test_a_constant_share_costs_nothing(series: Maker) -> None:
+    assert seen_of(series, [(30, 70), (60, 140), (3, 7)]).vif == pytest.approx(1.0)
+
+
+def test_the_ramp_of_1_5_25_50_percent_costs_what_is_specified(series: Maker) -> None:
+    seen = seen_of(series, [(10, 990), (50, 950), (250, 750), (500, 500)])
+    assert f"{seen.vif:.3f}" == "1.305"
+
+
+@pytest.mark.parametrize("leak", [0.01, 0.0256, 0.0258, 0.1])
+def test_before_and_after_a_deploy_it_is_told_by_the_leak(leak: float, series: Maker) -> None:
+    kept, leaked = round(10_000 * (1 - leak)), round(10_000 * leak)
+    seen = seen_of(series, [(leaked, kept), (kept, leaked)])
+    assert seen.vif == pytest.approx(1 / (4 * leak * (1 - leak)))
+    assert (seen.decision.abstain_reason == "non_identifiable") == (leak < 0.0257)
+
+
+def test_a_change_that_went_out_to_everyone_at_once_is_aliased_without_a_warning(
+    series: Maker,
+) -> None:
+    seen = seen_of(series, [(0, 500), (0, 500), (500, 0), (500, 0)])
+    assert seen.vif == math.inf
+    assert seen.lift is None
+    assert seen.ci is None
+    assert seen.decision.abstain_reason == "non_identifiable"
+    assert not seen.decision.decided
+
+
+def test_the_tail_after_a_promotion_or_a_rollback_costs_nothing(series: Maker) -> None:
+    ramp = [(10, 990), (500, 500)]
+    before = seen_of(series, ramp).vif
+    assert seen_of(series, [*ramp, (1000, 0), (1000, 0)]).vif == before
+    assert seen_of(series, [*ramp, (0, 1000), (0, 1000)]).vif == before
+
+
+def test_strata_are_pooled_one_by_one(series: Maker) -> None:
+    rows = [(0, 0, 10, 0, 30, 0), (0, 1, 20, 0, 20, 0), (1, 0, 30, 0, 10, 0), (1, 2, 50, 0, 0, 0)]
+    policy = Policy(block_min_units=1)
+    (seen,) = evaluate([series(rows, as_of=600 + 1920, policy=policy)])
+    pooled = 40 * 40 / 80 + 20 * 20 / 40
+    assert seen.vif == pytest.approx(pooled / (10 * 30 / 40 + 20 * 20 / 40 + 30 * 10 / 40))
+
+
+def test_fewer_than_fifty_treatment_units_are_no_ground_to_call_a_design_aliased(
+    series: Maker,
+) -> None:
+    assert seen_of(series, [(0, 500), (49, 0)]).decision.abstain_reason == "power"
+    assert seen_of(series, [(0, 500), (50, 0)]).decision.abstain_reason == "non_identifiable"
