@@ -21,10 +21,10 @@ from rich.table import Table
 from cli.courier import answer, batches, connected, post
 from cli.traffic import Scenario, Traffic, traffic
 
-# Of 300 seeds all decide both changes, after 8 and 5 hours of canary in the median. A sequential
-# test stops more often on a lucky stretch (+29 % and -39 % in the median of 79 seeds); this seed
-# stops near the truth, after 9 and 6 hours.
-SEED = 2
+# Any seed decides both changes (300 of 300 did, after 8 and 5 hours of canary in the median). A
+# sequential test stops more often on a lucky stretch, so what it measured at the stop lies on
+# average beyond the truth (+29 % and -39 % in the median of 79 seeds); this one was not chosen.
+SEED = 1
 HELP, HARM = 0.25, -0.35
 METRIC = "order_placed"
 DOLLARS_AN_ORDER = 40

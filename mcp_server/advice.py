@@ -1,0 +1,96 @@
+"""What a verdict asks of its reader, in at most 300 characters."""
+
+from collections.abc import Sequence
+
+from mcp_server.contract import Verdict
+
+LONGEST = 300
+DAY_PACE_SECONDS = 3600
+FAST_PACE_SECONDS = 300
+
+ABSTENTIONS = {
+    "power": "more traffic is needed",
+    "non_identifiable": "the change cannot be told apart from another or from time",
+    "interacting": "the randomization does not hold",
+}
+WAITING = {
+    "power": "Leave the canary running and log abstain_reason.",
+    "non_identifiable": "Log abstain_reason; give both arms traffic at the same time.",
+    "interacting": "Log abstain_reason; call explain to see what to repair.",
+}
+ACTIONS = {
+    "keep": "Ship the treatment.",
+    "rollback": "Revert the treatment.",
+    "iterate": "Revise the treatment for {breaches}, then register it again.",
+}
+
+
+def advice(verdict: Verdict, retry_after: int | None) -> str:
+    """What the verdict says, what to do now, and when to look again.
+
+    Args:
+        verdict: The contract.
+        retry_after: Seconds until the next look can come, or None where the service said nothing.
+
+    Returns:
+        One line of at most 300 characters.
+    """
+    doing = f"{_action(verdict)} {_next_look(verdict, retry_after)}"
+    sentence = _sentence(verdict)
+    room = LONGEST - len(doing) - 1
+    return f"{sentence if len(sentence) <= room else sentence[: room - 1] + '…'} {doing}"
+
+
+def _sentence(verdict: Verdict) -> str:
+    if verdict.verdict == "abstain":
+        reason = verdict.abstain_reason or "power"
+        beginning = "Ended without a verdict" if verdict.power_state.decided else "No verdict yet"
+        return f"{beginning} (abstain, {reason}): {ABSTENTIONS[reason]}."
+    return f"{verdict.verdict.capitalize()}: {_measured(verdict)}."
+
+
+def _measured(verdict: Verdict) -> str:
+    if verdict.lift is None or verdict.ci is None or verdict.confidence is None:
+        return "the test has fired"
+    low, high = verdict.ci
+    worth = verdict.value_at_risk
+    return (
+        f"lift {verdict.lift:+.4g} over control, between {low:+.4g} and {high:+.4g}, "
+        f"confidence {verdict.confidence:.4g}"
+        f"{'' if worth is None else f', {worth:+,.0f} dollars a day'}"
+    )
+
+
+def _action(verdict: Verdict) -> str:
+    if verdict.verdict == "abstain":
+        if verdict.power_state.decided:
+            return "Log abstain_reason."
+        return WAITING[verdict.abstain_reason or "power"]
+    return ACTIONS[verdict.verdict].format(breaches=_named(verdict.guardrail_breaches))
+
+
+def _named(breaches: Sequence[str]) -> str:
+    """The breached guardrails in a few words; the contract beside this names them all."""
+    if not breaches:
+        return "its guardrails"
+    first = breaches[0] if len(breaches[0]) <= 60 else f"{breaches[0][:59]}…"
+    return first if len(breaches) == 1 else f"{first} and {len(breaches) - 1} more"
+
+
+def _next_look(verdict: Verdict, retry_after: int | None) -> str:
+    """The seed's rule: poll until decided, or until the verdict is no abstention."""
+    if verdict.power_state.decided or verdict.verdict != "abstain":
+        return "No need to look again."
+    pace = FAST_PACE_SECONDS if verdict.cadence == "fast" else DAY_PACE_SECONDS
+    return f"Look again in {_span(pace if retry_after is None else retry_after)}."
+
+
+def _span(seconds: int) -> str:
+    for length, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= length:
+            return _counted(-(-seconds // length), unit)
+    return _counted(max(seconds, 1), "second")
+
+
+def _counted(count: int, unit: str) -> str:
+    return f"{count} {unit}{'' if count == 1 else 's'}"

@@ -1,0 +1,93 @@
+"""The evidence behind a verdict, cut to one kilobyte."""
+
+import json
+from typing import Any
+
+from mcp_server.contract import Explanation, Progress
+
+LONGEST_BYTES = 1024
+SENTENCE_BYTES = 280
+FAULT_BYTES = 160
+
+
+def explanation(experiment_id: str, evidence: dict[str, Any], checklist: object) -> Explanation:
+    """What is known, how far the traffic has come, and what is wired wrong.
+
+    Args:
+        experiment_id: The experiment asked for.
+        evidence: The body of `GET /v1/reward/{experiment_id}/evidence`.
+        checklist: The body of `GET /v1/reward/checklist`, or None where it could not be read.
+
+    Returns:
+        An explanation of at most 1,024 bytes as JSON; `left_out` counts what did not fit.
+    """
+    whole = Explanation(
+        experiment_id=experiment_id,
+        sentence=_sentence(evidence.get("sentence")),
+        known=_sentence(_object(evidence.get("known")).get("sentence")),
+        progress=_progress(_object(evidence.get("sessions"))),
+        warnings=_lines(evidence.get("warnings")),
+        faults=_faults(checklist),
+        left_out=0,
+    )
+    return _fitted(whole)
+
+
+def _fitted(whole: Explanation) -> Explanation:
+    """The explanation with as many warnings and faults, faults last, as fit."""
+    warnings, faults = list(whole.warnings), whole.faults and list(whole.faults)
+    fitted, left_out = whole, 0
+    while len(_json(fitted.model_dump())) > LONGEST_BYTES and (warnings or faults):
+        (warnings or faults or []).pop()
+        left_out += 1
+        fitted = whole.model_copy(
+            update={"warnings": list(warnings), "faults": faults, "left_out": left_out}
+        )
+    return fitted
+
+
+def _progress(sessions: dict[str, Any]) -> Progress:
+    decision = sessions.get("projected_decision_at")
+    return Progress(
+        accumulated=_number(sessions.get("accumulated")),
+        required=_number(sessions.get("required")),
+        per_day=_number(sessions.get("per_day")),
+        projected_decision_at=decision[:40] if isinstance(decision, str) else None,
+    )
+
+
+def _faults(checklist: object) -> list[str] | None:
+    """The checks that failed, each with its fix."""
+    if not isinstance(checklist, list):
+        return None
+    failed = [check for check in map(_object, checklist) if check.get("ok") is False]
+    return _lines([f"{check.get('check', '')}: {check.get('fix', '')}" for check in failed])
+
+
+def _lines(value: object) -> list[str]:
+    return [_cut(str(line), FAULT_BYTES) for line in value] if isinstance(value, list) else []
+
+
+def _sentence(value: object) -> str | None:
+    return _cut(value, SENTENCE_BYTES) if isinstance(value, str) else None
+
+
+def _cut(text: str, longest: int) -> str:
+    """The text, or as much of it as fits in so many bytes of JSON, with an ellipsis."""
+    if len(_json(text)) <= longest:
+        return text
+    while len(_json(f"{text}…")) > longest:
+        text = text[: min(len(text) - 1, longest)]
+    return f"{text}…"
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _number(value: object) -> int | float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,241 @@
+"""The service's reward endpoints, as seen over HTTP."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote, urlsplit
+
+import anyio
+import httpx2
+from mcp.server.mcpserver.exceptions import ToolError
+
+from mcp_server.address import Address
+
+ANSWER_SECONDS = 8.0
+ANSWER_BYTES = 4 * 1024 * 1024
+TEXT_CHARACTERS = 1500
+
+# Other routes under /v1/reward/ and path steps: asked for as an experiment, each would reach
+# another endpoint, and the gate registers what it does not know.
+NOT_EXPERIMENTS = frozenset({".", "..", "register", "gate", "checklist"})
+
+ADVICE = {
+    401: "SERVICE_PROJECT_KEY is unknown or revoked: ask for a new project key.",
+    403: "SERVICE_PROJECT_KEY is of another kind: the reward endpoints need the project key (rk_).",
+    404: "list_experiments shows the open experiments.",
+    409: "Register with the members that it had, or poll the experiment that is open.",
+    422: "Correct the arguments and call again.",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """A successful answer.
+
+    Attributes:
+        body: The decoded JSON.
+        retry_after: Seconds until the next look can come, where the service says so.
+    """
+
+    body: Any
+    retry_after: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Reply:
+    """What came over the wire, whole and undecoded."""
+
+    status: int
+    headers: httpx2.Headers
+    content: bytes
+
+
+class RewardApi:
+    """The reward endpoints of one project; an async context manager around its connections.
+
+    Args:
+        address: Where the endpoints are, and the key.
+        answer_seconds: How long one answer may take, from connecting to its last byte.
+    """
+
+    def __init__(self, address: Address, *, answer_seconds: float = ANSWER_SECONDS) -> None:
+        self.address = address
+        self._answer_seconds = answer_seconds
+        self._client = httpx2.AsyncClient(
+            headers={"X-Service-Project-Key": address.key, "Accept": "application/json"},
+            timeout=answer_seconds,
+            # A redirect would carry the key to an address that nobody chose.
+            follow_redirects=False,
+        )
+
+    async def __aenter__(self) -> Self:
+        """Open the connections."""
+        await self._client.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the connections."""
+        await self._client.__aexit__(kind, error, trace)
+
+    async def register(self, registration: Mapping[str, object]) -> Answer:
+        """`POST /v1/reward/register`."""
+        return await self._answer("POST", "/v1/reward/register", body=registration)
+
+    async def verdict(self, experiment_id: str) -> Answer:
+        """`GET /v1/reward/{experiment_id}`."""
+        return await self._answer("GET", f"/v1/reward/{_step(experiment_id)}")
+
+    async def evidence(self, experiment_id: str) -> Answer:
+        """`GET /v1/reward/{experiment_id}/evidence`."""
+        return await self._answer("GET", f"/v1/reward/{_step(experiment_id)}/evidence")
+
+    async def open_experiments(self) -> Answer:
+        """`GET /v1/reward?status=open`."""
+        return await self._answer("GET", "/v1/reward?status=open")
+
+    async def checklist(self) -> Answer:
+        """`GET /v1/reward/checklist`."""
+        return await self._answer("GET", "/v1/reward/checklist")
+
+    async def _answer(
+        self, method: str, path: str, *, body: Mapping[str, object] | None = None
+    ) -> Answer:
+        """The decoded answer to one request.
+
+        Raises:
+            ToolError: If there is none, or it is no success; the message says what to do.
+        """
+        reply = await self._reply(method, path, body)
+        decoded = _decoded(reply.content)
+        retry_after = _retry_after(reply.headers)
+        if 200 <= reply.status < 300 and decoded is not None:
+            return Answer(body=decoded, retry_after=retry_after)
+        raise ToolError(self.address.redacted(self._fault(reply, decoded, retry_after)))
+
+    async def _reply(self, method: str, path: str, body: Mapping[str, object] | None) -> _Reply:
+        origin = self.address.origin
+        request = self._request(method, path, body)
+        try:
+            # httpx2 bounds each read, not their sum: a server that drips would hold us for ever.
+            with anyio.fail_after(self._answer_seconds):
+                response = await self._client.send(request, stream=True)
+                try:
+                    content = await _whole(response)
+                finally:
+                    await response.aclose()
+        except (TimeoutError, httpx2.TimeoutException):
+            raise ToolError(
+                f"The service at {origin} gave no answer within {self._answer_seconds:g} seconds. "
+                "Try again in a minute; if it stays silent, ask its operator whether it runs."
+            ) from None
+        except httpx2.ConnectError:
+            raise ToolError(
+                f"No connection to the service at {origin}. Check that it runs "
+                "(`deploy-reward up` starts it) and that SERVICE_API_URL is right."
+            ) from None
+        except httpx2.HTTPError:
+            raise ToolError(
+                f"The exchange with the service at {origin} broke off. Try again in a minute; "
+                "if it happens again, check that SERVICE_API_URL names the service itself."
+            ) from None
+        return _Reply(status=response.status_code, headers=response.headers, content=content)
+
+    def _request(self, method: str, path: str, body: Mapping[str, object] | None) -> httpx2.Request:
+        try:
+            return self._client.build_request(method, f"{self.address.url}{path}", json=body)
+        except ValueError:
+            # Half a surrogate pair, NaN or Infinity: Python holds them, JSON in UTF-8 does not.
+            raise ToolError(
+                f"The arguments hold a character or number that JSON cannot carry. {ADVICE[422]}"
+            ) from None
+
+    def _fault(self, reply: _Reply, decoded: object, retry_after: int | None) -> str:
+        """What went wrong and what to do about it."""
+        if 300 <= reply.status < 400:
+            return (
+                f"The service at {self.address.origin} redirects{_target(reply.headers)}; the key "
+                "is not sent on. Set SERVICE_API_URL to the service's own address."
+            )
+        if isinstance(decoded, dict) and isinstance(decoded.get("detail"), str):
+            return f"{_problem(decoded)}\n{_advice(reply.status, retry_after)}".strip()
+        if reply.status >= 500:
+            return (
+                f"The service at {self.address.origin} failed with status {reply.status}. "
+                f"{_advice(reply.status, retry_after)}"
+            )
+        return (
+            f"{self.address.origin} answered with status {reply.status} and no JSON of the service "
+            "(a login page or a proxy, perhaps). Check that SERVICE_API_URL names the service "
+            "itself."
+        )
+
+
+def _step(experiment_id: str) -> str:
+    """The identifier as one step of a path."""
+    if experiment_id in NOT_EXPERIMENTS:
+        raise ToolError(
+            f"{experiment_id!r} is no experiment's identifier. {ADVICE[404]}",
+        )
+    return quote(experiment_id, safe="", errors="replace")
+
+
+async def _whole(response: httpx2.Response) -> bytes:
+    """The body, up to what any answer of the service could need."""
+    content = bytearray()
+    async for chunk in response.aiter_bytes():
+        content += chunk
+        if len(content) > ANSWER_BYTES:
+            raise httpx2.RemoteProtocolError("the answer is too long")
+    return bytes(content)
+
+
+def _decoded(content: bytes) -> dict[str, Any] | list[Any] | None:
+    """The JSON object or array, or None where it is none."""
+    try:
+        decoded = json.loads(content, parse_constant=_refused)
+    except (ValueError, RecursionError):
+        return None
+    return decoded if isinstance(decoded, dict | list) else None
+
+
+def _refused(constant: str) -> None:
+    """NaN and Infinity are no JSON, though Python reads them."""
+    raise ValueError(constant)
+
+
+def _retry_after(headers: httpx2.Headers) -> int | None:
+    value = headers.get("retry-after", "")
+    return int(value) if value.isascii() and value.isdigit() and len(value) <= 9 else None
+
+
+def _target(headers: httpx2.Headers) -> str:
+    """Where a redirect leads: scheme and host only, since a path may hold anything."""
+    try:
+        parts = urlsplit(headers.get("location", ""))
+    except ValueError:
+        return ""
+    return f" to {parts.scheme}://{parts.hostname}"[:200] if parts.hostname else ""
+
+
+def _problem(problem: dict[str, Any]) -> str:
+    """The detail of an RFC 9457 problem, with the members that it names."""
+    errors = problem.get("errors")
+    named = (
+        [error for error in errors if isinstance(error, dict)] if isinstance(errors, list) else []
+    )
+    lines = [f"{error.get('pointer', '')}: {error.get('detail', '')}" for error in named[:10]]
+    told = [problem["detail"], *(line for line in lines if line not in problem["detail"])]
+    return "\n".join(told)[:TEXT_CHARACTERS]
+
+
+def _advice(status: int, retry_after: int | None) -> str:
+    if status == 429 or status >= 500:
+        return f"Try again in {retry_after or 60} seconds."
+    return ADVICE.get(status, "")

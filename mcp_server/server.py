@@ -1,0 +1,98 @@
+"""The MCP server `service-reward`: the tools over stdio."""
+
+import os
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any
+
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp_types import CallToolResult, InputRequiredResult
+from pydantic import ValidationError
+
+from mcp_server.address import Address
+from mcp_server.reward_api import RewardApi
+from mcp_server.tools import tools
+
+NAME = "service-reward"
+INSTRUCTIONS = (
+    "Measures a deployed change by a randomized canary and says keep, rollback, iterate or "
+    "abstain. Call register_experiment after a deploy, then get_verdict until power_state.decided "
+    "is true. keep: ship. rollback: revert. iterate: revise using guardrail_breaches. "
+    "abstain: log abstain_reason."
+)
+
+
+class RewardServer(MCPServer[RewardApi]):
+    """The server with errors that a model can act on: our own words, and no unknown arguments."""
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[RewardApi, Any] | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        """Call a tool by name.
+
+        Raises:
+            ToolError: If the arguments break the tool's schema or the call fails.
+        """
+        known = {tool.name: tool.input_schema["properties"] for tool in await self.list_tools()}
+        unknown = sorted(set(arguments) - set(known.get(name, arguments)))
+        if unknown:
+            accepted = ", ".join(known[name]) or "none"
+            raise ToolError(f"Unknown arguments: {', '.join(unknown)}. {name} takes: {accepted}.")
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if isinstance(error.__cause__, ValidationError):
+                raise ToolError(_corrections(error.__cause__)) from None
+            if isinstance(error.__cause__, ToolError):
+                raise error.__cause__ from None
+            raise
+
+
+def reward_server(api: RewardApi) -> RewardServer:
+    """The server over one project's reward endpoints; it opens and closes `api` itself."""
+
+    @asynccontextmanager
+    async def opened(_: MCPServer[RewardApi]) -> AsyncGenerator[RewardApi]:
+        async with api:
+            yield api
+
+    return RewardServer(
+        NAME,
+        instructions=INSTRUCTIONS,
+        version=version("deploy-reward"),
+        tools=tools(),
+        lifespan=opened,
+        # At INFO the SDK and httpx2 write a line for each call and request.
+        log_level="WARNING",
+    )
+
+
+def run() -> None:
+    """Serve over stdio until stdin closes.
+
+    Raises:
+        SystemExit: With code 2, after one line on stderr, if the environment is not usable.
+    """
+    try:
+        address = Address.from_environment(os.environ)
+    except ValueError as error:
+        sys.stderr.write(f"{NAME}: {error}\n")
+        raise SystemExit(2) from None
+    reward_server(RewardApi(address)).run("stdio")
+
+
+def _corrections(error: ValidationError) -> str:
+    """What to correct, one line an argument; never the value, which may be anything."""
+    reasons: dict[str, list[str]] = {}
+    for fault in error.errors(include_input=False, include_url=False, include_context=False):
+        argument = str(fault["loc"][0]) if fault["loc"] else "arguments"
+        inner = ".".join(str(step) for step in fault["loc"][1:])
+        reasons.setdefault(argument, []).append(
+            f"{inner}: {fault['msg']}" if inner else fault["msg"]
+        )
+    lines = [f"{argument}: {'; or '.join(found)}" for argument, found in reasons.items()]
+    return "\n".join(["Correct the arguments and call again.", *lines])

@@ -1,0 +1,231 @@
+"""The five tools: the reward endpoints as an agent calls them."""
+
+import asyncio
+import inspect
+import json
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, TypeVar
+
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.tools import Tool
+from mcp_types import CallToolResult, TextContent, ToolAnnotations
+from pydantic import BaseModel, Field, ValidationError
+
+from mcp_server.advice import advice
+from mcp_server.contract import (
+    ExperimentId,
+    Experiments,
+    Explanation,
+    Registered,
+    TargetMetric,
+    TreatmentFlag,
+    Verdict,
+)
+from mcp_server.explanation import explanation
+from mcp_server.reward_api import Answer, RewardApi
+
+Reward = Context[RewardApi, Any]
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+async def register_experiment(
+    ctx: Reward,
+    *,
+    deploy_id: Annotated[
+        str | None, Field(description="The deploy to measure; default: the latest production one.")
+    ] = None,
+    treatment_commit: Annotated[
+        str | None, Field(description="The commit under test; default: that deploy's commit.")
+    ] = None,
+    target_metric: Annotated[
+        str | TargetMetric | None,
+        Field(
+            description="The metric to lift: a name, or an object with name and "
+            "value_per_conversion (dollars), which makes value_at_risk known. "
+            "Default: the project's."
+        ),
+    ] = None,
+    control_commit: Annotated[
+        str | None, Field(description="The commit to compare with; default: what users have.")
+    ] = None,
+    treatment_flag: Annotated[
+        TreatmentFlag | None,
+        Field(description="Instead of a commit: a feature flag and its value in each arm."),
+    ] = None,
+    routes: Annotated[
+        list[str] | None,
+        Field(description="Route patterns whose visitors count; default: those affected."),
+    ] = None,
+    guardrails: Annotated[
+        list[str] | None,
+        Field(description="Metrics that must not get worse; default: the project's."),
+    ] = None,
+    metadata: Annotated[
+        dict[str, object] | None, Field(description="Anything to keep with it, up to 4 KiB.")
+    ] = None,
+) -> Annotated[CallToolResult, Registered]:
+    """Register a deployed change as a randomized canary experiment.
+
+    Call this after the deploy is recorded and while control and treatment both get traffic. Every
+    argument is optional: without any, the latest production deploy is measured on the project's
+    default metric. Returns `experiment_id`; pass it to get_verdict. Registering the same change and
+    metric again while that experiment is open returns the same `experiment_id`.
+    """
+    members = {
+        "deploy_id": deploy_id,
+        "treatment_commit": treatment_commit,
+        "target_metric": _plain(target_metric),
+        "control_commit": control_commit,
+        "treatment_flag": _plain(treatment_flag),
+        "routes": routes,
+        "guardrails": guardrails,
+        "metadata": metadata,
+    }
+    given = {name: value for name, value in members.items() if value is not None}
+    api = _api(ctx)
+    registered = _shaped(Registered, await api.register(given), api)
+    return _result(
+        registered.model_dump(),
+        "Registered. Call get_verdict with this experiment_id until the verdict is decided; "
+        "abstain on every poll is expected while traffic accumulates.",
+    )
+
+
+async def get_verdict(
+    ctx: Reward, experiment_id: ExperimentId
+) -> Annotated[CallToolResult, Verdict]:
+    """Poll the verdict of an experiment.
+
+    Polling as often as you like is safe: the test stays valid at every look, and nothing is
+    computed by asking. Poll until `power_state.decided` is true, or until the verdict is not
+    `abstain`; for cadence `day` an hourly pace is enough, and the second text block says when the
+    next look can come. Then act: `keep` means ship; `rollback` means revert; `iterate` means revise
+    using `guardrail_breaches`; `abstain` means log `abstain_reason`. `abstain` is a normal result,
+    not an error: `power` means that more traffic is needed.
+    """
+    return await _polled(_api(ctx), experiment_id)
+
+
+async def subscribe(ctx: Reward, experiment_id: ExperimentId) -> Annotated[CallToolResult, Verdict]:
+    """Poll the verdict of an experiment once, exactly as get_verdict does.
+
+    In this version nothing is pushed: the call returns the present verdict at once, and you call it
+    again to poll until `power_state.decided` is true or the verdict is not `abstain`.
+    """
+    return await _polled(_api(ctx), experiment_id)
+
+
+async def list_experiments(ctx: Reward) -> Annotated[CallToolResult, Experiments]:
+    """List the open experiments of the project.
+
+    Use it to find an `experiment_id` that you do not have. Decided experiments are not listed.
+    """
+    api = _api(ctx)
+    found = _shaped(Experiments, await api.open_experiments(), api)
+    return _result(found.model_dump())
+
+
+async def explain(
+    ctx: Reward, experiment_id: ExperimentId
+) -> Annotated[CallToolResult, Explanation]:
+    """Explain an experiment in at most one kilobyte.
+
+    Says what the evidence already excludes, how many sessions have come and are needed, when a
+    decision is likely, and which parts of the project are wired wrong, with the fix. Use it when a
+    verdict abstains for longer than you expect, or with a reason other than `power`.
+    """
+    api = _api(ctx)
+    evidence, checklist = await asyncio.gather(
+        _outcome(api.evidence(experiment_id)), _outcome(api.checklist())
+    )
+    if isinstance(evidence, ToolError):
+        raise evidence
+    if not isinstance(evidence.body, dict):
+        raise _foreign(api)
+    # The checklist only adds to the evidence: without it the explanation still stands.
+    checks = checklist.body if isinstance(checklist, Answer) else None
+    return _result(explanation(experiment_id, evidence.body, checks).model_dump())
+
+
+def tools() -> list[Tool]:
+    """The tools with their schemas, descriptions and annotations."""
+    registering = ToolAnnotations(
+        title="Register an experiment",
+        read_only_hint=False,
+        destructive_hint=False,
+        idempotent_hint=True,
+        open_world_hint=False,
+    )
+    return [
+        _tool(register_experiment, registering),
+        _tool(get_verdict, _reading("Get a verdict")),
+        _tool(subscribe, _reading("Poll a verdict once")),
+        _tool(list_experiments, _reading("List open experiments")),
+        _tool(explain, _reading("Explain an experiment")),
+    ]
+
+
+def _tool(function: Callable[..., Any], annotations: ToolAnnotations) -> Tool:
+    tool = Tool.from_function(
+        function, description=inspect.getdoc(function), annotations=annotations
+    )
+    # The SDK drops arguments that a tool does not name; the schema says that we refuse them.
+    tool.parameters["additionalProperties"] = False
+    return tool
+
+
+def _reading(title: str) -> ToolAnnotations:
+    return ToolAnnotations(
+        title=title, read_only_hint=True, idempotent_hint=True, open_world_hint=False
+    )
+
+
+async def _polled(api: RewardApi, experiment_id: str) -> CallToolResult:
+    answer = await api.verdict(experiment_id)
+    verdict = _shaped(Verdict, answer, api)
+    contract = {name: answer.body[name] for name in Verdict.model_fields}
+    return _result(contract, advice(verdict, answer.retry_after))
+
+
+async def _outcome(asked: Awaitable[Answer]) -> Answer | ToolError:
+    """The answer, or its fault as a value, so that one fault does not abandon the other request."""
+    try:
+        return await asked
+    except ToolError as fault:
+        return fault
+
+
+def _shaped(model: type[ModelT], answer: Answer, api: RewardApi) -> ModelT:
+    """The answer as the shape it must have; members that later versions add are left aside."""
+    if not isinstance(answer.body, dict):
+        raise _foreign(api)
+    named = {name: answer.body[name] for name in model.model_fields if name in answer.body}
+    try:
+        # Strict from JSON: an array may be a tuple there, but a string is never a number.
+        return model.model_validate_json(json.dumps(named), strict=True)
+    except ValidationError:
+        raise _foreign(api) from None
+
+
+def _result(structured: dict[str, Any], *sentences: str) -> CallToolResult:
+    texts = [json.dumps(structured, ensure_ascii=False), *sentences]
+    return CallToolResult(
+        content=[TextContent(type="text", text=text) for text in texts],
+        structured_content=structured,
+    )
+
+
+def _plain(value: str | BaseModel | None) -> object:
+    return value.model_dump() if isinstance(value, BaseModel) else value
+
+
+def _api(ctx: Reward) -> RewardApi:
+    return ctx.request_context.lifespan_context
+
+
+def _foreign(api: RewardApi) -> ToolError:
+    return ToolError(
+        f"{api.address.origin} answered with JSON that is not the service's. Check that "
+        "SERVICE_API_URL names the service itself, and that both are of one version."
+    )

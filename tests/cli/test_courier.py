@@ -1,0 +1,122 @@
+"""The courier brings everything once it is let in, and says why when it is not."""
+
+import gzip
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import httpx2
+import pytest
+
+from cli.courier import Posted, Refused, answer, batches, post
+from cli.traffic import Delivery
+
+START = datetime(2026, 3, 2, 9, tzinfo=UTC)
+Handler = Callable[[httpx2.Request], httpx2.Response]
+
+
+def client(handler: Handler) -> httpx2.Client:
+    return httpx2.Client(transport=httpx2.MockTransport(handler), base_url="http://service")
+
+
+def deliveries(count: int, path: str = "/v1/events") -> list[Delivery]:
+    return [
+        Delivery(at=START + timedelta(seconds=second), path=path, body={"event_id": str(second)})
+        for second in range(count)
+    ]
+
+
+def accepting(request: httpx2.Request) -> httpx2.Response:
+    sent = json.loads(gzip.decompress(request.content))["events"]
+    return httpx2.Response(202, json={"accepted": len(sent), "late": 0, "rejected": []})
+
+
+def test_batches_keep_the_order_and_the_limits_of_each_endpoint() -> None:
+    mixed = deliveries(1001) + deliveries(60, "/v1/revenue/events")
+    made = list(batches(mixed))
+    assert [(batch.path, len(batch.bodies)) for batch in made] == [
+        ("/v1/events", 500),
+        ("/v1/events", 500),
+        ("/v1/revenue/events", 50),
+        ("/v1/events", 1),
+        ("/v1/revenue/events", 10),
+    ]
+    events = [body for batch in made if batch.path == "/v1/events" for body in batch.bodies]
+    assert events == [delivery.body for delivery in deliveries(1001)]
+
+
+def test_every_event_is_posted_once_and_counted() -> None:
+    seen: list[str] = []
+
+    def remembering(request: httpx2.Request) -> httpx2.Response:
+        sent = json.loads(gzip.decompress(request.content))["events"]
+        seen.extend(event["event_id"] for event in sent)
+        return accepting(request)
+
+    with client(remembering) as service:
+        told: list[Posted] = []
+        waiting = batches(deliveries(2750))
+        posted = post(service, waiting, key="wk_1", replay=True, advance=told.append)
+    assert sorted(seen, key=int) == [str(number) for number in range(2750)]
+    assert posted == Posted(requests=6, events=2750, accepted=2750)
+    assert sum(landed.events for landed in told) == 2750
+
+
+@pytest.mark.parametrize("replay", [True, False])
+def test_a_replay_says_so_in_the_address(replay: bool) -> None:  # noqa: FBT001 - a parameter
+    asked: list[str] = []
+
+    def remembering(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request.url.query.decode())
+        assert request.headers["X-Service-Project-Key"] == "wk_1"
+        return accepting(request)
+
+    with client(remembering) as service:
+        post(service, batches(deliveries(1)), key="wk_1", replay=replay)
+    assert asked == ["replay=true" if replay else ""]
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_busy_service_is_asked_again(status: int) -> None:
+    answers = [httpx2.Response(status, headers={"Retry-After": "0"}) for _ in range(3)]
+
+    def busy_at_first(request: httpx2.Request) -> httpx2.Response:
+        return answers.pop() if answers else accepting(request)
+
+    with client(busy_at_first) as service:
+        posted = post(service, batches(deliveries(3)), key="wk_1", replay=False, connections=1)
+    assert posted.accepted == 3
+
+
+def test_a_service_that_stays_busy_is_given_up_after_the_patience() -> None:
+    with (
+        client(lambda _: httpx2.Response(503, headers={"Retry-After": "5"})) as service,
+        pytest.raises(Refused, match="stays busy"),
+    ):
+        answer(service, "GET", "/v1/reward", key="rk_1", patience=1)
+
+
+def test_a_service_that_is_gone_is_given_up_after_the_patience() -> None:
+    def gone(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError("refused", request=request)
+
+    with client(gone) as service, pytest.raises(Refused, match="does not answer"):
+        answer(service, "GET", "/v1/reward", key="rk_1", patience=0)
+
+
+def test_a_refusal_is_told_with_its_detail_and_without_the_key() -> None:
+    def refusing(_: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(409, json={"detail": "History is closed."})
+
+    with client(refusing) as service, pytest.raises(Refused) as refused:
+        post(service, batches(deliveries(5000)), key="wk_secret", replay=True)
+    assert "History is closed." in refused.value.message
+    assert "wk_secret" not in refused.value.message
+
+
+def test_an_answer_that_is_no_json_is_refused() -> None:
+    with (
+        client(lambda _: httpx2.Response(200, text="<html>")) as service,
+        pytest.raises(Refused, match="200"),
+    ):
+        answer(service, "GET", "/v1/reward", key="rk_1")

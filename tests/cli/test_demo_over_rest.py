@@ -1,0 +1,111 @@
+"""The demo and the simulator, against a running API."""
+
+import io
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import uvicorn
+from click.testing import CliRunner
+from rich.console import Console
+
+from api.app import create_app
+from api.settings import ApiSettings
+from cli.courier import answer, connected
+from cli.demo import METRIC, Keys, play
+from cli.simulate import simulate
+from storage.keys import KeyKind
+from storage.projects import create_project
+
+REPLAY = ["--replay", "--hours", "2", "--baseline", "0.2", "--lift", "0.5"]
+REPLAY += ["--duplicated", "0.1", "--disordered", "0.2"]
+# A second of arrivals, and nobody converts: conversions would come minutes later.
+LIVE = ["--live", "--hours", "0.0003", "--baseline", "0.000001", "--sessions-per-day", "10000000"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """A served API, and the keys of its one project."""
+
+    url: str
+    keys: Keys
+
+    def read(self, path: str) -> dict[str, Any]:
+        with connected(self.url) as client:
+            return answer(client, "GET", path, key=self.keys.project)
+
+
+@pytest.fixture
+def running(store: Any) -> Iterator[Running]:
+    with store.engine.begin() as connection:
+        project = create_project(connection, "shop")
+    app = create_app(ApiSettings(database_url=store.url, secret=b"a secret of the tests"))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    answered = threading.Event()
+    while thread.is_alive() and not server.started:
+        answered.wait(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    names = {kind.value: project.keys[kind] for kind in KeyKind}
+    yield Running(url=f"http://127.0.0.1:{port}", keys=Keys(**names))
+    server.should_exit = True
+    thread.join()
+
+
+def told(running: Running) -> tuple[int, str]:
+    """The demo's exit code and text, without waiting for a schedule that does not run here."""
+    console = Console(file=io.StringIO(), width=100)
+    code = play(
+        console,
+        api_url=running.url,
+        dagster_url="http://127.0.0.1:3000",
+        keys=running.keys,
+        timeout=0,
+    )
+    return code, console.file.getvalue()
+
+
+def test_the_demo_registers_both_changes_and_tells_how_to_go_on(running: Running) -> None:
+    code, text = told(running)
+    listed = running.read(f"/v1/reward?metric={METRIC}")["experiments"]
+    assert len(listed) == 2
+    assert code == 1, "nothing is decided where no schedule runs"
+    for row in listed:
+        assert row["experiment_id"] in text
+    for part in (f"{running.url}/docs", "http://127.0.0.1:3000", "git rev-parse HEAD"):
+        assert part in text
+    for key in (running.keys.write, running.keys.public, running.keys.project):
+        assert key in text
+
+
+def test_a_demo_played_before_is_shown_again_and_posts_nothing(running: Running) -> None:
+    told(running)
+    before = running.read("/v1/reward")["experiments"]
+    _, text = told(running)
+    assert "played on this store before" in text
+    assert running.read("/v1/reward")["experiments"] == before
+    for row in before:
+        assert row["experiment_id"] in text
+
+
+@pytest.mark.parametrize("chosen", [REPLAY, LIVE], ids=["replay", "live"])
+def test_simulated_events_are_all_accepted_and_counted(running: Running, chosen: list[str]) -> None:
+    where = ["--api-url", running.url, "--key", running.keys.write, "--deploys", "--json"]
+    result = CliRunner().invoke(simulate, [*chosen, *where], catch_exceptions=False)
+    summary = json.loads(result.stdout)
+    units = sum(arm["units"] for arm in summary["truth"].values())
+    assert result.exit_code == 0
+    assert summary["events"] == summary["accepted"] >= summary["sessions"] == units > 0
+    assert summary["late"] == summary["rejected"] == 0
+
+
+def test_a_wrong_key_ends_the_simulation_with_the_services_word(running: Running) -> None:
+    arguments = ["--api-url", running.url, "--key", running.keys.public, "--replay"]
+    result = CliRunner().invoke(simulate, arguments)
+    assert result.exit_code == 1
+    assert "403" in result.output
+    assert running.keys.public not in result.output

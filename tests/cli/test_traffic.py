@@ -1,0 +1,227 @@
+"""Drawn traffic holds what its scenario says, and its truth is what its events hold."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cli.traffic import Delivery, Scenario, Traffic, traffic
+
+START = datetime(2026, 3, 2, 9, tzinfo=UTC)
+HALF_DAY = Scenario(
+    start=START,
+    end=START + timedelta(hours=12),
+    control="c0ffee1",
+    treatment="bada551",
+    baseline=0.1,
+)
+EVERYTHING = replace(
+    HALF_DAY,
+    relative_lift=0.3,
+    rhythm=0.6,
+    drift=0.1,
+    routes=("/", "/cart"),
+    pages=1.5,
+    control_errors=0.02,
+    treatment_errors=0.03,
+    duplicated=0.1,
+    disordered=0.3,
+    late=0.05,
+    revenue=0.5,
+)
+
+
+def drawn(scenario: Scenario, seed: int = 7) -> Traffic:
+    return traffic(scenario, np.random.default_rng(seed))
+
+
+def events(of: Traffic) -> list[dict[str, object]]:
+    return [sent.body for sent in of.deliveries() if sent.path == "/v1/events"]
+
+
+def occurred(body: dict[str, object]) -> datetime:
+    return datetime.fromisoformat(str(body["occurred_at"]))
+
+
+def counted(deliveries: list[Delivery], scenario: Scenario) -> dict[str, tuple[int, int, int]]:
+    """Units, conversions and errors per arm, read from the bodies as the service would."""
+    bodies = [sent.body for sent in deliveries if sent.path == "/v1/events"]
+    commit = {body["session_id"]: body["commit"] for body in bodies}
+    exposed = {}
+    for body in bodies:
+        at, session = occurred(body), body["session_id"]
+        exposed[session] = min(at, exposed.get(session, at))
+    converted = {
+        body["session_id"]
+        for body in bodies
+        if body["event"] == scenario.metric
+        and occurred(body) - exposed[body["session_id"]] <= scenario.window
+    }
+    failed = {body["session_id"] for body in bodies if body["event"] == "error"}
+    arms = {"control": scenario.control, "treatment": scenario.treatment}
+    return {
+        arm: (
+            sum(served == of for served in commit.values()),
+            sum(commit[session] == of for session in converted),
+            sum(commit[session] == of for session in failed),
+        )
+        for arm, of in arms.items()
+    }
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    duplicated=st.floats(0, 1),
+    disordered=st.floats(0, 1),
+    late=st.floats(0, 1),
+)
+def test_the_truth_is_what_the_events_hold_however_they_are_delivered(
+    seed: int, duplicated: float, disordered: float, late: float
+) -> None:
+    scenario = replace(
+        EVERYTHING,
+        end=START + timedelta(hours=1),
+        duplicated=duplicated,
+        disordered=disordered,
+        late=late,
+    )
+    run = drawn(scenario, seed)
+    truth = {arm: (told.units, told.conversions, told.errors) for arm, told in run.truth.items()}
+    assert counted(list(run.deliveries()), scenario) == truth
+
+
+def test_the_same_seed_draws_the_same_deliveries() -> None:
+    assert list(drawn(EVERYTHING).deliveries()) == list(drawn(EVERYTHING).deliveries())
+
+
+def test_another_seed_draws_other_sessions() -> None:
+    first = {body["session_id"] for body in events(drawn(EVERYTHING, 1))}
+    assert not first & {body["session_id"] for body in events(drawn(EVERYTHING, 2))}
+
+
+def test_deliveries_come_in_order_of_their_time() -> None:
+    times = [sent.at for sent in drawn(EVERYTHING).deliveries()]
+    assert times == sorted(times)
+
+
+def test_every_body_is_json_that_the_interface_knows() -> None:
+    for sent in drawn(EVERYTHING).deliveries():
+        json.dumps(sent.body, allow_nan=False)
+        assert sent.at.tzinfo is not None
+        assert occurred(sent.body) <= sent.at
+        assert sent.path in {"/v1/events", "/v1/revenue/events"}
+
+
+def test_a_session_keeps_its_arm_across_a_ramp() -> None:
+    steps = tuple((START + timedelta(hours=hour), hour / 12) for hour in range(1, 12))
+    ramped = replace(HALF_DAY, allocation=0.0, ramp=steps, pages=3.0)
+    served: dict[object, set[object]] = {}
+    for body in events(drawn(ramped)):
+        served.setdefault(body["session_id"], set()).add(body["commit"])
+    assert all(len(commits) == 1 for commits in served.values())
+
+
+def test_a_ramp_step_changes_the_share_of_the_sessions_after_it() -> None:
+    noon = START + timedelta(hours=6)
+    run = drawn(replace(HALF_DAY, allocation=0.0, ramp=((noon, 0.25),)))
+    before = run.arrived < timedelta(hours=6).total_seconds()
+    assert not run.treated[before].any()
+    after = run.treated[~before]
+    assert abs(after.mean() - 0.25) < 4 * np.sqrt(0.25 * 0.75 / len(after))
+
+
+def test_the_treatment_converts_at_the_lifted_rate() -> None:
+    run = drawn(replace(HALF_DAY, relative_lift=0.5, window=timedelta(days=1)))
+    for arm, rate in (("control", 0.1), ("treatment", 0.15)):
+        told = run.truth[arm]
+        assert abs(told.rate - rate) < 4 * np.sqrt(rate * (1 - rate) / told.units)
+
+
+def test_conversions_after_the_window_are_sent_and_not_in_the_truth() -> None:
+    run = drawn(replace(HALF_DAY, window=timedelta(minutes=1)))
+    sent = sum(body["event"] == "activation" for body in events(run))
+    assert 0 < sum(told.conversions for told in run.truth.values()) < sent / 4
+
+
+def test_the_day_has_a_rhythm() -> None:
+    day = replace(HALF_DAY, start=START.replace(hour=0), end=START.replace(hour=0, day=3))
+    hours = Counter((drawn(replace(day, rhythm=0.9)).arrived // 3600).tolist())
+    assert hours[14] > 4 * hours[2]
+
+
+def test_a_baseline_drifts_by_the_week() -> None:
+    weeks = replace(
+        HALF_DAY,
+        end=START + timedelta(weeks=2),
+        sessions_per_day=4000,
+        baseline=0.2,
+        drift=0.5,
+        window=timedelta(days=1),
+    )
+    run = drawn(weeks)
+    last = run.arrived > timedelta(days=13).total_seconds()
+    rate = np.mean(~np.isnan(run.converted_after[last]))
+    assert 0.35 < rate < 0.44
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 1.0])
+def test_the_share_of_copies_is_the_one_asked_for(share: float) -> None:
+    run = drawn(replace(HALF_DAY, duplicated=share))
+    copies = Counter(str(body["event_id"]) for body in events(run))
+    assert set(copies.values()) <= {1, 2}
+    assert abs(np.mean([count == 2 for count in copies.values()]) - share) < 0.02
+
+
+def test_a_copy_is_the_same_event() -> None:
+    bodies: dict[object, set[str]] = {}
+    for body in events(drawn(replace(EVERYTHING, duplicated=1.0))):
+        bodies.setdefault(body["event_id"], set()).add(json.dumps(body, sort_keys=True))
+    assert all(len(versions) == 1 for versions in bodies.values())
+
+
+def test_disordered_events_overtake_one_another() -> None:
+    times = [occurred(body) for body in events(drawn(replace(HALF_DAY, disordered=0.5)))]
+    assert times != sorted(times)
+
+
+def test_late_events_come_after_their_lateness_and_are_in_the_truth() -> None:
+    run = drawn(replace(HALF_DAY, late=0.1))
+    late = [sent for sent in run.deliveries() if sent.at - occurred(sent.body) >= timedelta(days=1)]
+    assert abs(len(late) / len(run) - 0.1) < 0.02
+    assert sum(told.late for told in run.truth.values()) > 0
+
+
+def test_revenue_events_name_their_session_and_come_once() -> None:
+    run = drawn(replace(HALF_DAY, revenue=1.0))
+    paid = [sent.body for sent in run.deliveries() if sent.path == "/v1/revenue/events"]
+    converted = {body["session_id"] for body in events(run) if body["event"] == "activation"}
+    assert {body["attributes"]["session_id"] for body in paid} == converted
+    assert len({body["idempotency_key"] for body in paid}) == len(paid)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"allocation": 1.5},
+        {"late": -0.1},
+        {"baseline": 0.0},
+        {"relative_lift": 9.5},
+        {"drift": -30.0},
+        {"end": START},
+        {"ramp": ((START + timedelta(hours=2), 0.5), (START + timedelta(hours=1), 0.1))},
+        {"ramp": ((START, 2.0),)},
+        {"routes": ()},
+        {"pages": 0.5},
+        {"sessions_per_day": 0},
+    ],
+    ids=str,
+)
+def test_a_scenario_that_cannot_be_drawn_is_refused(members: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="must"):
+        replace(HALF_DAY, **members)

@@ -1,0 +1,74 @@
+"""The second text block: what a verdict asks of its reader."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_server.advice import LONGEST, advice
+from mcp_server.contract import PowerState, Verdict
+
+DECIDED = PowerState(clock="decided", decided=True)
+OPEN = PowerState(clock="open", decided=False)
+
+
+def verdict(word: str, **members: object) -> Verdict:
+    fired = word != "abstain"
+    return Verdict.model_validate(
+        {
+            "experiment_id": "exp_1",
+            "lift": 0.01 if fired else None,
+            "confidence": 0.99 if fired else None,
+            "ci": (0.001, 0.02) if fired else None,
+            "verdict": word,
+            "abstain_reason": None if fired else "power",
+            "value_at_risk": None,
+            "cadence": None,
+            "power_state": DECIDED if fired else OPEN,
+            "guardrail_breaches": [],
+        }
+        | members
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "action"), [("keep", "Ship"), ("rollback", "Revert"), ("iterate", "Revise")]
+)
+def test_each_verdict_names_its_action_and_needs_no_further_look(word: str, action: str) -> None:
+    line = advice(verdict(word), 60)
+    assert action in line
+    assert "No need to look again" in line
+
+
+def test_iterate_names_the_breached_guardrails() -> None:
+    assert "error and 1 more" in advice(verdict("iterate", guardrail_breaches=["error", "slow"]), 9)
+
+
+@pytest.mark.parametrize("reason", ["power", "non_identifiable", "interacting"])
+def test_an_open_abstention_names_its_reason_and_the_next_look(reason: str) -> None:
+    line = advice(verdict("abstain", abstain_reason=reason), 45)
+    assert reason in line
+    assert "Look again in 45 seconds" in line
+
+
+def test_a_final_abstention_asks_for_no_further_look() -> None:
+    assert "No need to look again" in advice(verdict("abstain", power_state=DECIDED), 45)
+
+
+@pytest.mark.parametrize(("cadence", "pace"), [("day", "1 hour"), ("fast", "5 minutes")])
+def test_without_a_word_of_the_service_the_cadence_sets_the_pace(cadence: str, pace: str) -> None:
+    assert f"Look again in {pace}." in advice(verdict("abstain", cadence=cadence), None)
+
+
+@given(
+    word=st.sampled_from(["keep", "rollback", "iterate", "abstain"]),
+    number=st.floats(allow_nan=False, allow_infinity=False),
+    breaches=st.lists(st.text(max_size=200), max_size=5),
+    wait=st.none() | st.integers(min_value=0, max_value=10**9),
+)
+def test_no_verdict_needs_more_than_300_characters(
+    word: str, number: float, breaches: list[str], wait: int | None
+) -> None:
+    numbers = {"lift": number, "ci": (number, number), "value_at_risk": number}
+    line = advice(verdict(word, guardrail_breaches=breaches, **numbers), wait)
+    assert len(line) <= LONGEST
+    assert line.endswith(".")

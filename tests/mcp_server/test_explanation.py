@@ -1,0 +1,50 @@
+"""An explanation fits into a kilobyte whatever the evidence holds."""
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_server.explanation import LONGEST_BYTES, explanation
+
+LONG = st.text(max_size=400) | st.just("“é”" * 300) | st.just('"\\' * 400)
+CHECKS = st.lists(
+    st.fixed_dictionaries({"check": LONG, "ok": st.booleans(), "fix": LONG}), max_size=12
+)
+ANYTHING = st.none() | st.booleans() | st.integers() | LONG | st.lists(LONG, max_size=5)
+
+
+@given(
+    sentence=ANYTHING,
+    known=ANYTHING | st.fixed_dictionaries({"sentence": ANYTHING}),
+    sessions=ANYTHING,
+    warnings=ANYTHING,
+    checklist=CHECKS | ANYTHING,
+)
+def test_it_is_never_longer_than_a_kilobyte(
+    sentence: Any, known: Any, sessions: Any, warnings: Any, checklist: Any
+) -> None:
+    evidence = {"sentence": sentence, "known": known, "sessions": sessions, "warnings": warnings}
+    told = explanation("exp_1", evidence, checklist)
+    text = json.dumps(told.model_dump(), ensure_ascii=False)
+    assert len(text.encode("utf-8", "replace")) <= LONGEST_BYTES
+
+
+@given(checklist=CHECKS)
+def test_what_is_left_out_is_counted(checklist: list[dict[str, Any]]) -> None:
+    told = explanation("exp_1", {}, checklist)
+    assert told.faults is not None
+    assert len(told.faults) + told.left_out == sum(not check["ok"] for check in checklist)
+
+
+def test_a_sentence_that_fits_is_whole() -> None:
+    told = explanation("exp_1", {"sentence": "A loss beyond 12 % is excluded."}, [])
+    assert told.sentence == "A loss beyond 12 % is excluded."
+
+
+def test_a_sentence_that_does_not_fit_ends_in_an_ellipsis() -> None:
+    told = explanation("exp_1", {"sentence": "word " * 100}, [])
+    assert told.sentence is not None
+    assert told.sentence.startswith("word word")
+    assert told.sentence.endswith("…")

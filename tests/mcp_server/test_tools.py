@@ -1,0 +1,306 @@
+"""What the tools promise an agent: shapes, contents, and errors that say what to do."""
+
+import json
+from typing import Any
+
+import pytest
+from mcp import Client
+
+KEEP = {
+    "experiment_id": "exp_1",
+    "lift": 0.0142,
+    "confidence": 0.9987,
+    "ci": [0.008, 0.0205],
+    "verdict": "keep",
+    "abstain_reason": None,
+    "value_at_risk": 1234.5,
+    "cadence": "day",
+    "power_state": {"clock": "decided", "decided": True},
+    "guardrail_breaches": [],
+}
+WAITING = KEEP | {
+    "lift": None,
+    "confidence": None,
+    "ci": None,
+    "verdict": "abstain",
+    "abstain_reason": "power",
+    "value_at_risk": None,
+    "cadence": None,
+    "power_state": {"clock": "open", "decided": False},
+}
+
+
+def texts(result: Any) -> list[str]:
+    return [block.text for block in result.content]
+
+
+def error(result: Any) -> str:
+    assert result.is_error
+    (text,) = texts(result)
+    return text
+
+
+class TestTheListOfTools:
+    @pytest.fixture
+    def tools(self, in_session: Any) -> dict[str, Any]:
+        listed = in_session(lambda client: client.list_tools()).tools
+        return {tool.name: tool for tool in listed}
+
+    def test_the_server_is_called_service_reward(self, in_session: Any) -> None:
+        async def name(client: Client) -> str:
+            return client.server_info.name
+
+        assert in_session(name) == "service-reward"
+
+    def test_the_three_tools_of_the_seed_and_two_of_ours_are_listed(
+        self, tools: dict[str, Any]
+    ) -> None:
+        assert list(tools) == [
+            "register_experiment",
+            "get_verdict",
+            "subscribe",
+            "list_experiments",
+            "explain",
+        ]
+
+    def test_every_tool_describes_itself_and_its_arguments(self, tools: dict[str, Any]) -> None:
+        for tool in tools.values():
+            assert len(tool.description) > 80
+            for argument in tool.input_schema["properties"].values():
+                assert argument["description"]
+
+    def test_every_argument_of_a_registration_is_optional(self, tools: dict[str, Any]) -> None:
+        schema = tools["register_experiment"].input_schema
+        assert {"deploy_id", "treatment_commit", "target_metric"} <= set(schema["properties"])
+        assert "required" not in schema
+
+    @pytest.mark.parametrize("name", ["get_verdict", "subscribe", "explain"])
+    def test_a_poll_takes_the_experiment_alone(self, tools: dict[str, Any], name: str) -> None:
+        schema = tools[name].input_schema
+        assert list(schema["properties"]) == schema["required"] == ["experiment_id"]
+
+    @pytest.mark.parametrize("name", ["get_verdict", "subscribe"])
+    def test_the_output_schema_of_a_poll_is_the_verdict_contract(
+        self, tools: dict[str, Any], name: str
+    ) -> None:
+        schema = tools[name].output_schema
+        assert list(schema["properties"]) == schema["required"] == list(KEEP)
+        assert schema["additionalProperties"] is False
+
+    def test_the_output_schema_of_a_registration_holds_one_member(
+        self, tools: dict[str, Any]
+    ) -> None:
+        schema = tools["register_experiment"].output_schema
+        assert list(schema["properties"]) == schema["required"] == ["experiment_id"]
+
+    def test_only_registering_is_more_than_reading(self, tools: dict[str, Any]) -> None:
+        reading = {name: tool.annotations.read_only_hint for name, tool in tools.items()}
+        assert reading == dict.fromkeys(tools, True) | {"register_experiment": False}
+        assert tools["register_experiment"].annotations.idempotent_hint
+        assert not tools["register_experiment"].annotations.destructive_hint
+
+
+class TestRegistering:
+    def test_the_answer_is_the_experiment_alone(self, service: Any, call: Any) -> None:
+        service.answers_with("/v1/reward/register", {"experiment_id": "exp_1"}, status=201)
+        result = call("register_experiment")
+        assert result.structured_content == {"experiment_id": "exp_1"}
+        assert json.loads(texts(result)[0]) == {"experiment_id": "exp_1"}
+
+    def test_without_arguments_the_body_is_an_empty_object(self, service: Any, call: Any) -> None:
+        service.answers_with("/v1/reward/register", {"experiment_id": "exp_1"}, status=201)
+        call("register_experiment")
+        assert service.requests[0]["method"] == "POST"
+        assert service.requests[0]["body"] == {}
+
+    def test_what_is_given_is_passed_on_and_nothing_else(self, service: Any, call: Any) -> None:
+        given = {
+            "deploy_id": "dep_1",
+            "treatment_commit": "abc1234",
+            "target_metric": {"name": "order_placed", "value_per_conversion": 40},
+            "treatment_flag": {"name": "new-cart", "treatment": True, "control": False},
+            "routes": ["/cart"],
+        }
+        service.answers_with("/v1/reward/register", {"experiment_id": "exp_1"}, status=201)
+        call("register_experiment", given)
+        assert service.requests[0]["body"] == given
+
+    def test_the_metric_may_be_a_name(self, service: Any, call: Any) -> None:
+        service.answers_with("/v1/reward/register", {"experiment_id": "exp_1"}, status=201)
+        call("register_experiment", {"target_metric": "activation"})
+        assert service.requests[0]["body"] == {"target_metric": "activation"}
+
+    def test_the_key_goes_in_the_header(self, service: Any, call: Any) -> None:
+        service.answers_with("/v1/reward/register", {"experiment_id": "exp_1"}, status=201)
+        call("register_experiment")
+        assert service.requests[0]["key"].startswith("rk_")
+
+
+class TestPolling:
+    @pytest.mark.parametrize("contract", [KEEP, WAITING], ids=["keep", "abstain"])
+    def test_the_structured_content_is_the_contract_unchanged(
+        self, service: Any, call: Any, contract: dict[str, Any]
+    ) -> None:
+        service.answers_with("/v1/reward/exp_1", contract)
+        result = call("get_verdict", {"experiment_id": "exp_1"})
+        assert not result.is_error
+        assert result.structured_content == contract
+        assert list(json.loads(texts(result)[0])) == list(contract)
+        assert json.loads(texts(result)[0]) == contract
+
+    def test_subscribing_is_one_poll_equal_to_get_verdict(self, service: Any, call: Any) -> None:
+        service.answers_with("/v1/reward/exp_1", WAITING)
+        polled = call("get_verdict", {"experiment_id": "exp_1"})
+        asked = len(service.requests)
+        subscribed = call("subscribe", {"experiment_id": "exp_1"})
+        assert len(service.requests) == asked + 1
+        assert subscribed.structured_content == polled.structured_content
+        assert texts(subscribed) == texts(polled)
+
+    def test_members_of_a_later_version_do_not_enter_the_contract(
+        self, service: Any, call: Any
+    ) -> None:
+        service.answers_with("/v1/reward/exp_1", KEEP | {"novelty": 1})
+        result = call("get_verdict", {"experiment_id": "exp_1"})
+        assert result.structured_content == KEEP
+
+    def test_the_second_text_says_what_to_do_and_when_to_look_again(
+        self, service: Any, call: Any
+    ) -> None:
+        service.answers_with("/v1/reward/exp_1", WAITING, headers={"Retry-After": "280"})
+        advice = texts(call("get_verdict", {"experiment_id": "exp_1"}))[1]
+        assert "more traffic" in advice
+        assert "abstain_reason" in advice
+        assert "in 5 minutes" in advice
+
+    def test_an_identifier_is_one_step_of_the_path_whatever_it_holds(
+        self, service: Any, call: Any
+    ) -> None:
+        service.answers_with("/v1/reward/..%2F..%2Fadmin%3Fa", KEEP)
+        assert not call("get_verdict", {"experiment_id": "../../admin?a"}).is_error
+
+    @pytest.mark.parametrize("name", ["gate", "register", "checklist", "..", "."])
+    def test_another_endpoint_is_not_reached_as_if_it_were_an_experiment(
+        self, service: Any, call: Any, name: str
+    ) -> None:
+        assert "no experiment" in error(call("get_verdict", {"experiment_id": name}))
+        assert service.requests == []
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            {name: value for name, value in KEEP.items() if name != "cadence"},
+            KEEP | {"lift": "0.01"},
+            KEEP | {"verdict": "maybe"},
+            KEEP | {"ci": [0.1]},
+            [],
+        ],
+        ids=["member missing", "text for a number", "unknown word", "half an interval", "array"],
+    )
+    def test_what_is_no_contract_is_an_error(self, service: Any, call: Any, body: Any) -> None:
+        service.answers_with("/v1/reward/exp_1", body)
+        assert "SERVICE_API_URL" in error(call("get_verdict", {"experiment_id": "exp_1"}))
+
+
+class TestArguments:
+    def test_a_missing_argument_is_named_in_one_line(self, call: Any) -> None:
+        text = error(call("get_verdict"))
+        assert "experiment_id: Field required" in text
+        assert "pydantic" not in text
+
+    def test_an_unknown_argument_is_refused_rather_than_dropped(
+        self, service: Any, call: Any
+    ) -> None:
+        text = error(call("register_experiment", {"treatment_comit": "abc1234"}))
+        assert "treatment_comit" in text
+        assert "treatment_commit" in text
+        assert service.requests == []
+
+    def test_a_wrong_value_is_not_repeated(self, call: Any) -> None:
+        text = error(call("register_experiment", {"routes": {"secret": "canary"}}))
+        assert "routes" in text
+        assert "canary" not in text
+
+    def test_a_metric_object_needs_its_two_members(self, call: Any) -> None:
+        text = error(call("register_experiment", {"target_metric": {"name": "activation"}}))
+        assert "value_per_conversion: Field required" in text
+
+    def test_half_a_surrogate_pair_is_refused(self, service: Any, call: Any) -> None:
+        text = error(call("register_experiment", {"metadata": {"note": "\ud800"}}))
+        assert "Correct the arguments" in text
+        assert service.requests == []
+
+    def test_an_unknown_tool_is_an_error(self, call: Any) -> None:
+        assert "Unknown tool" in error(call("launch"))
+
+
+class TestListing:
+    def test_the_open_experiments_are_asked_for_and_passed_on(
+        self, service: Any, call: Any
+    ) -> None:
+        rows = [{"experiment_id": "exp_1", "verdict": "abstain"}]
+        service.answers_with("/v1/reward?status=open", {"experiments": rows, "next_cursor": None})
+        result = call("list_experiments")
+        assert result.structured_content == {"experiments": rows}
+
+
+EVIDENCE = {
+    "sentence": "Can't say yet on activation.",
+    "known": {"sentence": "A loss beyond 12 % is excluded."},
+    "sessions": {
+        "accumulated": 9000,
+        "required": 24000,
+        "required_fast": 4000,
+        "per_day": 8000,
+        "projected_decision_at": "2026-05-04T10:00:00Z",
+    },
+    "warnings": ["metric_never_seen"],
+}
+CHECKLIST = [
+    {"check": "events", "ok": True, "seen": 3, "fix": ""},
+    {"check": "commit on events", "ok": False, "seen": 0, "fix": "Send commit."},
+]
+
+
+class TestExplaining:
+    def test_it_says_what_is_known_how_far_and_what_is_wired_wrong(
+        self, service: Any, call: Any
+    ) -> None:
+        service.answers_with("/v1/reward/exp_1/evidence", EVIDENCE)
+        service.answers_with("/v1/reward/checklist", CHECKLIST)
+        assert call("explain", {"experiment_id": "exp_1"}).structured_content == {
+            "experiment_id": "exp_1",
+            "sentence": "Can't say yet on activation.",
+            "known": "A loss beyond 12 % is excluded.",
+            "progress": {
+                "accumulated": 9000,
+                "required": 24000,
+                "per_day": 8000,
+                "projected_decision_at": "2026-05-04T10:00:00Z",
+            },
+            "warnings": ["metric_never_seen"],
+            "faults": ["commit on events: Send commit."],
+            "left_out": 0,
+        }
+
+    def test_without_a_checklist_the_rest_still_stands(self, service: Any, call: Any) -> None:
+        service.answers_with("/v1/reward/exp_1/evidence", EVIDENCE)
+        explained = call("explain", {"experiment_id": "exp_1"}).structured_content
+        assert explained["faults"] is None
+        assert explained["known"]
+
+    def test_it_stays_within_one_kilobyte_and_counts_what_it_left_out(
+        self, service: Any, call: Any
+    ) -> None:
+        faults = [{"check": f"c{i}", "ok": False, "fix": "é" * 500} for i in range(40)]
+        service.answers_with("/v1/reward/exp_1/evidence", EVIDENCE)
+        service.answers_with("/v1/reward/checklist", faults)
+        (text,) = texts(call("explain", {"experiment_id": "exp_1"}))
+        told = json.loads(text)
+        assert len(text.encode()) <= 1024
+        assert told["faults"]
+        assert len(told["warnings"] + told["faults"]) + told["left_out"] == 41
+
+    def test_an_unknown_experiment_is_an_error(self, service: Any, call: Any) -> None:
+        service.problem("/v1/reward/exp_9/evidence", 404, "There is no such experiment.")
+        assert "no such experiment" in error(call("explain", {"experiment_id": "exp_9"}))
