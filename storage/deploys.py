@@ -73,7 +73,10 @@ def record_deploy(
     """
     # One post at a time in a project: each sees the deploys and experiments before it.
     connection.execute(
-        select(projects.c.project_id).where(projects.c.project_id == project_id).with_for_update()
+        select(projects.c.project_id)
+        .where(projects.c.project_id == project_id)
+        # Not its key: revenue events, which refer to it, hold the log's lock that we ask for next.
+        .with_for_update(key_share=True)
     )
     if (earlier := _posted_before(connection, project_id, request)) is not None:
         return RecordedDeploy(record=deploy_record(earlier), replayed=True)

@@ -212,7 +212,9 @@ def _create_days(url: str, today: date) -> None:
 
 
 _CLOSED = text("""
-SELECT experiment_id, environment, starts_at FROM experiments
+SELECT experiment_id, environment, starts_at,
+    starts_at - interval '30 minutes' AS closed_from -- where units in flight are looked for
+FROM experiments
 WHERE project_id = :project_id AND bound_at IS NOT NULL AND environment IN :environments
 """).bindparams(bindparam("environments", expanding=True))
 
@@ -265,7 +267,7 @@ def require_open_history(
         latest[environment] = max(moment, latest.get(environment, moment))
     bound = connection.execute(_CLOSED, {"project_id": project_id, "environments": sorted(latest)})
     for row in bound:
-        if latest[row.environment] >= row.starts_at:
+        if latest[row.environment] >= row.closed_from:
             raise Conflict(
                 "history_closed",
                 f"experiment {row.experiment_id} has been measuring {row.environment!r} since"

@@ -65,7 +65,10 @@ def register(connection: Connection, project_id: int, request: Registration) -> 
         Conflict: The open experiment has other routes, guardrails or control.
     """
     connection.execute(
-        select(projects.c.project_id).where(projects.c.project_id == project_id).with_for_update()
+        select(projects.c.project_id)
+        .where(projects.c.project_id == project_id)
+        # Not its key: revenue events, which refer to it, hold the log's lock that we ask for next.
+        .with_for_update(key_share=True)
     )
     settings = read_settings(connection, project_id)
     metric = request.target_metric or settings.default_metric

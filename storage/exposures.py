@@ -21,44 +21,6 @@ _AHEAD = "3 minutes"
 # them otherwise, and takes a hundred times as long.
 ANALYZE_FROM = 1_000
 
-_IDENTITIES = text("""
--- Prefix minima in the order of receipt: a reference that occurred before all received earlier.
-WITH bounds AS (
-    SELECT coalesce(max(at), '-infinity') AS read_to FROM cursors WHERE stage = 'identities'
-), named AS (
-    SELECT e.project_id, e.environment, e.session_id, kind.trusted,
-           e.received_at, e.occurred_at, e.pseudonym
-    FROM runtime_events AS e
-    CROSS JOIN bounds
-    CROSS JOIN LATERAL (VALUES (false), (true)) AS kind (trusted)
-    WHERE e.pseudonym IS NOT NULL AND (e.trusted OR NOT kind.trusted)
-      AND e.received_at > bounds.read_to AND e.received_at <= :as_of
-), firsts AS (
-    -- One reference for each receipt time of a session: the one that occurred first.
-    SELECT DISTINCT ON (project_id, environment, session_id, trusted, received_at) *
-    FROM named
-    ORDER BY project_id, environment, session_id, trusted, received_at, occurred_at, pseudonym
-), ranked AS (
-    SELECT *, min(occurred_at) OVER (
-        PARTITION BY project_id, environment, session_id, trusted
-        ORDER BY received_at ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-    ) AS earliest
-    FROM firsts
-)
-INSERT INTO identities
-SELECT r.project_id, r.environment, r.session_id, r.trusted, r.received_at, r.occurred_at,
-       r.pseudonym
-FROM ranked AS r
-WHERE (r.earliest IS NULL OR r.occurred_at <= r.earliest)
-  AND NOT EXISTS (
-      SELECT FROM identities AS i
-      WHERE i.project_id = r.project_id AND i.environment = r.environment
-        AND i.session_id = r.session_id AND i.trusted = r.trusted
-        AND i.occurred_at < r.occurred_at
-  )
-ON CONFLICT DO NOTHING
-""")
-
 _SCOPE = text(f"""
 CREATE TEMP TABLE scope ON COMMIT DROP AS
 SELECT *,
@@ -185,7 +147,8 @@ ON CONFLICT DO NOTHING
 """)
 
 _EXPOSURES = text("""
-INSERT INTO exposures (experiment_id, unit, exposed_at, block, arm, stratum, pseudonym)
+INSERT INTO exposures
+    (experiment_id, unit, exposed_at, block, arm, stratum, commit_sha, pseudonym)
 SELECT c.experiment_id, c.unit, c.occurred_at, c.block,
     CASE
         WHEN f.unit IS NOT NULL THEN 'in_flight'
@@ -193,10 +156,13 @@ SELECT c.experiment_id, c.unit, c.occurred_at, c.block,
         ELSE c.arm
     END,
     c.stratum,
+    c.resolved,
     (
-        SELECT i.pseudonym FROM identities AS i
-        WHERE i.project_id = s.project_id AND i.environment = s.environment
-          AND i.session_id = c.unit AND i.trusted = s.trusted AND i.received_at <= c.closed_at
+        -- The session's user: the first reference among its events received by the block's close.
+        SELECT i.pseudonym FROM runtime_events AS i
+        WHERE i.project_id = s.project_id AND i.session_id = c.unit AND i.pseudonym IS NOT NULL
+          AND i.environment = s.environment AND (i.trusted OR NOT s.trusted)
+          AND i.received_at > c.closed_at - interval '28 days' AND i.received_at <= c.closed_at
         ORDER BY i.occurred_at, i.pseudonym
         LIMIT 1
     )
@@ -211,8 +177,6 @@ ON CONFLICT DO NOTHING
 _CURSORS = text("""
 INSERT INTO cursors (stage, experiment_id, at)
 SELECT 'exposures', experiment_id, to_block FROM scope
-UNION ALL
-SELECT 'identities', '', CAST(:as_of AS timestamptz)
 ON CONFLICT (stage, experiment_id) DO UPDATE SET at = greatest(cursors.at, excluded.at)
 """)
 
@@ -227,7 +191,6 @@ def extend_exposures(connection: Connection, *, as_of: datetime) -> int:
     Returns:
         The number of new exposures.
     """
-    connection.execute(_IDENTITIES, {"as_of": as_of})
     connection.execute(_SCOPE, {"as_of": as_of})
     connection.execute(text("ANALYZE scope"))
     scope = connection.execute(text("SELECT * FROM scope ORDER BY experiment_id")).all()
@@ -242,7 +205,7 @@ def extend_exposures(connection: Connection, *, as_of: datetime) -> int:
         added = connection.execute(_EXPOSURES).rowcount
         if added >= ANALYZE_FROM:
             connection.execute(text("ANALYZE exposures"))
-    connection.execute(_CURSORS, {"as_of": as_of})
+    connection.execute(_CURSORS)
     for table in ("scope", "places", "routes_in_scope", "candidates"):
         connection.execute(text(f"DROP TABLE IF EXISTS pg_temp.{table}"))
     return added

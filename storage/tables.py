@@ -135,8 +135,8 @@ commits = Table(
     PrimaryKeyConstraint("project_id", "environment", "commit_sha"),
 )
 
-# No key and no B-tree: an append costs one tuple. A tick reads by time of receipt, which the
-# block-range index finds because the log grows in that order.
+# No key: an append of an event without user costs one tuple. A tick reads by time of receipt,
+# which the block-range index finds because the log grows in that order.
 runtime_events = Table(
     "runtime_events",
     metadata,
@@ -156,6 +156,8 @@ runtime_events = Table(
     Column("flags", JSONB),
     Column("properties", JSONB),
     Index(None, "received_at", postgresql_using="brin"),
+    # By which a session finds its user; events that name none cost nothing here.
+    Index(None, "project_id", "session_id", postgresql_where=text("pseudonym IS NOT NULL")),
     postgresql_partition_by="RANGE (received_at)",
 )
 
@@ -209,22 +211,6 @@ experiments = Table(
 
 # --- What is derived from the log --------------------------------------------------------------
 
-# Prefix minima of each session's user references: a row is a reference that occurred before
-# all that were received earlier, so that the first one as of any receipt time is here.
-identities = Table(
-    "identities",
-    metadata,
-    Column("project_id", Integer, nullable=False),
-    Column("environment", Text, nullable=False),
-    Column("session_id", Text, nullable=False),
-    # False: among all events; True: among those sent with the write key.
-    Column("trusted", Boolean, nullable=False),
-    _moment("received_at"),
-    _moment("occurred_at"),
-    Column("pseudonym", LargeBinary, nullable=False),
-    PrimaryKeyConstraint("project_id", "environment", "session_id", "trusted", "received_at"),
-)
-
 # A unit's first qualifying event, final once its block has closed.
 exposures = Table(
     "exposures",
@@ -235,6 +221,8 @@ exposures = Table(
     _moment("block"),
     Column("arm", Text, nullable=False),
     Column("stratum", Text),
+    # The build that served the exposure, as a known commit.
+    Column("commit_sha", Text, nullable=False),
     Column("pseudonym", LargeBinary),
     PrimaryKeyConstraint("experiment_id", "unit"),
     CheckConstraint(
@@ -296,7 +284,7 @@ cells = Table(
     CheckConstraint("x1 BETWEEN 0 AND n1 AND x0 BETWEEN 0 AND n0", name="counts"),
 )
 
-# How far each stage has read for each experiment; for `identities`, one row for the whole log.
+# How far each stage has read for each experiment.
 cursors = Table(
     "cursors",
     metadata,
@@ -343,7 +331,6 @@ verdicts = Table(
 
 # Everything that `rebuild` empties and the walk fills again, in the order of the walk.
 DERIVED = (
-    identities,
     exposures,
     strata,
     sightings,

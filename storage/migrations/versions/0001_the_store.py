@@ -42,24 +42,6 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("stage", "experiment_id", name=op.f("pk_cursors")),
     )
     op.create_table(
-        "identities",
-        sa.Column("project_id", sa.Integer(), nullable=False),
-        sa.Column("environment", sa.Text(), nullable=False),
-        sa.Column("session_id", sa.Text(), nullable=False),
-        sa.Column("trusted", sa.Boolean(), nullable=False),
-        sa.Column("received_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("occurred_at", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("pseudonym", sa.LargeBinary(), nullable=False),
-        sa.PrimaryKeyConstraint(
-            "project_id",
-            "environment",
-            "session_id",
-            "trusted",
-            "received_at",
-            name=op.f("pk_identities"),
-        ),
-    )
-    op.create_table(
         "projects",
         sa.Column("project_id", sa.Integer(), sa.Identity(always=False), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
@@ -86,6 +68,13 @@ def upgrade() -> None:
         sa.Column("flags", postgresql.JSONB(), nullable=True),
         sa.Column("properties", postgresql.JSONB(), nullable=True),
         postgresql_partition_by="RANGE (received_at)",
+    )
+    op.create_index(
+        op.f("ix_runtime_events_project_id_session_id"),
+        "runtime_events",
+        ["project_id", "session_id"],
+        unique=False,
+        postgresql_where=sa.text("pseudonym IS NOT NULL"),
     )
     op.create_index(
         op.f("ix_runtime_events_received_at"),
@@ -284,6 +273,7 @@ def upgrade() -> None:
         sa.Column("block", sa.DateTime(timezone=True), nullable=False),
         sa.Column("arm", sa.Text(), nullable=False),
         sa.Column("stratum", sa.Text(), nullable=True),
+        sa.Column("commit_sha", sa.Text(), nullable=False),
         sa.Column("pseudonym", sa.LargeBinary(), nullable=True),
         sa.CheckConstraint(
             "arm IN ('treatment', 'control', 'partial', 'in_flight', 'excluded')",

@@ -1,0 +1,244 @@
+"""A verdict is a function of the log: of neither the ticks that read it nor the way it came."""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Connection, text
+
+from orchestration.evidence import draft_evidence
+from orchestration.rebuild import rebuild
+from storage.cells import extend_cells
+from storage.deploys import DeployRequest, record_deploy
+from storage.events import COLUMNS, RuntimeEvent
+from storage.experiments import Registration, register
+from storage.exposures import extend_exposures
+from storage.partitions import create_days
+from storage.projects import create_project
+from storage.reading import separate_reading
+from storage.verdicts import publish_verdicts, stage_evidence
+
+T = datetime(2026, 10, 1, tzinfo=UTC)
+A, K = "aaaaaaa", "bbbbbbb"
+Delivery = tuple[datetime, RuntimeEvent]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Log:
+    """A canary's traffic over some hours, as it was delivered."""
+
+    project_id: int
+    experiment_ids: Sequence[str]
+    deliveries: Sequence[Delivery]
+    revenue: Sequence[tuple[datetime, datetime, bytes, str]]
+
+
+def deliveries(project_id: int, generator: np.random.Generator, *, lift: float) -> list[Delivery]:
+    """Sessions with delays, duplicates, disorder, users and unknown commits."""
+    told: list[Delivery] = []
+    for number in range(400):
+        commit = str(generator.choice([A, K, "ccccccc"], p=[0.48, 0.48, 0.04]))
+        exposed = T + timedelta(seconds=float(generator.uniform(-2400, 5 * 3600)))
+        rate = 0.3 * (1 + lift) if commit == K else 0.3
+        events = [("page_view", 0.0)]
+        if generator.random() < rate:
+            events.append(("order", float(generator.uniform(0, 2000))))
+        if generator.random() < 0.1:
+            events.append(("page_view", float(generator.uniform(0, 4000))))
+        for event, after in events:
+            occurred = exposed + timedelta(seconds=round(after, 3))
+            stored = RuntimeEvent(
+                project_id=project_id,
+                environment="production",
+                event=event,
+                session_id=f"s{number}",
+                occurred_at=occurred,
+                commit_sha=commit,
+                pseudonym=bytes([number % 90]) if generator.random() < 0.5 else None,
+                trusted=bool(generator.random() < 0.3),
+            )
+            for _ in range(1 + (generator.random() < 0.1)):
+                late = generator.choice([0.0, 30.0, 300.0, 3000.0], p=[0.7, 0.1, 0.1, 0.1])
+                told.append((occurred + timedelta(seconds=float(late)), stored))
+    return told
+
+
+def stored(connection: Connection, told: Sequence[Delivery]) -> None:
+    create_days(connection, {received.date() for received, _ in told})
+    columns = ", ".join(f":{name}" for name in COLUMNS)
+    connection.execute(
+        text(f"INSERT INTO runtime_events ({', '.join(COLUMNS)}) VALUES ({columns})"),
+        [dict(zip(COLUMNS, event.row(received), strict=True)) for received, event in told],
+    )
+
+
+def recorded(connection: Connection, project_id: int) -> list[str]:
+    for sha, at, base in ((A, T - timedelta(days=1), None), (K, T, A)):
+        record_deploy(
+            connection,
+            project_id,
+            DeployRequest(
+                environment="production",
+                commit={"sha": sha},
+                deployed_at=at,
+                graph=None,
+                diff=None if base is None else {"base_commit": base, "files": []},
+                allocation=None,
+                idempotency_key=None,
+            ),
+        )
+    return [
+        register(
+            connection, project_id, Registration(treatment_commit=K, target_metric=metric)
+        ).experiment_id
+        for metric in ("order", "trial_started")
+    ]
+
+
+def bought(connection: Connection, project_id: int, generator: np.random.Generator) -> None:
+    """Revenue events of users, which join by session where they name one."""
+    for number in range(120):
+        occurred = T + timedelta(seconds=float(generator.uniform(0, 6 * 3600)))
+        connection.execute(
+            text(
+                "INSERT INTO revenue_events (project_id, idempotency_key, event, occurred_at,"
+                " received_at, pseudonym, session_id, digest) VALUES (:project_id, :key,"
+                " 'trial_started', :occurred, :received, :pseudonym, :session, '')"
+            ),
+            {
+                "project_id": project_id,
+                "key": f"k{number}",
+                "occurred": occurred,
+                "received": occurred + timedelta(seconds=float(generator.choice([0, 60, 6000]))),
+                "pseudonym": bytes([number % 90]),
+                "session": f"s{number}" if number % 3 == 0 else None,
+            },
+        )
+
+
+def documents(drafted: Sequence[Any], ids: Sequence[str]) -> dict[str, tuple[str, str]]:
+    return {
+        one.draft.experiment_id: (one.draft.contract, one.draft.document)
+        for one in drafted
+        if one.draft.experiment_id in ids
+    }
+
+
+def served(connection: Connection, ids: Sequence[str]) -> dict[str, tuple[str, str]]:
+    rows = connection.execute(
+        text(
+            "SELECT experiment_id, contract::text, evidence::text FROM verdicts"
+            " WHERE experiment_id = ANY(:ids)"
+        ),
+        {"ids": list(ids)},
+    )
+    return {row[0]: (row[1], row[2]) for row in rows}
+
+
+@settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    lift=st.sampled_from([0.0, -0.9, 1.5]),
+    ticks=st.lists(st.integers(1, 700), min_size=1, max_size=8, unique=True).map(sorted),
+    steps=st.lists(st.sampled_from(["exposures", "cells", "publish"]), max_size=6),
+)
+def test_ticks_of_any_rhythm_end_where_one_reading_of_the_log_ends(
+    store, seed: int, lift: float, ticks: list[int], steps: list[str]
+) -> None:
+    generator = np.random.default_rng(seed)
+    with store.engine.begin() as connection:
+        project_id = create_project(connection, secrets.token_hex(8)).project_id
+        told = deliveries(project_id, generator, lift=lift)
+        stored(connection, told)
+        bought(connection, project_id, generator)
+        ids = recorded(connection, project_id)
+
+    def step(name: str, as_of: datetime) -> None:
+        with store.engine.begin() as connection:
+            if name == "exposures":
+                extend_exposures(connection, as_of=as_of)
+            elif name == "cells":
+                extend_cells(connection)
+            else:
+                drafts = draft_evidence(connection, as_of=as_of)
+                stage_evidence(connection, [one.draft for one in drafts])
+                publish_verdicts(connection)
+
+    for minutes in ticks:
+        as_of = T + timedelta(minutes=minutes)
+        for name in (*steps, "exposures", "cells", "publish"):
+            step(name, as_of)
+        with store.engine.begin() as connection:
+            by_ticks = served(connection, ids)
+        with separate_reading(store.engine) as connection:
+            at_once = documents(rebuild(connection, as_of=as_of), ids)
+        assert by_ticks == at_once
+
+
+@settings(
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(seed=st.integers(0, 2**32 - 1), order=st.randoms())
+def test_permuting_and_duplicating_deliveries_changes_nothing(store, seed: int, order: Any) -> None:
+    answers: list[list[tuple[Any, ...]]] = []
+    told: list[Delivery] = []
+    for again in (False, True):
+        with store.engine.begin() as connection:
+            project_id = create_project(connection, secrets.token_hex(8)).project_id
+            if not again:
+                told = deliveries(project_id, np.random.default_rng(seed), lift=0.2)
+            else:
+                told = told + order.sample(told, 40)
+                order.shuffle(told)
+            stored(connection, [(at, _of(project_id, event)) for at, event in told])
+            ids = recorded(connection, project_id)
+        with separate_reading(store.engine) as connection:
+            found = documents(rebuild(connection, as_of=T + timedelta(hours=9)), ids)
+            answers.append(
+                [
+                    tuple(row)
+                    for row in connection.execute(
+                        text(
+                            "SELECT metric, block, stratum, n1, x1, n0, x0 FROM cells"
+                            " WHERE experiment_id = ANY(:ids) ORDER BY metric, block, stratum"
+                        ),
+                        {"ids": ids},
+                    )
+                ]
+            )
+            assert len(found) == len(ids)
+    assert answers[0] == answers[1]
+
+
+def _of(project_id: int, event: RuntimeEvent) -> RuntimeEvent:
+    members = dict(zip(COLUMNS, event.row(T), strict=True))
+    del members["received_at"]
+    return RuntimeEvent(**{**members, "project_id": project_id})
+
+
+@pytest.mark.parametrize("lift", [-0.9, 2.0])
+def test_a_decided_verdict_is_the_same_however_much_later_it_is_recomputed(
+    store, lift: float
+) -> None:
+    generator = np.random.default_rng(7)
+    with store.engine.begin() as connection:
+        project_id = create_project(connection, "p").project_id
+        stored(connection, deliveries(project_id, generator, lift=lift))
+        ids = recorded(connection, project_id)
+    answers = []
+    for hours in (7, 8, 48, 24 * 40):
+        with separate_reading(store.engine) as connection:
+            drafted = rebuild(connection, as_of=T + timedelta(hours=hours))
+            answers.append(documents(drafted, ids)[ids[0]])
+            decided = {one.draft.experiment_id: one.contract for one in drafted}[ids[0]]
+            assert decided["power_state"] == {"clock": "decided", "decided": True}
+            assert decided["verdict"] == ("keep" if lift > 0 else "rollback")
+    assert len(set(answers)) == 1
