@@ -1,0 +1,147 @@
+"""The application: every endpoint, behind one envelope, with one answer for each failure."""
+
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
+from functools import partial
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api import (
+    deploys,
+    documentation,
+    experiments,
+    health,
+    revenue_events,
+    runtime_events,
+    static_graphs,
+    verdicts,
+)
+from api.envelope import Envelope
+from api.event_batch import RuntimeEventBatch, RuntimeEventBody
+from api.meters import Meters
+from api.problem import Fault, Problem, invalid, problem_response
+from api.runtime import running
+from api.settings import ApiSettings
+from api.shape import code, detail
+from storage.events import StoreUnavailable
+from storage.refusal import Invalid, Refusal
+
+_DESCRIPTION = (
+    "Ship a change to a share of your traffic, and be told keep, roll back, iterate,"
+    " or can't say yet, and why."
+)
+_RETRY_SECONDS = "2"
+# Registration before verdicts: `/v1/reward/register` is no experiment's address.
+_ROUTERS = (
+    runtime_events.router,
+    static_graphs.router,
+    deploys.router,
+    revenue_events.router,
+    experiments.router,
+    verdicts.router,
+    health.router,
+)
+
+
+def create_app(settings: ApiSettings | None = None) -> FastAPI:
+    """Returns the application.
+
+    Args:
+        settings: By default those of the environment.
+
+    Raises:
+        ValueError: The environment lacks a variable that must be set.
+    """
+    chosen = settings or ApiSettings.from_environment()
+    meters = Meters()
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncGenerator[dict[str, Any]]:
+        async with running(chosen, meters) as shared:
+            yield {"runtime": shared}
+
+    app = FastAPI(
+        title="Deploy-Attribution and Reward Service",
+        description=_DESCRIPTION,
+        version=version("deploy-reward"),
+        lifespan=lifespan,
+        redirect_slashes=False,
+        redoc_url=None,
+    )
+    for router in _ROUTERS:
+        app.include_router(router)
+    app.add_middleware(Envelope, meters=meters)
+    for kind, told in _FAILURES:
+        app.add_exception_handler(kind, told)
+    app.openapi = partial(
+        documentation.document,
+        app,
+        models=[
+            static_graphs.StaticGraph,
+            deploys.Deploy,
+            revenue_events.RevenueEventBody,
+            revenue_events.RevenueEventBatch,
+            experiments.RegistrationBody,
+            experiments.NoMembers,
+        ],
+        structs=[RuntimeEventBody, RuntimeEventBatch],
+    )
+    return app
+
+
+async def _problem(request: Request, failure: Exception) -> Response:
+    assert isinstance(failure, Problem)  # noqa: S101 - Starlette chooses the handler by type
+    return problem_response(request, failure)
+
+
+async def _refusal(request: Request, failure: Exception) -> Response:
+    assert isinstance(failure, Refusal)  # noqa: S101 - Starlette chooses the handler by type
+    if isinstance(failure, Invalid):
+        fault = Fault(at=failure.pointer, code=failure.code, detail=failure.detail)
+        return problem_response(request, invalid([fault]))
+    return problem_response(request, Problem(failure.code, failure.detail))
+
+
+async def _unavailable(request: Request, _: Exception) -> Response:
+    problem = Problem(
+        "store_unavailable",
+        "the store cannot be reached; nothing that was acknowledged is lost",
+        headers={"Retry-After": _RETRY_SECONDS},
+    )
+    return problem_response(request, problem)
+
+
+async def _bad_parameters(request: Request, failure: Exception) -> Response:
+    assert isinstance(failure, RequestValidationError)  # noqa: S101 - Starlette chooses by type
+    faults = [
+        Fault(at=str(error["loc"][-1]), code=code(error), detail=detail(error), place="parameter")
+        for error in failure.errors()
+    ]
+    return problem_response(request, invalid(faults))
+
+
+_BY_STATUS = {404: "not_found", 405: "method_not_allowed"}
+
+
+async def _http(request: Request, failure: Exception) -> Response:
+    """Answers what the router refuses: an unknown path, or a method that a path does not have."""
+    assert isinstance(failure, HTTPException)  # noqa: S101 - Starlette chooses the handler by type
+    word = _BY_STATUS[failure.status_code]
+    problem = Problem(word, HTTPStatus(failure.status_code).description, headers=failure.headers)
+    return problem_response(request, problem)
+
+
+_FAILURES: Sequence[tuple[type[Exception], Any]] = (
+    (Problem, _problem),
+    (Refusal, _refusal),
+    (StoreUnavailable, _unavailable),
+    (RequestValidationError, _bad_parameters),
+    (HTTPException, _http),
+)

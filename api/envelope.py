@@ -1,0 +1,116 @@
+"""What surrounds every answer: its request id, its line in the log, its count, CORS on one path."""
+
+import logging
+import re
+import secrets
+import time
+import traceback
+from collections.abc import Iterable
+
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.meters import Meters
+from api.problem import Problem, problem_response
+
+_access = logging.getLogger("api.access")
+_log = logging.getLogger("api")
+
+EVENTS_PATH = "/v1/events"
+_RANGE = re.compile(r"\s*([\w*+.!#$&^-]+)/([\w*+.!#$&^-]+)\s*(;.*)?", re.ASCII)
+_NO_WEIGHT = re.compile(r"\s*q\s*=\s*0(?:\.0{0,3})?\s*", re.ASCII | re.IGNORECASE)
+_EXPOSED = b"X-Request-Id, Retry-After, RateLimit, RateLimit-Policy"
+
+
+class Envelope:
+    """Wraps the application: nothing leaves it without a request id, or with a fault's words."""
+
+    def __init__(self, app: ASGIApp, meters: Meters) -> None:
+        self._app = app
+        self._meters = meters
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        request.state.request_id = secrets.token_hex(12)
+        request.state.origin_allowed = True
+        began, status = time.perf_counter(), 0
+
+        async def stamped(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), *_headers(request)]
+            await send(message)
+
+        try:
+            await self._answer(request, receive, stamped)
+        except ClientDisconnect:
+            status = status or 499
+        except Exception as error:  # noqa: BLE001 - the last resort: it is logged and answered
+            _log.error("request %s failed: %s", request.state.request_id, _without_values(error))
+            if not status:
+                problem = Problem("internal_error", "a fault of the service; it is logged")
+                await problem_response(request, problem)(scope, receive, stamped)
+        finally:
+            self._record(request, status, time.perf_counter() - began)
+
+    async def _answer(self, request: Request, receive: Receive, send: Send) -> None:
+        if request.scope["path"].startswith("/v1/") and not accepts_json(request.headers):
+            problem = Problem("not_acceptable", "answers are application/json")
+            await problem_response(request, problem)(request.scope, receive, send)
+        else:
+            await self._app(request.scope, receive, send)
+
+    def _record(self, request: Request, status: int, seconds: float) -> None:
+        # The route's pattern: paths can hold anything, a key pasted into the wrong place even.
+        route = getattr(request.scope.get("route"), "path", "-")
+        method = request.method if request.method in _METHODS else "-"
+        self._meters.requests.labels(method, route, status).inc()
+        self._meters.request_seconds.labels(route).observe(seconds)
+        _access.info(
+            "%s %s %d %.1fms %s", method, route, status, seconds * 1e3, request.state.request_id
+        )
+
+
+_METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD"})
+
+
+def _headers(request: Request) -> Iterable[tuple[bytes, bytes]]:
+    yield b"x-request-id", request.state.request_id.encode()
+    if request.scope["path"] != EVENTS_PATH:
+        return
+    yield b"vary", b"Origin"
+    origin = request.headers.get("Origin")
+    if origin is not None and request.state.origin_allowed:
+        yield b"access-control-allow-origin", origin.encode("latin-1")
+        yield b"access-control-expose-headers", _EXPOSED
+
+
+def accepts_json(headers: Headers) -> bool:
+    """Tells whether a request's Accept admits `application/json` (RFC 9110, 12.5.1)."""
+    accept = ",".join(headers.getlist("Accept"))
+    if accept in ("", "*/*", "application/json"):
+        return True
+    admitted: dict[str, bool] = {}
+    for entry in accept.split(","):
+        if (found := _RANGE.fullmatch(entry)) is not None:
+            kind = f"{found[1]}/{found[2]}".lower()
+            parameters = (found[3] or "").split(";")
+            admitted[kind] = not any(_NO_WEIGHT.fullmatch(part) for part in parameters)
+    # The most specific range decides.
+    for kind in ("application/json", "application/*", "*/*"):
+        if kind in admitted:
+            return admitted[kind]
+    return False
+
+
+def _without_values(error: BaseException) -> str:
+    """Returns where an error arose and of what kind it is; its message may quote the input."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = " < ".join(f"{frame.name} ({frame.filename}:{frame.lineno})" for frame in frames[::-1])
+    return f"{type(error).__name__} in {where}"

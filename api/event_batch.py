@@ -1,0 +1,257 @@
+"""Runtime events as posted: one, or a batch, each read on its own."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+import msgspec
+
+from api.moment import RULE as MOMENT_RULE
+from api.moment import moment
+from api.problem import Fault, invalid
+from api.shape import FREE_FORM_BYTES
+from api.strict_json import examined, plain
+from storage.events import RuntimeEvent
+from storage.route import canonical_route
+from storage.secret import Pseudonyms
+
+MOST_EVENTS = 500
+PRODUCTION = "production"
+_SKEW = timedelta(seconds=5)
+_FUTURE = timedelta(minutes=2)
+_FIRST = datetime(2000, 1, 1, tzinfo=UTC)
+_MOST_IGNORED = 50
+_LONGEST_IGNORED = 64
+
+Label = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+# `$` alone would let a line feed follow.
+CommitId = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-fA-F]{7,64}$(?!\n)")]
+FlagValue = Annotated[str, msgspec.Meta(max_length=256)]
+Time = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
+
+
+class RuntimeEventBody(msgspec.Struct, kw_only=True, gc=False):
+    """A runtime event; members that are not named here are ignored, and named in the answer."""
+
+    event: Name
+    session_id: Name
+    occurred_at: Time | None = None
+    commit: CommitId | None = None
+    flags: Annotated[dict[Name, FlagValue | bool], msgspec.Meta(max_length=50)] | None = None
+    route: Annotated[str, msgspec.Meta(min_length=1, max_length=512)] | None = None
+    environment: Label | None = None
+    user_ref: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] | None = None
+    event_id: Label | None = None
+    value: float | None = None
+    properties: dict[str, Any] | None = None
+
+
+class RuntimeEventBatch(msgspec.Struct, kw_only=True):
+    """Events with the client's clock at this attempt to send them."""
+
+    events: Annotated[list[RuntimeEventBody], msgspec.Meta(min_length=1, max_length=MOST_EVENTS)]
+    sent_at: Time | None = None
+
+
+_EVENT_MEMBERS = frozenset(RuntimeEventBody.__struct_fields__)
+_BATCH_MEMBERS = frozenset(RuntimeEventBatch.__struct_fields__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rejected:
+    """An event of a batch that is not stored, and why."""
+
+    index: int
+    faults: Sequence[Fault]
+
+
+@dataclass(kw_only=True)
+class Batch:
+    """What was read of a request."""
+
+    events: list[RuntimeEvent] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+    ignored: set[str] = field(default_factory=set)
+
+    @property
+    def faults(self) -> list[Fault]:
+        """Why events were rejected."""
+        return [fault for one in self.rejected for fault in one.faults]
+
+    @property
+    def ignored_names(self) -> list[str]:
+        """The unknown members, each once; some of them, when a client sends very many."""
+        return sorted({name[:_LONGEST_IGNORED] for name in self.ignored})[:_MOST_IGNORED]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventReader:
+    """Reads the events of one request.
+
+    Attributes:
+        project_id: Whose events they are.
+        now: The store's time.
+        trusted: Whether they were sent with the write key.
+        history: Whether they are received when they occurred.
+        pseudonyms: What user references become.
+    """
+
+    project_id: int
+    now: datetime
+    trusted: bool
+    history: bool
+    pseudonyms: Pseudonyms
+
+    def batch(self, raw: bytes) -> Batch:
+        """Returns what a body holds.
+
+        Raises:
+            Problem: It is not JSON, or what stands around the events breaks a rule.
+        """
+        document, faults = _document(raw)
+        if not isinstance(document, dict):
+            raise invalid(faults or [Fault(at="", code="object_type", detail="must be an object")])
+        if "events" not in document:
+            return self._read([(document, "", faults)], skew=timedelta(0))
+        events = document["events"]
+        around, of_events = _sorted_faults(faults)
+        if not isinstance(events, list) or not 1 <= len(events) <= MOST_EVENTS:
+            detail = f"must be an array of 1 to {MOST_EVENTS} events"
+            around.append(Fault(at="/events", code="events_count", detail=detail))
+        skew = self._skew(document.get("sent_at"), around)
+        if around:
+            raise invalid(around)
+        batch = self._read(
+            [
+                (event, f"/events/{index}", of_events.get(index, ()))
+                for index, event in enumerate(events)
+            ],
+            skew=skew,
+        )
+        batch.ignored |= document.keys() - _BATCH_MEMBERS
+        return batch
+
+    def _skew(self, sent_at: object, around: list[Fault]) -> timedelta:
+        """Returns how far the client's clock is behind the store's, when that is much."""
+        if sent_at is None:
+            return timedelta(0)
+        try:
+            skew = self.now - moment(sent_at)
+        except ValueError:
+            around.append(Fault(at="/sent_at", code="invalid_time", detail=MOMENT_RULE))
+            return timedelta(0)
+        return skew if abs(skew) > _SKEW and not self.history else timedelta(0)
+
+    def _read(self, told: Sequence[tuple[Any, str, Sequence[Fault]]], *, skew: timedelta) -> Batch:
+        batch = Batch()
+        for index, (document, pointer, faults) in enumerate(told):
+            read = faults or self._event(document, pointer, skew)
+            if isinstance(read, RuntimeEvent):
+                batch.events.append(read)
+            else:
+                batch.rejected.append(Rejected(index=index, faults=read))
+            if isinstance(document, dict) and not document.keys() <= _EVENT_MEMBERS:
+                batch.ignored |= document.keys() - _EVENT_MEMBERS
+        return batch
+
+    def _event(
+        self, document: object, pointer: str, skew: timedelta
+    ) -> RuntimeEvent | Sequence[Fault]:
+        try:
+            told = msgspec.convert(document, RuntimeEventBody)
+        except msgspec.ValidationError as error:
+            return [_fault(str(error), pointer)]
+        try:
+            occurred_at = self._occurred_at(told.occurred_at, skew)
+        except ValueError as error:
+            code, detail = error.args
+            return [Fault(at=f"{pointer}/occurred_at", code=code, detail=detail)]
+        properties = None if told.properties is None else msgspec.json.encode(told.properties)
+        if properties is not None and len(properties) > FREE_FORM_BYTES:
+            detail = f"at most {FREE_FORM_BYTES} bytes as JSON"
+            return [Fault(at=f"{pointer}/properties", code="too_large", detail=detail)]
+        return RuntimeEvent(
+            project_id=self.project_id,
+            environment=told.environment or PRODUCTION,
+            event=told.event,
+            session_id=told.session_id,
+            occurred_at=occurred_at,
+            commit_sha=None if told.commit is None else told.commit.lower(),
+            # Without the query, which may name a person.
+            route=None if told.route is None else canonical_route(told.route),
+            pseudonym=(
+                None
+                if told.user_ref is None
+                else self.pseudonyms.of(self.project_id, told.user_ref)
+            ),
+            trusted=self.trusted,
+            event_id=told.event_id,
+            value=told.value,
+            flags=None if told.flags is None else msgspec.json.encode(told.flags).decode(),
+            properties=None if properties is None else properties.decode(),
+        )
+
+    def _occurred_at(self, told: str | None, skew: timedelta) -> datetime:
+        """Returns when an event occurred by the store's clock.
+
+        Raises:
+            ValueError: With a code and a detail.
+        """
+        if told is None:
+            if self.history:
+                raise ValueError("missing", "history must say when it occurred")
+            return self.now
+        try:
+            occurred_at = moment(told) + skew
+        except ValueError:
+            raise ValueError("invalid_time", MOMENT_RULE) from None
+        if occurred_at > self.now + _FUTURE:
+            raise ValueError("in_the_future", "more than 2 minutes in the future")
+        if occurred_at < _FIRST:
+            raise ValueError("invalid_time", MOMENT_RULE)
+        return occurred_at
+
+
+def _document(raw: bytes) -> tuple[Any, Sequence[Fault]]:
+    """Returns the document of a body: by the fast reader, unless there is something to explain."""
+    if rb"\u0000" not in raw:
+        try:
+            document = msgspec.json.decode(raw)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            pass
+        else:
+            if plain(document):
+                return document, ()
+    return examined(raw, last_wins=True)
+
+
+_OF_EVENT = re.compile(r"/events/(\d+)(?:/|$)", re.ASCII)
+
+
+def _sorted_faults(faults: Sequence[Fault]) -> tuple[list[Fault], dict[int, list[Fault]]]:
+    """Returns the faults around the events, and those of each event."""
+    around: list[Fault] = []
+    of_events: dict[int, list[Fault]] = {}
+    for fault in faults:
+        if (found := _OF_EVENT.match(fault.at)) is None:
+            around.append(fault)
+        else:
+            of_events.setdefault(int(found[1]), []).append(fault)
+    return around, of_events
+
+
+_PLACE = re.compile(r" - at `(?:key in )?\$(?P<path>[^`]*)`$")
+_MISSING = re.compile(r"Object missing required field `(?P<name>\w+)`")
+
+
+def _fault(message: str, pointer: str) -> Fault:
+    """Returns msgspec's one sentence about an event as a fault of the body."""
+    if (missing := _MISSING.search(message)) is not None:
+        return Fault(at=f"{pointer}/{missing['name']}", code="missing", detail="is required")
+    place = _PLACE.search(message)
+    # Only members that we name ourselves: `flags` and `properties` have none of their own.
+    member = place["path"].split("[")[0].replace(".", "/") if place else ""
+    return Fault(at=pointer + member, code="invalid_member", detail=_PLACE.sub("", message))

@@ -1,0 +1,155 @@
+"""Who calls: project keys in a request, and whom they speak for."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from ipaddress import IPv4Network, IPv6Network, ip_network
+
+from sqlalchemy import Connection
+from starlette.requests import Request
+
+from api.problem import Problem
+from api.revenue_names import REVENUE_EVENTS
+from api.store import Store
+from storage.keys import KeyKind, holder, is_well_formed, key_digest
+from storage.metric import metric_definition
+from storage.settings import Settings, read_settings
+
+HEADER = "X-Service-Project-Key"
+_CHALLENGE = {"WWW-Authenticate": f'ApiKey realm="deploy-reward", header="{HEADER}"'}
+# Below the second within which a revoked key must end.
+_REMEMBERED_SECONDS = 0.5
+_MOST_REMEMBERED = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caller:
+    """A project that speaks through a live key, with its settings."""
+
+    project_id: int
+    kind: KeyKind
+    settings: Settings
+
+    @cached_property
+    def late_after(self) -> timedelta:
+        """How old an event is, at its receipt, that no verdict of this project can count."""
+        chosen = self.settings
+        names = {*chosen.metrics, chosen.default_metric, *chosen.guardrails, *REVENUE_EVENTS}
+        windows = [metric_definition(name, chosen.metrics)["window_seconds"] for name in names]
+        longest = max(window for window in windows if isinstance(window, int))
+        return timedelta(seconds=longest + chosen.grace_seconds)
+
+    @cached_property
+    def trusted_proxies(self) -> list[IPv4Network | IPv6Network]:
+        """The networks whose word on the client's address is believed."""
+        networks: list[IPv4Network | IPv6Network] = []
+        for entry in self.settings.trusted_proxies:
+            try:
+                networks.append(ip_network(entry, strict=False))
+            except ValueError:
+                # A mistyped entry is believed by nobody.
+                continue
+        return networks
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Remembered:
+    until: float
+    found: asyncio.Task[Caller | None]
+
+
+class Keyring:
+    """Finds callers, each key looked up at most once in half a second."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._remembered: dict[bytes, _Remembered] = {}
+
+    async def caller(self, key: str) -> Caller | None:
+        """Returns whom a well-formed key speaks for: nobody, when it is unknown or revoked.
+
+        Raises:
+            StoreUnavailable: The store cannot be reached.
+        """
+        digest, now = key_digest(key), time.monotonic()
+        known = self._remembered.get(digest)
+        if known is None or known.until <= now:
+            if len(self._remembered) >= _MOST_REMEMBERED:
+                self._remembered.clear()
+            # Requests that come meanwhile wait for the same look-up.
+            found = asyncio.create_task(self._store.run(_looked_up(key)))
+            found.add_done_callback(lambda task: self._forget_unless_found(digest, task))
+            known = _Remembered(until=now + _REMEMBERED_SECONDS, found=found)
+            self._remembered[digest] = known
+        return await asyncio.shield(known.found)
+
+    def _forget_unless_found(self, digest: bytes, task: asyncio.Task[Caller | None]) -> None:
+        # A key created this instant must work the next.
+        if task.cancelled() or task.exception() is not None or task.result() is None:
+            known = self._remembered.get(digest)
+            if known is not None and known.found is task:
+                del self._remembered[digest]
+
+
+def _looked_up(key: str) -> Callable[[Connection], Caller | None]:
+    def look_up(connection: Connection) -> Caller | None:
+        found = holder(connection, key)
+        if found is None:
+            return None
+        return Caller(
+            project_id=found.project_id,
+            kind=found.kind,
+            settings=read_settings(connection, found.project_id),
+        )
+
+    return look_up
+
+
+def presented_key(request: Request, *, bearer: bool = False, query: bool = False) -> str:
+    """Returns the key that a request carries.
+
+    Raises:
+        Problem: It carries none, two that differ, or what cannot be a key.
+    """
+    keys = set(request.headers.getlist(HEADER))
+    if bearer:
+        for value in request.headers.getlist("Authorization"):
+            scheme, _, credential = value.partition(" ")
+            if scheme.lower() == "bearer":
+                keys.add(credential.strip())
+    if query:
+        keys.update(request.query_params.getlist("key"))
+    if not keys:
+        raise Problem("missing_key", f"send a project key in {HEADER}", headers=_CHALLENGE)
+    if len(keys) > 1:
+        raise Problem("differing_keys", "the request carries two keys", headers=_CHALLENGE)
+    key = keys.pop()
+    if not is_well_formed(key):
+        detail = "this is no project key: its prefix, length or checksum is wrong"
+        raise Problem("malformed_key", detail, headers=_CHALLENGE)
+    return key
+
+
+async def admitted(
+    keyring: Keyring,
+    request: Request,
+    *kinds: KeyKind,
+    bearer: bool = False,
+    query: bool = False,
+) -> Caller:
+    """Returns the caller of a request that only keys of some kinds may make.
+
+    Raises:
+        Problem: There is no key (401), no such live key (401), or it is of another kind (403).
+        StoreUnavailable: The store cannot be reached.
+    """
+    caller = await keyring.caller(presented_key(request, bearer=bearer, query=query))
+    if caller is None:
+        raise Problem("unknown_key", "the key is unknown or revoked", headers=_CHALLENGE)
+    if caller.kind not in kinds:
+        allowed = " or ".join(f"a {kind.value} key" for kind in kinds)
+        raise Problem("wrong_key_kind", f"this takes {allowed}, not a {caller.kind.value} key")
+    return caller

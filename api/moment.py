@@ -1,0 +1,60 @@
+"""Moments: RFC 3339 times with seconds and offset, in UTC to the microsecond."""
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import PlainValidator, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+_FORM = re.compile(
+    r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:[0-5]\d)(?:\.(\d+))?([Zz]|[+-]\d\d:\d\d)", re.ASCII
+)
+_FIRST = datetime(2000, 1, 1, tzinfo=UTC)
+_END = datetime(2101, 1, 1, tzinfo=UTC)
+
+RULE = (
+    "must be an RFC 3339 time with seconds and offset, such as 2026-01-31T12:00:00Z,"
+    " of a year from 2000 to 2100"
+)
+
+
+def moment(value: object) -> datetime:
+    """Returns the time that a string tells, in UTC; fractions are cut to microseconds.
+
+    Raises:
+        ValueError: It is no such string, or its year is not one of 2000 to 2100.
+    """
+    found = _FORM.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError(RULE)
+    day, time, fraction, offset = found.groups()
+    if offset in "Zz":
+        offset = "+00:00"
+    try:
+        told = datetime.fromisoformat(f"{day}T{time}.{(fraction or '0')[:6]:0<6}{offset}")
+        utc = told.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError(RULE) from None
+    if not _FIRST <= utc < _END:
+        raise ValueError(RULE)
+    return utc
+
+
+def text(told: datetime) -> str:
+    """Returns a time as answers show it."""
+    return told.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _validated(value: object) -> datetime:
+    try:
+        return moment(value)
+    except ValueError:
+        raise PydanticCustomError("invalid_time", RULE) from None
+
+
+Moment = Annotated[
+    datetime,
+    PlainValidator(_validated),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]

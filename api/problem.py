@@ -1,0 +1,112 @@
+"""Problems: every way in which a request can fail, as RFC 9457 tells it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+# Each code with its status and title: the words that programs may rely on.
+CODES: Mapping[str, tuple[int, str]] = {
+    "invalid_json": (400, "The body is not JSON"),
+    "duplicate_member": (400, "The body names a member twice"),
+    "invalid_encoding": (400, "The body is not what Content-Encoding says"),
+    "missing_key": (401, "No project key"),
+    "malformed_key": (401, "Not a project key"),
+    "unknown_key": (401, "Unknown project key"),
+    "differing_keys": (401, "Two project keys that differ"),
+    "wrong_key_kind": (403, "A key of the wrong kind"),
+    "origin_not_allowed": (403, "Origin not allowed"),
+    "not_found": (404, "No such path"),
+    "no_deploy": (404, "No deploy yet"),
+    "unknown_experiment": (404, "No such experiment"),
+    "no_evidence_yet": (404, "No evidence yet"),
+    "unknown_graph": (404, "No such graph"),
+    "method_not_allowed": (405, "Method not allowed"),
+    "not_acceptable": (406, "Nothing acceptable to send"),
+    "idempotency_conflict": (409, "Idempotency key reused"),
+    "deploy_conflict": (409, "Deploy recorded differently"),
+    "experiment_open": (409, "Experiment open with other members"),
+    "history_closed": (409, "History is closed"),
+    "body_too_large": (413, "Body too large"),
+    "unsupported_media_type": (415, "Unsupported media type"),
+    "invalid_request": (422, "The request breaks a rule"),
+    "rate_limited": (429, "Too many requests"),
+    "internal_error": (500, "A fault of the service"),
+    "store_unavailable": (503, "The store cannot be reached"),
+    "not_migrated": (503, "The store is not migrated"),
+}
+
+# An answer stays readable, and small, whatever was sent.
+_MOST_FAULTS = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """One rule that one member breaks; it never quotes the member's value."""
+
+    at: str
+    code: str
+    detail: str
+    # What `at` is: a JSON pointer into the body, or the name of a parameter or header.
+    place: Literal["pointer", "parameter", "header"] = "pointer"
+
+    def document(self) -> dict[str, str]:
+        """Returns the fault as an answer shows it."""
+        return {self.place: self.at, "code": self.code, "detail": self.detail}
+
+
+class Problem(Exception):  # noqa: N818 - RFC 9457's word
+    """Ends a request with a problem document."""
+
+    def __init__(
+        self,
+        code: str,
+        detail: str,
+        *,
+        faults: Sequence[Fault] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+        self.faults = faults
+        self.headers = dict(headers or {})
+
+    @property
+    def status(self) -> int:
+        """The HTTP status of the code."""
+        return CODES[self.code][0]
+
+
+def invalid(faults: Sequence[Fault]) -> Problem:
+    """Returns the problem of a body or query that breaks rules; nothing of it is stored."""
+    more = len(faults) - 1
+    first = faults[0]
+    where = first.at or "the body"
+    detail = f"{where}: {first.detail}" + (f" (and {more} more)" if more else "")
+    return Problem("invalid_request", detail, faults=faults)
+
+
+def problem_response(request: Request, problem: Problem) -> Response:
+    """Returns the answer that tells of a problem."""
+    status, title = CODES[problem.code]
+    document: dict[str, object] = {
+        "type": f"urn:deploy-reward:problem:{problem.code}",
+        "title": title,
+        "status": status,
+        "detail": problem.detail,
+        "code": problem.code,
+        "request_id": request.state.request_id,
+    }
+    if problem.faults:
+        document["errors"] = [fault.document() for fault in problem.faults[:_MOST_FAULTS]]
+    # ASCII, so that whatever a member's name holds can be sent.
+    return Response(
+        json.dumps(document),
+        status_code=status,
+        headers=problem.headers,
+        media_type="application/problem+json",
+    )

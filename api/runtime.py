@@ -1,0 +1,55 @@
+"""What the endpoints of one API process share while it runs."""
+
+import contextlib
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from api.keyring import Keyring
+from api.meters import Meters
+from api.rate_limit import RateLimit
+from api.settings import ApiSettings
+from api.store import Store
+from storage.engine import open_async_engine
+from storage.events import EventWriter
+from storage.secret import Pseudonyms
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """The store and what stands before it."""
+
+    settings: ApiSettings
+    store: Store
+    writer: EventWriter
+    keyring: Keyring
+    rate_limit: RateLimit
+    pseudonyms: Pseudonyms
+    meters: Meters
+
+
+@contextlib.asynccontextmanager
+async def running(settings: ApiSettings, meters: Meters) -> AsyncGenerator[Runtime]:
+    """Opens what the endpoints share; at the end, every waiting event is written first."""
+    engine = open_async_engine(settings.database_url)
+    store = Store(engine)
+    try:
+        async with EventWriter(settings.database_url).running() as writer:
+            yield Runtime(
+                settings=settings,
+                store=store,
+                writer=writer,
+                keyring=Keyring(store),
+                rate_limit=RateLimit(settings.redis_url),
+                pseudonyms=Pseudonyms(settings.secret),
+                meters=meters,
+            )
+    finally:
+        await engine.dispose()
+
+
+def runtime(request: Request) -> Runtime:
+    """Returns what the process shares, from a request to it."""
+    shared: Runtime = request.state.runtime
+    return shared

@@ -1,0 +1,167 @@
+"""`POST /v1/events`: runtime events from browsers and servers."""
+
+from functools import partial
+
+from fastapi import APIRouter
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.answer import answer
+from api.body import JSON, read_body
+from api.documentation import PlainRoute, json_body, reading
+from api.envelope import EVENTS_PATH
+from api.event_batch import Batch, EventReader, RuntimeEventBatch, RuntimeEventBody
+from api.keyring import Caller, admitted, presented_key
+from api.problem import Fault, Problem, invalid
+from api.rate_limit import client_address
+from api.runtime import Runtime, runtime
+from api.shape import FaultShown, Shape
+from storage.events import append_history
+from storage.keys import KeyKind, is_well_formed
+
+router = APIRouter(route_class=PlainRoute, tags=["events"])
+
+_PREFLIGHT = {
+    "Access-Control-Allow-Methods": "POST",
+    "Access-Control-Allow-Headers": "X-Service-Project-Key, Content-Type, Content-Encoding",
+    "Access-Control-Max-Age": "86400",
+    "Allow": "POST, OPTIONS",
+}
+_EVENT = {
+    "event": "page_view",
+    "session_id": "s-4711",
+    "route": "/checkout/[id]",
+    "commit": "4f2a9c1d",
+}
+
+
+class RejectedEvent(Shape):
+    """An event of a batch that was not stored, and why."""
+
+    index: int
+    errors: list[FaultShown]
+
+
+class EventsReceipt(Shape):
+    """What became of the events."""
+
+    accepted: int
+    late: int = Field(description="Of these, too old for any verdict to count.")
+    rejected: list[RejectedEvent]
+    ignored: list[str] = Field(default=[], description="Unknown members; left out if none.")
+
+
+_BODY = json_body(RuntimeEventBody, RuntimeEventBatch)
+_EXAMPLES = {
+    "one exposure": _EVENT,
+    "a batch": {
+        "events": [_EVENT, {"event": "activation", "session_id": "s-4711"}],
+        "sent_at": "2026-01-31T12:00:00Z",
+    },
+}
+
+
+@router.post(
+    EVENTS_PATH,
+    status_code=202,
+    summary="Send runtime events",
+    responses={202: {"model": EventsReceipt}},
+    openapi_extra=reading(
+        body={**_BODY, "text/plain": _BODY[JSON]},
+        examples=_EXAMPLES,
+        keys=("ProjectKey", "KeyInQuery"),
+        parameters=[
+            {
+                "name": "replay",
+                "in": "query",
+                "description": "History: received when it occurred. Write key only.",
+                "schema": {"type": "boolean", "default": False},
+            }
+        ],
+    ),
+)
+async def post_events(request: Request) -> Response:
+    """Store one event, or up to 500; valid ones are stored although others are rejected."""
+    shared, history = runtime(request), _is_history(request)
+    key = presented_key(request, query=True)
+    kinds = (KeyKind.WRITE,) if history else (KeyKind.PUBLIC, KeyKind.WRITE)
+    caller = await admitted(shared.keyring, request, *kinds, query=True)
+    _require_origin(request, caller)
+    await shared.rate_limit.admit(
+        caller, key=key, address=client_address(request, caller.trusted_proxies)
+    )
+    raw = await read_body(request, media=(JSON, "text/plain"), gzip=True)
+    reader = EventReader(
+        project_id=caller.project_id,
+        now=shared.writer.now(),
+        trusted=caller.kind is KeyKind.WRITE,
+        history=history,
+        pseudonyms=shared.pseudonyms,
+    )
+    batch = reader.batch(raw)
+    shared.meters.events.labels("rejected").inc(len(batch.rejected))
+    if not batch.events:
+        raise invalid(batch.faults)
+    late = await _stored(shared, caller, batch, history=history)
+    return answer(_receipt(batch, late=late), status=202)
+
+
+async def _stored(shared: Runtime, caller: Caller, batch: Batch, *, history: bool) -> int:
+    """Stores the events of a batch and returns how many of them came late."""
+    with shared.meters.commit_seconds.time():
+        if history:
+            await shared.store.run(partial(append_history, events=batch.events))
+            late = 0
+        else:
+            received_at = await shared.writer.append(batch.events)
+            oldest = received_at - caller.late_after
+            late = sum(event.occurred_at < oldest for event in batch.events)
+    shared.meters.events.labels("accepted").inc(len(batch.events))
+    shared.meters.events.labels("late").inc(late)
+    return late
+
+
+def _receipt(batch: Batch, *, late: int) -> dict[str, object]:
+    receipt: dict[str, object] = {
+        "accepted": len(batch.events),
+        "late": late,
+        "rejected": [
+            {"index": one.index, "errors": [fault.document() for fault in one.faults]}
+            for one in batch.rejected
+        ],
+    }
+    if batch.ignored:
+        receipt["ignored"] = batch.ignored_names
+    return receipt
+
+
+def _is_history(request: Request) -> bool:
+    told = request.query_params.get("replay", "false")
+    if told not in ("true", "false"):
+        fault = Fault(
+            at="replay", code="bool_type", detail="must be true or false", place="parameter"
+        )
+        raise invalid([fault])
+    return told == "true"
+
+
+def _require_origin(request: Request, caller: Caller) -> None:
+    """Refuses a browser's page that the project does not name."""
+    allowed = caller.settings.allowed_origins
+    origin = request.headers.get("Origin")
+    if origin is None or not allowed or "*" in allowed:
+        return
+    if origin.lower() not in {entry.rstrip("/").lower() for entry in allowed}:
+        request.state.origin_allowed = False
+        raise Problem("origin_not_allowed", "the project's allowed_origins do not name this one")
+
+
+@router.options(EVENTS_PATH, include_in_schema=False)
+async def preflight(request: Request) -> Response:
+    """Answers a browser that asks before it posts; it can show a key in the address alone."""
+    key = request.query_params.get("key", "")
+    caller = await runtime(request).keyring.caller(key) if is_well_formed(key) else None
+    if caller is not None:
+        _require_origin(request, caller)
+    return Response(status_code=204, headers=_PREFLIGHT)

@@ -1,0 +1,349 @@
+"""`/v1/static-graphs` and `/v1/deploys`: what is kept, handed back and refused."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from api.app import create_app
+from api.settings import ApiSettings
+
+GRAPHS, DEPLOYS, LAST = "/v1/static-graphs", "/v1/deploys", "/v1/deploys/last"
+GRAPH = {
+    "schema_version": "2.1",
+    "generator": {"name": "parser", "nested": [1, 2.5, None, True]},
+    "routes": [
+        {"path": "/checkout/[id]", "method": "GET", "files": ["lib/cart.ts"], "hash": "x"},
+        {"path": "/checkout/[id]", "method": "POST", "file": "app/checkout.ts"},
+        {"path": "/about", "files": []},
+    ],
+}
+
+
+def faults(answer: Any) -> list[tuple[str, str]]:
+    assert answer.status_code == 422
+    return [(error["pointer"], error["code"]) for error in answer.json()["errors"]]
+
+
+class TestAStaticGraph:
+    @pytest.mark.requirement("graph.document", "endpoint.static-graphs")
+    def test_becomes_the_projects_current_graph_and_comes_back_unchanged(
+        self, service: Any
+    ) -> None:
+        answer = service.post(GRAPHS, GRAPH)
+        assert answer.status_code == 201
+        told = answer.json()
+        assert told.keys() == {
+            "graph_id",
+            "schema_version",
+            "route_count",
+            "uploaded_at",
+            "current",
+        }
+        assert (told["schema_version"], told["route_count"], told["current"]) == ("2.1", 3, True)
+        deploy = service.post(DEPLOYS, {"commit": {"sha": "abcdef1"}}).json()["deploy"]
+        assert deploy["graph_id"] == told["graph_id"]
+        assert service.get(LAST).json()["graph"] == GRAPH
+
+    def test_sent_again_is_the_same_graph(self, service: Any) -> None:
+        first = service.post(GRAPHS, GRAPH)
+        again = service.post(GRAPHS, dict(reversed(GRAPH.items())))
+        assert (first.status_code, again.status_code) == (201, 200)
+        assert again.json() == first.json()
+
+    @pytest.mark.requirement("graph.current")
+    def test_is_superseded_by_the_graph_of_a_deploy(self, service: Any) -> None:
+        service.post(GRAPHS, GRAPH)
+        newer = {"schema_version": 3, "routes": [{"path": "/new"}]}
+        service.post(DEPLOYS, {"commit": {"sha": "abcdef1"}, "graph": newer})
+        assert service.get(LAST).json()["graph"] == newer
+        service.post(DEPLOYS, {"commit": {"sha": "abcdef2"}})
+        assert service.get(LAST).json()["graph"] == newer
+
+    @pytest.mark.requirement(
+        "graph.schema_version", "graph.routes", "endpoint.static-graphs.request"
+    )
+    @pytest.mark.parametrize(
+        ("graph", "expected"),
+        [
+            ({"routes": []}, [("/schema_version", "missing")]),
+            ({"schema_version": 1}, [("/routes", "missing")]),
+            ({"schema_version": 1, "routes": {}}, [("/routes", "list_type")]),
+            ({"schema_version": 1, "routes": [{}]}, [("/routes/0/path", "missing")]),
+            ({"schema_version": 1, "routes": ["/a"]}, [("/routes/0", "object_type")]),
+            (
+                {"schema_version": 1, "routes": [{"path": "/a"}, {"path": "/a"}]},
+                [("/routes", "duplicate_route")],
+            ),
+            (
+                {"schema_version": 1, "routes": [{"path": "/a", "files": ["x", 1]}]},
+                [("/routes/0/files/1", "string_type")],
+            ),
+            (
+                {"schema_version": 1, "routes": [{"path": "/a", "files": None}]},
+                [("/routes/0/files", "list_type")],
+            ),
+            (
+                {"schema_version": 1, "routes": [{"path": "/" + "x" * 512}]},
+                [("/routes/0/path", "string_too_long")],
+            ),
+        ],
+    )
+    def test_that_breaks_a_rule_is_refused_with_where(
+        self, service: Any, graph: Any, expected: Any
+    ) -> None:
+        assert faults(service.post(GRAPHS, graph)) == expected
+        nested = service.post(DEPLOYS, {"commit": {"sha": "abcdef1"}, "graph": graph})
+        assert faults(nested) == [(f"/graph{pointer}", code) for pointer, code in expected]
+
+    @pytest.mark.parametrize("version", [True, 1.5, None, "", []])
+    def test_has_a_text_or_a_whole_number_for_its_version(self, service: Any, version: Any) -> None:
+        refused = faults(service.post(GRAPHS, {"schema_version": version, "routes": []}))
+        assert {pointer for pointer, _ in refused} == {"/schema_version"}
+
+
+class TestADeploy:
+    @pytest.mark.requirement(
+        "deploy.payload",
+        "deploy.answer",
+        "endpoint.deploys",
+        "endpoint.deploys.request",
+        "endpoint.deploys.response",
+    )
+    def test_is_handed_back_with_its_lineage_and_what_it_affects(self, service: Any) -> None:
+        service.post(DEPLOYS, {"commit": {"sha": "9e107d9"}, "graph": GRAPH})
+        answer = service.post(
+            DEPLOYS,
+            {
+                "commit": {
+                    "sha": "4F2A9C1D",
+                    "message": "Shorter checkout",
+                    "author": "Ada",
+                    "branch": "main",
+                    "url": "https://git.example/4f2a9c1d",
+                    "committed_at": "2026-01-31T14:00:00+02:00",
+                    "pull_request": 12,
+                },
+                "environment": "production",
+                "deployed_at": "2026-01-31T12:00:00Z",
+                "diff": {
+                    "url": "https://api.git.example/compare",
+                    "base_commit": {"sha": "9E107D9", "commit": {"tree": {}}},
+                    "ahead_by": 1,
+                    "files": [
+                        {
+                            "sha": "77",
+                            "filename": "lib/basket.ts",
+                            "previous_filename": "lib/cart.ts",
+                            "status": "renamed",
+                            "additions": 1,
+                            "deletions": 2,
+                            "changes": 3,
+                            "patch": "@@ secret source @@",
+                            "blob_url": "https://git.example/blob",
+                        }
+                    ],
+                },
+                "allocation": 0.1,
+            },
+        )
+        assert answer.status_code == 201
+        deploy = answer.json()["deploy"]
+        assert answer.json()["dashboard_url"].endswith(f"/dashboard/deploys/{deploy['deploy_id']}")
+        recorded_at = deploy.pop("recorded_at")
+        assert recorded_at.endswith("Z")
+        assert deploy.pop("deploy_id").startswith("dep_")
+        assert deploy.pop("graph_id").startswith("gr_")
+        assert deploy == {
+            "environment": "production",
+            "commit": {
+                "sha": "4f2a9c1d",
+                "message": "Shorter checkout",
+                "author": "Ada",
+                "branch": "main",
+                "url": "https://git.example/4f2a9c1d",
+                "committed_at": "2026-01-31T12:00:00Z",
+                "pull_request": 12,
+            },
+            "base_commit": "9e107d9",
+            "deployed_at": "2026-01-31T12:00:00Z",
+            "diff": {
+                "base_commit": "9e107d9",
+                "files": [
+                    {
+                        "filename": "lib/basket.ts",
+                        "status": "renamed",
+                        "previous_filename": "lib/cart.ts",
+                        "additions": 1,
+                        "deletions": 2,
+                    }
+                ],
+            },
+            "allocation": 0.1,
+            "base_assumed": False,
+            "affected_routes": ["/checkout/[id]"],
+            "affected_routes_complete": True,
+        }
+
+    def test_assumes_what_stood_before_for_its_base(self, service: Any) -> None:
+        service.post(DEPLOYS, {"commit": {"sha": "aaaaaaa"}})
+        deploy = service.post(DEPLOYS, {"commit": {"sha": "bbbbbbb"}}).json()["deploy"]
+        assert (deploy["base_commit"], deploy["base_assumed"]) == ("aaaaaaa", True)
+
+    def test_of_three_hundred_files_may_affect_more_than_is_known(self, service: Any) -> None:
+        for count, complete in ((299, True), (300, False)):
+            files = [{"filename": f"{n}.ts", "status": "added"} for n in range(count)]
+            body = {"commit": {"sha": f"{count:07}"}, "diff": {"files": files}}
+            deploy = service.post(DEPLOYS, body).json()["deploy"]
+            assert deploy["affected_routes_complete"] is complete
+
+    def test_sent_again_is_the_same_deploy(self, service: Any) -> None:
+        body = {"commit": {"sha": "abcdef1"}, "deployed_at": "2026-01-31T12:00:00Z"}
+        first = service.post(DEPLOYS, body)
+        again = service.post(
+            DEPLOYS, {"commit": {"sha": "ABCDEF1"}, "deployed_at": "2026-01-31T13:00:00+01:00"}
+        )
+        assert (first.status_code, again.status_code) == (201, 200)
+        assert again.json() == first.json()
+        assert "Idempotent-Replayed" not in first.headers
+        assert again.headers["Idempotent-Replayed"] == "true"
+
+    def test_sent_again_with_another_body_is_a_conflict(self, service: Any) -> None:
+        body = {"commit": {"sha": "abcdef1"}, "deployed_at": "2026-01-31T12:00:00Z"}
+        service.post(DEPLOYS, body)
+        answer = service.post(DEPLOYS, {**body, "allocation": 0.5})
+        assert (answer.status_code, answer.json()["code"]) == (409, "deploy_conflict")
+
+    def test_under_the_same_idempotency_key_is_the_same_deploy(self, service: Any) -> None:
+        headers = {**service.write, "Idempotency-Key": "run 17"}
+        first, again = (
+            service.post(DEPLOYS, {"commit": {"sha": "abcdef1"}}, headers=headers) for _ in range(2)
+        )
+        assert (first.status_code, again.status_code) == (201, 200)
+        assert again.json() == first.json()
+        other = service.post(DEPLOYS, {"commit": {"sha": "abcdef2"}}, headers=headers)
+        assert (other.status_code, other.json()["code"]) == (409, "idempotency_conflict")
+
+    def test_without_time_or_key_is_a_further_step_of_the_ramp(self, service: Any) -> None:
+        steps = [
+            service.post(DEPLOYS, {"commit": {"sha": "abcdef1"}, "allocation": allocation})
+            for allocation in (0.1, 0.1, 0.5, 1, None, 0)
+        ]
+        assert [step.status_code for step in steps] == [201] * 6
+        shown = [step.json()["deploy"]["allocation"] for step in steps]
+        assert shown == [0.1, 0.1, 0.5, 1.0, None, 0.0]
+
+    def test_under_one_key_from_many_clients_is_recorded_once(self, service: Any) -> None:
+        with ThreadPoolExecutor(12) as clients:
+            for n in range(4):
+                headers = {**service.write, "Idempotency-Key": f"run-{n}"}
+                body = {"commit": {"sha": f"abcdef{n}"}}
+                answers = list(
+                    clients.map(
+                        lambda _, sent=body, by=headers: service.post(DEPLOYS, sent, headers=by),
+                        range(12),
+                    )
+                )
+                assert sorted(a.status_code for a in answers) == [200] * 11 + [201]
+                assert len({a.json()["deploy"]["deploy_id"] for a in answers}) == 1
+
+    @pytest.mark.parametrize("key", ["", "x" * 256, "é", "\t"])
+    def test_needs_a_printable_idempotency_key(self, service: Any, key: str) -> None:
+        headers = {**service.write, "Idempotency-Key": key.encode("latin-1")}
+        answer = service.post(DEPLOYS, {"commit": {"sha": "abcdef1"}}, headers=headers)
+        assert answer.status_code == 422
+        assert answer.json()["errors"][0]["header"] == "Idempotency-Key"
+
+    @pytest.mark.parametrize(
+        ("body", "expected"),
+        [
+            ({}, [("/commit", "missing")]),
+            ({"commit": "abcdef1"}, [("/commit", "object_type")]),
+            ({"commit": {}}, [("/commit/sha", "missing")]),
+            ({"commit": {"sha": "abcdef"}}, [("/commit/sha", "string_pattern_mismatch")]),
+            ({"commit": {"sha": "f" * 65}}, [("/commit/sha", "string_pattern_mismatch")]),
+            ({"commit": {"sha": "abcdef1\n"}}, [("/commit/sha", "string_pattern_mismatch")]),
+            ({"allocation": 1.01}, [("/allocation", "less_than_equal")]),
+            ({"allocation": -0.1}, [("/allocation", "greater_than_equal")]),
+            ({"allocation": True}, [("/allocation", "float_type")]),
+            ({"environment": ""}, [("/environment", "string_too_short")]),
+            ({"environment": "x" * 65}, [("/environment", "string_too_long")]),
+            ({"deployed_at": "now"}, [("/deployed_at", "invalid_time")]),
+            ({"diff": {"base_commit": "x"}}, [("/diff/base_commit", "string_pattern_mismatch")]),
+            ({"diff": {"base_commit": {}}}, [("/diff/base_commit/sha", "missing")]),
+            ({"diff": {"files": [{"filename": "a"}]}}, [("/diff/files/0/status", "missing")]),
+            ({"colour": 1}, [("/colour", "unknown_member")]),
+        ],
+    )
+    def test_that_breaks_a_rule_is_refused_with_where(
+        self, service: Any, body: dict[str, Any], expected: Any
+    ) -> None:
+        whole = body if not body or "commit" in body else {"commit": {"sha": "abcdef1"}, **body}
+        assert faults(service.post(DEPLOYS, whole)) == expected
+
+    @pytest.mark.parametrize(
+        ("member", "value", "status"),
+        [
+            ("pull_request", 1, 201),
+            ("pull_request", "https://git.example/pull/1", 201),
+            ("pull_request", 0, 422),
+            ("url", "javascript:alert(1)", 422),
+            ("url", 'https://x/"onload=', 422),
+            ("changes", ["AAAAAAA", "bbbbbbb"], 201),
+            ("changes", [], 422),
+            ("changes", ["x"], 422),
+            ("message", "x" * 65_536, 201),
+            ("message", "x" * 65_537, 422),
+            ("colour", 1, 422),
+        ],
+    )
+    def test_holds_its_commit_to_its_rules(
+        self, service: Any, member: str, value: Any, status: int
+    ) -> None:
+        answer = service.post(DEPLOYS, {"commit": {"sha": "abcdef1", member: value}})
+        assert answer.status_code == status
+        if status == 422:
+            assert faults(answer)[0][0].startswith(f"/commit/{member}")
+
+    def test_links_to_the_dashboard_that_users_see(self, service: Any) -> None:
+        settings = ApiSettings(
+            database_url=service.store.url, secret=b"s", public_url="https://reward.example/"
+        )
+        body = {"commit": {"sha": "abcdef1"}}
+        with TestClient(create_app(settings)) as client:
+            answer = client.post(DEPLOYS, json=body, headers=service.write)
+        assert answer.json()["dashboard_url"].startswith("https://reward.example/dashboard/")
+        odd = {**service.write, "Host": "[::1"}
+        assert service.post(DEPLOYS, body, headers=odd).status_code == 201
+
+
+class TestTheLatestDeploy:
+    @pytest.mark.requirement("endpoint.deploys-last", "endpoint.deploys-last.environment")
+    def test_is_the_one_with_the_greatest_time_of_its_environment(self, service: Any) -> None:
+        for sha, environment, day in (
+            ("aaaaaaa", "production", "02"),
+            ("bbbbbbb", "production", "01"),
+            ("ccccccc", "staging", "03"),
+        ):
+            body = {
+                "commit": {"sha": sha},
+                "environment": environment,
+                "deployed_at": f"2026-01-{day}T00:00:00Z",
+            }
+            assert service.post(DEPLOYS, body).status_code == 201
+        shown = service.get(LAST)
+        assert shown.json()["deploy"]["commit"]["sha"] == "aaaaaaa"
+        assert shown.json()["graph"] is None
+        staging = service.get(f"{LAST}?environment=staging")
+        assert staging.json()["deploy"]["commit"]["sha"] == "ccccccc"
+
+    def test_is_404_where_nothing_was_deployed(self, service: Any) -> None:
+        answer = service.get(f"{LAST}?environment=nowhere")
+        assert (answer.status_code, answer.json()["code"]) == (404, "no_deploy")
+
+    @pytest.mark.parametrize("environment", ["", "%00", "x" * 65])
+    def test_is_of_an_environment_that_can_exist(self, service: Any, environment: str) -> None:
+        answer = service.get(f"{LAST}?environment={environment}")
+        assert answer.status_code == 422
+        assert answer.json()["errors"][0]["parameter"] == "environment"

@@ -1,0 +1,256 @@
+"""What an operator sees: health, metrics, the OpenAPI document, and problems of one form."""
+
+import re
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+from sqlalchemy import text
+from starlette.testclient import TestClient
+
+from api.app import create_app
+from api.deploys import DeployReceipt, LastDeploy
+from api.experiments import RegisteredExperiment
+from api.problem import CODES
+from api.revenue_events import RevenueReceipt
+from api.runtime_events import EventsReceipt
+from api.settings import ApiSettings
+from api.static_graphs import GraphReceipt
+from api.verdicts import VerdictList
+from storage.contract import MEMBERS
+from storage.engine import connection_string
+
+
+def test_the_process_is_up_and_the_store_is_ready(service: Any) -> None:
+    assert service.client.get("/healthz").json() == {"status": "ok"}
+    assert service.client.get("/readyz").json() == {"status": "ready"}
+
+
+def test_a_store_of_another_version_is_not_ready(service: Any) -> None:
+    service.in_store(lambda c: c.execute(text("UPDATE alembic_version SET version_num = 'x'")))
+    answer = service.client.get("/readyz")
+    assert (answer.status_code, answer.json()["code"]) == (503, "not_migrated")
+    assert "Retry-After" in answer.headers
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/readyz"),
+        ("POST", "/v1/events"),
+        ("POST", "/v1/deploys"),
+        ("GET", "/v1/deploys/last"),
+        ("GET", "/v1/reward/exp_1"),
+    ],
+)
+def test_a_store_that_cannot_be_reached_is_503_and_the_process_stays_up(
+    service: Any, method: str, path: str
+) -> None:
+    settings = ApiSettings(
+        database_url="postgresql://nobody@/none?host=/nonexistent", secret=b"secret"
+    )
+    key = service.reward if path.startswith("/v1/reward") else service.write
+    with TestClient(create_app(settings)) as client:
+        answer = client.request(method, path, headers=key)
+        assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
+        assert int(answer.headers["Retry-After"]) >= 1
+        assert client.get("/healthz").status_code == 200
+
+
+def test_a_store_that_goes_away_comes_back_without_a_restart(
+    service: Any, postgres_url: str, runtime_event: dict[str, Any]
+) -> None:
+    database = service.store.engine.url.database
+
+    def administer(statement: str) -> None:
+        with psycopg.connect(connection_string(postgres_url), autocommit=True) as connection:
+            connection.execute(statement.format(database).encode())
+
+    assert service.post("/v1/events", runtime_event).status_code == 202
+    administer("ALTER DATABASE {} ALLOW_CONNECTIONS false")
+    administer("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{}'")
+    for answer in (
+        service.post("/v1/events", runtime_event),
+        service.post("/v1/deploys", {"commit": {"sha": "abcdef1"}}),
+        service.get("/v1/reward/exp_1"),
+    ):
+        assert answer.status_code == 503
+        assert "Retry-After" in answer.headers
+    administer("ALTER DATABASE {} ALLOW_CONNECTIONS true")
+    assert service.post("/v1/events", runtime_event).status_code == 202
+    assert service.post("/v1/deploys", {"commit": {"sha": "abcdef1"}}).status_code == 201
+
+
+def test_requests_and_events_are_counted_without_naming_a_project(
+    service: Any, runtime_event: dict[str, Any]
+) -> None:
+    late = {**runtime_event, "occurred_at": "2020-01-01T00:00:00Z"}
+    service.post("/v1/events", {"events": [runtime_event, late, {}]})
+    service.client.get("/nowhere/at/all")
+    service.get("/v1/reward/exp_1")
+    metrics = service.client.get("/metrics")
+    assert metrics.headers["Content-Type"].startswith("text/plain")
+    for line in (
+        'deploy_reward_requests_total{method="POST",route="/v1/events",status="202"} 1.0',
+        'deploy_reward_requests_total{method="GET",route="-",status="404"} 1.0',
+        'deploy_reward_requests_total{method="GET",route="/v1/reward/{experiment_id}",status="404"}',
+        'deploy_reward_runtime_events_total{outcome="accepted"} 2.0',
+        'deploy_reward_runtime_events_total{outcome="late"} 1.0',
+        'deploy_reward_runtime_events_total{outcome="rejected"} 1.0',
+        "deploy_reward_commit_seconds_count 1.0",
+    ):
+        assert line in metrics.text
+    assert "shop" not in metrics.text
+    assert "project" not in metrics.text
+
+
+class TestAProblem:
+    @pytest.mark.parametrize(
+        ("method", "path", "status", "code"),
+        [
+            ("GET", "/", 404, "not_found"),
+            ("GET", "/v1/reward/", 404, "not_found"),
+            ("POST", "/v2/events", 404, "not_found"),
+            ("GET", "/v1/events", 405, "method_not_allowed"),
+            ("DELETE", "/v1/deploys", 405, "method_not_allowed"),
+            ("POST", "/healthz", 405, "method_not_allowed"),
+            ("TRACE", "/v1/reward", 405, "method_not_allowed"),
+        ],
+    )
+    def test_of_the_address_has_the_form_of_all_others(
+        self, service: Any, method: str, path: str, status: int, code: str
+    ) -> None:
+        answer = service.client.request(method, path)
+        assert answer.headers["Content-Type"] == "application/problem+json"
+        assert answer.json() == {
+            "type": f"urn:deploy-reward:problem:{code}",
+            "title": CODES[code][1],
+            "status": status,
+            "detail": answer.json()["detail"],
+            "code": code,
+            "request_id": answer.headers["X-Request-Id"],
+        }
+        assert ("Allow" in answer.headers) == (status == 405)
+
+    def test_carries_at_most_a_hundred_faults(self, service: Any) -> None:
+        routes = [{} for _ in range(500)]
+        answer = service.post("/v1/static-graphs", {"schema_version": 1, "routes": routes})
+        assert len(answer.json()["errors"]) == 100
+        assert "499 more" in answer.json()["detail"]
+
+    def test_of_a_name_that_is_no_text_can_be_sent(self, service: Any) -> None:
+        content = b'{"\\ud800": 1, "' + b"n" * 10_000 + b'": 1}'
+        answer = service.client.post(
+            "/v1/reward/register",
+            content=content,
+            headers={**service.reward, "Content-Type": "application/json"},
+        )
+        assert answer.status_code == 422
+        assert len(answer.content) < 1000
+
+    def test_of_ours_is_logged_without_what_the_request_said(
+        self, service: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        service.in_store(lambda c: c.execute(text("ALTER TABLE deploys DROP COLUMN commit_sha")))
+        answer = service.post("/v1/deploys", {"commit": {"sha": "abcdef1234567"}})
+        assert (answer.status_code, answer.json()["code"]) == (500, "internal_error")
+        logged = "\n".join(record.getMessage() for record in caplog.records)
+        assert "abcdef1234567" not in logged
+        assert answer.headers["X-Request-Id"] in logged
+        assert "ProgrammingError" in logged
+
+
+def test_every_answer_has_a_request_id_of_its_own(service: Any) -> None:
+    answers = [
+        service.client.get("/healthz"),
+        service.client.get("/docs"),
+        service.client.get("/openapi.json"),
+        service.client.get("/nowhere"),
+        service.client.options("/v1/events"),
+        service.client.get("/healthz", headers={"X-Request-Id": "mine"}),
+    ]
+    ids = {answer.headers["X-Request-Id"] for answer in answers}
+    assert len(ids) == len(answers)
+    assert all(re.fullmatch(r"[0-9a-f]{24}", one) for one in ids)
+
+
+class TestTheOpenApiDocument:
+    @pytest.fixture
+    def document(self, service: Any) -> dict[str, Any]:
+        return service.client.get("/openapi.json").json()
+
+    def test_names_every_reference_that_it_makes(self, document: dict[str, Any]) -> None:
+        referred = set(
+            re.findall(r'"#/components/schemas/([^"]+)"', msgspec.json.encode(document).decode())
+        )
+        assert referred <= document["components"]["schemas"].keys()
+        schemes = {
+            name
+            for operations in document["paths"].values()
+            for operation in operations.values()
+            for requirement in operation.get("security", [])
+            for name in requirement
+        }
+        assert schemes == document["components"]["securitySchemes"].keys()
+
+    def test_shows_a_body_for_every_operation_that_takes_one(
+        self, document: dict[str, Any]
+    ) -> None:
+        for path, operations in document["paths"].items():
+            if "post" in operations and not path.endswith("/close"):
+                for media in operations["post"]["requestBody"]["content"].values():
+                    assert media["schema"]
+                    assert media["examples"]
+
+    def test_shows_examples_that_are_accepted(self, document: dict[str, Any], service: Any) -> None:
+        for path, operations in document["paths"].items():
+            content = operations.get("post", {}).get("requestBody", {}).get("content", {})
+            for example in content.get("application/json", {}).get("examples", {}).values():
+                answer = service.post(path, example["value"])
+                assert (path, 200 <= answer.status_code < 300) == (path, True)
+
+    @pytest.mark.requirement("service.receives", "base.substrate")
+    def test_describes_the_answers_that_are_given(
+        self, service: Any, runtime_event: dict[str, Any], revenue_event: dict[str, Any]
+    ) -> None:
+        graph = {"schema_version": 1, "routes": [{"path": "/a", "files": ["a.ts"]}]}
+        deploy = {
+            "commit": {"sha": "abcdef1", "committed_at": "2026-01-31T12:00:00Z"},
+            "diff": {"files": [{"filename": "a.ts", "status": "added"}]},
+        }
+        events = {"events": [runtime_event, {}], "sdk": 1}
+        answers = [
+            (EventsReceipt, service.post("/v1/events", events)),
+            (GraphReceipt, service.post("/v1/static-graphs", graph)),
+            (DeployReceipt, service.post("/v1/deploys", deploy)),
+            (LastDeploy, service.get("/v1/deploys/last")),
+            (RevenueReceipt, service.post("/v1/revenue/events", revenue_event)),
+            (RegisteredExperiment, service.post("/v1/reward/register", {})),
+            (VerdictList, service.get("/v1/reward")),
+        ]
+        for model, answer in answers:
+            assert answer.is_success
+            model.model_validate_json(answer.content)
+
+    def test_tells_of_problems_in_our_form_alone(self, document: dict[str, Any]) -> None:
+        for operations in document["paths"].values():
+            for operation in operations.values():
+                assert "422" not in operation["responses"]
+                assert "application/problem+json" in operation["responses"]["default"]["content"]
+        assert document["components"]["schemas"]["Problem"]["properties"]["code"]["enum"]
+
+    def test_gives_the_verdict_its_ten_members(self, document: dict[str, Any]) -> None:
+        assert tuple(document["components"]["schemas"]["VerdictContract"]["properties"]) == MEMBERS
+
+
+def test_the_environment_must_name_a_database_and_a_secret(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(ValueError, match="SERVICE_DATABASE_URL"):
+        create_app()
+    monkeypatch.setenv("SERVICE_DATABASE_URL", "postgresql://nowhere/none")
+    with pytest.raises(ValueError, match="SERVICE_SECRET"):
+        create_app()
+    monkeypatch.setenv("SERVICE_SECRET", "a secret")
+    assert create_app().title

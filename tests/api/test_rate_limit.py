@@ -1,0 +1,59 @@
+"""Whose address a request comes from, and what happens when nobody counts."""
+
+import asyncio
+from ipaddress import ip_network
+
+import pytest
+from starlette.requests import Request
+
+from api.keyring import Caller
+from api.rate_limit import RateLimit, client_address
+from storage.keys import KeyKind
+from storage.settings import Settings
+
+PROXIES = [ip_network("10.0.0.0/8"), ip_network("2001:db8::/32")]
+
+
+def request(peer: str | None, *forwarded: str) -> Request:
+    headers = [(b"x-forwarded-for", value.encode()) for value in forwarded]
+    client = None if peer is None else (peer, 1)
+    return Request({"type": "http", "headers": headers, "client": client})
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "address"),
+    [
+        ("203.0.113.7", (), "203.0.113.7"),
+        ("203.0.113.7", ("198.51.100.1",), "203.0.113.7"),
+        ("10.0.0.1", (), "10.0.0.1"),
+        ("10.0.0.1", ("198.51.100.1",), "198.51.100.1"),
+        # The client wrote the first entry itself; the proxies wrote the others.
+        ("10.0.0.1", ("1.2.3.4, 198.51.100.1, 10.0.0.2",), "198.51.100.1"),
+        ("10.0.0.1", ("1.2.3.4", "198.51.100.1", "10.0.0.2"), "198.51.100.1"),
+        ("10.0.0.1", ("nonsense",), "nonsense"),
+        ("2001:db8::1", ("2001:db9::1",), "2001:db9::1"),
+        (None, ("1.2.3.4",), "local"),
+    ],
+)
+def test_a_forwarded_address_is_believed_as_far_as_its_tellers_are_trusted(
+    peer: str | None, forwarded: tuple[str, ...], address: str
+) -> None:
+    assert client_address(request(peer, *forwarded), PROXIES) == address
+
+
+def test_a_mistyped_proxy_is_trusted_by_nobody() -> None:
+    settings = Settings(trusted_proxies=["nonsense", "10.0.0.0/8", "10.1.2.3/8"])
+    caller = Caller(project_id=1, kind=KeyKind.PUBLIC, settings=settings)
+    assert caller.trusted_proxies == [ip_network("10.0.0.0/8")] * 2
+
+
+def test_events_are_taken_while_redis_is_away(caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("redis", reason="an extra of the package")
+    caller = Caller(project_id=1, kind=KeyKind.PUBLIC, settings=Settings())
+
+    async def admitted() -> None:
+        limit = RateLimit("redis://127.0.0.1:1")
+        await limit.admit(caller, key="pk_", address="203.0.113.7")
+
+    asyncio.run(admitted())
+    assert "Redis cannot be reached" in caplog.text

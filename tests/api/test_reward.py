@@ -1,0 +1,375 @@
+"""`/v1/reward`: registering, polling, listing, closing; a verdict is only ever read."""
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from storage.contract import MEMBERS, contract, document_text
+from storage.verdicts import Draft, publish_verdicts, stage_evidence
+
+REGISTER = "/v1/reward/register"
+
+
+def deployed(service: Any, *commits: str) -> list[str]:
+    answers = [service.post("/v1/deploys", {"commit": {"sha": commit}}) for commit in commits]
+    return [answer.json()["deploy"]["deploy_id"] for answer in answers]
+
+
+def registered(service: Any, **members: Any) -> str:
+    answer = service.post(REGISTER, members)
+    assert answer.status_code == 201
+    assert answer.json().keys() == {"experiment_id"}
+    return answer.json()["experiment_id"]
+
+
+def published(service: Any, experiment_id: str, *, next_look: timedelta | None = None) -> str:
+    """Publishes a verdict: decided, unless there is a next look."""
+    text = document_text(
+        contract(
+            experiment_id,
+            verdict="keep",
+            abstain_reason=None,
+            decided=next_look is None,
+            lift=0.1,
+            confidence=0.999,
+            ci=(0.05, 0.15),
+            cadence="fast",
+        )
+    )
+    now = datetime.now(UTC)
+    draft = Draft(
+        experiment_id=experiment_id,
+        document='{"looks": [1,  2], "lift": 0.10}',
+        contract=text,
+        as_of=now,
+        next_look_at=None if next_look is None else now + next_look,
+    )
+
+    def publish(connection: Any) -> None:
+        stage_evidence(connection, [draft])
+        publish_verdicts(connection)
+
+    service.in_store(publish)
+    return text
+
+
+class TestRegistering:
+    @pytest.mark.requirement("service.deploy-triggers", "endpoint.register.optional")
+    def test_without_members_measures_the_latest_production_deploy(self, service: Any) -> None:
+        _, latest = deployed(service, "aaaaaaa", "bbbbbbb")
+        experiment_id = registered(service)
+        (listed,) = service.get("/v1/reward").json()["experiments"]
+        assert listed["experiment_id"] == experiment_id
+        assert listed["deploy_id"] == latest
+        assert (listed["treatment_commit"], listed["control_commit"]) == ("bbbbbbb", "aaaaaaa")
+        assert (listed["environment"], listed["metric"]) == ("production", "activation")
+
+    def test_before_any_deploy_waits_for_the_next_one(self, service: Any) -> None:
+        deployed(service, "aaaaaaa")
+        experiment_id = registered(service, treatment_commit="BBBBBBB", target_metric="signup")
+        assert service.get("/v1/reward").json()["experiments"][0]["deploy_id"] is None
+        (deploy_id,) = deployed(service, "bbbbbbb")
+        (listed,) = service.get("/v1/reward").json()["experiments"]
+        assert (listed["experiment_id"], listed["deploy_id"]) == (experiment_id, deploy_id)
+
+    def test_the_same_change_and_metric_is_the_same_experiment(self, service: Any) -> None:
+        deployed(service, "aaaaaaa", "bbbbbbb")
+        first = registered(service)
+        assert registered(service, treatment_commit="bbbbbbb") == first
+        assert registered(service, target_metric="activation") == first
+        assert registered(service, target_metric="other") != first
+
+    @pytest.mark.parametrize(
+        ("members", "named"), [({"routes": ["/a"]}, "routes"), ({"guardrails": []}, "guardrails")]
+    )
+    def test_with_other_members_while_open_is_a_conflict_that_names_the_member(
+        self, service: Any, members: dict[str, Any], named: str
+    ) -> None:
+        deployed(service, "aaaaaaa", "bbbbbbb")
+        registered(service)
+        answer = service.post(REGISTER, members)
+        assert (answer.status_code, answer.json()["code"]) == (409, "experiment_open")
+        assert named in answer.json()["detail"]
+
+    def test_from_many_clients_makes_one_experiment(self, service: Any) -> None:
+        deployed(service, "aaaaaaa", "bbbbbbb")
+        with ThreadPoolExecutor(12) as clients:
+            for n in range(4):
+                metric = f"metric-{n}"
+                ids = set(
+                    clients.map(lambda _, m=metric: registered(service, target_metric=m), range(12))
+                )
+                assert len(ids) == 1
+
+    @pytest.mark.requirement(
+        "endpoint.register.deploy_id",
+        "endpoint.register.treatment_commit",
+        "endpoint.register.target_metric",
+    )
+    @pytest.mark.parametrize(
+        ("members", "pointer", "code"),
+        [
+            ({"deploy_id": "dep_none"}, "/deploy_id", "unknown_deploy"),
+            ({"deploy_id": 7}, "/deploy_id", "string_type"),
+            ({"treatment_commit": "x"}, "/treatment_commit", "string_pattern_mismatch"),
+            ({"control_commit": "bbbbbbb"}, "/control_commit", "no_change"),
+            ({"target_metric": 5}, "/target_metric", "string_type"),
+            ({"target_metric": ""}, "/target_metric", "string_too_short"),
+            ({"target_metric": {"name": "a"}}, "/target_metric/value_per_conversion", "missing"),
+            (
+                {"target_metric": {"name": "a", "value_per_conversion": "1"}},
+                "/target_metric/value_per_conversion",
+                "float_type",
+            ),
+            (
+                {"target_metric": {"name": "a", "value_per_conversion": 1e13}},
+                "/target_metric/value_per_conversion",
+                "less_than_equal",
+            ),
+            ({"routes": "/a"}, "/routes", "list_type"),
+            ({"guardrails": [1]}, "/guardrails/0", "string_type"),
+            ({"metadata": {"a": "x" * 4096}}, "/metadata", "too_large"),
+            (
+                {"treatment_flag": {"name": "f", "treatment": True, "control": False}},
+                "/treatment_flag",
+                "not_supported_yet",
+            ),
+            ({"colour": 1}, "/colour", "unknown_member"),
+        ],
+    )
+    def test_what_breaks_a_rule_is_refused_with_where(
+        self, service: Any, members: dict[str, Any], pointer: str, code: str
+    ) -> None:
+        deployed(service, "aaaaaaa", "bbbbbbb")
+        answer = service.post(REGISTER, members)
+        assert answer.status_code == 422
+        (fault,) = answer.json()["errors"]
+        assert (fault["pointer"], fault["code"]) == (pointer, code)
+        assert service.get("/v1/reward").json()["experiments"] == []
+
+    def test_a_deploy_of_another_commit_contradicts(self, service: Any) -> None:
+        (deploy_id,) = deployed(service, "aaaaaaa")
+        members = {"deploy_id": deploy_id, "treatment_commit": "bbbbbbb"}
+        (fault,) = service.post(REGISTER, members).json()["errors"]
+        assert fault["code"] == "commit_contradicts_deploy"
+
+    @pytest.mark.requirement("endpoint.register", "experiment.members")
+    def test_every_member_at_once_is_accepted(self, service: Any) -> None:
+        _, deploy_id = deployed(service, "aaaaaaa", "bbbbbbb")
+        registered(
+            service,
+            deploy_id=deploy_id,
+            treatment_commit="bbbbbbb",
+            target_metric={"name": "trial_to_paid", "value_per_conversion": 49},
+            control_commit="aaaaaaa",
+            routes=["/checkout/[id]"],
+            guardrails=["error"],
+            metadata={"ticket": "SHOP-1"},
+            treatment_flag=None,
+        )
+
+
+class TestPolling:
+    @pytest.mark.requirement(
+        "contract.rest",
+        "contract.experiment_id",
+        "contract.lift.null",
+        "contract.confidence.null",
+        "contract.ci.null",
+        "contract.power_state",
+        "contract.guardrail_breaches",
+        "verdict.abstain",
+        "power_state.open",
+        "endpoint.poll",
+        "endpoint.poll.experiment_id",
+        "status.poll",
+        "status.abstain",
+    )
+    def test_a_new_experiment_abstains_for_power(self, service: Any) -> None:
+        experiment_id = registered(service)
+        answer = service.get(f"/v1/reward/{experiment_id}")
+        assert answer.status_code == 200
+        assert tuple(answer.json()) == MEMBERS
+        assert answer.json() == {
+            "experiment_id": experiment_id,
+            "lift": None,
+            "confidence": None,
+            "ci": None,
+            "verdict": "abstain",
+            "abstain_reason": "power",
+            "value_at_risk": None,
+            "cadence": None,
+            "power_state": {"clock": "open", "decided": False},
+            "guardrail_breaches": [],
+        }
+        assert answer.headers["Retry-After"] == "60"
+
+    def test_the_published_contract_is_served_to_the_byte(self, service: Any) -> None:
+        experiment_id = registered(service)
+        text = published(service, experiment_id)
+        answer = service.get(f"/v1/reward/{experiment_id}")
+        assert answer.text == text
+        # Decided: there is nothing to come back for.
+        assert "Retry-After" not in answer.headers
+
+    @pytest.mark.parametrize(
+        ("next_look", "least", "most"),
+        [(timedelta(seconds=300), 280, 300), (timedelta(seconds=-5), 1, 1)],
+    )
+    def test_says_when_the_next_look_can_come(
+        self, service: Any, next_look: timedelta, least: int, most: int
+    ) -> None:
+        experiment_id = registered(service)
+        published(service, experiment_id, next_look=next_look)
+        seconds = int(service.get(f"/v1/reward/{experiment_id}").headers["Retry-After"])
+        assert least <= seconds <= most
+
+    def test_an_answer_that_the_client_has_is_not_sent_again(self, service: Any) -> None:
+        path = f"/v1/reward/{registered(service)}"
+        etag = service.get(path).headers["ETag"]
+        for known in (etag, f"W/{etag}", f'"other", {etag}', "*"):
+            answer = service.get(path, headers={**service.reward, "If-None-Match": known})
+            assert (answer.status_code, answer.content) == (304, b"")
+            assert answer.headers["ETag"] == etag
+        other = service.get(path, headers={**service.reward, "If-None-Match": '"other"'})
+        assert other.status_code == 200
+
+    def test_a_changed_verdict_has_another_etag(self, service: Any) -> None:
+        experiment_id = registered(service)
+        before = service.get(f"/v1/reward/{experiment_id}").headers["ETag"]
+        published(service, experiment_id)
+        assert service.get(f"/v1/reward/{experiment_id}").headers["ETag"] != before
+
+    @pytest.mark.parametrize(
+        "name", ["exp_none", "x" * 5000, "%00", "%ff", "a%2Fb", "..", "🦆", " "]
+    )
+    def test_what_cannot_be_an_experiment_is_an_unknown_one(self, service: Any, name: str) -> None:
+        path = name if name.startswith(("%", "a%")) else quote(name, safe="")
+        answer = service.get(f"/v1/reward/{path}")
+        assert (answer.status_code, answer.headers["Content-Type"]) == (
+            404,
+            "application/problem+json",
+        )
+
+    def test_the_address_of_registering_is_no_experiments(self, service: Any) -> None:
+        assert service.get(REGISTER).status_code == 405
+
+
+class TestEvidence:
+    def test_is_served_as_it_was_published(self, service: Any) -> None:
+        experiment_id = registered(service)
+        published(service, experiment_id)
+        answer = service.get(f"/v1/reward/{experiment_id}/evidence")
+        assert (answer.status_code, answer.text) == (200, '{"looks": [1,  2], "lift": 0.10}')
+        assert answer.headers["Content-Type"] == "application/json"
+
+    def test_is_404_before_the_first_look_with_when_to_come_back(self, service: Any) -> None:
+        answer = service.get(f"/v1/reward/{registered(service)}/evidence")
+        assert (answer.status_code, answer.json()["code"]) == (404, "no_evidence_yet")
+        assert answer.headers["Retry-After"] == "60"
+
+    def test_of_an_unknown_experiment_is_404(self, service: Any) -> None:
+        answer = service.get("/v1/reward/exp_none/evidence")
+        assert (answer.status_code, answer.json()["code"]) == (404, "unknown_experiment")
+
+
+class TestClosing:
+    def test_answers_with_the_contract_and_makes_no_verdict(self, service: Any) -> None:
+        experiment_id = registered(service)
+        for body in ({"json": {}}, {}):
+            answer = service.client.post(
+                f"/v1/reward/{experiment_id}/close", headers=service.reward, **body
+            )
+            assert answer.status_code == 200
+            assert tuple(answer.json()) == MEMBERS
+            assert answer.json()["verdict"] == "abstain"
+
+    def test_takes_no_members(self, service: Any) -> None:
+        answer = service.post(f"/v1/reward/{registered(service)}/close", {"verdict": "keep"})
+        assert answer.status_code == 422
+
+    def test_frees_the_change_for_another_attempt(self, service: Any) -> None:
+        deployed(service, "aaaaaaa", "bbbbbbb")
+        first = registered(service)
+        service.post(f"/v1/reward/{first}/close", {})
+        assert registered(service) != first
+
+    def test_of_an_unknown_experiment_is_404(self, service: Any) -> None:
+        assert service.post("/v1/reward/exp_none/close", {}).status_code == 404
+
+
+class TestTheList:
+    @pytest.fixture
+    def three(self, service: Any) -> Sequence[str]:
+        """Three experiments, the oldest first; the second is decided."""
+        _, deploy_id = deployed(service, "aaaaaaa", "bbbbbbb")
+        ids = [
+            registered(service, target_metric="a", deploy_id=deploy_id),
+            registered(service, target_metric="b"),
+            registered(service, target_metric="c", treatment_commit="ccccccc"),
+        ]
+        published(service, ids[1])
+        return ids
+
+    def listed(self, service: Any, **filters: Any) -> list[str]:
+        answer = service.get("/v1/reward", params=filters)
+        assert answer.status_code == 200
+        return [one["experiment_id"] for one in answer.json()["experiments"]]
+
+    def test_shows_the_newest_first(self, service: Any, three: Sequence[str]) -> None:
+        assert self.listed(service) == list(reversed(three))
+
+    def test_shows_each_with_its_contract(self, service: Any, three: Sequence[str]) -> None:
+        shown = service.get("/v1/reward", params={"metric": "b"}).json()["experiments"][0]
+        served = service.get(f"/v1/reward/{three[1]}").text
+        assert json.dumps(shown["contract"]) == json.dumps(json.loads(served))
+        assert shown["as_of"].endswith("Z")
+
+    def test_is_narrowed_by_each_filter(self, service: Any, three: Sequence[str]) -> None:
+        first, second, third = three
+        deploy_id = service.get("/v1/deploys/last").json()["deploy"]["deploy_id"]
+        assert self.listed(service, status="open") == [third, first]
+        assert self.listed(service, status="decided") == [second]
+        assert self.listed(service, metric="a") == [first]
+        assert self.listed(service, treatment_commit="CCCCCCC") == [third]
+        assert self.listed(service, deploy_id=deploy_id) == [second, first]
+        assert self.listed(service, decided_after="2026-01-01T00:00:00Z") == [second]
+        assert self.listed(service, decided_after="2100-01-01T00:00:00Z") == []
+        assert self.listed(service, status="decided", metric="a") == []
+
+    def test_comes_in_pages(self, service: Any, three: Sequence[str]) -> None:
+        page = service.get("/v1/reward", params={"limit": 2}).json()
+        rest = service.get("/v1/reward", params={"limit": 2, "cursor": page["next_cursor"]}).json()
+        ids = [one["experiment_id"] for one in (*page["experiments"], *rest["experiments"])]
+        assert ids == list(reversed(three))
+        assert rest["next_cursor"] is None
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("status", "closed"),
+            ("treatment_commit", "xyz"),
+            ("deploy_id", "a\0b"),
+            ("metric", "\0"),
+            ("metric", "x" * 129),
+            ("decided_after", "yesterday"),
+            ("limit", "0"),
+            ("limit", "201"),
+            ("limit", "many"),
+            ("cursor", "abc"),
+            ("cursor", "ééé"),
+            ("cursor", "bm8gY3Vyc29y"),
+            ("cursor", ""),
+        ],
+    )
+    def test_names_a_parameter_that_breaks_its_rule(
+        self, service: Any, name: str, value: str
+    ) -> None:
+        answer = service.get("/v1/reward", params={name: value})
+        assert answer.status_code == 422
+        assert answer.json()["errors"][0]["parameter"] == name

@@ -1,0 +1,444 @@
+"""`POST /v1/events`: what is stored of which events, and what is answered."""
+
+import gzip
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from storage.keys import KeyKind
+from storage.tables import runtime_events
+
+PATH = "/v1/events"
+
+
+def ago(**span: float) -> str:
+    return (datetime.now(UTC) - timedelta(**span)).isoformat()
+
+
+def rows(service: Any) -> list[Any]:
+    query = select(runtime_events).order_by(runtime_events.c.session_id)
+    return service.in_store(lambda connection: connection.execute(query).all())
+
+
+def sent(service: Any, body: Any, **options: Any) -> Any:
+    return service.client.post(PATH, json=body, **{"headers": service.public, **options})
+
+
+@pytest.mark.requirement("endpoint.events", "inbound.runtime", "runtime-event.sender")
+def test_one_event_is_stored_with_every_member_it_names(service: Any) -> None:
+    occurred_at = datetime.now(UTC) - timedelta(hours=1)
+    answer = sent(
+        service,
+        {
+            "event": "page_view",
+            "session_id": "s-1",
+            "occurred_at": occurred_at.isoformat(),
+            "commit": "ABCDEF1",
+            "flags": {"new_checkout": True, "theme": "dark"},
+            "route": "/checkout/[id]/?email=someone@example.org",
+            "environment": "staging",
+            "user_ref": "someone",
+            "event_id": "e-1",
+            "value": 12,
+            "properties": {"deep": [1, {"er": None}]},
+        },
+    )
+    assert (answer.status_code, answer.json()) == (202, {"accepted": 1, "late": 0, "rejected": []})
+    (row,) = rows(service)
+    assert (row.event, row.session_id, row.environment) == ("page_view", "s-1", "staging")
+    assert (row.occurred_at, row.commit_sha) == (occurred_at, "abcdef1")
+    assert row.route == "/checkout/[id]"
+    assert (row.flags, row.value) == ({"new_checkout": True, "theme": "dark"}, 12.0)
+    assert row.properties == {"deep": [1, {"er": None}]}
+    assert (row.event_id, len(row.pseudonym), row.trusted) == ("e-1", 32, False)
+
+
+def test_an_event_without_a_time_occurred_when_it_was_received(
+    service: Any, runtime_event: dict[str, Any]
+) -> None:
+    assert sent(service, runtime_event).status_code == 202
+    (row,) = rows(service)
+    assert abs(row.occurred_at - row.received_at) < timedelta(seconds=5)
+    assert row.environment == "production"
+
+
+def test_valid_events_of_a_batch_are_stored_although_others_are_rejected(service: Any) -> None:
+    answer = sent(
+        service,
+        {
+            "events": [
+                {"event": "a", "session_id": "s-0"},
+                {"event": "a"},
+                {"event": "a", "session_id": "s-2", "occurred_at": "2026-01-01 00:00"},
+                {"event": "", "session_id": "s-3"},
+                7,
+                {"event": "a", "session_id": "s-5", "commit": "abcdefg"},
+                {"event": "a", "session_id": "s-6"},
+            ]
+        },
+    )
+    assert answer.status_code == 202
+    told = answer.json()
+    assert (told["accepted"], told["late"]) == (2, 0)
+    assert [
+        (one["index"], [(error["pointer"], error["code"]) for error in one["errors"]])
+        for one in told["rejected"]
+    ] == [
+        (1, [("/events/1/session_id", "missing")]),
+        (2, [("/events/2/occurred_at", "invalid_time")]),
+        (3, [("/events/3/event", "invalid_member")]),
+        (4, [("/events/4", "invalid_member")]),
+        (5, [("/events/5/commit", "invalid_member")]),
+    ]
+    assert [row.session_id for row in rows(service)] == ["s-0", "s-6"]
+
+
+def test_a_batch_without_a_valid_event_is_422_with_the_same_errors(service: Any) -> None:
+    answer = sent(service, {"events": [{"event": "a"}, {"session_id": "s"}]})
+    assert answer.status_code == 422
+    assert [error["pointer"] for error in answer.json()["errors"]] == [
+        "/events/0/session_id",
+        "/events/1/event",
+    ]
+    assert rows(service) == []
+
+
+def test_unknown_members_are_ignored_and_named_once(service: Any) -> None:
+    event = {"event": "a", "session_id": "s", "colour": 1}
+    answer = sent(service, {"events": [event, {**event, "shape": [[]]}], "sdk": "2"})
+    assert (answer.status_code, answer.json()["ignored"]) == (202, ["colour", "sdk", "shape"])
+    assert answer.json()["accepted"] == 2
+
+
+def test_late_events_are_accepted_and_counted(service: Any) -> None:
+    # The longest of the defaults is 14 days, the grace two minutes.
+    window = {"days": 14, "minutes": 2}
+    answer = sent(
+        service,
+        {
+            "events": [
+                {"event": "a", "session_id": "1", "occurred_at": ago(**window, seconds=1)},
+                {"event": "a", "session_id": "2", "occurred_at": ago(days=14)},
+            ]
+        },
+    )
+    assert (answer.json()["accepted"], answer.json()["late"]) == (2, 1)
+
+
+def test_what_is_late_follows_the_projects_longest_window(service: Any) -> None:
+    service.settings(metrics={"slow": {"window_seconds": 28 * 86_400}}, grace_seconds=0)
+    event = {"event": "a", "session_id": "1", "occurred_at": ago(days=20)}
+    assert sent(service, event).json()["late"] == 0
+
+
+def test_a_client_clock_that_is_wrong_is_corrected_by_sent_at(service: Any) -> None:
+    behind = timedelta(days=3)
+    now = datetime.now(UTC)
+    occurred_at, sent_at = now - behind - timedelta(minutes=10), now - behind
+    body = {
+        "events": [{"event": "a", "session_id": "s", "occurred_at": occurred_at.isoformat()}],
+        "sent_at": sent_at.isoformat(),
+    }
+    assert sent(service, body).status_code == 202
+    (row,) = rows(service)
+    assert abs(row.occurred_at - (now - timedelta(minutes=10))) < timedelta(seconds=30)
+
+
+def test_a_skew_of_less_than_five_seconds_is_left_alone(service: Any) -> None:
+    now = datetime.now(UTC)
+    occurred_at = now - timedelta(minutes=10)
+    body = {
+        "events": [{"event": "a", "session_id": "s", "occurred_at": occurred_at.isoformat()}],
+        "sent_at": now.isoformat(),
+    }
+    assert sent(service, body).status_code == 202
+    assert rows(service)[0].occurred_at == occurred_at
+
+
+def test_an_event_of_the_future_is_rejected(service: Any) -> None:
+    answer = sent(service, {"event": "a", "session_id": "s", "occurred_at": ago(minutes=-3)})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["code"] == "in_the_future"
+    assert (
+        sent(service, {"event": "a", "session_id": "s", "occurred_at": ago(minutes=-1)}).status_code
+        == 202
+    )
+
+
+def test_a_future_event_of_a_fast_clock_is_corrected_first(service: Any) -> None:
+    body = {
+        "events": [{"event": "a", "session_id": "s", "occurred_at": ago(days=-30)}],
+        "sent_at": ago(days=-30),
+    }
+    assert sent(service, body).json()["accepted"] == 1
+
+
+def test_events_with_the_write_key_are_trusted(service: Any, runtime_event: Any) -> None:
+    assert service.post(PATH, runtime_event).status_code == 202
+    assert rows(service)[0].trusted is True
+
+
+class TestAHistory:
+    def test_is_received_when_it_occurred(self, service: Any) -> None:
+        occurred_at = datetime(2025, 3, 1, 12, tzinfo=UTC)
+        event = {"event": "a", "session_id": "s", "occurred_at": occurred_at.isoformat()}
+        answer = service.post(f"{PATH}?replay=true", event)
+        assert (answer.status_code, answer.json()["late"]) == (202, 0)
+        (row,) = rows(service)
+        assert row.received_at == row.occurred_at == occurred_at
+
+    def test_takes_the_write_key_alone(self, service: Any, runtime_event: Any) -> None:
+        assert sent(service, runtime_event, params={"replay": "true"}).status_code == 403
+
+    def test_says_when_its_events_occurred(self, service: Any, runtime_event: Any) -> None:
+        answer = service.post(f"{PATH}?replay=true", runtime_event)
+        assert answer.json()["errors"][0] == {
+            "pointer": "/occurred_at",
+            "code": "missing",
+            "detail": "history must say when it occurred",
+        }
+
+    def test_is_closed_where_a_bound_experiment_measures(self, service: Any) -> None:
+        for sha, day in (("aaaaaaa", "01"), ("bbbbbbb", "02")):
+            body = {"commit": {"sha": sha}, "deployed_at": f"2026-01-{day}T00:00:00Z"}
+            assert service.post("/v1/deploys", body).status_code == 201
+        assert service.post("/v1/reward/register", {}).status_code == 201
+        before, after = (
+            {"event": "a", "session_id": "s", "occurred_at": f"2026-01-0{day}T12:00:00Z"}
+            for day in (1, 3)
+        )
+        refused = service.post(f"{PATH}?replay=true", {"events": [before, after]})
+        assert (refused.status_code, refused.json()["code"]) == (409, "history_closed")
+        assert rows(service) == []
+        assert service.post(f"{PATH}?replay=true", before).status_code == 202
+        elsewhere = {**after, "environment": "staging"}
+        assert service.post(f"{PATH}?replay=true", elsewhere).status_code == 202
+
+    def test_is_asked_for_by_true_and_no_other_word(self, service: Any, runtime_event: Any) -> None:
+        answer = service.post(f"{PATH}?replay=yes", runtime_event)
+        assert answer.json()["errors"][0]["parameter"] == "replay"
+
+
+class TestABrowser:
+    def test_sends_a_beacon_as_text_with_the_key_in_the_address(
+        self, service: Any, runtime_event: Any
+    ) -> None:
+        key = service.project.keys[KeyKind.PUBLIC]
+        answer = service.client.post(
+            f"{PATH}?key={key}",
+            content=json.dumps(runtime_event),
+            headers={"Content-Type": "text/plain;charset=UTF-8", "Origin": "https://shop.example"},
+        )
+        assert answer.status_code == 202
+        assert answer.headers["Access-Control-Allow-Origin"] == "https://shop.example"
+
+    def test_may_ask_first(self, service: Any) -> None:
+        answer = service.client.options(
+            PATH,
+            headers={
+                "Origin": "https://shop.example",
+                "Access-Control-Request-Method": "POST",
+                "Access-Control-Request-Headers": "x-service-project-key,content-type",
+            },
+        )
+        assert answer.status_code == 204
+        assert answer.headers["Access-Control-Allow-Origin"] == "https://shop.example"
+        assert "X-Service-Project-Key" in answer.headers["Access-Control-Allow-Headers"]
+        assert "POST" in answer.headers["Access-Control-Allow-Methods"]
+
+    def test_of_an_origin_that_the_project_does_not_name_is_refused(
+        self, service: Any, runtime_event: Any
+    ) -> None:
+        service.settings(allowed_origins=["https://shop.example"])
+        key = service.project.keys[KeyKind.PUBLIC]
+        for origin, status in (("https://evil.example", 403), ("https://shop.example", 202)):
+            answer = sent(service, runtime_event, headers={**service.public, "Origin": origin})
+            assert answer.status_code == status
+            allowed = "Access-Control-Allow-Origin" in answer.headers
+            assert allowed == (status == 202)
+        asked = service.client.options(
+            f"{PATH}?key={key}", headers={"Origin": "https://evil.example"}
+        )
+        assert asked.status_code == 403
+        assert "Access-Control-Allow-Origin" not in asked.headers
+        # A server sends no Origin.
+        assert sent(service, runtime_event).status_code == 202
+
+    def test_reads_problems_too(self, service: Any) -> None:
+        answer = service.client.post(PATH, json={}, headers={"Origin": "https://shop.example"})
+        assert answer.status_code == 401
+        assert answer.headers["Access-Control-Allow-Origin"] == "https://shop.example"
+
+    @pytest.mark.requirement("key.write.secret")
+    def test_is_let_in_on_this_path_alone(self, service: Any) -> None:
+        origin = {"Origin": "https://shop.example"}
+        assert service.client.options("/v1/deploys", headers=origin).status_code == 405
+        answer = service.client.get("/v1/deploys/last", headers={**service.write, **origin})
+        assert "Access-Control-Allow-Origin" not in answer.headers
+
+
+class TestGzip:
+    def headers(self, service: Any) -> dict[str, str]:
+        return {
+            **service.public,
+            "Content-Encoding": "gzip",
+            "Content-Type": "application/json",
+        }
+
+    def test_is_inflated(self, service: Any, runtime_event: Any) -> None:
+        content = gzip.compress(json.dumps(runtime_event).encode())
+        answer = service.client.post(PATH, content=content, headers=self.headers(service))
+        assert answer.status_code == 202
+
+    def test_that_inflates_beyond_the_limit_is_413(self, service: Any) -> None:
+        content = gzip.compress(b" " * (64 * 2**20))
+        assert len(content) < 2**20
+        answer = service.client.post(PATH, content=content, headers=self.headers(service))
+        assert answer.status_code == 413
+
+    @pytest.mark.parametrize("harm", ["not gzip", "cut off", "followed"])
+    def test_that_is_broken_is_400(self, service: Any, runtime_event: Any, harm: str) -> None:
+        whole = gzip.compress(json.dumps(runtime_event).encode())
+        content = {"not gzip": b"{}", "cut off": whole[:-9], "followed": whole + b"x"}[harm]
+        answer = service.client.post(PATH, content=content, headers=self.headers(service))
+        assert (answer.status_code, answer.json()["code"]) == (400, "invalid_encoding")
+
+
+class TestTheLimits:
+    @pytest.mark.requirement("limit.rate.key")
+    def test_end_a_keys_minute_with_when_to_come_back(
+        self, service: Any, runtime_event: Any
+    ) -> None:
+        service.settings(rate_limits={"per_key": 3, "per_address": 100})
+        statuses = [sent(service, runtime_event).status_code for _ in range(4)]
+        assert statuses == [202, 202, 202, 429]
+        refused = sent(service, runtime_event)
+        assert 1 <= int(refused.headers["Retry-After"]) <= 60
+        assert refused.headers["RateLimit-Policy"] == '"key";q=3;w=60'
+        assert refused.headers["RateLimit"].startswith('"key";r=0;t=')
+        # Another key of the same project has a minute of its own.
+        other = {"X-Service-Project-Key": service.new_key(KeyKind.PUBLIC)}
+        assert sent(service, runtime_event, headers=other).status_code == 202
+
+    @pytest.mark.requirement("limit.rate.address")
+    def test_end_an_addresss_minute(self, service: Any, runtime_event: Any) -> None:
+        service.settings(rate_limits={"per_key": 100, "per_address": 2})
+        other = {"X-Service-Project-Key": service.new_key(KeyKind.PUBLIC)}
+        statuses = [
+            sent(service, runtime_event, headers=key).status_code
+            for key in (service.public, other, service.public, other)
+        ]
+        assert statuses == [202, 202, 429, 429]
+
+    def test_believe_no_forwarded_address(self, service: Any, runtime_event: Any) -> None:
+        service.settings(rate_limits={"per_key": 100, "per_address": 2})
+        statuses = [
+            sent(
+                service,
+                runtime_event,
+                headers={**service.public, "X-Forwarded-For": f"203.0.113.{n}"},
+            ).status_code
+            for n in range(3)
+        ]
+        assert statuses == [202, 202, 429]
+
+
+@pytest.mark.parametrize(
+    ("member", "longest"),
+    [
+        ("event", "x" * 128),
+        ("session_id", "x" * 128),
+        ("route", "/" + "x" * 511),
+        ("environment", "x" * 64),
+        ("user_ref", "é" * 256),
+        ("event_id", "x" * 64),
+        ("commit", "f" * 64),
+    ],
+)
+def test_a_text_is_accepted_up_to_its_limit(service: Any, member: str, longest: str) -> None:
+    event = {"event": "a", "session_id": "s", member: longest}
+    assert sent(service, event).status_code == 202
+    answer = sent(service, {**event, member: longest + longest[-1]})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["pointer"] == f"/{member}"
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "status"),
+    [
+        ("properties", {"p": "x" * (4096 - 8)}, 202),
+        ("properties", {"p": "x" * (4096 - 7)}, 422),
+        ("properties", [], 422),
+        ("flags", {f"f{n}": True for n in range(50)}, 202),
+        ("flags", {f"f{n}": True for n in range(51)}, 422),
+        ("flags", {"f": 1}, 422),
+        ("value", 1.5e308, 202),
+        ("value", -3, 202),
+        ("value", True, 422),
+        ("value", "1", 422),
+        ("value", 2**63 - 1, 202),
+        ("value", 2**63, 422),
+        ("commit", "abcdef", 422),
+        ("commit", "abcdef1\n", 422),
+        ("commit", None, 202),
+        ("session_id", "", 422),
+        ("session_id", None, 422),
+        ("session_id", 5, 422),
+    ],
+)
+def test_a_member_is_held_to_its_rule(service: Any, member: str, value: Any, status: int) -> None:
+    answer = sent(service, {"event": "a", "session_id": "s", member: value})
+    assert answer.status_code == status
+    if status == 422:
+        assert answer.json()["errors"][0]["pointer"].startswith(f"/{member}")
+
+
+def test_a_batch_holds_one_to_five_hundred_events(service: Any, runtime_event: Any) -> None:
+    for count, status in ((0, 422), (500, 202), (501, 422)):
+        answer = sent(service, {"events": [runtime_event] * count})
+        assert answer.status_code == status
+    assert sent(service, {"events": {}}).json()["errors"][0]["pointer"] == "/events"
+
+
+def test_sent_at_must_be_a_time(service: Any, runtime_event: Any) -> None:
+    answer = sent(service, {"events": [runtime_event], "sent_at": "yesterday"})
+    assert answer.json()["errors"][0]["pointer"] == "/sent_at"
+    assert rows(service) == []
+
+
+def test_a_member_named_twice_counts_as_the_last(service: Any) -> None:
+    content = b'{"event": "a", "event": "b", "session_id": "s"}'
+    answer = service.client.post(
+        PATH, content=content, headers={**service.public, "Content-Type": "application/json"}
+    )
+    assert answer.status_code == 202
+    assert rows(service)[0].event == "b"
+
+
+@pytest.mark.parametrize("text", ["\\u0000", "\\ud800", "\\udc00", "\\udc00\\ud800"])
+def test_text_that_the_store_cannot_hold_rejects_its_event_alone(service: Any, text: str) -> None:
+    first = f'{{"event": "a", "session_id": "s", "properties": {{"x": "{text}"}}}}'
+    content = f'{{"events": [{first}, {{"event": "a", "session_id": "\\ud83d\\ude00"}}]}}'
+    answer = service.client.post(
+        PATH, content=content, headers={**service.public, "Content-Type": "application/json"}
+    )
+    assert answer.status_code == 202
+    assert answer.json()["rejected"][0]["errors"] == [
+        {
+            "pointer": "/events/0/properties/x",
+            "code": "unstorable_text",
+            "detail": answer.json()["rejected"][0]["errors"][0]["detail"],
+        }
+    ]
+    assert [row.session_id for row in rows(service)] == ["😀"]
+
+
+def test_a_redelivered_event_is_stored_again_and_left_to_the_reader(
+    service: Any, runtime_event: Any
+) -> None:
+    for _ in range(2):
+        assert sent(service, {**runtime_event, "event_id": "e"}).status_code == 202
+    assert len(rows(service)) == 2

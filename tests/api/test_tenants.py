@@ -1,0 +1,239 @@
+"""Every route against every credential: who may call, and what another project never learns."""
+
+import logging
+import time
+from typing import Any
+
+import pytest
+
+from api.app import create_app
+from api.settings import ApiSettings
+from storage.keys import KeyKind, key_digest, list_keys, new_key, revoke_key
+from storage.tables import keys
+
+HEADER = "X-Service-Project-Key"
+# No store is needed to know the routes.
+_ROUTES = create_app(ApiSettings(database_url="postgresql://nowhere/none", secret=b"-")).openapi()[
+    "paths"
+]
+OPERATIONS = [
+    pytest.param(path, method, operation, id=f"{method} {path}")
+    for path, operations in _ROUTES.items()
+    if path.startswith("/v1/")
+    for method, operation in operations.items()
+]
+every_operation = pytest.mark.parametrize(("path", "method", "operation"), OPERATIONS)
+
+KINDS = {
+    "/v1/events": {KeyKind.PUBLIC, KeyKind.WRITE},
+    "/v1/static-graphs": {KeyKind.WRITE},
+    "/v1/deploys": {KeyKind.WRITE},
+    "/v1/deploys/last": {KeyKind.WRITE},
+    "/v1/revenue/events": {KeyKind.WRITE},
+    "/v1/reward": {KeyKind.PROJECT},
+    "/v1/reward/register": {KeyKind.PROJECT},
+    "/v1/reward/{experiment_id}": {KeyKind.PROJECT},
+    "/v1/reward/{experiment_id}/evidence": {KeyKind.PROJECT},
+    "/v1/reward/{experiment_id}/close": {KeyKind.PROJECT},
+}
+
+
+def asked(
+    service: Any,
+    path: str,
+    method: str,
+    operation: dict[str, Any],
+    *,
+    experiment_id: str = "exp_none",
+    **options: Any,
+) -> Any:
+    """Sends the operation's own first example."""
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+    examples = [example["value"] for example in body.get("examples", {}).values()]
+    if examples:
+        options["json"] = examples[0]
+    return service.client.request(method, path.replace("{experiment_id}", experiment_id), **options)
+
+
+def by(key: str) -> dict[str, Any]:
+    return {"headers": {HEADER: key}}
+
+
+def test_every_route_is_in_the_matrix() -> None:
+    assert {path for path in _ROUTES if path.startswith("/v1/")} == KINDS.keys()
+
+
+@pytest.mark.requirement("auth.reward.required")
+@every_operation
+def test_a_request_without_a_live_key_is_401(
+    service: Any, path: str, method: str, operation: dict[str, Any]
+) -> None:
+    kind = min(KINDS[path])
+    right, revoked = service.project.keys[kind], service.new_key(kind)
+    service.in_store(lambda connection: revoke_key(connection, service.project_id, revoked))
+    for key, code in (
+        (None, "missing_key"),
+        ("", "malformed_key"),
+        ("nonsense", "malformed_key"),
+        ("x" * 10_000, "malformed_key"),
+        (right[:-1] + ("A" if right[-1] != "A" else "B"), "malformed_key"),
+        (revoked, "unknown_key"),
+    ):
+        answer = asked(service, path, method, operation, **(by(key) if key is not None else {}))
+        assert (answer.status_code, answer.json()["code"]) == (401, code)
+        assert "WWW-Authenticate" in answer.headers
+
+
+@pytest.mark.requirement("key.public.use", "auth.kinds")
+@every_operation
+def test_a_key_of_the_wrong_kind_is_403(
+    service: Any, path: str, method: str, operation: dict[str, Any]
+) -> None:
+    for kind in set(KeyKind) - KINDS[path]:
+        answer = asked(service, path, method, operation, **by(service.project.keys[kind]))
+        assert (answer.status_code, answer.json()["code"]) == (403, "wrong_key_kind")
+
+
+@every_operation
+def test_a_key_in_a_place_that_is_not_meant_for_it_is_none(
+    service: Any, path: str, method: str, operation: dict[str, Any]
+) -> None:
+    for kind in KINDS[path]:
+        key = service.project.keys[kind]
+        bearer = {"headers": {"Authorization": f"Bearer {key}"}}
+        answer = asked(service, path, method, operation, **bearer)
+        assert (answer.status_code == 401) == (path != "/v1/revenue/events")
+        answer = asked(service, path, method, operation, params={"key": key})
+        assert (answer.status_code == 401) == (path != "/v1/events")
+
+
+@every_operation
+def test_two_credentials_that_differ_are_401(
+    service: Any, path: str, method: str, operation: dict[str, Any]
+) -> None:
+    for kind in KINDS[path]:
+        right, other = service.project.keys[kind], service.new_key(kind)
+        twice = {"headers": [(HEADER, right), (HEADER, other)]}
+        answer = asked(service, path, method, operation, **twice)
+        assert (answer.status_code, answer.json()["code"]) == (401, "differing_keys")
+    if path == "/v1/events":
+        answer = asked(service, path, method, operation, **by(right), params={"key": other})
+        assert answer.status_code == 401
+    if path == "/v1/revenue/events":
+        headers = {HEADER: right, "Authorization": f"Bearer {other}"}
+        assert asked(service, path, method, operation, headers=headers).status_code == 401
+
+
+@pytest.mark.requirement(
+    "key.write.use",
+    "key.public.use",
+    "key.project.use",
+    "auth.write.header",
+    "auth.revenue.header",
+    "auth.reward.header",
+    "auth.public",
+)
+@every_operation
+def test_the_right_key_is_admitted_however_the_header_is_spelled(
+    service: Any, path: str, method: str, operation: dict[str, Any]
+) -> None:
+    service.post("/v1/deploys", {"commit": {"sha": "aaaaaaa"}})
+    experiment_id = service.post("/v1/reward/register", {}).json()["experiment_id"]
+    for kind in KINDS[path]:
+        for header in (HEADER, HEADER.lower(), HEADER.upper()):
+            answer = asked(
+                service,
+                path,
+                method,
+                operation,
+                experiment_id=experiment_id,
+                headers={header: service.project.keys[kind]},
+            )
+            if path.endswith("/evidence"):
+                assert answer.json()["code"] == "no_evidence_yet"
+            else:
+                assert 200 <= answer.status_code < 300
+
+
+@pytest.mark.requirement("service.project-scope", "auth.reward.scope")
+@every_operation
+def test_another_projects_resource_is_byte_for_byte_an_unknown_one(
+    service: Any, path: str, method: str, operation: dict[str, Any]
+) -> None:
+    mine = service.post("/v1/reward/register", {}).json()["experiment_id"]
+    service.post("/v1/deploys", {"commit": {"sha": "aaaaaaa"}})
+    other = service.new_project("other")
+    for kind in KINDS[path]:
+        answers = [
+            asked(service, path, method, operation, experiment_id=name, **by(other.keys[kind]))
+            for name in (mine, "exp_00000000000000000000")
+        ]
+        if "{experiment_id}" in path:
+            theirs, unknown = (
+                answer.content.replace(answer.headers["X-Request-Id"].encode(), b"")
+                for answer in answers
+            )
+            assert theirs == unknown
+            assert answers[0].status_code == 404
+        else:
+            assert mine.encode() not in answers[0].content
+            assert b"aaaaaaa" not in answers[0].content
+
+
+def test_another_projects_deploy_is_an_unknown_one(service: Any) -> None:
+    answer = service.post("/v1/deploys", {"commit": {"sha": "aaaaaaa"}})
+    other = service.new_project("other")
+    theirs, unknown = (
+        service.post(
+            "/v1/reward/register", {"deploy_id": deploy_id}, **by(other.keys[KeyKind.PROJECT])
+        )
+        for deploy_id in (answer.json()["deploy"]["deploy_id"], "dep_00000000000000000000")
+    )
+    assert theirs.json()["errors"] == unknown.json()["errors"]
+
+
+def test_a_revoked_key_ends_within_a_second(service: Any) -> None:
+    key = service.new_key(KeyKind.PUBLIC)
+    event = {"event": "a", "session_id": "s"}
+    assert service.client.post("/v1/events", json=event, **by(key)).status_code == 202
+    service.in_store(lambda connection: revoke_key(connection, service.project_id, key))
+    deadline = time.monotonic() + 1
+    while service.client.post("/v1/events", json=event, **by(key)).status_code != 401:
+        assert time.monotonic() < deadline
+
+
+def test_a_new_key_works_at_once_though_it_was_tried_before(service: Any) -> None:
+    key = new_key(KeyKind.PUBLIC)
+    event = {"event": "a", "session_id": "s"}
+    assert service.client.post("/v1/events", json=event, **by(key)).status_code == 401
+    (known, *_) = service.in_store(lambda connection: list_keys(connection, service.project_id))
+    row = {
+        "digest": key_digest(key),
+        "project_id": service.project_id,
+        "kind": "public",
+        "display": key[:8],
+        "created_at": known.created_at,
+    }
+    service.in_store(lambda connection: connection.execute(keys.insert().values(row)))
+    assert service.client.post("/v1/events", json=event, **by(key)).status_code == 202
+
+
+def test_neither_keys_nor_users_nor_queries_are_logged(
+    service: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    key = service.project.keys[KeyKind.PUBLIC]
+    canaries = ["canary-user", "canary-agent", "canary-query", "canary-path", key]
+    event = {"event": "a", "session_id": "s", "user_ref": canaries[0]}
+    service.client.post(
+        f"/v1/events?key={key}&q={canaries[2]}", json=event, headers={"User-Agent": canaries[1]}
+    )
+    service.client.get(f"/v1/reward/{canaries[3]}", headers=service.reward)
+    service.client.get(f"/{canaries[3]}")
+    service.client.post("/v1/events", content=key.encode(), headers=service.public)
+    ours = [record.getMessage() for record in caplog.records if record.name.startswith("api")]
+    assert any("POST /v1/events 202" in line for line in ours)
+    everything = "\n".join(
+        record.getMessage() for record in caplog.records if not record.name.startswith("httpx")
+    )
+    assert [canary for canary in canaries if canary in everything] == []
