@@ -10,6 +10,7 @@ _ENDED = {
     EndedBecause.PROMOTED: "only treatment was left, so nothing could be compared any more",
     EndedBecause.WITHDRAWN: "treatment was withdrawn, so nothing could be compared any more",
     EndedBecause.SUPERSEDED: "another change took over, so nothing could be compared any more",
+    EndedBecause.FUTILITY: "the difference, if any, is too small to matter",
     EndedBecause.CLOSED: "it was closed by hand",
 }
 

@@ -1,0 +1,42 @@
+"""The jobs: the walk at each block's close, and the whole of it, checked, each hour."""
+
+import dagster as dg
+
+from orchestration.assets import STEPS
+from orchestration.checks import (
+    FACTS,
+    decided_verdicts_are_unchanged,
+    no_keep_with_a_breach,
+    rebuild_equals_increment,
+    running_p_never_rose,
+)
+from orchestration.keys import PREFIX
+from orchestration.sources import log
+
+# A run whose processes were all killed stays in progress for ever unless it says how long it may.
+_MAX_RUNTIME = "dagster/max_runtime"
+
+fast = dg.define_asset_job(
+    f"{PREFIX}_fast",
+    description="Whatever closed since the last run becomes exposures, cells, evidence, verdicts.",
+    selection=dg.AssetSelection.assets(*STEPS).without_checks()
+    | dg.AssetSelection.checks(
+        no_keep_with_a_breach, decided_verdicts_are_unchanged, running_p_never_rose
+    ),
+    tags={_MAX_RUNTIME: "900"},
+    executor_def=dg.in_process_executor,
+)
+
+day = dg.define_asset_job(
+    f"{PREFIX}_day",
+    description="The same walk, the log observed and every fact checked; for a day whose last"
+    " metric has closed, a rebuild of that day from the log.",
+    selection=dg.AssetSelection.assets(log, *STEPS) | dg.AssetSelection.checks(*FACTS),
+    tags={_MAX_RUNTIME: "7200"},
+    executor_def=dg.in_process_executor,
+)
+
+REBUILT = rebuild_equals_increment.check_key
+OTHERS = [fact.check_key for fact in FACTS if fact is not rebuild_equals_increment]
+
+JOBS = (fast, day)

@@ -1,0 +1,21 @@
+"""Asset keys, groups and owner: how our things are named in an instance that we may share."""
+
+import dagster as dg
+
+PREFIX = "deploy_reward"
+OWNERS = [f"team:{PREFIX}"]
+
+
+def asset_key(name: str) -> dg.AssetKey:
+    """Returns the key of our asset of that name."""
+    return dg.AssetKey([PREFIX, name])
+
+
+RUNTIME_EVENTS = asset_key("runtime_events")
+REVENUE_EVENTS = asset_key("revenue_events")
+DEPLOYS = asset_key("deploys")
+STATIC_GRAPHS = asset_key("static_graphs")
+EXPOSURES = asset_key("exposures")
+SESSION_CELLS = asset_key("session_cells")
+EVIDENCE = asset_key("evidence")
+VERDICTS = asset_key("verdicts")

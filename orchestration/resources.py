@@ -1,0 +1,86 @@
+"""The resource through which every asset, check and schedule reaches the store."""
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+import dagster as dg
+from pydantic import Field, PrivateAttr
+from sqlalchemy import Connection, Engine
+
+from storage.clock import claim_derived_tables
+from storage.embedded import default_data_dir, running_url
+from storage.engine import open_engine
+from storage.reading import separate_reading
+
+
+class StoreNotFoundError(RuntimeError):
+    """No database was named, and none runs on the data directory; the message says what to do."""
+
+
+def store_url() -> str:
+    """Returns the address of the store that the environment names, or that runs here.
+
+    Raises:
+        StoreNotFoundError: There is neither.
+    """
+    if named := os.environ.get("SERVICE_DATABASE_URL"):
+        return named
+    data_dir = default_data_dir()
+    if running := running_url(data_dir):
+        return running
+    raise StoreNotFoundError(
+        f"no store: SERVICE_DATABASE_URL is not set, and no `deploy-reward up` runs on {data_dir};"
+        " start one, or name its data directory in SERVICE_DATA_DIR"
+    )
+
+
+class Store(dg.ConfigurableResource[Any]):
+    """The service's PostgreSQL; each step is one transaction on it."""
+
+    database_url: str | None = Field(
+        default=None,
+        description="By default SERVICE_DATABASE_URL, else the running embedded PostgreSQL.",
+    )
+    _engine: Engine | None = PrivateAttr(default=None)
+
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002
+        """Opens the pool of connections that a run's steps share."""
+        self._engine = open_engine(self.database_url or store_url(), pool_size=2)
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002
+        """Closes the pool."""
+        if self._engine is not None:
+            self._engine.dispose()
+            self._engine = None
+
+    @property
+    def engine(self) -> Engine:
+        """The pool of connections.
+
+        Raises:
+            StoreNotFoundError: Asked outside of a run or a tick.
+        """
+        if self._engine is None:
+            raise StoreNotFoundError("the store is open only while a run or a tick lasts")
+        return self._engine
+
+    @contextmanager
+    def reading(self) -> Generator[Connection]:
+        """Yields a connection in a transaction that writes nothing."""
+        with self.engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def step(self) -> Generator[Connection]:
+        """Yields a connection in a transaction that is the only writer of derived tables."""
+        with self.engine.begin() as connection:
+            claim_derived_tables(connection)
+            yield connection
+
+    @contextmanager
+    def separate_reading(self) -> Generator[Connection]:
+        """Yields a connection on which the derived tables are empty and its own."""
+        with separate_reading(self.engine) as connection:
+            yield connection

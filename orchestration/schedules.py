@@ -1,0 +1,94 @@
+"""The schedules: when the walk is walked, and when there is nothing to walk for."""
+
+from collections.abc import Iterator
+from datetime import date, timedelta
+
+import dagster as dg
+
+from orchestration.assets import STEPS
+from orchestration.jobs import OTHERS, REBUILT, day, fast
+from orchestration.keys import PREFIX, SESSION_CELLS
+from orchestration.partitions import DAYS, key_of
+from orchestration.resources import Store
+from orchestration.sources import SOURCES
+from storage.clock import closed_instant
+from storage.observations import settled_days, something_closed
+
+# Carried by the run that rebuilt a day: once a day's last metric has closed, once is enough.
+REBUILT_TAG = f"{PREFIX}/rebuilt"
+_DONE_OR_TO_COME = [
+    status
+    for status in dg.DagsterRunStatus
+    if status not in (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
+]
+
+
+@dg.schedule(
+    name=f"{PREFIX}_fast",
+    job=fast,
+    cron_schedule="* * * * *",
+    default_status=dg.DefaultScheduleStatus.RUNNING,
+    description="Each minute; launches a run only where a block closed, or the last run broke off.",
+)
+def each_minute(
+    context: dg.ScheduleEvaluationContext, store: Store
+) -> dg.RunRequest | dg.SkipReason:
+    """Asks the store first: a tick with nothing new is one query."""
+    with store.reading() as connection:
+        closed = something_closed(connection)
+    if not closed and _last_run_succeeded(context.instance):
+        return dg.SkipReason("no block has closed since the last run")
+    at = context.scheduled_execution_time
+    return dg.RunRequest(run_key=at.isoformat(), partition_key=key_of(at))
+
+
+def _last_run_succeeded(instance: dg.DagsterInstance) -> bool:
+    """Returns whether nothing can be left half done: one killed between two steps is finished.
+
+    A run in progress is not waited for: its processes may be gone.
+    """
+    runs = instance.get_runs(dg.RunsFilter(job_name=fast.name), limit=1)
+    return all(run.status is dg.DagsterRunStatus.SUCCESS for run in runs)
+
+
+@dg.schedule(
+    name=f"{PREFIX}_day",
+    job=day,
+    cron_schedule="7 * * * *",
+    default_status=dg.DefaultScheduleStatus.RUNNING,
+    description="Each hour; and, once per day of exposure, the rebuild of a day that has settled.",
+)
+def each_hour(context: dg.ScheduleEvaluationContext, store: Store) -> Iterator[dg.RunRequest]:
+    """Requests the walk for yesterday, and for one settled day its rebuild."""
+    at = context.scheduled_execution_time
+    yield dg.RunRequest(
+        run_key=at.isoformat(),
+        partition_key=key_of(at - timedelta(days=1)),
+        asset_selection=[*(spec.key for spec in SOURCES), *(step.key for step in STEPS)],
+        asset_check_keys=OTHERS,
+    )
+    with store.reading() as connection:
+        settled = settled_days(connection, as_of=closed_instant(connection))
+    # One an hour: after an import of weeks the machine is not held up by all of them at once.
+    for key in _not_rebuilt(context.instance, settled)[:1]:
+        yield dg.RunRequest(
+            run_key=f"{at.isoformat()}/{key}",
+            partition_key=key,
+            asset_selection=[SESSION_CELLS],
+            asset_check_keys=[REBUILT],
+            tags={REBUILT_TAG: key},
+        )
+
+
+def _not_rebuilt(instance: dg.DagsterInstance, days: list[date]) -> list[str]:
+    keys = [one.isoformat() for one in days if DAYS.has_partition_key(one.isoformat())]
+    return [
+        key
+        for key in keys
+        if not instance.get_runs_count(
+            dg.RunsFilter(job_name=day.name, tags={REBUILT_TAG: key}, statuses=_DONE_OR_TO_COME)
+        )
+    ]
+
+
+SCHEDULES = (each_minute, each_hour)

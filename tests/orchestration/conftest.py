@@ -1,0 +1,159 @@
+"""A store with a canary's history in it, and runs of our definitions on it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import dagster as dg
+import pytest
+from sqlalchemy import Connection, Engine, text
+
+from orchestration.definitions import definitions
+from orchestration.resources import Store as StoreResource
+from storage.deploys import DeployRequest, record_deploy
+from storage.events import RuntimeEvent, append_history
+from storage.experiments import Registration, register
+from storage.partitions import create_days
+from storage.projects import create_project
+from storage.tables import DERIVED
+
+CONTROL, TREATMENT = "c0ffee0", "decade1"
+# They move with the clock: when a verdict was published, when the next look can come.
+_UNSTABLE = {"published_at", "next_look_at"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Canary:
+    """Three days of a canary that helps `click`, and moves neither `view` nor `activation`."""
+
+    url: str
+    engine: Engine
+    project_id: int
+    experiments: dict[str, str]
+    first_day: datetime
+
+    @property
+    def resource(self) -> StoreResource:
+        return StoreResource(database_url=self.url)
+
+    def derived(self) -> dict[str, list[tuple[str, ...]]]:
+        """Everything derived that a reader could see, as text; how far it was read left out."""
+        with self.engine.connect() as connection:
+            return {
+                table.name: sorted(
+                    tuple(
+                        str(value) for name, value in row._mapping.items() if name not in _UNSTABLE
+                    )
+                    for row in connection.execute(table.select())
+                )
+                for table in DERIVED
+                if table.name != "cursors"
+            }
+
+    def tamper(self, *statements: str) -> None:
+        """Changes what no code of ours ever would."""
+        with self.engine.begin() as connection:
+            days = {(datetime.now(UTC) - timedelta(hours=back)).date() for back in (0, 1, 2)}
+            create_days(connection, days)
+            connection.execute(text("SET LOCAL session_replication_role = replica"))
+            for statement in statements:
+                connection.execute(text(statement.format(**self.experiments)))
+
+    def contract(self, metric: str) -> dict[str, Any]:
+        with self.engine.connect() as connection:
+            return connection.execute(
+                text("SELECT contract FROM verdicts WHERE experiment_id = :id"),
+                {"id": self.experiments[metric]},
+            ).scalar_one()
+
+    def run(self, job: str, instance: dg.DagsterInstance, day: str, **options: Any) -> Any:
+        """Runs a job on one partition."""
+        return definitions.resolve_job_def(job).execute_in_process(
+            instance=instance, partition_key=day, **options
+        )
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    """Dagster's own records, gone after the test."""
+    with dg.DagsterInstance.ephemeral() as ephemeral:
+        yield ephemeral
+
+
+@pytest.fixture
+def today() -> str:
+    """The key of today's partition."""
+    return datetime.now(UTC).date().isoformat()
+
+
+@pytest.fixture
+def canary(store: Any, monkeypatch: pytest.MonkeyPatch) -> Canary:
+    """The history first, then the registrations, as an import does it."""
+    monkeypatch.setenv("SERVICE_DATABASE_URL", store.url)
+    midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    first_day = midnight - timedelta(days=4)
+    with store.engine.begin() as connection:
+        project_id = create_project(connection, "shop").project_id
+        _deploy(connection, project_id, CONTROL, first_day - timedelta(days=1), allocation=None)
+        _deploy(connection, project_id, TREATMENT, first_day, allocation=0.5)
+        append_history(connection, list(_events(project_id, first_day)))
+        experiments = {
+            metric: register(
+                connection,
+                project_id,
+                Registration(treatment_commit=TREATMENT, target_metric=metric),
+            ).experiment_id
+            for metric in ("click", "view", "activation")
+        }
+    return Canary(
+        url=store.url,
+        engine=store.engine,
+        project_id=project_id,
+        experiments=experiments,
+        first_day=first_day,
+    )
+
+
+def _deploy(
+    connection: Connection, project_id: int, sha: str, at: datetime, *, allocation: float | None
+) -> None:
+    request = DeployRequest(
+        environment="production",
+        commit={"sha": sha},
+        deployed_at=at,
+        graph=None,
+        diff=None,
+        allocation=allocation,
+        idempotency_key=None,
+    )
+    record_deploy(connection, project_id, request)
+
+
+def _events(project_id: int, first_day: datetime) -> Iterator[RuntimeEvent]:
+    for number in range(1200):
+        treated, turn = number % 2 == 1, number // 2
+        exposed_at = first_day + timedelta(minutes=31) + timedelta(minutes=3) * number
+        outcomes = {
+            "page_view": True,
+            "click": turn % 10 < (5 if treated else 2),
+            "view": turn % 7 < 2,
+            "activation": turn % 10 == 0,
+        }
+        for position, (event, happens) in enumerate(outcomes.items()):
+            for _ in range(happens * (1 + (number % 5 == 0))):  # a fifth is delivered twice
+                yield RuntimeEvent(
+                    project_id=project_id,
+                    environment="production",
+                    event=event,
+                    session_id=f"s{number}",
+                    occurred_at=exposed_at + timedelta(seconds=20 * position),
+                    commit_sha=TREATMENT if treated else CONTROL,
+                )
+
+
+@pytest.fixture
+def walked(canary: Canary, instance: dg.DagsterInstance, today: str) -> Canary:
+    """The canary after a fast run."""
+    assert canary.run("deploy_reward_fast", instance, today).success
+    return canary

@@ -1,0 +1,175 @@
+"""The checks: each holds of an honest store, and sees the one thing that would contradict it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from orchestration import checks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """The walked store, and what a check says of it after somebody tampered with it."""
+
+    canary: Any
+    instance: dg.DagsterInstance
+
+    def outcome(
+        self, check: dg.AssetChecksDefinition, *tampering: str, day: str | None = None
+    ) -> dg.AssetCheckEvaluation:
+        self.canary.tamper(*tampering)
+        result = dg.materialize(
+            [check, dg.AssetSpec(check.check_key.asset_key)],
+            selection=dg.AssetSelection.checks(check),
+            instance=self.instance,
+            tags={} if day is None else {"dagster/partition": day},
+            resources={"store": self.canary.resource},
+        )
+        (evaluation,) = result.get_asset_check_evaluations()
+        return evaluation
+
+
+@pytest.fixture
+def bench(walked, instance) -> Bench:
+    return Bench(canary=walked, instance=instance)
+
+
+@pytest.mark.parametrize("check", checks.FACTS, ids=lambda check: check.check_key.name)
+def test_every_fact_holds_of_an_honest_store(bench, check) -> None:
+    assert bench.outcome(check).passed
+
+
+@pytest.mark.requirement("transition.keep-without-breaches")
+def test_a_keep_with_a_breach_is_seen(bench) -> None:
+    found = bench.outcome(
+        checks.no_keep_with_a_breach,
+        "UPDATE verdicts SET contract = jsonb_set(contract::jsonb, '{{guardrail_breaches}}',"
+        " '[\"error\"]')::json WHERE experiment_id = '{click}'",
+    )
+
+    assert not found.passed
+    assert found.metadata["first"].value == [bench.canary.experiments["click"]]
+
+
+@pytest.mark.parametrize(
+    "tampering",
+    [
+        (
+            "UPDATE verdicts SET contract = replace(contract::text, 'keep', 'rollback')::json,"
+            " verdict = 'rollback' WHERE experiment_id = '{click}'"
+        ),
+        (
+            "UPDATE verdicts SET evidence = (evidence::text || ' ')::json"
+            " WHERE experiment_id = '{click}'"
+        ),
+    ],
+)
+def test_a_decided_verdict_that_was_rewritten_is_seen(bench, tampering) -> None:
+    assert not bench.outcome(checks.decided_verdicts_are_unchanged, tampering).passed
+
+
+def test_a_decided_contract_that_its_evidence_does_not_support_is_seen(bench) -> None:
+    found = bench.outcome(
+        checks.decided_verdicts_are_unchanged,
+        "UPDATE verdicts SET contract = jsonb_set(contract::jsonb, '{{lift}}', '0.5')::json"
+        " WHERE experiment_id = '{click}'",
+        "UPDATE evidence AS e SET contract = v.contract FROM verdicts AS v"
+        " WHERE e.experiment_id = v.experiment_id AND v.experiment_id = '{click}'",
+    )
+
+    assert not found.passed
+
+
+def test_a_running_p_that_rises_is_seen(bench) -> None:
+    found = bench.outcome(
+        checks.running_p_never_rose,
+        "UPDATE verdicts SET evidence = jsonb_set(evidence::jsonb, '{{looks,0,p_running_min}}',"
+        " '0.000001')::json WHERE experiment_id = '{view}'",
+    )
+
+    assert not found.passed
+
+
+@pytest.mark.parametrize(
+    "tampering",
+    [
+        "DELETE FROM exposures WHERE unit = 's7' AND experiment_id = '{view}'",
+        (
+            "UPDATE verdicts SET evidence = jsonb_set(evidence::jsonb, '{{counts,in_cells}}',"
+            " '3')::json WHERE experiment_id = '{view}'"
+        ),
+        (
+            "INSERT INTO sightings SELECT experiment_id, 'late', 'stranger', starts_at"
+            " FROM experiments WHERE experiment_id = '{view}'"
+        ),
+    ],
+)
+def test_a_unit_that_is_counted_nowhere_or_twice_is_seen(bench, tampering) -> None:
+    assert not bench.outcome(checks.every_received_unit_is_accounted, tampering).passed
+
+
+def test_a_session_that_the_walk_lost_is_seen(bench) -> None:
+    found = bench.outcome(
+        checks.every_received_unit_is_accounted,
+        # As though they had come within the last hour that was read.
+        "INSERT INTO runtime_events (project_id, environment, event, session_id, occurred_at,"
+        " received_at, commit_sha, trusted) SELECT project_id, environment, 'page_view', 'lost',"
+        " at - interval '20 minutes', at - interval '20 minutes', 'c0ffee0', false"
+        " FROM experiments JOIN cursors USING (experiment_id)"
+        " WHERE experiment_id = '{view}' AND stage = 'exposures'",
+    )
+
+    assert not found.passed
+    assert found.metadata["lost_sessions"].value[bench.canary.experiments["view"]] == 1
+
+
+@pytest.mark.parametrize(
+    "tampering",
+    [
+        "UPDATE cells SET x1 = x1 + 1 WHERE n1 > x1 AND block = (SELECT min(block) FROM cells)",
+        "DELETE FROM cells WHERE block = (SELECT min(block) FROM cells)",
+        (
+            "UPDATE verdicts SET contract = replace(contract::text, 'keep', 'rollback')::json"
+            " WHERE decided"
+        ),
+    ],
+)
+def test_a_day_that_was_built_otherwise_than_a_rebuild_is_seen(bench, tampering) -> None:
+    day = bench.canary.first_day.date().isoformat()
+
+    found = bench.outcome(checks.rebuild_equals_increment, tampering, day=day)
+
+    assert not found.passed
+
+
+def test_the_rebuild_compares_the_experiments_of_its_day(bench) -> None:
+    day = bench.canary.first_day.date().isoformat()
+
+    found = bench.outcome(checks.rebuild_equals_increment, day=day)
+
+    assert found.passed
+    assert found.metadata["experiments"].value == 3
+
+
+def test_the_rebuild_leaves_the_served_tables_alone(bench) -> None:
+    before = bench.canary.derived()
+
+    bench.outcome(checks.rebuild_equals_increment, day=bench.canary.first_day.date().isoformat())
+
+    assert bench.canary.derived() == before
+
+
+def test_events_that_come_after_the_grace_are_warned_of(bench) -> None:
+    found = bench.outcome(
+        checks.source_lag_is_under_the_grace,
+        "INSERT INTO runtime_events (project_id, environment, event, session_id, occurred_at,"
+        " received_at, trusted) SELECT project_id, environment, 'page_view', 'slow',"
+        " now() - interval '10 minutes', now() - interval '1 minute', false"
+        " FROM experiments WHERE experiment_id = '{view}'",
+    )
+
+    assert not found.passed
+    assert found.severity is dg.AssetCheckSeverity.WARN
+    assert "shop" in found.metadata["projects"].value

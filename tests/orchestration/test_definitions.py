@@ -1,0 +1,101 @@
+"""The definitions: they load, and the graph is the one that is told in the docs."""
+
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from orchestration.definitions import definitions
+
+# What a platform engineer sees: asset, group, partitioned or not, what it is made from.
+GRAPH = {
+    "runtime_events": ("log", False, set()),
+    "revenue_events": ("log", False, set()),
+    "deploys": ("log", False, set()),
+    "static_graphs": ("log", False, set()),
+    "exposures": ("units", False, {"runtime_events", "deploys", "static_graphs"}),
+    "session_cells": ("units", True, {"exposures", "runtime_events", "revenue_events"}),
+    "evidence": ("answers", False, {"session_cells", "exposures", "deploys"}),
+    "verdicts": ("answers", False, {"evidence"}),
+}
+SOURCES = {name for name, (group, _, _) in GRAPH.items() if group == "log"}
+CHECKS = {
+    "runtime_events": {"source_lag_is_under_the_grace"},
+    "session_cells": {"rebuild_equals_increment"},
+    "evidence": {"running_p_never_rose", "every_received_unit_is_accounted"},
+    "verdicts": {"no_keep_with_a_breach", "decided_verdicts_are_unchanged"},
+}
+
+
+@pytest.fixture(scope="module")
+def graph() -> Any:
+    return definitions.resolve_asset_graph()
+
+
+def test_the_definitions_load() -> None:
+    dg.Definitions.validate_loadable(definitions)
+
+
+def test_the_asset_graph_is_the_one_that_is_told(graph) -> None:
+    found = {
+        node.key.path[-1]: (
+            node.group_name.removeprefix("deploy_reward_"),
+            node.is_partitioned,
+            {parent.path[-1] for parent in node.parent_keys},
+        )
+        for node in graph.asset_nodes
+    }
+
+    assert found == GRAPH
+
+
+def test_each_fact_stands_with_the_asset_that_it_is_about(graph) -> None:
+    found: dict[str, set[str]] = {}
+    for key in graph.asset_check_keys:
+        found.setdefault(key.asset_key.path[-1], set()).add(key.name)
+
+    assert found == CHECKS
+
+
+def test_every_key_group_job_and_schedule_bears_our_name(graph) -> None:
+    repository = definitions.get_repository_def()
+    ours = [job.name for job in repository.get_all_jobs() if not job.name.startswith("__")]
+
+    assert all(node.key.path[0] == "deploy_reward" for node in graph.asset_nodes)
+    assert all(node.group_name.startswith("deploy_reward_") for node in graph.asset_nodes)
+    assert sorted(ours) == ["deploy_reward_day", "deploy_reward_fast"]
+    assert sorted(schedule.name for schedule in repository.schedule_defs) == sorted(ours)
+
+
+def test_every_asset_says_what_it_is_whose_and_of_what_kind(graph) -> None:
+    for node in graph.asset_nodes:
+        assert node.description
+        assert node.owners == ["team:deploy_reward"]
+        assert "postgres" in node.kinds
+
+
+def test_sources_are_observed_and_the_rest_is_kept_fresh(graph) -> None:
+    assert {node.key.path[-1] for node in graph.asset_nodes if node.is_observable} == SOURCES
+    assert {
+        node.key.path[-1] for node in graph.asset_nodes if node.freshness_policy is None
+    } == SOURCES
+
+
+def test_no_run_can_hang_for_ever() -> None:
+    for name in ("deploy_reward_fast", "deploy_reward_day"):
+        assert int(definitions.resolve_job_def(name).run_tags["dagster/max_runtime"]) > 0
+
+
+def test_jobs_run_in_one_process() -> None:
+    for name in ("deploy_reward_fast", "deploy_reward_day"):
+        assert definitions.resolve_job_def(name).executor_def.name == "in_process"
+
+
+def test_the_hourly_job_observes_the_log_and_checks_every_fact(canary, instance, today) -> None:
+    result = canary.run("deploy_reward_day", instance, today)
+
+    assert result.success
+    assert {event.asset_key.path[-1] for event in result.get_asset_observation_events()} == SOURCES
+    evaluations = result.get_asset_check_evaluations()
+    assert {one.check_name for one in evaluations} == set().union(*CHECKS.values())
+    assert all(one.passed for one in evaluations)
