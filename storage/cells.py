@@ -2,7 +2,7 @@
 
 from sqlalchemy import Connection, text
 
-from storage.exposures import ANALYZE_FROM
+from storage.exposures import ANALYZE_FROM, UNIT
 
 _AHEAD = "3 minutes"
 
@@ -13,6 +13,11 @@ SELECT x.experiment_id, x.project_id, x.environment, x.starts_at,
     make_interval(secs => (m ->> 'window_seconds')::float) AS wait,
     make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS grace,
     m -> 'sources' AS sources,
+    m ->> 'kind' = 'mean' AS is_mean,
+    (m ->> 'cap')::float AS cap,
+    m ->> 'currency' AS currency,
+    x.policy ->> 'unit' = 'user' AS by_user,
+    (x.policy ->> 'trusted_identity')::boolean AS trusted,
     coalesce(done.at, date_bin('5 minutes', x.starts_at, 'epoch')) AS from_block,
     exposed.at AS to_block
 FROM experiments AS x
@@ -25,9 +30,12 @@ LEFT JOIN verdicts AS v ON v.experiment_id = x.experiment_id
 WHERE NOT coalesce(v.decided, false)
 """)
 
-_RUNTIME_OUTCOMES = text(f"""
-INSERT INTO conversions (experiment_id, metric, unit, received_at)
-SELECT s.experiment_id, s.metric, p.unit, min(e.received_at)
+# Events that count for an exposed unit, each with a key that makes another delivery of the same
+# event the same row: its own id, else when it occurred and what it said.
+_OCCURRED = text(f"""
+CREATE TEMP TABLE occurred ON COMMIT DROP AS
+SELECT s.experiment_id, s.metric, s.is_mean, s.cap, p.unit, e.received_at,
+    coalesce(e.event_id, concat_ws(' ', e.event, e.occurred_at, e.value)) AS key, e.value
 FROM scope AS s
 JOIN runtime_events AS e
   ON e.project_id = s.project_id AND e.environment = s.environment
@@ -36,72 +44,102 @@ JOIN runtime_events AS e
  AND e.received_at <= s.to_block + s.grace
  AND e.received_at > (SELECT min(from_block) FROM scope) - interval '{_AHEAD}'
 JOIN exposures AS p
-  ON p.experiment_id = s.experiment_id AND p.unit = e.session_id
+  ON p.experiment_id = s.experiment_id AND p.unit = {UNIT}
  AND e.occurred_at BETWEEN p.exposed_at AND p.exposed_at + s.wait
  AND p.arm IN ('treatment', 'control')
 WHERE s.to_block > s.from_block
-GROUP BY s.experiment_id, s.metric, p.unit
-ON CONFLICT (experiment_id, metric, unit) DO UPDATE
-SET received_at = least(conversions.received_at, excluded.received_at)
 """)
 
-_REVENUE_OUTCOMES = text(f"""
+_EARNED = text(f"""
 -- By its session where the event names one, else by pseudonym: then it counts once, for the
 -- earliest exposure of that pseudonym whose window holds it. Earlier blocks close first, so no
 -- later exposure is ever preferred, and nothing is taken back.
+INSERT INTO occurred (experiment_id, metric, is_mean, cap, unit, received_at, key, value)
 WITH revenue AS (
-    SELECT s.experiment_id, s.metric, s.wait, r.*
+    SELECT s.experiment_id, s.metric, s.wait, s.is_mean, s.cap, s.by_user, r.*
     FROM scope AS s
     JOIN revenue_events AS r
       ON r.project_id = s.project_id
      AND r.event IN (SELECT jsonb_array_elements_text(s.sources))
      AND coalesce(r.environment, s.environment) = s.environment
+     AND (NOT s.is_mean OR r.amount_currency = s.currency)
      AND r.received_at > s.from_block - interval '{_AHEAD}'
      AND r.received_at <= s.to_block + s.grace
     WHERE s.to_block > s.from_block
 ), credited AS (
-    SELECT r.experiment_id, r.metric, r.received_at, p.unit, p.arm
+    SELECT r.*, p.unit, p.arm
     FROM revenue AS r
     JOIN exposures AS p
-      ON p.experiment_id = r.experiment_id AND p.unit = r.session_id
+      ON p.experiment_id = r.experiment_id
+     AND p.unit = CASE WHEN r.by_user THEN encode(r.pseudonym, 'hex') ELSE r.session_id END
      AND r.occurred_at BETWEEN p.exposed_at AND p.exposed_at + r.wait
     UNION ALL
     (SELECT DISTINCT ON (r.experiment_id, r.metric, r.idempotency_key)
-        r.experiment_id, r.metric, r.received_at, p.unit, p.arm
+        r.*, p.unit, p.arm
     FROM revenue AS r
     JOIN exposures AS p
       ON p.experiment_id = r.experiment_id AND p.pseudonym = r.pseudonym
      AND r.occurred_at BETWEEN p.exposed_at AND p.exposed_at + r.wait
-    WHERE r.session_id IS NULL AND p.arm IN ('treatment', 'control')
+    WHERE r.session_id IS NULL AND NOT r.by_user AND p.arm IN ('treatment', 'control')
     ORDER BY r.experiment_id, r.metric, r.idempotency_key, p.exposed_at, p.unit COLLATE "C")
 )
-INSERT INTO conversions (experiment_id, metric, unit, received_at)
-SELECT experiment_id, metric, unit, min(received_at) FROM credited
+SELECT experiment_id, metric, is_mean, cap, unit, received_at, idempotency_key, amount_value
+FROM credited
 WHERE arm IN ('treatment', 'control')
+""")
+
+_CONVERSIONS = text("""
+INSERT INTO conversions (experiment_id, metric, unit, received_at)
+SELECT experiment_id, metric, unit, min(received_at)
+FROM occurred
 GROUP BY experiment_id, metric, unit
 ON CONFLICT (experiment_id, metric, unit) DO UPDATE
 SET received_at = least(conversions.received_at, excluded.received_at)
 """)
 
+_AMOUNTS = text("""
+INSERT INTO amounts (experiment_id, metric, unit, key, received_at, value)
+SELECT experiment_id, metric, unit, key, min(received_at), least(min(value), min(cap))
+FROM occurred
+WHERE is_mean AND value IS NOT NULL
+GROUP BY experiment_id, metric, unit, key
+ON CONFLICT (experiment_id, metric, unit, key) DO UPDATE
+SET received_at = least(amounts.received_at, excluded.received_at)
+""")
+
 _CELLS = text("""
-INSERT INTO cells (experiment_id, metric, block, stratum, n1, x1, n0, x0)
-SELECT s.experiment_id, s.metric, p.block, p.stratum,
-    count(*) FILTER (WHERE p.arm = 'treatment'),
-    count(*) FILTER (WHERE p.arm = 'treatment' AND on_time),
-    count(*) FILTER (WHERE p.arm = 'control'),
-    count(*) FILTER (WHERE p.arm = 'control' AND on_time)
-FROM scope AS s
-LEFT JOIN cursors AS done
-  ON done.stage = 'cells/' || s.metric AND done.experiment_id = s.experiment_id
-JOIN exposures AS p
-  ON p.experiment_id = s.experiment_id AND p.arm IN ('treatment', 'control')
- AND p.block >= coalesce(done.at, '-infinity') AND p.block < s.to_block - s.wait
-LEFT JOIN conversions AS c
-  ON c.experiment_id = s.experiment_id AND c.metric = s.metric AND c.unit = p.unit
-CROSS JOIN LATERAL (
-    SELECT c.received_at <= p.block + interval '5 minutes' + s.wait + s.grace AS on_time
-) AS o
-GROUP BY s.experiment_id, s.metric, p.block, p.stratum
+-- Sums of numbers with a fraction are taken exactly, as numeric: their order never matters.
+WITH counted AS (
+    SELECT s.experiment_id, s.metric, s.is_mean, p.block, p.stratum,
+        p.arm = 'treatment' AS treated, coalesce(c.received_at <= o.closed_at, false) AS converted,
+        a.amount
+    FROM scope AS s
+    LEFT JOIN cursors AS done
+      ON done.stage = 'cells/' || s.metric AND done.experiment_id = s.experiment_id
+    JOIN exposures AS p
+      ON p.experiment_id = s.experiment_id AND p.arm IN ('treatment', 'control')
+     AND p.block >= coalesce(done.at, '-infinity') AND p.block < s.to_block - s.wait
+    CROSS JOIN LATERAL (
+        SELECT p.block + interval '5 minutes' + s.wait + s.grace AS closed_at
+    ) AS o
+    LEFT JOIN conversions AS c
+      ON c.experiment_id = s.experiment_id AND c.metric = s.metric AND c.unit = p.unit
+    LEFT JOIN LATERAL (
+        SELECT sum(value::numeric) AS amount FROM amounts AS v
+        WHERE s.is_mean AND v.experiment_id = s.experiment_id AND v.metric = s.metric
+          AND v.unit = p.unit AND v.received_at <= o.closed_at
+    ) AS a ON s.is_mean
+)
+INSERT INTO cells (experiment_id, metric, block, stratum, n1, x1, n0, x0, y1, yy1, y0, yy0)
+SELECT experiment_id, metric, block, stratum,
+    count(*) FILTER (WHERE treated), count(*) FILTER (WHERE treated AND converted),
+    count(*) FILTER (WHERE NOT treated), count(*) FILTER (WHERE NOT treated AND converted),
+    CASE WHEN is_mean THEN coalesce(sum(amount) FILTER (WHERE treated), 0) END,
+    CASE WHEN is_mean THEN coalesce(sum(amount * amount) FILTER (WHERE treated), 0) END,
+    CASE WHEN is_mean THEN coalesce(sum(amount) FILTER (WHERE NOT treated), 0) END,
+    CASE WHEN is_mean THEN coalesce(sum(amount * amount) FILTER (WHERE NOT treated), 0) END
+FROM counted
+GROUP BY experiment_id, metric, is_mean, block, stratum
 ON CONFLICT DO NOTHING
 """)
 
@@ -125,11 +163,15 @@ def extend_cells(connection: Connection) -> int:
     """
     connection.execute(_SCOPE)
     connection.execute(text("ANALYZE scope"))
-    outcomes = connection.execute(_RUNTIME_OUTCOMES).rowcount
-    outcomes += connection.execute(_REVENUE_OUTCOMES).rowcount
+    connection.execute(_OCCURRED)
+    connection.execute(_EARNED)
+    connection.execute(text("ANALYZE occurred"))
+    outcomes = connection.execute(_CONVERSIONS).rowcount
+    connection.execute(_AMOUNTS)
     if outcomes >= ANALYZE_FROM:
         connection.execute(text("ANALYZE conversions"))
     added = connection.execute(_CELLS).rowcount
     connection.execute(_CURSORS)
-    connection.execute(text("DROP TABLE pg_temp.scope"))
+    for table in ("scope", "occurred"):
+        connection.execute(text(f"DROP TABLE pg_temp.{table}"))
     return added

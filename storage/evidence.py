@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
+from storage.gates import Allocation, GateReading, allocations, read_gates
 from storage.histories import read_facts
 from storage.lineage import History
 
@@ -16,7 +17,7 @@ _BLOCK = timedelta(minutes=5)
 
 @dataclass(frozen=True, kw_only=True)
 class CellRow:
-    """One closed cell of the target; `block` and counts as the store holds them."""
+    """One closed cell of a metric, as the store holds it; sums are of metrics of kind `mean`."""
 
     block: datetime
     stratum: str
@@ -24,6 +25,10 @@ class CellRow:
     x1: int
     n0: int
     x0: int
+    y1: float | None
+    yy1: float | None
+    y0: float | None
+    yy0: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +48,7 @@ class ExperimentReading:
 
     Attributes:
         as_of: The last moment whose closings are in the cells.
+        cells_by_metric: The closed cells of the target and of each guardrail.
         cuts: Times at which an analysis block is cut.
         deploys: The environment's deploys, in order.
         base_assumed: Whether the treatment's base was assumed rather than named.
@@ -57,10 +63,17 @@ class ExperimentReading:
     change: Sequence[str]
     policy: Mapping[str, Any]
     as_of: datetime
-    cells: Sequence[CellRow]
+    cells_by_metric: Mapping[str, Sequence[CellRow]]
     cuts: Sequence[datetime]
     deploys: Sequence[DeployFact]
     base_assumed: bool
+    allocations: Sequence[Allocation]
+    gates: GateReading
+
+    @property
+    def cells(self) -> Sequence[CellRow]:
+        """The closed cells of the target."""
+        return self.cells_by_metric[self.policy["target"]["name"]]
 
 
 _ACTIVE = text("""
@@ -73,11 +86,10 @@ ORDER BY x.experiment_id
 """)
 
 _CELLS = text("""
-SELECT c.experiment_id, c.block, c.stratum, c.n1, c.x1, c.n0, c.x0
+SELECT c.*
 FROM cells AS c
-JOIN experiments AS x ON x.experiment_id = c.experiment_id AND x.target_metric = c.metric
 WHERE c.experiment_id = ANY(:ids)
-ORDER BY c.experiment_id, c.block, c.stratum COLLATE "C"
+ORDER BY c.experiment_id, c.metric, c.block, c.stratum COLLATE "C"
 """)
 
 _DEPLOYS = text("""
@@ -95,16 +107,40 @@ def read_experiments(connection: Connection) -> list[ExperimentReading]:
     """Returns every bound experiment without a decided verdict, with its closed cells."""
     active = connection.execute(_ACTIVE).all()
     ids = [row.experiment_id for row in active]
-    cells: dict[str, list[CellRow]] = defaultdict(list)
+    cells: dict[str, dict[str, list[CellRow]]] = {
+        row.experiment_id: {name: [] for name in _metrics(row.policy)} for row in active
+    }
     for row in connection.execute(_CELLS, {"ids": ids}):
-        cells[row.experiment_id].append(
+        cells[row.experiment_id][row.metric].append(
             CellRow(
-                block=row.block, stratum=row.stratum, n1=row.n1, x1=row.x1, n0=row.n0, x0=row.x0
+                block=row.block,
+                stratum=row.stratum,
+                n1=row.n1,
+                x1=row.x1,
+                n0=row.n0,
+                x0=row.x0,
+                y1=row.y1,
+                yy1=row.yy1,
+                y0=row.y0,
+                yy0=row.yy0,
             )
         )
     deploys: dict[tuple[int, str], list[Row[Any]]] = defaultdict(list)
     for row in connection.execute(_DEPLOYS, {"ids": ids}):
         deploys[row.project_id, row.environment].append(row)
+    known = {
+        row.experiment_id: _known(row, deploys[row.project_id, row.environment]) for row in active
+    }
+    shares = {
+        row.experiment_id: []
+        if row.policy["flag"] is not None
+        else allocations(
+            known[row.experiment_id], commit=row.treatment_commit, starts_at=row.starts_at
+        )
+        for row in active
+    }
+    declared = [one for one, spans in shares.items() if any(span.share for span in spans)]
+    gates = read_gates(connection, ids, declared=declared)
     return [
         ExperimentReading(
             experiment_id=row.experiment_id,
@@ -116,8 +152,8 @@ def read_experiments(connection: Connection) -> list[ExperimentReading]:
             change=row.change,
             policy=row.policy,
             as_of=row.as_of,
-            cells=cells[row.experiment_id],
-            cuts=_cuts(row, deploys[row.project_id, row.environment]),
+            cells_by_metric=cells[row.experiment_id],
+            cuts=_cuts(known[row.experiment_id], starts_at=row.starts_at),
             deploys=[
                 DeployFact(
                     commit=deploy.commit_sha,
@@ -133,29 +169,45 @@ def read_experiments(connection: Connection) -> list[ExperimentReading]:
                 for deploy in deploys[row.project_id, row.environment]
                 if deploy.deploy_id == row.deploy_id
             ),
+            allocations=shares[row.experiment_id],
+            gates=gates[row.experiment_id],
         )
         for row in active
     ]
 
 
-def _cuts(experiment: Row[Any], deploys: Iterable[Row[Any]]) -> list[datetime]:
+def _metrics(policy: Mapping[str, Any]) -> list[str]:
+    return [policy["target"]["name"], *(guardrail["name"] for guardrail in policy["guardrails"])]
+
+
+def _known(experiment: Row[Any], deploys: Iterable[Row[Any]]) -> list[Row[Any]]:
+    """Returns the deploys that count: recorded by their block's close, or by the binding."""
+    grace = timedelta(seconds=experiment.policy["grace_seconds"])
+    return [
+        deploy
+        for deploy in deploys
+        if deploy.recorded_at
+        <= max(_block_of(deploy.deployed_at) + _BLOCK + grace, experiment.bound_at)
+    ]
+
+
+def _block_of(moment: datetime) -> datetime:
+    seconds = moment.timestamp()
+    return datetime.fromtimestamp(seconds - seconds % _BLOCK.total_seconds(), tz=UTC)
+
+
+def _cuts(deploys: Iterable[Row[Any]], *, starts_at: datetime) -> list[datetime]:
     """Returns the times at which an analysis block is cut.
 
-    At each change of a declared allocation and each first deploy of a commit, where it was
-    recorded before the later of the close of the block that holds it and the binding.
+    At each change of a declared allocation and each first deploy of a commit.
     """
-    grace = timedelta(seconds=experiment.policy["grace_seconds"])
     declared: dict[str, float | None] = {}
     cuts: list[datetime] = []
     for deploy in deploys:
-        seconds = deploy.deployed_at.timestamp()
-        block = datetime.fromtimestamp(seconds - seconds % _BLOCK.total_seconds(), tz=UTC)
-        if deploy.recorded_at > max(block + _BLOCK + grace, experiment.bound_at):
-            continue
         new = deploy.commit_sha not in declared
         changed = new or declared[deploy.commit_sha] != deploy.allocation
         declared[deploy.commit_sha] = deploy.allocation
-        if changed and deploy.deployed_at > experiment.starts_at:
+        if changed and deploy.deployed_at > starts_at:
             cuts.append(deploy.deployed_at)
     return cuts
 

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,6 +13,7 @@ from storage.clock import binding_time
 from storage.contract import waiting_contract
 from storage.graphs import read_graph
 from storage.histories import read_history, remember_base
+from storage.placement import Flag
 from storage.policy import frozen_policy
 from storage.refusal import Conflict, Invalid, Missing
 from storage.route import RouteTable, canonical_route
@@ -22,6 +23,8 @@ from storage.tables import deploys, experiments, projects, verdicts
 
 PRODUCTION = "production"
 _ROUTES_SEEN_WITHIN = timedelta(days=7)
+# statistics.md, 4: what a mean is capped at unless the project says so.
+_CAP_FROM, _CAP_VALUES = timedelta(days=28), 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +36,7 @@ class Registration:
     target_metric: str | None = None
     value_per_conversion: float | None = None
     control_commit: str | None = None
+    treatment_flag: Flag | None = None
     routes: Sequence[str] | None = None
     guardrails: Sequence[str] | None = None
     metadata: Mapping[str, Any] | None = None
@@ -55,6 +59,7 @@ class _Binding:
     change: list[str]
     bound_at: datetime
     routes_seen: frozenset[str]
+    flag: Flag | None = None
 
 
 def register(connection: Connection, project_id: int, request: Registration) -> Registered:
@@ -70,6 +75,12 @@ def register(connection: Connection, project_id: int, request: Registration) -> 
         # Not its key: revenue events, which refer to it, hold the log's lock that we ask for next.
         .with_for_update(key_share=True)
     )
+    if request.treatment_flag is not None and request.treatment_commit is not None:
+        raise Invalid(
+            "two_treatments",
+            "a change is told by a commit or by a flag, not by both",
+            pointer="/treatment_flag",
+        )
     settings = read_settings(connection, project_id)
     metric = request.target_metric or settings.default_metric
     deploy = _deploy(connection, project_id, request)
@@ -82,6 +93,7 @@ def register(connection: Connection, project_id: int, request: Registration) -> 
         project_id,
         deploy,
         control_commit=request.control_commit,
+        flag=request.treatment_flag,
         bound_at=binding_time(connection),
         routes_seen=seen,
     )
@@ -229,6 +241,9 @@ def _insert(
     experiment_id = f"exp_{secrets.token_hex(10)}"
     named = {
         "control_commit": request.control_commit,
+        "treatment_flag": None
+        if request.treatment_flag is None
+        else asdict(request.treatment_flag),
         "routes": None if request.routes is None else list(request.routes),
         "guardrails": None if request.guardrails is None else list(request.guardrails),
         "value_per_conversion": request.value_per_conversion,
@@ -293,6 +308,7 @@ def bind_waiting(
             project_id,
             deploy,
             control_commit=named.get("control_commit"),
+            flag=_flag_of(named),
             bound_at=bound_at,
             routes_seen=_affected_routes_seen(connection, project_id, deploy, named.get("routes")),
         )
@@ -301,6 +317,7 @@ def bind_waiting(
             request = Registration(
                 value_per_conversion=named.get("value_per_conversion"),
                 control_commit=named.get("control_commit"),
+                treatment_flag=_flag_of(named),
                 routes=named.get("routes"),
                 guardrails=named.get("guardrails"),
             )
@@ -320,9 +337,20 @@ def _binding(
     deploy: Row[Any],
     *,
     control_commit: str | None,
+    flag: Flag | None,
     bound_at: datetime,
     routes_seen: frozenset[str],
 ) -> _Binding:
+    if flag is not None:
+        # One build, two behaviours: what differs is the flag alone.
+        return _Binding(
+            deploy=deploy,
+            control_commit=deploy.commit_sha,
+            change=[flag.change],
+            bound_at=bound_at,
+            routes_seen=routes_seen,
+            flag=flag,
+        )
     environment, treatment = deploy.environment, deploy.commit_sha
     history = read_history(connection, project_id, environment, known_at=bound_at)
     if control_commit is None:
@@ -359,7 +387,7 @@ def _bind(
     settings = read_settings(connection, project_id)
     deploy = binding.deploy
     attempt = 1 + _decided_attempts(connection, project_id, binding.change, metric)
-    starts_at = deploy.deployed_at if attempt == 1 else binding.bound_at
+    starts_at = binding.bound_at if attempt > 1 else _start(connection, project_id, binding)
     routes, because = _routes(request.routes, binding.routes_seen)
     guardrails = settings.guardrails if request.guardrails is None else request.guardrails
     policy = frozen_policy(
@@ -372,6 +400,10 @@ def _bind(
         graph_id=deploy.graph_id,
         value_per_conversion=request.value_per_conversion,
         attempt=attempt,
+        flag=binding.flag,
+        caps=lambda definition: _cap(
+            connection, project_id, deploy.environment, definition, before=starts_at
+        ),
     )
     connection.execute(
         update(experiments)
@@ -388,6 +420,72 @@ def _bind(
             policy=policy,
         )
     )
+
+
+def _flag_of(named: Mapping[str, Any]) -> Flag | None:
+    return Flag(**named["treatment_flag"]) if "treatment_flag" in named else None
+
+
+_FIRST_FLAGGED = text("""
+SELECT min(occurred_at) FROM runtime_events
+WHERE project_id = :project_id AND environment = :environment
+  AND occurred_at >= :since AND received_at >= :since AND flags ->> :name = :treatment
+""")
+
+
+def _start(connection: Connection, project_id: int, binding: _Binding) -> datetime:
+    """Returns when exposure begins: with the deploy; of a flag, when it was first on since."""
+    deploy, flag = binding.deploy, binding.flag
+    if flag is None:
+        return deploy.deployed_at
+    first = connection.execute(
+        _FIRST_FLAGGED,
+        {
+            "project_id": project_id,
+            "environment": deploy.environment,
+            "since": deploy.deployed_at,
+            "name": flag.name,
+            "treatment": flag.treatment,
+        },
+    ).scalar_one_or_none()
+    return first or binding.bound_at
+
+
+_CAP = text("""
+SELECT count(*) AS values, percentile_disc(0.99) WITHIN GROUP (ORDER BY value) AS cap
+FROM (
+    SELECT value FROM runtime_events
+    WHERE project_id = :project_id AND environment = :environment AND event = ANY(:sources)
+      AND received_at >= :since AND received_at < :before AND value <> 0
+    UNION ALL
+    SELECT amount_value FROM revenue_events
+    WHERE project_id = :project_id AND event = ANY(:sources) AND amount_currency = :currency
+      AND received_at >= :since AND received_at < :before AND amount_value <> 0
+) AS earlier
+""")
+
+
+def _cap(
+    connection: Connection,
+    project_id: int,
+    environment: str,
+    definition: Mapping[str, Any],
+    *,
+    before: datetime,
+) -> float | None:
+    """Returns the 99th percentile of a metric's values before the start, None of too few."""
+    row = connection.execute(
+        _CAP,
+        {
+            "project_id": project_id,
+            "environment": environment,
+            "sources": definition["sources"],
+            "currency": definition["currency"],
+            "since": before - _CAP_FROM,
+            "before": before,
+        },
+    ).one()
+    return float(row.cap) if row.values >= _CAP_VALUES else None
 
 
 def _decided_attempts(

@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import Connection, Row, text
 
 from storage.graphs import read_graph
-from storage.histories import read_facts
-from storage.placement import Histories
+from storage.histories import read_facts, read_flags
+from storage.placement import Flag, Histories, Question
 from storage.route import RouteTable, canonical_route
 
 # Units seen so long before the start are in mid-flight: control would have them, treatment none.
@@ -31,6 +31,16 @@ FROM (
         x.policy ->> 'graph_id' AS graph_id,
         x.policy -> 'routes' AS routes,
         (x.policy ->> 'trusted_identity')::boolean AS trusted,
+        x.policy ->> 'unit' = 'user' AS by_user,
+        x.policy -> 'flag' AS flag,
+        p.wait,
+        -- The flags that the environment's experiments test: values that a context may hold.
+        (
+            SELECT coalesce(jsonb_agg(DISTINCT o.policy -> 'flag' ->> 'name'), '[]')
+            FROM experiments AS o
+            WHERE o.project_id = x.project_id AND o.environment = x.environment
+              AND o.policy -> 'flag' ->> 'name' IS NOT NULL
+        ) AS flags,
         p.grace,
         x.starts_at - interval '{_IN_FLIGHT}' AS in_flight_from,
         x.starts_at + p.horizon AS horizon,
@@ -55,8 +65,25 @@ FROM (
 WHERE to_block > from_block
 """)
 
-_COMMITS = text("""
-SELECT DISTINCT s.experiment_id, e.commit_sha
+# The values that an event names of tested flags, as canonical JSON text.
+_SERVED = """
+CASE WHEN e.flags IS NULL OR s.flags = '[]' THEN '{}'
+ELSE (
+    SELECT coalesce(jsonb_object_agg(name, e.flags ->> name), '{}')::text
+    FROM jsonb_array_elements_text(s.flags) AS name
+    WHERE jsonb_exists(e.flags, name)
+) END
+"""
+
+# The unit that an event is of: its session, or the user that it names.
+UNIT = """
+CASE WHEN NOT s.by_user THEN e.session_id
+     WHEN e.trusted OR NOT s.trusted THEN encode(e.pseudonym, 'hex')
+END
+"""
+
+_COMMITS = text(f"""
+SELECT DISTINCT s.experiment_id, e.commit_sha, {_SERVED} AS served
 FROM scope AS s
 JOIN runtime_events AS e
   ON e.project_id = s.project_id AND e.environment = s.environment
@@ -77,7 +104,7 @@ WHERE s.routes <> 'null' AND e.route IS NOT NULL
 
 _PLACES = text("""
 CREATE TEMP TABLE places (
-    experiment_id text, commit_sha text, resolved text,
+    experiment_id text, commit_sha text, served text, resolved text,
     known_from timestamptz, known_to timestamptz, arm text, stratum text
 ) ON COMMIT DROP
 """)
@@ -88,14 +115,14 @@ CREATE TEMP TABLE routes_in_scope (
 ) ON COMMIT DROP
 """)
 
-_CANDIDATES = text("""
+_CANDIDATES = text(f"""
 -- One reading of the new events finds, of each unit, the first event of each kind.
 CREATE TEMP TABLE candidates ON COMMIT DROP AS
 SELECT DISTINCT ON (experiment_id, unit, kind)
     experiment_id, unit, kind, occurred_at, received_at, block, closed_at,
     arm, stratum, resolved
 FROM (
-    SELECT s.experiment_id, e.session_id AS unit, e.occurred_at, e.received_at,
+    SELECT s.experiment_id, {UNIT} AS unit, e.occurred_at, e.received_at,
         b.block, b.closed_at, p.arm, p.stratum, p.resolved,
         e.commit_sha, e.route,
         CASE
@@ -121,11 +148,12 @@ FROM (
       ON r.experiment_id = s.experiment_id AND r.route = e.route
     LEFT JOIN places AS p
       ON p.experiment_id = s.experiment_id AND p.commit_sha = e.commit_sha
+     AND p.served = {_SERVED}
      AND greatest(b.closed_at, s.bound_at) >= p.known_from
      AND greatest(b.closed_at, s.bound_at) < coalesce(p.known_to, 'infinity')
     WHERE b.block < s.to_block
 ) AS seen
-WHERE kind IS NOT NULL
+WHERE kind IS NOT NULL AND unit IS NOT NULL
 ORDER BY experiment_id, unit, kind,
     CASE WHEN kind = 'late' THEN received_at ELSE occurred_at END,
     commit_sha COLLATE "C", route COLLATE "C"
@@ -174,6 +202,40 @@ WHERE c.kind = 'exposure'
 ON CONFLICT DO NOTHING
 """)
 
+_CROSSOVERS = text(f"""
+-- A unit in both arms within its window, with no deploy between the sightings: the router is not
+-- sticky. A deploy may rightly move units, so one in between explains it.
+INSERT INTO sightings (experiment_id, kind, unit, at)
+SELECT s.experiment_id, 'crossover', x.unit, min(greatest(e.received_at, b.closed_at))
+FROM scope AS s
+JOIN runtime_events AS e
+  ON e.project_id = s.project_id AND e.environment = s.environment
+ AND e.received_at BETWEEN s.received_from AND s.received_to
+ AND e.received_at >= (SELECT min(received_from) FROM scope)
+JOIN exposures AS x
+  ON x.experiment_id = s.experiment_id AND x.unit = {UNIT}
+ AND e.occurred_at > x.exposed_at AND e.occurred_at <= x.exposed_at + s.wait
+ AND x.arm IN ('treatment', 'control')
+CROSS JOIN LATERAL (
+    SELECT date_bin('5 minutes', e.occurred_at, 'epoch') + interval '5 minutes' + s.grace
+        AS closed_at
+) AS b
+JOIN places AS p
+  ON p.experiment_id = s.experiment_id AND p.commit_sha = e.commit_sha
+ AND p.served = {_SERVED}
+ AND greatest(b.closed_at, s.bound_at) >= p.known_from
+ AND greatest(b.closed_at, s.bound_at) < coalesce(p.known_to, 'infinity')
+ AND p.arm IN ('treatment', 'control') AND p.arm <> x.arm
+WHERE b.closed_at <= s.received_to AND NOT EXISTS (
+    SELECT FROM deploys AS d
+    WHERE d.project_id = s.project_id AND d.environment = s.environment
+      AND d.deployed_at > x.exposed_at AND d.deployed_at <= e.occurred_at
+      AND d.recorded_at <= greatest(b.closed_at, s.bound_at)
+)
+GROUP BY s.experiment_id, x.unit
+ON CONFLICT (experiment_id, kind, unit) DO UPDATE SET at = least(sightings.at, excluded.at)
+""")
+
 _CURSORS = text("""
 INSERT INTO cursors (stage, experiment_id, at)
 SELECT 'exposures', experiment_id, to_block FROM scope
@@ -205,6 +267,7 @@ def extend_exposures(connection: Connection, *, as_of: datetime) -> int:
         added = connection.execute(_EXPOSURES).rowcount
         if added >= ANALYZE_FROM:
             connection.execute(text("ANALYZE exposures"))
+        connection.execute(_CROSSOVERS)
     connection.execute(_CURSORS)
     for table in ("scope", "places", "routes_in_scope", "candidates"):
         connection.execute(text(f"DROP TABLE IF EXISTS pg_temp.{table}"))
@@ -213,15 +276,20 @@ def extend_exposures(connection: Connection, *, as_of: datetime) -> int:
 
 def _place_commits(connection: Connection, scope: Sequence[Row[Any]]) -> None:
     connection.execute(_PLACES)
-    named: dict[str, list[str]] = defaultdict(list)
+    named: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for row in connection.execute(_COMMITS):
-        named[row.experiment_id].append(row.commit_sha)
-    facts = read_facts(connection, [(row.project_id, row.environment) for row in scope])
-    histories = {place: Histories(known) for place, known in facts.items()}
+        named[row.experiment_id].append((row.commit_sha, row.served))
+    environments = [(row.project_id, row.environment) for row in scope]
+    facts = read_facts(connection, environments)
+    flags = read_flags(connection, environments)
+    histories = {
+        place: Histories(facts[place], flags=flags.get(place, {})) for place in set(environments)
+    }
     rows = [
         {
             "experiment_id": experiment.experiment_id,
             "commit_sha": placement.commit,
+            "served": placement.served,
             "resolved": placement.resolved,
             "known_from": placement.known_from,
             "known_to": placement.known_to,
@@ -229,20 +297,28 @@ def _place_commits(connection: Connection, scope: Sequence[Row[Any]]) -> None:
             "stratum": placement.stratum,
         }
         for experiment in scope
-        for commit in named[experiment.experiment_id]
+        for commit, served in named[experiment.experiment_id]
         for placement in histories[experiment.project_id, experiment.environment].placements(
-            frozenset(experiment.change), commit, bound_at=experiment.bound_at
+            _question(experiment), commit, served=served
         )
     ]
     if rows:
         connection.execute(
             text(
-                "INSERT INTO places VALUES (:experiment_id, :commit_sha, :resolved, :known_from,"
-                " :known_to, :arm, :stratum)"
+                "INSERT INTO places VALUES (:experiment_id, :commit_sha, :served, :resolved,"
+                " :known_from, :known_to, :arm, :stratum)"
             ),
             rows,
         )
     connection.execute(text("ANALYZE places"))
+
+
+def _question(experiment: Row[Any]) -> Question:
+    return Question(
+        change=frozenset(experiment.change),
+        bound_at=experiment.bound_at,
+        flag=None if experiment.flag is None else Flag(**experiment.flag),
+    )
 
 
 def _match_routes(connection: Connection, scope: Sequence[Row[Any]]) -> None:

@@ -4,11 +4,11 @@ from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime
 
-from sqlalchemy import Connection, select, tuple_, update
+from sqlalchemy import Connection, func, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 
 from storage.lineage import CommitFact, History
-from storage.tables import commits
+from storage.tables import commits, experiments
 
 
 def read_facts(
@@ -33,6 +33,32 @@ def read_facts(
             )
         )
     return facts
+
+
+def read_flags(
+    connection: Connection, environments: Iterable[tuple[int, str]]
+) -> dict[tuple[int, str], dict[str, datetime]]:
+    """Returns the flags that experiments of each (project, environment) test, and since when."""
+    flags: dict[tuple[int, str], dict[str, datetime]] = defaultdict(dict)
+    name = experiments.c.policy["flag"]["name"].astext
+    rows = connection.execute(
+        select(
+            experiments.c.project_id,
+            experiments.c.environment,
+            name.label("name"),
+            func.min(experiments.c.bound_at).label("since"),
+        )
+        .where(
+            tuple_(experiments.c.project_id, experiments.c.environment).in_(
+                sorted(set(environments))
+            ),
+            name.is_not(None),
+        )
+        .group_by(experiments.c.project_id, experiments.c.environment, name)
+    )
+    for row in rows:
+        flags[row.project_id, row.environment][row.name] = row.since
+    return flags
 
 
 def read_history(

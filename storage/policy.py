@@ -1,9 +1,11 @@
 """The policy: everything that a verdict reads except events and deploys, frozen at the binding."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from storage.metric import DAY, HOUR, metric_definition
+from storage.placement import Flag
 from storage.settings import Settings, ValueRoute
 
 BLOCK_SECONDS = 300
@@ -23,6 +25,8 @@ def frozen_policy(
     graph_id: str | None,
     value_per_conversion: float | None,
     attempt: int,
+    flag: Flag | None,
+    caps: Callable[[Mapping[str, Any]], float | None],
 ) -> dict[str, Any]:
     """Returns the policy of an experiment that binds now.
 
@@ -36,19 +40,25 @@ def frozen_policy(
         graph_id: The graph whose patterns paths are matched to.
         value_per_conversion: Dollars, where the registration named them.
         attempt: Which experiment of the project on this change and metric this is.
+        flag: The flag under test, if the change is one.
+        caps: What a mean's values are capped at where the project names no cap.
     """
-    definition = metric_definition(target, settings.metrics)
+
+    def defined(name: str) -> dict[str, Any]:
+        definition = metric_definition(name, settings.metrics)
+        if definition["kind"] == "mean" and definition["cap"] is None:
+            definition["cap"] = caps(definition)
+        return definition
+
+    definition = defined(target)
     return {
         "target": definition,
-        "guardrails": [
-            metric_definition(name, settings.metrics)
-            for name in dict.fromkeys(guardrails)
-            if name != target
-        ],
+        "guardrails": [defined(name) for name in dict.fromkeys(guardrails) if name != target],
         "environment": environment,
         "routes": None if routes is None else list(routes),
         "routes_because": routes_because,
         "graph_id": graph_id,
+        "flag": None if flag is None else asdict(flag),
         "unit": settings.unit,
         "trusted_identity": settings.trusted_identity,
         "alpha": settings.alpha,

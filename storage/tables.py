@@ -253,7 +253,8 @@ sightings = Table(
     _moment("at"),
     PrimaryKeyConstraint("experiment_id", "kind", "unit"),
     CheckConstraint(
-        "kind IN ('in_flight', 'unknown_commit', 'late', 'unmatched_route')", name="kind"
+        "kind IN ('in_flight', 'unknown_commit', 'late', 'unmatched_route', 'crossover')",
+        name="kind",
     ),
 )
 
@@ -268,6 +269,20 @@ conversions = Table(
     PrimaryKeyConstraint("experiment_id", "metric", "unit"),
 )
 
+# What an exposed unit brought of a metric of kind `mean`, event by event; the key makes another
+# delivery of the same event the same row.
+amounts = Table(
+    "amounts",
+    metadata,
+    _experiment(),
+    Column("metric", Text, nullable=False),
+    Column("unit", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    _moment("received_at"),
+    Column("value", Double, nullable=False),
+    PrimaryKeyConstraint("experiment_id", "metric", "unit", "key"),
+)
+
 # Units and conversions of both arms in one block and stratum: the sufficient statistics.
 cells = Table(
     "cells",
@@ -280,6 +295,11 @@ cells = Table(
     Column("x1", BigInteger, nullable=False),
     Column("n0", BigInteger, nullable=False),
     Column("x0", BigInteger, nullable=False),
+    # Sums and sums of squares of a metric of kind `mean`.
+    Column("y1", Double),
+    Column("yy1", Double),
+    Column("y0", Double),
+    Column("yy0", Double),
     PrimaryKeyConstraint("experiment_id", "metric", "block", "stratum"),
     CheckConstraint("x1 BETWEEN 0 AND n1 AND x0 BETWEEN 0 AND n0", name="counts"),
 )
@@ -335,6 +355,7 @@ DERIVED = (
     strata,
     sightings,
     conversions,
+    amounts,
     cells,
     cursors,
     evidence,

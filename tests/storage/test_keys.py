@@ -46,6 +46,7 @@ def test_a_key_is_nowhere_in_the_store(store) -> None:
         assert not any(key in row or key[8:] in row for row in rows)
 
 
+@pytest.mark.requirement("key.management")
 def test_any_number_of_keys_are_live_until_each_is_revoked(store) -> None:
     with store.engine.begin() as connection:
         project = create_project(connection, "shop")

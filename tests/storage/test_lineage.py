@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from storage.lineage import CommitFact, History, place
-from storage.placement import Histories
+from storage.placement import Flag, Histories, Question
 
 T0 = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -88,15 +88,50 @@ def test_arms_follow_from_the_change_and_strata_from_the_rest() -> None:
 def test_a_commit_stands_nowhere_until_it_is_known() -> None:
     histories = Histories([fact("a"), fact("k", "a", recorded=30)])
     change = frozenset({"k"})
-    (only,) = histories.placements(change, "k", bound_at=at(10))
+    (only,) = histories.placements(Question(change=change, bound_at=at(10)), "k")
     assert (only.known_from, only.known_to, only.arm) == (at(30), None, "treatment")
-    (known,) = histories.placements(change, "a", bound_at=at(10))
+    (known,) = histories.placements(Question(change=change, bound_at=at(10)), "a")
     assert (known.known_from, known.arm) == (at(10), "control")
 
 
 def test_a_base_named_later_splits_the_placement_in_time() -> None:
     histories = Histories([fact("a"), fact("k", "a", base_recorded=30)])
-    first, second = histories.placements(frozenset({"k"}), "k", bound_at=at(10))
+    first, second = histories.placements(Question(change=frozenset({"k"}), bound_at=at(10)), "k")
     assert (first.known_from, first.known_to) == (at(10), at(30))
     assert (second.known_from, second.known_to) == (at(30), None)
     assert first.stratum != second.stratum
+
+
+FLAG = Flag(name="new_cart", treatment="true")
+
+
+def arm_of(served: str, *, flag: Flag = FLAG, **flags: datetime) -> tuple[str, str]:
+    histories = Histories([fact("a")], flags={"new_cart": at(0), **flags})
+    question = Question(change=frozenset({flag.change}), bound_at=at(10), flag=flag)
+    (found,) = histories.placements(question, "a", served=served)
+    return found.arm, found.stratum
+
+
+def test_one_build_with_a_flag_has_both_arms_in_one_stratum() -> None:
+    treated, control, absent = (
+        arm_of('{"new_cart": "true"}'),
+        arm_of('{"new_cart": "false"}'),
+        arm_of("{}"),
+    )
+    assert (treated[0], control[0], absent[0]) == ("treatment", "control", "control")
+    assert treated[1] == control[1] == absent[1]
+
+
+def test_a_third_value_of_a_flag_is_neither_arm_where_control_is_named() -> None:
+    flag = Flag(name="new_cart", treatment="blue", control="red")
+    assert arm_of('{"new_cart": "blue"}', flag=flag)[0] == "treatment"
+    assert arm_of('{"new_cart": "red"}', flag=flag)[0] == "control"
+    assert arm_of('{"new_cart": "green"}', flag=flag)[0] == "partial"
+    assert arm_of("{}", flag=flag)[0] == "partial"
+
+
+def test_another_experiment_s_flag_is_a_stratum_of_its_own() -> None:
+    alone = arm_of('{"new_cart": "true", "other": "on"}')
+    beside = arm_of('{"new_cart": "true", "other": "on"}', other=at(0))
+    assert alone[0] == beside[0] == "treatment"
+    assert alone[1] != beside[1]

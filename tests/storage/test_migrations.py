@@ -79,6 +79,7 @@ def insert_verdict(connection, *, decided: bool) -> None:
     )
 
 
+@pytest.mark.requirement("power_state.decided")
 @pytest.mark.parametrize(
     "statement",
     [

@@ -221,6 +221,19 @@ def upgrade() -> None:
         unique=False,
     )
     op.create_table(
+        "amounts",
+        sa.Column("experiment_id", sa.Text(), nullable=False),
+        sa.Column("metric", sa.Text(), nullable=False),
+        sa.Column("unit", sa.Text(), nullable=False),
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("received_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("value", sa.Double(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["experiment_id"], ["experiments.experiment_id"], name=op.f("fk_amounts_experiment_id")
+        ),
+        sa.PrimaryKeyConstraint("experiment_id", "metric", "unit", "key", name=op.f("pk_amounts")),
+    )
+    op.create_table(
         "cells",
         sa.Column("experiment_id", sa.Text(), nullable=False),
         sa.Column("metric", sa.Text(), nullable=False),
@@ -230,6 +243,10 @@ def upgrade() -> None:
         sa.Column("x1", sa.BigInteger(), nullable=False),
         sa.Column("n0", sa.BigInteger(), nullable=False),
         sa.Column("x0", sa.BigInteger(), nullable=False),
+        sa.Column("y1", sa.Double(), nullable=True),
+        sa.Column("yy1", sa.Double(), nullable=True),
+        sa.Column("y0", sa.Double(), nullable=True),
+        sa.Column("yy0", sa.Double(), nullable=True),
         sa.CheckConstraint(
             "x1 BETWEEN 0 AND n1 AND x0 BETWEEN 0 AND n0", name=op.f("ck_cells_counts")
         ),
@@ -306,7 +323,7 @@ def upgrade() -> None:
         sa.Column("unit", sa.Text(), nullable=False),
         sa.Column("at", sa.DateTime(timezone=True), nullable=False),
         sa.CheckConstraint(
-            "kind IN ('in_flight', 'unknown_commit', 'late', 'unmatched_route')",
+            "kind IN ('in_flight', 'unknown_commit', 'late', 'unmatched_route', 'crossover')",
             name=op.f("ck_sightings_kind"),
         ),
         sa.ForeignKeyConstraint(

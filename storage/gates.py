@@ -1,0 +1,202 @@
+"""What the causal gates read: allocations, arrivals, crossings, late outcomes, returning users."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Row, text
+
+_BLOCK = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allocation:
+    """A span over which the treatment's share was declared, or was not (None)."""
+
+    begin: datetime
+    end: datetime | None
+    share: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrivals:
+    """Units by the build that first served them, in one block: the treatment, or any other."""
+
+    block: datetime
+    treatment: int
+    other: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LateOutcome:
+    """A unit whose outcome came after its block had closed."""
+
+    block: datetime
+    stratum: str
+    treated: bool
+    received_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReturningUsers:
+    """Users with two sessions or more, and how many of them kept their arm."""
+
+    users: int
+    faithful: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateReading:
+    """What the gates read of one experiment."""
+
+    arrivals: Sequence[Arrivals] = ()
+    crossings: Sequence[datetime] = ()
+    late: Sequence[LateOutcome] = ()
+
+
+def allocations(
+    deploys: Iterable[Row[Any]], *, commit: str, starts_at: datetime, ends: datetime | None = None
+) -> list[Allocation]:
+    """Returns the history of a commit's declared share from the start on.
+
+    A deploy of the commit states its share, or none; a deploy of another commit that is no canary
+    puts everybody there, so that what was declared before holds no longer.
+
+    Args:
+        deploys: Of the environment, as far as they count, in order of time.
+        commit: The treatment.
+        starts_at: When exposure began.
+        ends: When the history ends; None for now.
+    """
+    steps: list[tuple[datetime, float | None]] = []
+    for deploy in deploys:
+        canary = deploy.allocation is not None and 0 < deploy.allocation < 1
+        if deploy.commit_sha == commit:
+            steps.append((deploy.deployed_at, deploy.allocation))
+        elif not canary and deploy.deployed_at > starts_at and deploy.allocation != 0:
+            steps.append((deploy.deployed_at, None))
+    spans: list[Allocation] = []
+    for (begin, share), (end, _) in zip(steps, [*steps[1:], (ends, None)], strict=True):
+        if spans and spans[-1].share == share:
+            begin = spans.pop().begin  # noqa: PLW2901 - the span goes on
+        spans.append(Allocation(begin=begin, end=end, share=share))
+    return [span for span in spans if span.end is None or span.end > starts_at]
+
+
+_ARRIVALS = text("""
+-- A unit arrives with its first event on the eligible routes, whatever build served it: one that
+-- nobody had told of is another build.
+WITH unknown AS (
+    SELECT s.experiment_id, s.unit,
+        s.at - interval '5 minutes'
+            - make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS block
+    FROM sightings AS s JOIN experiments AS x USING (experiment_id)
+    WHERE s.kind = 'unknown_commit' AND s.experiment_id = ANY(:ids)
+), arrived AS (
+    SELECT p.experiment_id, least(p.block, u.block) AS block,
+        p.commit_sha = x.treatment_commit AND coalesce(p.block <= u.block, true) AS treated
+    FROM exposures AS p
+    JOIN experiments AS x USING (experiment_id)
+    LEFT JOIN unknown AS u USING (experiment_id, unit)
+    WHERE p.experiment_id = ANY(:ids) AND p.arm IN ('treatment', 'control', 'partial')
+    UNION ALL
+    SELECT u.experiment_id, u.block, false
+    FROM unknown AS u LEFT JOIN exposures AS p USING (experiment_id, unit)
+    WHERE p.unit IS NULL
+)
+SELECT experiment_id, block, count(*) FILTER (WHERE treated) AS treatment,
+    count(*) FILTER (WHERE NOT treated) AS other
+FROM arrived
+GROUP BY experiment_id, block
+ORDER BY experiment_id, block
+""")
+
+_CROSSINGS = text("""
+SELECT experiment_id, at FROM sightings
+WHERE kind = 'crossover' AND experiment_id = ANY(:ids)
+ORDER BY experiment_id, at
+""")
+
+_LATE = text("""
+SELECT c.experiment_id, p.block, p.stratum, p.arm = 'treatment' AS treated, c.received_at
+FROM conversions AS c
+JOIN experiments AS x ON x.experiment_id = c.experiment_id AND x.target_metric = c.metric
+JOIN exposures AS p ON p.experiment_id = c.experiment_id AND p.unit = c.unit
+WHERE c.experiment_id = ANY(:ids)
+  AND c.received_at > p.block + interval '5 minutes' + make_interval(
+      secs => (x.policy ->> 'window_seconds')::float + (x.policy ->> 'grace_seconds')::float
+  )
+ORDER BY c.experiment_id, c.received_at, p.block, p.stratum COLLATE "C", treated, p.unit COLLATE "C"
+""")
+
+
+def read_gates(
+    connection: Connection, ids: Sequence[str], *, declared: Sequence[str]
+) -> dict[str, GateReading]:
+    """Returns what the gates read of each experiment.
+
+    Args:
+        connection: To the store, or to a separate reading of it.
+        ids: The experiments.
+        declared: Those whose treatment has a declared allocation: arrivals matter to them alone.
+    """
+    arrivals: dict[str, list[Arrivals]] = defaultdict(list)
+    for row in connection.execute(_ARRIVALS, {"ids": list(declared)}):
+        arrivals[row.experiment_id].append(
+            Arrivals(block=row.block, treatment=row.treatment, other=row.other)
+        )
+    crossings: dict[str, list[datetime]] = defaultdict(list)
+    for row in connection.execute(_CROSSINGS, {"ids": list(ids)}):
+        crossings[row.experiment_id].append(row.at)
+    late: dict[str, list[LateOutcome]] = defaultdict(list)
+    for row in connection.execute(_LATE, {"ids": list(ids)}):
+        late[row.experiment_id].append(
+            LateOutcome(
+                block=row.block,
+                stratum=row.stratum,
+                treated=row.treated,
+                received_at=row.received_at,
+            )
+        )
+    return {
+        one: GateReading(arrivals=arrivals[one], crossings=crossings[one], late=late[one])
+        for one in ids
+    }
+
+
+_RETURNING = text("""
+WITH asked AS (
+    SELECT a.experiment_id, a.look,
+        make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS grace
+    FROM unnest(CAST(:ids AS text[]), CAST(:looks AS timestamptz[])) AS a (experiment_id, look)
+    JOIN experiments AS x USING (experiment_id)
+), users AS (
+    SELECT a.experiment_id, p.pseudonym, count(DISTINCT p.arm) AS arms
+    FROM asked AS a
+    JOIN exposures AS p
+      ON p.experiment_id = a.experiment_id AND p.pseudonym IS NOT NULL
+     AND p.arm IN ('treatment', 'control')
+     AND p.block + interval '5 minutes' + a.grace <= a.look
+    GROUP BY a.experiment_id, p.pseudonym
+    HAVING count(*) >= 2
+)
+SELECT experiment_id, count(*) AS users, count(*) FILTER (WHERE arms = 1) AS faithful
+FROM users
+GROUP BY experiment_id
+""")
+
+
+def returning_users(
+    connection: Connection, looks: Iterable[tuple[str, datetime]]
+) -> dict[str, ReturningUsers]:
+    """Returns the users of each experiment who came back, as of its look."""
+    asked = list(looks)
+    rows = connection.execute(
+        _RETURNING, {"ids": [one for one, _ in asked], "looks": [look for _, look in asked]}
+    )
+    found = {
+        row.experiment_id: ReturningUsers(users=row.users, faithful=row.faithful) for row in rows
+    }
+    return {one: found.get(one, ReturningUsers(users=0, faithful=0)) for one, _ in asked}
