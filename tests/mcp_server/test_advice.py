@@ -30,6 +30,9 @@ def verdict(word: str, **members: object) -> Verdict:
     )
 
 
+@pytest.mark.requirement(
+    "mcp.action.keep", "mcp.action.rollback", "mcp.action.iterate", "mcp.poll.until"
+)
 @pytest.mark.parametrize(
     ("word", "action"), [("keep", "Ship"), ("rollback", "Revert"), ("iterate", "Revise")]
 )
@@ -39,10 +42,12 @@ def test_each_verdict_names_its_action_and_needs_no_further_look(word: str, acti
     assert "No need to look again" in line
 
 
+@pytest.mark.requirement("mcp.action.iterate")
 def test_iterate_names_the_breached_guardrails() -> None:
     assert "error and 1 more" in advice(verdict("iterate", guardrail_breaches=["error", "slow"]), 9)
 
 
+@pytest.mark.requirement("mcp.poll.until")
 @pytest.mark.parametrize("reason", ["power", "non_identifiable", "interacting"])
 def test_an_open_abstention_names_its_reason_and_the_next_look(reason: str) -> None:
     line = advice(verdict("abstain", abstain_reason=reason), 45)
@@ -50,10 +55,12 @@ def test_an_open_abstention_names_its_reason_and_the_next_look(reason: str) -> N
     assert "Look again in 45 seconds" in line
 
 
+@pytest.mark.requirement("mcp.poll.until")
 def test_a_final_abstention_asks_for_no_further_look() -> None:
     assert "No need to look again" in advice(verdict("abstain", power_state=DECIDED), 45)
 
 
+@pytest.mark.requirement("mcp.poll.pace")
 @pytest.mark.parametrize(("cadence", "pace"), [("day", "1 hour"), ("fast", "5 minutes")])
 def test_without_a_word_of_the_service_the_cadence_sets_the_pace(cadence: str, pace: str) -> None:
     assert f"Look again in {pace}." in advice(verdict("abstain", cadence=cadence), None)

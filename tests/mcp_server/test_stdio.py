@@ -82,6 +82,9 @@ def session(request: pytest.FixtureRequest, service: Any) -> Iterator[Session]:
         process.communicate()
 
 
+@pytest.mark.requirement(
+    "mcp.stdio", "service.two-interfaces", "base.reward", "key.project.variable"
+)
 @pytest.mark.process
 def test_a_process_serves_a_verdict_and_errors_on_nothing_but_json_rpc(
     session: Session, service: Any
@@ -127,6 +130,7 @@ def test_a_process_ends_when_stdin_closes_though_a_call_is_waiting(
     assert session.process.returncode == 0
 
 
+@pytest.mark.requirement("mcp.environment")
 @pytest.mark.process
 @pytest.mark.parametrize(
     ("environment", "said"),

@@ -46,6 +46,7 @@ class TestTheListOfTools:
         listed = in_session(lambda client: client.list_tools()).tools
         return {tool.name: tool for tool in listed}
 
+    @pytest.mark.requirement("mcp.name")
     def test_the_server_is_called_service_reward(self, in_session: Any) -> None:
         async def name(client: Client) -> str:
             return client.server_info.name
@@ -69,16 +70,19 @@ class TestTheListOfTools:
             for argument in tool.input_schema["properties"].values():
                 assert argument["description"]
 
+    @pytest.mark.requirement("mcp.register_experiment")
     def test_every_argument_of_a_registration_is_optional(self, tools: dict[str, Any]) -> None:
         schema = tools["register_experiment"].input_schema
         assert {"deploy_id", "treatment_commit", "target_metric"} <= set(schema["properties"])
         assert "required" not in schema
 
+    @pytest.mark.requirement("mcp.get_verdict", "mcp.subscribe")
     @pytest.mark.parametrize("name", ["get_verdict", "subscribe", "explain"])
     def test_a_poll_takes_the_experiment_alone(self, tools: dict[str, Any], name: str) -> None:
         schema = tools[name].input_schema
         assert list(schema["properties"]) == schema["required"] == ["experiment_id"]
 
+    @pytest.mark.requirement("contract.mcp")
     @pytest.mark.parametrize("name", ["get_verdict", "subscribe"])
     def test_the_output_schema_of_a_poll_is_the_verdict_contract(
         self, tools: dict[str, Any], name: str
@@ -101,6 +105,7 @@ class TestTheListOfTools:
 
 
 class TestRegistering:
+    @pytest.mark.requirement("mcp.register_experiment")
     def test_the_answer_is_the_experiment_alone(self, service: Any, call: Any) -> None:
         service.answers_with("/v1/reward/register", {"experiment_id": "exp_1"}, status=201)
         result = call("register_experiment")
@@ -137,6 +142,7 @@ class TestRegistering:
 
 
 class TestPolling:
+    @pytest.mark.requirement("contract.mcp", "mcp.get_verdict")
     @pytest.mark.parametrize("contract", [KEEP, WAITING], ids=["keep", "abstain"])
     def test_the_structured_content_is_the_contract_unchanged(
         self, service: Any, call: Any, contract: dict[str, Any]
@@ -148,6 +154,7 @@ class TestPolling:
         assert list(json.loads(texts(result)[0])) == list(contract)
         assert json.loads(texts(result)[0]) == contract
 
+    @pytest.mark.requirement("mcp.subscribe", "version.subscribe")
     def test_subscribing_is_one_poll_equal_to_get_verdict(self, service: Any, call: Any) -> None:
         service.answers_with("/v1/reward/exp_1", WAITING)
         polled = call("get_verdict", {"experiment_id": "exp_1"})
@@ -164,6 +171,7 @@ class TestPolling:
         result = call("get_verdict", {"experiment_id": "exp_1"})
         assert result.structured_content == KEEP
 
+    @pytest.mark.requirement("mcp.action.abstain")
     def test_the_second_text_says_what_to_do_and_when_to_look_again(
         self, service: Any, call: Any
     ) -> None:

@@ -1,0 +1,184 @@
+"""The documentation names everything that there is, and everything that it shows is true."""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import pytest
+
+from api.app import create_app
+from api.problem import CODES
+from api.settings import ApiSettings
+from cli.import_map import MEMBERS as EVENT_MEMBERS
+from cli.import_map import Experiment, ImportMap, Times, read_map
+from cli.main import main
+from mcp_server.address import Address
+from mcp_server.tools import tools
+from storage.contract import MEMBERS
+from storage.settings import Settings, parse_settings
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+ROOMS = ("api", "cli", "mcp_server", "orchestration", "stats", "storage")
+VARIABLE = re.compile(r"\b(?:SERVICE|NEXT_PUBLIC)_[A-Z_]*[A-Z]\b")
+
+
+def page(name: str) -> str:
+    return (DOCS / name).read_text()
+
+
+def named(text: str) -> set[str]:
+    """What stands between backticks."""
+    return set(re.findall(r"`([^`\n]+)`", text))
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+def headings(text: str) -> set[str]:
+    """The anchors of a page's headings, as code forges make them."""
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def every_command(group: click.Group, path: str = "") -> Iterator[str]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from every_command(command, f"{path}{name} ")
+        else:
+            yield f"{path}{name}"
+
+
+def options(command: click.Command) -> set[str]:
+    found = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
+    return {name for name in found if name.startswith("-")} | {"--help"}
+
+
+def test_every_endpoint_is_named() -> None:
+    settings = ApiSettings(database_url="postgresql://nowhere/none", secret=b"-")
+    paths = create_app(settings).openapi()["paths"]
+    endpoints = {f"{method.upper()} {path}" for path, ways in paths.items() for method in ways}
+    written = {name for name in named(page("api.md")) if re.match(r"(GET|POST) /\S+$", name)}
+    assert written == endpoints
+
+
+def test_every_code_of_a_problem_is_named_with_its_status() -> None:
+    rows = re.findall(r"^\| (\d{3}) \| ([^|]+) \|", page("api.md"), re.MULTILINE)
+    written = {code: int(status) for status, codes in rows for code in named(codes)}
+    assert written == {code: status for code, (status, _) in CODES.items()}
+
+
+def test_every_member_of_the_contract_is_named_in_order() -> None:
+    section = page("api.md").split("## The verdict contract")[1].split("\n## ")[0]
+    assert tuple(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == MEMBERS
+
+
+def test_every_command_is_named() -> None:
+    commands = set(every_command(main))
+    section = page("operations.md").split("## Commands")[1]
+    written = named("".join(re.findall(r"^\| [^|]+ \|", section, re.MULTILINE)))
+    assert written == commands
+
+
+@pytest.mark.requirement("key.public.variable")
+def test_every_variable_that_is_read_is_named_and_no_other() -> None:
+    code = "".join(path.read_text() for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+    section = page("operations.md").split("## Variables")[1].split("\n## ")[0]
+    # A browser's build reads the public key; the service never does.
+    assert set(VARIABLE.findall(section)) == {*VARIABLE.findall(code), "NEXT_PUBLIC_SERVICE_KEY"}
+
+
+def test_every_setting_of_a_project_is_named_with_its_default() -> None:
+    section = page("operations.md").split("## Project settings")[1].split("\n## ")[0]
+    rows = dict(re.findall(r"^\| `(\w+)`†? \|([^|]*)\|", section, re.MULTILINE))
+    defaults = json.loads(msgspec.json.encode(Settings()))
+    assert rows.keys() == defaults.keys()
+    for name, default in defaults.items():
+        values = default.values() if isinstance(default, dict) else default
+        shown = values if isinstance(default, dict | list) else [default]
+        expected = ", ".join(
+            str(one).lower() if isinstance(one, bool) else str(one) for one in shown
+        )
+        assert rows[name].replace("`", "").strip() == expected, name
+
+
+def test_every_member_of_a_map_is_named() -> None:
+    words = named(page("import.md"))
+    for struct in (ImportMap, Times, Experiment):
+        for name in struct.__struct_fields__:
+            assert name in words or f"[{name}]" in words, name
+    assert words >= EVENT_MEMBERS
+
+
+def test_every_tool_is_named_with_its_arguments() -> None:
+    section = page("mcp.md").split("## Tools")[1].split("\n## ")[0]
+    words = {word for name in named(section) for word in re.findall(r"\w+", name)}
+    for tool in tools():
+        assert tool.name in words
+        assert words >= tool.parameters["properties"].keys()
+
+
+def test_maps_that_are_shown_can_be_read(tmp_path: Path) -> None:
+    first, second, third = blocks(page("import.md"), "toml")
+    for number, text in enumerate((first, second, third)):
+        (tmp_path / f"{number}.toml").write_text(text)
+        read_map(tmp_path / f"{number}.toml")
+    # The page shows the maps that stand beside it.
+    for text, name in ((first, "ab_data"), (second, "hillstrom")):
+        assert tomllib.loads(text) == tomllib.loads(page(f"maps/{name}.toml"))
+
+
+def test_settings_that_are_shown_can_be_applied() -> None:
+    (text,) = blocks(page("operations.md"), "toml")
+    parse_settings(tomllib.loads(text))
+
+
+def test_configurations_of_clients_start_the_mcp_server() -> None:
+    found: list[dict[str, Any]] = [json.loads(text) for text in blocks(page("mcp.md"), "json")]
+    assert found
+    for document in found:
+        servers = document.get("mcpServers") or document["servers"]
+        (server,) = servers.values()
+        assert list(servers) == ["service-reward"]
+        assert (server["command"], server["args"]) == ("deploy-reward", ["mcp"])
+        environment = {**server["env"], "SERVICE_PROJECT_KEY": "rk_1"}
+        assert Address.from_environment(environment).url == "http://127.0.0.1:8000"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_relative_links_lead_somewhere(path: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
+        if not link.startswith(("http:", "https:")):
+            target, _, anchor = link.partition("#")
+            found = path.parent / target if target else path
+            assert found.exists(), link
+            assert not anchor or anchor in headings(found.read_text()), link
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_commands_that_are_shown_exist_with_their_options(path: Path) -> None:
+    shown = re.findall(r"deploy-reward ([a-z][^\n`#|]*)", path.read_text())
+    for line in shown:
+        words = line.split()
+        command: click.Command = main
+        while words and isinstance(command, click.Group):
+            found = command.get_command(click.Context(command), words.pop(0))
+            assert found is not None, line
+            command = found
+        unknown = {word for word in words if word.startswith("-")} - options(command)
+        assert not unknown, line
+
+
+def test_every_page_is_linked() -> None:
+    text = "".join(path.read_text() for path in PAGES)
+    for path in DOCS.rglob("*.md"):
+        assert re.search(rf"\]\([^)]*{re.escape(path.name)}[)#]", text) or path.name == "README.md"

@@ -1,0 +1,49 @@
+"""The manifest of requirements: every row has a test that shows it, every mark has a row."""
+
+import ast
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+MANIFEST = tomllib.loads((TESTS / "requirements.toml").read_text())
+
+
+def is_mark(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.requirement"
+
+
+def marks_of(path: Path) -> Iterator[str]:
+    """The ids that a file's tests name; a mark anywhere else would show nothing."""
+    tree = ast.parse(path.read_text())
+    tests = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    ]
+    marks = [mark for test in tests for mark in test.decorator_list if is_mark(mark)]
+    everywhere = [node for node in ast.walk(tree) if is_mark(node)]
+    assert len(marks) == len(everywhere), f"{path.name} marks what is no test"
+    for mark in marks:
+        assert isinstance(mark, ast.Call)
+        assert mark.args, f"{path.name}:{mark.lineno} names no requirement"
+        yield from (ast.literal_eval(argument) for argument in mark.args)
+
+
+def test_every_requirement_has_a_test_and_every_mark_a_requirement() -> None:
+    marks = Counter(name for path in TESTS.rglob("test_*.py") for name in marks_of(path))
+    requirements, pending = MANIFEST["requirements"], MANIFEST["pending"]
+    print(  # noqa: T201 - the count that `pytest -rP` shows
+        f"{len(requirements)} requirements, {marks.total()} marks; {len(pending)} pending"
+    )
+    assert sorted(requirements.keys() - marks.keys()) == [], "no test shows these"
+    assert sorted(marks.keys() - requirements.keys()) == [], "the manifest does not have these"
+    assert requirements.keys().isdisjoint(pending)
+
+
+def test_every_requirement_is_a_sentence_of_its_own() -> None:
+    for table in MANIFEST.values():
+        for name, sentence in table.items():
+            assert sentence.endswith("."), name
+        assert len(set(table.values())) == len(table)

@@ -1,0 +1,309 @@
+"""Rows of the interface that show only in the whole walk, from deploys and events to an answer."""
+
+import json
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from pydantic import BaseModel
+
+from api.event_batch import MOST_EVENTS
+from api.verdicts import VerdictContract
+from cli.main import main
+from mcp_server.contract import Verdict as ToolVerdict
+from orchestration.evidence import draft_evidence
+from stats.verdict import AbstainReason, Cadence, Verdict
+from storage.cells import extend_cells
+from storage.clock import claim_derived_tables
+from storage.contract import MEMBERS, contract
+from storage.exposures import extend_exposures
+from storage.verdicts import publish_verdicts, stage_evidence
+
+A, K = "aaaaaaa1", "ccccccc3"
+# The story counts its minutes from here.
+T = datetime(2026, 10, 1, tzinfo=UTC)
+# Long enough ago that every outcome has closed, too short for the horizon.
+RECENT = timedelta(hours=20)
+DAY = 86_400
+
+
+def minutes_before_now(ago: timedelta) -> float:
+    """The story's minute of a whole hour that lies at least so long in the past."""
+    now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    return (now - ago - T).total_seconds() / 60
+
+
+def deploy_canary(story, *, ago: timedelta = RECENT) -> float:
+    """Records control and a canary beside it; returns the canary's minute."""
+    start = minutes_before_now(ago)
+    story.deploy(A, minutes=start - 1440)
+    story.deploy(K, minutes=start, base=A, allocation=0.5)
+    return start
+
+
+def serve(story, *, at: float, treated: tuple[int, int], controlled: tuple[int, int]) -> None:
+    """Units and conversions of both arms in one block."""
+    for commit, (units, converting) in ((K, treated), (A, controlled)):
+        story.units_of(commit, minutes=at, units=units, converting=converting, route="/checkout")
+
+
+def send(story) -> None:
+    told, story.events = story.events, []
+    for first in range(0, len(told), MOST_EVENTS):
+        story.events = told[first : first + MOST_EVENTS]
+        story.send()
+
+
+def served(story, experiment_id: str) -> dict[str, Any]:
+    answer = story.service.get(f"/v1/reward/{experiment_id}")
+    assert answer.status_code == 200
+    assert tuple(answer.json()) == MEMBERS
+    return answer.json()
+
+
+@pytest.fixture
+def judged(story) -> Callable[..., dict[str, Any]]:
+    """The verdict on a canary whose traffic all came in its first block."""
+
+    def verdict(
+        treated: tuple[int, int], controlled: tuple[int, int], **registration: Any
+    ) -> dict[str, Any]:
+        start = deploy_canary(story)
+        serve(story, at=start + 1, treated=treated, controlled=controlled)
+        send(story)
+        experiment_id = story.register(treatment_commit=K, **registration)
+        story.walk()
+        return served(story, experiment_id)
+
+    return verdict
+
+
+@pytest.mark.requirement(
+    "service.experiment",
+    "experiment.target_metric.string",
+    "verdict.keep",
+    "power_state.decided",
+    "contract.lift",
+    "contract.confidence",
+    "contract.ci",
+    "contract.value_at_risk.null",
+    "cadence.fast",
+)
+def test_a_canary_that_doubles_conversions_is_kept(judged) -> None:
+    told = judged((200, 120), (200, 60), target_metric="order")
+    assert (told["verdict"], told["abstain_reason"]) == ("keep", None)
+    assert told["power_state"] == {"clock": "decided", "decided": True}
+    assert told["lift"] == pytest.approx(120 / 200 - 60 / 200)
+    assert 0.95 < told["confidence"] < 1
+    low, high = told["ci"]
+    assert 0 < low < told["lift"] < high
+    assert told["cadence"] == "fast"
+    assert told["value_at_risk"] is None
+    assert told["guardrail_breaches"] == []
+
+
+@pytest.mark.requirement("verdict.rollback", "power_state.decided", "contract.lift")
+def test_a_canary_that_halves_conversions_is_rolled_back(judged) -> None:
+    told = judged((200, 60), (200, 120))
+    assert (told["verdict"], told["abstain_reason"]) == ("rollback", None)
+    assert told["power_state"] == {"clock": "decided", "decided": True}
+    assert told["lift"] == pytest.approx(-0.3)
+    assert told["ci"][1] < 0
+
+
+@pytest.mark.requirement("cadence.day", "cadence.concurrent")
+def test_a_small_lift_in_much_traffic_is_kept_by_the_day_cadence(judged) -> None:
+    told = judged((2400, 1350), (2400, 1200))
+    assert (told["verdict"], told["cadence"]) == ("keep", "day")
+
+
+@pytest.mark.requirement(
+    "abstain.power",
+    "verdict.abstain",
+    "power_state.open",
+    "contract.lift.null",
+    "contract.confidence.null",
+    "contract.ci.null",
+)
+def test_a_canary_without_an_effect_abstains_for_power(judged) -> None:
+    told = judged((100, 30), (100, 30))
+    assert (told["verdict"], told["abstain_reason"]) == ("abstain", "power")
+    assert told["power_state"] == {"clock": "open", "decided": False}
+    assert (told["lift"], told["confidence"], told["ci"]) == (None, None, None)
+
+
+@pytest.mark.requirement("abstain.non_identifiable", "contract.confidence.null", "contract.ci.null")
+def test_a_deploy_to_everyone_at_once_cannot_be_told_from_time(story) -> None:
+    start = minutes_before_now(RECENT)
+    story.deploy(A, minutes=start - 1440)
+    story.deploy(K, minutes=start, base=A)
+    story.units_of(A, minutes=start - 60, units=200, converting=20)
+    story.units_of(K, minutes=start + 1, units=200, converting=120)
+    send(story)
+    experiment_id = story.register(treatment_commit=K)
+    story.walk()
+    told = served(story, experiment_id)
+    assert (told["verdict"], told["abstain_reason"]) == ("abstain", "non_identifiable")
+    assert (told["lift"], told["confidence"], told["ci"]) == (None, None, None)
+    assert story.evidence(experiment_id)["gates"]["vif"] == "inf"
+
+
+@pytest.mark.requirement("contract.value_at_risk", "experiment.target_metric.object")
+@pytest.mark.parametrize(("treated", "sign"), [((200, 120), 1), ((200, 30), -1)])
+def test_a_registered_value_makes_value_at_risk_known(
+    judged, treated: tuple[int, int], sign: int
+) -> None:
+    told = judged(treated, (200, 60), target_metric={"name": "order", "value_per_conversion": 2.5})
+    # 400 units came in the five minutes of exposure until the look.
+    baseline_a_day = 400 * DAY / 300 * 60 / 200
+    relative_lift = told["lift"] / (60 / 200)
+    assert told["value_at_risk"] == pytest.approx(baseline_a_day * relative_lift * 2.5)
+    assert told["value_at_risk"] * sign > 0
+
+
+@pytest.mark.requirement("contract.value_at_risk.null")
+def test_value_at_risk_is_unknown_while_the_verdict_abstains(judged) -> None:
+    told = judged((50, 15), (50, 15), target_metric={"name": "order", "value_per_conversion": 2.5})
+    assert told["verdict"] == "abstain"
+    assert told["value_at_risk"] is None
+
+
+@pytest.mark.requirement("experiment.value-routes")
+@pytest.mark.parametrize(
+    ("routes", "value"), [({"routes": ["/checkout"]}, 7), ({}, 5)], ids=["a route", "all routes"]
+)
+def test_value_routes_of_the_project_make_value_at_risk_known(
+    service, judged, routes: dict[str, Any], value: float
+) -> None:
+    service.settings(
+        value_routes=[
+            {"metric": "order", "value_per_conversion": 5},
+            {"metric": "order", "route": "/checkout", "value_per_conversion": 7},
+            {"metric": "another", "value_per_conversion": 11},
+        ]
+    )
+    told = judged((200, 120), (200, 60), **routes)
+    assert told["value_at_risk"] == pytest.approx(0.3 * 400 * DAY / 300 * value)
+
+
+def walk(story, *, as_of: datetime) -> None:
+    """Takes every step once, as it was taken at an earlier time."""
+
+    def step(work: Callable[[Any], Any]) -> None:
+        with story.service.store.engine.begin() as connection:
+            claim_derived_tables(connection)
+            work(connection)
+
+    step(lambda c: extend_exposures(c, as_of=as_of))
+    step(extend_cells)
+    step(lambda c: stage_evidence(c, [d.draft for d in draft_evidence(c, as_of=as_of)]))
+    step(publish_verdicts)
+
+
+def polled_until_resolved(story, experiment_id: str, *, since: datetime) -> list[dict[str, Any]]:
+    """What a client sees that polls each hour and stops as the interface says."""
+    seen: list[dict[str, Any]] = []
+    for hour in range(1, 24):
+        told = served(story, experiment_id)
+        seen.append(told)
+        if told["power_state"]["decided"]:
+            return seen
+        if told["verdict"] != "abstain" and told["abstain_reason"] != "power":
+            return seen
+        walk(story, as_of=since + timedelta(hours=hour))
+    raise AssertionError(seen[-1])
+
+
+@pytest.mark.requirement(
+    "endpoint.poll.until",
+    "transition.power-to-verdict",
+    "cadence.thin-traffic",
+    "status.abstain",
+)
+def test_a_thin_canary_abstains_on_each_poll_until_its_sessions_have_come(story) -> None:
+    start = deploy_canary(story)
+    for hour in range(12):
+        serve(story, at=start + 60 * hour + 1, treated=(30, 16), controlled=(30, 8))
+    send(story)
+    experiment_id = story.register(treatment_commit=K)
+    seen = polled_until_resolved(story, experiment_id, since=T + timedelta(minutes=start))
+    *waiting, last = seen
+    assert len(waiting) >= 3
+    assert {(told["verdict"], told["abstain_reason"]) for told in waiting} == {("abstain", "power")}
+    assert {told["power_state"]["clock"] for told in waiting} == {"open"}
+    assert (last["verdict"], last["power_state"]["decided"]) == ("keep", True)
+    walk(story, as_of=T + timedelta(minutes=start, hours=18))
+    assert served(story, experiment_id) == last
+
+
+@pytest.mark.requirement("endpoint.poll.until", "power_state.decided")
+def test_a_client_of_an_experiment_that_ends_without_an_answer_stops_too(story) -> None:
+    start = deploy_canary(story, ago=timedelta(days=30))
+    serve(story, at=start + 1, treated=(50, 15), controlled=(50, 15))
+    send(story)
+    experiment_id = story.register(treatment_commit=K)
+    story.walk()
+    (told,) = polled_until_resolved(story, experiment_id, since=T)
+    assert (told["verdict"], told["abstain_reason"]) == ("abstain", "power")
+    assert told["power_state"] == {"clock": "decided", "decided": True}
+
+
+@pytest.mark.requirement("transition.keep-without-breaches")
+def test_a_keep_with_breaches_is_refused_before_it_is_published() -> None:
+    with pytest.raises(ValueError, match="iterate"):
+        contract(
+            "exp_1",
+            verdict="keep",
+            abstain_reason=None,
+            decided=True,
+            guardrail_breaches=["error"],
+        )
+
+
+def words(model: type[BaseModel], member: str) -> set[str]:
+    shown = model.model_json_schema()["properties"][member]
+    return set(shown.get("anyOf", [shown])[0]["enum"])
+
+
+@pytest.mark.requirement(
+    "contract.rest",
+    "contract.mcp",
+    "contract.verdict",
+    "contract.abstain_reason",
+    "contract.cadence",
+)
+def test_each_room_spells_the_contract_alike() -> None:
+    assert tuple(VerdictContract.model_fields) == tuple(ToolVerdict.model_fields) == MEMBERS
+    assert len(MEMBERS) == 10
+    for model in (VerdictContract, ToolVerdict):
+        assert words(model, "verdict") == {"keep", "rollback", "iterate", "abstain"}
+        assert words(model, "verdict") == {word.value for word in Verdict}
+        assert words(model, "abstain_reason") == {"power", "non_identifiable", "interacting"}
+        assert words(model, "abstain_reason") == {word.value for word in AbstainReason}
+        assert words(model, "cadence") == {"day", "fast"} == {word.value for word in Cadence}
+
+
+@pytest.mark.requirement("key.management")
+def test_keys_are_made_listed_and_ended_with_a_project_s_settings(service, monkeypatch) -> None:
+    monkeypatch.setenv("SERVICE_DATABASE_URL", service.store.url)
+
+    def run(*command: str) -> Any:
+        result = CliRunner().invoke(main, ["keys", *command, "-p", "shop", "--json"])
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    def status(key: str) -> int:
+        body = {"event": "page_view", "session_id": "s"}
+        headers = {"X-Service-Project-Key": key}
+        return service.client.post("/v1/events", json=body, headers=headers).status_code
+
+    key = run("create", "public")["key"]
+    assert status(key) == 202
+    assert [one["kind"] for one in run("list") if key.startswith(one["key"][:-1])] == ["public"]
+    run("revoke", key)
+    deadline = time.monotonic() + 1
+    while status(key) != 401:
+        assert time.monotonic() < deadline
