@@ -11,7 +11,7 @@ help: ## Say what there is
 
 $(BIN)/deploy-reward: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
 .PHONY: install
@@ -27,7 +27,7 @@ up: install ## Run the whole service here
 
 .PHONY: test
 test: install check ## Pass the whole gate: form, lint, types, contracts, tests
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2
 
 .PHONY: check
 check: install ## Form, lint and types alone

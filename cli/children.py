@@ -1,6 +1,7 @@
 """The processes that make up the service, as its supervisor starts, asks and stops them."""
 
 import http.client
+import json
 import signal
 import socket
 import subprocess
@@ -95,7 +96,7 @@ class Servers:
             ["dagster_webserver", *where],
             log="dagster-webserver",
             stage=_DAGSTER,
-            ready=lambda: _answers("127.0.0.1", port, "/server_info"),
+            ready=lambda: _has_loaded(port),
         )
 
     def _child(
@@ -149,6 +150,29 @@ def _answers(host: str, port: int, path: str) -> bool:
         return False
     finally:
         connection.close()
+
+
+def _has_loaded(port: int) -> bool:
+    """Whether Dagster's web server answers, and our definitions have loaded behind it."""
+    asked = json.dumps(
+        {
+            "query": "{ workspaceOrError { ... on Workspace { locationEntries {"
+            " locationOrLoadError { __typename } } } } }"
+        }
+    )
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2.0)
+    try:
+        connection.request("POST", "/graphql", asked, {"Content-Type": "application/json"})
+        answer = json.load(connection.getresponse())
+        entries = answer["data"]["workspaceOrError"]["locationEntries"]
+        loaded = [entry["locationOrLoadError"] for entry in entries]
+    except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError):
+        return False
+    finally:
+        connection.close()
+    return bool(loaded) and all(
+        one is not None and one["__typename"] == "RepositoryLocation" for one in loaded
+    )
 
 
 def _listens(host: str, port: int) -> bool:

@@ -33,6 +33,8 @@ run_monitoring:
   enabled: true
   start_timeout_seconds: 120
   poll_interval_seconds: 20
+  # Of runs without the tag, as those that a person starts from the UI.
+  max_runtime_seconds: 7200
 
 # Two files a run would never be deleted; what a run prints goes to the code server's log.
 compute_logs:

@@ -13,8 +13,6 @@ from cli.supervisor import Supervisor, stop_on_signals
 from storage.embedded import make_data_dir
 from storage.migrate import upgrade
 
-GRACEFUL_SECONDS = 3
-
 
 @click.command("api")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
@@ -27,7 +25,7 @@ def api(host: str, port: int, workers: int, data_dir: Path) -> None:
     Works on SERVICE_DATABASE_URL, which `deploy-reward migrate` has brought to this version, or
     on the data directory's own store. Any number may serve one store.
     """
-    import uvicorn  # noqa: PLC0415 (the other commands here do without)
+    from api.server import serve  # noqa: PLC0415 (the other commands here do without)
 
     with store_url(data_dir) as url:
         os.environ["SERVICE_DATABASE_URL"] = url
@@ -35,20 +33,7 @@ def api(host: str, port: int, workers: int, data_dir: Path) -> None:
         # uvicorn raises the signal that stopped it anew, once it has stopped.
         signal.signal(signal.SIGTERM, _leave)
         signal.signal(signal.SIGINT, _leave)
-        uvicorn.run(
-            "api.app:create_app",
-            factory=True,
-            host=host,
-            port=port,
-            workers=workers,
-            loop="uvloop",
-            http="httptools",
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_graceful_shutdown=GRACEFUL_SECONDS,
-        )
+        serve(host=host, port=port, workers=workers)
 
 
 def _leave(*_: object) -> None:
