@@ -11,12 +11,12 @@ def analysis_block_ends(series: Series) -> list[int]:
 
     An analysis block ends with the block in which it reaches `block_min_units` (both arms, all
     strata; outcomes never enter), when it is a day long, before a block that holds a cut, and
-    with the last block of the horizon.
+    with the last block of the horizon. Units are those of exposures, the same for each metric:
+    they are read from the one whose cells close first.
     """
     policy = series.policy
-    closed_until = min(
-        series.as_of - policy.window_seconds - policy.grace_seconds, series.horizon_end
-    )
+    window = series.shortest_window
+    closed_until = min(series.as_of - window - policy.grace_seconds, series.horizon_end)
     ends: list[int] = []
     for end in _ends(series):
         if end > closed_until:
@@ -25,17 +25,13 @@ def analysis_block_ends(series: Series) -> list[int]:
     return ends
 
 
-def closing_time(series: Series, end: int) -> int:
-    """When the outcomes of an analysis block with this end have closed: its look."""
-    return end + series.policy.window_seconds + series.policy.grace_seconds
-
-
 def _ends(series: Series) -> Iterator[int]:
     """Ends without bound in time; those up to an end don't depend on cells after it."""
     policy = series.policy
     forced = _forced_ends(series)
     begin, bound, units = series.begin, next(forced), 0
-    arrivals = zip(series.block.tolist(), (series.n1 + series.n0).tolist(), strict=True)
+    cells = series.first_closed
+    arrivals = zip(cells.block.tolist(), (cells.n1 + cells.n0).tolist(), strict=True)
     for block, count in arrivals:
         if block < begin:  # another stratum of the block that ended the analysis block
             continue

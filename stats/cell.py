@@ -1,5 +1,6 @@
 """Cells: the counts of one analysis block and stratum, and the sums that the test reads."""
 
+import math
 from dataclasses import dataclass
 from typing import Self
 
@@ -61,6 +62,11 @@ class Totals:
             C=self.C[rows],
         )
 
+    def gathered(self, rows: Ints) -> Self:
+        """The totals of the given rows; of a row −1, those before any cell."""
+        columns = (self.S, self.W, self.V0, self.Q, self.P, self.C)
+        return self.from_rows(np.stack([np.append(column, 0.0)[rows] for column in columns]))
+
     @property
     def lift(self) -> Floats:
         """Treatment's rate minus control's, S/W; NaN where W = 0."""
@@ -98,6 +104,11 @@ def terms(n1: Ints, x1: Ints, n0: Ints, x0: Ints) -> Floats:
     found[4] = (t * t * b - c * c * a + t * c * (c - t) / 2.0) / (n * n)
     found[5] = b * t / n
     return found
+
+
+def number_or_none(value: float) -> float | None:
+    """A number as Python's float; None for NaN, which stands for 'cannot say'."""
+    return None if math.isnan(value) else float(value)
 
 
 def _ratio(numerator: Floats, denominator: Floats) -> Floats:

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 from stats.outlook import Outlook
 from stats.policy import Policy
+from stats.ruling import Ruling
 from stats.trace import Trace
-from stats.verdict import AbstainReason, Cadence, EndedBecause, Ruling, Verdict
+from stats.verdict import AbstainReason, Cadence, EndedBecause, Verdict
 
 Interval = tuple[float, float]
 
@@ -21,10 +22,11 @@ class Decision:
         ended_because: Set exactly where it is final and `abstain`.
         at: The look, epoch seconds; before any look None, or when it was closed by hand.
         cadence: The component that fired; while open, the one that the traffic suffices for.
-        lift: Treatment's rate minus control's.
-        confidence: 1 minus the running minimum of the p-value.
-        ci: The always-valid interval of the lift, cut to [−1, 1].
+        lift: Treatment's rate minus control's, at the look at which the test fired.
+        confidence: 1 minus the running minimum of the p-value, at that look.
+        ci: The always-valid interval of the lift at that look; of rates cut to [−1, 1].
         value_at_risk: Dollars a day, signed; None without a value per conversion.
+        guardrail_breaches: The guardrails that are breached, whatever the verdict.
     """
 
     verdict: Verdict
@@ -37,9 +39,33 @@ class Decision:
     confidence: float | None = None
     ci: Interval | None = None
     value_at_risk: float | None = None
+    guardrail_breaches: tuple[str, ...] = ()
 
 
-def abstention(ruling: Ruling, *, at: int | None, cadence: Cadence | None) -> Decision:
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A test that fired on the better side; its numbers freeze there.
+
+    Attributes:
+        at: The look at which it fired.
+        lift: Treatment's rate minus control's.
+        confidence: 1 minus the running minimum of the p-value.
+        ci: The always-valid interval of the lift; of rates cut to [−1, 1].
+        cadence: The component that fired.
+        waits_for: The guardrails to which harm beyond the margin is not excluded yet.
+    """
+
+    at: int
+    lift: float
+    confidence: float
+    ci: Interval
+    cadence: Cadence
+    waits_for: tuple[str, ...]
+
+
+def abstention(
+    ruling: Ruling, *, at: int | None, cadence: Cadence | None, breaches: tuple[str, ...] = ()
+) -> Decision:
     """The decision of a ruling without an answer."""
     return Decision(
         verdict=ruling.verdict,
@@ -48,6 +74,7 @@ def abstention(ruling: Ruling, *, at: int | None, cadence: Cadence | None) -> De
         ended_because=ruling.ended_because,
         at=at,
         cadence=cadence,
+        guardrail_breaches=breaches,
     )
 
 
@@ -59,21 +86,27 @@ def answer(
     outlook: Outlook,
     lift: float,
     ci: Interval,
-    p_running_min: float,
+    confidence: float,
+    breaches: tuple[str, ...],
 ) -> Decision:
-    """The decision of a ruling that a crossing made; its numbers freeze at this look."""
-    look = ruling.look
-    is_day = bool(trace.log_day[look] >= trace.log_fast[look])
+    """The decision of a ruling that a crossing made; its numbers froze when the test fired."""
     value, traffic = policy.value_per_conversion, outlook.eligible_per_day
     return Decision(
         verdict=ruling.verdict,
         abstain_reason=None,
         decided=ruling.decided,
         ended_because=None,
-        at=int(trace.at[look]),
-        cadence=Cadence.DAY if is_day else Cadence.FAST,
+        at=int(trace.at[ruling.look]),
+        cadence=cadence_fired(trace, ruling.fired),
         lift=lift,
-        confidence=1.0 - p_running_min,
+        confidence=confidence,
         ci=ci,
         value_at_risk=None if value is None or traffic is None else lift * traffic * value,
+        guardrail_breaches=breaches,
     )
+
+
+def cadence_fired(trace: Trace, look: int) -> Cadence:
+    """The component that had the larger evidence at a look."""
+    is_day = bool(trace.log_day[look] >= trace.log_fast[look])
+    return Cadence.DAY if is_day else Cadence.FAST

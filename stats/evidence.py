@@ -5,19 +5,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stats.decision import Decision, Interval, abstention, answer
-from stats.looks import Looks, p_value, served_intervals, served_rows
-from stats.outlook import NO_OUTLOOK, Outlook, Sessions, number_or_none, outlooks
+from stats.cell import number_or_none
+from stats.decision import Candidate, Decision, Interval, abstention, answer, cadence_fired
+from stats.gate import NO_GATES, GateReadings, Gates
+from stats.guardrail import GuardrailReading, Watch
+from stats.looks import Looks, served_intervals, served_rows
+from stats.mixture import p_value
+from stats.outlook import NO_OUTLOOK, Outlook, Sessions, outlooks
 from stats.policy import Policy
+from stats.ruling import Ruling, decide
 from stats.series import Series
 from stats.trace import Batch, Trace, traced
-from stats.verdict import Ruling, Verdict, decide
+from stats.verdict import Verdict
 
 __all__ = [
     "Arm",
     "Arms",
+    "Candidate",
     "Decision",
     "Evidence",
+    "Gates",
+    "GuardrailReading",
     "Known",
     "Looks",
     "Series",
@@ -26,19 +34,33 @@ __all__ = [
 ]
 
 EXPERIMENTS_AT_ONCE = 32  # bounds the memory; results don't depend on it
+GUARDRAILS_UNPROVEN = "guardrails_unproven"
+ALLOCATION_UNDECLARED = "allocation_undeclared"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arm:
-    """Units and conversions of one arm."""
+    """What one arm counts.
+
+    Attributes:
+        units: Its units.
+        conversions: Those that converted; of a continuous metric, those with the event.
+        total: The sum of a continuous metric's values; None of a conversion.
+    """
 
     units: int
     conversions: int
+    total: float | None = None
 
     @property
     def rate(self) -> float | None:
         """Conversions per unit; None without units."""
         return self.conversions / self.units if self.units else None
+
+    @property
+    def mean(self) -> float | None:
+        """A continuous metric's value per unit; None without units, or of a conversion."""
+        return self.total / self.units if self.units and self.total is not None else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,13 +96,13 @@ class Evidence:
         arms: Counts of both arms.
         S: Score.
         W: Mantel-Haenszel weight.
-        V: Variance of the score under no effect, V₀.
-        lift: S/W; None where W = 0.
+        V: Variance of the score: V₀ of a conversion, V_y of a continuous metric.
+        lift: S/W; None where W = 0. (W of a continuous metric is 0 before it can be tested.)
         e_value: E(0), capped at 1e300.
         log_e: Its logarithm, not capped.
         p_value: min(1, 1/E(0)).
         p_running_min: Its running minimum over ungated looks.
-        ci: The interval of the lift, cut to [−1, 1]; None where W = 0.
+        ci: The interval of the lift, of rates cut to [−1, 1]; None where W = 0.
         vif: Variance inflation factor, infinite where W = 0; None before any look.
         looks: The looks up to this one.
         sessions: Traffic, and what the test needs of it.
@@ -88,6 +110,10 @@ class Evidence:
         eligible_per_day: Units a day of both arms over the last 7 days, or since the start.
         units_in_cells: Units in closed cells.
         open_from: Start of the first block that is in no closed analysis block.
+        gates: What the gates read.
+        guardrails: What is known of each guardrail; `arrival` last, where shares are declared.
+        candidate: The test that fired on the better side; None where it did not.
+        warnings: Words for what a reader should know beside the verdict.
         decision: The verdict.
     """
 
@@ -109,7 +135,16 @@ class Evidence:
     eligible_per_day: float | None
     units_in_cells: int
     open_from: int
+    gates: Gates
+    guardrails: tuple[GuardrailReading, ...]
+    candidate: Candidate | None
+    warnings: tuple[str, ...]
     decision: Decision
+
+    @property
+    def guardrail_breaches(self) -> tuple[str, ...]:
+        """The guardrails that are breached."""
+        return self.decision.guardrail_breaches
 
 
 def evaluate(series: Sequence[Series]) -> list[Evidence]:
@@ -126,89 +161,181 @@ def evaluate(series: Sequence[Series]) -> list[Evidence]:
 
 def _evaluated(series: Sequence[Series]) -> list[Evidence]:
     batch = traced(series)
-    traces = [batch.trace[batch.rows(i)] for i in range(len(series))]
-    rulings = list(map(_ruling, series, traces))
-    rows = [
-        served_rows(trace, ruling, one.policy)
-        for trace, ruling, one in zip(traces, rulings, series, strict=True)
-    ]
+    views = [_View.of(one, batch, i) for i, one in enumerate(series)]
+    rows = [served_rows(view.trace, view.ruling, view.series.policy) for view in views]
     intervals = served_intervals(batch, rows)
-    looks = list(map(Looks.of, traces, rulings, rows, intervals))
-    return list(map(_evidence, series, traces, rulings, looks, _outlooks(series, batch, rulings)))
+    looks = [
+        Looks.of(view.trace, view.ruling, own, ci)
+        for view, own, ci in zip(views, rows, intervals, strict=True)
+    ]
+    return list(map(_evidence, views, looks, _outlooks(views, batch)))
 
 
-def _ruling(series: Series, trace: Trace) -> Ruling:
-    closed_at = series.closed_at
-    if closed_at is not None and closed_at > series.as_of:
-        closed_at = None
-    return decide(
-        trace,
-        policy=series.policy,
-        start=series.start,
-        horizon_end=series.horizon_end,
-        closed_at=closed_at,
-    )
+@dataclass(frozen=True, kw_only=True)
+class _View:
+    """One experiment, what is known of it at its looks, and what they say."""
+
+    series: Series
+    trace: Trace
+    gates: GateReadings
+    watches: tuple[Watch, ...]
+    ruling: Ruling
+
+    @classmethod
+    def of(cls, series: Series, batch: Batch, number: int) -> "_View":
+        trace, gates = batch.trace[batch.rows(number)], batch.gates[number]
+        watches = batch.watches[number]
+        if gates.arrival is not None:
+            watches = (*watches, gates.arrival)
+        closed_at = series.closed_at
+        ruling = decide(
+            trace,
+            gates=gates,
+            watches=watches,
+            policy=series.policy,
+            start=series.start,
+            horizon_end=series.horizon_end,
+            closed_at=None if closed_at is None or closed_at > series.as_of else closed_at,
+        )
+        return cls(series=series, trace=trace, gates=gates, watches=watches, ruling=ruling)
+
+    def readings(self) -> tuple[GuardrailReading, ...]:
+        at = int(self.trace.at[self.ruling.look])
+        return tuple(one.reading(at) for one in self.watches)
 
 
-def _outlooks(series: Sequence[Series], batch: Batch, rulings: Sequence[Ruling]) -> list[Outlook]:
-    """Each experiment's outlook at its ruling's look."""
-    seen = [i for i, ruling in enumerate(rulings) if ruling.look >= 0]
-    rows = np.array([batch.first[i] + rulings[i].look for i in seen], dtype=np.int64)
-    found = [NO_OUTLOOK] * len(series)
-    views = outlooks([series[i] for i in seen], batch.trace[rows], batch.mixture[rows])
-    for i, view in zip(seen, views, strict=True):
-        found[i] = view.once_decided() if rulings[i].decided else view
+def _outlooks(views: Sequence[_View], batch: Batch) -> list[Outlook]:
+    """Each experiment's outlook at its ruling's look; none before a block of its target closed."""
+    found = [NO_OUTLOOK] * len(views)
+    seen = [
+        i
+        for i, view in enumerate(views)
+        if view.ruling.look >= 0 and view.trace.end[view.ruling.look] > view.series.start
+    ]
+    rows = np.array([batch.first[i] + views[i].ruling.look for i in seen], dtype=np.int64)
+    own = outlooks([views[i].series for i in seen], batch.trace[rows], batch.mixture[rows])
+    for i, outlook in zip(seen, own, strict=True):
+        found[i] = outlook.once_decided() if views[i].ruling.decided else outlook
     return found
 
 
-def _evidence(
-    series: Series, trace: Trace, ruling: Ruling, looks: Looks, outlook: Outlook
-) -> Evidence:
+def _evidence(view: _View, looks: Looks, outlook: Outlook) -> Evidence:
+    series, ruling = view.series, view.ruling
     if ruling.look < 0:
-        return _evidence_before_looks(series, ruling, looks)
-    now = trace[ruling.look : ruling.look + 1]
-    lift = number_or_none(now.totals.lift[0])
-    ci = None if lift is None else (float(looks.ci[-1, 0]), float(looks.ci[-1, 1]))
-    running = float(looks.p_running_min[-1])
-    if lift is None or ci is None or ruling.verdict is Verdict.ABSTAIN:
-        decision = abstention(ruling, at=int(now.at[0]), cadence=outlook.cadence)
-    else:
-        decision = answer(
-            ruling,
-            trace,
-            policy=series.policy,
-            outlook=outlook,
-            lift=lift,
-            ci=ci,
-            p_running_min=running,
-        )
+        return _evidence_before_looks(view, looks)
+    now = view.trace[ruling.look : ruling.look + 1]
+    guardrails = view.readings()
+    ci = _interval(looks, -1)
     return Evidence(
         as_of=int(now.at[0]),
-        arms=Arms(
-            control=Arm(units=int(now.n0[0]), conversions=int(now.x0[0])),
-            treatment=Arm(units=int(now.n1[0]), conversions=int(now.x1[0])),
-        ),
+        arms=_arms(series, now),
         S=float(now.totals.S[0]),
         W=float(now.totals.W[0]),
         V=float(now.totals.V0[0]),
-        lift=lift,
+        lift=number_or_none(now.totals.lift[0]),
         e_value=float(looks.e_value[-1]),
         log_e=float(now.log_e[0]),
         p_value=float(p_value(now.log_e)[0]),
-        p_running_min=running,
+        p_running_min=float(looks.p_running_min[-1]),
         ci=ci,
-        vif=float(now.vif[0]),
+        vif=_vif(series, now),
         looks=looks,
         sessions=outlook.sessions,
         known=_known(series.policy, ci, float(now.totals.control_rate[0]), outlook),
         eligible_per_day=outlook.eligible_per_day,
         units_in_cells=int(now.n0[0] + now.n1[0]),
         open_from=int(now.end[0]),
-        decision=decision,
+        gates=view.gates.at(ruling.look, vif=_vif(series, now)),
+        guardrails=guardrails,
+        candidate=_candidate(view, looks, guardrails),
+        warnings=_warnings(series, ruling),
+        decision=_decision(view, looks, outlook, guardrails),
     )
 
 
-def _evidence_before_looks(series: Series, ruling: Ruling, looks: Looks) -> Evidence:
+def _decision(
+    view: _View, looks: Looks, outlook: Outlook, guardrails: Sequence[GuardrailReading]
+) -> Decision:
+    ruling, trace = view.ruling, view.trace
+    breaches = tuple(one.metric for one in guardrails if one.breached_at is not None)
+    fired = looks.number_at(int(trace.at[ruling.fired]))
+    ci = _interval(looks, fired)
+    if ci is None or ruling.verdict is Verdict.ABSTAIN:
+        at = int(trace.at[ruling.look])
+        return abstention(ruling, at=at, cadence=outlook.cadence, breaches=breaches)
+    return answer(
+        ruling,
+        trace,
+        policy=view.series.policy,
+        outlook=outlook,
+        lift=float(looks.lift[fired]),
+        ci=ci,
+        confidence=1.0 - float(looks.p_running_min[fired]),
+        breaches=breaches,
+    )
+
+
+def _candidate(
+    view: _View, looks: Looks, guardrails: Sequence[GuardrailReading]
+) -> Candidate | None:
+    look = view.ruling.candidate
+    if look is None:
+        return None
+    fired = looks.number_at(int(view.trace.at[look]))
+    ci = _interval(looks, fired)
+    if ci is None:
+        raise ArithmeticError("a test fired where nothing was compared")
+    awaited = {one.metric for one in view.watches if one.awaited}
+    return Candidate(
+        at=int(view.trace.at[look]),
+        lift=float(looks.lift[fired]),
+        confidence=1.0 - float(looks.p_running_min[fired]),
+        ci=ci,
+        cadence=cadence_fired(view.trace, look),
+        waits_for=tuple(
+            one.metric
+            for one in guardrails
+            if one.metric in awaited and one.non_inferior_at is None
+        ),
+    )
+
+
+def _interval(looks: Looks, number: int) -> Interval | None:
+    low, high = looks.ci[number].tolist()
+    return None if np.isnan(low) else (low, high)
+
+
+def _arms(series: Series, now: Trace) -> Arms:
+    rates = series.values is None
+    return Arms(
+        control=Arm(
+            units=int(now.n0[0]),
+            conversions=int(now.x0[0]),
+            total=None if rates else float(now.y0[0]),
+        ),
+        treatment=Arm(
+            units=int(now.n1[0]),
+            conversions=int(now.x1[0]),
+            total=None if rates else float(now.y1[0]),
+        ),
+    )
+
+
+def _vif(series: Series, now: Trace) -> float | None:
+    """None before a block of the target closed."""
+    return float(now.vif[0]) if now.end[0] > series.start else None
+
+
+def _warnings(series: Series, ruling: Ruling) -> tuple[str, ...]:
+    undeclared = series.allocation is not None and all(
+        epoch.share is None for epoch in series.allocation
+    )
+    found = {GUARDRAILS_UNPROVEN: ruling.unproven, ALLOCATION_UNDECLARED: undeclared}
+    return tuple(word for word, holds in found.items() if holds)
+
+
+def _evidence_before_looks(view: _View, looks: Looks) -> Evidence:
+    series, ruling = view.series, view.ruling
     return Evidence(
         as_of=None,
         arms=Arms(control=Arm(units=0, conversions=0), treatment=Arm(units=0, conversions=0)),
@@ -228,15 +355,19 @@ def _evidence_before_looks(series: Series, ruling: Ruling, looks: Looks) -> Evid
         eligible_per_day=None,
         units_in_cells=0,
         open_from=series.begin,
+        gates=NO_GATES,
+        guardrails=tuple(one.reading(series.start) for one in view.watches),
+        candidate=None,
+        warnings=_warnings(series, ruling),
         decision=abstention(ruling, at=series.closed_at if ruling.decided else None, cadence=None),
     )
 
 
 def _known(policy: Policy, ci: Interval | None, rate: float, outlook: Outlook) -> Known:
-    if ci is None or not rate > 0:
+    if ci is None or not abs(rate) > 0:
         worse, better = None, None
     else:
-        low, high = ci[0] / rate, ci[1] / rate
+        low, high = ci[0] / abs(rate), ci[1] / abs(rate)
         worse, better = (low, high) if policy.better == "higher" else (high, low)
     return Known(
         not_worse_than=worse,

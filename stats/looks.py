@@ -7,12 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stats.cell import Floats, Ints
-from stats.mixture import confidence_sequence
+from stats.mixture import confidence_sequence, e_value, p_value
 from stats.policy import Policy
+from stats.ruling import Ruling
 from stats.trace import Batch, Trace
-from stats.verdict import Ruling
 
-LOG_E_CAP = 300 * np.log(10.0)
 MOST_LOOKS = 500
 
 
@@ -25,7 +24,7 @@ class Looks:
         e_value: E(0), capped at 1e300.
         p_running_min: The running minimum of the p-value over ungated looks.
         lift: Treatment's rate minus control's; NaN where W = 0.
-        ci: Array (looks, 2), cut to [−1, 1]; NaN where W = 0.
+        ci: Array (looks, 2), of a conversion cut to [−1, 1]; NaN where W = 0.
         gated: Whether a gate held.
     """
 
@@ -35,6 +34,10 @@ class Looks:
     lift: Floats
     ci: Floats
     gated: NDArray[np.bool_]
+
+    def number_at(self, at: int) -> int:
+        """The number of the look that was taken at a moment."""
+        return int(np.searchsorted(self.at, at))
 
     @classmethod
     def of(cls, trace: Trace, ruling: Ruling, rows: Ints, ci: Floats) -> "Looks":
@@ -57,16 +60,6 @@ class Looks:
         )
 
 
-def e_value(log_e: Floats) -> Floats:
-    """E, capped at 1e300."""
-    return np.minimum(1e300, np.exp(np.minimum(log_e, LOG_E_CAP)))
-
-
-def p_value(log_e: Floats) -> Floats:
-    """The always-valid p-value, min(1, 1/E)."""
-    return np.minimum(1.0, np.exp(-log_e))
-
-
 def served_rows(trace: Trace, ruling: Ruling, policy: Policy) -> Ints:
     """The numbers of the looks to serve: up to the ruling's, about 500 at most."""
     count = ruling.look + 1
@@ -74,12 +67,14 @@ def served_rows(trace: Trace, ruling: Ruling, policy: Policy) -> Ints:
     if step <= 1:
         return np.arange(count)
     crossed = (trace.log_e[:count] >= policy.log_threshold) & ~ruling.gated[:count]
-    chosen = (np.arange(0, count, step), np.flatnonzero(crossed)[:1], [count - 1])
+    chosen = (np.arange(0, count, step), np.flatnonzero(crossed)[:1], [ruling.fired, count - 1])
     return np.unique(np.concatenate(chosen))
 
 
 def served_intervals(batch: Batch, rows: Sequence[Ints]) -> list[Floats]:
-    """The confidence sequence at the looks to serve, cut to [−1, 1]; NaN where W = 0.
+    """The confidence sequence at the looks to serve; NaN where W = 0.
+
+    It is cut to [−1, 1] where the target is a conversion.
 
     Args:
         batch: The traces of several experiments.
@@ -94,4 +89,6 @@ def served_intervals(batch: Batch, rows: Sequence[Ints]) -> list[Floats]:
     informed = batch.trace.totals.W[number] > 0
     chosen = number[informed]
     found[informed] = confidence_sequence(batch.trace.totals[chosen], batch.mixture[chosen])
-    return np.split(np.clip(found, -1.0, 1.0), np.cumsum([own.size for own in rows])[:-1])
+    rates = np.repeat(batch.rates, [own.size for own in rows])
+    found[rates] = np.clip(found[rates], -1.0, 1.0)
+    return np.split(found, np.cumsum([own.size for own in rows])[:-1])

@@ -13,6 +13,7 @@ from stats.boundary import last_inside, widened
 from stats.cell import Floats, Rows, Totals
 
 LOG_2 = np.log(2.0)
+LOG_E_CAP = 300 * np.log(10.0)
 TOLERANCE = 1e-12
 
 
@@ -52,6 +53,16 @@ def log_component(score: Floats, variance: Floats, rho: Floats) -> Floats:
     """Logarithm of E_ρ = √(ρ/(ρ+V)) · exp(S²/(2(ρ+V)))."""
     total = rho + variance
     return 0.5 * np.log(rho / total) + score * score / (2.0 * total)
+
+
+def e_value(log_e: Floats) -> Floats:
+    """E, capped at 1e300."""
+    return np.minimum(1e300, np.exp(np.minimum(log_e, LOG_E_CAP)))
+
+
+def p_value(log_e: Floats) -> Floats:
+    """The always-valid p-value, min(1, 1/E)."""
+    return np.minimum(1.0, np.exp(-log_e))
 
 
 def variance_at(totals: Totals, lift: Floats, delta: Floats) -> Floats:

@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from stats.cell import Floats
+from stats.cell import Floats, number_or_none
 from stats.mixture import Mixture
 from stats.policy import DAY
 from stats.requirement import required_sessions, smallest_lift
@@ -81,6 +81,8 @@ NO_OUTLOOK = Outlook(
 def outlooks(series: Sequence[Series], looks: Trace, mixture: Mixture) -> list[Outlook]:
     """The outlook of each experiment at one look.
 
+    What a continuous target needs is not computed: None.
+
     Args:
         series: The experiments.
         looks: One look of each, in the same order.
@@ -94,6 +96,7 @@ def outlooks(series: Sequence[Series], looks: Trace, mixture: Mixture) -> list[O
     accumulated = looks.n1 + looks.n0
     expected = accumulated + per_day * remaining
     rate, share = _design(looks)
+    rate[[one.values is not None for one in series]] = np.nan
     required = required_sessions(rate, share, 1.0 / np.sqrt(mixture.rho_day), mixture)
     fast = required_sessions(rate, share, 1.0 / np.sqrt(mixture.rho_fast), mixture)
     smallest = smallest_lift(rate, share, expected, mixture) / np.where(rate > 0, rate, np.nan)
@@ -128,11 +131,6 @@ def units_per_day(series: Series, end: int, span: int) -> float:
     rows = slice(*np.searchsorted(series.block, (end - span, end)).tolist())
     units = int(series.n1[rows].sum()) + int(series.n0[rows].sum())
     return units * DAY / min(span, end - series.start)
-
-
-def number_or_none(value: float) -> float | None:
-    """A number as Python's float; None for NaN, which stands for 'cannot say'."""
-    return None if math.isnan(value) else float(value)
 
 
 def _design(looks: Trace) -> tuple[Floats, Floats]:

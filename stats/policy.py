@@ -25,6 +25,9 @@ class Policy:
         horizon_seconds: Exposure time after which an experiment is decided in any case.
         contrast_seconds: Time without a comparable unit after which it is closed.
         vif_limit: Variance inflation above which the design counts as aliased.
+        futility_margin: The lift, relative to control's rate, inside which a change makes no
+            difference; None where that ends nothing.
+        guardrail_alpha: The level of all guardrails together, apart from the target's.
         value_per_conversion: Dollars that one conversion is worth, where configured.
 
     Raises:
@@ -43,6 +46,8 @@ class Policy:
     horizon_seconds: int = 28 * DAY
     contrast_seconds: int = DAY
     vif_limit: float = 10.0
+    futility_margin: float | None = None
+    guardrail_alpha: float = 0.05
     value_per_conversion: float | None = None
 
     def __post_init__(self) -> None:
@@ -71,6 +76,12 @@ class Policy:
             ),
             ("contrast_seconds", self.contrast_seconds > 0, "is positive"),
             ("vif_limit", self.vif_limit >= 1, "is at least 1"),
+            (
+                "futility_margin",
+                self.futility_margin is None or 0 < self.futility_margin < math.inf,
+                "is positive and finite, or null",
+            ),
+            ("guardrail_alpha", 0 < self.guardrail_alpha < 1, "lies in (0, 1)"),
             (
                 "value_per_conversion",
                 self.value_per_conversion is None or math.isfinite(self.value_per_conversion),

@@ -1,19 +1,25 @@
-"""A series: the closed cells of one experiment in time, as the store holds them."""
+"""A series: what the store holds of one experiment in time."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from stats.cell import Ints
+from stats.closed_cells import ClosedCells, Values
+from stats.crossover import Crossings
+from stats.guardrail import Guardrail
+from stats.lateness import LateUnits
 from stats.policy import Policy
+from stats.sample_ratio import Arrivals, Epoch
 
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """One experiment's closed target cells; arrays of equal length, one entry a cell.
+    """One experiment's closed cells, and what the gates read; arrays with one entry a cell.
 
-    Times are whole seconds since the Unix epoch. Cells that close after `as_of` may be given:
-    they don't enter.
+    Times are whole seconds since the Unix epoch. Cells that close, and findings that were
+    received, after `as_of` may be given: they don't enter.
 
     Attributes:
         policy: The numbers frozen at binding.
@@ -24,9 +30,17 @@ class Series:
         block: Start of the block; ascending.
         stratum: Code of the stratum, not negative; (block, stratum) is unique.
         n1: Units of treatment.
-        x1: Conversions of treatment.
+        x1: Conversions of treatment; of a continuous target, units with the event.
         n0: Units of control.
         x0: Conversions of control.
+        values: Sums of a continuous target; None where it is a conversion.
+        guardrails: The registered guardrails; each block and stratum has the same units as the
+            target's.
+        allocation: The declared shares of the treatment commit, epoch after epoch; None where
+            that is not read.
+        arrivals: Units of the eligible routes by who served them first; None likewise.
+        crossings: Units found in both arms; None likewise.
+        late: Units whose outcome on the target came too late; None likewise.
 
     Raises:
         ValueError: The arrays contradict one another; the message states the rule.
@@ -43,26 +57,34 @@ class Series:
     x1: Ints
     n0: Ints
     x0: Ints
+    values: Values | None = None
+    guardrails: tuple[Guardrail, ...] = ()
+    allocation: tuple[Epoch, ...] | None = None
+    arrivals: Arrivals | None = None
+    crossings: Crossings | None = None
+    late: LateUnits | None = None
 
     def __post_init__(self) -> None:
-        columns = (self.stratum, self.n1, self.x1, self.n0, self.x0)
-        if any(column.shape != self.block.shape or column.ndim != 1 for column in columns):
-            shapes = [column.shape for column in (self.block, *columns)]
-            raise ValueError(f"the columns have shapes {shapes}, but they are of one length")
-        if not self.block.size:
-            return
-        if self.block[0] < self.begin or np.any(self.block % self.policy.block_seconds):
-            raise ValueError(
-                f"a block begins at {self.block[0]}, but blocks begin at multiples of "
-                f"{self.policy.block_seconds} seconds from {self.begin} on"
-            )
-        step = np.diff(self.block)
-        if np.any(step < 0) or _repeats(self.block, self.stratum, step):
-            raise ValueError("blocks ascend, and a stratum stands once in a block")
-        if np.any(np.minimum(self.stratum, np.minimum(self.x1, self.x0)) < 0):
-            raise ValueError("codes of strata and counts are not negative")
-        if np.any(self.x1 > self.n1) or np.any(self.x0 > self.n0):
-            raise ValueError("an arm has no more conversions than units")
+        for cells in (self.target, *(one.cells for one in self.guardrails)):
+            self._check_blocks(cells.block)
+        names = [one.name for one in self.guardrails]
+        if len(set(names)) < len(names):
+            raise ValueError(f"the guardrails are {names}, but each stands there once")
+        if self.allocation is not None and self.arrivals is None:
+            raise ValueError("a declared allocation is held against arrivals: give both")
+
+    @cached_property
+    def target(self) -> ClosedCells:
+        """The target's cells."""
+        return ClosedCells(
+            block=self.block,
+            stratum=self.stratum,
+            n1=self.n1,
+            x1=self.x1,
+            n0=self.n0,
+            x0=self.x0,
+            values=self.values,
+        )
 
     @property
     def begin(self) -> int:
@@ -75,11 +97,23 @@ class Series:
         end = self.start + self.policy.horizon_seconds
         return end - end % self.policy.block_seconds
 
+    @property
+    def shortest_window(self) -> int:
+        """The shortest attribution window of target and guardrails."""
+        windows = [one.window_seconds for one in self.guardrails]
+        return min([self.policy.window_seconds, *windows])
 
-def _repeats(block: Ints, stratum: Ints, step: Ints) -> bool:
-    if np.all(step > 0):
-        return False
-    order = np.lexsort((stratum, block))
-    same_block = np.diff(block[order]) == 0
-    same_stratum = np.diff(stratum[order]) == 0
-    return bool(np.any(same_block & same_stratum))
+    @property
+    def first_closed(self) -> ClosedCells:
+        """The cells of the metric that closes first: they reach furthest."""
+        if self.policy.window_seconds == self.shortest_window:
+            return self.target
+        return min(self.guardrails, key=lambda one: one.window_seconds).cells
+
+    def _check_blocks(self, block: Ints) -> None:
+        size = self.policy.block_seconds
+        if block.size and (block[0] < self.begin or np.any(block % size)):
+            raise ValueError(
+                f"a block begins at {block[0]}, but blocks begin at multiples of "
+                f"{size} seconds from {self.begin} on"
+            )

@@ -1,16 +1,23 @@
-"""A trace: counts, totals, e-process and VIF of experiments at every look."""
+"""A trace: counts, totals, e-process, VIF, guardrails and gates of experiments at every look."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, fields
+from typing import Self, TypeVar
 
 import numpy as np
 
 from stats.block import analysis_block_ends
-from stats.cell import Floats, Ints, Rows, Totals, terms
-from stats.mixture import Mixture, log_component
+from stats.cell import Floats, Ints, Rows, Totals
+from stats.closed_cells import ClosedCells
+from stats.gate import GateReadings, gate_readings
+from stats.guardrail import Watch, watch
+from stats.mixture import Mixture, log_component, variance_at
 from stats.series import Series
+from stats.timeline import Stream, Timeline, timeline
 from stats.vif import variance_inflation
+
+Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+Number = TypeVar("Number", np.int64, np.float64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,15 +26,19 @@ class Trace:
 
     Attributes:
         at: When the look is taken, epoch seconds.
-        end: Exposure time that it covers: the end of its analysis block.
+        end: Exposure time that the target's closed cells cover.
         n1: Units of treatment.
         x1: Conversions of treatment.
         n0: Units of control.
         x0: Conversions of control.
+        y1: Sum of treatment's values; 0 where the target is a conversion.
+        y0: Sum of control's values.
+        weight: Σ w of all cells; W of the totals is 0 before a continuous metric can be tested.
         totals: The sums that the test reads.
         log_day: Logarithm of the day component of E(0).
         log_fast: Logarithm of the fast component of E(0).
         log_e: Logarithm of E(0).
+        futile: Whether the interval lies inside the futility margin.
         vif: Variance inflation factor; infinite where W = 0.
     """
 
@@ -37,26 +48,18 @@ class Trace:
     x1: Ints
     n0: Ints
     x0: Ints
+    y1: Floats
+    y0: Floats
+    weight: Floats
     totals: Totals
     log_day: Floats
     log_fast: Floats
     log_e: Floats
+    futile: Flags
     vif: Floats
 
     def __getitem__(self, rows: Rows) -> Self:
-        return type(self)(
-            at=self.at[rows],
-            end=self.end[rows],
-            n1=self.n1[rows],
-            x1=self.x1[rows],
-            n0=self.n0[rows],
-            x0=self.x0[rows],
-            totals=self.totals[rows],
-            log_day=self.log_day[rows],
-            log_fast=self.log_fast[rows],
-            log_e=self.log_e[rows],
-            vif=self.vif[rows],
-        )
+        return type(self)(**{one.name: getattr(self, one.name)[rows] for one in fields(self)})
 
     def __len__(self) -> int:
         return self.at.size
@@ -70,11 +73,17 @@ class Batch:
         trace: All looks, experiment after experiment.
         first: The first look of each experiment, and the number of looks at the end.
         mixture: The precisions and thresholds, one entry a look.
+        rates: Whether each experiment's target is a conversion.
+        watches: The guardrails of each experiment.
+        gates: What the gates read of each experiment.
     """
 
     trace: Trace
     first: Ints
     mixture: Mixture
+    rates: Flags
+    watches: tuple[tuple[Watch, ...], ...]
+    gates: tuple[GateReadings, ...]
 
     def rows(self, experiment: int) -> slice:
         """The looks of one experiment."""
@@ -82,107 +91,146 @@ class Batch:
 
 
 def traced(series: Sequence[Series]) -> Batch:
-    """The trace of several experiments, each element's numbers as if it were traced alone.
-
-    Sums of whole numbers are exact in any order; sums of fractions run cell by cell within one
-    experiment, in the order (analysis block, stratum).
-    """
-    ends = [np.array(analysis_block_ends(one), dtype=np.int64) for one in series]
-    first = np.concatenate(([0], np.cumsum([end.size for end in ends]))).astype(np.int64)
-    cells = _joined(series, ends, first)
-    sums = _sums_at_looks(cells, first)
-    totals = Totals.from_rows(sums[4:])
-    mixture = _mixture(series, np.diff(first))
-    n1, x1, n0, x0 = sums[:4].astype(np.int64)
-    log_day = log_component(totals.S, totals.V0, mixture.rho_day)
-    log_fast = log_component(totals.S, totals.V0, mixture.rho_fast)
-    end = np.concatenate(ends)
-    delay = [one.policy.window_seconds + one.policy.grace_seconds for one in series]
+    """The trace of several experiments, each element's numbers as if it were traced alone."""
+    own, owners = _streams(series)
+    line = timeline(own)
+    looks, first = _looks(line, owners, len(series))
+    row = np.concatenate([_last_closed(line, looks[i], i) for i in range(len(series))])
+    mixture = _mixture(series, np.diff(first), _gathered(line.factor, row, 1.0))
+    begin = np.repeat(np.array([one.begin for one in series], dtype=np.int64), np.diff(first))
+    totals = line.totals.gathered(row)
     trace = Trace(
-        at=end + np.repeat(np.array(delay, dtype=np.int64), np.diff(first)),
-        end=end,
-        n1=n1,
-        x1=x1,
-        n0=n0,
-        x0=x0,
+        at=np.concatenate(looks),
+        end=np.where(row < 0, begin, _gathered(line.end, row, 0)),
+        n1=_gathered(line.n1, row, 0),
+        x1=_gathered(line.x1, row, 0),
+        n0=_gathered(line.n0, row, 0),
+        x0=_gathered(line.x0, row, 0),
+        y1=_gathered(line.y1, row, 0.0),
+        y0=_gathered(line.y0, row, 0.0),
+        weight=_gathered(line.weight, row, 0.0),
         totals=totals,
-        log_day=log_day,
-        log_fast=log_fast,
+        log_day=log_component(totals.S, totals.V0, mixture.rho_day),
+        log_fast=log_component(totals.S, totals.V0, mixture.rho_fast),
         log_e=mixture.log_e(totals.S, totals.V0),
-        vif=variance_inflation(
-            look=cells.look,
-            experiment=cells.experiment,
-            stratum=cells.stratum,
-            n1=cells.n1,
-            n0=cells.n0,
-            W=totals.W,
-            first=first,
+        futile=_futile(series, totals, mixture, np.diff(first)),
+        vif=_gathered(_vif(line, len(series)), row, np.inf),
+    )
+    return Batch(
+        trace=trace,
+        first=first,
+        mixture=mixture,
+        rates=np.array([one.values is None for one in series], dtype=np.bool_),
+        watches=tuple(_watches(series, line, i, owners) for i in range(len(series))),
+        gates=tuple(
+            gate_readings(one, line, i, at=looks[i], row=row[first[i] : first[i + 1]])
+            for i, one in enumerate(series)
         ),
     )
-    return Batch(trace=trace, first=first, mixture=mixture)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Cells:
-    """Closed cells of analysis blocks, ordered by (look, stratum)."""
-
-    look: Ints
-    experiment: Ints
-    stratum: Ints
-    n1: Ints
-    x1: Ints
-    n0: Ints
-    x0: Ints
-
-
-def _joined(series: Sequence[Series], ends: Sequence[Ints], first: Ints) -> _Cells:
-    """The cells of blocks, added up to those of closed analysis blocks."""
-    own = [
-        np.searchsorted(end, one.block, side="right") for one, end in zip(series, ends, strict=True)
+def _streams(series: Sequence[Series]) -> tuple[list[Stream], Ints]:
+    """The targets, then the guardrails of all experiments; and whose each stream is."""
+    ends = [np.array(analysis_block_ends(one), dtype=np.int64) for one in series]
+    streams = [
+        _stream(one, end, one.policy.window_seconds, one.target)
+        for one, end in zip(series, ends, strict=True)
     ]
-    closed = [int(np.searchsorted(look, end.size)) for look, end in zip(own, ends, strict=True)]
-    experiment = np.repeat(np.arange(len(series)), closed)
-    look = np.concatenate([look[:count] for look, count in zip(own, closed, strict=True)])
-    look += first[experiment]
-    columns = {
-        name: np.concatenate(
-            [getattr(one, name)[:count] for one, count in zip(series, closed, strict=True)]
-        )
-        for name in ("stratum", "n1", "x1", "n0", "x0")
-    }
-    order = np.lexsort((columns["stratum"], look))
-    look, stratum = look[order], columns.pop("stratum")[order]
-    new = np.ones(look.size, dtype=bool)
-    new[1:] = (look[1:] != look[:-1]) | (stratum[1:] != stratum[:-1])
-    begins = np.flatnonzero(new)
-    return _Cells(
-        look=look[begins],
-        experiment=experiment[order][begins],
-        stratum=stratum[begins],
-        **{name: np.add.reduceat(column[order], begins) for name, column in columns.items()},
+    owners = list(range(len(series)))
+    for number, (one, end) in enumerate(zip(series, ends, strict=True)):
+        streams += [_stream(one, end, rail.window_seconds, rail.cells) for rail in one.guardrails]
+        owners += [number] * len(one.guardrails)
+    return streams, np.array(owners, dtype=np.int64)
+
+
+def _stream(series: Series, ends: Ints, window_seconds: int, cells: ClosedCells) -> Stream:
+    delay = window_seconds + series.policy.grace_seconds
+    closed = int(np.searchsorted(ends, series.as_of - delay, side="right"))
+    return Stream(cells=cells, ends=ends[:closed], delay=delay)
+
+
+def _looks(line: Timeline, owners: Ints, experiments: int) -> tuple[list[Ints], Ints]:
+    """The closing times over target and guardrails, of each experiment; and where each begins."""
+    closings: list[list[Ints]] = [[] for _ in range(experiments)]
+    for stream, owner in enumerate(owners.tolist()):
+        closings[owner].append(line.at[line.rows(stream)])
+    looks = [one[0] if len(one) == 1 else np.unique(np.concatenate(one)) for one in closings]
+    first = np.concatenate(([0], np.cumsum([one.size for one in looks]))).astype(np.int64)
+    return looks, first
+
+
+def _last_closed(line: Timeline, looks: Ints, experiment: int) -> Ints:
+    """The last closing of an experiment's target up to each look; −1 where there is none."""
+    rows = line.rows(experiment)
+    closed = np.searchsorted(line.at[rows], looks, side="right")
+    return np.where(closed > 0, rows.start + closed - 1, -1)
+
+
+def _gathered(
+    values: np.ndarray[tuple[int, ...], np.dtype[Number]], row: Ints, missing: float
+) -> np.ndarray[tuple[int, ...], np.dtype[Number]]:
+    """The values of closings at looks; where none had closed, what was so before."""
+    return np.append(values, np.array(missing, dtype=values.dtype))[row]
+
+
+def _vif(line: Timeline, experiments: int) -> Floats:
+    """The variance inflation factor at the closings of targets."""
+    cells = line.cells.of_streams(0, experiments)
+    first = line.first[: experiments + 1]
+    return variance_inflation(
+        look=cells.row,
+        experiment=cells.stream,
+        stratum=cells.stratum,
+        n1=cells.n1,
+        n0=cells.n0,
+        W=line.weight[: first[-1]],
+        first=first,
     )
 
 
-def _sums_at_looks(cells: _Cells, first: Ints) -> Floats:
-    """n₁, x₁, n₀, x₀ and the terms of the test, summed up to each look: an array (10, looks)."""
-    counts = np.stack((cells.n1, cells.x1, cells.n0, cells.x0)).astype(np.float64)
-    parts = np.concatenate((counts, terms(cells.n1, cells.x1, cells.n0, cells.x0)))
-    sums = np.zeros((parts.shape[0], cells.look.size + 1))
-    bounds = np.searchsorted(cells.look, first)
-    for begin, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        np.cumsum(parts[:, begin:stop], axis=1, out=sums[:, begin + 1 : stop + 1])
-    looks = np.arange(first[-1])
-    last = np.searchsorted(cells.look, looks, side="right")
-    begin_of_look = np.repeat(bounds[:-1], np.diff(first))
-    return np.take(sums, np.where(last > begin_of_look, last, 0), axis=1)
+def _watches(
+    series: Sequence[Series], line: Timeline, experiment: int, owners: Ints
+) -> tuple[Watch, ...]:
+    """The watches over one experiment's guardrails."""
+    one = series[experiment]
+    streams = np.flatnonzero(owners == experiment)[1:].tolist()
+    found: list[Watch] = []
+    for guardrail, stream in zip(one.guardrails, streams, strict=True):
+        rows = line.rows(stream)
+        found.append(
+            watch(
+                guardrail,
+                at=line.at[rows],
+                totals=line.totals[rows],
+                rho_day=one.policy.rho_day * line.factor[rows],
+                rho_fast=one.policy.rho_fast * line.factor[rows],
+                threshold=len(one.guardrails) / one.policy.guardrail_alpha,
+            )
+        )
+    return tuple(found)
 
 
-def _mixture(series: Sequence[Series], looks: Ints) -> Mixture:
+def _futile(series: Sequence[Series], totals: Totals, mixture: Mixture, looks: Ints) -> Flags:
+    """Whether each look's interval lies inside ± margin · control's rate."""
+    margins = [one.policy.futility_margin for one in series]
+    share = np.repeat([0.0 if margin is None else margin for margin in margins], looks)
+    inside = np.zeros(share.size, dtype=np.bool_)
+    rows = np.flatnonzero((share > 0) & (totals.W > 0))
+    part, mix, lift = totals[rows], mixture[rows], totals[rows].lift
+    bound = share[rows] * np.abs(part.control_rate)
+    excluded = np.abs(lift) < bound
+    for end in (bound, -bound):
+        excluded &= mix.excess(part.S - end * part.W, variance_at(part, lift, end)) >= 0
+    inside[rows] = excluded
+    return inside
+
+
+def _mixture(series: Sequence[Series], looks: Ints, factor: Floats) -> Mixture:
     def repeated(values: list[float]) -> Floats:
         return np.repeat(np.array(values), looks)
 
     return Mixture(
-        rho_day=repeated([one.policy.rho_day for one in series]),
-        rho_fast=repeated([one.policy.rho_fast for one in series]),
+        rho_day=repeated([one.policy.rho_day for one in series]) * factor,
+        rho_fast=repeated([one.policy.rho_fast for one in series]) * factor,
         log_threshold=repeated([one.policy.log_threshold for one in series]),
     )

@@ -1,14 +1,18 @@
 """The makers of series that the statistics' tests share."""
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 import pytest
 
+from stats.closed_cells import ClosedCells
+from stats.guardrail import Guardrail, Margin
 from stats.policy import Policy
 from stats.series import Series
 
 Row = tuple[int, ...]
+BLOCK = 300
 
 
 def make_series(
@@ -19,6 +23,7 @@ def make_series(
     as_of: int = 10**10,
     closed_at: int | None = None,
     cuts: tuple[int, ...] = (),
+    **read: Any,
 ) -> Series:
     """A series of (block, stratum, n1, x1, n0, x0), where block counts blocks from the epoch."""
     policy = policy or Policy()
@@ -36,9 +41,32 @@ def make_series(
         x1=x1,
         n0=n0,
         x0=x0,
+        **read,
+    )
+
+
+def make_guardrail(
+    rows: Iterable[Row],
+    *,
+    name: str = "error",
+    better: str = "lower",
+    window_seconds: int = BLOCK,
+    margin: Margin = "default",
+) -> Guardrail:
+    """A guardrail of the same rows (block, stratum, n1, x1, n0, x0)."""
+    columns = np.array(list(rows), dtype=np.int64).reshape(-1, 6).T
+    block, stratum, n1, x1, n0, x0 = np.ascontiguousarray(columns)
+    cells = ClosedCells(block=block * BLOCK, stratum=stratum, n1=n1, x1=x1, n0=n0, x0=x0)
+    return Guardrail(
+        name=name, better=better, window_seconds=window_seconds, margin=margin, cells=cells
     )
 
 
 @pytest.fixture(scope="session")
 def series() -> Callable[..., Series]:
     return make_series
+
+
+@pytest.fixture(scope="session")
+def guardrail() -> Callable[..., Guardrail]:
+    return make_guardrail

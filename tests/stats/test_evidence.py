@@ -10,8 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stats.closed_cells import ClosedCells
+from stats.crossover import Crossings
 from stats.evidence import Evidence, evaluate
+from stats.guardrail import Guardrail
+from stats.lateness import LateUnits
 from stats.policy import DAY, Policy
+from stats.sample_ratio import Arrivals, Epoch
 from stats.series import Series
 
 Maker = Callable[..., Series]
@@ -55,6 +60,69 @@ def histories(draw: st.DrawFn, strata: int = 3) -> list[Row]:
 
 
 @st.composite
+def watched(draw: st.DrawFn, rows: list[Row]) -> tuple[Guardrail, ...]:
+    """Guardrails on the same units: harmed or not, closing before the target or after it."""
+    found: list[Guardrail] = []
+    for name in draw(st.sampled_from([[], ["error"], ["error", "bounce"]])):
+        rates = draw(st.sampled_from([(0.02, 0.02), (0.4, 0.02), (0.0, 0.3)]))
+        cells: list[Row] = [
+            (block, stratum, n1, round(n1 * rates[0]), n0, round(n0 * rates[1]))
+            for block, stratum, n1, _, n0, _ in rows
+        ]
+        found.append(
+            guarded(
+                cells,
+                name=name,
+                better=draw(st.sampled_from(["lower", "higher"])),
+                window_seconds=draw(st.sampled_from([300, 1800, 7200])),
+                margin=draw(st.sampled_from(["default", 0.3, None])),
+            )
+        )
+    return tuple(found)
+
+
+@st.composite
+def findings(draw: st.DrawFn, rows: list[Row]) -> dict[str, Any]:
+    """What the gates read of the same units."""
+    read: dict[str, Any] = {}
+    blocks = np.array(sorted({row[0] for row in rows}), dtype=np.int64) * 300
+    delays = st.integers(0, 2 * DAY)
+    if draw(st.booleans()) and rows:
+        chosen = draw(st.lists(st.tuples(st.sampled_from(rows), delays), max_size=30))
+        read["crossings"] = Crossings(
+            block=np.array([row[0] * 300 for row, _ in chosen], dtype=np.int64),
+            at=np.array([row[0] * 300 + delay for row, delay in chosen], dtype=np.int64),
+        )
+    if draw(st.booleans()) and rows:
+        late = draw(st.lists(st.tuples(st.sampled_from(rows), st.integers(0, 1), delays)))
+        times = draw(st.sampled_from([1, 20]))
+        read["late"] = LateUnits(
+            block=np.array([row[0] * 300 for row, _, _ in late] * times, dtype=np.int64),
+            stratum=np.array([row[1] for row, _, _ in late] * times, dtype=np.int64),
+            arm=np.array([arm for _, arm, _ in late] * times, dtype=np.int64),
+            at=np.array(
+                [row[0] * 300 + 2220 + delay for row, _, delay in late] * times, dtype=np.int64
+            ),
+        )
+    if draw(st.booleans()):
+        turn = draw(st.integers(0, 4000))
+        shares = draw(st.tuples(*[st.sampled_from([None, 0.0, 0.1, 0.5, 1.0])] * 2))
+        n1, n0 = (
+            np.array(
+                [sum(row[arm] for row in rows if row[0] * 300 == block) for block in blocks],
+                dtype=np.int64,
+            )
+            for arm in (2, 4)
+        )
+        read["allocation"] = (
+            Epoch(start=0, end=turn, share=shares[0]),
+            Epoch(start=turn, end=None, share=shares[1]),
+        )
+        read["arrivals"] = Arrivals(block=blocks, treatment=n1, others=n0)
+    return read
+
+
+@st.composite
 def experiments(draw: st.DrawFn) -> dict[str, Any]:
     rows = draw(histories())
     policy = Policy(
@@ -62,6 +130,7 @@ def experiments(draw: st.DrawFn) -> dict[str, Any]:
         attempt=draw(st.sampled_from([1, 3])),
         horizon_seconds=draw(st.sampled_from([28 * DAY, 28 * DAY, 2 * DAY, 6000])),
         contrast_seconds=draw(st.sampled_from([DAY, 7200])),
+        futility_margin=draw(st.sampled_from([None, 0.05, 0.5])),
         value_per_conversion=draw(st.sampled_from([None, 2.5])),
     )
     last = rows[-1][0] * 300 if rows else 0
@@ -72,7 +141,24 @@ def experiments(draw: st.DrawFn) -> dict[str, Any]:
         "as_of": draw(st.just(last + DAY) | times),
         "closed_at": draw(st.none() | st.none() | st.none() | times),
         "cuts": tuple(draw(st.lists(times, max_size=3))),
+        "guardrails": draw(watched(rows)),
+        **draw(findings(rows)),
     }
+
+
+def guarded(rows: list[Row], **named: Any) -> Guardrail:
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 6).T
+    block, stratum, n1, x1, n0, x0 = np.ascontiguousarray(columns)
+    cells = ClosedCells(block=block * 300, stratum=stratum, n1=n1, x1=x1, n0=n0, x0=x0)
+    return Guardrail(cells=cells, **named)
+
+
+def only_cells(guardrail: Guardrail, keep: np.ndarray[Any, Any]) -> Guardrail:
+    cells = guardrail.cells
+    names = ("block", "stratum", "n1", "x1", "n0", "x0")
+    return replace(
+        guardrail, cells=replace(cells, **{name: getattr(cells, name)[keep] for name in names})
+    )
 
 
 def one(series: Maker, experiment: dict[str, Any], **changed: Any) -> Evidence:
@@ -91,9 +177,20 @@ def test_a_batch_gives_each_experiment_what_it_gets_alone_to_the_bit(
 @given(experiments())
 def test_cells_that_close_later_change_nothing(series: Maker, experiment: dict[str, Any]) -> None:
     given_all = one(series, experiment)
-    until = experiment["as_of"] - 1920
-    closed = [row for row in experiment["rows"] if row[0] * 300 + 300 <= until]
-    assert bits(one(series, experiment, rows=closed)) == bits(given_all)
+    as_of = experiment["as_of"]
+    closed = [row for row in experiment["rows"] if row[0] * 300 + 300 <= as_of - 1920]
+    guardrails = tuple(
+        only_cells(rail, rail.cells.block + 300 + rail.window_seconds + 120 <= as_of)
+        for rail in experiment["guardrails"]
+    )
+    changed = {"rows": closed, "guardrails": guardrails}
+    for name in ("crossings", "late"):
+        if name in experiment:
+            found = experiment[name]
+            known = found.at <= as_of
+            columns = {field.name: getattr(found, field.name)[known] for field in fields(found)}
+            changed[name] = replace(found, **columns)
+    assert bits(one(series, experiment, **changed)) == bits(given_all)
 
 
 @given(experiments(), st.integers(0, 3 * DAY))
@@ -130,8 +227,12 @@ def test_swapping_the_arms_mirrors_verdict_and_sign(
 ) -> None:
     policy = replace(experiment["policy"], vif_limit=math.inf)
     swapped = [(b, s, n0, x0, n1, x1) for b, s, n1, x1, n0, x0 in experiment["rows"]]
-    seen = one(series, experiment, policy=policy)
-    mirror = one(series, experiment, policy=policy, rows=swapped)
+    plain: dict[str, Any] = {"policy": policy, "guardrails": (), "allocation": None}
+    late = experiment.get("late")
+    seen = one(series, experiment, **plain)
+    if late is not None:
+        plain["late"] = replace(late, arm=1 - late.arm)
+    mirror = one(series, experiment, **plain, rows=swapped)
     ours, theirs = seen.decision, mirror.decision
     assert theirs.verdict == MIRRORED.get(ours.verdict, ours.verdict)
     assert theirs.ended_because == MIRRORED.get(ours.ended_because or "", ours.ended_because)
@@ -159,9 +260,33 @@ def test_an_answer_carries_its_numbers_and_an_abstention_none(
     )
     if decision.lift is not None and decision.ci is not None and decision.confidence is not None:
         better = (decision.lift > 0) == (experiment["policy"].better == "higher")
-        assert decision.verdict == ("keep" if better else "rollback")
+        assert (decision.verdict != "rollback") == better
+        assert (decision.verdict == "iterate") == (better and bool(decision.guardrail_breaches))
         assert decision.confidence >= 1 - experiment["policy"].level
         assert decision.ci[0] > 0 or decision.ci[1] < 0
+
+
+@given(experiments())
+def test_what_is_kept_breaches_no_guardrail(series: Maker, experiment: dict[str, Any]) -> None:
+    seen = one(series, experiment)
+    breached = tuple(rail.metric for rail in seen.guardrails if rail.breached_at is not None)
+    assert seen.decision.guardrail_breaches == breached
+    if seen.decision.verdict == "keep":
+        assert not breached
+        proven = {rail.metric for rail in seen.guardrails if rail.non_inferior_at is not None}
+        awaited = {rail.name for rail in experiment["guardrails"] if rail.margin is not None}
+        assert ("guardrails_unproven" in seen.warnings) == (not awaited <= proven)
+
+
+@given(experiments(), st.integers(0, 3 * DAY))
+def test_a_breach_and_a_sticky_gate_stay(
+    series: Maker, experiment: dict[str, Any], later: int
+) -> None:
+    now = one(series, experiment)
+    then = one(series, experiment, as_of=experiment["as_of"] + later)
+    assert set(now.guardrail_breaches) <= set(then.guardrail_breaches)
+    stay = set(now.gates.interacting_because) - {"interaction"}
+    assert stay <= set(then.gates.interacting_because)
 
 
 @given(histories(strata=3), st.permutations(range(3)))

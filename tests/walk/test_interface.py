@@ -92,14 +92,16 @@ def judged(story) -> Callable[..., dict[str, Any]]:
     "contract.value_at_risk.null",
     "cadence.fast",
 )
-def test_a_canary_that_doubles_conversions_is_kept(judged) -> None:
+def test_a_canary_that_doubles_conversions_is_kept(story, judged) -> None:
     told = judged((200, 120), (200, 60), target_metric="order")
     assert (told["verdict"], told["abstain_reason"]) == ("keep", None)
     assert told["power_state"] == {"clock": "decided", "decided": True}
     assert told["lift"] == pytest.approx(120 / 200 - 60 / 200)
-    assert 0.95 < told["confidence"] < 1
     low, high = told["ci"]
     assert 0 < low < told["lift"] < high
+    totals = story.evidence(told["experiment_id"])["totals"]
+    assert told["confidence"] == 1 - totals["p_running_min"] > 0.95
+    assert told["ci"] == totals["ci"]
     assert told["cadence"] == "fast"
     assert told["value_at_risk"] is None
     assert told["guardrail_breaches"] == []

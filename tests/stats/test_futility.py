@@ -1,0 +1,67 @@
+"""Futility: an experiment ends where its difference is shown to be too small to matter."""
+
+from collections.abc import Callable
+
+import pytest
+
+from stats.evidence import evaluate
+from stats.policy import Policy
+from stats.series import Series
+
+Maker = Callable[..., Series]
+MANY = 4_000_000
+
+
+@pytest.mark.parametrize(("margin", "ended"), [(0.05, True), (0.005, False), (None, False)])
+def test_an_interval_inside_the_margin_ends_the_experiment(
+    *, margin: float | None, ended: bool, series: Maker
+) -> None:
+    rows = [(0, 0, MANY, 200_000, MANY, 200_000)]
+    (seen,) = evaluate([series(rows, as_of=4000, policy=Policy(futility_margin=margin))])
+    decision = seen.decision
+    assert (decision.verdict, decision.abstain_reason) == ("abstain", "power")
+    assert decision.decided == ended
+    assert decision.ended_because == ("futility" if ended else None)
+    assert seen.ci is not None
+    if margin is not None:
+        assert (max(abs(seen.ci[0]), abs(seen.ci[1])) <= margin * 0.05) == ended
+
+
+def test_a_difference_that_is_small_and_certain_is_an_answer_first(series: Maker) -> None:
+    rows = [(0, 0, MANY, 202_500, MANY, 200_000)]
+    (seen,) = evaluate([series(rows, as_of=4000, policy=Policy(futility_margin=0.05))])
+    assert seen.ci is not None
+    assert 0 < seen.ci[0] < seen.ci[1] < 0.05 * 0.05
+    assert seen.decision.verdict == "keep"
+
+
+@pytest.mark.parametrize("converted", [9760, 10_240])
+def test_both_ends_of_the_interval_lie_inside(converted: int, series: Maker) -> None:
+    rows = [(0, 0, 200_000, converted, 200_000, 10_000)]
+    (seen,) = evaluate([series(rows, as_of=4000, policy=Policy(futility_margin=0.05))])
+    assert seen.ci is not None
+    assert min(map(abs, seen.ci)) < 0.05 * 0.05 < max(map(abs, seen.ci))
+    assert not seen.decision.decided
+
+
+def test_the_margin_is_relative_to_controls_rate_at_the_weights_of_the_lift(
+    series: Maker,
+) -> None:
+    rows = [(0, 0, 400_000, 40_000, MANY, 400_000)]
+    for margin, ended in ((0.0185, False), (0.0195, True)):
+        (seen,) = evaluate([series(rows, as_of=4000, policy=Policy(futility_margin=margin))])
+        assert seen.ci is not None
+        assert (seen.ci[1] < margin * 0.1) == ended
+        assert (seen.decision.ended_because == "futility") == ended
+
+
+def test_a_gated_look_is_no_ground_for_futility(series: Maker) -> None:
+    # The shares of two hours are each other's mirror, so that time explains the treatment.
+    leaking = [(0, 0, MANY, 200_000, 50_000, 2500), (1, 0, 50_000, 2500, MANY, 200_000)]
+    for limit, ended in ((10.0, None), (100.0, "futility")):
+        policy = Policy(futility_margin=0.06, vif_limit=limit, horizon_seconds=86_400)
+        narrow = evaluate([series(leaking[:1], as_of=300 + 1920, policy=policy)])
+        assert narrow[0].decision.ended_because is None
+        (seen,) = evaluate([series(leaking, as_of=600 + 1920, policy=policy)])
+        assert seen.decision.ended_because == ended
+        assert (seen.decision.abstain_reason == "non_identifiable") == (ended is None)

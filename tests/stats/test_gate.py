@@ -1,0 +1,465 @@
+"""The gates: what each alarms at, what it leaves alone, and what it does to a verdict."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.integrate import quad
+
+from stats.crossover import Crossings
+from stats.evidence import Evidence, evaluate
+from stats.guardrail import Guardrail
+from stats.lateness import LateUnits
+from stats.policy import DAY, Policy
+from stats.sample_ratio import Arrivals, Epoch, log_one_sided, log_two_sided
+from stats.series import Series
+
+Maker = Callable[..., Series]
+RailMaker = Callable[..., Guardrail]
+Cell = tuple[int, int, int, int]
+HOUR = 12  # blocks
+DELAY = 1920
+EVEN = (500, 50, 500, 50)
+BETTER = (2000, 300, 2000, 200)
+WORSE = (2000, 200, 2000, 300)
+
+
+def seen_of(series: Maker, strata: list[list[Cell]], **read: Any) -> Evidence:
+    """Evidence of cells by stratum and hour."""
+    rows = sorted(
+        (i * HOUR, stratum, *cell)
+        for stratum, cells in enumerate(strata)
+        for i, cell in enumerate(cells)
+    )
+    hours = max(map(len, strata))
+    (seen,) = evaluate([series(rows, **{"as_of": hours * 3600 + DELAY, **read})])
+    return seen
+
+
+def arriving(counts: list[tuple[int, int]]) -> Arrivals:
+    treatment, others = np.array(counts, dtype=np.int64).T
+    block = np.arange(len(counts), dtype=np.int64) * 3600
+    return Arrivals(block=block, treatment=treatment, others=others)
+
+
+def declared(*shares: float | None, every: int = 2 * 3600) -> tuple[Epoch, ...]:
+    last = len(shares) - 1
+    return tuple(
+        Epoch(start=i * every, end=None if i == last else (i + 1) * every, share=share)
+        for i, share in enumerate(shares)
+    )
+
+
+def crossed(count: int, *, at: int = 0, block: int = 0) -> Crossings:
+    found = np.arange(count, dtype=np.int64)
+    return Crossings(block=0 * found + block * 300, at=0 * found + at)
+
+
+def late(treated: int, controlled: int, *, at: int = 300 + DELAY, block: int = 0) -> LateUnits:
+    arm = np.array([1] * treated + [0] * controlled, dtype=np.int64)
+    return LateUnits(block=0 * arm + block * 300, stratum=0 * arm, arm=arm, at=0 * arm + at)
+
+
+# Sample ratio
+
+
+@given(st.integers(0, 400), st.integers(0, 400), st.sampled_from([0.01, 0.2, 0.5, 0.9]))
+def test_the_one_sided_sample_ratio_averages_the_likelihood_over_smaller_shares(
+    n1: int, n0: int, share: float
+) -> None:
+    def ratio(theta: float) -> float:
+        log = n1 * math.log(theta / share) + n0 * math.log((1 - theta) / (1 - share))
+        return math.exp(log)
+
+    peak = min(max(n1 / max(n1 + n0, 1), 1e-9 * share), share)
+    value, _ = quad(ratio, 1e-12 * share, share, points=[peak], epsabs=0, epsrel=1e-9, limit=500)
+    found = log_one_sided(np.array([float(n1)]), np.array([float(n0)]), share)[0]
+    expected = math.log(value / share)
+    assert found == pytest.approx(expected, abs=1e-6) or found < expected < -2
+
+
+def test_far_too_many_treatment_units_leave_the_one_sided_evidence_finite_and_small() -> None:
+    found = log_one_sided(np.array([1e6]), np.array([1e6]), 0.01)[0]
+    assert -20 < found < -10
+
+
+def test_the_evidence_averages_to_one_under_the_declared_share() -> None:
+    n = 40
+    k = np.arange(n + 1)
+    chance = np.array([math.comb(n, i) * 0.3**i * 0.7 ** (n - i) for i in k])
+    treated, others = k.astype(float), (n - k).astype(float)
+    for log_e in (log_two_sided(treated, others, 0.3), log_one_sided(treated, others, 0.3)):
+        assert np.sum(chance * np.exp(log_e)) == pytest.approx(1.0, rel=1e-9)
+
+
+def test_arms_that_do_not_receive_their_declared_shares_are_interacting(series: Maker) -> None:
+    read = {"allocation": declared(0.5), "arrivals": arriving([(720, 500)] * 4)}
+    seen = seen_of(series, [[BETTER] * 4], **read)
+    assert (seen.decision.verdict, seen.decision.abstain_reason) == ("abstain", "interacting")
+    assert seen.gates.interacting_because == ("sample_ratio",)
+    assert seen.gates.sample_ratio_e is not None
+    assert seen.gates.sample_ratio_e >= 1000
+    assert seen.looks.gated.tolist() == [True] * 4
+
+
+def test_arms_that_do_are_not(series: Maker) -> None:
+    read = {"allocation": declared(0.5), "arrivals": arriving([(500, 500)] * 4)}
+    seen = seen_of(series, [[BETTER] * 4], **read)
+    assert seen.decision.verdict == "keep"
+    assert seen.gates.sample_ratio_e is not None
+    assert seen.gates.sample_ratio_e < 1
+
+
+def test_the_alarm_stays_also_when_the_shares_even_out(series: Maker) -> None:
+    read = {
+        "allocation": declared(0.5),
+        "arrivals": arriving([(600, 100), *[(500, 1000)] * 1, *[(500, 500)] * 8]),
+    }
+    seen = seen_of(series, [[EVEN] * 10], **read)
+    assert seen.gates.sample_ratio_e is not None
+    assert seen.gates.sample_ratio_e < 1000
+    assert seen.gates.interacting_because == ("sample_ratio",)
+
+
+def test_the_first_hour_of_a_later_share_is_left_out(series: Maker) -> None:
+    lagging = [(10, 990), (10, 990), (10, 990), (500, 500), (500, 500)]
+    read = {"allocation": declared(0.01, 0.5), "arrivals": arriving(lagging)}
+    seen = seen_of(series, [[EVEN] * 5], **read)
+    assert seen.gates.interacting_because == ()
+    slower = [*lagging[:3], (10, 990), (500, 500)]
+    seen = seen_of(series, [[EVEN] * 5], **{**read, "arrivals": arriving(slower)})
+    assert seen.gates.interacting_because == ("sample_ratio",)
+
+
+def test_a_block_that_reaches_over_a_change_of_share_is_in_no_epoch(series: Maker) -> None:
+    allocation = (
+        Epoch(start=0, end=3600 + 60, share=0.5),
+        Epoch(start=3600 + 60, end=None, share=None),
+    )
+    read = {"allocation": allocation, "arrivals": arriving([(500, 500), (900, 10)])}
+    assert seen_of(series, [[EVEN] * 2], **read).gates.interacting_because == ()
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_a_promotion_or_a_withdrawal_is_no_sample_ratio_fault(share: float, series: Maker) -> None:
+    tail = (1000, 0) if share else (0, 1000)
+    read = {
+        "allocation": declared(0.5, share),
+        "arrivals": arriving([(500, 500)] * 2 + [tail] * 4),
+    }
+    seen = seen_of(series, [[EVEN] * 6], **read)
+    assert seen.gates.interacting_because == ()
+    assert seen.guardrail_breaches == ()
+
+
+def test_undeclared_shares_are_not_held_against_arrivals_and_a_warning_says_so(
+    series: Maker,
+) -> None:
+    read = {"allocation": declared(None), "arrivals": arriving([(900, 100)] * 2)}
+    seen = seen_of(series, [[EVEN] * 2], **read)
+    assert seen.gates.sample_ratio_e is None
+    assert seen.warnings == ("allocation_undeclared",)
+    assert seen.guardrails == ()
+
+
+def test_a_block_of_arrivals_counts_once_its_grace_has_passed(series: Maker) -> None:
+    read = {"allocation": declared(0.5), "arrivals": arriving([(500, 500), (900, 100)])}
+    seen = seen_of(series, [[EVEN] * 2], **read, as_of=300 + DELAY)
+    assert seen.gates.interacting_because == ()
+
+
+def test_a_build_that_dies_before_it_can_report_breaches_arrival(series: Maker) -> None:
+    dead = [(5, 400)] * 4
+    read = {"allocation": declared(0.5), "arrivals": arriving(dead)}
+    seen = seen_of(series, [[(5, 1, 400, 40)] * 4], **read)
+    assert seen.guardrail_breaches == ("arrival",)
+    (arrival,) = seen.guardrails
+    assert (arrival.metric, arrival.threshold, arrival.lift) == ("arrival", 1000.0, None)
+    assert arrival.breached_at == 300 + DELAY
+    many = {**read, "arrivals": arriving([(400, 5)] * 4)}
+    assert seen_of(series, [[EVEN] * 4], **many).guardrail_breaches == ()
+
+
+def test_a_candidate_whose_treatment_dies_is_not_kept(series: Maker) -> None:
+    # Few enough missing that only the one-sided evidence has reached its threshold.
+    for missing in range(80, 200):
+        counts = (500 - missing, 500)
+        arrays = [np.array([float(one)]) for one in counts]
+        one, two = log_one_sided(*arrays, 0.5)[0], log_two_sided(*arrays, 0.5)[0]
+        if one >= math.log(1000) > two:
+            break
+    else:
+        pytest.skip("both evidences reach the threshold together")
+    read = {"allocation": declared(0.5), "arrivals": arriving([counts])}
+    seen = seen_of(series, [[BETTER]], **read)
+    assert (seen.decision.verdict, seen.decision.guardrail_breaches) == ("iterate", ("arrival",))
+
+
+# Crossover
+
+
+@pytest.mark.parametrize(
+    ("count", "units", "alarm"),
+    [(9, 100, False), (10, 200, False), (10, 198, True), (51, 1000, True), (50, 1000, False)],
+)
+def test_ten_units_and_more_than_five_percent_found_in_both_arms_are_a_router_fault(
+    *, count: int, units: int, alarm: bool, series: Maker
+) -> None:
+    cell = (units // 2, 5, units // 2, 5)
+    seen = seen_of(series, [[cell]], crossings=crossed(count))
+    assert seen.gates.crossover_share == pytest.approx(count / units)
+    assert (seen.gates.interacting_because == ("crossover",)) == alarm
+    assert (seen.decision.abstain_reason == "interacting") == alarm
+
+
+def test_a_crossing_counts_once_received_and_with_the_cell_of_its_unit(series: Maker) -> None:
+    cells = [[(100, 5, 100, 5)] * 3]
+    later = crossed(40, at=2 * 3600)
+    assert seen_of(series, cells, crossings=later, as_of=6000).gates.crossover_share == 0.0
+    assert seen_of(series, cells, crossings=later).gates.crossover_share == pytest.approx(40 / 600)
+    open_still = crossed(40, at=10, block=HOUR)
+    seen = seen_of(series, cells, crossings=open_still, as_of=300 + DELAY)
+    assert seen.gates.crossover_share == 0.0
+    assert seen.gates.interacting_because == ()
+
+
+def test_a_crossover_alarm_stays(series: Maker) -> None:
+    seen = seen_of(series, [[(50, 5, 50, 5), (5000, 500, 5000, 500)]], crossings=crossed(20))
+    assert seen.gates.crossover_share is not None
+    assert seen.gates.crossover_share < 0.05
+    assert seen.gates.interacting_because == ("crossover",)
+
+
+# Lateness
+
+
+def plain_lateness(x1: int, late1: int, x0: int, late0: int) -> float:
+    n1, n0 = x1 + late1, x0 + late0
+    n, m = n1 + n0, late1 + late0
+    S = (late1 * n0 - late0 * n1) / n
+    V = n1 * n0 / n * m * (n - m) / (n * (n - 1))
+    parts = [math.sqrt(r / (r + V)) * math.exp(S * S / (2 * (r + V))) for r in (25.0, 4.0)]
+    return sum(parts) / 2
+
+
+def test_outcomes_that_come_too_late_in_one_arm_are_interacting(series: Maker) -> None:
+    cell = (5000, 400, 5000, 500)
+    seen = seen_of(series, [[cell, cell]], late=late(100, 5))
+    assert seen.gates.lateness_e == pytest.approx(plain_lateness(400, 100, 500, 5), rel=1e-9)
+    assert seen.gates.interacting_because == ("lateness",)
+    assert seen.decision.abstain_reason == "interacting"
+
+
+def test_outcomes_that_come_too_late_in_both_alike_are_not(series: Maker) -> None:
+    seen = seen_of(series, [[(5000, 400, 5000, 400)] * 2], late=late(60, 60))
+    assert seen.gates.lateness_e == pytest.approx(plain_lateness(400, 60, 400, 60), rel=1e-9)
+    assert seen.gates.interacting_because == ()
+
+
+def test_a_late_outcome_counts_once_received(series: Maker) -> None:
+    cells = [[(5000, 400, 5000, 400)] * 3]
+    found = late(100, 0, at=3600 + 300 + DELAY)
+    before = seen_of(series, cells, late=found, as_of=3600 + 300 + DELAY - 1)
+    assert before.gates.lateness_e == 1.0
+    then = seen_of(series, cells, late=found, as_of=3600 + 300 + DELAY)
+    assert then.gates.lateness_e == pytest.approx(plain_lateness(400, 100, 400, 0), rel=1e-9)
+
+
+@given(st.permutations(range(6)))
+def test_the_order_in_which_late_outcomes_are_listed_does_not_matter(
+    series: Maker, order: list[int]
+) -> None:
+    arm = np.array([1, 1, 0, 1, 0, 1])[order]
+    at = np.array([2300, 2500, 6000, 2500, 2300, 7000])[order]
+    block = np.array([0, 3600, 0, 0, 3600, 3600])[order]
+    listed = LateUnits(block=block, stratum=0 * arm, arm=arm, at=at)
+    seen = seen_of(series, [[(50, 5, 50, 5)] * 3], late=listed)
+    plain = seen_of(series, [[(50, 5, 50, 5)] * 3], late=late(0, 0))
+    assert seen.gates.lateness_e != plain.gates.lateness_e
+    order = list(range(6))
+    base = LateUnits(
+        block=np.array([0, 3600, 0, 0, 3600, 3600]),
+        stratum=np.zeros(6, dtype=np.int64),
+        arm=np.array([1, 1, 0, 1, 0, 1]),
+        at=np.array([2300, 2500, 6000, 2500, 2300, 7000]),
+    )
+    assert seen.gates == seen_of(series, [[(50, 5, 50, 5)] * 3], late=base).gates
+
+
+# Interaction
+
+
+def scaled(rate: float, ratio: float, units: int = 4000) -> Cell:
+    return units, round(units * rate * ratio), units, round(units * rate)
+
+
+def test_strata_with_different_relative_effects_are_interacting(series: Maker) -> None:
+    seen = seen_of(series, [[scaled(0.1, 1.5)] * 3, [scaled(0.1, 0.8)] * 3])
+    assert seen.gates.interacting_because == ("interaction",)
+    assert seen.decision.abstain_reason == "interacting"
+
+
+def test_a_constant_relative_lift_over_unequal_baselines_is_no_interaction(series: Maker) -> None:
+    seen = seen_of(series, [[scaled(0.02, 1.5)] * 9, [scaled(0.1, 1.5)] * 9])
+    assert seen.gates.interaction_e is not None
+    assert seen.gates.interaction_e < 1
+    assert seen.decision.verdict == "keep"
+
+
+def test_the_evidence_of_interaction_is_that_of_the_specification(series: Maker) -> None:
+    a, b = (4000, 560, 3000, 300), (2000, 130, 2500, 180)
+    seen = seen_of(series, [[a], [b]])
+
+    def log_ratio(n1: int, x1: int, n0: int, x0: int) -> tuple[float, float]:
+        n, m = n1 + n0, x1 + x0
+        R1, R0 = x1 * n0 / n, x0 * n1 / n
+        return math.log(R1 / R0), (m * n1 * n0 / n**2 - x1 * x0 / n) / (R1 * R0)
+
+    (g, v), (h, w) = log_ratio(*a), log_ratio(*b)
+    S, V = (g - h) / (v + w), 1 / (v + w)
+    parts = [math.sqrt(r / (r + V)) * math.exp(S * S / (2 * (r + V))) for r in (25.0, 4.0)]
+    assert seen.gates.interaction_e == pytest.approx(sum(parts) / 2, rel=1e-9)
+
+
+def test_with_more_strata_the_evidence_is_shared_by_their_number(series: Maker) -> None:
+    two = seen_of(series, [[scaled(0.1, 1.5)], [scaled(0.1, 1.0, 8000)]])
+    three = seen_of(series, [[scaled(0.1, 1.5)], [scaled(0.1, 1.0)], [scaled(0.1, 1.0)]])
+    assert two.gates.interaction_e is not None
+    assert three.gates.interaction_e == pytest.approx(two.gates.interaction_e / 3, rel=1e-9)
+
+
+@pytest.mark.parametrize("cell", [(500, 9, 500, 50), (500, 50, 500, 9), (500, 50, 0, 0)])
+def test_a_stratum_is_compared_once_each_arm_has_ten_conversions(cell: Cell, series: Maker) -> None:
+    seen = seen_of(series, [[EVEN], [cell]])
+    assert seen.gates.interaction_e is None
+
+
+def test_interaction_is_told_as_it_is_now(series: Maker) -> None:
+    even = [scaled(0.1, 1.0, 40_000)] * 4
+    seen = seen_of(
+        series, [[scaled(0.1, 1.5), *even], [scaled(0.1, 0.8), *even]], policy=Policy(alpha=1e-9)
+    )
+    assert seen.looks.gated[0]
+    assert not seen.looks.gated[-1]
+    assert seen.gates.interacting_because == ()
+
+
+def test_strata_that_differ_do_not_hold_back_harm_that_is_in_all_of_them(series: Maker) -> None:
+    seen = seen_of(series, [[scaled(0.1, 0.9)] * 3, [scaled(0.1, 0.4)] * 3])
+    assert seen.decision.verdict == "rollback"
+    assert seen.gates.interacting_because == ("interaction",)
+    mixed = seen_of(series, [[scaled(0.1, 1.1)] * 3, [scaled(0.1, 0.4)] * 3])
+    assert mixed.decision.abstain_reason == "interacting"
+    lower = Policy(better="lower")
+    flipped = seen_of(series, [[scaled(0.1, 1.1)] * 3, [scaled(0.1, 1.8)] * 3], policy=lower)
+    assert flipped.decision.verdict == "rollback"
+    good = seen_of(series, [[scaled(0.1, 1.1)] * 3, [scaled(0.1, 1.8)] * 3])
+    assert good.decision.abstain_reason == "interacting"
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        {"allocation": declared(0.5), "arrivals": arriving([(720, 500)] * 4)},
+        {"crossings": crossed(4000)},
+        {"late": late(500, 5)},
+    ],
+)
+def test_the_other_gates_hold_back_harm_too(read: dict[str, Any], series: Maker) -> None:
+    assert seen_of(series, [[WORSE] * 3], **read).decision.abstain_reason == "interacting"
+
+
+# Several at once, and their order
+
+
+def test_the_evidence_shows_every_gate_also_where_one_masks_the_others(series: Maker) -> None:
+    cells = [[(50_000, 5000, 5, 1), (5, 1, 50_000, 2500)]] * 1
+    read = {
+        "allocation": declared(0.5),
+        "arrivals": arriving([(900, 500)] * 2),
+        "crossings": crossed(10_000),
+        "late": late(900, 0),
+    }
+    seen = seen_of(series, cells, **read)
+    assert seen.decision.abstain_reason == "non_identifiable"
+    assert seen.gates.interacting_because[:2] == ("sample_ratio", "crossover")
+    assert seen.gates.vif == seen.vif
+
+
+def test_closing_comes_before_a_gate_and_keeps_its_reason(series: Maker) -> None:
+    policy = Policy(horizon_seconds=4 * 3600)
+    seen = seen_of(series, [[BETTER] * 6], crossings=crossed(9000), policy=policy, as_of=2 * DAY)
+    assert (seen.decision.ended_because, seen.decision.abstain_reason) == ("horizon", "interacting")
+    assert seen.decision.decided
+
+
+def test_a_gated_look_is_not_a_crossing_and_an_ungated_one_after_it_is(series: Maker) -> None:
+    even = [scaled(0.1, 1.3, 40_000)] * 4
+    cells = [[scaled(0.1, 2.0), *even], [scaled(0.1, 1.1), *even]]
+    seen = seen_of(series, cells)
+    assert seen.looks.gated[0]
+    assert seen.looks.p_running_min[0] == 1.0
+    assert (seen.decision.verdict, seen.decision.decided) == ("keep", True)
+    assert seen.decision.at is not None
+    assert seen.decision.at > 300 + DELAY
+
+
+def test_a_sticky_gate_holds_a_waiting_candidate_back(series: Maker, guardrail: RailMaker) -> None:
+    unsure = guardrail([(i * HOUR, 0, 2000, 5, 2000, 5) for i in range(60)], margin=1e-4)
+    cells = [[BETTER, *[(2000, 200, 2000, 200)] * 59]]
+    free = seen_of(series, cells, guardrails=(unsure,))
+    assert free.decision.verdict == "keep"
+    held = seen_of(series, cells, guardrails=(unsure,), crossings=crossed(900, at=2 * 3600))
+    assert held.candidate is not None
+    assert (held.decision.abstain_reason, held.decision.decided) == ("interacting", False)
+
+
+def test_strata_that_come_to_differ_do_not_hold_a_waiting_candidate_back(
+    series: Maker, guardrail: RailMaker
+) -> None:
+    first, then = [scaled(0.1, 1.5)] * 2, ([scaled(0.1, 2.0)] * 40, [scaled(0.1, 0.8)] * 40)
+    cells = [[first[0], *then[0]], [first[1], *then[1]]]
+    rows = sorted((i * HOUR, s, 4000, 4, 4000, 4) for s in range(2) for i in range(41))
+    rail = guardrail(rows, margin=1e-4)
+    seen = seen_of(series, cells, guardrails=(rail,))
+    assert seen.gates.interacting_because == ("interaction",)
+    assert (seen.decision.verdict, seen.warnings) == ("keep", ("guardrails_unproven",))
+
+
+def test_a_candidate_that_is_held_back_is_closed_for_lack_of_contrast(
+    series: Maker, guardrail: RailMaker
+) -> None:
+    rows = [(0, 0, *BETTER), *[(i * HOUR, 0, 60, 6, 0, 0) for i in range(1, 60)]]
+    rail = guardrail([(b, s, n1, 0, n0, 0) for b, s, n1, _, n0, _ in rows], margin=1e-4)
+    (seen,) = evaluate(
+        [series(rows, guardrails=(rail,), crossings=crossed(900, at=4000), as_of=3 * DAY)]
+    )
+    assert (seen.decision.ended_because, seen.decision.abstain_reason) == (
+        "promoted",
+        "interacting",
+    )
+
+
+def test_what_is_not_read_is_not_told(series: Maker) -> None:
+    gates = seen_of(series, [[EVEN]]).gates
+    assert (gates.sample_ratio_e, gates.crossover_share) == (None, None)
+    assert (gates.lateness_e, gates.interaction_e) == (None, None)
+    assert gates.interacting_because == ()
+
+
+@pytest.mark.parametrize(
+    ("build", "rule"),
+    [
+        (lambda: Epoch(start=0, end=None, share=1.5), "share"),
+        (lambda: Epoch(start=10, end=5, share=0.5), "end"),
+        (lambda: Arrivals(block=np.zeros(2), treatment=np.zeros(2), others=np.zeros(2)), "ascend"),
+        (lambda: Arrivals(block=np.zeros(2), treatment=np.zeros(1), others=np.zeros(2)), "length"),
+    ],
+)
+def test_what_contradicts_itself_cannot_be_built(build: Callable[[], Any], rule: str) -> None:
+    with pytest.raises(ValueError, match=rule):
+        build()

@@ -1,0 +1,292 @@
+"""Guardrails: when harm is told, when it is excluded, and what that does to a verdict."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import norm
+
+from stats.evidence import Evidence, evaluate
+from stats.guardrail import Guardrail
+from stats.harm import log_harm
+from stats.policy import DAY, Policy
+from stats.series import Series
+
+Maker = Callable[..., Series]
+RailMaker = Callable[..., Guardrail]
+Row = tuple[int, ...]
+HOUR = 12  # blocks
+DELAY = 1920
+RAIL_DELAY = 420
+
+BETTER = (2000, 300, 2000, 200)
+WORSE = (2000, 200, 2000, 300)
+EVEN = (2000, 200, 2000, 200)
+# Of the same 2000 units an arm.
+SAFE = (2000, 100, 2000, 400)
+UNSURE = (2000, 20, 2000, 20)
+HARMED = (2000, 120, 2000, 20)
+
+
+def hourly(cells: list[tuple[int, int, int, int]]) -> list[Row]:
+    return [(i * HOUR, 0, *cell) for i, cell in enumerate(cells)]
+
+
+def seen_of(
+    series: Maker, cells: list[tuple[int, int, int, int]], rails: tuple[Guardrail, ...], **read: Any
+) -> Evidence:
+    options = {"as_of": 40 * DAY, **read}
+    (seen,) = evaluate([series(hourly(cells), guardrails=rails, **options)])
+    return seen
+
+
+@given(st.floats(-1e3, 1e3), st.floats(0, 1e5))
+def test_harm_is_a_half_normal_mixture(score: float, variance: float) -> None:
+    """The closed form against plain arithmetic."""
+    parts = []
+    for rho in (25.0, 4.0):
+        total = rho + variance
+        log = 0.5 * math.log(rho / total) + score**2 / (2 * total)
+        parts.append(math.log(2) + log + float(norm.logcdf(score / math.sqrt(total))))
+    expected = np.logaddexp(*parts) - math.log(2)
+    found = log_harm(*(np.array([one]) for one in (score, variance, 25.0, 4.0)))[0]
+    assert found == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+@given(st.floats(-20, 20), st.floats(1, 1e4))
+def test_evidence_of_harm_and_of_benefit_average_to_the_two_sided(
+    score: float, variance: float
+) -> None:
+    arrays = [np.array([one]) for one in (variance, 25.0, 4.0)]
+    sides = [math.exp(log_harm(np.array([side]), *arrays)[0]) for side in (score, -score)]
+    parts = [
+        math.sqrt(rho / (rho + variance)) * math.exp(score**2 / (2 * (rho + variance)))
+        for rho in (25.0, 4.0)
+    ]
+    assert sum(sides) / 2 == pytest.approx(sum(parts) / 2, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("better", "cell", "breached"),
+    [("lower", HARMED, True), ("lower", SAFE, False), ("higher", SAFE, True)],
+)
+def test_a_guardrail_is_breached_on_its_harmful_side_alone(
+    *,
+    better: str,
+    cell: tuple[int, int, int, int],
+    breached: bool,
+    series: Maker,
+    guardrail: RailMaker,
+) -> None:
+    rail = guardrail(hourly([cell]), better=better)
+    seen = seen_of(series, [EVEN], (rail,), as_of=4000)
+    assert seen.guardrail_breaches == (("error",) if breached else ())
+    (reading,) = seen.guardrails
+    assert reading.lift == pytest.approx((cell[1] - cell[3]) / 2000)
+    assert (reading.breached_at is not None) == (reading.e_value >= reading.threshold)
+
+
+@pytest.mark.parametrize("cell", [(2000, 5, 500, 3), (300, 9, 2000, 20)])
+def test_harm_is_set_against_the_larger_of_both_variances(
+    cell: tuple[int, int, int, int], series: Maker, guardrail: RailMaker
+) -> None:
+    n1, x1, n0, x0 = cell
+    n, m = n1 + n0, x1 + x0
+    w, score = n1 * n0 / n, (x1 * n0 - x0 * n1) / n
+    V0 = w * m * (n - m) / (n * (n - 1))
+    P = (n1**2 * x0 - n0**2 * x1 + n1 * n0 * (n0 - n1) / 2) / n**2
+    V1 = score / w * P + (x1 * (n0 - x0) + x0 * (n1 - x1)) / (2 * n)
+    arrays = [np.array([one]) for one in (score, max(V0, V1), 25.0, 4.0)]
+    rail = guardrail(hourly([cell]))
+    seen = seen_of(series, [(n1, 0, n0, 0)], (rail,), as_of=4000)
+    assert abs(V1 / V0 - 1) > 0.01
+    assert seen.guardrails[0].e_value == pytest.approx(math.exp(log_harm(*arrays)[0]), rel=1e-9)
+
+
+def test_each_closing_of_a_guardrail_is_a_look(series: Maker, guardrail: RailMaker) -> None:
+    rail = guardrail(hourly([UNSURE, HARMED]))
+    seen = seen_of(series, [EVEN, EVEN], (rail,), as_of=3600 + 300 + DELAY)
+    closings = [300, 3600, 3900]
+    assert seen.looks.at.tolist() == sorted(
+        {end + delay for end in (300, 3900) for delay in (DELAY, RAIL_DELAY)}
+    ), closings
+    early = seen_of(series, [EVEN, EVEN], (rail,), as_of=300 + RAIL_DELAY)
+    assert (early.arms.treatment.units, early.vif, early.lift) == (0, None, None)
+    assert early.guardrails[0].lift == 0.0
+
+
+def test_a_breach_is_told_before_the_target_has_closed_and_stays(
+    series: Maker, guardrail: RailMaker
+) -> None:
+    rail = guardrail(hourly([HARMED, *[SAFE] * 5]))
+    early = seen_of(series, [EVEN] * 6, (rail,), as_of=300 + RAIL_DELAY)
+    assert early.guardrail_breaches == ("error",)
+    late = seen_of(series, [EVEN] * 6, (rail,), as_of=DAY)
+    assert late.guardrails[0].e_value < late.guardrails[0].threshold
+    assert late.guardrails[0].breached_at == 300 + RAIL_DELAY
+
+
+def test_several_guardrails_share_their_level(series: Maker, guardrail: RailMaker) -> None:
+    names = ["error", "bounce", "slow"]
+    rails = tuple(guardrail(hourly([UNSURE]), name=name) for name in names)
+    seen = seen_of(series, [EVEN], rails, as_of=4000, policy=Policy(guardrail_alpha=0.06))
+    assert [rail.threshold for rail in seen.guardrails] == pytest.approx([50.0] * 3)
+
+
+def test_a_candidate_that_breaches_is_to_be_iterated(series: Maker, guardrail: RailMaker) -> None:
+    seen = seen_of(series, [BETTER], (guardrail(hourly([HARMED])),))
+    assert (seen.decision.verdict, seen.decision.decided) == ("iterate", True)
+    assert seen.decision.guardrail_breaches == ("error",)
+    assert seen.decision.lift == pytest.approx(0.05)
+
+
+def test_a_harmful_change_is_rolled_back_at_once_whatever_its_guardrails(
+    series: Maker, guardrail: RailMaker
+) -> None:
+    for cell in (SAFE, UNSURE, HARMED):
+        seen = seen_of(series, [WORSE], (guardrail(hourly([cell])),))
+        assert (seen.decision.verdict, seen.decision.at) == ("rollback", 300 + DELAY)
+        assert bool(seen.decision.guardrail_breaches) == (cell is HARMED)
+
+
+def test_a_candidate_whose_guardrails_are_shown_safe_is_kept_at_once(
+    series: Maker, guardrail: RailMaker
+) -> None:
+    seen = seen_of(series, [BETTER], (guardrail(hourly([SAFE])),))
+    assert (seen.decision.verdict, seen.decision.at) == ("keep", 300 + DELAY)
+    assert seen.guardrails[0].non_inferior_at == 300 + RAIL_DELAY
+    assert seen.warnings == ()
+
+
+def test_a_candidate_waits_for_its_guardrails_and_its_numbers_freeze(
+    series: Maker, guardrail: RailMaker
+) -> None:
+    targets = [BETTER, EVEN, EVEN, EVEN]
+    rail = guardrail(hourly([UNSURE, UNSURE, UNSURE, SAFE]))
+    waiting = seen_of(series, targets, (rail,), as_of=3 * 3600)
+    assert (waiting.decision.verdict, waiting.decision.abstain_reason) == ("abstain", "power")
+    assert (waiting.decision.decided, waiting.decision.lift) == (False, None)
+    assert waiting.candidate is not None
+    assert waiting.candidate.waits_for == ("error",)
+    kept = seen_of(series, targets, (rail,))
+    assert kept.decision.verdict == "keep"
+    assert kept.decision.at == 3 * 3600 + 300 + RAIL_DELAY
+    assert kept.decision.lift == waiting.candidate.lift == pytest.approx(0.05)
+    assert kept.decision.ci == waiting.candidate.ci
+    assert kept.decision.confidence == waiting.candidate.confidence
+    assert kept.decision.cadence == waiting.candidate.cadence
+    assert kept.lift is not None
+    assert kept.lift < 0.02
+    assert kept.warnings == ()
+
+
+def test_a_breach_while_waiting_is_to_be_iterated(series: Maker, guardrail: RailMaker) -> None:
+    rail = guardrail(hourly([UNSURE, HARMED, SAFE]))
+    seen = seen_of(series, [BETTER, EVEN, EVEN], (rail,))
+    assert (seen.decision.verdict, seen.decision.at) == ("iterate", 3900 + RAIL_DELAY)
+
+
+@pytest.mark.parametrize(("per_hour", "hours"), [(2000, 25), (40, 51)])
+def test_a_candidate_waits_until_the_later_of_a_day_and_twice_its_units(
+    per_hour: int, hours: int, series: Maker, guardrail: RailMaker
+) -> None:
+    more = (per_hour, per_hour // 10, per_hour, per_hour // 10)
+    unsure = (per_hour, 0, per_hour, 0)
+    rail = guardrail(hourly([UNSURE, *[unsure] * 60]), margin=1e-4)
+    seen = seen_of(series, [BETTER, *[more] * 60], (rail,))
+    assert seen.decision.verdict == "keep"
+    assert seen.warnings == ("guardrails_unproven",)
+    look = (hours - 1) * 3600 + 300
+    assert seen.decision.at in {look + DELAY, look - 3600 + DELAY + 3600}
+
+
+def test_a_candidate_that_waits_in_vain_is_kept_at_the_horizon(
+    series: Maker, guardrail: RailMaker
+) -> None:
+    policy = Policy(horizon_seconds=6 * 3600)
+    rail = guardrail(hourly([UNSURE] * 10), margin=1e-4)
+    seen = seen_of(series, [BETTER] * 10, (rail,), policy=policy)
+    assert (seen.decision.verdict, seen.decision.at) == ("keep", 6 * 3600 + DELAY)
+    assert seen.warnings == ("guardrails_unproven",)
+
+
+def test_a_waiting_candidate_is_not_closed_for_lack_of_contrast(
+    series: Maker, guardrail: RailMaker
+) -> None:
+    rail = guardrail([*hourly([UNSURE]), *[(i * HOUR, 0, 60, 0, 0, 0) for i in range(1, 80)]])
+    rows = [*hourly([BETTER]), *[(i * HOUR, 0, 60, 6, 0, 0) for i in range(1, 80)]]
+    for as_of, decided in ((2 * DAY, False), (10 * DAY, True)):
+        (seen,) = evaluate([series(rows, guardrails=(rail,), as_of=as_of)])
+        assert seen.decision.decided == decided
+    assert (seen.decision.verdict, seen.warnings) == ("keep", ("guardrails_unproven",))
+
+
+def test_a_waiting_candidate_can_be_closed_by_hand(series: Maker, guardrail: RailMaker) -> None:
+    rail = guardrail(hourly([UNSURE] * 9))
+    seen = seen_of(series, [BETTER] * 9, (rail,), closed_at=2 * 3600)
+    assert (seen.decision.verdict, seen.decision.ended_because) == ("abstain", "closed")
+    assert seen.decision.lift is None
+
+
+def test_a_guardrail_without_a_margin_is_not_waited_for(
+    series: Maker, guardrail: RailMaker
+) -> None:
+    seen = seen_of(series, [BETTER], (guardrail(hourly([UNSURE]), margin=None),))
+    assert (seen.decision.verdict, seen.decision.at) == ("keep", 300 + DELAY)
+    assert seen.warnings == ()
+    assert seen.guardrails[0].non_inferior_at is None
+
+
+@pytest.mark.parametrize(
+    ("margin", "rate", "proven"),
+    [("default", 0.01, True), ("default", 0.0, True), (0.002, 0.01, False), (0.02, 0.01, True)],
+)
+def test_the_margin_is_half_a_point_or_a_fifth_or_as_registered(
+    *, margin: Any, rate: float, proven: bool, series: Maker, guardrail: RailMaker
+) -> None:
+    same = (30_000, round(30_000 * rate), 30_000, round(30_000 * rate))
+    rail = guardrail(hourly([same]), margin=margin)
+    seen = seen_of(series, [(30_000, 3000, 30_000, 3000)], (rail,), as_of=4000)
+    assert (seen.guardrails[0].non_inferior_at is not None) == proven
+
+
+def test_a_fifth_of_the_control_rate_is_room_where_that_is_more(
+    series: Maker, guardrail: RailMaker
+) -> None:
+    # One point more on ten: beyond half a point, within a fifth.
+    rail = guardrail(hourly([(60_000, 6300, 60_000, 6000)]))
+    seen = seen_of(series, [(60_000, 600, 60_000, 600)], (rail,), as_of=4000)
+    assert seen.guardrails[0].non_inferior_at is not None
+
+
+def test_blocks_are_joined_by_the_metric_that_closes_first(
+    series: Maker, guardrail: RailMaker
+) -> None:
+    rows = [(block, 0, 10, 1, 10, 1) for block in range(12)]
+    rail = guardrail(rows)
+    (alone,) = evaluate([series(rows, as_of=3600 + DELAY)])
+    (both,) = evaluate([series(rows, guardrails=(rail,), as_of=3600 + DELAY)])
+    assert both.log_e == alone.log_e
+    assert set(alone.looks.at.tolist()) < set(both.looks.at.tolist())
+    (ahead,) = evaluate([series([], guardrails=(rail,), as_of=900 + RAIL_DELAY)])
+    assert ahead.looks.at.tolist() == [900 + RAIL_DELAY]
+
+
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [("better", "faster"), ("window_seconds", -1), ("margin", 0.0), ("margin", math.inf)],
+)
+def test_a_guardrail_out_of_range_cannot_be_built(
+    member: str, value: Any, guardrail: RailMaker
+) -> None:
+    with pytest.raises(ValueError, match=member):
+        guardrail([], **{member: value})
+
+
+def test_a_guardrail_stands_once(series: Maker, guardrail: RailMaker) -> None:
+    with pytest.raises(ValueError, match="once"):
+        series([], guardrails=(guardrail([]), guardrail([])))

@@ -1,0 +1,203 @@
+"""Continuous metrics: the score, its variance, and what waits until they can be told."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from stats.closed_cells import ClosedCells, Values
+from stats.evidence import Evidence, evaluate
+from stats.guardrail import Guardrail
+from stats.policy import Policy
+from stats.series import Series
+
+Maker = Callable[..., Series]
+Sample = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+DELAY = 1920
+
+
+def valued(blocks: list[tuple[Sample, Sample]]) -> tuple[list[tuple[int, ...]], Values]:
+    """Rows and sums of blocks that hold the values of treatment's and control's units."""
+    rows = [
+        (i, 0, t.size, np.count_nonzero(t), c.size, np.count_nonzero(c))
+        for i, (t, c) in enumerate(blocks)
+    ]
+    sums = [(t.sum(), (t * t).sum(), c.sum(), (c * c).sum()) for t, c in blocks]
+    y1, yy1, y0, yy0 = np.array(sums, dtype=np.float64).reshape(-1, 4).T
+    return rows, Values(y1=y1, yy1=yy1, y0=y0, yy0=yy0)
+
+
+def seen_of(series: Maker, blocks: list[tuple[Sample, Sample]], **read: Any) -> Evidence:
+    rows, values = valued(blocks)
+    as_of = 300 * len(blocks) + DELAY
+    (seen,) = evaluate([series(rows, values=values, **{"as_of": as_of, **read})])
+    return seen
+
+
+def plain(blocks: list[tuple[Sample, Sample]]) -> dict[str, float]:
+    """The specification in scalars, from the values themselves."""
+    S = W = V0 = C = 0.0
+    per_unit = [0.0, 0.0]
+    for t, c in blocks:
+        both = np.concatenate((t, c))
+        n, w = both.size, t.size * c.size / both.size
+        S += w * (t.mean() - c.mean())
+        W += w
+        C += w * c.mean()
+        V0 += w * float(((both - both.mean()) ** 2).sum()) / (n - 1)
+        per_unit[0] += w * w / t.size
+        per_unit[1] += w * w / c.size
+    arms = [np.concatenate([block[arm] for block in blocks]) for arm in (0, 1)]
+    V = max(V0, sum(arm.var(ddof=1) * one for arm, one in zip(arms, per_unit, strict=True)))
+    scale = abs(C / W) / (V0 / W)
+    parts = []
+    for rho in (25.0, 4.0):
+        total = rho + scale**2 * V
+        parts.append(0.5 * math.log(rho / total) + (scale * S) ** 2 / (2 * total))
+    return {"S": S, "W": W, "V": V, "log_e": float(np.logaddexp(*parts)) - math.log(2)}
+
+
+def drawn(seed: int, *, shift: float = 0.0, spread: float = 1.0) -> list[tuple[Sample, Sample]]:
+    rng = np.random.default_rng(seed)
+    return [(rng.normal(5 + shift, spread, size), rng.normal(5, 1, 300)) for size in (60, 120, 300)]
+
+
+@given(st.integers(0, 10**6), st.floats(-0.5, 0.5), st.sampled_from([0.5, 1.0, 1.5]))
+def test_the_test_of_a_mean_is_that_of_the_specification(
+    series: Maker, seed: int, shift: float, spread: float
+) -> None:
+    blocks = drawn(seed, shift=shift, spread=spread)
+    seen = seen_of(series, blocks, policy=Policy(alpha=1e-300))
+    expected = plain(blocks)
+    found = {"S": seen.S, "W": seen.W, "V": seen.V, "log_e": seen.log_e}
+    assert found == pytest.approx(expected, rel=1e-6, abs=1e-6)
+    assert seen.arms.control.mean == pytest.approx(
+        np.concatenate([c for _, c in blocks]).mean(), rel=1e-9
+    )
+
+
+@given(st.integers(0, 10**6), st.floats(-0.4, 0.4), st.sampled_from([0.5, 1.0, 1.5]))
+def test_p_reaches_alpha_exactly_when_the_interval_of_a_mean_excludes_zero(
+    series: Maker, seed: int, shift: float, spread: float
+) -> None:
+    seen = seen_of(series, drawn(seed, shift=shift, spread=spread))
+    assert seen.ci is not None
+    assert (seen.p_value <= 0.05) == (seen.ci[0] > 0 or seen.ci[1] < 0)
+    assert seen.lift is not None
+    assert seen.ci[0] + seen.ci[1] == pytest.approx(2 * seen.lift, rel=1e-6, abs=1e-9)
+
+
+def test_a_mean_is_answered_in_its_own_unit(series: Maker) -> None:
+    blocks = [(t * 100, c * 100) for t, c in drawn(1, shift=-1.0)]
+    policy = Policy(better="lower", value_per_conversion=2.0)
+    seen = seen_of(series, blocks, policy=policy)
+    decision = seen.decision
+    assert decision.verdict == "keep"
+    assert decision.ci is not None
+    assert decision.ci[0] < decision.ci[1] < -50
+    assert decision.lift is not None
+    assert seen.eligible_per_day is not None
+    assert decision.value_at_risk == pytest.approx(decision.lift * seen.eligible_per_day * 2)
+    assert seen.sessions.required is None
+
+
+def test_the_unit_that_values_are_counted_in_does_not_matter(series: Maker) -> None:
+    blocks = drawn(3, shift=0.2)
+    seen = seen_of(series, blocks)
+    cents = seen_of(series, [(t * 1024, c * 1024) for t, c in blocks])
+    assert cents.log_e == pytest.approx(seen.log_e, rel=1e-9)
+
+
+@pytest.mark.parametrize(("units", "told"), [(99, False), (100, True)])
+def test_a_mean_is_looked_at_from_a_hundred_units_in_each_arm(
+    *, units: int, told: bool, series: Maker
+) -> None:
+    rng = np.random.default_rng(5)
+    seen = seen_of(series, [(rng.normal(9, 1, units), rng.normal(5, 1, 400))])
+    assert (seen.decision.verdict == "keep") == told
+    assert (seen.lift is not None) == told
+    assert (seen.ci is not None) == told
+    assert (seen.log_e == 0.0) != told
+    assert seen.vif == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 7.0])
+def test_a_mean_without_spread_or_without_any_value_says_nothing(
+    value: float, series: Maker
+) -> None:
+    same = [(np.full(200, value), np.full(300, value))] * 3
+    seen = seen_of(series, same)
+    assert (seen.log_e, seen.lift) == (0.0, None)
+    assert seen.decision.abstain_reason == "power"
+
+
+def test_a_larger_spread_in_one_arm_is_not_taken_for_the_pooled_one(series: Maker) -> None:
+    rng = np.random.default_rng(7)
+    blocks = [(rng.normal(5, 3, 50), rng.normal(5, 1, 950)) for _ in range(20)]
+    seen = seen_of(series, blocks)
+    pooled = sum(
+        t.size * c.size / 1000 * float(np.concatenate((t, c)).var(ddof=1)) for t, c in blocks
+    )
+    assert seen.V / pooled > 4
+
+
+def test_a_continuous_guardrail_is_watched_in_its_own_unit(series: Maker) -> None:
+    def rail(blocks: list[tuple[Sample, Sample]], **named: Any) -> Guardrail:
+        rows, values = valued(blocks)
+        columns = np.ascontiguousarray(np.array(rows, dtype=np.int64).T)
+        block, stratum, n1, x1, n0, x0 = columns
+        cells = ClosedCells(
+            block=block * 300, stratum=stratum, n1=n1, x1=x1, n0=n0, x0=x0, values=values
+        )
+        assert cells.kind == "mean"
+        return Guardrail(name="wait", better="lower", window_seconds=300, cells=cells, **named)
+
+    rows = [(i, 0, size, 5, 300, 5) for i, size in enumerate((60, 120, 300))]
+    for shift, breached, proven in ((1.0, True, False), (0.0, False, True)):
+        guardrail = rail(drawn(11, shift=shift))
+        (seen,) = evaluate([series(rows, guardrails=(guardrail,), as_of=900 + DELAY)])
+        (reading,) = seen.guardrails
+        assert (reading.breached_at is not None) == breached
+        assert (reading.non_inferior_at is not None) == proven
+        assert reading.lift == pytest.approx(shift, abs=0.2)
+    tight = rail(drawn(11), margin=0.01)
+    (seen,) = evaluate([series(rows, guardrails=(tight,), as_of=900 + DELAY)])
+    assert seen.guardrails[0].non_inferior_at is None
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=2, max_size=4))
+def test_means_and_rates_in_one_batch_are_what_they_are_alone(
+    series: Maker, seeds: list[int]
+) -> None:
+    built = [series([(0, 0, 900, 90, 800, 60), (1, 0, 10, 3, 10, 1)], as_of=9000)]
+    for seed in seeds:
+        rows, values = valued(drawn(seed, shift=0.1))
+        built.append(series(rows, values=values, as_of=9000))
+    together = evaluate(built)
+    for one, seen in zip(built, together, strict=True):
+        (alone,) = evaluate([one])
+        assert (seen.S, seen.V, seen.log_e, seen.ci) == (alone.S, alone.V, alone.log_e, alone.ci)
+        assert seen.decision == alone.decision
+
+
+@given(st.integers(0, 10**6))
+def test_swapping_the_arms_of_a_mean_mirrors_its_score(series: Maker, seed: int) -> None:
+    blocks = drawn(seed, shift=0.3)
+    seen = seen_of(series, blocks)
+    mirror = seen_of(series, [(c, t) for t, c in blocks])
+    assume(seen.as_of == mirror.as_of)
+    found, expected = (mirror.S, mirror.V), (-seen.S, seen.V)
+    assert found == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("wrong", [np.array([math.nan]), np.array([1.0, 2.0])])
+def test_values_that_are_no_numbers_or_too_many_cannot_be_built(
+    wrong: Sample, series: Maker
+) -> None:
+    fine = np.array([1.0])
+    with pytest.raises(ValueError, match=r"finite|length"):
+        series([(0, 0, 1, 1, 1, 1)], values=Values(y1=wrong, yy1=fine, y0=fine, yy0=fine))
