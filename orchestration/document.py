@@ -9,10 +9,13 @@ from orchestration.aliasing import aliased_with
 from orchestration.sentence import known_sentence, sentence
 from orchestration.series import moment, seconds
 from stats.evidence import Arm, Evidence
+from stats.guardrail import GuardrailReading
 from stats.policy import Policy
-from stats.verdict import AbstainReason
 from storage.contract import document_text
 from storage.evidence import ExperimentReading, UnitCounts
+from storage.gates import ReturningUsers
+
+_MANY_USERS, _FAITHFUL, _SMALL_SHARE = 50, 0.95, 0.05
 
 
 def timestamp(epoch_seconds: int | None) -> str | None:
@@ -28,6 +31,7 @@ def evidence_document(
     *,
     counts: UnitCounts,
     changes: Mapping[str, frozenset[str]],
+    returning: ReturningUsers,
 ) -> dict[str, Any]:
     """Returns the evidence document of an experiment as of its look.
 
@@ -36,6 +40,7 @@ def evidence_document(
         evidence: What the engine makes of it.
         counts: Its units, as of the same look.
         changes: The changes of each stratum besides the one under test.
+        returning: Its users who came back, as of the same look.
     """
     target = reading.policy["target"]["name"]
     return {
@@ -52,6 +57,8 @@ def evidence_document(
         "known": _known(evidence),
         "looks": _looks(evidence),
         "gates": _gates(reading, evidence, changes=changes),
+        "guardrails": [_guardrail(one) for one in evidence.guardrails],
+        "candidate": _candidate(evidence),
         "sessions": _sessions(evidence),
         "counts": {
             "in_cells": evidence.units_in_cells,
@@ -60,10 +67,11 @@ def evidence_document(
             "in_flight": counts.in_flight,
             "unknown_commit": counts.unknown_commit,
             "partial": counts.partial,
+            "crossover": counts.crossover,
             "excluded": counts.excluded,
             "unmatched_route": counts.unmatched_route,
         },
-        "warnings": _warnings(reading, evidence, counts),
+        "warnings": _warnings(reading, evidence, counts, returning),
         "ended_because": _value(evidence.decision.ended_because),
         "digest": _digest(reading, evidence),
     }
@@ -148,12 +156,47 @@ def _looks(evidence: Evidence) -> list[dict[str, Any]]:
 def _gates(
     reading: ExperimentReading, evidence: Evidence, *, changes: Mapping[str, frozenset[str]]
 ) -> dict[str, Any]:
-    gated = evidence.decision.abstain_reason is AbstainReason.NON_IDENTIFIABLE
+    gates = evidence.gates
+    aliased = gates.vif is not None and gates.vif > Policy.from_json(reading.policy).vif_limit
     looked_at = [cell for cell in reading.cells if seconds(cell.block) < evidence.open_from]
-    vif = evidence.vif
     return {
-        "vif": "inf" if vif is not None and math.isinf(vif) else vif,
-        "aliased_with": aliased_with(looked_at, changes) if gated else [],
+        "vif": _finite(gates.vif),
+        "aliased_with": aliased_with(looked_at, changes) if aliased else [],
+        "sample_ratio_e": _finite(gates.sample_ratio_e),
+        "crossover_share": gates.crossover_share,
+        "lateness_e": _finite(gates.lateness_e),
+        "interaction_e": _finite(gates.interaction_e),
+        "interacting_because": [str(cause) for cause in gates.interacting_because],
+    }
+
+
+def _finite(number: float | None) -> float | str | None:
+    """Returns a number as JSON can say it: infinity is a word."""
+    return "inf" if number is not None and math.isinf(number) else number
+
+
+def _guardrail(reading: GuardrailReading) -> dict[str, Any]:
+    return {
+        "metric": reading.metric,
+        "e_value": reading.e_value,
+        "threshold": reading.threshold,
+        "breached_at": timestamp(reading.breached_at),
+        "non_inferior_at": timestamp(reading.non_inferior_at),
+        "lift": reading.lift,
+    }
+
+
+def _candidate(evidence: Evidence) -> dict[str, Any] | None:
+    candidate = evidence.candidate
+    if candidate is None:
+        return None
+    return {
+        "at": timestamp(candidate.at),
+        "lift": candidate.lift,
+        "confidence": candidate.confidence,
+        "ci": list(candidate.ci),
+        "cadence": str(candidate.cadence),
+        "waits_for": list(candidate.waits_for),
     }
 
 
@@ -168,7 +211,12 @@ def _sessions(evidence: Evidence) -> dict[str, Any]:
     }
 
 
-def _warnings(reading: ExperimentReading, evidence: Evidence, counts: UnitCounts) -> list[str]:
+def _warnings(
+    reading: ExperimentReading,
+    evidence: Evidence,
+    counts: UnitCounts,
+    returning: ReturningUsers,
+) -> list[str]:
     arms = evidence.arms
     seen = (
         arms.control.conversions
@@ -181,8 +229,19 @@ def _warnings(reading: ExperimentReading, evidence: Evidence, counts: UnitCounts
         "metric_never_seen": evidence.units_in_cells > 0 and not seen,
         "unknown_commit": counts.unknown_commit > 0,
         "unmatched_route": counts.unmatched_route > 0,
+        "sticky_by_user": _is_sticky_by_user(evidence, returning),
     }
-    return [word for word, holds in found.items() if holds]
+    return [*evidence.warnings, *(word for word, holds in found.items() if holds)]
+
+
+def _is_sticky_by_user(evidence: Evidence, returning: ReturningUsers) -> bool:
+    """Tells that users rather than sessions keep their arm (statistics.md, 6)."""
+    units = [evidence.arms.control.units, evidence.arms.treatment.units]
+    return (
+        returning.users >= _MANY_USERS
+        and returning.faithful >= _FAITHFUL * returning.users
+        and min(units) >= _SMALL_SHARE * sum(units)
+    )
 
 
 def _digest(reading: ExperimentReading, evidence: Evidence) -> str:

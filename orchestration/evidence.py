@@ -19,6 +19,7 @@ from storage.evidence import (
     read_experiments,
     stratum_changes,
 )
+from storage.gates import returning_users
 from storage.policy import BLOCK_SECONDS
 from storage.verdicts import Draft
 
@@ -64,6 +65,7 @@ def _drafts(
     ]
     counts = count_units(connection, looks)
     changes = stratum_changes(connection, readings, [look.look for look in looks])
+    returning = returning_users(connection, [(look.experiment_id, look.look) for look in looks])
     drafted: list[Drafted] = []
     for reading, evidence in zip(readings, found, strict=True):
         document = evidence_document(
@@ -71,6 +73,7 @@ def _drafts(
             evidence,
             counts=counts[reading.experiment_id],
             changes=changes[reading.experiment_id],
+            returning=returning[reading.experiment_id],
         )
         answer = evidence_contract(reading.experiment_id, evidence)
         draft = Draft(
@@ -98,6 +101,7 @@ def evidence_contract(experiment_id: str, evidence: Evidence) -> dict[str, Any]:
         ci=decision.ci,
         value_at_risk=decision.value_at_risk,
         cadence=None if cadence is None else cadence.value,
+        guardrail_breaches=decision.guardrail_breaches,
     )
 
 

@@ -1,12 +1,20 @@
 """Series: what the store holds of an experiment, in the engine's terms."""
 
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
+from numpy.typing import NDArray
 
+from stats.closed_cells import ClosedCells, Values
+from stats.crossover import Crossings
+from stats.guardrail import Guardrail
+from stats.lateness import LateUnits
 from stats.policy import Policy
+from stats.sample_ratio import Arrivals, Epoch
 from stats.series import Series
-from storage.evidence import ExperimentReading
+from storage.evidence import CellRow, ExperimentReading
 
 
 def seconds(moment: datetime) -> int:
@@ -19,25 +27,114 @@ def moment(epoch_seconds: int) -> datetime:
     return datetime.fromtimestamp(epoch_seconds, tz=UTC)
 
 
-def strata_codes(reading: ExperimentReading) -> dict[str, int]:
-    """Returns the code of each stratum with a cell, in the order of their names."""
-    return {name: code for code, name in enumerate(sorted({c.stratum for c in reading.cells}))}
-
-
 def series_of(reading: ExperimentReading) -> Series:
     """Returns the series of an experiment."""
-    codes = strata_codes(reading)
-    cells = reading.cells
+    codes = _strata_codes(reading)
+    policy = reading.policy
+    target = _closed_cells(reading.cells, codes, kind=policy["target"]["kind"])
     return Series(
-        policy=Policy.from_json(reading.policy),
+        policy=Policy.from_json(policy),
         start=seconds(reading.starts_at),
         as_of=seconds(reading.as_of),
         closed_at=None if reading.closed_at is None else seconds(reading.closed_at),
         cuts=tuple(seconds(cut) for cut in reading.cuts),
-        block=np.array([seconds(cell.block) for cell in cells], dtype=np.int64),
-        stratum=np.array([codes[cell.stratum] for cell in cells], dtype=np.int64),
-        n1=np.array([cell.n1 for cell in cells], dtype=np.int64),
-        x1=np.array([cell.x1 for cell in cells], dtype=np.int64),
-        n0=np.array([cell.n0 for cell in cells], dtype=np.int64),
-        x0=np.array([cell.x0 for cell in cells], dtype=np.int64),
+        block=target.block,
+        stratum=target.stratum,
+        n1=target.n1,
+        x1=target.x1,
+        n0=target.n0,
+        x0=target.x0,
+        values=target.values,
+        guardrails=tuple(
+            Guardrail(
+                name=guardrail["name"],
+                better=guardrail["better"],
+                window_seconds=guardrail["window_seconds"],
+                margin=guardrail["margin"],
+                cells=_closed_cells(
+                    reading.cells_by_metric[guardrail["name"]], codes, kind=guardrail["kind"]
+                ),
+            )
+            for guardrail in policy["guardrails"]
+        ),
+        allocation=_allocation(reading),
+        arrivals=_arrivals(reading),
+        crossings=_crossings(reading),
+        late=_late_units(reading, codes),
+    )
+
+
+def _strata_codes(reading: ExperimentReading) -> dict[str, int]:
+    """Returns the code of each stratum with a cell, in the order of their names."""
+    names = {cell.stratum for cells in reading.cells_by_metric.values() for cell in cells}
+    return {name: code for code, name in enumerate(sorted(names))}
+
+
+def _integers(numbers: Iterable[int]) -> NDArray[np.int64]:
+    return np.array(list(numbers), dtype=np.int64)
+
+
+def _floats(numbers: Iterable[float | None]) -> NDArray[np.float64]:
+    return np.array(list(numbers), dtype=np.float64)
+
+
+def _closed_cells(cells: Sequence[CellRow], codes: Mapping[str, int], *, kind: str) -> ClosedCells:
+    return ClosedCells(
+        block=_integers(seconds(cell.block) for cell in cells),
+        stratum=_integers(codes[cell.stratum] for cell in cells),
+        n1=_integers(cell.n1 for cell in cells),
+        x1=_integers(cell.x1 for cell in cells),
+        n0=_integers(cell.n0 for cell in cells),
+        x0=_integers(cell.x0 for cell in cells),
+        values=None
+        if kind == "conversion"
+        else Values(
+            y1=_floats(cell.y1 for cell in cells),
+            yy1=_floats(cell.yy1 for cell in cells),
+            y0=_floats(cell.y0 for cell in cells),
+            yy0=_floats(cell.yy0 for cell in cells),
+        ),
+    )
+
+
+def _allocation(reading: ExperimentReading) -> tuple[Epoch, ...] | None:
+    if not any(span.share for span in reading.allocations):
+        return None
+    return tuple(
+        Epoch(
+            start=seconds(span.begin),
+            end=None if span.end is None else seconds(span.end),
+            share=span.share,
+        )
+        for span in reading.allocations
+    )
+
+
+def _arrivals(reading: ExperimentReading) -> Arrivals | None:
+    if not any(span.share for span in reading.allocations):
+        return None
+    found = reading.gates.arrivals
+    return Arrivals(
+        block=_integers(seconds(one.block) for one in found),
+        treatment=_integers(one.treatment for one in found),
+        others=_integers(one.other for one in found),
+    )
+
+
+def _crossings(reading: ExperimentReading) -> Crossings:
+    found = reading.gates.crossings
+    return Crossings(
+        block=_integers(seconds(one.block) for one in found),
+        # A fraction of a second after a look is after it.
+        at=_integers(math.ceil(one.at.timestamp()) for one in found),
+    )
+
+
+def _late_units(reading: ExperimentReading, codes: Mapping[str, int]) -> LateUnits:
+    found = [one for one in reading.gates.late if one.stratum in codes]
+    return LateUnits(
+        block=_integers(seconds(one.block) for one in found),
+        stratum=_integers(codes[one.stratum] for one in found),
+        arm=_integers(int(one.treated) for one in found),
+        at=_integers(math.ceil(one.received_at.timestamp()) for one in found),
     )

@@ -232,6 +232,7 @@ class UnitCounts:
     partial: int
     excluded: int
     unmatched_route: int
+    crossover: int
     late_treatment: int
     late_control: int
 
@@ -259,7 +260,8 @@ WITH asked AS (
     SELECT a.experiment_id,
         count(*) FILTER (WHERE s.kind = 'late' AND p.unit IS NULL AND u.unit IS NULL) AS late,
         count(*) FILTER (WHERE s.kind = 'unknown_commit' AND p.unit IS NULL) AS unknown_commit,
-        count(*) FILTER (WHERE s.kind = 'unmatched_route') AS unmatched_route
+        count(*) FILTER (WHERE s.kind = 'unmatched_route') AS unmatched_route,
+        count(*) FILTER (WHERE s.kind = 'crossover') AS crossover
     FROM asked AS a
     JOIN sightings AS s ON s.experiment_id = a.experiment_id AND s.at <= a.look
     LEFT JOIN exposures AS p
@@ -286,6 +288,7 @@ SELECT a.experiment_id,
     coalesce(open, 0) AS open, coalesce(late, 0) AS late, coalesce(in_flight, 0) AS in_flight,
     coalesce(unknown_commit, 0) AS unknown_commit, coalesce(partial, 0) AS partial,
     coalesce(excluded, 0) AS excluded, coalesce(unmatched_route, 0) AS unmatched_route,
+    coalesce(crossover, 0) AS crossover,
     coalesce(late_treatment, 0) AS late_treatment, coalesce(late_control, 0) AS late_control
 FROM asked AS a
 LEFT JOIN exposed USING (experiment_id)
@@ -313,6 +316,7 @@ def count_units(connection: Connection, wanted: Sequence[CountsAt]) -> dict[str,
             partial=row.partial,
             excluded=row.excluded,
             unmatched_route=row.unmatched_route,
+            crossover=row.crossover,
             late_treatment=row.late_treatment,
             late_control=row.late_control,
         )

@@ -30,6 +30,14 @@ class Arrivals:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Crossing:
+    """A unit that was found in both arms: the block of its exposure, and when it was found."""
+
+    block: datetime
+    at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
 class LateOutcome:
     """A unit whose outcome came after its block had closed."""
 
@@ -52,7 +60,7 @@ class GateReading:
     """What the gates read of one experiment."""
 
     arrivals: Sequence[Arrivals] = ()
-    crossings: Sequence[datetime] = ()
+    crossings: Sequence[Crossing] = ()
     late: Sequence[LateOutcome] = ()
 
 
@@ -114,9 +122,10 @@ ORDER BY experiment_id, block
 """)
 
 _CROSSINGS = text("""
-SELECT experiment_id, at FROM sightings
-WHERE kind = 'crossover' AND experiment_id = ANY(:ids)
-ORDER BY experiment_id, at
+SELECT s.experiment_id, p.block, s.at
+FROM sightings AS s JOIN exposures AS p USING (experiment_id, unit)
+WHERE s.kind = 'crossover' AND s.experiment_id = ANY(:ids)
+ORDER BY s.experiment_id, s.at, p.block
 """)
 
 _LATE = text("""
@@ -147,9 +156,9 @@ def read_gates(
         arrivals[row.experiment_id].append(
             Arrivals(block=row.block, treatment=row.treatment, other=row.other)
         )
-    crossings: dict[str, list[datetime]] = defaultdict(list)
+    crossings: dict[str, list[Crossing]] = defaultdict(list)
     for row in connection.execute(_CROSSINGS, {"ids": list(ids)}):
-        crossings[row.experiment_id].append(row.at)
+        crossings[row.experiment_id].append(Crossing(block=row.block, at=row.at))
     late: dict[str, list[LateOutcome]] = defaultdict(list)
     for row in connection.execute(_LATE, {"ids": list(ids)}):
         late[row.experiment_id].append(

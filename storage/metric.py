@@ -1,5 +1,6 @@
 """A metric: which events count, on which side, and for how long after the exposure."""
 
+import math
 from collections.abc import Mapping
 from typing import Literal
 
@@ -30,7 +31,9 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     better: Literal["higher", "lower"] | None = None
     kind: Literal["conversion", "mean"] = "conversion"
     cap: float | None = None
-    margin: float | None = None
+    # The loss of a guardrail that is accepted; `default` is 20 % of the control rate or half a
+    # point, `none` waits for nothing.
+    margin: float | Literal["default", "none"] | None = "default"
     currency: str | None = None
 
     def __post_init__(self) -> None:
@@ -42,6 +45,8 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             )
         if self.sources is not None and not self.sources:
             raise ValueError("sources is empty: name at least one event")
+        if isinstance(self.margin, float | int) and not 0 < self.margin < math.inf:
+            raise ValueError(f"margin is {self.margin}: a positive number, 'default' or 'none'")
 
 
 def metric_definition(name: str, metrics: Mapping[str, Metric]) -> dict[str, object]:
@@ -54,6 +59,6 @@ def metric_definition(name: str, metrics: Mapping[str, Metric]) -> dict[str, obj
         "better": chosen.better or ("lower" if name in _LOWER_IS_BETTER else "higher"),
         "window_seconds": chosen.window_seconds or _WINDOWS.get(name, 30 * MINUTE),
         "cap": chosen.cap,
-        "margin": chosen.margin,
+        "margin": None if chosen.margin == "none" else chosen.margin,
         "currency": chosen.currency,
     }

@@ -95,9 +95,11 @@ def recorded(connection: Connection, project_id: int) -> list[str]:
         )
     return [
         register(
-            connection, project_id, Registration(treatment_commit=K, target_metric=metric)
+            connection,
+            project_id,
+            Registration(treatment_commit=K, target_metric=metric, guardrails=guardrails),
         ).experiment_id
-        for metric in ("order", "trial_started")
+        for metric, guardrails in (("order", []), ("trial_started", ["order", "error"]))
     ]
 
 
