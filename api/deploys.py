@@ -20,7 +20,13 @@ from api.runtime import Runtime, runtime
 from api.shape import Commit, Environment, OpenShape, Shape, WebAddress, by_form
 from api.static_graphs import EXAMPLE as GRAPH_EXAMPLE
 from api.static_graphs import GRAPH_BYTES, FilePath, StaticGraph
-from storage.deploys import DeployRequest, RecordedDeploy, last_deploy, record_deploy
+from storage.deploys import (
+    DeployRequest,
+    RecordedDeploy,
+    last_deploy,
+    list_deploys,
+    record_deploy,
+)
 
 router = APIRouter(tags=["deploys"])
 
@@ -225,6 +231,53 @@ def _idempotency_key(request: Request) -> str | None:
         fault = Fault(at="Idempotency-Key", code="invalid_key", detail=detail, place="header")
         raise invalid([fault])
     return key
+
+
+class DeployList(Shape):
+    """A page of a project's deploys, the newest first."""
+
+    deploys: list[DeployRecord]
+    next_cursor: str | None
+
+
+@router.get(
+    "/v1/deploys",
+    summary="List deploys",
+    responses={200: {"model": DeployList}},
+    openapi_extra=reading(),
+)
+async def get_deploys(
+    request: Request,
+    caller: Writer,
+    *,
+    environment: Annotated[
+        str | None, Query(min_length=1, max_length=64, pattern=r"^[^\x00]*$")
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    cursor: Annotated[
+        str | None, Query(pattern="^dep_[0-9a-f]{20}$", description="`next_cursor` of a page.")
+    ] = None,
+) -> Response:
+    """List the project's deploys with their commits, the newest first."""
+
+    def listing(connection: Connection) -> list[dict[str, Any]]:
+        # One more than shown tells whether there is a next page.
+        return list_deploys(
+            connection,
+            caller.project_id,
+            environment=environment,
+            limit=limit + 1,
+            before=cursor,
+        )
+
+    found = await runtime(request).store.run(listing)
+    page = found[:limit]
+    return answer(
+        {
+            "deploys": page,
+            "next_cursor": page[-1]["deploy_id"] if len(found) > limit else None,
+        }
+    )
 
 
 def _dashboard_url(request: Request, shared: Runtime, deploy_id: str) -> str:

@@ -1,9 +1,9 @@
 """`POST /v1/reward/register` and `/close`: experiments begin, and end by hand."""
 
-from typing import Annotated, Any
+from typing import Annotated, Self
 
 from fastapi import APIRouter, Depends
-from pydantic import Discriminator, Field, Tag, field_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 from sqlalchemy import Connection
 from starlette.requests import Request
@@ -17,6 +17,7 @@ from api.runtime import runtime
 from api.shape import Commit, FreeForm, MetricName, RoutePattern, Shape, by_form
 from api.verdicts import VerdictContract, contract_answer, known_id
 from storage.experiments import Registered, Registration, close, register
+from storage.placement import Flag
 from storage.verdicts import PublishedVerdict, read_verdict
 
 router = APIRouter(tags=["reward"])
@@ -30,6 +31,39 @@ class TargetMetric(Shape):
     value_per_conversion: Annotated[
         float, Field(ge=-1e12, le=1e12, allow_inf_nan=False, description="Dollars.")
     ]
+
+
+FlagName = Annotated[str, Field(min_length=1, max_length=128)]
+FlagValue = Annotated[str, Field(min_length=1, max_length=256)] | bool
+
+
+class TreatmentFlag(Shape):
+    """A change behind a feature flag: one build, two behaviours."""
+
+    name: FlagName
+    treatment: FlagValue = Field(description="The value under test.")
+    control: FlagValue | None = Field(
+        default=None,
+        description="What it is compared with; by default every unit without the value under test.",
+    )
+
+    @model_validator(mode="after")
+    def _differ(self) -> Self:
+        if self.treatment == self.control:
+            raise PydanticCustomError("same_value", "treatment and control are the same value")
+        return self
+
+    def flag(self) -> Flag:
+        """Returns the flag as the store takes it: a boolean as events are stored."""
+        return Flag(
+            name=self.name,
+            treatment=_stored(self.treatment),
+            control=None if self.control is None else _stored(self.control),
+        )
+
+
+def _stored(value: FlagValue) -> str:
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 class RegistrationBody(Shape):
@@ -51,7 +85,7 @@ class RegistrationBody(Shape):
     control_commit: Commit | None = Field(
         default=None, description="By default what users had before."
     )
-    treatment_flag: Any = Field(default=None, description="Not supported yet.")
+    treatment_flag: TreatmentFlag | None = Field(default=None, description="Instead of a commit.")
     routes: Annotated[list[RoutePattern], Field(min_length=1, max_length=1000)] | None = Field(
         default=None, description="By default those that the deploy affects."
     )
@@ -59,15 +93,6 @@ class RegistrationBody(Shape):
         default=None, description="By default the project's."
     )
     metadata: FreeForm | None = None
-
-    @field_validator("treatment_flag")
-    @classmethod
-    def _none(cls, flag: object) -> object:
-        if flag is not None:
-            raise PydanticCustomError(
-                "not_supported_yet", "experiments behind a feature flag come in a later version"
-            )
-        return flag
 
     def registration(self) -> Registration:
         """Returns the registration as the store takes it."""
@@ -79,6 +104,7 @@ class RegistrationBody(Shape):
             target_metric=metric.name if isinstance(metric, TargetMetric) else metric,
             value_per_conversion=valued.value_per_conversion if valued else None,
             control_commit=self.control_commit,
+            treatment_flag=None if self.treatment_flag is None else self.treatment_flag.flag(),
             routes=self.routes,
             guardrails=self.guardrails,
             metadata=self.metadata,
@@ -98,6 +124,7 @@ class RegisteredExperiment(Shape):
 _EXAMPLES = {
     "all defaults": {},
     "a commit and a metric": {"treatment_commit": "4f2a9c1d", "target_metric": "activation"},
+    "a feature flag": {"treatment_flag": {"name": "new_cart", "treatment": True}},
     "with a value": {"target_metric": {"name": "trial_to_paid", "value_per_conversion": 49.0}},
 }
 

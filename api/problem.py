@@ -21,6 +21,7 @@ CODES: Mapping[str, tuple[int, str]] = {
     "origin_not_allowed": (403, "Origin not allowed"),
     "not_found": (404, "No such path"),
     "no_deploy": (404, "No deploy yet"),
+    "unknown_deploy": (404, "No such deploy"),
     "unknown_experiment": (404, "No such experiment"),
     "no_evidence_yet": (404, "No evidence yet"),
     "unknown_graph": (404, "No such graph"),

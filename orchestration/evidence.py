@@ -109,7 +109,10 @@ def _next_look(reading: ExperimentReading, evidence: Evidence) -> datetime | Non
     """Returns when the next look can come at the earliest; None once decided."""
     if evidence.decision.decided:
         return None
-    wait = reading.policy["window_seconds"] + reading.policy["grace_seconds"]
+    policy = reading.policy
+    # Every metric's closing is a look; the shortest window closes first.
+    windows = [one["window_seconds"] for one in (policy["target"], *policy["guardrails"])]
+    wait = min(windows) + policy["grace_seconds"]
     read_to = int(reading.as_of.timestamp())
     return moment(max(evidence.open_from + BLOCK_SECONDS + wait, read_to + BLOCK_SECONDS))
 

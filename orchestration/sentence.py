@@ -2,7 +2,9 @@
 
 from datetime import UTC, datetime
 
+from stats.decision import Candidate
 from stats.evidence import Evidence
+from stats.gate import Cause
 from stats.verdict import AbstainReason, EndedBecause, Verdict
 
 _ENDED = {
@@ -12,6 +14,14 @@ _ENDED = {
     EndedBecause.SUPERSEDED: "another change took over, so nothing could be compared any more",
     EndedBecause.FUTILITY: "the difference, if any, is too small to matter",
     EndedBecause.CLOSED: "it was closed by hand",
+}
+
+
+_BECAUSE = {
+    Cause.SAMPLE_RATIO: "the arms do not get the shares that were declared",
+    Cause.CROSSOVER: "units move between the arms",
+    Cause.LATENESS: "outcomes come too late more often in one arm",
+    Cause.INTERACTION: "the effect differs with what else a build carries",
 }
 
 
@@ -38,6 +48,11 @@ def sentence(evidence: Evidence, *, metric: str) -> str:
             f"Can't say on {metric}: treatment and control were not served side by side, so the"
             " change cannot be told from what else differs between them."
         )
+    if decision.abstain_reason is AbstainReason.INTERACTING:
+        why = " and ".join(_BECAUSE[cause] for cause in evidence.gates.interacting_because)
+        return f"Can't say on {metric}: {why}, so the difference is not the change's alone."
+    if evidence.candidate is not None:
+        return _waiting(evidence.candidate, metric=metric)
     return f"Can't say yet on {metric}: {_progress(evidence)}. {known_sentence(evidence)}".strip()
 
 
@@ -52,6 +67,14 @@ def _answer(evidence: Evidence, *, metric: str) -> str:
     return (
         f"{word[decision.verdict]}: {metric} {moved} by {points(lift)}{relative}; the true"
         f" difference lies between {points(ci[0])} and {points(ci[1])}, however often one looked."
+    )
+
+
+def _waiting(candidate: Candidate, *, metric: str) -> str:
+    guardrails = ", ".join(candidate.waits_for) or "its guardrails"
+    return (
+        f"Almost: {metric} moved by {points(candidate.lift)}, to the better; it is kept once"
+        f" {guardrails} is shown unharmed, or when the wait for that is over."
     )
 
 

@@ -104,7 +104,7 @@ class GateReadings:
 
 
 def gate_readings(
-    series: Series, line: Timeline, experiment: int, *, at: Ints, row: Ints
+    series: Series, line: Timeline, experiment: int, *, at: Ints, row: Ints, units: Ints
 ) -> GateReadings:
     """What the gates of one experiment read.
 
@@ -114,15 +114,13 @@ def gate_readings(
         experiment: The number of the experiment.
         at: Its looks.
         row: The last closing of its target up to each look; −1 where there is none.
+        units: Units in closed cells at each look.
     """
-    closings = line.at[line.rows(experiment)]
-    units = np.append(line.n1 + line.n0, 0)[row]
-    crossed = _crossed(series, line.end[line.rows(experiment)], closings, at)
+    crossed = _crossed(series, line, experiment, at)
     log_sample_ratio, arrival = _sample_ratio(series, at)
     log_lateness = _lateness(series, line, experiment, at)
-    strata = _strata(series, line, experiment)
     own = np.where(row < 0, -1, row - line.first[experiment])
-    strata = strata.gathered(own)
+    strata = _strata(series, line, experiment).gathered(own)
     return GateReadings(
         log_sample_ratio=log_sample_ratio,
         crossover_share=(
@@ -167,13 +165,14 @@ def _sample_ratio(series: Series, at: Ints) -> tuple[Floats, Watch | None]:
     )
 
 
-def _crossed(series: Series, ends: Ints, closings: Ints, at: Ints) -> Ints:
+def _crossed(series: Series, line: Timeline, experiment: int, at: Ints) -> Ints:
     """How many units of closed cells are known to have crossed, at each look."""
     crossings = series.crossings
     if crossings is None:
         return np.zeros(at.size, dtype=np.int64)
-    row = np.searchsorted(ends, crossings.block, side="right")
-    return crossed_units(counted_from(row, crossings.at, closings=closings), at)
+    rows = line.rows(experiment)
+    row = np.searchsorted(line.end[rows], crossings.block, side="right")
+    return crossed_units(counted_from(row, crossings.at, closings=line.at[rows]), at)
 
 
 def _lateness(series: Series, line: Timeline, experiment: int, at: Ints) -> Floats:

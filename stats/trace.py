@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Self, TypeVar
 
 import numpy as np
@@ -116,6 +117,8 @@ def traced(series: Sequence[Series]) -> Batch:
         futile=_futile(series, totals, mixture, np.diff(first)),
         vif=_gathered(_vif(line, len(series)), row, np.inf),
     )
+    looked = [slice(int(begin), int(stop)) for begin, stop in pairwise(first)]
+    units = trace.n1 + trace.n0
     return Batch(
         trace=trace,
         first=first,
@@ -123,8 +126,8 @@ def traced(series: Sequence[Series]) -> Batch:
         rates=np.array([one.values is None for one in series], dtype=np.bool_),
         watches=tuple(_watches(series, line, i, owners) for i in range(len(series))),
         gates=tuple(
-            gate_readings(one, line, i, at=looks[i], row=row[first[i] : first[i + 1]])
-            for i, one in enumerate(series)
+            gate_readings(one, line, i, at=trace.at[own], row=row[own], units=units[own])
+            for i, (one, own) in enumerate(zip(series, looked, strict=True))
         ),
     )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, or_, select
+from sqlalchemy import Connection, Row, and_, or_, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
 from storage.clock import binding_time
@@ -262,3 +262,45 @@ def last_deploy(
     if row.graph_id is not None:
         graph = read_graph(connection, project_id, row.graph_id).document
     return deploy_record(row), graph
+
+
+def list_deploys(
+    connection: Connection,
+    project_id: int,
+    *,
+    environment: str | None,
+    limit: int,
+    before: str | None = None,
+) -> list[dict[str, Any]]:
+    """Returns a project's deploys, the newest first.
+
+    Args:
+        connection: To the store.
+        project_id: The project.
+        environment: Of one environment; None for all.
+        limit: How many at most.
+        before: The last deploy of the page before.
+
+    Raises:
+        Missing: The project has no deploy `before`.
+    """
+    d = deploys.c
+    conditions = [d.project_id == project_id]
+    if environment is not None:
+        conditions.append(d.environment == environment)
+    if before is not None:
+        last = connection.execute(
+            select(d.deployed_at, d.recorded_at, d.deploy_id).where(
+                d.project_id == project_id, d.deploy_id == before
+            )
+        ).one_or_none()
+        if last is None:
+            raise Missing("unknown_deploy", "there is no such deploy")
+        conditions.append(tuple_(d.deployed_at, d.recorded_at, d.deploy_id) < tuple(last))
+    rows = connection.execute(
+        select(deploys)
+        .where(*conditions)
+        .order_by(d.deployed_at.desc(), d.recorded_at.desc(), d.deploy_id.desc())
+        .limit(limit)
+    )
+    return [deploy_record(row) for row in rows]

@@ -72,7 +72,7 @@ def frozen_policy(
         "block_min_units": BLOCK_MIN_UNITS,
         "horizon_seconds": settings.horizon_days * DAY,
         "contrast_seconds": settings.contrast_hours * HOUR,
-        "futility_margin": settings.futility_margin,
+        "futility_margin": None if settings.futility_margin == "none" else settings.futility_margin,
         "value_per_conversion": value_per_conversion
         if value_per_conversion is not None
         else _shared_value(settings.value_routes, metric=target, routes=routes),

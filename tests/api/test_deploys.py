@@ -8,6 +8,7 @@ from starlette.testclient import TestClient
 
 from api.app import create_app
 from api.settings import ApiSettings
+from storage.keys import KeyKind
 
 GRAPHS, DEPLOYS, LAST = "/v1/static-graphs", "/v1/deploys", "/v1/deploys/last"
 GRAPH = {
@@ -347,3 +348,32 @@ class TestTheLatestDeploy:
         answer = service.get(f"{LAST}?environment={environment}")
         assert answer.status_code == 422
         assert answer.json()["errors"][0]["parameter"] == "environment"
+
+
+class TestTheDeploysList:
+    @pytest.mark.requirement("deploy.listed")
+    def test_shows_each_deploy_with_its_commit_the_newest_first(self, service: Any) -> None:
+        for day in ("02", "03", "01"):
+            body = {
+                "commit": {"sha": f"aaaaa{day}", "message": f"day {day}", "author": "Mary"},
+                "deployed_at": f"2026-01-{day}T00:00:00Z",
+            }
+            assert service.post(DEPLOYS, body).status_code == 201
+        first = service.get(f"{DEPLOYS}?limit=2").json()
+        second = service.get(f"{DEPLOYS}?limit=2&cursor={first['next_cursor']}").json()
+        shown = [deploy["commit"] for deploy in first["deploys"] + second["deploys"]]
+        assert [commit["message"] for commit in shown] == ["day 03", "day 02", "day 01"]
+        assert {commit["author"] for commit in shown} == {"Mary"}
+        assert second["next_cursor"] is None
+
+    def test_narrows_to_an_environment_and_to_the_project(self, service: Any) -> None:
+        service.post(DEPLOYS, {"commit": {"sha": "aaaaaaa"}, "environment": "staging"})
+        assert len(service.get(f"{DEPLOYS}?environment=staging").json()["deploys"]) == 1
+        assert service.get(f"{DEPLOYS}?environment=production").json()["deploys"] == []
+        other = service.new_project("other").keys[KeyKind.WRITE]
+        seen = service.get(DEPLOYS, headers={"X-Service-Project-Key": other})
+        assert seen.json()["deploys"] == []
+
+    def test_refuses_a_cursor_that_is_not_its_own(self, service: Any) -> None:
+        answer = service.get(f"{DEPLOYS}?cursor=dep_{'0' * 20}")
+        assert (answer.status_code, answer.json()["code"]) == (404, "unknown_deploy")

@@ -135,9 +135,9 @@ class TestRegistering:
             ({"guardrails": [1]}, "/guardrails/0", "string_type"),
             ({"metadata": {"a": "x" * 4096}}, "/metadata", "too_large"),
             (
-                {"treatment_flag": {"name": "f", "treatment": True, "control": False}},
+                {"treatment_flag": {"name": "f", "treatment": True, "control": True}},
                 "/treatment_flag",
-                "not_supported_yet",
+                "same_value",
             ),
             ({"colour": 1}, "/colour", "unknown_member"),
         ],

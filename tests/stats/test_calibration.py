@@ -151,6 +151,7 @@ SIZES = [
 ]
 
 
+@pytest.mark.requirement("service.always-valid")
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("regime", REGIMES)
 @pytest.mark.timeout(3600)
@@ -177,6 +178,7 @@ def test_the_intervals_of_all_looks_together_miss_the_lift_no_more_often_than_al
     assert bounds(hits, size.errors)[0] <= ALPHA
 
 
+@pytest.mark.requirement("cadence.day")
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("baseline", DECIDED_IN_A_DAY)
 @pytest.mark.timeout(3600)

@@ -67,7 +67,7 @@ def late(treated: int, controlled: int, *, at: int = 300 + DELAY, block: int = 0
 # Sample ratio
 
 
-@given(st.integers(0, 400), st.integers(0, 400), st.sampled_from([0.01, 0.2, 0.5, 0.9]))
+@given(st.integers(0, 250), st.integers(0, 250), st.sampled_from([0.01, 0.2, 0.5, 0.9]))
 def test_the_one_sided_sample_ratio_averages_the_likelihood_over_smaller_shares(
     n1: int, n0: int, share: float
 ) -> None:
@@ -361,6 +361,23 @@ def test_strata_that_differ_do_not_hold_back_harm_that_is_in_all_of_them(series:
     assert good.decision.abstain_reason == "interacting"
 
 
+def test_a_gain_made_of_strata_too_thin_to_compare_is_held_back(series: Maker) -> None:
+    falling = [[scaled(0.1, 0.9)] * 3, [scaled(0.1, 0.4)] * 3]
+    thin = [(2000, 1900, 2000, 3)] * 3
+    seen = seen_of(series, [*falling, thin])
+    assert seen.S > 0
+    assert seen.p_value < 0.05
+    assert seen.decision.abstain_reason == "interacting"
+
+
+def test_evidence_below_its_alarm_holds_nothing_back(series: Maker) -> None:
+    seen = seen_of(series, [[scaled(0.1, 1.3)], [scaled(0.1, 1.0)]], late=late(20, 1))
+    for e_value in (seen.gates.interaction_e, seen.gates.lateness_e):
+        assert e_value is not None
+        assert 10 < e_value < 100
+    assert seen.gates.interacting_because == ()
+
+
 @pytest.mark.parametrize(
     "read",
     [
@@ -370,7 +387,8 @@ def test_strata_that_differ_do_not_hold_back_harm_that_is_in_all_of_them(series:
     ],
 )
 def test_the_other_gates_hold_back_harm_too(read: dict[str, Any], series: Maker) -> None:
-    assert seen_of(series, [[WORSE] * 3], **read).decision.abstain_reason == "interacting"
+    for strata in ([[WORSE] * 3], [[WORSE] * 3] * 2):
+        assert seen_of(series, strata, **read).decision.abstain_reason == "interacting"
 
 
 # Several at once, and their order

@@ -99,6 +99,7 @@ def test_the_interval_ends_where_the_evidence_reaches_its_threshold(table: list[
         assert plain_log_e(table, end + outward * 1e-6 * width) > math.log(E_LIMIT) - 1e-6
 
 
+@pytest.mark.requirement("contract.ci")
 @given(tables)
 def test_p_reaches_alpha_exactly_when_the_interval_excludes_zero(table: list[Cell]) -> None:
     assume(with_contrast(table))

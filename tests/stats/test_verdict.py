@@ -31,6 +31,7 @@ def decided(series: Maker, rows: list[Row], **options: object) -> Decision:
     return seen.decision
 
 
+@pytest.mark.requirement("verdict.keep", "verdict.rollback")
 @pytest.mark.parametrize(
     ("better", "cell", "verdict"),
     [
@@ -62,6 +63,7 @@ def test_a_further_attempt_needs_stronger_evidence(series: Maker) -> None:
     assert (again.verdict, again.abstain_reason, again.decided) == ("abstain", "power", False)
 
 
+@pytest.mark.requirement("verdict.abstain")
 def test_too_little_evidence_abstains_and_stays_open(series: Maker) -> None:
     found = decided(series, hourly([EVEN] * 3), as_of=10 * 3600)
     assert (found.verdict, found.abstain_reason, found.decided) == ("abstain", "power", False)
@@ -198,6 +200,7 @@ def test_a_crossing_at_the_horizon_itself_comes_too_late(series: Maker) -> None:
     assert decided(series, rows, as_of=10**4, policy=policy).ended_because == "horizon"
 
 
+@pytest.mark.requirement("cadence.concurrent")
 @pytest.mark.parametrize(
     ("cell", "cadence"),
     [((4000, 200, 4000, 120), "fast"), ((120_000, 6450, 120_000, 6000), "day")],

@@ -62,6 +62,7 @@ def test_before_and_after_a_deploy_it_is_told_by_the_leak(leak: float, series: M
     assert (seen.decision.abstain_reason == "non_identifiable") == (leak < 0.0257)
 
 
+@pytest.mark.requirement("abstain.non_identifiable")
 def test_a_change_that_went_out_to_everyone_at_once_is_aliased_without_a_warning(
     series: Maker,
 ) -> None:

@@ -55,10 +55,40 @@ class Story:
                 self.events.append({**event, "event": "order", "occurred_at": at(minutes + 1)})
         return sessions
 
+    def crowd(
+        self,
+        commit: str,
+        *,
+        start: float,
+        minutes: float,
+        units: int,
+        rates: dict[str, float] | None = None,
+        **members: Any,
+    ) -> list[str]:
+        """Sessions spread evenly over a time; of each event exactly its rate, evenly too.
+
+        Events come a minute after the exposure, except errors, which come at once. The rates of
+        several events are spread apart, so that no two go hand in hand.
+        """
+        sessions = [f"s{self.units + i}" for i in range(units)]
+        self.units += units
+        for i, session in enumerate(sessions):
+            when = start + minutes * (i + 0.5) / units
+            told = {"session_id": session, "commit": commit, **members}
+            self.events.append({**told, "event": "page_view", "occurred_at": at(when)})
+            for number, (event, rate) in enumerate((rates or {}).items()):
+                place = (i * 7919 ** (number + 1)) % units if units % 7919 else i
+                if int((place + 1) * rate) > int(place * rate):
+                    later = when if event == "error" else when + 1
+                    self.events.append({**told, "event": event, "occurred_at": at(later)})
+        return sessions
+
     def send(self) -> None:
-        answer = self.service.post("/v1/events?replay=true", {"events": self.events})
-        assert answer.status_code == 202, answer.text
-        assert answer.json()["accepted"] == len(self.events)
+        for begin in range(0, len(self.events), 500):
+            batch = self.events[begin : begin + 500]
+            answer = self.service.post("/v1/events?replay=true", {"events": batch})
+            assert answer.status_code == 202, answer.text
+            assert answer.json()["accepted"] == len(batch)
         self.events = []
 
     def register(self, **members: Any) -> str:
@@ -68,11 +98,13 @@ class Story:
         assert answer.status_code == 201, answer.text
         return answer.json()["experiment_id"]
 
-    def walk(self) -> None:
-        """Takes every step once, each in a transaction of its own."""
+    def walk(self, *, minutes: float | None = None) -> None:
+        """Takes every step once, each in a transaction of its own; now, or as of some minutes."""
         engine = self.service.store.engine
         with engine.connect() as connection:
             as_of = closed_instant(connection)
+        if minutes is not None:
+            as_of = T + timedelta(minutes=minutes)
 
         def step(work: Callable[[Any], Any]) -> None:
             with engine.begin() as connection:
@@ -98,6 +130,11 @@ class Story:
             (int((row.block - T).total_seconds() // 60), row.stratum, *tuple(row)[2:])
             for row in rows
         ]
+
+    def contract(self, experiment_id: str) -> dict[str, Any]:
+        answer = self.service.get(f"/v1/reward/{experiment_id}")
+        assert answer.status_code == 200, answer.text
+        return answer.json()
 
     def evidence(self, experiment_id: str) -> dict[str, Any]:
         answer = self.service.get(f"/v1/reward/{experiment_id}/evidence")

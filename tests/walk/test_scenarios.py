@@ -1,0 +1,391 @@
+"""Guardrails, gates and concurrent changes, told through REST: each gets the answer it deserves."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+A, B, K, L, M = "aaaaaaa1", "bbbbbbb2", "ccccccc3", "ddddddd4", "eeeeeee5"
+DAY = 1440.0
+
+
+def at(minutes: float) -> str:
+    return (datetime(2026, 10, 1, tzinfo=UTC) + timedelta(minutes=minutes)).isoformat()
+
+
+def canary(story, *, share: float | None = 0.5) -> None:
+    story.deploy(A, minutes=-DAY)
+    story.deploy(K, minutes=0, base=A, allocation=share)
+
+
+def answer(story, experiment: str, *, minutes: float | None = None) -> tuple[str, str | None, bool]:
+    story.walk(minutes=minutes)
+    contract = story.contract(experiment)
+    return contract["verdict"], contract["abstain_reason"], contract["power_state"]["decided"]
+
+
+# --- Guardrails ------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement(
+    "verdict.iterate", "transition.keep-to-iterate", "contract.guardrail_breaches.names"
+)
+def test_a_lift_that_breaks_a_guardrail_is_iterated(story) -> None:
+    canary(story)
+    story.crowd(A, start=0, minutes=600, units=4000, rates={"order": 0.10, "error": 0.01})
+    story.crowd(K, start=0, minutes=600, units=4000, rates={"order": 0.14, "error": 0.04})
+    story.send()
+    experiment = story.register(treatment_commit=K, guardrails=["error"])
+    assert answer(story, experiment, minutes=DAY) == ("iterate", None, True)
+    assert story.contract(experiment)["guardrail_breaches"] == ["error"]
+    error = story.evidence(experiment)["guardrails"][0]
+    assert error["metric"] == "error"
+    assert error["breached_at"] is not None
+    assert error["lift"] > 0
+
+
+def test_a_lift_with_sound_guardrails_is_kept_without_breaches(story) -> None:
+    canary(story)
+    story.crowd(A, start=0, minutes=600, units=6000, rates={"order": 0.10, "error": 0.002})
+    story.crowd(K, start=0, minutes=600, units=6000, rates={"order": 0.14, "error": 0.002})
+    story.send()
+    experiment = story.register(treatment_commit=K, guardrails=["error"])
+    assert answer(story, experiment, minutes=DAY) == ("keep", None, True)
+    assert story.contract(experiment)["guardrail_breaches"] == []
+    evidence = story.evidence(experiment)
+    assert evidence["guardrails"][0]["non_inferior_at"] is not None
+    assert "guardrails_unproven" not in evidence["warnings"]
+
+
+def test_a_candidate_waits_for_its_guardrails_and_is_kept_unproven_in_the_end(story) -> None:
+    canary(story)
+    story.crowd(A, start=0, minutes=120, units=400, rates={"order": 0.10})
+    story.crowd(K, start=0, minutes=120, units=400, rates={"order": 0.40})
+    story.send()
+    experiment = story.register(treatment_commit=K, guardrails=["error"])
+    assert answer(story, experiment, minutes=180) == ("abstain", "power", False)
+    waiting = story.evidence(experiment)
+    assert waiting["candidate"]["waits_for"] == ["error"]
+    assert waiting["candidate"]["lift"] > 0
+    assert answer(story, experiment) == ("keep", None, True)
+    assert "guardrails_unproven" in story.evidence(experiment)["warnings"]
+
+
+def test_a_harm_is_rolled_back_at_once_whatever_the_guardrails_say(story) -> None:
+    canary(story)
+    story.crowd(A, start=0, minutes=300, units=3000, rates={"order": 0.20, "error": 0.01})
+    story.crowd(K, start=0, minutes=300, units=3000, rates={"order": 0.10, "error": 0.05})
+    story.send()
+    experiment = story.register(treatment_commit=K, guardrails=["error"])
+    assert answer(story, experiment, minutes=DAY) == ("rollback", None, True)
+
+
+def test_a_rise_of_a_metric_that_should_fall_is_rolled_back(story) -> None:
+    canary(story)
+    story.crowd(A, start=0, minutes=300, units=3000, rates={"error": 0.05})
+    story.crowd(K, start=0, minutes=300, units=3000, rates={"error": 0.12})
+    story.send()
+    experiment = story.register(treatment_commit=K, target_metric="error")
+    assert answer(story, experiment, minutes=DAY) == ("rollback", None, True)
+    assert story.contract(experiment)["lift"] > 0
+
+
+def test_a_page_that_dies_before_it_reports_breaks_arrival(story) -> None:
+    canary(story)
+    # Half of the sessions are sent to the treatment; two of five of its pages never report.
+    story.crowd(A, start=0, minutes=600, units=5000, rates={"order": 0.10})
+    story.crowd(K, start=0, minutes=600, units=3000, rates={"order": 0.10})
+    story.send()
+    experiment = story.register(treatment_commit=K)
+    story.walk(minutes=DAY)
+    assert "arrival" in story.contract(experiment)["guardrail_breaches"]
+
+
+# --- Gates ------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("abstain.interacting")
+def test_shares_that_are_not_the_declared_ones_are_no_experiment(story) -> None:
+    canary(story, share=0.5)
+    story.crowd(A, start=0, minutes=600, units=3000, rates={"order": 0.10})
+    story.crowd(K, start=0, minutes=600, units=4200, rates={"order": 0.10})
+    story.send()
+    experiment = story.register(treatment_commit=K)
+    assert answer(story, experiment, minutes=DAY)[:2] == ("abstain", "interacting")
+    gates = story.evidence(experiment)["gates"]
+    assert gates["interacting_because"] == ["sample_ratio"]
+    assert gates["sample_ratio_e"] >= 1000
+
+
+@pytest.mark.parametrize("lag", [0, 10])
+def test_a_declared_ramp_whose_router_lags_raises_no_alarm(story, lag: float) -> None:
+    story.deploy(A, minutes=-DAY)
+    story.deploy(K, minutes=0, base=A, allocation=0.05)
+    story.deploy(K, minutes=300, allocation=0.5)
+    story.crowd(A, start=0, minutes=300 + lag, units=2850, rates={"order": 0.10})
+    story.crowd(K, start=0, minutes=300 + lag, units=150, rates={"order": 0.10})
+    story.crowd(A, start=300 + lag, minutes=300 - lag, units=1500, rates={"order": 0.10})
+    story.crowd(K, start=300 + lag, minutes=300 - lag, units=1500, rates={"order": 0.10})
+    story.send()
+    experiment = story.register(treatment_commit=K)
+    story.walk(minutes=DAY)
+    gates = story.evidence(experiment)["gates"]
+    assert gates["interacting_because"] == []
+    assert gates["sample_ratio_e"] < 1000
+
+
+@pytest.mark.parametrize(("share", "left"), [(1.0, K), (0.0, A)])
+def test_a_promotion_or_a_withdrawal_raises_no_alarm(story, share: float, left: str) -> None:
+    canary(story)
+    story.crowd(A, start=0, minutes=300, units=1000, rates={"order": 0.10})
+    story.crowd(K, start=0, minutes=300, units=1000, rates={"order": 0.10})
+    story.deploy(K, minutes=300, allocation=share)
+    story.crowd(left, start=300, minutes=2400, units=3000, rates={"order": 0.10})
+    story.send()
+    experiment = story.register(treatment_commit=K)
+    verdict, reason, decided = answer(story, experiment, minutes=3 * DAY)
+    assert (verdict, decided) == ("abstain", True)
+    evidence = story.evidence(experiment)
+    assert evidence["gates"]["interacting_because"] == []
+    assert evidence["ended_because"] == ("promoted" if share else "withdrawn")
+    assert reason == "power"
+
+
+def test_a_router_that_draws_at_each_request_is_found_by_its_crossings(story) -> None:
+    canary(story, share=None)
+    for commit, other in ((A, K), (K, A)):
+        for session in story.crowd(commit, start=0, minutes=300, units=600):
+            number = int(session[1:])
+            if number % 2:
+                # Five minutes after its first page, of which there is one each half minute.
+                again = at(0.5 * (number % 600) + 0.25 + 5)
+                story.events.append(
+                    {
+                        "session_id": session,
+                        "commit": other,
+                        "event": "page_view",
+                        "occurred_at": again,
+                    }
+                )
+    story.send()
+    experiment = story.register(treatment_commit=K)
+    assert answer(story, experiment, minutes=DAY)[:2] == ("abstain", "interacting")
+    evidence = story.evidence(experiment)
+    assert evidence["gates"]["interacting_because"] == ["crossover"]
+    assert evidence["gates"]["crossover_share"] > 0.05
+    assert evidence["counts"]["crossover"] > 100
+
+
+def test_a_move_between_arms_that_a_deploy_explains_is_no_crossing(story) -> None:
+    canary(story, share=None)
+    sessions = story.crowd(K, start=0, minutes=5, units=300)
+    story.crowd(A, start=0, minutes=5, units=300)
+    # Rolled back after six minutes: the sessions go on with the old build.
+    story.deploy(A, minutes=6)
+    for session in sessions:
+        story.events.append(
+            {
+                "session_id": session,
+                "commit": A,
+                "event": "page_view",
+                "occurred_at": "2026-10-01T00:07:00Z",
+            }
+        )
+    story.send()
+    experiment = story.register(treatment_commit=K)
+    story.walk(minutes=DAY)
+    assert story.evidence(experiment)["counts"]["crossover"] == 0
+
+
+def test_a_constant_relative_lift_over_unequal_baselines_is_no_interaction(story) -> None:
+    two_strata(story, low=(0.04, 0.06), high=(0.20, 0.30))
+    experiment = story.register(treatment_commit=K)
+    story.walk(minutes=DAY)
+    assert story.evidence(experiment)["gates"]["interacting_because"] == []
+    assert story.contract(experiment)["verdict"] == "keep"
+
+
+def test_an_effect_that_turns_round_with_another_change_is_an_interaction(story) -> None:
+    two_strata(story, low=(0.10, 0.20), high=(0.20, 0.10))
+    experiment = story.register(treatment_commit=K)
+    story.walk(minutes=DAY)
+    evidence = story.evidence(experiment)
+    assert "interaction" in evidence["gates"]["interacting_because"]
+    assert story.contract(experiment)["abstain_reason"] == "interacting"
+
+
+def two_strata(story, *, low: tuple[float, float], high: tuple[float, float]) -> None:
+    """K beside A, and K beside A on top of a flag that another experiment tests."""
+    canary(story, share=None)
+    flag = {"flags": {"new_cart": True}}
+    for (control, treatment), flags in ((low, {}), (high, flag)):
+        story.crowd(A, start=0, minutes=400, units=2000, rates={"order": control}, **flags)
+        story.crowd(K, start=0, minutes=400, units=2000, rates={"order": treatment}, **flags)
+    story.send()
+    story.register(
+        deploy_id=None, treatment_flag={"name": "new_cart", "treatment": True}, target_metric="x"
+    )
+
+
+# --- Concurrent changes -------------------------------------------------------------------------
+
+
+def test_two_experiments_on_one_deploy_are_answered_each(story) -> None:
+    canary(story)
+    rates = {"order": 0.10, "share": 0.20}
+    story.crowd(A, start=0, minutes=300, units=3000, rates=rates)
+    story.crowd(K, start=0, minutes=300, units=3000, rates={"order": 0.16, "share": 0.12})
+    story.send()
+    better = story.register(treatment_commit=K, target_metric="order")
+    worse = story.register(treatment_commit=K, target_metric="share")
+    story.walk(minutes=DAY)
+    assert story.contract(better)["verdict"] == "keep"
+    assert story.contract(worse)["verdict"] == "rollback"
+
+
+def test_a_flag_inside_one_build_is_a_change_like_any_other(story) -> None:
+    story.deploy(A, minutes=0)
+    on, off = {"flags": {"new_cart": True}}, {"flags": {"new_cart": False}}
+    story.crowd(A, start=60, minutes=300, units=2000, rates={"order": 0.10}, **off)
+    story.crowd(A, start=60, minutes=300, units=2000, rates={"order": 0.16}, **on)
+    story.send()
+    experiment = story.register(treatment_flag={"name": "new_cart", "treatment": True})
+    assert answer(story, experiment, minutes=DAY) == ("keep", None, True)
+    evidence = story.evidence(experiment)
+    assert evidence["change"] == ["new_cart=true"]
+    assert evidence["gates"]["vif"] == pytest.approx(1, abs=0.05)
+
+
+def test_a_week_s_work_is_judged_against_a_hold_back_build(story) -> None:
+    story.deploy(A, minutes=-DAY)
+    for sha, base, minutes in ((B, A, 0), (K, B, 10), (L, K, 20)):
+        story.deploy(sha, minutes=minutes, base=base, allocation=0.9)
+    story.crowd(A, start=25, minutes=300, units=600, rates={"order": 0.10})
+    story.crowd(L, start=25, minutes=300, units=5400, rates={"order": 0.18})
+    story.send()
+    experiment = story.register(treatment_commit=L, control_commit=A)
+    story.walk(minutes=DAY)
+    assert story.evidence(experiment)["change"] == sorted([B, K, L])
+    assert story.contract(experiment)["verdict"] == "keep"
+
+
+def test_a_superseded_canary_ends_without_an_answer(story) -> None:
+    canary(story, share=0.1)
+    story.crowd(A, start=0, minutes=300, units=900, rates={"order": 0.10})
+    story.crowd(K, start=0, minutes=300, units=100, rates={"order": 0.10})
+    story.deploy(L, minutes=300, base=K, allocation=0.1)
+    story.crowd(A, start=300, minutes=2400, units=5400, rates={"order": 0.10})
+    story.crowd(L, start=300, minutes=2400, units=600, rates={"order": 0.10})
+    story.send()
+    experiment = story.register(treatment_commit=K, control_commit=A)
+    verdict, _, decided = answer(story, experiment, minutes=3 * DAY)
+    assert (verdict, decided) == ("abstain", True)
+    assert story.evidence(experiment)["ended_because"] == "superseded"
+
+
+def test_a_change_without_concurrent_control_is_refused_by_name(story) -> None:
+    story.deploy(A, minutes=-DAY)
+    story.deploy(B, minutes=0, base=A)
+    story.deploy(K, minutes=0, base=B)
+    story.crowd(A, start=0, minutes=300, units=500, rates={"order": 0.10})
+    story.crowd(K, start=0, minutes=300, units=500, rates={"order": 0.30})
+    story.send()
+    # K came with B: what is seen may be either's doing.
+    experiment = story.register(treatment_commit=K, control_commit=B)
+    assert answer(story, experiment, minutes=600) == ("abstain", "non_identifiable", False)
+    assert story.evidence(experiment)["gates"]["aliased_with"] == [B]
+
+
+def test_a_fix_on_top_of_an_iterated_canary_is_a_change_of_its_own(story) -> None:
+    canary(story)
+    story.crowd(A, start=0, minutes=300, units=4000, rates={"order": 0.10, "error": 0.01})
+    story.crowd(K, start=0, minutes=300, units=4000, rates={"order": 0.16, "error": 0.05})
+    story.deploy(K, minutes=300, allocation=0)
+    story.deploy(L, minutes=300, base=K, allocation=0.5)
+    story.crowd(A, start=331, minutes=300, units=6000, rates={"order": 0.10, "error": 0.002})
+    story.crowd(L, start=331, minutes=300, units=6000, rates={"order": 0.16, "error": 0.002})
+    story.send()
+    first = story.register(treatment_commit=K, guardrails=["error"])
+    fixed = story.register(treatment_commit=L, control_commit=A, guardrails=["error"])
+    story.walk(minutes=DAY)
+    assert story.contract(first)["verdict"] == "iterate"
+    assert story.contract(fixed)["verdict"] == "keep"
+    assert story.evidence(fixed)["change"] == sorted([K, L])
+
+
+def test_registering_again_after_an_answer_asks_for_stronger_evidence(story) -> None:
+    canary(story)
+    story.crowd(A, start=0, minutes=300, units=3000, rates={"order": 0.10})
+    story.crowd(K, start=0, minutes=300, units=3000, rates={"order": 0.20})
+    story.send()
+    first = story.register(treatment_commit=K)
+    assert story.register(treatment_commit=K) == first
+    story.walk()
+    assert story.contract(first)["power_state"]["decided"]
+    again = story.register(treatment_commit=K)
+    assert again != first
+    story.walk()
+    policy = story.service.get(f"/v1/reward/{again}")
+    assert policy.json()["verdict"] == "abstain"
+    listed = story.service.get("/v1/reward").json()["experiments"]
+    assert [one["experiment_id"] for one in listed] == [again, first]
+
+
+# --- Units and metrics ----------------------------------------------------------------------------
+
+
+def test_with_users_as_units_a_user_s_sessions_are_one_unit(story, stratum) -> None:
+    story.service.settings(unit="user")
+    canary(story, share=None)
+    for number in range(6):
+        commit = K if number % 2 else A
+        for visit in range(3):
+            story.units_of(
+                commit, minutes=1 + visit, units=1, converting=visit == 2, user_ref=f"u{number}"
+            )
+    story.units_of(A, minutes=2, units=5)
+    story.send()
+    experiment = story.register(treatment_commit=K)
+    story.walk()
+    assert story.cells(experiment) == [(0, stratum(A), 3, 3, 3, 3)]
+
+
+def test_sessions_of_users_who_keep_their_arm_are_warned_of(story) -> None:
+    canary(story, share=None)
+    for number in range(120):
+        for visit in range(2):
+            commit = K if number % 2 else A
+            story.units_of(commit, minutes=1 + visit, units=1, user_ref=f"u{number}")
+    story.send()
+    experiment = story.register(treatment_commit=K)
+    story.walk()
+    assert "sticky_by_user" in story.evidence(experiment)["warnings"]
+
+
+def test_a_mean_is_a_target_with_its_cap_and_its_currency(story) -> None:
+    story.service.settings(
+        metrics={"spent": {"kind": "mean", "sources": ["paid"], "cap": 50.0}},
+    )
+    canary(story, share=None)
+    for commit, value in ((A, 20.0), (K, 30.0)):
+        for i, session in enumerate(story.crowd(commit, start=0, minutes=300, units=1500)):
+            if i % 5 == 0:
+                paid = {"session_id": session, "commit": commit, "event": "paid"}
+                worth = value + (i % 7) if i % 50 else 1_000_000.0
+                seen = next(e for e in story.events if e["session_id"] == session)
+                story.events.append({**paid, "occurred_at": seen["occurred_at"], "value": worth})
+    story.send()
+    experiment = story.register(treatment_commit=K, target_metric="spent")
+    assert answer(story, experiment, minutes=DAY)[0] == "keep"
+    # A fifth of the sessions pay about ten more: two a session, and a million counts as fifty.
+    assert 1 < story.contract(experiment)["lift"] < 3
+
+
+def test_a_change_that_makes_no_difference_ends_for_futility(story) -> None:
+    story.service.settings(futility_margin=0.2)
+    canary(story)
+    story.crowd(A, start=0, minutes=600, units=9000, rates={"order": 0.30})
+    story.crowd(K, start=0, minutes=600, units=9000, rates={"order": 0.30})
+    story.send()
+    experiment = story.register(treatment_commit=K)
+    assert answer(story, experiment, minutes=DAY) == ("abstain", "power", True)
+    assert story.evidence(experiment)["ended_because"] == "futility"
