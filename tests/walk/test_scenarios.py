@@ -389,3 +389,47 @@ def test_a_change_that_makes_no_difference_ends_for_futility(story) -> None:
     experiment = story.register(treatment_commit=K)
     assert answer(story, experiment, minutes=DAY) == ("abstain", "power", True)
     assert story.evidence(experiment)["ended_because"] == "futility"
+
+
+# --- Analysis blocks --------------------------------------------------------------------------------
+
+
+def test_a_thin_route_of_a_hundred_units_a_day_is_answered(story) -> None:
+    canary(story, share=None)
+    days = 12
+    story.crowd(A, start=0, minutes=days * DAY, units=50 * days, rates={"order": 0.20})
+    story.crowd(K, start=0, minutes=days * DAY, units=50 * days, rates={"order": 0.44})
+    story.send()
+    experiment = story.register(treatment_commit=K)
+    assert answer(story, experiment, minutes=days * DAY) == ("keep", None, True)
+
+
+def test_an_outage_on_a_brand_new_route_shows_within_the_hour(story) -> None:
+    story.service.settings(metrics={"order": {"window_seconds": 300}})
+    canary(story, share=None)
+    new = {"route": "/brand/new"}
+    story.crowd(A, start=0, minutes=60, units=400, rates={"order": 0.10}, **new)
+    story.crowd(K, start=0, minutes=60, units=400, rates={"order": 0.0}, **new)
+    story.send()
+    experiment = story.register(treatment_commit=K, routes=["/brand/new"])
+    assert answer(story, experiment, minutes=60) == ("rollback", None, True)
+
+
+def test_an_undeclared_ramp_at_noon_does_not_fool_the_test(story) -> None:
+    canary(story, share=None)
+    noon = 720.0
+    # At noon more sessions get the change, and everybody begins to buy more: no effect at all.
+    story.crowd(A, start=0, minutes=noon, units=9500, rates={"order": 0.05})
+    story.crowd(K, start=0, minutes=noon, units=500, rates={"order": 0.05})
+    story.crowd(A, start=noon, minutes=noon, units=5000, rates={"order": 0.15})
+    story.crowd(K, start=noon, minutes=noon, units=5000, rates={"order": 0.15})
+    story.send()
+    experiment = story.register(treatment_commit=K)
+    story.walk(minutes=1.1 * DAY)
+    evidence = story.evidence(experiment)
+    arms, totals = evidence["arms"], evidence["totals"]
+    # Pooled, the change would seem to raise orders by more than half.
+    assert arms["treatment"]["rate"] > 1.5 * arms["control"]["rate"]
+    assert abs(totals["lift"]) < 0.005
+    assert totals["e_value"] < 1
+    assert story.contract(experiment)["verdict"] == "abstain"
