@@ -16,8 +16,9 @@ from api.documentation import json_body, reading
 from api.runtime import runtime
 from api.shape import Commit, FreeForm, MetricName, RoutePattern, Shape, by_form
 from api.verdicts import VerdictContract, contract_answer, known_id
-from storage.experiments import Registered, Registration, close, register
+from storage.experiments import Registered, close, register
 from storage.placement import Flag
+from storage.registration import Registration
 from storage.verdicts import PublishedVerdict, read_verdict
 
 router = APIRouter(tags=["reward"])

@@ -21,8 +21,9 @@ from cli.projects import project_option
 from cli.store import data_dir_option, store_transaction
 from storage.deploys import DeployRequest, record_deploy
 from storage.events import RuntimeEvent, append_history
-from storage.experiments import Registration, register
+from storage.experiments import register
 from storage.projects import find_project
+from storage.registration import Registration
 from storage.secret import Pseudonyms, service_secret
 
 # The control was there before the file begins, by as long as sessions in flight may last.

@@ -98,13 +98,16 @@ SET received_at = least(conversions.received_at, excluded.received_at)
 """)
 
 _AMOUNTS = text("""
+-- The first delivery of an event speaks for it, in whatever order the deliveries are read.
 INSERT INTO amounts (experiment_id, metric, unit, key, received_at, value)
-SELECT experiment_id, metric, unit, key, min(received_at), least(min(value), min(cap))
+SELECT DISTINCT ON (experiment_id, metric, unit, key)
+    experiment_id, metric, unit, key, received_at, least(value, cap)
 FROM occurred
 WHERE is_mean AND value IS NOT NULL
-GROUP BY experiment_id, metric, unit, key
+ORDER BY experiment_id, metric, unit, key, received_at, value
 ON CONFLICT (experiment_id, metric, unit, key) DO UPDATE
-SET received_at = least(amounts.received_at, excluded.received_at)
+SET received_at = excluded.received_at, value = excluded.value
+WHERE (excluded.received_at, excluded.value) < (amounts.received_at, amounts.value)
 """)
 
 _CELLS = text("""

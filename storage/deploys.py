@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import Connection, Row, and_, or_, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
+from storage.binding import bind_waiting
 from storage.clock import binding_time
-from storage.experiments import bind_waiting
 from storage.graphs import (
     StoredGraph,
     current_graph,

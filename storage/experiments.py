@@ -1,45 +1,22 @@
-"""Experiments: a change registered, bound to its deploy with a frozen policy, closed."""
+"""Experiments: a change registered, found again while it is open, and closed."""
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, func, or_, select, text, update
+from sqlalchemy import Connection, Row, and_, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
+from storage.binding import affected_routes_seen, bind, binding_of
 from storage.clock import binding_time
 from storage.contract import waiting_contract
-from storage.graphs import read_graph
-from storage.histories import read_history, remember_base
-from storage.placement import Flag
-from storage.policy import frozen_policy
+from storage.histories import read_history
 from storage.refusal import Conflict, Invalid, Missing
-from storage.route import RouteTable, canonical_route
+from storage.registration import PRODUCTION, Registration
 from storage.settings import read_settings
-from storage.standing import standing_commit
 from storage.tables import deploys, experiments, projects, verdicts
-
-PRODUCTION = "production"
-_ROUTES_SEEN_WITHIN = timedelta(days=7)
-# statistics.md, 4: what a mean is capped at unless the project says so.
-_CAP_FROM, _CAP_VALUES = timedelta(days=28), 1000
-
-
-@dataclass(frozen=True, kw_only=True)
-class Registration:
-    """A registration as requested, its form checked; what it leaves out takes its default."""
-
-    deploy_id: str | None = None
-    treatment_commit: str | None = None
-    target_metric: str | None = None
-    value_per_conversion: float | None = None
-    control_commit: str | None = None
-    treatment_flag: Flag | None = None
-    routes: Sequence[str] | None = None
-    guardrails: Sequence[str] | None = None
-    metadata: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,18 +25,6 @@ class Registered:
 
     experiment_id: str
     created: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Binding:
-    """What an experiment measures: where, from when, and which change."""
-
-    deploy: Row[Any]
-    control_commit: str | None
-    change: list[str]
-    bound_at: datetime
-    routes_seen: frozenset[str]
-    flag: Flag | None = None
 
 
 def register(connection: Connection, project_id: int, request: Registration) -> Registered:
@@ -87,8 +52,8 @@ def register(connection: Connection, project_id: int, request: Registration) -> 
     if deploy is None:
         return _register_waiting(connection, project_id, request, metric=metric)
     # Before the binding's lock, which holds up every writer of the log.
-    seen = _affected_routes_seen(connection, project_id, deploy, request.routes)
-    binding = _binding(
+    seen = affected_routes_seen(connection, project_id, deploy, request.routes)
+    binding = binding_of(
         connection,
         project_id,
         deploy,
@@ -114,7 +79,7 @@ def register(connection: Connection, project_id: int, request: Registration) -> 
         environment=deploy.environment,
         registered_at=binding.bound_at,
     )
-    _bind(connection, project_id, experiment_id, request, binding=binding, metric=metric)
+    bind(connection, project_id, experiment_id, request, binding=binding, metric=metric)
     return Registered(experiment_id=experiment_id, created=True)
 
 
@@ -279,260 +244,6 @@ def publish_waiting(connection: Connection, experiment_id: str, project_id: int)
         )
         .on_conflict_do_nothing()
     )
-
-
-def bind_waiting(
-    connection: Connection, project_id: int, deploy: Row[Any], *, bound_at: datetime
-) -> None:
-    """Binds the experiments that wait for a deploy like this one."""
-    waiting = connection.execute(
-        select(experiments)
-        .join_from(experiments, verdicts)
-        .where(
-            experiments.c.project_id == project_id,
-            experiments.c.environment == deploy.environment,
-            experiments.c.bound_at.is_(None),
-            experiments.c.closed_at.is_(None),
-            verdicts.c.decided.is_(False),
-            or_(
-                experiments.c.treatment_commit.is_(None),
-                func.starts_with(deploy.commit_sha, experiments.c.treatment_commit),
-            ),
-        )
-        .order_by(experiments.c.registered_at, experiments.c.experiment_id)
-    ).all()
-    for experiment in waiting:
-        named = experiment.request
-        binding = _binding(
-            connection,
-            project_id,
-            deploy,
-            control_commit=named.get("control_commit"),
-            flag=_flag_of(named),
-            bound_at=bound_at,
-            routes_seen=_affected_routes_seen(connection, project_id, deploy, named.get("routes")),
-        )
-        # A deploy that carries nothing new is not the one that was waited for.
-        if binding.change:
-            request = Registration(
-                value_per_conversion=named.get("value_per_conversion"),
-                control_commit=named.get("control_commit"),
-                treatment_flag=_flag_of(named),
-                routes=named.get("routes"),
-                guardrails=named.get("guardrails"),
-            )
-            _bind(
-                connection,
-                project_id,
-                experiment.experiment_id,
-                request,
-                binding=binding,
-                metric=experiment.target_metric,
-            )
-
-
-def _binding(
-    connection: Connection,
-    project_id: int,
-    deploy: Row[Any],
-    *,
-    control_commit: str | None,
-    flag: Flag | None,
-    bound_at: datetime,
-    routes_seen: frozenset[str],
-) -> _Binding:
-    if flag is not None:
-        # One build, two behaviours: what differs is the flag alone.
-        return _Binding(
-            deploy=deploy,
-            control_commit=deploy.commit_sha,
-            change=[flag.change],
-            bound_at=bound_at,
-            routes_seen=routes_seen,
-            flag=flag,
-        )
-    environment, treatment = deploy.environment, deploy.commit_sha
-    history = read_history(connection, project_id, environment, known_at=bound_at)
-    if control_commit is None:
-        control = standing_commit(
-            connection, project_id, environment, before=deploy.deployed_at, besides=treatment
-        )
-    else:
-        control = history.resolve(control_commit) or control_commit
-        remember_base(
-            connection, project_id, environment, treatment, base=control, recorded_at=bound_at
-        )
-        history = read_history(connection, project_id, environment, known_at=bound_at)
-    carried = history.lineage(treatment)
-    lacking = frozenset[str]() if control is None else history.lineage(control)
-    return _Binding(
-        deploy=deploy,
-        control_commit=control,
-        change=sorted(carried - lacking),
-        bound_at=bound_at,
-        routes_seen=routes_seen,
-    )
-
-
-def _bind(
-    connection: Connection,
-    project_id: int,
-    experiment_id: str,
-    request: Registration,
-    *,
-    binding: _Binding,
-    metric: str,
-) -> None:
-    """Freezes what the experiment's verdict reads."""
-    settings = read_settings(connection, project_id)
-    deploy = binding.deploy
-    attempt = 1 + _decided_attempts(connection, project_id, binding.change, metric)
-    starts_at = binding.bound_at if attempt > 1 else _start(connection, project_id, binding)
-    routes, because = _routes(request.routes, binding.routes_seen)
-    guardrails = settings.guardrails if request.guardrails is None else request.guardrails
-    policy = frozen_policy(
-        settings,
-        target=metric,
-        guardrails=guardrails,
-        environment=deploy.environment,
-        routes=routes,
-        routes_because=because,
-        graph_id=deploy.graph_id,
-        value_per_conversion=request.value_per_conversion,
-        attempt=attempt,
-        flag=binding.flag,
-        caps=lambda definition: _cap(
-            connection, project_id, deploy.environment, definition, before=starts_at
-        ),
-    )
-    connection.execute(
-        update(experiments)
-        .where(experiments.c.experiment_id == experiment_id)
-        .values(
-            environment=deploy.environment,
-            treatment_commit=deploy.commit_sha,
-            control_commit=binding.control_commit,
-            change=binding.change,
-            deploy_id=deploy.deploy_id,
-            bound_at=binding.bound_at,
-            starts_at=starts_at,
-            attempt=attempt,
-            policy=policy,
-        )
-    )
-
-
-def _flag_of(named: Mapping[str, Any]) -> Flag | None:
-    return Flag(**named["treatment_flag"]) if "treatment_flag" in named else None
-
-
-_FIRST_FLAGGED = text("""
-SELECT min(occurred_at) FROM runtime_events
-WHERE project_id = :project_id AND environment = :environment
-  AND occurred_at >= :since AND received_at >= :since AND flags ->> :name = :treatment
-""")
-
-
-def _start(connection: Connection, project_id: int, binding: _Binding) -> datetime:
-    """Returns when exposure begins: with the deploy; of a flag, when it was first on since."""
-    deploy, flag = binding.deploy, binding.flag
-    if flag is None:
-        return deploy.deployed_at
-    first = connection.execute(
-        _FIRST_FLAGGED,
-        {
-            "project_id": project_id,
-            "environment": deploy.environment,
-            "since": deploy.deployed_at,
-            "name": flag.name,
-            "treatment": flag.treatment,
-        },
-    ).scalar_one_or_none()
-    return first or binding.bound_at
-
-
-_CAP = text("""
-SELECT count(*) AS values, percentile_disc(0.99) WITHIN GROUP (ORDER BY value) AS cap
-FROM (
-    SELECT value FROM runtime_events
-    WHERE project_id = :project_id AND environment = :environment AND event = ANY(:sources)
-      AND received_at >= :since AND received_at < :before AND value <> 0
-    UNION ALL
-    SELECT amount_value FROM revenue_events
-    WHERE project_id = :project_id AND event = ANY(:sources) AND amount_currency = :currency
-      AND received_at >= :since AND received_at < :before AND amount_value <> 0
-) AS earlier
-""")
-
-
-def _cap(
-    connection: Connection,
-    project_id: int,
-    environment: str,
-    definition: Mapping[str, Any],
-    *,
-    before: datetime,
-) -> float | None:
-    """Returns the 99th percentile of a metric's values before the start, None of too few."""
-    row = connection.execute(
-        _CAP,
-        {
-            "project_id": project_id,
-            "environment": environment,
-            "sources": definition["sources"],
-            "currency": definition["currency"],
-            "since": before - _CAP_FROM,
-            "before": before,
-        },
-    ).one()
-    return float(row.cap) if row.values >= _CAP_VALUES else None
-
-
-def _decided_attempts(
-    connection: Connection, project_id: int, change: Sequence[str], metric: str
-) -> int:
-    return connection.execute(
-        select(func.count())
-        .select_from(experiments)
-        .where(
-            experiments.c.project_id == project_id,
-            experiments.c.change == list(change),
-            experiments.c.target_metric == metric,
-        )
-    ).scalar_one()
-
-
-_ROUTES_SEEN = text("""
-SELECT DISTINCT route FROM runtime_events
-WHERE project_id = :project_id AND environment = :environment AND route IS NOT NULL
-  AND received_at >= :since
-""")
-
-
-def _affected_routes_seen(
-    connection: Connection, project_id: int, deploy: Row[Any], named: Sequence[str] | None
-) -> frozenset[str]:
-    """Returns the deploy's affected routes that events have named of late."""
-    if named is not None or not deploy.affected_routes or deploy.graph_id is None:
-        return frozenset()
-    table = RouteTable(read_graph(connection, project_id, deploy.graph_id).patterns)
-    routes = connection.execute(
-        _ROUTES_SEEN,
-        {
-            "project_id": project_id,
-            "environment": deploy.environment,
-            "since": deploy.deployed_at - _ROUTES_SEEN_WITHIN,
-        },
-    ).scalars()
-    seen = {table.match(route) for route in routes}
-    return frozenset(route for route in deploy.affected_routes if canonical_route(route) in seen)
-
-
-def _routes(named: Sequence[str] | None, affected: frozenset[str]) -> tuple[list[str] | None, str]:
-    """Returns the routes that expose a unit, None for all, and why these."""
-    if named is not None:
-        return list(named), "named"
-    return (sorted(affected), "affected") if affected else (None, "all")
 
 
 def close(connection: Connection, project_id: int, experiment_id: str) -> None:

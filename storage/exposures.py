@@ -155,13 +155,13 @@ FROM (
 ) AS seen
 WHERE kind IS NOT NULL AND unit IS NOT NULL
 ORDER BY experiment_id, unit, kind,
-    CASE WHEN kind = 'late' THEN received_at ELSE occurred_at END,
-    commit_sha COLLATE "C", route COLLATE "C"
+    CASE WHEN kind = 'exposure' THEN occurred_at ELSE greatest(received_at, closed_at) END,
+    commit_sha COLLATE "C", route COLLATE "C", arm, stratum COLLATE "C"
 """)
 
 _SIGHTINGS = text("""
 INSERT INTO sightings (experiment_id, kind, unit, at)
-SELECT experiment_id, kind, unit, CASE WHEN kind = 'late' THEN received_at ELSE closed_at END
+SELECT experiment_id, kind, unit, greatest(received_at, closed_at)
 FROM candidates
 WHERE kind <> 'exposure'
 ON CONFLICT (experiment_id, kind, unit) DO UPDATE SET at = least(sightings.at, excluded.at)

@@ -102,6 +102,11 @@ WITH unknown AS (
             - make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS block
     FROM sightings AS s JOIN experiments AS x USING (experiment_id)
     WHERE s.kind = 'unknown_commit' AND s.experiment_id = ANY(:ids)
+      -- Nor does one in flight arrive, whether or not it is exposed later.
+      AND NOT EXISTS (
+          SELECT FROM sightings AS f
+          WHERE f.experiment_id = s.experiment_id AND f.unit = s.unit AND f.kind = 'in_flight'
+      )
 ), arrived AS (
     SELECT p.experiment_id, least(p.block, u.block) AS block,
         p.commit_sha = x.treatment_commit AND coalesce(p.block <= u.block, true) AS treated
@@ -111,7 +116,10 @@ WITH unknown AS (
     WHERE p.experiment_id = ANY(:ids) AND p.arm IN ('treatment', 'control', 'partial')
     UNION ALL
     SELECT u.experiment_id, u.block, false
-    FROM unknown AS u LEFT JOIN exposures AS p USING (experiment_id, unit)
+    FROM unknown AS u
+    LEFT JOIN exposures AS p
+      ON p.experiment_id = u.experiment_id AND p.unit = u.unit
+     AND p.arm IN ('treatment', 'control', 'partial')
     WHERE p.unit IS NULL
 )
 SELECT experiment_id, block, count(*) FILTER (WHERE treated) AS treatment,

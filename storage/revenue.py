@@ -10,9 +10,9 @@ from sqlalchemy.dialects.postgresql import insert
 
 from storage.clock import receipt_time
 from storage.events import require_open_history
-from storage.experiments import PRODUCTION
 from storage.graphs import document_digest
 from storage.refusal import Conflict
+from storage.registration import PRODUCTION
 from storage.tables import revenue_events
 
 

@@ -13,9 +13,10 @@ from orchestration.definitions import definitions
 from orchestration.resources import Store as StoreResource
 from storage.deploys import DeployRequest, record_deploy
 from storage.events import RuntimeEvent, append_history
-from storage.experiments import Registration, register
+from storage.experiments import register
 from storage.partitions import create_days
 from storage.projects import create_project
+from storage.registration import Registration
 from storage.tables import DERIVED
 
 CONTROL, TREATMENT = "c0ffee0", "decade1"

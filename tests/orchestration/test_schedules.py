@@ -13,8 +13,9 @@ from orchestration.jobs import OTHERS, REBUILT
 from orchestration.keys import SESSION_CELLS
 from orchestration.resources import Store
 from orchestration.schedules import REBUILT_TAG, each_hour, each_minute
-from storage.experiments import Registration, register
+from storage.experiments import register
 from storage.projects import create_project
+from storage.registration import Registration
 
 # The next block may close at any moment: as though all had been read for an hour to come.
 ALL_READ = "UPDATE cursors SET at = at + interval '1 hour' WHERE stage = 'exposures'"

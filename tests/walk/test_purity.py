@@ -17,11 +17,12 @@ from orchestration.rebuild import rebuild
 from storage.cells import extend_cells
 from storage.deploys import DeployRequest, record_deploy
 from storage.events import COLUMNS, RuntimeEvent
-from storage.experiments import Registration, register
+from storage.experiments import register
 from storage.exposures import extend_exposures
 from storage.partitions import create_days
 from storage.projects import create_project
 from storage.reading import separate_reading
+from storage.registration import Registration
 from storage.verdicts import publish_verdicts, stage_evidence
 
 T = datetime(2026, 10, 1, tzinfo=UTC)

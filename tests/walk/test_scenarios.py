@@ -23,7 +23,7 @@ def answer(story, experiment: str, *, minutes: float | None = None) -> tuple[str
     return contract["verdict"], contract["abstain_reason"], contract["power_state"]["decided"]
 
 
-# --- Guardrails ------------------------------------------------------------------------------
+# --- Guardrails ---------------------------------------------------------------------------
 
 
 @pytest.mark.requirement(
@@ -100,7 +100,7 @@ def test_a_page_that_dies_before_it_reports_breaks_arrival(story) -> None:
     assert "arrival" in story.contract(experiment)["guardrail_breaches"]
 
 
-# --- Gates ------------------------------------------------------------------------------------
+# --- Gates --------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("abstain.interacting")
@@ -226,7 +226,7 @@ def two_strata(story, *, low: tuple[float, float], high: tuple[float, float]) ->
     )
 
 
-# --- Concurrent changes -------------------------------------------------------------------------
+# --- Concurrent changes -------------------------------------------------------------------
 
 
 def test_two_experiments_on_one_deploy_are_answered_each(story) -> None:
@@ -330,7 +330,7 @@ def test_registering_again_after_an_answer_asks_for_stronger_evidence(story) -> 
     assert [one["experiment_id"] for one in listed] == [again, first]
 
 
-# --- Units and metrics ----------------------------------------------------------------------------
+# --- Units and metrics --------------------------------------------------------------------
 
 
 def test_with_users_as_units_a_user_s_sessions_are_one_unit(story, stratum) -> None:
@@ -391,7 +391,7 @@ def test_a_change_that_makes_no_difference_ends_for_futility(story) -> None:
     assert story.evidence(experiment)["ended_because"] == "futility"
 
 
-# --- Analysis blocks --------------------------------------------------------------------------------
+# --- Analysis blocks ----------------------------------------------------------------------
 
 
 def test_a_thin_route_of_a_hundred_units_a_day_is_answered(story) -> None:
