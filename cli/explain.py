@@ -1,19 +1,17 @@
-"""`explain`: an experiment's evidence as a sentence and a table."""
+"""`explain`: an experiment's evidence as a sentence, tables and a plot."""
 
 import json
-import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
-import httpx2
 from rich.console import Console
 from rich.table import Table
 
-from cli.store import data_dir_option, store_transaction
-from storage.verdicts import read_any_evidence
-
-_TIMEOUT_SECONDS = 10.0
+from cli.experiment import experiment as reached
+from cli.interval_plot import interval_plot
+from cli.store import data_dir_option
 
 
 @click.command()
@@ -21,69 +19,81 @@ _TIMEOUT_SECONDS = 10.0
 @click.option("--json", "as_json", is_flag=True, help="Print the evidence document.")
 @data_dir_option
 def explain(experiment: str, as_json: bool, data_dir: Path) -> None:
-    """Say what is behind a verdict."""
-    text = _evidence_text(experiment, data_dir)
-    if as_json:
-        click.echo(text)
-        return
-    _print(json.loads(text))
+    """Say what is behind a verdict.
 
-
-def _evidence_text(experiment: str, data_dir: Path) -> str:
-    """Returns the evidence, over HTTP where an address is set, else from the store."""
-    if address := os.environ.get("SERVICE_API_URL"):
-        return _fetched(address, experiment)
-    with store_transaction(data_dir) as connection:
-        text = read_any_evidence(connection, experiment)
+    Asks SERVICE_API_URL with the project key in SERVICE_PROJECT_KEY where the address is set,
+    else the store.
+    """
+    with reached(experiment, data_dir) as found:
+        text = found.evidence()
     if text is None:
         raise click.ClickException("nothing was evaluated yet: no block of units has closed")
-    return text
-
-
-def _fetched(address: str, experiment: str) -> str:
-    try:
-        answer = httpx2.get(
-            f"{address.rstrip('/')}/v1/reward/{experiment}/evidence",
-            headers={"X-Service-Project-Key": os.environ.get("SERVICE_PROJECT_KEY", "")},
-            timeout=_TIMEOUT_SECONDS,
-        )
-    except httpx2.HTTPError as error:
-        raise click.ClickException(f"{address} does not answer: {error}") from error
-    if answer.is_error:
-        detail = answer.json().get("detail") if "json" in answer.headers["content-type"] else None
-        raise click.ClickException(detail or f"{address} answered {answer.status_code}")
-    return answer.text
+    if as_json:
+        click.echo(text)
+    else:
+        _print(json.loads(text))
 
 
 def _print(document: dict[str, Any]) -> None:
     console = Console()
-    console.print(f"[bold]{document['sentence']}[/bold]", highlight=False)
+    console.print(f"{document['sentence']}", style="bold", highlight=False, markup=False)
     if document["as_of"] is None:
         return
-    arms = Table(title=f"As of {document['as_of']}")
-    for column in ("arm", "units", "conversions", "rate", "late"):
-        arms.add_column(column, justify="left" if column == "arm" else "right")
-    for name in ("control", "treatment"):
-        arm = document["arms"][name]
-        rate = "" if arm["rate"] is None else f"{100 * arm['rate']:.3f} %"
-        arms.add_row(name, f"{arm['units']:,}", f"{arm['conversions']:,}", rate, str(arm["late"]))
-    console.print(arms)
+    console.print(_arms(document))
+    if (plot := interval_plot(document)) is not None:
+        console.print(plot, no_wrap=True, overflow="crop", crop=True)
+    if document.get("guardrails"):
+        console.print(_guardrails(document["guardrails"]))
     facts = Table(show_header=False)
     for name, value in _facts(document).items():
         facts.add_row(name, value)
     console.print(facts)
 
 
-def _facts(document: dict[str, Any]) -> dict[str, str]:
+def _arms(document: Mapping[str, Any]) -> Table:
+    table = Table(title=f"As of {document['as_of']}")
+    for column in ("arm", "units", "conversions", "rate", "late"):
+        table.add_column(column, justify="left" if column == "arm" else "right")
+    for name in ("control", "treatment"):
+        arm = document["arms"][name]
+        rate = "" if arm["rate"] is None else f"{100 * arm['rate']:.3f} %"
+        table.add_row(name, f"{arm['units']:,}", f"{arm['conversions']:,}", rate, str(arm["late"]))
+    return table
+
+
+def _guardrails(guardrails: list[dict[str, Any]]) -> Table:
+    table = Table(title="Guardrails")
+    for column in ("metric", "says", "treatment minus control", "e-value for harm", "breached at"):
+        table.add_column(column, justify="left" if column in ("metric", "says") else "right")
+    for one in guardrails:
+        table.add_row(
+            one["metric"],
+            _standing(one),
+            "" if one["lift"] is None else f"{one['lift']:+.5g}",
+            _number(one["e_value"]),
+            _number(one["threshold"]),
+        )
+    return table
+
+
+def _standing(guardrail: Mapping[str, Any]) -> str:
+    if guardrail["breached_at"] is not None:
+        return f"breached {guardrail['breached_at']}"
+    if guardrail["non_inferior_at"] is not None:
+        return f"no worse than its margin, since {guardrail['non_inferior_at']}"
+    return "not known yet"
+
+
+def _facts(document: Mapping[str, Any]) -> dict[str, str]:
+    """Returns what else stands behind the verdict, in words; what there is not is left out."""
     totals, sessions, counts = document["totals"], document["sessions"], document["counts"]
-    ci = totals["ci"]
     facts = {
         "change": ", ".join(change[:12] for change in document["change"]),
         "e-value": f"{totals['e_value']:.4g} (fires at {1 / document['policy']['level']:.4g})",
         "always-valid p": f"{totals['p_running_min']:.4g}",
-        "interval": "" if ci is None else f"{100 * ci[0]:+.3f} to {100 * ci[1]:+.3f} points",
-        "VIF": str(document["gates"]["vif"]),
-        "aliased with": ", ".join(document["gates"]["aliased_with"]),
+        "interval": _interval(document, totals["ci"]),
+        "candidate": _candidate(document, document.get("candidate")),
+        **_gates(document["gates"]),
         "units": ", ".join(f"{count:,} {name}" for name, count in counts.items() if count),
         "needed": "" if sessions["required"] is None else f"{sessions['required']:,.0f} units",
         "ended because": document["ended_because"] or "",
@@ -91,3 +101,40 @@ def _facts(document: dict[str, Any]) -> dict[str, str]:
         "digest": document["digest"][:16],
     }
     return {name: value for name, value in facts.items() if value}
+
+
+def _interval(document: Mapping[str, Any], ci: list[float] | None) -> str:
+    if ci is None:
+        return ""
+    if document["policy"]["target"].get("kind") == "mean":
+        return f"{ci[0]:+.5g} to {ci[1]:+.5g}"
+    return f"{100 * ci[0]:+.3f} to {100 * ci[1]:+.3f} points"
+
+
+def _candidate(document: Mapping[str, Any], candidate: Mapping[str, Any] | None) -> str:
+    if candidate is None:
+        return ""
+    waits = ", ".join(candidate["waits_for"])
+    since = f"keep, since {candidate['at']}: {_interval(document, candidate['ci'])}"
+    return f"{since}; waits for {waits}" if waits else since
+
+
+def _gates(gates: Mapping[str, Any]) -> dict[str, str]:
+    share = gates.get("crossover_share")
+    return {
+        "interacting": ", ".join(
+            str(cause).replace("_", " ") for cause in gates.get("interacting_because", ())
+        ),
+        "VIF": _number(gates["vif"]),
+        "aliased with": ", ".join(gates["aliased_with"]),
+        "sample ratio, e": _number(gates.get("sample_ratio_e")),
+        "crossover": "" if share is None else f"{100 * share:.2f} % of units",
+        "lateness, e": _number(gates.get("lateness_e")),
+        "interaction, e": _number(gates.get("interaction_e")),
+    }
+
+
+def _number(value: float | str | None) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else f"{value:.4g}"

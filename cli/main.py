@@ -20,7 +20,19 @@ COMMANDS = {
         "Read historical data from NDJSON, CSV or Parquet.",
     ),
     "evaluate": ("cli.evaluate:evaluate", "Materialize the assets once, for every project."),
+    "plan": (
+        "cli.plan:plan",
+        "Say how many days a canary takes, and what would make it quicker.",
+    ),
+    "deploy": (
+        "cli.deploy:deploy",
+        "Record a deploy, or a step of its ramp, and print its id.",
+    ),
+    "register": ("cli.register:register", "Register a change as an experiment and print its id."),
+    "wait": ("cli.wait:wait", "Wait for a verdict, and exit with it."),
     "explain": ("cli.explain:explain", "Say what is behind a verdict."),
+    "close": ("cli.close:close", "End an experiment by hand, without a verdict."),
+    "audit": ("cli.audit:audit", "Recompute a verdict from raw events and compare."),
     "rebuild": (
         "cli.evaluate:rebuild",
         "Empty every derived table and fill it again from raw events.",

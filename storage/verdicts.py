@@ -64,8 +64,8 @@ def read_evidence(connection: Connection, project_id: int, experiment_id: str) -
     return row.evidence
 
 
-def read_any_evidence(connection: Connection, experiment_id: str) -> str | None:
-    """Returns the evidence of an experiment of any project, for whoever runs the service.
+def project_of(connection: Connection, experiment_id: str) -> int:
+    """Returns the project of an experiment, for whoever runs the service.
 
     Raises:
         Missing: There is no such experiment.
@@ -75,7 +75,7 @@ def read_any_evidence(connection: Connection, experiment_id: str) -> str | None:
     ).scalar_one_or_none()
     if project_id is None:
         raise Missing("unknown_experiment", f"there is no experiment {experiment_id}")
-    return read_evidence(connection, project_id, experiment_id)
+    return project_id
 
 
 @dataclass(frozen=True, kw_only=True)

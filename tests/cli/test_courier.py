@@ -63,7 +63,7 @@ def test_every_event_is_posted_once_and_counted() -> None:
 
 
 @pytest.mark.parametrize("replay", [True, False])
-def test_a_replay_says_so_in_the_address(replay: bool) -> None:  # noqa: FBT001 - a parameter
+def test_a_replay_says_so_in_the_address(replay: bool) -> None:
     asked: list[str] = []
 
     def remembering(request: httpx2.Request) -> httpx2.Response:

@@ -1,0 +1,174 @@
+"""A running service as a command asks it: each request has one answer, or one plain line."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import httpx2
+
+from mcp_server.address import Address
+
+ANSWER_SECONDS = 10.0
+LONGEST_FAULT = 500
+READING_KEY = "the project key (rk_…)"
+WRITING_KEY = "the write key (wk_…)"
+
+
+class RemoteFault(click.ClickException):
+    """The service did not do what was asked.
+
+    Attributes:
+        code: The problem's word for programs; None where nothing of the service answered.
+        passing: Whether the same question may be answered later.
+        retry_after: Seconds to wait before it, where the service says so.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        passing: bool = False,
+        retry_after: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.passing = passing
+        self.retry_after = retry_after
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """A successful answer.
+
+    Attributes:
+        text: The body, as it was sent.
+        retry_after: Seconds until it can change, where the service says so.
+    """
+
+    text: str
+    retry_after: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remote:
+    """A running service, and the key that opens the endpoints of one command."""
+
+    address: Address
+    needed_key: str
+
+    def get(self, path: str) -> Answer:
+        """The answer to a GET.
+
+        Raises:
+            RemoteFault: There is none, or it is no success.
+        """
+        return self._ask("GET", path, body=None, headers={})
+
+    def post(
+        self, path: str, body: Mapping[str, object], *, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        """The answer to a POST of JSON.
+
+        Raises:
+            RemoteFault: There is none, or it is no success.
+        """
+        return self._ask("POST", path, body=body, headers=headers or {})
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, object] | None,
+        headers: Mapping[str, str],
+    ) -> Answer:
+        try:
+            response = httpx2.request(
+                method,
+                f"{self.address.url}{path}",
+                json=body,
+                headers={"X-Service-Project-Key": self.address.key, **headers},
+                timeout=ANSWER_SECONDS,
+                # A redirect would carry the key to an address that nobody chose.
+                follow_redirects=False,
+            )
+        except httpx2.TimeoutException:
+            message = f"{self.address.origin} gave no answer within {ANSWER_SECONDS:g} seconds"
+            raise RemoteFault(message, passing=True) from None
+        except httpx2.HTTPError:
+            message = f"{self.address.origin} does not answer; is SERVICE_API_URL right?"
+            raise RemoteFault(message, passing=True) from None
+        decoded = _decoded(response)
+        if response.is_success and decoded is not None:
+            return Answer(text=response.text, retry_after=_retry_after(response))
+        raise self._fault(response, decoded)
+
+    def _fault(self, response: httpx2.Response, decoded: object) -> RemoteFault:
+        problem: dict[str, Any] = decoded if isinstance(decoded, dict) else {}
+        detail = problem.get("detail")
+        if not isinstance(detail, str):
+            detail = (
+                f"{self.address.origin} answered {response.status_code} and no JSON of the service;"
+                " is SERVICE_API_URL the service's own address?"
+            )
+        if response.status_code in (401, 403):
+            detail = f"{detail} (SERVICE_PROJECT_KEY must hold {self.needed_key})"
+        code = problem.get("code")
+        return RemoteFault(
+            self.address.redacted(" ".join(detail.split()))[:LONGEST_FAULT],
+            code=code if isinstance(code, str) else None,
+            passing=response.status_code == 429 or response.status_code >= 500,
+            retry_after=_retry_after(response),
+        )
+
+
+def remote(needed_key: str) -> Remote | None:
+    """The service that SERVICE_API_URL names; None where it names none.
+
+    Args:
+        needed_key: Which key the command needs in SERVICE_PROJECT_KEY, in words.
+
+    Raises:
+        click.ClickException: Address or key are unusable; the message never shows the key.
+    """
+    url = os.environ.get("SERVICE_API_URL", "").strip().rstrip("/")
+    key = os.environ.get("SERVICE_PROJECT_KEY", "").strip()
+    if not url:
+        return None
+    if not key:
+        raise click.ClickException(
+            f"SERVICE_PROJECT_KEY is not set: this command needs {needed_key}"
+        )
+    try:
+        return Remote(address=Address(url=url, key=key), needed_key=needed_key)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _decoded(response: httpx2.Response) -> object:
+    """The JSON of an answer, or None."""
+    try:
+        return response.json()
+    except (ValueError, RecursionError):
+        return None
+
+
+def _retry_after(response: httpx2.Response) -> int | None:
+    told = response.headers.get("retry-after", "")
+    return int(told) if told.isascii() and told.isdigit() and len(told) <= 9 else None
+
+
+def document(answer: Answer) -> dict[str, Any]:
+    """The object that an answer holds.
+
+    Raises:
+        RemoteFault: It holds something else, so that the service is none of ours.
+    """
+    found = json.loads(answer.text)
+    if not isinstance(found, dict):
+        raise RemoteFault("the answer is JSON, but not the service's")
+    return found

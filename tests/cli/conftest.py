@@ -1,0 +1,72 @@
+"""Commands against a running API, and against the store alone."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import pytest
+import uvicorn
+from click.testing import CliRunner, Result
+
+from api.app import create_app
+from api.settings import ApiSettings
+from cli.main import main
+from storage.keys import KeyKind
+
+
+@pytest.fixture
+def command() -> Callable[..., Result]:
+    """Runs the command line on its words."""
+
+    def run(*words: Any) -> Result:
+        return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+
+    return run
+
+
+@contextmanager
+def serving(service: Any, port: int = 0) -> Iterator[str]:
+    """The address of the service's API behind a port, for as long as the context lasts."""
+    app = create_app(ApiSettings(database_url=service.store.url, secret=b"a secret of the tests"))
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    waiting = threading.Event()
+    while thread.is_alive() and not server.started:
+        waiting.wait(0.01)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture
+def serve() -> Callable[..., AbstractContextManager[str]]:
+    """Serves a service's API, on a port of choice."""
+    return serving
+
+
+@pytest.fixture
+def served(service: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The service behind a port, its address and project key set, and no store to be had."""
+    with serving(service) as url:
+        monkeypatch.setenv("SERVICE_API_URL", f"{url}/")
+        monkeypatch.setenv("SERVICE_PROJECT_KEY", service.project.keys[KeyKind.PROJECT])
+        monkeypatch.setenv("SERVICE_DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none")
+        yield service
+
+
+@pytest.fixture
+def stored(service: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The service's store, named to the commands, and no address of an API."""
+    monkeypatch.delenv("SERVICE_API_URL", raising=False)
+    monkeypatch.setenv("SERVICE_DATABASE_URL", service.store.url)
+    return service
+
+
+@pytest.fixture(params=["over HTTP", "in the store"])
+def reached(request: pytest.FixtureRequest) -> Any:
+    """The service both ways."""
+    return request.getfixturevalue("served" if request.param == "over HTTP" else "stored")

@@ -1,0 +1,154 @@
+"""`explain`: the sentence, the tables and the plot, of evidence that the walk made."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from cli.interval_plot import MOST_ROWS, WIDTH, interval_plot
+from orchestration.once import materialize_walk
+
+START = datetime(2026, 11, 21, 9, tzinfo=UTC)
+UNITS = 900
+
+
+def look(minutes: float, low: float, high: float, **members: Any) -> dict[str, Any]:
+    at = (START + timedelta(minutes=minutes)).isoformat().replace("+00:00", "Z")
+    found = {"at": at, "e_value": 1.0, "lift": (low + high) / 2, "ci": [low, high], "gated": False}
+    return {**found, **members}
+
+
+def drawn(*looks: dict[str, Any], kind: str = "conversion") -> str:
+    policy = {"level": 0.05, "target": {"kind": kind}}
+    return str(interval_plot({"looks": list(looks), "policy": policy}) or "")
+
+
+def rows(plot: str) -> dict[str, str]:
+    """The drawn rows by what their axis says, without the axis."""
+    lines = [line for line in plot.splitlines() if "┤" in line]
+    return {line.split("┤")[0].strip(): line.split("┤")[1] for line in lines}
+
+
+NARROWING = [look(60 * hour, 0.02 - 0.3 / hour, 0.02 + 0.3 / hour) for hour in range(1, 25)]
+
+
+class TestThePlot:
+    def test_is_not_drawn_of_a_single_look(self) -> None:
+        assert drawn(look(0, -0.1, 0.1)) == ""
+        assert drawn(look(0, -0.1, 0.1), look(5, -0.1, 0.1, ci=None, lift=None)) == ""
+
+    def test_shows_the_lift_on_its_side_of_no_difference(self) -> None:
+        lines = drawn(*NARROWING).splitlines()
+        lift = next(number for number, line in enumerate(lines) if "━" in line)
+        zero = next(number for number, line in enumerate(lines) if " 0 ┤" in line)
+        assert lift < zero
+        assert set(rows(drawn(*NARROWING))["0"]) == {"─"}
+
+    def test_narrows_with_the_interval(self) -> None:
+        lines = [line[11:] for line in drawn(*NARROWING).splitlines()[1:] if line[10:11] in "┤│"]
+        bands = ["".join(line.ljust(WIDTH)[place] for line in lines) for place in (20, WIDTH - 1)]
+        early, late = (sum(band.count(mark) for mark in "░━─") for band in bands)
+        assert early > late
+
+    def test_ends_where_the_last_interval_ends(self) -> None:
+        looks = [look(minutes, -0.02, 0.04, lift=0.02) for minutes in range(0, 60, 5)]
+        places = rows(drawn(*looks))
+        assert places["+4"] == "░" * WIDTH
+        assert places["-2"] == "░" * WIDTH
+        assert places["+2"] == "━" * WIDTH
+        assert places["0"] == "─" * WIDTH
+        assert next(iter(places)) == "+4"
+        assert list(places)[-1] == "-2"
+
+    def test_fits_whatever_the_scale(self) -> None:
+        for size in (1e-6, 0.0013, 0.07, 0.5, 1.0):
+            lines = drawn(look(0, -size, size), look(5, -size, 0.9 * size)).splitlines()
+            assert len([line for line in lines if line[10:11] in ("┤", "│")]) <= MOST_ROWS
+            assert max(map(len, lines)) <= 80
+
+    def test_marks_the_first_ungated_look_that_fired(self) -> None:
+        looks = [*NARROWING]
+        looks[10] = {**looks[10], "e_value": 400.0, "gated": True}
+        looks[14] = {**looks[14], "e_value": 20.0}
+        looks[20] = {**looks[20], "e_value": 90.0}
+        plot = drawn(*looks)
+        assert plot.count("◆") == 2, "once in the plot and once in its legend"
+        assert "◆ fired 2026-11-22 00:00 UTC" in plot
+        assert "a gate held" in plot
+
+    def test_of_looks_that_did_not_fire_marks_none(self) -> None:
+        plot = drawn(*NARROWING)
+        assert "◆" not in plot
+        assert "a gate held" not in plot
+
+    def test_shows_a_firing_that_shares_its_column_with_later_looks(self) -> None:
+        looks = [look(minutes, 0.01, 0.03) for minutes in range(0, 5000, 5)]
+        looks[500] = {**looks[500], "e_value": 30.0}
+        assert drawn(*looks).count("◆") == 2
+
+    def test_of_a_mean_is_in_its_own_units(self) -> None:
+        looks = [look(minutes, -20.0, 40.0) for minutes in (0, 5, 10)]
+        assert "points" not in drawn(*looks, kind="mean")
+        assert "+40" in rows(drawn(*looks, kind="mean"))
+
+
+def told(service: Any) -> str:
+    """Three hours of a canary that triples the orders; returns its experiment."""
+    start = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=30)
+    for sha, hours, share in (("aaaaaaa", -1, None), ("bbbbbbb", 0, 0.5)):
+        body = {"commit": {"sha": sha}, "deployed_at": moment(start, hours * 60)}
+        service.post("/v1/deploys", body if share is None else {**body, "allocation": share})
+    events = []
+    for unit in range(UNITS):
+        sha = ("aaaaaaa", "bbbbbbb")[unit % 2]
+        told = {"session_id": f"s{unit}", "commit": sha}
+        minutes = 31 + 180 * unit / UNITS
+        events.append({**told, "event": "page_view", "occurred_at": moment(start, minutes)})
+        if unit // 2 % 10 < (2 if sha == "aaaaaaa" else 6):
+            events.append({**told, "event": "order", "occurred_at": moment(start, minutes + 1)})
+    for begin in range(0, len(events), 500):
+        batch = {"events": events[begin : begin + 500]}
+        assert service.post("/v1/events?replay=true", batch).status_code == 202
+    body = {"target_metric": "order"}
+    return service.post("/v1/reward/register", body).json()["experiment_id"]
+
+
+def moment(start: datetime, minutes: float) -> str:
+    return (start + timedelta(minutes=minutes)).isoformat()
+
+
+@pytest.fixture
+def explained(reached: Any) -> str:
+    experiment_id = told(reached)
+    assert materialize_walk(reached.store.url)
+    return experiment_id
+
+
+def test_evidence_is_told_whole(reached, command, explained) -> None:
+    result = command("explain", explained)
+    document = reached.get(f"/v1/reward/{explained}/evidence").json()
+    assert result.exit_code == 0, result.output
+    flat = " ".join(result.stdout.split())
+    assert flat.startswith(document["sentence"])
+    assert f"As of {document['as_of']}" in result.stdout
+    for arm in document["arms"].values():
+        assert f"{arm['units']:,}" in result.stdout
+    assert "◆ fired" in result.stdout
+    for guardrail in document["guardrails"]:
+        assert guardrail["metric"] in result.stdout
+    assert document["digest"][:16] in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+def test_the_document_is_printed_to_the_byte(reached, command, explained) -> None:
+    text = reached.get(f"/v1/reward/{explained}/evidence").text
+    assert command("explain", explained, "--json").stdout == text + "\n"
+
+
+def test_before_any_look_it_says_so(reached, command) -> None:
+    for sha in ("aaaaaaa", "bbbbbbb"):
+        reached.post("/v1/deploys", {"commit": {"sha": sha}})
+    experiment_id = reached.post("/v1/reward/register", {}).json()["experiment_id"]
+    result = command("explain", experiment_id)
+    assert result.exit_code == 1
+    assert "nothing was evaluated yet" in result.stderr

@@ -1,0 +1,205 @@
+"""`deploy`, `register` and `close`: the same over HTTP and in the store."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage.keys import KeyKind
+
+
+def deployed(service: Any, *shas: str) -> None:
+    for sha in shas:
+        assert service.post("/v1/deploys", {"commit": {"sha": sha}}).status_code == 201
+
+
+@pytest.fixture
+def writing(reached: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The service with the write key in the environment, which `deploy` needs."""
+    monkeypatch.setenv("SERVICE_PROJECT_KEY", reached.project.keys[KeyKind.WRITE])
+    return reached
+
+
+def listed(service: Any) -> list[dict[str, Any]]:
+    return service.get("/v1/reward").json()["experiments"]
+
+
+def test_a_registration_prints_the_id_alone_so_that_a_shell_can_keep_it(reached, command) -> None:
+    deployed(reached, "aaaaaaa", "bbbbbbb")
+    result = command("register", "--commit", "bbbbbbb", "--metric", "order", "-p", "shop")
+    (found,) = listed(reached)
+    assert (result.exit_code, result.stdout) == (0, f"{found['experiment_id']}\n")
+    assert (found["treatment_commit"], found["control_commit"]) == ("bbbbbbb", "aaaaaaa")
+    assert found["metric"] == "order"
+    again = command("register", "--metric", "order", "-p", "shop", "--json")
+    assert json.loads(again.stdout) == {"experiment_id": found["experiment_id"]}
+
+
+def test_every_option_of_a_registration_reaches_the_experiment(reached, command) -> None:
+    deployed(reached, "aaaaaaa", "bbbbbbb", "ccccccc")
+    words = ["--metric", "order", "--value", "40", "--control", "aaaaaaa", "--route", "/cart"]
+    words += ["--guardrail", "error", "--guardrail", "refund", "--metadata", '{"ticket": 7}']
+    assert command("register", *words, "-p", "shop").exit_code == 0
+    (found,) = listed(reached)
+    with reached.store.engine.connect() as connection:
+        request, policy = connection.exec_driver_sql(
+            "SELECT request, policy FROM deploy_reward.experiments"
+        ).one()
+    assert found["control_commit"] == "aaaaaaa"
+    assert request["metadata"] == {"ticket": 7}
+    assert policy["value_per_conversion"] == 40.0
+    assert policy["routes"] == ["/cart"]
+    assert [one["name"] for one in policy["guardrails"]] == ["error", "refund"]
+
+
+def test_a_flag_is_registered_with_both_values_and_no_guardrails(reached, command) -> None:
+    deployed(reached, "aaaaaaa")
+    words = ["--flag", "new_cart=true", "--flag-control", "false", "--no-guardrails"]
+    result = command("register", *words, "-p", "shop")
+    assert result.exit_code == 0, result.output
+    with reached.store.engine.connect() as connection:
+        change, policy = connection.exec_driver_sql(
+            "SELECT change, policy FROM deploy_reward.experiments"
+        ).one()
+    assert change == ["new_cart=true"]
+    assert policy["guardrails"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--value", "3"], "give both"),
+        (["--flag-control", "off"], "give both"),
+        (["--flag", "new_cart"], "NAME=VALUE"),
+        (["--guardrail", "error", "--no-guardrails"], "contradict"),
+        (["--metadata", "{"], "not JSON"),
+    ],
+)
+def test_what_contradicts_itself_is_refused_before_anyone_is_asked(command, words, said) -> None:
+    result = command("register", *words)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+@pytest.mark.usefixtures("reached")
+def test_what_breaks_a_rule_is_one_line_that_says_where(command) -> None:
+    result = command("register", "--commit", "no hex", "-p", "shop")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: /treatment_commit: ")
+    assert result.stderr.count("\n") == 1
+    assert "no hex" not in result.stderr
+
+
+def test_a_deploy_prints_its_id_and_says_what_was_assumed(writing, command) -> None:
+    command("deploy", "aaaaaaa", "-p", "shop")
+    result = command("deploy", "BBBBBBB", "--allocation", "0.1", "-p", "shop")
+    last = writing.get("/v1/deploys/last").json()["deploy"]
+    assert (result.exit_code, result.stdout) == (0, f"{last['deploy_id']}\n")
+    assert result.stderr == (
+        "Commit bbbbbbb in production; 10 % of units; on aaaaaaa (assumed: name it with --base)\n"
+    )
+
+
+def test_every_option_of_a_deploy_reaches_its_record(writing, command, tmp_path: Path) -> None:
+    graph, diff = tmp_path / "graph.json", tmp_path / "diff.json"
+    routes = [{"path": "/cart", "files": ["lib/cart.ts"]}]
+    graph.write_text(json.dumps({"schema_version": 1, "routes": routes}))
+    # GitHub's answer names much that is never stored.
+    file = {"filename": "lib/cart.ts", "status": "modified", "patch": "-a\n+b"}
+    diff.write_text(json.dumps({"base_commit": {"sha": "ccccccc"}, "files": [file]}))
+    words = ["--environment", "staging", "--deployed-at", "2026-01-31T12:00:00Z", "--graph", graph]
+    words += ["--diff", diff, "--base", "aaaaaaa", "--change", "bbbbbbb", "--change", "ddddddd"]
+    words += ["--message", "Shorter", "--author", "Ada", "--branch", "main", "--json"]
+    words += ["--url", "https://git.example/b", "--allocation", "0.5"]
+    result = command("deploy", "bbbbbbb", *words, "-p", "shop")
+    assert result.exit_code == 0, result.output
+    record = json.loads(result.stdout)
+    shown = writing.get("/v1/deploys/last?environment=staging").json()["deploy"]
+    assert record == shown
+    assert record["commit"] == {
+        "sha": "bbbbbbb",
+        "message": "Shorter",
+        "author": "Ada",
+        "branch": "main",
+        "url": "https://git.example/b",
+        "changes": ["bbbbbbb", "ddddddd"],
+    }
+    assert (record["base_commit"], record["deployed_at"]) == ("aaaaaaa", "2026-01-31T12:00:00Z")
+    assert (record["allocation"], record["affected_routes"]) == (0.5, ["/cart"])
+
+
+@pytest.mark.usefixtures("writing")
+def test_a_deploy_under_one_idempotency_key_is_recorded_once(command) -> None:
+    first, again = (
+        command("deploy", "aaaaaaa", "--idempotency-key", "run 17", "-p", "shop") for _ in range(2)
+    )
+    assert first.stdout == again.stdout
+
+
+def test_a_diff_that_is_no_json_is_a_wrong_call(command, tmp_path: Path) -> None:
+    (tmp_path / "diff").write_text("diff --git")
+    result = command("deploy", "aaaaaaa", "--diff", tmp_path / "diff")
+    assert result.exit_code == 2
+    assert "--diff" in result.stderr
+
+
+def test_a_deploy_with_the_project_key_is_told_which_key_it_needs(served, command) -> None:
+    result = command("deploy", "aaaaaaa")
+    assert result.exit_code == 1
+    assert "SERVICE_PROJECT_KEY must hold the write key (wk_…)" in result.stderr
+    assert served.project.keys[KeyKind.PROJECT] not in result.output
+
+
+@pytest.mark.usefixtures("served")
+def test_a_missing_key_is_named_with_its_kind(command, monkeypatch) -> None:
+    monkeypatch.delenv("SERVICE_PROJECT_KEY")
+    for words, kind in (
+        (["deploy", "aaaaaaa"], "wk_"),
+        (["register"], "rk_"),
+        (["close", "e"], "rk_"),
+    ):
+        result = command(*words)
+        assert (result.exit_code, kind in result.stderr) == (1, True)
+
+
+def test_an_address_where_nobody_answers_is_one_line_without_the_key(command, monkeypatch) -> None:
+    monkeypatch.setenv("SERVICE_API_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("SERVICE_PROJECT_KEY", "rk_secret")
+    for words in (["register"], ["close", "exp_1"], ["explain", "exp_1"], ["wait", "exp_1"]):
+        result = command(*words)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert result.stderr == (
+            "Error: http://127.0.0.1:1 does not answer; is SERVICE_API_URL right?\n"
+        )
+
+
+@pytest.mark.parametrize("key", ["rk_\n1", "rk_ 1", "rk_é"])
+def test_a_key_that_no_header_holds_is_refused_and_not_shown(command, monkeypatch, key) -> None:
+    monkeypatch.setenv("SERVICE_API_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("SERVICE_PROJECT_KEY", key)
+    result = command("register")
+    assert result.exit_code == 1
+    assert key not in result.output
+
+
+def test_a_closed_experiment_says_what_comes_and_closing_again_is_harmless(
+    reached, command
+) -> None:
+    deployed(reached, "aaaaaaa", "bbbbbbb")
+    experiment_id = command("register", "-p", "shop").stdout.strip()
+    first, again = (command("close", experiment_id) for _ in range(2))
+    assert first.exit_code == again.exit_code == 0
+    assert first.stdout == (f"{experiment_id} is closed: it will be decided without a verdict.\n")
+    contract = json.loads(command("close", experiment_id, "--json").stdout)
+    assert contract == reached.get(f"/v1/reward/{experiment_id}").json()
+
+
+@pytest.mark.usefixtures("reached")
+@pytest.mark.parametrize("experiment", ["exp_unknown", "../deploys/last", "a b"])
+def test_an_unknown_experiment_is_one_line(command, experiment) -> None:
+    for name in ("close", "explain", "wait"):
+        result = command(name, experiment)
+        assert result.exit_code == 1
+        assert result.stderr.startswith("Error: there is no")
+        assert result.stderr.count("\n") == 1
