@@ -15,6 +15,8 @@ from storage.contract import document_text
 from storage.evidence import ExperimentReading, UnitCounts
 from storage.gates import ReturningUsers
 
+# Before so many units, to have seen none is no news of a rare metric.
+_MANY_UNITS = 1_000
 _MANY_USERS, _FAITHFUL, _SMALL_SHARE = 50, 0.95, 0.05
 
 
@@ -226,7 +228,7 @@ def _warnings(
     )
     found = {
         "base_assumed": reading.base_assumed,
-        "metric_never_seen": evidence.units_in_cells > 0 and not seen,
+        "metric_never_seen": evidence.units_in_cells >= _MANY_UNITS and not seen,
         "unknown_commit": counts.unknown_commit > 0,
         "unmatched_route": counts.unmatched_route > 0,
         "sticky_by_user": _is_sticky_by_user(evidence, returning),

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
-from storage.gates import Allocation, GateReading, allocations, read_gates
+from storage.gates import Allocation, CountedDeploy, GateReading, allocations, read_gates
 from storage.histories import read_facts
 from storage.lineage import History
 
@@ -129,7 +129,7 @@ def read_experiments(connection: Connection) -> list[ExperimentReading]:
     for row in connection.execute(_DEPLOYS, {"ids": ids}):
         deploys[row.project_id, row.environment].append(row)
     known = {
-        row.experiment_id: _known(row, deploys[row.project_id, row.environment]) for row in active
+        row.experiment_id: _counted(row, deploys[row.project_id, row.environment]) for row in active
     }
     shares = {
         row.experiment_id: []
@@ -180,15 +180,28 @@ def _metrics(policy: Mapping[str, Any]) -> list[str]:
     return [policy["target"]["name"], *(guardrail["name"] for guardrail in policy["guardrails"])]
 
 
-def _known(experiment: Row[Any], deploys: Iterable[Row[Any]]) -> list[Row[Any]]:
-    """Returns the deploys that count: recorded by their block's close, or by the binding."""
-    grace = timedelta(seconds=experiment.policy["grace_seconds"])
-    return [
-        deploy
-        for deploy in deploys
-        if deploy.recorded_at
-        <= max(_block_of(deploy.deployed_at) + _BLOCK + grace, experiment.bound_at)
-    ]
+def _counted(experiment: Row[Any], deploys: Iterable[Row[Any]]) -> list[CountedDeploy]:
+    """Returns the deploys in the order in which they begin to count.
+
+    One counts for each block whose close, or the binding, came after it was recorded: one posted
+    late counts from the first such block on, unless a later step of its commit does already.
+    """
+    close = _BLOCK + timedelta(seconds=experiment.policy["grace_seconds"])
+    counted: list[CountedDeploy] = []
+    in_force: dict[str, datetime] = {}
+    for deploy in reversed(list(deploys)):
+        at = deploy.deployed_at
+        if deploy.recorded_at > max(_block_of(at) + close, experiment.bound_at):
+            first = _block_of(deploy.recorded_at - close)
+            at = first if first + close >= deploy.recorded_at else first + _BLOCK
+        later = in_force.get(deploy.commit_sha)
+        if later is None or at < later:
+            in_force[deploy.commit_sha] = at
+            counted.append(
+                CountedDeploy(commit=deploy.commit_sha, allocation=deploy.allocation, at=at)
+            )
+    counted.reverse()
+    return sorted(counted, key=lambda one: one.at)
 
 
 def _block_of(moment: datetime) -> datetime:
@@ -196,7 +209,7 @@ def _block_of(moment: datetime) -> datetime:
     return datetime.fromtimestamp(seconds - seconds % _BLOCK.total_seconds(), tz=UTC)
 
 
-def _cuts(deploys: Iterable[Row[Any]], *, starts_at: datetime) -> list[datetime]:
+def _cuts(deploys: Iterable[CountedDeploy], *, starts_at: datetime) -> list[datetime]:
     """Returns the times at which an analysis block is cut.
 
     At each change of a declared allocation and each first deploy of a commit.
@@ -204,11 +217,11 @@ def _cuts(deploys: Iterable[Row[Any]], *, starts_at: datetime) -> list[datetime]
     declared: dict[str, float | None] = {}
     cuts: list[datetime] = []
     for deploy in deploys:
-        new = deploy.commit_sha not in declared
-        changed = new or declared[deploy.commit_sha] != deploy.allocation
-        declared[deploy.commit_sha] = deploy.allocation
-        if changed and deploy.deployed_at > starts_at:
-            cuts.append(deploy.deployed_at)
+        new = deploy.commit not in declared
+        changed = new or declared[deploy.commit] != deploy.allocation
+        declared[deploy.commit] = deploy.allocation
+        if changed and deploy.at > starts_at:
+            cuts.append(deploy.at)
     return cuts
 
 

@@ -4,11 +4,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
-from sqlalchemy import Connection, Row, text
+from sqlalchemy import Connection, text
 
 _BLOCK = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountedDeploy:
+    """A deploy as the blocks of an experiment see it: what it declares, and from when."""
+
+    commit: str
+    allocation: float | None
+    at: datetime
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +73,11 @@ class GateReading:
 
 
 def allocations(
-    deploys: Iterable[Row[Any]], *, commit: str, starts_at: datetime, ends: datetime | None = None
+    deploys: Iterable[CountedDeploy],
+    *,
+    commit: str,
+    starts_at: datetime,
+    ends: datetime | None = None,
 ) -> list[Allocation]:
     """Returns the history of a commit's declared share from the start on.
 
@@ -81,10 +93,10 @@ def allocations(
     steps: list[tuple[datetime, float | None]] = []
     for deploy in deploys:
         canary = deploy.allocation is not None and 0 < deploy.allocation < 1
-        if deploy.commit_sha == commit:
-            steps.append((deploy.deployed_at, deploy.allocation))
-        elif not canary and deploy.deployed_at > starts_at and deploy.allocation != 0:
-            steps.append((deploy.deployed_at, None))
+        if deploy.commit == commit:
+            steps.append((deploy.at, deploy.allocation))
+        elif not canary and deploy.at > starts_at and deploy.allocation != 0:
+            steps.append((deploy.at, None))
     spans: list[Allocation] = []
     for (begin, share), (end, _) in zip(steps, [*steps[1:], (ends, None)], strict=True):
         if spans and spans[-1].share == share:

@@ -3,6 +3,9 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import text
+
+from orchestration.audit import audit
 
 A, B, K, L, M = "aaaaaaa1", "bbbbbbb2", "ccccccc3", "ddddddd4", "eeeeeee5"
 DAY = 1440.0
@@ -131,6 +134,41 @@ def test_a_declared_ramp_whose_router_lags_raises_no_alarm(story, lag: float) ->
     gates = story.evidence(experiment)["gates"]
     assert gates["interacting_because"] == []
     assert gates["sample_ratio_e"] < 1000
+
+
+def test_a_step_of_the_ramp_that_is_posted_late_counts_from_then_on(story) -> None:
+    canary(story, share=0.05)
+    story.crowd(A, start=0, minutes=300, units=2850, rates={"order": 0.10})
+    story.crowd(K, start=0, minutes=300, units=150, rates={"order": 0.10})
+    story.crowd(A, start=300, minutes=600, units=3000, rates={"order": 0.10})
+    story.crowd(K, start=300, minutes=600, units=3000, rates={"order": 0.10})
+    story.send()
+    experiment = story.register(treatment_commit=K)
+    story.deploy(K, minutes=300, allocation=0.5)
+    # Told ten minutes late, after blocks had closed; a reading of that time saw it so.
+    with story.service.store.engine.begin() as connection:
+        connection.execute(
+            text("UPDATE deploys SET recorded_at = :late WHERE allocation = 0.5"),
+            {"late": datetime.fromisoformat(at(310))},
+        )
+        connection.execute(
+            text("UPDATE experiments SET bound_at = :bound"),
+            {"bound": datetime.fromisoformat(at(1))},
+        )
+        connection.execute(
+            text("UPDATE commits SET recorded_at = :early, base_recorded_at = :early"),
+            {"early": datetime.fromisoformat(at(-DAY))},
+        )
+        connection.execute(
+            text(
+                "UPDATE deploys SET recorded_at = deployed_at WHERE allocation IS DISTINCT FROM 0.5"
+            )
+        )
+    story.walk(minutes=DAY)
+    gates = story.evidence(experiment)["gates"]
+    assert gates["interacting_because"] == []
+    with story.service.store.engine.connect() as connection:
+        assert audit(connection, experiment).equal
 
 
 @pytest.mark.parametrize(("share", "left"), [(1.0, K), (0.0, A)])

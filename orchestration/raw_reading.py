@@ -1,0 +1,325 @@
+"""A raw reading: an attribution in the shape that the engine and the evidence document read."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from orchestration.attribution import (
+    ARMS,
+    BLOCK,
+    PARTIAL,
+    TREATMENT,
+    Attribution,
+    Calendar,
+    Exposed,
+    Outcomes,
+    block_of,
+)
+from storage.evidence import CellRow, DeployFact, ExperimentReading, UnitCounts
+from storage.gates import (
+    Allocation,
+    Arrivals,
+    Crossing,
+    GateReading,
+    LateOutcome,
+    ReturningUsers,
+)
+from storage.raw_events import FrozenExperiment, RawDeploy, moment_of
+
+
+def reading_of(
+    experiment: FrozenExperiment,
+    told: Attribution,
+    *,
+    calendar: Calendar,
+    deploys: Sequence[RawDeploy],
+) -> ExperimentReading:
+    """Returns what the engine reads of an experiment, from what was told of its units.
+
+    Args:
+        experiment: The experiment.
+        told: Its units.
+        calendar: When its blocks close.
+        deploys: Of its environment, in order.
+    """
+    counting = _in_force(deploys, calendar)
+    spans = _declared_spans(experiment, counting, calendar)
+    return ExperimentReading(
+        experiment_id=experiment.experiment_id,
+        project_id=experiment.project_id,
+        environment=experiment.environment,
+        starts_at=experiment.starts_at,
+        bound_at=experiment.bound_at,
+        closed_at=experiment.closed_at,
+        change=experiment.change,
+        policy=experiment.policy,
+        as_of=moment_of(calendar.until),
+        cells_by_metric={
+            outcomes.metric.name: _cells_of(told, outcomes, calendar=calendar)
+            for outcomes in told.outcomes
+        },
+        cuts=[moment_of(at) for at in _cuts(counting, calendar)],
+        deploys=[
+            DeployFact(
+                commit=deploy.commit,
+                base=deploy.base,
+                deployed_at=moment_of(deploy.deployed_at),
+                recorded_at=moment_of(deploy.recorded_at),
+                allocation=deploy.allocation,
+            )
+            for deploy in deploys
+        ],
+        base_assumed=any(
+            deploy.base_assumed for deploy in deploys if deploy.deploy_id == experiment.deploy_id
+        ),
+        allocations=spans,
+        gates=GateReading(
+            arrivals=_arrivals(experiment, told) if any(span.share for span in spans) else [],
+            crossings=sorted(
+                (
+                    Crossing(block=moment_of(told.exposures[unit].block), at=moment_of(at))
+                    for unit, at in told.crossed.items()
+                ),
+                key=lambda crossing: (crossing.at, crossing.block),
+            ),
+            late=_late_outcomes(told, calendar),
+        ),
+    )
+
+
+# --- Cells -------------------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True)
+class _ArmCount:
+    """What one arm of a cell adds up to; exact, so that no order of events matters."""
+
+    n: int = 0
+    x: int = 0
+    y: Fraction = Fraction(0)
+    yy: Fraction = Fraction(0)
+
+    def add(self, *, converted: bool, amount: Fraction | None) -> None:
+        self.n += 1
+        self.x += converted
+        if amount is not None:
+            self.y += amount
+            self.yy += amount * amount
+
+
+def _cells_of(told: Attribution, outcomes: Outcomes, *, calendar: Calendar) -> list[CellRow]:
+    """Returns the closed cells of a metric, by block and stratum."""
+    window = outcomes.metric.window
+    arms: dict[tuple[int, str], tuple[_ArmCount, _ArmCount]] = defaultdict(
+        lambda: (_ArmCount(), _ArmCount())
+    )
+    for unit, exposed in told.exposures.items():
+        if not exposed.counts or not calendar.has_closed(exposed.block, window):
+            continue
+        closes = calendar.closes(exposed.block, window)
+        arm = arms[exposed.block, exposed.standing.stratum][exposed.arm == TREATMENT]
+        arm.add(
+            converted=outcomes.received.get(unit, closes + 1) <= closes,
+            amount=_amount(outcomes, unit, closes=closes),
+        )
+    return [
+        _cell(block, stratum, *arms[block, stratum], is_mean=outcomes.metric.is_mean)
+        for block, stratum in sorted(arms)
+    ]
+
+
+def _amount(outcomes: Outcomes, unit: str, *, closes: int) -> Fraction | None:
+    """Returns what a unit brought in time; each value as the store's `numeric`, of 15 digits."""
+    if unit not in outcomes.values:
+        return None
+    in_time = (value for received, value in outcomes.values[unit].values() if received <= closes)
+    return sum((Fraction(Decimal(f"{value:.15g}")) for value in in_time), Fraction(0))
+
+
+def _cell(
+    block: int, stratum: str, control: _ArmCount, treatment: _ArmCount, *, is_mean: bool
+) -> CellRow:
+    return CellRow(
+        block=moment_of(block),
+        stratum=stratum,
+        n1=treatment.n,
+        x1=treatment.x,
+        n0=control.n,
+        x0=control.x,
+        y1=float(treatment.y) if is_mean else None,
+        yy1=float(treatment.yy) if is_mean else None,
+        y0=float(control.y) if is_mean else None,
+        yy0=float(control.yy) if is_mean else None,
+    )
+
+
+# --- Deploys -----------------------------------------------------------------------------------
+
+
+def _in_force(deploys: Sequence[RawDeploy], calendar: Calendar) -> list[tuple[int, RawDeploy]]:
+    """Returns when each deploy comes into force, in that order.
+
+    With its own block where that was still open at the recording, or the binding came later; else
+    with the first block that was. A step that another of its commit has overtaken never does.
+    """
+    told: list[tuple[int, RawDeploy]] = []
+    for number, deploy in enumerate(deploys):
+        begin = _comes_into_force(deploy, calendar)
+        overtaken = any(
+            other.commit == deploy.commit and _comes_into_force(other, calendar) <= begin
+            for other in deploys[number + 1 :]
+        )
+        if not overtaken:
+            told.append((begin, deploy))
+    return sorted(told, key=lambda one: one[0])
+
+
+def _comes_into_force(deploy: RawDeploy, calendar: Calendar) -> int:
+    block = own = block_of(deploy.deployed_at)
+    while calendar.known_at(block) < deploy.recorded_at:
+        block += BLOCK
+    return deploy.deployed_at if block == own else block
+
+
+def _cuts(deploys: Iterable[tuple[int, RawDeploy]], calendar: Calendar) -> list[int]:
+    """Returns when a commit was first deployed, or its declared allocation changed."""
+    last: dict[str, RawDeploy] = {}
+    cuts: list[int] = []
+    for begin, deploy in deploys:
+        before = last.get(deploy.commit)
+        last[deploy.commit] = deploy
+        same = before is not None and before.allocation == deploy.allocation
+        if not same and begin > calendar.start:
+            cuts.append(begin)
+    return cuts
+
+
+def _declared_spans(
+    experiment: FrozenExperiment, deploys: Iterable[tuple[int, RawDeploy]], calendar: Calendar
+) -> list[Allocation]:
+    """Returns the spans of constant declaration of the treatment's share, none for a flag."""
+    if experiment.policy["flag"] is not None:
+        return []
+    steps: list[tuple[int, float | None]] = []
+    for start, deploy in deploys:
+        if deploy.commit == experiment.treatment_commit:
+            share = deploy.allocation
+        elif deploy.allocation in (None, 1.0) and start > calendar.start:
+            share = None
+        else:
+            continue
+        if not steps or steps[-1][1] != share:
+            steps.append((start, share))
+    ends = [begin for begin, _ in steps[1:]]
+    return [
+        Allocation(begin=moment_of(begin), end=None if end is None else moment_of(end), share=share)
+        for (begin, share), end in zip(steps, [*ends, None], strict=bool(steps))
+        if end is None or end > calendar.start
+    ]
+
+
+# --- Gates -------------------------------------------------------------------------------------
+
+
+def _arrivals(experiment: FrozenExperiment, told: Attribution) -> list[Arrivals]:
+    """Returns the units by block of arrival; one served by an unknown build is another's."""
+    arrived: dict[int, Counter[bool]] = defaultdict(Counter)
+    for unit in told.exposures.keys() | told.unknown.keys():
+        exposed, unknown = told.exposures.get(unit), told.unknown.get(unit)
+        if unit in told.in_flight:
+            continue
+        if exposed is not None and exposed.arm not in (*ARMS, PARTIAL):
+            exposed = None
+        if exposed is not None and (unknown is None or exposed.block <= unknown):
+            own = exposed.standing.commit == experiment.treatment_commit
+            arrived[exposed.block][own] += 1
+        elif unknown is not None:
+            arrived[unknown][False] += 1
+    return [
+        Arrivals(
+            block=moment_of(block), treatment=arrived[block][True], other=arrived[block][False]
+        )
+        for block in sorted(arrived)
+    ]
+
+
+def _late_outcomes(told: Attribution, calendar: Calendar) -> list[LateOutcome]:
+    target = told.outcomes[0]
+    late: list[tuple[Any, ...]] = []
+    for unit, received in target.received.items():
+        exposed = told.exposures[unit]
+        if received > calendar.closes(exposed.block, target.metric.window):
+            treated = exposed.arm == TREATMENT
+            late.append((received, exposed.block, exposed.standing.stratum, treated, unit))
+    return [
+        LateOutcome(
+            block=moment_of(block),
+            stratum=stratum,
+            treated=treated,
+            received_at=moment_of(received),
+        )
+        for received, block, stratum, treated, _ in sorted(late)
+    ]
+
+
+# --- What is counted beside the cells ----------------------------------------------------------
+
+
+def units_beside_cells(
+    told: Attribution, calendar: Calendar, *, look: int, open_from: int
+) -> UnitCounts:
+    """Returns the counts of units as of a look.
+
+    Args:
+        told: The units.
+        calendar: When their blocks close.
+        look: The look, in microseconds since the epoch.
+        open_from: Start of the first block that is in no closed analysis block, likewise.
+    """
+    exposed = {
+        unit: one for unit, one in told.exposures.items() if calendar.closes(one.block) <= look
+    }
+    arms = Counter(one.arm for one in exposed.values())
+    unknown = {unit for unit, block in told.unknown.items() if calendar.closes(block) <= look}
+    late = {unit for unit, received in told.late.items() if received <= look}
+    tardy = Counter(
+        told.exposures[unit].arm
+        for unit, received in told.outcomes[0].received.items()
+        if calendar.closes(told.exposures[unit].block, told.outcomes[0].metric.window)
+        < received
+        <= look
+    )
+    return UnitCounts(
+        open=sum(one.counts and one.block >= open_from for one in exposed.values()),
+        late=len(late - exposed.keys() - unknown),
+        in_flight=arms["in_flight"],
+        unknown_commit=len(unknown - exposed.keys()),
+        partial=arms["partial"],
+        excluded=arms["excluded"],
+        unmatched_route=sum(at <= look for at in told.unmatched.values()),
+        crossover=sum(at <= look for at in told.crossed.values()),
+        late_treatment=tardy["treatment"],
+        late_control=tardy["control"],
+    )
+
+
+def users_who_returned(told: Attribution, calendar: Calendar, *, look: int) -> ReturningUsers:
+    """Returns the users with two sessions or more as of a look, and who of them kept their arm."""
+    sessions: dict[bytes, list[Exposed]] = defaultdict(list)
+    for exposed in told.exposures.values():
+        if exposed.pseudonym is None or not exposed.counts:
+            continue
+        if calendar.closes(exposed.block) <= look:
+            sessions[exposed.pseudonym].append(exposed)
+    returned = [own for own in sessions.values() if len(own) > 1]
+    return ReturningUsers(
+        users=len(returned), faithful=sum(len({one.arm for one in own}) == 1 for own in returned)
+    )
+
+
+def stratum_contents(told: Attribution) -> Mapping[str, frozenset[str]]:
+    """Returns the changes that each stratum carries besides the one under test."""
+    return {one.standing.stratum: one.standing.carried for one in told.exposures.values()}

@@ -1,0 +1,105 @@
+"""`audit` says equal, different or gone, in words, in JSON and by its exit code."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from orchestration.evidence import draft_evidence
+from storage.cells import extend_cells
+from storage.clock import closed_instant
+from storage.exposures import extend_exposures
+from storage.verdicts import publish_verdicts, stage_evidence
+
+A, K = "aaaaaaa", "bbbbbbb"
+START = datetime(2026, 10, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def experiment(stored: Any) -> str:
+    """An experiment with a published look: two hours of a canary, a unit a minute."""
+    for sha, at, base in ((A, START - timedelta(days=1), None), (K, START, A)):
+        body = {"commit": {"sha": sha}, "deployed_at": at.isoformat()}
+        diff = {} if base is None else {"diff": {"base_commit": base, "files": []}}
+        assert stored.post("/v1/deploys", {**body, **diff}).status_code == 201
+    events = [
+        {
+            "event": event,
+            "session_id": f"s{number}",
+            "commit": K if number % 2 else A,
+            "occurred_at": (START + timedelta(minutes=number, seconds=after)).isoformat(),
+        }
+        for number in range(120)
+        for event, after in (("page_view", 0), ("order", 30))
+        if event == "page_view" or number % 3 == 0
+    ]
+    answer = stored.post("/v1/events?replay=true", {"events": events})
+    assert answer.json()["accepted"] == len(events)
+    asked = {"treatment_commit": K, "target_metric": "order"}
+    registered = stored.post("/v1/reward/register", asked)
+    with stored.store.engine.connect() as connection:
+        as_of = closed_instant(connection)
+    with stored.store.engine.begin() as connection:
+        extend_exposures(connection, as_of=as_of)
+        extend_cells(connection)
+        drafted = draft_evidence(connection, as_of=as_of)
+        stage_evidence(connection, [one.draft for one in drafted])
+        publish_verdicts(connection)
+    return registered.json()["experiment_id"]
+
+
+def test_an_untouched_verdict_is_equal(command: Callable[..., Any], experiment: str) -> None:
+    result = command("audit", experiment)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith(f"{experiment}, as of ")
+    assert result.stdout.endswith("from 160 raw events: equal to the byte.\n")
+    told = json.loads(command("audit", experiment, "--json").stdout)
+    assert told["equal"]
+    assert (told["events"], told["gone"], told["differences"]) == (160, [], [])
+
+
+def test_a_tampered_cell_is_named(
+    command: Callable[..., Any], stored: Any, experiment: str
+) -> None:
+    with stored.store.engine.begin() as connection:
+        connection.execute(
+            text("UPDATE cells SET x0 = 0 WHERE metric = 'order' AND block = :at"), {"at": START}
+        )
+    result = command("audit", experiment)
+    assert result.exit_code == 1
+    assert "different.\n  cell order 2026-10-01T00:00:00+00:00 " in result.stdout
+    told = json.loads(command("audit", experiment, "--json").stdout)
+    assert not told["equal"]
+    assert len(told["differences"]) == 1
+
+
+def test_of_many_differences_the_first_are_shown_and_the_others_counted(
+    command: Callable[..., Any], stored: Any, experiment: str
+) -> None:
+    with stored.store.engine.begin() as connection:
+        connection.execute(text("DELETE FROM exposures"))
+    result = command("audit", experiment)
+    assert result.exit_code == 1
+    assert result.stdout.count("exposure s") == 20
+    assert result.stdout.endswith(" more\n")
+
+
+def test_raw_events_that_are_gone_have_an_exit_code_of_their_own(
+    command: Callable[..., Any], stored: Any, experiment: str
+) -> None:
+    with stored.store.engine.begin() as connection:
+        connection.execute(text("DROP TABLE runtime_events_20261001"))
+    result = command("audit", experiment)
+    assert result.exit_code == 3
+    assert "raw events are gone: runtime_events_20261001" in result.stdout
+    assert json.loads(command("audit", experiment, "--json").stdout)["gone"]
+
+
+@pytest.mark.usefixtures("stored")
+def test_an_unknown_experiment_is_a_mistake_of_usage(command: Callable[..., Any]) -> None:
+    result = command("audit", "exp_nobody")
+    assert result.exit_code == 2
+    assert "there is no experiment exp_nobody" in result.stderr
