@@ -1,28 +1,27 @@
 """Calibration of guardrails, gates, futility and continuous metrics on simulated traffic."""
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import beta
 
-from stats.closed_cells import ClosedCells, Values
-from stats.evidence import Evidence, evaluate
-from stats.guardrail import Guardrail
+from stats.closed_cells import Values
 from stats.lateness import LateUnits
-from stats.policy import DAY, Policy
-from stats.sample_ratio import Arrivals, Epoch, SampleRatio, sample_ratio
 from stats.series import Series
-
-BLOCK = 300
-DELAY = 1920
-SURE = 0.999
-AT_ONCE = 25
-
-Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
-Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
-Draw = Callable[[np.random.Generator], Series]
+from tests.calibration.proportion import Proportion, bounds
+from tests.calibration.scenario import (
+    better_target,
+    evaluated,
+    family_of_guardrails,
+    of_one_stratum,
+    of_shares,
+    ramp_declared,
+    shares_seen,
+    small_difference,
+    stratified,
+    units,
+)
+from tests.calibration.traffic import BLOCK, BLOCKS_A_DAY, DELAY, Floats, Ints
 
 
 def sizes(small: int, full: int) -> list[Any]:
@@ -32,61 +31,11 @@ def sizes(small: int, full: int) -> list[Any]:
     ]
 
 
-def bounds(hits: int, count: int, sure: float = SURE) -> tuple[float, float]:
-    """The exact two-sided binomial interval of a share (Clopper & Pearson, Biometrika 1934)."""
-    tail = (1 - sure) / 2
-    low = float(beta.ppf(tail, hits, count - hits + 1)) if hits else 0.0
-    high = float(beta.ppf(1 - tail, hits + 1, count - hits)) if hits < count else 1.0
-    return low, high
-
-
-def report(name: str, hits: int, count: int, claim: str) -> tuple[float, float]:
+def report(name: str, hits: int, count: int, claim: float | None) -> tuple[float, float]:
     """Prints a row of the calibration's table, and gives the share's sure bounds."""
-    share = hits / count
-    error = (share * (1 - share) / count) ** 0.5
-    low, high = bounds(hits, count, 0.95)
-    print(  # noqa: T201  # the table is what the full calibration is run for
-        f"{name:<58} {count:>6} {share:>7.4f} ± {error:.4f}  [{low:.4f}, {high:.4f}]  {claim}"
-    )
+    row = Proportion(name=name, hits=hits, count=count, at_most=claim).row()
+    print(row)  # noqa: T201  # the table is what the full calibration is run for
     return bounds(hits, count)
-
-
-def evaluated(draw: Draw, count: int, seed: int) -> Iterator[Evidence]:
-    rng = np.random.default_rng(seed)
-    for begin in range(0, count, AT_ONCE):
-        yield from evaluate([draw(rng) for _ in range(min(AT_ONCE, count - begin))])
-
-
-def units(rng: np.random.Generator, looks: int, mean: float, share: float) -> tuple[Ints, Ints]:
-    arrived = rng.poisson(mean, looks)
-    n1 = rng.binomial(arrived, share)
-    return n1, arrived - n1
-
-
-def of_one_stratum(n1: Ints, x1: Ints, n0: Ints, x0: Ints, **read: Any) -> Series:
-    looks = n1.size
-    return Series(
-        **{
-            "policy": Policy(),
-            "start": 0,
-            "as_of": looks * BLOCK + DELAY,
-            "closed_at": None,
-            "cuts": (),
-            "block": np.arange(looks, dtype=np.int64) * BLOCK,
-            "stratum": np.zeros(looks, dtype=np.int64),
-            "n1": n1,
-            "x1": x1,
-            "n0": n0,
-            "x0": x0,
-            **read,
-        }
-    )
-
-
-def rail(name: str, n1: Ints, x1: Ints, n0: Ints, x0: Ints) -> Guardrail:
-    block = np.arange(n1.size, dtype=np.int64) * BLOCK
-    cells = ClosedCells(block=block, stratum=0 * block, n1=n1, x1=x1, n0=n0, x0=x0)
-    return Guardrail(name=name, better="lower", window_seconds=BLOCK, cells=cells)
 
 
 # Guardrails
@@ -97,44 +46,21 @@ def rail(name: str, n1: Ints, x1: Ints, n0: Ints, x0: Ints) -> Guardrail:
 def test_a_family_of_guardrails_is_falsely_breached_no_more_often_than_its_level(
     family: int, count: int
 ) -> None:
-    rates = (0.01, 0.05, 0.3)
-    looks = 288 * (3 if count < 1000 else 7)
-
-    def draw(rng: np.random.Generator) -> Series:
-        n1, n0 = units(rng, looks, 83, 0.5)
-        rails = tuple(
-            rail(
-                f"rail {i}",
-                n1,
-                rng.binomial(n1, rates[i % 3]),
-                n0,
-                rng.binomial(n0, rates[i % 3]),
-            )
-            for i in range(family)
-        )
-        nothing = np.zeros_like(n1)
-        return of_one_stratum(n1, nothing, n0, nothing, guardrails=rails)
-
+    draw = family_of_guardrails(family, days=3 if count < 1000 else 7)
     hits = sum(bool(seen.guardrail_breaches) for seen in evaluated(draw, count, 20_261_201))
-    low, _ = report(f"false breaches of {family} guardrails", hits, count, "<= 0.05")
+    low, _ = report(f"false breaches of {family} guardrails", hits, count, 0.05)
     assert low <= 0.05
 
 
 @pytest.mark.parametrize("count", sizes(100, 2000))
 def test_a_change_that_helps_the_target_and_raises_errors_is_seldom_kept(count: int) -> None:
     """Target +20 %, errors 1 → 1.5 %."""
-
-    def draw(rng: np.random.Generator) -> Series:
-        n1, n0 = units(rng, 288 * 7, 83, 0.5)
-        errors = rail("error", n1, rng.binomial(n1, 0.015), n0, rng.binomial(n0, 0.01))
-        x1, x0 = rng.binomial(n1, 0.06), rng.binomial(n0, 0.05)
-        return of_one_stratum(n1, x1, n0, x0, guardrails=(errors,))
-
+    draw = better_target(errors=0.015)
     found = [seen.decision for seen in evaluated(draw, count, 20_261_202)]
     kept = sum(one.verdict == "keep" for one in found)
     iterated = sum(one.verdict == "iterate" for one in found)
-    report("target +20 %, errors 1 → 1.5 %: iterate", iterated, count, "the rest")
-    low, _ = report("target +20 %, errors 1 → 1.5 %: kept", kept, count, "<= 0.1")
+    report("target +20 %, errors 1 → 1.5 %: iterate", iterated, count, None)
+    low, _ = report("target +20 %, errors 1 → 1.5 %: kept", kept, count, 0.1)
     assert low <= 0.1
     assert iterated > 0.8 * count
 
@@ -143,60 +69,27 @@ def test_a_change_that_helps_the_target_and_raises_errors_is_seldom_kept(count: 
 def test_a_change_that_harms_no_guardrail_is_kept(count: int) -> None:
     waited: list[int] = []
 
-    def draw(rng: np.random.Generator) -> Series:
-        n1, n0 = units(rng, 288 * 7, 83, 0.5)
-        errors = rail("error", n1, rng.binomial(n1, 0.01), n0, rng.binomial(n0, 0.01))
-        x1, x0 = rng.binomial(n1, 0.06), rng.binomial(n0, 0.05)
-        return of_one_stratum(n1, x1, n0, x0, guardrails=(errors,))
-
+    draw = better_target(errors=0.01)
     kept = 0
     for seen in evaluated(draw, count, 20_261_203):
         kept += seen.decision.verdict == "keep"
         if seen.candidate is not None and seen.decision.at is not None:
             waited.append(seen.decision.at - seen.candidate.at)
     name = f"target +20 %, errors 1 %: kept (waited {np.mean(waited) / 3600:.1f} h)"
-    _, high = report(name, kept, count, "most")
+    _, high = report(name, kept, count, None)
     assert high >= 0.9
 
 
 # Sample ratio
 
 
-def shares_seen(
-    rng: np.random.Generator, allocation: tuple[Epoch, ...], *, days: int, lag: int = 0
-) -> SampleRatio:
-    """Both evidences at every block, where a router applies a new share `lag` seconds late."""
-    block = np.arange(days * 288, dtype=np.int64) * BLOCK
-    share = np.zeros(block.size)
-    for epoch in allocation:
-        assert epoch.share is not None
-        share[block >= epoch.start + (lag if epoch.start else 0)] = epoch.share
-    arrived = rng.poisson(83, block.size)
-    n1 = rng.binomial(arrived, share)
-    found = sample_ratio(
-        allocation,
-        Arrivals(block=block, treatment=n1, others=arrived - n1),
-        at=block + BLOCK + 120,
-        block_seconds=BLOCK,
-        grace_seconds=120,
-    )
-    assert found is not None
-    return found
-
-
-def ramp(*shares: float) -> tuple[Epoch, ...]:
-    last = len(shares) - 1
-    return tuple(
-        Epoch(start=i * DAY, end=None if i == last else (i + 1) * DAY, share=share)
-        for i, share in enumerate(shares)
-    )
-
-
 @pytest.mark.parametrize("count", sizes(150, 5000))
 @pytest.mark.parametrize("name", ["1 %", "50 %", "ramp", "ramp, router ten minutes late"])
 def test_declared_shares_that_are_kept_raise_no_alarm(name: str, count: int) -> None:
     rng = np.random.default_rng(20_261_204)
-    allocation = {"1 %": ramp(0.01), "50 %": ramp(0.5)}.get(name, ramp(0.01, 0.05, 0.25, 0.5))
+    allocation = {"1 %": ramp_declared(0.01), "50 %": ramp_declared(0.5)}.get(
+        name, ramp_declared(0.01, 0.05, 0.25, 0.5)
+    )
     days = 6 if count < 1000 else 28
     lag = 600 if "late" in name else 0
     both = few = 0
@@ -204,9 +97,9 @@ def test_declared_shares_that_are_kept_raise_no_alarm(name: str, count: int) -> 
         found = shares_seen(rng, allocation, days=days, lag=lag)
         both += bool(np.any(found.log_e >= np.log(1000)))
         few += bool(np.any(found.log_too_few >= np.log(1000)))
-    low, _ = report(f"sample-ratio alarms, {name}", both, count, "<= 0.001")
+    low, _ = report(f"sample-ratio alarms, {name}", both, count, 0.001)
     assert low <= 0.001
-    low, _ = report(f"arrival breaches, {name}", few, count, "<= 0.001")
+    low, _ = report(f"arrival breaches, {name}", few, count, 0.001)
     assert low <= 0.001
 
 
@@ -214,26 +107,17 @@ def test_declared_shares_that_are_kept_raise_no_alarm(name: str, count: int) -> 
 @pytest.mark.parametrize(("share", "seen"), [(0.5, 0.45), (0.05, 0.04)])
 def test_arms_that_lose_units_are_found(share: float, seen: float, count: int) -> None:
     rng = np.random.default_rng(20_261_205)
-    block = np.arange(3 * 288, dtype=np.int64) * BLOCK
+    split = np.full(3 * BLOCKS_A_DAY, seen)
     first: dict[str, list[int]] = {"sample ratio": [], "arrival": []}
     for _ in range(count):
-        arrived = rng.poisson(83, block.size)
-        n1 = rng.binomial(arrived, seen)
-        found = sample_ratio(
-            ramp(share),
-            Arrivals(block=block, treatment=n1, others=arrived - n1),
-            at=block + 420,
-            block_seconds=BLOCK,
-            grace_seconds=120,
-        )
-        assert found is not None
+        found = of_shares(rng, ramp_declared(share), split)
         for name, log_e in (("sample ratio", found.log_e), ("arrival", found.log_too_few)):
             reached = np.flatnonzero(log_e >= np.log(1000))
-            first[name].append(int(reached[0]) if reached.size else block.size)
+            first[name].append(int(reached[0]) if reached.size else split.size)
     for name, looks in first.items():
-        hits = sum(look < block.size for look in looks)
+        hits = sum(look < split.size for look in looks)
         text = f"{name} at {seen:.0%} for {share:.0%} (median {np.median(looks) / 12:.1f} h)"
-        low, _ = report(text, hits, count, "found in 3 days")
+        low, _ = report(text, hits, count, None)
         assert low > 0.5
 
 
@@ -255,28 +139,9 @@ def test_arms_that_lose_units_are_found(share: float, seen: float, count: int) -
 def test_an_interaction_is_told_where_the_relative_effects_differ_alone(
     name: str, strata: list[tuple[float, float]], claim: float | None, count: int
 ) -> None:
-    looks = 288 * (2 if count < 1000 else 7)
-    number = len(strata)
-
-    def draw(rng: np.random.Generator) -> Series:
-        n1, n0 = units(rng, looks * number, 83, 0.5)
-        rate = np.tile([one for one, _ in strata], looks)
-        ratio = np.tile([two for _, two in strata], looks)
-        block = np.repeat(np.arange(looks, dtype=np.int64) * BLOCK, number)
-        return of_one_stratum(
-            n1,
-            rng.binomial(n1, rate * ratio),
-            n0,
-            rng.binomial(n0, rate),
-            policy=Policy(alpha=1e-290),
-            block=block,
-            stratum=np.tile(np.arange(number, dtype=np.int64), looks),
-            as_of=looks * BLOCK + DELAY,
-        )
-
+    draw = stratified(strata, days=2 if count < 1000 else 7)
     hits = sum(bool(seen.looks.gated.any()) for seen in evaluated(draw, count, 20_261_206))
-    text = "most" if claim is None else f"<= {claim}"
-    low, high = report(f"interaction alarms, {name}", hits, count, text)
+    low, high = report(f"interaction alarms, {name}", hits, count, claim)
     if claim is None:
         assert high > 0.9
     else:
@@ -291,16 +156,11 @@ def test_an_interaction_is_told_where_the_relative_effects_differ_alone(
 def test_futility_ends_what_makes_no_difference_and_seldom_what_does(
     relative: float, claim: float | None, count: int
 ) -> None:
-    def draw(rng: np.random.Generator) -> Series:
-        n1, n0 = units(rng, 288, 6000, 0.5)
-        x1, x0 = rng.binomial(n1, 0.05 * (1 + relative)), rng.binomial(n0, 0.05)
-        return of_one_stratum(n1, x1, n0, x0, policy=Policy(futility_margin=0.05))
-
+    draw = small_difference(relative)
     hits = sum(
         seen.decision.ended_because == "futility" for seen in evaluated(draw, count, 20_261_207)
     )
-    text = "most" if claim is None else f"<= {claim}"
-    low, high = report(f"ended by futility at {relative:+.0%}, margin 5 %", hits, count, text)
+    low, high = report(f"ended by futility at {relative:+.0%}, margin 5 %", hits, count, claim)
     assert high > 0.9 if claim is None else low <= claim
 
 
@@ -333,10 +193,11 @@ def test_an_arm_whose_outcomes_come_late_is_not_taken_for_harm(
         answers += seen.decision.verdict != "abstain"
         alarms += "lateness" in seen.gates.interacting_because
     even = share == 0.01
-    text = "<= 0.01" if even else "most"
-    low, high = report(f"lateness alarms, {share:.0%} against 1 %", alarms, count, text)
+    low, high = report(
+        f"lateness alarms, {share:.0%} against 1 %", alarms, count, 0.01 if even else None
+    )
     assert low <= 0.01 if even else high > 0.9
-    low, _ = report(f"false answers, late {share:.0%} against 1 %", answers, count, f"<= {claim}")
+    low, _ = report(f"false answers, late {share:.0%} against 1 %", answers, count, claim)
     assert low <= claim
 
 
@@ -385,5 +246,5 @@ def test_the_mean_of_a_continuous_metric_is_answered_falsely_no_more_often_than_
         return of_one_stratum(n1, n1, n0, n0, values=values)
 
     hits = sum(seen.decision.verdict != "abstain" for seen in evaluated(draw, count, 20_261_209))
-    low, _ = report(f"type-I error of a mean, {law}, share {share:.0%}", hits, count, "<= 0.05")
+    low, _ = report(f"type-I error of a mean, {law}, share {share:.0%}", hits, count, 0.05)
     assert low <= 0.05

@@ -1,0 +1,515 @@
+"""The report of the calibration, `docs/calibration.md`: written by one command, at any scale.
+
+Run by `make calibrate`. A scale of 1 takes less than ten minutes of one core; a scale of 10 has
+ten times the replications.
+"""
+
+import argparse
+import platform
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from tests.benchmarks.peers import GBSTATS, METHODS, PLANNED, SIGNED, Peers, compared, found_gbstats
+from tests.calibration.chart import Chart, Line
+from tests.calibration.proportion import Proportion
+from tests.calibration.scenario import (
+    better_target,
+    evaluated,
+    family_of_guardrails,
+    of_shares,
+    ramp_declared,
+    shares_seen,
+    small_difference,
+    stratified,
+)
+from tests.calibration.traffic import (
+    BLOCKS_A_DAY,
+    Share,
+    Traffic,
+    answered,
+    constant,
+    evidences,
+    missed,
+    ramp,
+    ramp_of,
+)
+
+DOCS = Path(__file__).parents[2] / "docs"
+ALPHA = 0.05
+BASELINES = (0.001, 0.01, 0.05, 0.1, 0.3)
+SHARES = (0.01, 0.05, 0.2, 0.5)
+RAMPS: dict[str, Share] = {
+    "ramp 1→5→25→50 % over 4 days": ramp,
+    "ramp 1→5→25→50 % over 12 hours": ramp_of(0.125),
+}
+REGIMES: dict[str, Share] = {
+    f"share {100 * share:g} %": constant(share) for share in SHARES
+} | RAMPS
+NEVER = "not in 28 days"
+WHAT = """
+What the engine's promises come to on simulated traffic. `make calibrate` wrote this page at scale
+{scale:g}, in {minutes:.1f} minutes of one core; `make calibrate SCALE=10` has ten times the
+replications, `make peers` runs the comparison alone. What is computed, and why, is in
+[statistics](statistics.md).
+"""
+HOW = """
+Unless something else is said, a day has 24,000 sessions with a daily rhythm of ± 60 %, the baseline
+swings by ± 50 % over a week, and the arms are looked at every five minutes. The Monte-Carlo error
+is the standard error of the share; the bounds are exact (Clopper & Pearson). A row `holds` where
+the share keeps its claim, is `within error` where it does not but the bounds reach the claim, and
+is **OUTSIDE** where they do not. Every row has streams of its own. Of ninety bounds at 95 % one or
+two lie beyond a claim that is just kept: such a row is to be run longer before it is believed.
+"""
+SECONDS = """
+Seconds: CPU of one process for 10,000 experiments of 168 blocks each. Ours always gives evidence,
+intervals and verdict over all 168 looks; gbstats is given sums that were made beforehand, for the
+last look alone or for each (timed on a hundredth of the experiments and scaled up).
+"""
+POOLED = """
+The pooled tests fail on the ramp because treatment's share rises while the baseline moves: they
+compare days with days. How much depends on the drift.
+"""
+HEAD = (
+    "| | replications | share | Monte-Carlo error | 95 % bounds | claim | |",
+    "| --- | --- | --- | --- | --- | --- | --- |",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A heading, what was simulated, its rows, and lines that come after them."""
+
+    title: str
+    text: str
+    rows: Sequence[Proportion] = ()
+    after: Sequence[str] = ()
+
+    def lines(self) -> list[str]:
+        table = ["", *HEAD, *map(_line, self.rows)] if self.rows else []
+        return [f"## {self.title}", "", self.text, *table, "", *self.after, ""]
+
+
+def _line(one: Proportion) -> str:
+    low, high = one.interval
+    digits = 4 if one.at_most is not None and one.at_most < 0.02 else 3
+    return (
+        f"| {one.name} | {one.count:,} | {one.share:.{digits}f} | {one.error:.{digits}f} | "
+        f"{low:.{digits}f}–{high:.{digits}f} | {one.claim} | {one.judgement} |"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """How much is simulated, and where it is said what is being simulated."""
+
+    scale: float
+    say: Callable[[str], None]
+
+    def replications(self, count: int) -> int:
+        return max(20, round(count * self.scale))
+
+
+def over_baselines(
+    run: Run, what: str, count: int, hits: Callable[[Share, float, int, int], int]
+) -> list[Proportion]:
+    found: list[Proportion] = []
+    for regime, share in REGIMES.items():
+        run.say(f"{what}: {regime}")
+        for baseline in BASELINES:
+            size = run.replications(count)
+            name = f"{regime}, baseline {100 * baseline:g} %"
+            number = hits(share, baseline, size, len(found))
+            found.append(Proportion(name=name, hits=number, count=size, at_most=ALPHA))
+    return found
+
+
+def false_answers(run: Run) -> Section:
+    def hits(share: Share, baseline: float, size: int, cell: int) -> int:
+        return answered(
+            Traffic(days=14, share=share, baseline=baseline), size, 20_261_401_00 + cell
+        )
+
+    rows = over_baselines(run, "type-I error", 300, hits)
+    return Section(
+        title="False answers",
+        text="No effect, 14 days, looked at every five minutes; the share of experiments that end"
+        " in `keep` or `rollback`. (28 days are in the comparison with the peers.)",
+        rows=rows,
+        after=[_picture("type-1-error", "Type-I error over baselines and shares")],
+    )
+
+
+def intervals(run: Run) -> Section:
+    def hits(share: Share, baseline: float, size: int, cell: int) -> int:
+        traffic = Traffic(days=14, share=share, baseline=baseline, lift=0.2 * baseline)
+        return missed(traffic, size, 20_261_402_00 + cell)
+
+    return Section(
+        title="Intervals that miss",
+        text="A lift of 20 % of the mean baseline, the same in points all the time; 14 days."
+        " Counted is an experiment if the interval of *any* of its looks, every five minutes,"
+        " misses the true lift: coverage at all looks together is 1 minus the share.",
+        rows=over_baselines(run, "coverage", 200, hits),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Power:
+    """How soon a lift of 20 % is decided.
+
+    Attributes:
+        share: Treatment's share.
+        baseline: Control's rate.
+        days: Days of exposure at the decision, infinite where there was none in 28 days.
+        sessions: Sessions of both arms until then.
+    """
+
+    share: float
+    baseline: float
+    days: np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+    sessions: np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+
+    def line(self) -> str:
+        within = [float(np.mean(self.days <= limit)) for limit in (1, 7, 28)]
+        count = self.days.size
+        errors = [(one * (1 - one) / count) ** 0.5 for one in within]
+        cells = [f"{one:.2f} ± {error:.2f}" for one, error in zip(within, errors, strict=True)]
+        ordered = np.sort(self.sessions)
+        half = 0.98 * count**0.5
+        low, middle, high = (
+            _number(ordered[min(max(int(count / 2 + sign * half), 0), count - 1)])
+            for sign in (-1, 0, 1)
+        )
+        name = f"share {100 * self.share:g} %, baseline {100 * self.baseline:g} %"
+        span = "–" if low == NEVER else f"{low} – {high}"
+        return f"| {name} | {count} | {' | '.join(cells)} | {middle} | {span} |"
+
+
+def _number(sessions: float) -> str:
+    return f"{sessions:,.0f}" if np.isfinite(sessions) else NEVER
+
+
+def powers(run: Run) -> list[Power]:
+    found: list[Power] = []
+    count = run.replications(100)
+    for share in SHARES:
+        run.say(f"power: share {100 * share:g} %")
+        for baseline in BASELINES:
+            traffic = Traffic(
+                days=28, share=constant(share), baseline=baseline, lift=0.2 * baseline
+            )
+            seen = [
+                (one.open_from / 86_400, one.units_in_cells)
+                if one.decision.verdict == "keep"
+                else (np.inf, np.inf)
+                for one in evidences(traffic, count, 20_261_403_00 + len(found))
+            ]
+            days, sessions = np.array(seen).T
+            found.append(Power(share=share, baseline=baseline, days=days, sessions=sessions))
+    return found
+
+
+def power_section(found: Sequence[Power]) -> Section:
+    return Section(
+        title="Sessions to decide",
+        text="A lift of 20 % of the mean baseline with weekly drift, 28 days of 24,000 sessions."
+        " The shares that were kept within a day, a week and 28 days, each with its Monte-Carlo"
+        " error, and the median of the sessions until then, with its 95 % interval.",
+        after=[
+            "| | replications | within 1 day | 7 days | 28 days | median sessions | 95 % bounds |",
+            "| --- | --- | --- | --- | --- | --- | --- |",
+            *(one.line() for one in found),
+            "",
+            _picture("days-to-decide", "Share of experiments decided over days, by share"),
+        ],
+    )
+
+
+def guardrails(run: Run) -> Section:
+    rows: list[Proportion] = []
+    for family in (1, 3, 5, 10):
+        run.say(f"guardrails: {family}")
+        count = run.replications(1500)
+        seen = evaluated(family_of_guardrails(family, days=7), count, 20_261_404_00 + len(rows))
+        name = f"some of {family} breached, none harmed"
+        hits = sum(bool(one.guardrail_breaches) for one in seen)
+        rows.append(Proportion(name=name, hits=hits, count=count, at_most=ALPHA))
+    for errors, low, high in ((0.015, None, 0.1), (0.01, 0.9, None)):
+        count = run.replications(300)
+        seen = evaluated(better_target(errors=errors), count, 20_261_405_00 + len(rows))
+        hits = sum(one.decision.verdict == "keep" for one in seen)
+        name = f"target +20 %, errors 1 % and in treatment {100 * errors:g} %: kept"
+        rows.append(Proportion(name=name, hits=hits, count=count, at_most=high, at_least=low))
+    return Section(
+        title="Guardrails",
+        text="24,000 units a day for a week, looked at every five minutes; guardrails of 1, 5 and"
+        " 30 % in turn. The level of a whole family is 0.05.",
+        rows=rows,
+    )
+
+
+def sample_ratios(run: Run) -> Section:
+    rows: list[Proportion] = []
+    count = run.replications(3500)
+    declared = {f"share {100 * share:g} %": (ramp_declared(share), 0) for share in SHARES}
+    steps = ramp_declared(0.01, 0.05, 0.25, 0.5)
+    declared |= {"ramp 1→5→25→50 %": (steps, 0), "the same, router ten minutes late": (steps, 600)}
+    for name, (allocation, lag) in declared.items():
+        run.say(f"sample ratio: {name}")
+        rng = np.random.default_rng([20_261_406, len(rows)])
+        found = [shares_seen(rng, allocation, days=14, lag=lag) for _ in range(count)]
+        for what in ("log_e", "log_too_few"):
+            hits = sum(bool(np.any(getattr(one, what) >= np.log(1000))) for one in found)
+            kind = "alarm" if what == "log_e" else "`arrival` breached"
+            rows.append(Proportion(name=f"{kind}, {name}", hits=hits, count=count, at_most=0.001))
+    for share, real in ((0.5, 0.45), (0.05, 0.04)):
+        rng = np.random.default_rng([20_261_407, len(rows)])
+        size = run.replications(500)
+        split = np.full(3 * BLOCKS_A_DAY, real)
+        hits = sum(
+            bool(np.any(of_shares(rng, ramp_declared(share), split).log_e >= np.log(1000)))
+            for _ in range(size)
+        )
+        name = f"alarm within 3 days, {100 * real:g} % instead of {100 * share:g} %"
+        rows.append(Proportion(name=name, hits=hits, count=size, at_least=0.9))
+    return Section(
+        title="Sample ratio",
+        text="24,000 units a day for 14 days, read every five minutes.",
+        rows=rows,
+    )
+
+
+def interactions(run: Run) -> Section:
+    rows: list[Proportion] = []
+    kinds: tuple[tuple[str, list[tuple[float, float]], bool], ...] = (
+        ("no effect, two strata", [(0.05, 1.0)] * 2, False),
+        ("no effect, four strata", [(0.05, 1.0)] * 4, False),
+        ("no effect, baselines 2 and 10 %", [(0.02, 1.0), (0.1, 1.0)], False),
+        ("+20 % in both, baselines 2 and 10 %", [(0.02, 1.2), (0.1, 1.2)], False),
+        ("+50 % in both, baselines 2 and 10 %", [(0.02, 1.5), (0.1, 1.5)], False),
+        ("+50 % and −20 %, baseline 5 %", [(0.05, 1.5), (0.05, 0.8)], True),
+    )
+    count = run.replications(2000)
+    for name, strata, real in kinds:
+        run.say(f"interaction: {name}")
+        seen = evaluated(stratified(strata, days=3), count, 20_261_408_00 + len(rows))
+        hits = sum(bool(one.looks.gated.any()) for one in seen)
+        low, high = (0.9, None) if real else (None, 0.01)
+        rows.append(
+            Proportion(name=f"alarm, {name}", hits=hits, count=count, at_most=high, at_least=low)
+        )
+    return Section(
+        title="Interaction",
+        text="24,000 units a day in each stratum for 3 days, read every five minutes.",
+        rows=rows,
+    )
+
+
+def futility(run: Run) -> Section:
+    rows: list[Proportion] = []
+    count = run.replications(1000)
+    run.say("futility")
+    for relative in (0.0, 0.05, -0.05):
+        seen = evaluated(small_difference(relative), count, 20_261_409_00 + len(rows))
+        hits = sum(one.decision.ended_because == "futility" for one in seen)
+        low, high = (None, ALPHA) if relative else (0.9, None)
+        name = f"ended by futility at a lift of {100 * relative:+g} %".replace("-", "−")
+        rows.append(Proportion(name=name, hits=hits, count=count, at_most=high, at_least=low))
+    return Section(
+        title="Futility",
+        text="A baseline of 5 %, 1.7 million units in a day, and a margin of 5 % of the baseline:"
+        " a lift at the margin may not be called no difference.",
+        rows=rows,
+    )
+
+
+def peers_section(found: Peers) -> Section:
+    count, lifted = found.constant.count, found.lifted.count
+    if found.largest_difference is None:
+        checked = "gbstats could not be installed here: its row is left out."
+    else:
+        checked = (
+            "gbstats 0.8.0 (`SequentialTwoSidedTTest` with its defaults) runs in a virtual"
+            " environment of its own. For the error rates its formula is applied to all looks at"
+            f" once; at {found.checked:,} looks drawn from these streams gbstats itself gave the"
+            f" same p-values, to {found.largest_difference:.0e}."
+        )
+    return Section(
+        title="Peers on the same streams",
+        text=f"Made by `make peers` too. Every method sees the same simulated streams: {count:,}"
+        " each of 28 days without an effect, with a baseline of 5 % that swings by 50 or 10 % over"
+        " a week, at 50/50 and on a ramp of 1, 5, 25 and 50 % for a day each; and"
+        f" {lifted:,} of 7 days at 50/50 with +20 %. Every method looks after each block of five"
+        " minutes; `one look as planned` looks once, after the 28 days, or after the sessions that"
+        " 80 % power asks for. An error rate stands with its Monte-Carlo error and is held against"
+        " 0.05; a median with its 95 % interval. The oracles are Wald's test on our"
+        " stratified score with its normal variance, told what nobody knows: the size of the"
+        " effect (the even mixture of a rise and a fall, as ours tests both), or its sign too.",
+        after=[
+            *found.table(),
+            "",
+            checked,
+            "",
+            _paragraph(SECONDS),
+            "",
+            _paragraph(POOLED),
+            "",
+            _picture("peers-on-a-ramp", "False answers on a ramp over days, by method"),
+        ],
+    )
+
+
+def _paragraph(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _picture(name: str, words: str) -> str:
+    return f"![{words}](calibration/{name}.svg)"
+
+
+def type_1_chart(rows: Sequence[Proportion]) -> Chart:
+    size = len(BASELINES)
+    lines = [
+        Line(
+            name=regime.replace("1→5→25→50 % ", ""),
+            x=range(size),
+            y=[one.share for one in rows[number * size : (number + 1) * size]],
+            intervals=[one.interval for one in rows[number * size : (number + 1) * size]],
+        )
+        for number, regime in enumerate(REGIMES)
+    ]
+    return Chart(
+        title="Share of false answers, with 95 % bounds; dashed: α",
+        lines=lines,
+        ticks=[(i, f"{100 * one:g} %") for i, one in enumerate(BASELINES)],
+        across="baseline",
+        top=0.1,
+        bound=ALPHA,
+    )
+
+
+def days_chart(found: Sequence[Power]) -> Chart:
+    grid = np.linspace(0, 28, 113)
+    return Chart(
+        title="Share of experiments decided: +20 % at a baseline of 5 %",
+        lines=[
+            Line(
+                name=f"share {100 * one.share:g} %",
+                x=grid.tolist(),
+                y=[float(np.mean(one.days <= day)) for day in grid],
+            )
+            for one in found
+            if one.baseline == 0.05
+        ],
+        ticks=[(day, str(day)) for day in range(0, 29, 7)],
+        across="days of 24,000 sessions",
+        top=1.0,
+    )
+
+
+def ramp_chart(found: Peers) -> Chart:
+    grid = np.linspace(0, 28, 113)
+    return Chart(
+        title="Share of false answers on a ramp, baseline swinging by 10 % over a week; dashed: α",
+        lines=[
+            Line(
+                name=name.replace(" at every 5 minutes", "")
+                .replace(", sequential", "")
+                .replace(", size of the effect known", ""),
+                x=grid.tolist(),
+                y=[float(np.mean(found.mild.days[name] <= day)) for day in grid],
+            )
+            for name in METHODS
+            if name in found.methods and name not in (PLANNED, SIGNED)
+        ],
+        ticks=[(day, str(day)) for day in range(0, 29, 7)],
+        across="days",
+        top=1.0,
+        bound=ALPHA,
+    )
+
+
+def preface(run: Run, sections: Sequence[Section], seconds: float) -> list[str]:
+    rows = [one for section in sections for one in section.rows]
+    outside = [one.name for one in rows if "OUTSIDE" in one.judgement]
+    unsure = sum(one.judgement == "within error" for one in rows)
+    said = f"Outside are: {'; '.join(outside)}." if outside else "None is outside."
+    return [
+        "# Calibration",
+        "",
+        _paragraph(WHAT.format(scale=run.scale, minutes=seconds / 60)),
+        "",
+        _paragraph(HOW),
+        "",
+        _paragraph(
+            f"Claims of the engine: {len(rows)}. {said} Within error: {unsure}."
+            " (The peers' are in their own table.)"
+        ),
+        "",
+    ]
+
+
+def environment(peers: Peers) -> list[str]:
+    ours = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy"))
+    theirs = f"; {GBSTATS.split(',')[0]}" if GBSTATS in peers.methods else ""
+    return [f"Run with Python {platform.python_version()}, {ours}{theirs}."]
+
+
+def write(run: Run, gbstats: Path | None, docs: Path) -> None:
+    begun = time.process_time()
+    peers = compared(found_gbstats(gbstats), run.scale, run.say)
+    answers = false_answers(run)
+    found = powers(run)
+    sections = [
+        answers,
+        intervals(run),
+        power_section(found),
+        guardrails(run),
+        sample_ratios(run),
+        interactions(run),
+        futility(run),
+        peers_section(peers),
+    ]
+    lines = preface(run, sections, time.process_time() - begun)
+    for section in sections:
+        lines += section.lines()
+    lines += environment(peers)
+    charts = {
+        "type-1-error": type_1_chart(answers.rows),
+        "days-to-decide": days_chart(found),
+        "peers-on-a-ramp": ramp_chart(peers),
+    }
+    (docs / "calibration").mkdir(parents=True, exist_ok=True)
+    for name, chart in charts.items():
+        (docs / "calibration" / f"{name}.svg").write_text(chart.svg())
+    (docs / "calibration.md").write_text("\n".join(_single_spaced(lines)) + "\n")
+
+
+def _single_spaced(lines: Sequence[str]) -> list[str]:
+    """The lines, with no two empty ones in a row."""
+    return [*lines[:1], *(two for one, two in pairwise(lines) if one or two)]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scale", type=float, default=1.0, help="1: less than ten minutes")
+    parser.add_argument("--gbstats", type=Path, help="the Python that has gbstats")
+    parser.add_argument("--docs", type=Path, default=DOCS, help="where the page is written to")
+    chosen = parser.parse_args(arguments)
+    begun = time.monotonic()
+
+    def say(what: str) -> None:
+        sys.stderr.write(f"{time.monotonic() - begun:6.0f} s  {what}\n")
+
+    write(Run(scale=chosen.scale, say=say), chosen.gbstats, chosen.docs)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""Scenarios: experiments with guardrails, declared shares, strata, and differences too small."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from stats.closed_cells import ClosedCells
+from stats.evidence import Evidence, evaluate
+from stats.guardrail import Guardrail
+from stats.policy import DAY, Policy
+from stats.sample_ratio import Arrivals, Epoch, SampleRatio, sample_ratio
+from stats.series import Series
+from tests.calibration.traffic import BLOCK, BLOCKS_A_DAY, DELAY, Ints
+
+AT_ONCE = 25
+RAIL_RATES = (0.01, 0.05, 0.3)
+
+Draw = Callable[[np.random.Generator], Series]
+
+
+def evaluated(draw: Draw, count: int, seed: int) -> Iterator[Evidence]:
+    rng = np.random.default_rng(seed)
+    for begin in range(0, count, AT_ONCE):
+        yield from evaluate([draw(rng) for _ in range(min(AT_ONCE, count - begin))])
+
+
+def units(rng: np.random.Generator, looks: int, mean: float, share: float) -> tuple[Ints, Ints]:
+    arrived = rng.poisson(mean, looks)
+    n1 = rng.binomial(arrived, share)
+    return n1, arrived - n1
+
+
+def of_one_stratum(n1: Ints, x1: Ints, n0: Ints, x0: Ints, **read: Any) -> Series:
+    looks = n1.size
+    return Series(
+        **{
+            "policy": Policy(),
+            "start": 0,
+            "as_of": looks * BLOCK + DELAY,
+            "closed_at": None,
+            "cuts": (),
+            "block": np.arange(looks, dtype=np.int64) * BLOCK,
+            "stratum": np.zeros(looks, dtype=np.int64),
+            "n1": n1,
+            "x1": x1,
+            "n0": n0,
+            "x0": x0,
+            **read,
+        }
+    )
+
+
+def rail(name: str, n1: Ints, x1: Ints, n0: Ints, x0: Ints) -> Guardrail:
+    block = np.arange(n1.size, dtype=np.int64) * BLOCK
+    cells = ClosedCells(block=block, stratum=0 * block, n1=n1, x1=x1, n0=n0, x0=x0)
+    return Guardrail(name=name, better="lower", window_seconds=BLOCK, cells=cells)
+
+
+def family_of_guardrails(number: int, *, days: int) -> Draw:
+    """No effect on any of so many guardrails, and no conversion."""
+
+    def draw(rng: np.random.Generator) -> Series:
+        n1, n0 = units(rng, BLOCKS_A_DAY * days, 83, 0.5)
+        rails = tuple(
+            rail(
+                f"rail {i}",
+                n1,
+                rng.binomial(n1, RAIL_RATES[i % 3]),
+                n0,
+                rng.binomial(n0, RAIL_RATES[i % 3]),
+            )
+            for i in range(number)
+        )
+        nothing = np.zeros_like(n1)
+        return of_one_stratum(n1, nothing, n0, nothing, guardrails=rails)
+
+    return draw
+
+
+def better_target(*, errors: float) -> Draw:
+    """Target 5 % and +20 % for a week, with this error rate in treatment and 1 % in control."""
+
+    def draw(rng: np.random.Generator) -> Series:
+        n1, n0 = units(rng, BLOCKS_A_DAY * 7, 83, 0.5)
+        watched = rail("error", n1, rng.binomial(n1, errors), n0, rng.binomial(n0, 0.01))
+        x1, x0 = rng.binomial(n1, 0.06), rng.binomial(n0, 0.05)
+        return of_one_stratum(n1, x1, n0, x0, guardrails=(watched,))
+
+    return draw
+
+
+def stratified(strata: Sequence[tuple[float, float]], *, days: int) -> Draw:
+    """Strata of a baseline and a ratio of treatment's rate to it; the test itself never fires."""
+    looks, number = BLOCKS_A_DAY * days, len(strata)
+
+    def draw(rng: np.random.Generator) -> Series:
+        n1, n0 = units(rng, looks * number, 83, 0.5)
+        rate = np.tile([one for one, _ in strata], looks)
+        ratio = np.tile([two for _, two in strata], looks)
+        block = np.repeat(np.arange(looks, dtype=np.int64) * BLOCK, number)
+        return of_one_stratum(
+            n1,
+            rng.binomial(n1, rate * ratio),
+            n0,
+            rng.binomial(n0, rate),
+            policy=Policy(alpha=1e-290),
+            block=block,
+            stratum=np.tile(np.arange(number, dtype=np.int64), looks),
+            as_of=looks * BLOCK + DELAY,
+        )
+
+    return draw
+
+
+def small_difference(relative: float) -> Draw:
+    """1.7 million units in a day at 5 %, with a futility margin of 5 % of that."""
+
+    def draw(rng: np.random.Generator) -> Series:
+        n1, n0 = units(rng, BLOCKS_A_DAY, 6000, 0.5)
+        x1, x0 = rng.binomial(n1, 0.05 * (1 + relative)), rng.binomial(n0, 0.05)
+        return of_one_stratum(n1, x1, n0, x0, policy=Policy(futility_margin=0.05))
+
+    return draw
+
+
+def ramp_declared(*shares: float) -> tuple[Epoch, ...]:
+    """Shares declared for a day each, the last for good."""
+    last = len(shares) - 1
+    return tuple(
+        Epoch(start=i * DAY, end=None if i == last else (i + 1) * DAY, share=share)
+        for i, share in enumerate(shares)
+    )
+
+
+def shares_seen(
+    rng: np.random.Generator, allocation: tuple[Epoch, ...], *, days: int, lag: int = 0
+) -> SampleRatio:
+    """Both evidences at every block, where a router applies a new share `lag` seconds late."""
+    block = np.arange(days * BLOCKS_A_DAY, dtype=np.int64) * BLOCK
+    share = np.zeros(block.size)
+    for epoch in allocation:
+        assert epoch.share is not None
+        share[block >= epoch.start + (lag if epoch.start else 0)] = epoch.share
+    return of_shares(rng, allocation, share)
+
+
+def of_shares(rng: np.random.Generator, allocation: tuple[Epoch, ...], share: Any) -> SampleRatio:
+    """Both evidences at every block, where units split by `share`, one entry a block."""
+    block = np.arange(share.size, dtype=np.int64) * BLOCK
+    arrived = rng.poisson(83, block.size)
+    n1 = rng.binomial(arrived, share)
+    found = sample_ratio(
+        allocation,
+        Arrivals(block=block, treatment=n1, others=arrived - n1),
+        at=block + BLOCK + 120,
+        block_seconds=BLOCK,
+        grace_seconds=120,
+    )
+    assert found is not None
+    return found
