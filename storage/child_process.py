@@ -85,8 +85,10 @@ def _end_with_parent(death_signal: signal.Signals) -> Callable[[], None]:
     parent = os.getpid()
 
     def bind() -> None:
-        # A shell's background job ignores it, and Dagster would then ignore SIGTERM as well.
+        # A shell's background job ignores SIGINT, and Dagster in it SIGTERM as well: a child that
+        # inherited that could not be stopped.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if prctl is not None:
             prctl(_PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0)
             if os.getppid() != parent:

@@ -216,12 +216,42 @@ time.sleep(600)
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_become_a_request_and_are_given_back(number: signal.Signals) -> None:
-    before = signal.getsignal(number)
-    with stop_on_signals() as request:
-        assert not request.made
-        signal.raise_signal(number)
-        assert request.made
-    assert signal.getsignal(number) is before
+    outside = signal.signal(number, signal.SIG_DFL)
+    try:
+        with stop_on_signals() as request:
+            assert not request.made
+            signal.raise_signal(number)
+            assert request.made
+        assert signal.getsignal(number) is signal.SIG_DFL
+    finally:
+        signal.signal(number, outside)
+
+
+def test_who_is_started_by_nohup_outlives_the_terminal() -> None:
+    outside = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_on_signals() as request:
+            signal.raise_signal(signal.SIGHUP)
+            assert not request.made
+    finally:
+        signal.signal(signal.SIGHUP, outside)
+
+
+def test_a_child_of_who_ignores_the_signals_still_hears_them(room: Room) -> None:
+    outside = {
+        number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        child = room.add(room.child("worker", SLEEP))
+    finally:
+        for number, handler in outside.items():
+            signal.signal(number, handler)
+    ignored = next(
+        line.split()[1]
+        for line in Path(f"/proc/{child}/status").read_text().splitlines()
+        if line.startswith("SigIgn")
+    )
+    assert not int(ignored, 16) & (1 << (signal.SIGTERM - 1))
 
 
 def test_the_last_three_logs_are_kept(tmp_path: Path) -> None:
