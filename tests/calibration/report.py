@@ -65,7 +65,8 @@ swings by ± 50 % over a week, and the arms are looked at every five minutes. Th
 is the standard error of the share; the bounds are exact (Clopper & Pearson). A row `holds` where
 the share keeps its claim, is `within error` where it does not but the bounds reach the claim, and
 is **OUTSIDE** where they do not. Every row of the engine has streams of its own; the peers share
-theirs. Of ninety bounds at 95 % one or two lie beyond a claim that is just kept: such a row is to be run longer before it is believed.
+theirs. Of ninety bounds at 95 % one or two lie beyond a claim that is just kept: such a row is to
+be run longer before it is believed.
 """
 SECONDS = """
 Seconds: CPU of one process for 10,000 experiments of 168 blocks each. Ours always gives evidence,
