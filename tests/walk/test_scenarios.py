@@ -73,6 +73,20 @@ def test_a_candidate_waits_for_its_guardrails_and_is_kept_unproven_in_the_end(st
     assert "guardrails_unproven" in story.evidence(experiment)["warnings"]
 
 
+def test_the_wait_for_guardrails_is_over_after_a_day_and_twice_the_units(story) -> None:
+    canary(story, share=None)
+    for start, minutes, units in ((0, 120, 400), (120, 1.5 * DAY, 600)):
+        story.crowd(A, start=start, minutes=minutes, units=units, rates={"order": 0.10})
+        story.crowd(K, start=start, minutes=minutes, units=units, rates={"order": 0.40})
+    story.send()
+    experiment = story.register(treatment_commit=K, guardrails=["error"])
+    assert answer(story, experiment, minutes=DAY) == ("abstain", "power", False)
+    assert story.evidence(experiment)["candidate"]["waits_for"] == ["error"]
+    # The horizon is four weeks away.
+    assert answer(story, experiment, minutes=1.6 * DAY) == ("keep", None, True)
+    assert "guardrails_unproven" in story.evidence(experiment)["warnings"]
+
+
 def test_a_harm_is_rolled_back_at_once_whatever_the_guardrails_say(story) -> None:
     canary(story)
     story.crowd(A, start=0, minutes=300, units=3000, rates={"order": 0.20, "error": 0.01})
@@ -119,7 +133,7 @@ def test_shares_that_are_not_the_declared_ones_are_no_experiment(story) -> None:
     assert gates["sample_ratio_e"] >= 1000
 
 
-@pytest.mark.parametrize("lag", [0, 10])
+@pytest.mark.parametrize("lag", [0, 10, 50])
 def test_a_declared_ramp_whose_router_lags_raises_no_alarm(story, lag: float) -> None:
     story.deploy(A, minutes=-DAY)
     story.deploy(K, minutes=0, base=A, allocation=0.05)
