@@ -376,8 +376,9 @@ def test_registering_again_after_an_answer_asks_for_stronger_evidence(story) -> 
     again = story.register(treatment_commit=K)
     assert again != first
     story.walk()
-    policy = story.service.get(f"/v1/reward/{again}")
-    assert policy.json()["verdict"] == "abstain"
+    assert story.contract(again)["verdict"] == "abstain"
+    policy = story.evidence(again)["policy"]
+    assert (policy["attempt"], policy["level"]) == (2, 0.05 / 4)
     listed = story.service.get("/v1/reward").json()["experiments"]
     assert [one["experiment_id"] for one in listed] == [again, first]
 
