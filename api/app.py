@@ -25,12 +25,13 @@ from api import (
 )
 from api.envelope import Envelope
 from api.event_batch import RuntimeEventBatch, RuntimeEventBody
+from api.express import Express, Failed
 from api.meters import Meters
 from api.problem import Fault, Problem, invalid, problem_response
 from api.runtime import running
 from api.settings import ApiSettings
 from api.shape import code, detail
-from storage.events import StoreUnavailable
+from storage.engine import StoreUnavailable
 from storage.refusal import Invalid, Refusal
 
 _DESCRIPTION = (
@@ -77,6 +78,8 @@ def create_app(settings: ApiSettings | None = None) -> FastAPI:
     )
     for router in _ROUTERS:
         app.include_router(router)
+    plain = [route for router in _ROUTERS for route in router.routes]
+    app.add_middleware(Express, routes=plain, failures=dict(_FAILURES))
     app.add_middleware(Envelope, meters=meters)
     for kind, told in _FAILURES:
         app.add_exception_handler(kind, told)
@@ -138,7 +141,7 @@ async def _http(request: Request, failure: Exception) -> Response:
     return problem_response(request, problem)
 
 
-_FAILURES: Sequence[tuple[type[Exception], Any]] = (
+_FAILURES: Sequence[tuple[type[Exception], Failed]] = (
     (Problem, _problem),
     (Refusal, _refusal),
     (StoreUnavailable, _unavailable),

@@ -7,10 +7,12 @@ import time
 import traceback
 from collections.abc import Iterable
 
+from prometheus_client import Counter, Histogram
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.documentation import PlainRoute
 from api.meters import Meters
 from api.problem import Problem, problem_response
 
@@ -29,6 +31,9 @@ class Envelope:
     def __init__(self, app: ASGIApp, meters: Meters) -> None:
         self._app = app
         self._meters = meters
+        # Finding a meter by its labels costs more than counting.
+        self._answered: dict[tuple[str, str, int], Counter] = {}
+        self._timed: dict[str, Histogram] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
@@ -68,13 +73,26 @@ class Envelope:
 
     def _record(self, request: Request, status: int, seconds: float) -> None:
         # The route's pattern: paths can hold anything, a key pasted into the wrong place even.
-        route = getattr(request.scope.get("route"), "path", "-")
+        found = request.scope.get("route")
+        route = getattr(found, "path", "-")
         method = request.method if request.method in _METHODS else "-"
-        self._meters.requests.labels(method, route, status).inc()
-        self._meters.request_seconds.labels(route).observe(seconds)
-        _access.info(
-            "%s %s %d %.1fms %s", method, route, status, seconds * 1e3, request.state.request_id
-        )
+        self._count(method, route, status, seconds)
+        # Thousands a second: what goes well there is counted, not told.
+        level = logging.DEBUG if status < 400 and isinstance(found, PlainRoute) else logging.INFO
+        if _access.isEnabledFor(level):
+            request_id = request.state.request_id
+            line = "%s %s %d %.1fms %s"
+            _access.log(level, line, method, route, status, seconds * 1e3, request_id)
+
+    def _count(self, method: str, route: str, status: int, seconds: float) -> None:
+        labels = (method, route, status)
+        answered, timed = self._answered.get(labels), self._timed.get(route)
+        if answered is None:
+            answered = self._answered[labels] = self._meters.requests.labels(*labels)
+        if timed is None:
+            timed = self._timed[route] = self._meters.request_seconds.labels(route)
+        answered.inc()
+        timed.observe(seconds)
 
 
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD"})

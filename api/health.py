@@ -1,20 +1,21 @@
 """`/healthz`, `/readyz` and `/metrics`: for orchestrators and monitors, without a key."""
 
 from fastapi import APIRouter
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
 
 from api.answer import answer
+from api.documentation import PlainRoute
 from api.problem import Problem
 from api.runtime import runtime
 from storage.migrate import is_newest
 
-router = APIRouter(tags=["operation"])
+router = APIRouter(route_class=PlainRoute, tags=["operation"])
 
 
 @router.get("/healthz", summary="Is the process up?")
-async def get_health() -> Response:
+async def get_health(_: Request) -> Response:
     """Answer 200 as long as the process does."""
     return answer({"status": "ok"})
 
@@ -30,6 +31,6 @@ async def get_readiness(request: Request) -> Response:
 
 @router.get("/metrics", summary="Metrics for Prometheus")
 async def get_metrics(request: Request) -> Response:
-    """Answer with the counters of this process; no label names a project."""
-    metrics = generate_latest(runtime(request).meters.registry)
+    """Answer with what all workers of this service counted; no label names a project."""
+    metrics = runtime(request).meters.exposition()
     return Response(metrics, media_type=CONTENT_TYPE_LATEST)

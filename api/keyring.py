@@ -32,6 +32,8 @@ class Caller:
     project_id: int
     kind: KeyKind
     settings: Settings
+    # The digest of its key, in hexadecimal.
+    key: str
 
     @cached_property
     def late_after(self) -> timedelta:
@@ -69,14 +71,18 @@ class Keyring:
         self._remembered: dict[bytes, _Remembered] = {}
 
     async def caller(self, key: str) -> Caller | None:
-        """Returns whom a well-formed key speaks for: nobody, when it is unknown or revoked.
+        """Returns whom a key speaks for: nobody, when it is unknown or revoked.
 
         Raises:
+            Problem: It cannot be a key.
             StoreUnavailable: The store cannot be reached.
         """
         digest, now = key_digest(key), time.monotonic()
         known = self._remembered.get(digest)
         if known is None or known.until <= now:
+            if not is_well_formed(key):
+                detail = "this is no project key: its prefix, length or checksum is wrong"
+                raise Problem("malformed_key", detail, headers=_CHALLENGE)
             if len(self._remembered) >= _MOST_REMEMBERED:
                 self._remembered.clear()
             # Requests that come meanwhile wait for the same look-up.
@@ -84,7 +90,7 @@ class Keyring:
             found.add_done_callback(lambda task: self._forget_unless_found(digest, task))
             known = _Remembered(until=now + _REMEMBERED_SECONDS, found=found)
             self._remembered[digest] = known
-        return await asyncio.shield(known.found)
+        return known.found.result() if known.found.done() else await asyncio.shield(known.found)
 
     def _forget_unless_found(self, digest: bytes, task: asyncio.Task[Caller | None]) -> None:
         # A key created this instant must work the next.
@@ -103,16 +109,17 @@ def _looked_up(key: str) -> Callable[[Connection], Caller | None]:
             project_id=found.project_id,
             kind=found.kind,
             settings=read_settings(connection, found.project_id),
+            key=key_digest(key).hex(),
         )
 
     return look_up
 
 
-def presented_key(request: Request, *, bearer: bool = False, query: bool = False) -> str:
+def _presented_key(request: Request, *, bearer: bool, query: bool) -> str:
     """Returns the key that a request carries.
 
     Raises:
-        Problem: It carries none, two that differ, or what cannot be a key.
+        Problem: It carries none, or two that differ.
     """
     keys = set(request.headers.getlist(HEADER))
     if bearer:
@@ -120,17 +127,13 @@ def presented_key(request: Request, *, bearer: bool = False, query: bool = False
             scheme, _, credential = value.partition(" ")
             if scheme.lower() == "bearer":
                 keys.add(credential.strip())
-    if query:
+    if query and request.scope["query_string"]:
         keys.update(request.query_params.getlist("key"))
     if not keys:
         raise Problem("missing_key", f"send a project key in {HEADER}", headers=_CHALLENGE)
     if len(keys) > 1:
         raise Problem("differing_keys", "the request carries two keys", headers=_CHALLENGE)
-    key = keys.pop()
-    if not is_well_formed(key):
-        detail = "this is no project key: its prefix, length or checksum is wrong"
-        raise Problem("malformed_key", detail, headers=_CHALLENGE)
-    return key
+    return keys.pop()
 
 
 async def admitted(
@@ -146,7 +149,7 @@ async def admitted(
         Problem: There is no key (401), no such live key (401), or it is of another kind (403).
         StoreUnavailable: The store cannot be reached.
     """
-    caller = await keyring.caller(presented_key(request, bearer=bearer, query=query))
+    caller = await keyring.caller(_presented_key(request, bearer=bearer, query=query))
     if caller is None:
         raise Problem("unknown_key", "the key is unknown or revoked", headers=_CHALLENGE)
     if caller.kind not in kinds:

@@ -1,10 +1,17 @@
 """What the API counts about itself, for Prometheus; no label names a project."""
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+import os
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+
+# Where workers of one service count in files that each of them can read. The library looks at it
+# when it is first imported.
+SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 
 
 class Meters:
-    """The counters of one process."""
+    """The counters of one process; counters and histograms only, which add up over processes."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -26,8 +33,19 @@ class Meters:
             ["outcome"],
             registry=self.registry,
         )
+        self.accepted, self.late, self.rejected = (
+            self.events.labels(outcome) for outcome in ("accepted", "late", "rejected")
+        )
         self.commit_seconds = Histogram(
             "deploy_reward_commit_seconds",
             "Time from a valid batch of runtime events to its commit.",
             registry=self.registry,
         )
+
+    def exposition(self) -> bytes:
+        """Returns what was counted: by all workers of the service, the dead ones included."""
+        if SHARED_FOLDER not in os.environ:
+            return generate_latest(self.registry)
+        together = CollectorRegistry()
+        MultiProcessCollector(together)
+        return generate_latest(together)

@@ -14,7 +14,6 @@ from starlette.requests import Request
 
 from api.keyring import Caller
 from api.problem import Problem
-from storage.keys import key_digest
 
 _log = logging.getLogger("api")
 _MINUTE = 60
@@ -26,14 +25,14 @@ class RateLimit:
     def __init__(self, redis_url: str | None) -> None:
         self._limiter = FixedWindowRateLimiter(_counter(redis_url))
 
-    async def admit(self, caller: Caller, *, key: str, address: str) -> None:
-        """Counts a request by a key from an address.
+    async def admit(self, caller: Caller, *, address: str) -> None:
+        """Counts a request by a caller from an address.
 
         Raises:
             Problem: Its key, or its address, has made as many as its project's settings allow.
         """
         limits = caller.settings.rate_limits
-        await self._count("key", limits.per_key, key_digest(key).hex())
+        await self._count("key", limits.per_key, caller.key)
         await self._count("address", limits.per_address, f"{caller.project_id}/{address}")
 
     async def _count(self, policy: str, most: int, identity: str) -> None:
@@ -77,6 +76,8 @@ def client_address(request: Request, trusted: Sequence[IPv4Network | IPv6Network
     `X-Forwarded-For` is read from its end, only as far as each teller is trusted.
     """
     address = request.client.host if request.client else "local"
+    if not trusted:
+        return address
     told = [
         hop.strip()
         for value in request.headers.getlist("X-Forwarded-For")

@@ -13,6 +13,7 @@ from api.settings import ApiSettings
 from api.store import Store
 from storage.engine import open_async_engine
 from storage.events import EventWriter
+from storage.polling import VerdictReader
 from storage.secret import Pseudonyms
 
 
@@ -23,6 +24,7 @@ class Runtime:
     settings: ApiSettings
     store: Store
     writer: EventWriter
+    reader: VerdictReader
     keyring: Keyring
     rate_limit: RateLimit
     pseudonyms: Pseudonyms
@@ -35,11 +37,15 @@ async def running(settings: ApiSettings, meters: Meters) -> AsyncGenerator[Runti
     engine = open_async_engine(settings.database_url)
     store = Store(engine)
     try:
-        async with EventWriter(settings.database_url).running() as writer:
+        async with (
+            EventWriter(settings.database_url).running() as writer,
+            VerdictReader(settings.database_url).running() as reader,
+        ):
             yield Runtime(
                 settings=settings,
                 store=store,
                 writer=writer,
+                reader=reader,
                 keyring=Keyring(store),
                 rate_limit=RateLimit(settings.redis_url),
                 pseudonyms=Pseudonyms(settings.secret),

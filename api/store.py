@@ -9,7 +9,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from storage.events import StoreUnavailable
+from storage.engine import StoreUnavailable
 
 ResultT = TypeVar("ResultT")
 

@@ -136,11 +136,7 @@ async def get_verdict(request: Request) -> Response:
     shared = runtime(request)
     caller = await admitted(shared.keyring, request, KeyKind.PROJECT)
     experiment_id = known_id(request.path_params["experiment_id"])
-
-    def reading_verdict(connection: Connection) -> PublishedVerdict:
-        return read_verdict(connection, caller.project_id, experiment_id)
-
-    verdict = await shared.store.run(reading_verdict)
+    verdict = await shared.reader.read(caller.project_id, experiment_id)
     found = contract_answer(verdict)
     if _is_known(request, found.headers["ETag"]):
         return Response(

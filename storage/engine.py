@@ -8,6 +8,10 @@ from storage.tables import SCHEMA
 _OPTIONS = f"-c search_path={SCHEMA} -c timezone=UTC -c jit=off"
 
 
+class StoreUnavailable(Exception):  # noqa: N818 - a state of the store, retried by the client
+    """The store cannot be reached, or more waits for it than it takes."""
+
+
 def connection_string(url: str) -> str:
     """Returns the URL in libpq's form, for psycopg without SQLAlchemy."""
     plain = make_url(url).set(drivername="postgresql")

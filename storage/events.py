@@ -1,11 +1,10 @@
 """The log of runtime events: what is kept of one, and how many are appended at once."""
 
-import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Sequence
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from itertools import chain
+from typing import Any, Self
 
 import msgspec
 import psycopg
@@ -14,7 +13,8 @@ from sqlalchemy import Connection, bindparam, text
 from sqlalchemy.util import await_only
 
 from storage.clock import LOG_LOCK, receipt_time
-from storage.engine import connection_string, open_engine, session_options
+from storage.engine import StoreUnavailable, open_engine
+from storage.group import Group
 from storage.partitions import create_days
 from storage.refusal import Conflict
 
@@ -24,7 +24,6 @@ COLUMNS = (
     "event",
     "session_id",
     "occurred_at",
-    "received_at",
     "commit_sha",
     "route",
     "pseudonym",
@@ -33,8 +32,16 @@ COLUMNS = (
     "value",
     "flags",
     "properties",
+    "received_at",
 )
-_COPY = f"COPY runtime_events ({', '.join(COLUMNS)}) FROM STDIN"
+# PostgreSQL's text format. No text that is stored is empty: the empty field is free for NULL.
+_COPY = f"COPY runtime_events ({', '.join(COLUMNS)}) FROM STDIN WITH (NULL '')"
+_TABS = len(COLUMNS) - 2
+_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
+# The clock is read after the lock is held: the argument is evaluated first.
+_RECEIPT = (
+    "SELECT clock_timestamp() FROM (SELECT pg_advisory_xact_lock_shared(%s) OFFSET 0) AS locked"
+)
 
 
 class RuntimeEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -54,66 +61,46 @@ class RuntimeEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     flags: str | None = None
     properties: str | None = None
 
-    def row(self, received_at: datetime) -> tuple[Any, ...]:
-        """Returns the event's row, in the order of COLUMNS."""
-        return (
-            self.project_id,
+    def line(self) -> str:
+        """Returns the event in COPY's text format, in the order of COLUMNS, but for the last."""
+        pseudonym, value = self.pseudonym, self.value
+        fields = (
+            str(self.project_id),
             self.environment,
             self.event,
             self.session_id,
-            self.occurred_at,
-            received_at,
-            self.commit_sha,
-            self.route,
-            self.pseudonym,
-            self.trusted,
-            self.event_id,
-            self.value,
-            self.flags,
-            self.properties,
+            self.occurred_at.isoformat(),
+            self.commit_sha or "",
+            self.route or "",
+            "" if pseudonym is None else f"\\x{pseudonym.hex()}",
+            "t" if self.trusted else "f",
+            self.event_id or "",
+            "" if value is None else repr(value),
+            self.flags or "",
+            self.properties or "",
         )
-
-
-class StoreUnavailable(Exception):  # noqa: N818 - a state of the store, retried by the client
-    """The store cannot be reached, or more waits to be written than it takes."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Waiting:
-    events: Sequence[RuntimeEvent]
-    committed: asyncio.Future[datetime]
+        line = "\t".join(fields)
+        if line.count("\t") == _TABS and "\\" not in line and "\n" not in line and "\r" not in line:
+            return line
+        return "\t".join([field.translate(_ESCAPES) for field in fields])
 
 
 class EventWriter:
-    """Appends events to the log: one COPY and one commit for all requests that wait.
-
-    Requests that arrive while a commit is under way are written together by the next one: under
-    load the log's cost is shared, and without load nobody waits for company.
-    """
+    """Appends events to the log: one COPY and one commit for all requests that wait."""
 
     def __init__(self, url: str, *, most_waiting: int = 200_000) -> None:
         self._url = url
+        self._group: Group[Sequence[str], datetime] = Group(url, self._commit, name="event-writer")
         self._most_waiting = most_waiting
-        self._waiting: list[_Waiting] = []
         self._rows_waiting = 0
-        self._arrival = asyncio.Event()
-        self._connection: AsyncConnection | None = None
         self._days: set[date] = set()
-        self._closing = False
         self._clock_offset = timedelta(0)
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncGenerator["EventWriter"]:
+    async def running(self) -> AsyncGenerator[Self]:
         """Runs the writer; at the end everything that waits is written first."""
-        task = asyncio.create_task(self._write_forever())
-        try:
+        async with self._group.running():
             yield self
-        finally:
-            self._closing = True
-            self._arrival.set()
-            await task
-            if self._connection is not None:
-                await self._connection.close()
 
     def now(self) -> datetime:
         """Returns the store's time, as estimated at the last commit."""
@@ -125,81 +112,38 @@ class EventWriter:
         Raises:
             StoreUnavailable: Nothing of the request was stored, or its commit was lost sight of.
         """
-        if self._closing or self._rows_waiting + len(events) > self._most_waiting:
+        count = len(events)
+        if self._rows_waiting + count > self._most_waiting:
             raise StoreUnavailable("more events wait to be written than the store takes")
-        waiting = _Waiting(events=events, committed=asyncio.get_running_loop().create_future())
-        self._waiting.append(waiting)
-        self._rows_waiting += len(events)
-        self._arrival.set()
-        return await waiting.committed
-
-    async def _write_forever(self) -> None:
-        while True:
-            await self._arrival.wait()
-            self._arrival.clear()
-            batch, self._waiting, self._rows_waiting = self._waiting, [], 0
-            if batch:
-                await self._write(batch)
-            elif self._closing:
-                return
-
-    async def _write(self, batch: Sequence[_Waiting]) -> None:
-        # Clients that gave up are written all the same: they may already have been told nothing.
+        self._rows_waiting += count
         try:
-            received_at = await self._commit([event for one in batch for event in one.events])
-        except (psycopg.Error, OSError) as error:
-            await self._forget_connection()
-            unavailable = StoreUnavailable("the store cannot be reached")
-            unavailable.__cause__ = error
-            for one in batch:
-                if not one.committed.done():
-                    one.committed.set_exception(unavailable)
-        else:
-            for one in batch:
-                if not one.committed.done():
-                    one.committed.set_result(received_at)
+            return await self._group.ask([event.line() for event in events])
+        finally:
+            self._rows_waiting -= count
 
-    async def _commit(self, events: Sequence[RuntimeEvent]) -> datetime:
-        connection = await self._connected()
+    def _commit(
+        self, connection: psycopg.Connection[Any], appends: Sequence[Sequence[str]]
+    ) -> Sequence[datetime]:
         while True:
-            async with connection.transaction():
-                received_at = await self._receipt_time(connection)
+            with connection.transaction():
+                received_at = _locked_receipt_time(connection)
                 if received_at.date() in self._days:
-                    async with connection.cursor().copy(_COPY) as copy:
-                        for event in events:
-                            await copy.write_row(event.row(received_at))
+                    ended = f"\t{received_at.isoformat()}\n"
+                    with connection.cursor().copy(_COPY) as copy:
+                        copy.write(ended.join([*chain.from_iterable(appends), ""]))
                     break
-            await asyncio.to_thread(_create_days, self._url, received_at.date())
+            _create_days(self._url, received_at.date())
             self._days = {received_at.date(), received_at.date() + timedelta(days=1)}
         self._clock_offset = received_at - datetime.now(UTC)
-        return received_at
+        return [received_at] * len(appends)
 
-    async def _receipt_time(self, connection: AsyncConnection) -> datetime:
-        cursor = await connection.execute(
-            # The clock is read after the lock is held: the argument is evaluated first.
-            "SELECT clock_timestamp() FROM (SELECT pg_advisory_xact_lock_shared(%s) OFFSET 0) AS _",
-            (LOG_LOCK,),
-        )
-        row = await cursor.fetchone()
-        if row is None:  # pragma: no cover - a SELECT without FROM returns a row
-            raise psycopg.OperationalError("the store did not tell its time")
-        return row[0]
 
-    async def _connected(self) -> AsyncConnection:
-        if self._connection is None:
-            self._connection = await AsyncConnection.connect(
-                connection_string(self._url),
-                autocommit=True,
-                options=session_options(),
-                connect_timeout=5,
-            )
-        return self._connection
-
-    async def _forget_connection(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with contextlib.suppress(psycopg.Error, OSError):
-                await connection.close()
+def _locked_receipt_time(connection: psycopg.Connection[Any]) -> datetime:
+    """Returns the time of receipt of what this transaction appends, the log's lock held."""
+    row = connection.execute(_RECEIPT, (LOG_LOCK,)).fetchone()
+    if row is None:  # pragma: no cover - a SELECT of a value returns a row
+        raise psycopg.OperationalError("the store did not tell its time")
+    return row[0]
 
 
 def _create_days(url: str, today: date) -> None:
@@ -235,21 +179,19 @@ def append_history(connection: Connection, events: Sequence[RuntimeEvent]) -> No
         events[0].project_id,
         [(event.environment, event.occurred_at) for event in events],
     )
-    rows = (event.row(event.occurred_at) for event in events)
+    lines = "".join([f"{event.line()}\t{event.occurred_at.isoformat()}\n" for event in events])
     driver = connection.connection.driver_connection
     if isinstance(driver, AsyncConnection):
         # The API's connections are asyncio's, under SQLAlchemy's blocking face.
-        await_only(_copied(driver, rows))
+        await_only(_copied(driver, lines))
     elif isinstance(driver, psycopg.Connection):
         with driver.cursor().copy(_COPY) as copy:
-            for row in rows:
-                copy.write_row(row)
+            copy.write(lines)
 
 
-async def _copied(connection: AsyncConnection[Any], rows: Iterable[tuple[Any, ...]]) -> None:
+async def _copied(connection: AsyncConnection[Any], lines: str) -> None:
     async with connection.cursor().copy(_COPY) as copy:
-        for row in rows:
-            await copy.write_row(row)
+        await copy.write(lines)
 
 
 def require_open_history(

@@ -43,17 +43,17 @@ def test_a_forwarded_address_is_believed_as_far_as_its_tellers_are_trusted(
 
 def test_a_mistyped_proxy_is_trusted_by_nobody() -> None:
     settings = Settings(trusted_proxies=["nonsense", "10.0.0.0/8", "10.1.2.3/8"])
-    caller = Caller(project_id=1, kind=KeyKind.PUBLIC, settings=settings)
+    caller = Caller(project_id=1, kind=KeyKind.PUBLIC, settings=settings, key="digest")
     assert caller.trusted_proxies == [ip_network("10.0.0.0/8")] * 2
 
 
 def test_events_are_taken_while_redis_is_away(caplog: pytest.LogCaptureFixture) -> None:
     pytest.importorskip("redis", reason="an extra of the package")
-    caller = Caller(project_id=1, kind=KeyKind.PUBLIC, settings=Settings())
+    caller = Caller(project_id=1, kind=KeyKind.PUBLIC, settings=Settings(), key="digest")
 
     async def admitted() -> None:
         limit = RateLimit("redis://127.0.0.1:1")
-        await limit.admit(caller, key="pk_", address="203.0.113.7")
+        await limit.admit(caller, address="203.0.113.7")
 
     asyncio.run(admitted())
     assert "Redis cannot be reached" in caplog.text
