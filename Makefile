@@ -57,9 +57,17 @@ calibrate: install $(PEERS)/.ready ## Write docs/calibration.md: error rates, co
 peers: install $(PEERS)/.ready ## Set the test beside gbstats, a z test and the oracle
 	$(BIN)/python -m tests.benchmarks.peers --scale $(SCALE) --gbstats $(PEERS)/bin/python
 
+.PHONY: bench
+bench: install ## Measure ingestion and polling against what bounds them (needs wrk)
+	$(BIN)/python -m tests.benchmarks.ingestion
+
 .PHONY: deep
 deep: install ## Run the long forms of the reliability tests
 	$(BIN)/pytest -m deep
+
+.PHONY: mutants
+mutants: install ## Break each promise in a copy of the source, and see a test catch it
+	$(BIN)/pytest -m deep tests/test_mutants.py
 
 .PHONY: clean
 clean: ## Remove the virtual environment and caches

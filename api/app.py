@@ -112,10 +112,10 @@ async def _refusal(request: Request, failure: Exception) -> Response:
     return problem_response(request, Problem(failure.code, failure.detail))
 
 
-async def _unavailable(request: Request, _: Exception) -> Response:
+async def _unavailable(request: Request, failure: Exception) -> Response:
     problem = Problem(
         "store_unavailable",
-        "the store cannot be reached; nothing that was acknowledged is lost",
+        f"{failure}; nothing that was acknowledged is lost",
         headers={"Retry-After": _RETRY_SECONDS},
     )
     return problem_response(request, problem)

@@ -17,6 +17,8 @@ AnswerT = TypeVar("AnswerT")
 
 # Keeps one statement, and one answer's delay, bounded; more than any server has connections.
 _MOST_TOGETHER = 4096
+# A table that somebody locks, or a disk that hangs: who waits is told to come again.
+_PATIENCE = "-c lock_timeout=5s -c statement_timeout=15s"
 # A connection whose server vanished without a word is given up after 5 + 3 x 2 seconds.
 _KEEPALIVE: Mapping[str, Any] = {
     "keepalives_idle": 5,
@@ -146,7 +148,7 @@ class Group(Generic[AskT, AnswerT]):
             self._connection = psycopg.connect(
                 connection_string(self._url),
                 autocommit=True,
-                options=session_options(),
+                options=f"{session_options()} {_PATIENCE}",
                 connect_timeout=5,
                 **_KEEPALIVE,
             )

@@ -1,0 +1,427 @@
+"""Ingestion and polling: requests a second of real servers, as ratios to what bounds them.
+
+Run by `make bench`. The load comes from wrk (Debian's package), the store is an embedded
+PostgreSQL with fsync on, and everything shares this machine's cores: only ratios say much.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from rich.console import Console
+from rich.table import Table
+
+from storage.embedded import EmbeddedPostgres
+from storage.engine import connection_string, open_engine, session_options
+from storage.keys import KeyKind
+from storage.migrate import upgrade
+from storage.projects import CreatedProject, create_project
+from storage.settings import apply_settings
+
+SIZES = (1, 10, 100, 500)
+WORKERS = (1, 2)
+CONNECTIONS = 64
+# One event of each connection at a time is what `one event a request` means; fewer batches are
+# under way at once, as from a few servers that each send one after the other.
+BATCH_CONNECTIONS = 16
+COPIED_ROWS = 500_000
+UNLIMITED = {"rate_limits": {"per_key": 10**9, "per_address": 10**9}}
+SERVE = "from api.server import serve; serve(port=0, workers={workers})"
+TREE = Path(__file__).parents[2]
+_TICKS = os.sysconf("SC_CLK_TCK")
+_REPORT = """
+done = function(summary, latency, requests)
+  io.write(string.format(
+    '{"requests": %d, "microseconds": %d, "p50_us": %d, "p99_us": %d, "failures": %d}\\n',
+    summary.requests, summary.duration, latency:percentile(50), latency:percentile(99),
+    summary.errors.connect + summary.errors.read + summary.errors.write + summary.errors.status
+      + summary.errors.timeout))
+end
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One load on one server.
+
+    Attributes:
+        what: What was asked.
+        server: Which checkout answered.
+        workers: Its worker processes.
+        rows: Events a request holds; 0 where there are none.
+        requests_per_second: Answered with success.
+        p50_ms: Half of the answers came within these milliseconds.
+        p99_ms: 99 of 100 answers did.
+        api_cpu: CPU seconds of the server a second.
+        store_cpu: CPU seconds of PostgreSQL a second.
+        api_mib: The server's most resident memory, all its processes.
+        failures: Answers of 400 and more, and broken connections.
+        ratio: To what bounds it; None where nothing does.
+        bound: What that is.
+    """
+
+    what: str
+    server: str
+    workers: int
+    rows: int
+    requests_per_second: float
+    p50_ms: float
+    p99_ms: float
+    api_cpu: float
+    store_cpu: float
+    api_mib: float
+    failures: int
+    ratio: float | None = None
+    bound: str = ""
+
+    @property
+    def rows_per_second(self) -> float:
+        """Events a second."""
+        return self.requests_per_second * self.rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """A store with a project, and the folder for scripts and logs."""
+
+    folder: Path
+    url: str
+    project: CreatedProject
+    postgres: int
+    experiment_id: str = ""
+
+    def headers(self, kind: KeyKind) -> list[str]:
+        """Returns wrk's options for a request with a key."""
+        key = self.project.keys[kind]
+        return ["-H", f"X-Service-Project-Key: {key}", "-H", "Content-Type: application/json"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """A running server."""
+
+    url: str
+    process: int
+    label: str
+    workers: int
+
+
+@contextlib.contextmanager
+def serving(
+    stage: Stage, *, tree: Path, label: str, workers: int, stored: bool
+) -> Iterator[Server]:
+    """Runs the server of a checkout until it listens, and ends it afterwards."""
+    log = stage.folder / f"{label}-{workers}-{stored}.log"
+    code = SERVE.format(workers=workers)
+    command = ["-c", code] if stored else ["-m", "tests.benchmarks.unstored"]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(tree),
+        "SERVICE_DATABASE_URL": stage.url,
+        "SERVICE_SECRET": "a secret of the benchmark",
+    }
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, *command], env=environment, cwd=tree, stdout=output, stderr=output
+        )
+    try:
+        found = None
+        for _ in range(600):
+            found = re.search(r"running on (http://[\d.]+:\d+)", log.read_text())
+            if found or process.poll() is not None:
+                break
+            time.sleep(0.05)
+        if found is None:
+            raise RuntimeError(f"the server did not start:\n{log.read_text()}")
+        time.sleep(1)
+        yield Server(url=found[1], process=process.pid, label=label, workers=workers)
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def loaded(
+    stage: Stage, server: Server, *, what: str, path: str, seconds: float, rows: int = 0
+) -> Measured:
+    """Returns what a server answers under load.
+
+    Args:
+        stage: The store behind it.
+        server: It.
+        what: The name in the report.
+        path: What is asked.
+        seconds: For how long, after a second that does not count.
+        rows: Events a request; 0 asks by GET.
+    """
+    script = stage.folder / "load.lua"
+    script.write_text((_posting(rows) if rows else "") + _REPORT)
+    kind = KeyKind.WRITE if rows else KeyKind.PROJECT
+    connections = CONNECTIONS if rows <= 1 else BATCH_CONNECTIONS
+    command = ["wrk", "-t1", f"-c{connections}", *stage.headers(kind), "-s", str(script)]
+    _run([*command, "-d1s", server.url + path])
+    before = cpu_seconds(server.process), cpu_seconds(stage.postgres)
+    told = json.loads(_run([*command, f"-d{seconds:.0f}s", server.url + path]).splitlines()[-1])
+    after = cpu_seconds(server.process), cpu_seconds(stage.postgres)
+    elapsed = told["microseconds"] / 1e6
+    return Measured(
+        what=what,
+        server=server.label,
+        workers=server.workers,
+        rows=rows,
+        requests_per_second=(told["requests"] - told["failures"]) / elapsed,
+        p50_ms=told["p50_us"] / 1e3,
+        p99_ms=told["p99_us"] / 1e3,
+        api_cpu=(after[0] - before[0]) / elapsed,
+        store_cpu=(after[1] - before[1]) / elapsed,
+        api_mib=peak_mib(server.process),
+        failures=told["failures"],
+    )
+
+
+def _run(command: Sequence[str]) -> str:
+    ran = subprocess.run(command, check=False, capture_output=True, text=True)
+    if ran.returncode:
+        raise RuntimeError(f"wrk ended with {ran.returncode}: {ran.stdout}{ran.stderr}")
+    return ran.stdout
+
+
+def _posting(rows: int) -> str:
+    """Returns wrk's script for posts of some events; its answer to each is the same body."""
+    occurred_at = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    events = [
+        {
+            "event": "page_view",
+            "session_id": f"s-{index:08d}",
+            "occurred_at": occurred_at,
+            "commit": "4f2a9c1d",
+            "route": "/checkout/[id]",
+            "event_id": f"e-{index:08d}",
+        }
+        for index in range(rows)
+    ]
+    body = json.dumps(events[0] if rows == 1 else {"events": events})
+    return f'wrk.method = "POST"\nwrk.body = [==[{body}]==]\n'
+
+
+def copied_rows_per_second(stage: Stage, rows: int) -> float:
+    """Returns how fast rows that are in the log enter it again: binary COPY, one process."""
+    with psycopg.connect(
+        connection_string(stage.url), autocommit=True, options=session_options()
+    ) as connection:
+        wanted = f"SELECT * FROM runtime_events LIMIT {rows}"
+        with connection.cursor().copy(f"COPY ({wanted}) TO STDOUT (FORMAT BINARY)") as copy:
+            blocks = [bytes(block) for block in copy]
+        encoded = b"".join(blocks)
+        chunks = [encoded[at : at + 2**18] for at in range(0, len(encoded), 2**18)]
+        found = connection.execute("SELECT count(*) FROM runtime_events").fetchone()
+        stored = min(rows, found[0] if found else 0)
+        began = time.perf_counter()
+        with connection.cursor().copy("COPY runtime_events FROM STDIN (FORMAT BINARY)") as copy:
+            for chunk in chunks:
+                copy.write(chunk)
+        return stored / (time.perf_counter() - began)
+
+
+def descendants(process: int) -> list[int]:
+    """Returns a process and all that it, and they, started."""
+    found, waiting = [], [process]
+    while waiting:
+        one = waiting.pop()
+        found.append(one)
+        for task in Path(f"/proc/{one}/task").glob("*/children"):
+            waiting += [int(child) for child in task.read_text().split()]
+    return found
+
+
+def cpu_seconds(process: int) -> float:
+    """Returns the CPU seconds of a process and its descendants, those that ended included."""
+    total = 0
+    for one in descendants(process):
+        with contextlib.suppress(FileNotFoundError):
+            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+            total += sum(int(ticks) for ticks in fields[11:15])
+    return total / _TICKS
+
+
+def peak_mib(process: int) -> float:
+    """Returns the most resident memory of a process and its descendants, in MiB."""
+    total = 0
+    for one in descendants(process):
+        status = Path(f"/proc/{one}/status").read_text()
+        if (found := re.search(r"VmHWM:\s+(\d+) kB", status)) is not None:
+            total += int(found[1])
+    return total / 1024
+
+
+def ingestion(stage: Stage, trees: dict[str, Path], seconds: float) -> list[Measured]:
+    """Returns the rows a second at each size of batch, and what bounds them."""
+    measured: list[Measured] = []
+    for label, tree in trees.items():
+        for workers in WORKERS:
+            with serving(stage, tree=tree, label=label, workers=workers, stored=True) as server:
+                measured += [
+                    loaded(
+                        stage,
+                        server,
+                        what="events",
+                        path="/v1/events",
+                        seconds=seconds,
+                        rows=rows,
+                    )
+                    for rows in SIZES
+                ]
+    with serving(stage, tree=TREE, label="now", workers=1, stored=False) as server:
+        unstored = loaded(
+            stage, server, what="not stored", path="/v1/events", seconds=seconds, rows=1
+        )
+    copied = copied_rows_per_second(stage, COPIED_ROWS)
+    single = unstored.requests_per_second
+    return [
+        *(
+            replace(one, ratio=one.requests_per_second / single, bound="not stored")
+            if one.rows == 1
+            else replace(one, ratio=one.rows_per_second / copied, bound="binary COPY")
+            for one in measured
+        ),
+        unstored,
+        replace(
+            unstored,
+            what="binary COPY",
+            server="psql's peer",
+            rows=1,
+            requests_per_second=copied,
+            p50_ms=0,
+            p99_ms=0,
+            api_cpu=0,
+            store_cpu=0,
+            api_mib=0,
+        ),
+    ]
+
+
+def polling(stage: Stage, trees: dict[str, Path], seconds: float) -> list[Measured]:
+    """Returns how fast a verdict is polled, against a constant answer of the same server."""
+    measured: list[Measured] = []
+    for label, tree in trees.items():
+        for workers in WORKERS:
+            with serving(stage, tree=tree, label=label, workers=workers, stored=True) as server:
+                constant = loaded(
+                    stage, server, what="a constant", path="/healthz", seconds=seconds
+                )
+                path = f"/v1/reward/{stage.experiment_id}"
+                polled = loaded(stage, server, what="a verdict", path=path, seconds=seconds)
+            ratio = polled.requests_per_second / constant.requests_per_second
+            tail = polled.p99_ms / constant.p99_ms
+            bound = f"a constant; p99 {tail:.1f} times"
+            measured += [constant, replace(polled, ratio=ratio, bound=bound)]
+    return measured
+
+
+@contextlib.contextmanager
+def staged() -> Iterator[Stage]:
+    """Sets up a store with a project and an experiment."""
+    # PostgreSQL's user, who is nobody for root, must be able to enter.
+    folder = Path(tempfile.mkdtemp(prefix="deploy-reward-bench-"))
+    folder.chmod(0o711)
+    try:
+        with EmbeddedPostgres(folder / "data") as postgres:
+            upgrade(postgres.url)
+            engine = open_engine(postgres.url)
+            with engine.begin() as connection:
+                project = create_project(connection, "bench")
+                apply_settings(connection, project.project_id, UNLIMITED)
+            engine.dispose()
+            assert postgres.process is not None
+            stage = Stage(
+                folder=folder, url=postgres.url, project=project, postgres=postgres.process.pid
+            )
+            yield replace(stage, experiment_id=_registered(stage))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _registered(stage: Stage) -> str:
+    from starlette.testclient import TestClient  # noqa: PLC0415 - only here
+
+    from api.app import create_app  # noqa: PLC0415 - only here
+    from api.settings import ApiSettings  # noqa: PLC0415 - only here
+
+    settings = ApiSettings(database_url=stage.url, secret=b"a secret of the benchmark")
+    keys = stage.project.keys
+    with TestClient(create_app(settings)) as client:
+        deploy: dict[str, Any] = {"commit": {"sha": "4f2a9c1d"}, "allocation": 0.5}
+        write = {"X-Service-Project-Key": keys[KeyKind.WRITE]}
+        client.post("/v1/deploys", json=deploy, headers=write).raise_for_status()
+        reward = {"X-Service-Project-Key": keys[KeyKind.PROJECT]}
+        answer = client.post("/v1/reward/register", json={}, headers=reward)
+        return answer.raise_for_status().json()["experiment_id"]
+
+
+def table(measured: Sequence[Measured]) -> Table:
+    """Returns the measurements as a table."""
+    shown = Table(title="Ratios of one run on this machine, its load included")
+    for name in ("what", "server", "workers", "events a request"):
+        shown.add_column(name)
+    for name in ("requests/s", "events/s", "p50 ms", "p99 ms", "CPU api", "CPU store", "MiB api"):
+        shown.add_column(name, justify="right")
+    shown.add_column("failed", justify="right")
+    shown.add_column("ratio")
+    for one in measured:
+        shown.add_row(
+            one.what,
+            one.server,
+            str(one.workers),
+            str(one.rows or "-"),
+            f"{one.requests_per_second:,.0f}",
+            f"{one.rows_per_second:,.0f}" if one.rows else "-",
+            f"{one.p50_ms:.2f}",
+            f"{one.p99_ms:.2f}",
+            f"{one.api_cpu:.2f}",
+            f"{one.store_cpu:.2f}",
+            f"{one.api_mib:.0f}",
+            str(one.failures),
+            "" if one.ratio is None else f"{one.ratio:.2f} of {one.bound}",
+        )
+    return shown
+
+
+def main() -> None:
+    """Measure and print."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--seconds", type=float, default=8)
+    options.add_argument("--before", type=Path, help="an earlier checkout, measured beside this")
+    options.add_argument("--lines", type=Path, help="JSON lines are appended here")
+    options.add_argument("--only", choices=["ingestion", "polling"])
+    chosen = options.parse_args()
+    if shutil.which("wrk") is None:
+        raise SystemExit("the load comes from wrk: apt-get install wrk")
+    trees = {"before": chosen.before} if chosen.before else {}
+    trees["now"] = TREE
+    console = Console(width=160)
+    measured: list[Measured] = []
+    for name, measure in {"ingestion": ingestion, "polling": polling}.items():
+        if chosen.only in (None, name):
+            with staged() as stage:
+                measured += measure(stage, trees, chosen.seconds)
+    console.print(table(measured))
+    if chosen.lines:
+        with chosen.lines.open("a") as lines:
+            for one in measured:
+                lines.write(json.dumps({"at": datetime.now(UTC).isoformat(), **asdict(one)}) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,18 @@
+"""The server as it would be if events were not stored: everything else is done all the same."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import api.runtime
+from api.server import serve
+from storage.events import EventWriter, RuntimeEvent
+
+
+class _Unstored(EventWriter):
+    async def append(self, events: Sequence[RuntimeEvent]) -> datetime:  # noqa: ARG002
+        return self.now()
+
+
+if __name__ == "__main__":
+    vars(api.runtime)["EventWriter"] = _Unstored
+    serve(port=0)
