@@ -88,11 +88,18 @@ class RuntimeEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class EventWriter:
     """Appends events to the log: one COPY and one commit for all requests that wait."""
 
-    def __init__(self, url: str, *, most_waiting: int = 200_000) -> None:
+    def __init__(self, url: str, *, most_waiting: int = 64 * 2**20) -> None:
+        """Makes a writer that is not running yet.
+
+        Args:
+            url: The store.
+            most_waiting: The most characters of events that wait to be written; what comes
+                beyond them is refused until some are.
+        """
         self._url = url
         self._group: Group[Sequence[str], datetime] = Group(url, self._commit, name="event-writer")
         self._most_waiting = most_waiting
-        self._rows_waiting = 0
+        self._waiting = 0
         self._days: set[date] = set()
         self._clock_offset = timedelta(0)
 
@@ -112,14 +119,15 @@ class EventWriter:
         Raises:
             StoreUnavailable: Nothing of the request was stored, or its commit was lost sight of.
         """
-        count = len(events)
-        if self._rows_waiting + count > self._most_waiting:
+        lines = [event.line() for event in events]
+        size = sum(map(len, lines))
+        if self._waiting + size > self._most_waiting:
             raise StoreUnavailable("more events wait to be written than the store takes")
-        self._rows_waiting += count
+        self._waiting += size
         try:
-            return await self._group.ask([event.line() for event in events])
+            return await self._group.ask(lines)
         finally:
-            self._rows_waiting -= count
+            self._waiting -= size
 
     def _commit(
         self, connection: psycopg.Connection[Any], appends: Sequence[Sequence[str]]

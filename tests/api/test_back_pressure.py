@@ -25,13 +25,12 @@ def test_what_cannot_wait_is_refused_and_what_waits_is_stored(service: Any) -> N
 
     # More than what may wait, of which none can be written while the table is locked.
     requests = 96 * 2**20 // len(body)
-    with ThreadPoolExecutor(requests) as clients:
-        with service.store.engine.begin() as connection:
-            connection.execute(text("LOCK TABLE runtime_events"))
-            answers = [clients.submit(posted, number) for number in range(requests)]
-            refused = next(
-                done.result() for done in as_completed(answers) if done.result().status_code != 202
-            )
+    with ThreadPoolExecutor(requests) as clients, service.store.engine.begin() as connection:
+        connection.execute(text("LOCK TABLE runtime_events"))
+        answers = [clients.submit(posted, number) for number in range(requests)]
+        refused = next(
+            done.result() for done in as_completed(answers) if done.result().status_code != 202
+        )
     assert refused.json()["code"] == "store_unavailable"
     assert "more events wait" in refused.json()["detail"]
     assert int(refused.headers["Retry-After"]) > 0
