@@ -7,9 +7,10 @@ import pytest
 from starlette.requests import Request
 
 from api.keyring import Caller
+from api.problem import Problem
 from api.rate_limit import RateLimit, client_address
 from storage.keys import KeyKind
-from storage.settings import Settings
+from storage.settings import RateLimits, Settings
 
 PROXIES = [ip_network("10.0.0.0/8"), ip_network("2001:db8::/32")]
 
@@ -57,3 +58,25 @@ def test_events_are_taken_while_redis_is_away(caplog: pytest.LogCaptureFixture) 
 
     asyncio.run(admitted())
     assert "Redis cannot be reached" in caplog.text
+
+
+@pytest.mark.parametrize("most", [1, 999, 2000, 12_345, 12_347])
+def test_a_limit_is_exact_however_many_are_counted_at_a_time(most: int) -> None:
+    limits = RateLimits(per_key=most, per_address=10**9)
+    settings = Settings(rate_limits=limits)
+    caller = Caller(project_id=1, kind=KeyKind.PUBLIC, settings=settings, key="digest")
+    limit, refused = RateLimit(None), 0
+
+    async def asked() -> None:
+        nonlocal refused
+        try:
+            await limit.admit(caller, address="203.0.113.7")
+        except Problem as problem:
+            assert problem.code == "rate_limited"
+            refused += 1
+
+    async def all_asked() -> None:
+        await asyncio.gather(*(asked() for _ in range(most + 7)))
+
+    asyncio.run(all_asked())
+    assert refused == 7
