@@ -72,8 +72,7 @@ def test_a_limit_is_exact_however_many_are_counted_at_a_time(most: int) -> None:
         try:
             await limit.admit(caller, address="203.0.113.7")
         except Problem as problem:
-            assert problem.code == "rate_limited"
-            refused += 1
+            refused += problem.code == "rate_limited"
 
     async def all_asked() -> None:
         await asyncio.gather(*(asked() for _ in range(most + 7)))
