@@ -12,6 +12,7 @@ from api.moment import RULE as MOMENT_RULE
 from api.moment import moment
 from api.problem import Fault, invalid
 from api.shape import FREE_FORM_BYTES
+from api.signature import Signatures
 from api.strict_json import DEEPEST, examined, plain
 from storage.events import RuntimeEvent
 from storage.route import canonical_route
@@ -47,6 +48,7 @@ class RuntimeEventBody(msgspec.Struct, kw_only=True, gc=False):
     event_id: Label | None = None
     value: float | None = None
     properties: dict[str, Any] | None = None
+    assignment: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] | None = None
 
 
 class RuntimeEventBatch(msgspec.Struct, kw_only=True):
@@ -110,6 +112,8 @@ class EventReader:
         trusted: Whether they were sent with the write key.
         history: Whether they are received when they occurred.
         pseudonyms: What user references become.
+        signatures: Which events a router vouches for; None where nobody asks.
+        epochs: The numbers of the keys that routers sign with.
     """
 
     project_id: int
@@ -117,6 +121,8 @@ class EventReader:
     trusted: bool
     history: bool
     pseudonyms: Pseudonyms
+    signatures: Signatures | None = None
+    epochs: Sequence[int] = ()
     latest: datetime = field(init=False)
 
     def __post_init__(self) -> None:
@@ -227,6 +233,22 @@ class EventReader:
             value=told.value,
             flags=None if flags is None else msgspec.json.encode(flags).decode(),
             properties=None if told.properties is None else _encoded(told.properties),
+            signed=told.assignment is not None and self._is_signed(told, told.assignment),
+        )
+
+    def _is_signed(self, told: RuntimeEventBody, token: str) -> bool:
+        """Tells whether a router vouches for what the event says of its session.
+
+        An event is stored in either case, and its sender told the same.
+        """
+        return self.signatures is not None and self.signatures.hold(
+            token,
+            project_id=self.project_id,
+            epochs=self.epochs,
+            environment=told.environment or PRODUCTION,
+            session_id=told.session_id,
+            commit=None if told.commit is None else told.commit.lower(),
+            flags=told.flags,
         )
 
     def _occurred_at(self, told: str | None, skew: timedelta) -> datetime:
@@ -335,7 +357,7 @@ def _sorted_faults(faults: Sequence[Fault]) -> tuple[list[Fault], dict[int, list
     return around, of_events
 
 
-_PLACE = re.compile(r" - at `(?:key in )?\$(?P<path>[^`]*)`$")
+_PLACE = re.compile(r" - at (?:`key` in )?`\$(?P<path>[^`]*)`$")
 _MISSING = re.compile(r"Object missing required field `(?P<name>\w+)`")
 
 

@@ -3,10 +3,10 @@
 from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from api.answer import answer
-from api.documentation import PlainRoute
+from api.documentation import PlainRoute, reading
 from api.problem import Problem
 from api.runtime import runtime
 from storage.migrate import is_newest
@@ -20,7 +20,11 @@ async def get_health(_: Request) -> Response:
     return answer({"status": "ok"})
 
 
-@router.get("/readyz", summary="Can it serve?")
+@router.get(
+    "/readyz",
+    summary="Can it serve?",
+    openapi_extra=reading(keys=(), problems=["store_unavailable", "not_migrated"]),
+)
 async def get_readiness(request: Request) -> Response:
     """Answer 200 when the store can be reached and is of this version, else 503."""
     if not await runtime(request).store.run(is_newest):
@@ -29,7 +33,7 @@ async def get_readiness(request: Request) -> Response:
     return answer({"status": "ready"})
 
 
-@router.get("/metrics", summary="Metrics for Prometheus")
+@router.get("/metrics", summary="Metrics for Prometheus", response_class=PlainTextResponse)
 async def get_metrics(request: Request) -> Response:
     """Answer with what all workers of this service counted; no label names a project."""
     metrics = runtime(request).meters.exposition()

@@ -1,6 +1,8 @@
 """Who calls: project keys in a request, and whom they speak for."""
 
 import asyncio
+import contextlib
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +16,8 @@ from starlette.requests import Request
 from api.problem import Problem
 from api.revenue_names import REVENUE_EVENTS
 from api.store import Store
-from storage.keys import KeyKind, holder, is_well_formed, key_digest
+from storage.engine import StoreUnavailable
+from storage.keys import KeyKind, holder, is_well_formed, key_digest, note_use
 from storage.metric import metric_definition
 from storage.settings import Settings, read_settings
 
@@ -23,6 +26,8 @@ _CHALLENGE = {"WWW-Authenticate": f'ApiKey realm="deploy-reward", header="{HEADE
 # Below the second within which a revoked key must end.
 _REMEMBERED_SECONDS = 0.5
 _MOST_REMEMBERED = 10_000
+# How often a worker asks whether a key's use must be noted; the store notes it far more seldom.
+_NOTED_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +74,14 @@ class Keyring:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._remembered: dict[bytes, _Remembered] = {}
+        self._noted: dict[bytes, float] = {}
+        self._notes: set[asyncio.Task[None]] = set()
+
+    async def close(self) -> None:
+        """Waits for what is under way: it uses the store."""
+        looked_up = [known.found for known in self._remembered.values()]
+        await asyncio.gather(*looked_up, return_exceptions=True)
+        await asyncio.gather(*self._notes, return_exceptions=True)
 
     async def caller(self, key: str) -> Caller | None:
         """Returns whom a key speaks for: nobody, when it is unknown or revoked.
@@ -85,19 +98,36 @@ class Keyring:
                 raise Problem("malformed_key", detail, headers=_CHALLENGE)
             if len(self._remembered) >= _MOST_REMEMBERED:
                 self._remembered.clear()
+                self._noted.clear()
             # Requests that come meanwhile wait for the same look-up.
             found = asyncio.create_task(self._store.run(_looked_up(key)))
-            found.add_done_callback(lambda task: self._forget_unless_found(digest, task))
+            found.add_done_callback(lambda task: self._settle(digest, task))
             known = _Remembered(until=now + _REMEMBERED_SECONDS, found=found)
             self._remembered[digest] = known
         return known.found.result() if known.found.done() else await asyncio.shield(known.found)
 
-    def _forget_unless_found(self, digest: bytes, task: asyncio.Task[Caller | None]) -> None:
+    def _settle(self, digest: bytes, task: asyncio.Task[Caller | None]) -> None:
+        if not task.cancelled() and task.exception() is None and task.result() is not None:
+            self._note_use(digest)
+            return
         # A key created this instant must work the next.
-        if task.cancelled() or task.exception() is not None or task.result() is None:
-            known = self._remembered.get(digest)
-            if known is not None and known.found is task:
-                del self._remembered[digest]
+        known = self._remembered.get(digest)
+        if known is not None and known.found is task:
+            del self._remembered[digest]
+
+    def _note_use(self, digest: bytes) -> None:
+        now = time.monotonic()
+        if now - self._noted.get(digest, -math.inf) < _NOTED_SECONDS:
+            return
+        self._noted[digest] = now
+        # Apart from the look-up: nobody waits for it, and a key works though its use is not noted.
+        note = asyncio.create_task(self._note(digest))
+        self._notes.add(note)
+        note.add_done_callback(self._notes.discard)
+
+    async def _note(self, digest: bytes) -> None:
+        with contextlib.suppress(StoreUnavailable):
+            await self._store.run(lambda connection: note_use(connection, digest))
 
 
 def _looked_up(key: str) -> Callable[[Connection], Caller | None]:

@@ -36,6 +36,15 @@ class Meters:
         self.accepted, self.late, self.rejected = (
             self.events.labels(outcome) for outcome in ("accepted", "late", "rejected")
         )
+        self.assignments = Counter(
+            "deploy_reward_assignments",
+            "Tokens of signed assignments that events brought: whether they hold.",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.signed, self.unsigned = (
+            self.assignments.labels(outcome) for outcome in ("valid", "invalid")
+        )
         self.commit_seconds = Histogram(
             "deploy_reward_commit_seconds",
             "Time from a valid batch of runtime events to its commit.",

@@ -20,6 +20,8 @@ from api.problem import Problem
 _log = logging.getLogger("api")
 _MINUTE = 60
 _PORTIONS = 1000
+# A Redis that hangs is as good as none: no event waits longer for it.
+_PATIENCE_SECONDS = 0.5
 # Addresses may be without number; a portion that is forgotten is only refused early.
 _MOST_HELD = 10_000
 
@@ -39,8 +41,15 @@ class RateLimit:
     """
 
     def __init__(self, redis_url: str | None) -> None:
-        self._limiter = FixedWindowRateLimiter(_counter(redis_url))
+        self._counter = _counter(redis_url)
+        self._limiter = FixedWindowRateLimiter(self._counter)
         self._allowances: dict[tuple[str, str], _Allowance] = {}
+
+    async def close(self) -> None:
+        """Lets go of the connections to Redis."""
+        if isinstance(self._counter, RedisStorage):
+            # The library types what all its clients have, which is not their end.
+            await self._counter.bridge.storage.aclose()  # pyright: ignore[reportAttributeAccessIssue]
 
     async def admit(self, caller: Caller, *, address: str) -> None:
         """Counts a request by a caller from an address.
@@ -111,7 +120,13 @@ def _counter(redis_url: str | None) -> Storage:
     if redis_url is None:
         return MemoryStorage()
     try:
-        return RedisStorage(f"async+{redis_url}", wrap_exceptions=True, implementation="redispy")
+        return RedisStorage(
+            f"async+{redis_url}",
+            wrap_exceptions=True,
+            implementation="redispy",
+            socket_timeout=_PATIENCE_SECONDS,
+            socket_connect_timeout=_PATIENCE_SECONDS,
+        )
     except ConfigurationError as error:
         raise ValueError("SERVICE_REDIS_URL is set: install deploy-reward[redis]") from error
 

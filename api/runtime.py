@@ -10,11 +10,12 @@ from api.keyring import Keyring
 from api.meters import Meters
 from api.rate_limit import RateLimit
 from api.settings import ApiSettings
+from api.signature import Signatures
 from api.store import Store
 from storage.engine import open_async_engine
 from storage.events import EventWriter
 from storage.polling import VerdictReader
-from storage.secret import Pseudonyms
+from storage.secret import Assignments, Pseudonyms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,7 @@ class Runtime:
     keyring: Keyring
     rate_limit: RateLimit
     pseudonyms: Pseudonyms
+    signatures: Signatures
     meters: Meters
 
 
@@ -36,6 +38,7 @@ async def running(settings: ApiSettings, meters: Meters) -> AsyncGenerator[Runti
     """Opens what the endpoints share; at the end, every waiting event is written first."""
     engine = open_async_engine(settings.database_url)
     store = Store(engine)
+    keyring, rate_limit = Keyring(store), RateLimit(settings.redis_url)
     try:
         async with (
             EventWriter(settings.database_url).running() as writer,
@@ -46,12 +49,15 @@ async def running(settings: ApiSettings, meters: Meters) -> AsyncGenerator[Runti
                 store=store,
                 writer=writer,
                 reader=reader,
-                keyring=Keyring(store),
-                rate_limit=RateLimit(settings.redis_url),
+                keyring=keyring,
+                rate_limit=rate_limit,
                 pseudonyms=Pseudonyms(settings.secret),
+                signatures=Signatures(assignments=Assignments(settings.secret), meters=meters),
                 meters=meters,
             )
     finally:
+        await keyring.close()
+        await rate_limit.close()
         await engine.dispose()
 
 

@@ -72,6 +72,14 @@ _EXAMPLES = {
         body={**_BODY, "text/plain": _BODY[JSON]},
         examples=_EXAMPLES,
         keys=("ProjectKey", "KeyInQuery"),
+        problems=[
+            "invalid_encoding",
+            "origin_not_allowed",
+            "history_closed",
+            "history_too_wide",
+            "rate_limited",
+        ],
+        last_wins=True,
         parameters=[
             {
                 "name": "replay",
@@ -97,6 +105,8 @@ async def post_events(request: Request) -> Response:
         trusted=caller.kind is KeyKind.WRITE,
         history=history,
         pseudonyms=shared.pseudonyms,
+        signatures=shared.signatures,
+        epochs=caller.settings.assignment_epochs,
     )
     batch = reader.batch(raw)
     shared.meters.rejected.inc(len(batch.rejected))

@@ -13,7 +13,10 @@ COMMANDS = {
     "dagster": ("cli.parts:dagster", "Run Dagster alone: code server, daemon and web server."),
     "migrate": ("cli.parts:migrate", "Bring the store to this version."),
     "project": ("cli.projects:project", "Create and list projects."),
-    "keys": ("cli.projects:keys", "Create, list and revoke keys."),
+    "keys": (
+        "cli.projects:keys",
+        "Create, list and revoke keys; show what a router signs with.",
+    ),
     "settings": ("cli.projects:settings", "Show and apply a project's settings."),
     "import": (
         "cli.import_history:import_history",
@@ -33,13 +36,17 @@ COMMANDS = {
     "explain": ("cli.explain:explain", "Say what is behind a verdict."),
     "close": ("cli.close:close", "End an experiment by hand, without a verdict."),
     "audit": ("cli.audit:audit", "Recompute a verdict from raw events and compare."),
+    "forget": (
+        "cli.forget:forget",
+        "Erase a person; what they added to counts stays nameless.",
+    ),
     "rebuild": (
         "cli.evaluate:rebuild",
         "Empty every derived table and fill it again from raw events.",
     ),
     "simulate": (
         "cli.simulate:simulate",
-        "Send a randomized canary's traffic to a running service.",
+        "Send a canary's traffic, or a load, to a running service.",
     ),
     "mcp": ("cli.mcp:mcp", "Serve the reward endpoints as MCP tools over stdio."),
 }
@@ -79,12 +86,13 @@ def _plain_fault(error: Exception) -> str | None:
     from sqlalchemy.exc import OperationalError  # noqa: PLC0415 (only where something failed)
 
     from cli.supervisor import ChildFailedError  # noqa: PLC0415
+    from storage.durability import WeakStoreError  # noqa: PLC0415
     from storage.embedded import EmbeddedPostgresError  # noqa: PLC0415
     from storage.refusal import Refusal  # noqa: PLC0415
 
     if isinstance(error, OperationalError):
         return f"the store cannot be reached: {str(error.orig).splitlines()[0]}"
-    if isinstance(error, (ChildFailedError, EmbeddedPostgresError, Refusal)):
+    if isinstance(error, (ChildFailedError, EmbeddedPostgresError, Refusal, WeakStoreError)):
         return str(error)
     return None
 

@@ -1,6 +1,7 @@
 """`project`, `keys` and `settings`: who may send what, and how it is judged."""
 
 import json
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from rich.table import Table
 from cli.store import data_dir_option, store_transaction
 from storage.keys import KeyKind, create_key, list_keys, revoke_key
 from storage.projects import create_project, find_project, list_projects
+from storage.secret import Assignments, service_secret
 from storage.settings import apply_settings, read_settings, settings_document
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
@@ -61,7 +63,7 @@ def list_command(as_json: bool, data_dir: Path) -> None:
 
 @click.group()
 def keys() -> None:
-    """Create, list and revoke keys."""
+    """Create, list and revoke keys; show what a router signs with."""
 
 
 @keys.command("create")
@@ -82,7 +84,11 @@ def create_key_command(kind: str, project: str, as_json: bool, data_dir: Path) -
 @json_option
 @data_dir_option
 def list_keys_command(project: str, as_json: bool, data_dir: Path) -> None:
-    """List a project's keys by their beginnings."""
+    """List a project's keys by their beginnings, with their last use, roughly.
+
+    A use is noted at most once in ten minutes: a key whose last use is older than that, and stays
+    the same, is not used any more.
+    """
     with store_transaction(data_dir) as connection:
         found = list_keys(connection, find_project(connection, project).project_id)
     rows = [
@@ -90,6 +96,7 @@ def list_keys_command(project: str, as_json: bool, data_dir: Path) -> None:
             "key": f"{one.display}…",
             "kind": one.kind.value,
             "created_at": one.created_at.isoformat(),
+            "last_used_at": one.last_used_at.isoformat() if one.last_used_at else None,
             "revoked_at": one.revoked_at.isoformat() if one.revoked_at else None,
         }
         for one in found
@@ -110,6 +117,34 @@ def revoke_key_command(key: str, project: str, as_json: bool, data_dir: Path) ->
         click.echo(json.dumps({"key": f"{revoked.display}…", "revoked": True}))
     else:
         click.echo(f"{revoked.display}… ({revoked.kind.value}) is revoked.")
+
+
+@keys.command("assignment")
+@click.option("--epoch", type=click.IntRange(min=1), help="Its number; by default the router's.")
+@project_option
+@json_option
+@data_dir_option
+def assignment_key_command(epoch: int | None, project: str, as_json: bool, data_dir: Path) -> None:
+    """Show what the router that serves the arms signs with; no database holds it."""
+    with store_transaction(data_dir) as connection:
+        project_id = find_project(connection, project).project_id
+        chosen = read_settings(connection, project_id)
+    number = epoch or chosen.assignment_epochs[0]
+    key = Assignments(_secret_of_the_api(data_dir)).key(project_id, number)
+    click.echo(json.dumps({"epoch": number, "key": key}) if as_json else key)
+    if number not in chosen.assignment_epochs:
+        click.echo(f"assignment_epochs does not name {number}: its tokens don't count.", err=True)
+
+
+def _secret_of_the_api(data_dir: Path) -> bytes:
+    """Returns the secret; beside a store of its own address none is made, which no API had."""
+    elsewhere = "SERVICE_DATABASE_URL" in os.environ and "SERVICE_SECRET" not in os.environ
+    if elsewhere and not (data_dir / "secret").exists():
+        raise click.ClickException(
+            "SERVICE_SECRET is not set, and the data directory holds no secret: the key must be"
+            " of the API's own"
+        )
+    return service_secret(data_dir)
 
 
 @click.group()

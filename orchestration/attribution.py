@@ -25,6 +25,7 @@ from storage.raw_events import (
     moment_of,
 )
 from storage.route import RouteTable, canonical_route
+from storage.tombstones import Tombstones
 
 SECOND = 1_000_000
 BLOCK = 300 * SECOND
@@ -132,6 +133,11 @@ class Standings:
         if turns == 0:
             return None
         return self._found(event.commit, self._served(event), self._turns[turns - 1])
+
+    def carried(self, commit: str, known_at: int) -> frozenset[str]:
+        """Returns the changes that a known commit brings besides the one under test."""
+        turns = bisect_right(self._turns, known_at)
+        return self._history(self._turns[turns - 1]).lineage(commit) - self._change
 
     def _history(self, turn: int) -> History:
         if turn not in self._histories:
@@ -285,6 +291,7 @@ class Attribution:
         unknown: The units with an event of an unknown commit, and the earliest such block.
         late: The units with an event after its block's close, and the earliest receipt.
         unmatched: The units on routes of no pattern, and when that was first known.
+        unsigned: The units with an event that nobody vouches for, and when that was first known.
         crossed: The units in both arms, and when that was first known.
         outcomes: The target's, then each guardrail's.
     """
@@ -294,8 +301,21 @@ class Attribution:
     unknown: dict[str, int] = field(default_factory=dict)
     late: dict[str, int] = field(default_factory=dict)
     unmatched: dict[str, int] = field(default_factory=dict)
+    unsigned: dict[str, int] = field(default_factory=dict)
     crossed: dict[str, int] = field(default_factory=dict)
     outcomes: Sequence[Outcomes]
+
+    @property
+    def sightings(self) -> Mapping[str, dict[str, int]]:
+        """What was seen of units that is no exposure, by its kind."""
+        return {
+            "in_flight": self.in_flight,
+            "unknown_commit": self.unknown,
+            "late": self.late,
+            "unmatched_route": self.unmatched,
+            "crossover": self.crossed,
+            "unsigned": self.unsigned,
+        }
 
 
 class Attributor:
@@ -325,6 +345,7 @@ class Attributor:
         self._deploys = deploys
         self._by_user: bool = policy["unit"] == "user"
         self._trusted_only: bool = policy["trusted_identity"]
+        self._signed_only: bool = policy.get("signed_assignments", False)
         self._metrics = metrics_of(policy)
         self._candidates: dict[str, tuple[tuple[Any, ...], Standing]] = {}
         self._told = Attribution(outcomes=[Outcomes(metric=metric) for metric in self._metrics])
@@ -334,6 +355,7 @@ class Attributor:
         events: Sequence[RawEvent],
         revenue: Iterable[RawRevenue],
         sightings: Iterable[Sighting],
+        tombstones: Tombstones,
     ) -> Attribution:
         """Returns the attribution of what was received.
 
@@ -341,10 +363,12 @@ class Attributor:
             events: In any order, as often as they were delivered.
             revenue: Likewise.
             sightings: The users that sessions named.
+            tombstones: What the log told before people were forgotten.
         """
         for event in events:
             self._admit(event)
         self._expose(sightings)
+        self._unearth(tombstones)
         for event in events:
             self._follow(event)
         by_pseudonym = self._by_pseudonym()
@@ -371,10 +395,17 @@ class Attributor:
         elif (exposes := self._exposes(event.route)) is None:
             known = max(self._calendar.closes(block), event.received_at)
             _earliest(self._told.unmatched, unit, known)
+        elif exposes and not self._is_vouched_for(event):
+            known = max(self._calendar.closes(block), event.received_at)
+            _earliest(self._told.unsigned, unit, known)
         elif exposes and in_time:
             self._consider(event, unit, block)
         elif exposes:
             _earliest(self._told.late, unit, event.received_at)
+
+    def _is_vouched_for(self, event: RawEvent) -> bool:
+        """Tells whether the event may say which arm served its session."""
+        return not self._signed_only or event.trusted or event.signed
 
     def _consider(self, event: RawEvent, unit: str, block: int) -> None:
         standing = self._standings.of(event, known_at=self._calendar.known_at(block))
@@ -420,6 +451,38 @@ class Attributor:
         ]
         return min(named)[1] if named else None
 
+    def _unearth(self, tombstones: Tombstones) -> None:
+        """Takes what was told before for told: what the log still tells of it is a part."""
+        strata = {one.standing.stratum: one.standing for one in self._told.exposures.values()}
+        for row in tombstones.exposures:
+            block = microseconds(row.block)
+            carried = (
+                strata[row.stratum].carried
+                if row.stratum in strata
+                else self._standings.carried(row.commit_sha, self._calendar.known_at(block))
+            )
+            self._told.exposures[row.unit] = Exposed(
+                at=microseconds(row.exposed_at),
+                block=block,
+                arm=row.arm,
+                standing=Standing(
+                    arm=row.arm, stratum=row.stratum, carried=carried, commit=row.commit_sha
+                ),
+                pseudonym=row.pseudonym,
+            )
+        known = self._told.sightings
+        for row in tombstones.sightings:
+            at = microseconds(row.at)
+            # A unit of an unknown commit is known by its block.
+            told = at - self._calendar.closes(0) if row.kind == "unknown_commit" else at
+            _earliest(known[row.kind], row.unit, told)
+        outcomes = {one.metric.name: one for one in self._told.outcomes}
+        for row in tombstones.conversions:
+            _earliest(outcomes[row.metric].received, row.unit, microseconds(row.received_at))
+        for row in tombstones.amounts:
+            values = outcomes[row.metric].values[row.unit]
+            values[row.key] = microseconds(row.received_at), row.value
+
     # --- What became of the units -------------------------------------------------------------
 
     def _follow(self, event: RawEvent) -> None:
@@ -440,7 +503,7 @@ class Attributor:
         """Notes a unit that is now seen in the other arm, unless a deploy explains it."""
         block = block_of(event.occurred_at)
         known_at = self._calendar.known_at(block)
-        if not self._calendar.has_closed(block):
+        if not self._calendar.has_closed(block) or not self._is_vouched_for(event):
             return
         standing = self._standings.of(event, known_at=known_at)
         if standing is None or standing.arm not in ARMS or standing.arm == exposed.arm:

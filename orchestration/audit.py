@@ -29,7 +29,7 @@ from orchestration.series import series_of
 from stats.evidence import evaluate
 from storage.contract import document_text, waiting_contract
 from storage.evidence import ExperimentReading
-from storage.graphs import read_graph
+from storage.graphs import graph_patterns
 from storage.histories import read_facts, read_flags
 from storage.raw_events import (
     FrozenExperiment,
@@ -43,6 +43,7 @@ from storage.raw_events import (
     read_frozen,
     read_served,
 )
+from storage.tombstones import read_tombstones
 
 _SECOND = 1_000_000
 
@@ -163,6 +164,12 @@ def _worked_out(connection: Connection, experiment: FrozenExperiment, *, until: 
             since=experiment.starts_at - IDENTITY,
             trusted_only=experiment.policy["trusted_identity"],
         ),
+        read_tombstones(
+            connection,
+            experiment.experiment_id,
+            until=until,
+            grace_seconds=experiment.policy["grace_seconds"],
+        ),
     )
     reading = reading_of(experiment, told, calendar=calendar, deploys=deploys)
     (found,) = evaluate([series_of(reading)])
@@ -195,7 +202,7 @@ def _patterns(connection: Connection, experiment: FrozenExperiment) -> list[str]
     graph_id = experiment.policy["graph_id"]
     if graph_id is None:
         return []
-    return read_graph(connection, experiment.project_id, graph_id).patterns
+    return graph_patterns(connection, experiment.project_id, graph_id)
 
 
 # --- Comparison --------------------------------------------------------------------------------
@@ -291,13 +298,8 @@ def _exposures(raw: _Raw, until: int) -> Table:
 
 def _sightings(raw: _Raw, until: int) -> Table:
     told, calendar = raw.told, raw.calendar
-    known: dict[str, Mapping[str, int]] = {
-        "in_flight": told.in_flight,
-        "unknown_commit": {unit: calendar.closes(block) for unit, block in told.unknown.items()},
-        "late": told.late,
-        "unmatched_route": told.unmatched,
-        "crossover": told.crossed,
-    }
+    unknown = {unit: calendar.closes(block) for unit, block in told.unknown.items()}
+    known = {**told.sightings, "unknown_commit": unknown}
     return {
         (kind, unit): (moment_of(at),)
         for kind, units in known.items()

@@ -72,6 +72,7 @@ def evidence_document(
             "crossover": counts.crossover,
             "excluded": counts.excluded,
             "unmatched_route": counts.unmatched_route,
+            **({"unsigned": counts.unsigned} if _asks_for_signatures(reading) else {}),
         },
         "warnings": _warnings(reading, evidence, counts, returning),
         "ended_because": _value(evidence.decision.ended_because),
@@ -102,7 +103,13 @@ def _policy(reading: ExperimentReading) -> dict[str, Any]:
         "futility_margin": policy["futility_margin"],
         "unit": policy["unit"],
         "value_per_conversion": policy["value_per_conversion"],
+        **({"signed_assignments": True} if _asks_for_signatures(reading) else {}),
     }
+
+
+def _asks_for_signatures(reading: ExperimentReading) -> bool:
+    """Tells whether to speak of signatures: what was decided without them keeps its bytes."""
+    return reading.policy.get("signed_assignments", False)
 
 
 def _arm(arm: Arm, *, late: int) -> dict[str, Any]:
@@ -231,6 +238,7 @@ def _warnings(
         "metric_never_seen": evidence.units_in_cells >= _MANY_UNITS and not seen,
         "unknown_commit": counts.unknown_commit > 0,
         "unmatched_route": counts.unmatched_route > 0,
+        "unsigned": counts.unsigned > 0,
         "sticky_by_user": _is_sticky_by_user(evidence, returning),
     }
     return [*evidence.warnings, *(word for word, holds in found.items() if holds)]

@@ -285,6 +285,7 @@ def units_beside_cells(
     arms = Counter(one.arm for one in exposed.values())
     unknown = {unit for unit, block in told.unknown.items() if calendar.closes(block) <= look}
     late = {unit for unit, received in told.late.items() if received <= look}
+    unsigned = {unit for unit, known in told.unsigned.items() if known <= look}
     tardy = Counter(
         told.exposures[unit].arm
         for unit, received in told.outcomes[0].received.items()
@@ -301,6 +302,7 @@ def units_beside_cells(
         excluded=arms["excluded"],
         unmatched_route=sum(at <= look for at in told.unmatched.values()),
         crossover=sum(at <= look for at in told.crossed.values()),
+        unsigned=len(unsigned - exposed.keys() - unknown - late),
         late_treatment=tardy["treatment"],
         late_control=tardy["control"],
     )

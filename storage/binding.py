@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, func, or_, select, text, update
 
-from storage.graphs import read_graph
+from storage.graphs import graph_patterns
 from storage.histories import read_history, remember_base
 from storage.placement import Flag
 from storage.policy import frozen_policy
@@ -144,7 +144,11 @@ def bind(
     settings = read_settings(connection, project_id)
     deploy = binding.deploy
     attempt = 1 + _decided_attempts(connection, project_id, binding.change, metric)
-    starts_at = binding.bound_at if attempt > 1 else _start(connection, project_id, binding)
+    starts_at = (
+        binding.bound_at
+        if attempt > 1
+        else _start(connection, project_id, binding, signed_only=settings.signed_assignments)
+    )
     routes, because = _routes(request.routes, binding.routes_seen)
     guardrails = settings.guardrails if request.guardrails is None else request.guardrails
     policy = frozen_policy(
@@ -164,7 +168,7 @@ def bind(
     )
     connection.execute(
         update(experiments)
-        .where(experiments.c.experiment_id == experiment_id)
+        .where(experiments.c.project_id == project_id, experiments.c.experiment_id == experiment_id)
         .values(
             environment=deploy.environment,
             treatment_commit=deploy.commit_sha,
@@ -187,10 +191,13 @@ _FIRST_FLAGGED = text("""
 SELECT min(occurred_at) FROM runtime_events
 WHERE project_id = :project_id AND environment = :environment
   AND occurred_at >= :since AND received_at >= :since AND flags ->> :name = :treatment
+  AND (trusted OR signed OR NOT :signed_only)
 """)
 
 
-def _start(connection: Connection, project_id: int, binding: Binding) -> datetime:
+def _start(
+    connection: Connection, project_id: int, binding: Binding, *, signed_only: bool
+) -> datetime:
     """Returns when exposure begins: with the deploy; of a flag, when it was first on since."""
     deploy, flag = binding.deploy, binding.flag
     if flag is None:
@@ -203,6 +210,7 @@ def _start(connection: Connection, project_id: int, binding: Binding) -> datetim
             "since": deploy.deployed_at,
             "name": flag.name,
             "treatment": flag.treatment,
+            "signed_only": signed_only,
         },
     ).scalar_one_or_none()
     return first or binding.bound_at
@@ -272,7 +280,7 @@ def affected_routes_seen(
     """Returns the deploy's affected routes that events have named of late."""
     if named is not None or not deploy.affected_routes or deploy.graph_id is None:
         return frozenset()
-    table = RouteTable(read_graph(connection, project_id, deploy.graph_id).patterns)
+    table = RouteTable(graph_patterns(connection, project_id, deploy.graph_id))
     routes = connection.execute(
         _ROUTES_SEEN,
         {

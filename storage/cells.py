@@ -3,6 +3,7 @@
 from sqlalchemy import Connection, text
 
 from storage.exposures import ANALYZE_FROM, UNIT
+from storage.tombstones import lay_outcomes
 
 _AHEAD = "3 minutes"
 
@@ -30,12 +31,15 @@ LEFT JOIN verdicts AS v ON v.experiment_id = x.experiment_id
 WHERE NOT coalesce(v.decided, false)
 """)
 
-# Events that count for an exposed unit, each with a key that makes another delivery of the same
-# event the same row: its own id, else when it occurred and what it said.
+# What makes another delivery of the same event the same: its own id, else when it occurred and
+# what it said.
+EVENT_KEY = "coalesce(e.event_id, concat_ws(' ', e.event, e.occurred_at, e.value))"
+
+# Events that count for an exposed unit, each with its key.
 _OCCURRED = text(f"""
 CREATE TEMP TABLE occurred ON COMMIT DROP AS
 SELECT s.experiment_id, s.metric, s.is_mean, s.cap, p.unit, e.received_at,
-    coalesce(e.event_id, concat_ws(' ', e.event, e.occurred_at, e.value)) AS key, e.value
+    {EVENT_KEY} AS key, e.value
 FROM scope AS s
 JOIN runtime_events AS e
   ON e.project_id = s.project_id AND e.environment = s.environment
@@ -171,6 +175,7 @@ def extend_cells(connection: Connection) -> int:
     connection.execute(text("ANALYZE occurred"))
     outcomes = connection.execute(_CONVERSIONS).rowcount
     connection.execute(_AMOUNTS)
+    lay_outcomes(connection)
     if outcomes >= ANALYZE_FROM:
         connection.execute(text("ANALYZE conversions"))
     added = connection.execute(_CELLS).rowcount

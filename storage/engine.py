@@ -12,6 +12,10 @@ class StoreUnavailable(Exception):  # noqa: N818 - a state of the store, retried
     """The store cannot be reached, or more waits for it than it takes."""
 
 
+# Of those who answer requests: a table that somebody locks is no reason to hang.
+PATIENCE = "-c lock_timeout=8s"
+
+
 def connection_string(url: str) -> str:
     """Returns the URL in libpq's form, for psycopg without SQLAlchemy."""
     plain = make_url(url).set(drivername="postgresql")
@@ -29,6 +33,8 @@ def open_engine(url: str, *, pool_size: int = 5) -> Engine:
         make_url(url).set(drivername="postgresql+psycopg"),
         pool_size=pool_size,
         pool_pre_ping=True,
+        # A row may name a person; an error must not.
+        hide_parameters=True,
         connect_args={"options": _OPTIONS, "connect_timeout": 5},
     )
 
@@ -41,7 +47,9 @@ def open_async_engine(url: str, *, pool_size: int = 10) -> AsyncEngine:
         max_overflow=0,
         pool_timeout=5,
         pool_pre_ping=True,
-        connect_args={"options": _OPTIONS, "connect_timeout": 5},
+        # A row may name a person; an error must not.
+        hide_parameters=True,
+        connect_args={"options": f"{_OPTIONS} {PATIENCE}", "connect_timeout": 5},
     )
 
 

@@ -15,7 +15,7 @@ from sqlalchemy.util import await_only
 from storage.clock import LOG_LOCK, receipt_time
 from storage.engine import StoreUnavailable, open_engine
 from storage.group import Group
-from storage.partitions import create_days
+from storage.partitions import MOST_NEW_DAYS, create_days, create_past_days
 from storage.refusal import Conflict
 
 COLUMNS = (
@@ -32,6 +32,7 @@ COLUMNS = (
     "value",
     "flags",
     "properties",
+    "signed",
     "received_at",
 )
 # PostgreSQL's text format. No text that is stored is empty: the empty field is free for NULL.
@@ -60,6 +61,7 @@ class RuntimeEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     value: float | None = None
     flags: str | None = None
     properties: str | None = None
+    signed: bool = False
 
     def line(self) -> str:
         """Returns the event in COPY's text format, in the order of COLUMNS, but for the last."""
@@ -78,6 +80,7 @@ class RuntimeEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             "" if value is None else repr(value),
             self.flags or "",
             self.properties or "",
+            "t" if self.signed else "f",
         )
         line = "\t".join(fields)
         if line.count("\t") == _TABS and "\\" not in line and "\n" not in line and "\r" not in line:
@@ -171,16 +174,24 @@ WHERE project_id = :project_id AND bound_at IS NOT NULL AND environment IN :envi
 """).bindparams(bindparam("environments", expanding=True))
 
 
-def append_history(connection: Connection, events: Sequence[RuntimeEvent]) -> None:
+def append_history(
+    connection: Connection, events: Sequence[RuntimeEvent], *, most_new_days: int = MOST_NEW_DAYS
+) -> None:
     """Stores events of the past of one project, received when they occurred.
+
+    Args:
+        connection: In a transaction.
+        events: Of one project.
+        most_new_days: Of how many days they may be the first events.
 
     Raises:
         Conflict: An event falls at or after the start of an experiment that is already bound
-            in its environment: its past is closed. Nothing is stored.
+            in its environment: its past is closed. Or there are too many days. Nothing is stored.
     """
     if not events:
         return
-    create_days(connection, {event.occurred_at.astimezone(UTC).date() for event in events})
+    days = {event.occurred_at.astimezone(UTC).date() for event in events}
+    create_past_days(connection, days, most_new=most_new_days)
     receipt_time(connection)
     require_open_history(
         connection,

@@ -246,6 +246,7 @@ class UnitCounts:
     excluded: int
     unmatched_route: int
     crossover: int
+    unsigned: int
     late_treatment: int
     late_control: int
 
@@ -274,7 +275,10 @@ WITH asked AS (
         count(*) FILTER (WHERE s.kind = 'late' AND p.unit IS NULL AND u.unit IS NULL) AS late,
         count(*) FILTER (WHERE s.kind = 'unknown_commit' AND p.unit IS NULL) AS unknown_commit,
         count(*) FILTER (WHERE s.kind = 'unmatched_route') AS unmatched_route,
-        count(*) FILTER (WHERE s.kind = 'crossover') AS crossover
+        count(*) FILTER (WHERE s.kind = 'crossover') AS crossover,
+        count(*) FILTER (
+            WHERE s.kind = 'unsigned' AND p.unit IS NULL AND u.unit IS NULL AND l.unit IS NULL
+        ) AS unsigned
     FROM asked AS a
     JOIN sightings AS s ON s.experiment_id = a.experiment_id AND s.at <= a.look
     LEFT JOIN exposures AS p
@@ -283,6 +287,9 @@ WITH asked AS (
     LEFT JOIN sightings AS u
       ON u.experiment_id = a.experiment_id AND u.unit = s.unit AND u.kind = 'unknown_commit'
      AND u.at <= a.look
+    LEFT JOIN sightings AS l
+      ON l.experiment_id = a.experiment_id AND l.unit = s.unit AND l.kind = 'late'
+     AND l.at <= a.look
     GROUP BY a.experiment_id
 ), tardy AS (
     SELECT a.experiment_id,
@@ -301,7 +308,7 @@ SELECT a.experiment_id,
     coalesce(open, 0) AS open, coalesce(late, 0) AS late, coalesce(in_flight, 0) AS in_flight,
     coalesce(unknown_commit, 0) AS unknown_commit, coalesce(partial, 0) AS partial,
     coalesce(excluded, 0) AS excluded, coalesce(unmatched_route, 0) AS unmatched_route,
-    coalesce(crossover, 0) AS crossover,
+    coalesce(crossover, 0) AS crossover, coalesce(unsigned, 0) AS unsigned,
     coalesce(late_treatment, 0) AS late_treatment, coalesce(late_control, 0) AS late_control
 FROM asked AS a
 LEFT JOIN exposed USING (experiment_id)
@@ -330,6 +337,7 @@ def count_units(connection: Connection, wanted: Sequence[CountsAt]) -> dict[str,
             excluded=row.excluded,
             unmatched_route=row.unmatched_route,
             crossover=row.crossover,
+            unsigned=row.unsigned,
             late_treatment=row.late_treatment,
             late_control=row.late_control,
         )

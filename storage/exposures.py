@@ -7,10 +7,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
-from storage.graphs import read_graph
+from storage.graphs import graph_patterns
 from storage.histories import read_facts, read_flags
 from storage.placement import Flag, Histories, Question
 from storage.route import RouteTable, canonical_route
+from storage.tombstones import lay_exposures
 
 # Units seen so long before the start are in mid-flight: control would have them, treatment none.
 _IN_FLIGHT = "30 minutes"
@@ -31,6 +32,8 @@ FROM (
         x.policy ->> 'graph_id' AS graph_id,
         x.policy -> 'routes' AS routes,
         (x.policy ->> 'trusted_identity')::boolean AS trusted,
+        -- A policy that was frozen before there were signatures asks for none.
+        coalesce((x.policy ->> 'signed_assignments')::boolean, false) AS signed_only,
         x.policy ->> 'unit' = 'user' AS by_user,
         x.policy -> 'flag' AS flag,
         p.wait,
@@ -82,13 +85,16 @@ CASE WHEN NOT s.by_user THEN e.session_id
 END
 """
 
+# Whether an event may say which arm served its session: anybody can send one with the public key.
+_VOUCHED_FOR = "(NOT s.signed_only OR e.trusted OR e.signed)"
+
 _COMMITS = text(f"""
 SELECT DISTINCT s.experiment_id, e.commit_sha, {_SERVED} AS served
 FROM scope AS s
 JOIN runtime_events AS e
   ON e.project_id = s.project_id AND e.environment = s.environment
  AND e.received_at BETWEEN s.received_from AND s.received_to
-WHERE e.commit_sha IS NOT NULL
+WHERE e.commit_sha IS NOT NULL AND {_VOUCHED_FOR}
   AND e.received_at >= (SELECT min(received_from) FROM scope)
 """)
 
@@ -130,6 +136,7 @@ FROM (
                 CASE WHEN e.received_at <= b.closed_at THEN 'in_flight' END
             WHEN s.routes <> 'null' AND r.route IS NULL THEN NULL
             WHEN s.routes <> 'null' AND NOT r.exposing THEN 'unmatched_route'
+            WHEN NOT {_VOUCHED_FOR} THEN 'unsigned'
             WHEN e.received_at > b.closed_at THEN 'late'
             WHEN p.arm IS NULL THEN 'unknown_commit'
             ELSE 'exposure'
@@ -226,7 +233,7 @@ JOIN places AS p
  AND greatest(b.closed_at, s.bound_at) >= p.known_from
  AND greatest(b.closed_at, s.bound_at) < coalesce(p.known_to, 'infinity')
  AND p.arm IN ('treatment', 'control') AND p.arm <> x.arm
-WHERE b.closed_at <= s.received_to AND NOT EXISTS (
+WHERE b.closed_at <= s.received_to AND {_VOUCHED_FOR} AND NOT EXISTS (
     SELECT FROM deploys AS d
     WHERE d.project_id = s.project_id AND d.environment = s.environment
       AND d.deployed_at > x.exposed_at AND d.deployed_at <= e.occurred_at
@@ -260,6 +267,7 @@ def extend_exposures(connection: Connection, *, as_of: datetime) -> int:
     if scope:
         _place_commits(connection, scope)
         _match_routes(connection, scope)
+        lay_exposures(connection)
         connection.execute(_CANDIDATES)
         connection.execute(_SIGHTINGS)
         connection.execute(_STRATA)
@@ -333,7 +341,7 @@ def _match_routes(connection: Connection, scope: Sequence[Row[Any]]) -> None:
             patterns = (
                 []
                 if graph_id is None
-                else read_graph(connection, experiment.project_id, graph_id).patterns
+                else graph_patterns(connection, experiment.project_id, graph_id)
             )
             tables[graph_id] = RouteTable(patterns)
         exposing = {canonical_route(pattern) for pattern in experiment.routes}

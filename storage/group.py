@@ -10,15 +10,13 @@ from typing import Any, Generic, Self, TypeVar
 import psycopg
 from psycopg import Connection
 
-from storage.engine import StoreUnavailable, connection_string, session_options
+from storage.engine import PATIENCE, StoreUnavailable, connection_string, session_options
 
 AskT = TypeVar("AskT")
 AnswerT = TypeVar("AnswerT")
 
 # Keeps one statement, and one answer's delay, bounded; more than any server has connections.
 _MOST_TOGETHER = 4096
-# A table that somebody locks, or a disk that hangs: who waits is told to come again.
-_PATIENCE = "-c lock_timeout=5s -c statement_timeout=15s"
 # A connection whose server vanished without a word is given up after 5 + 3 x 2 seconds.
 _KEEPALIVE: Mapping[str, Any] = {
     "keepalives_idle": 5,
@@ -148,7 +146,7 @@ class Group(Generic[AskT, AnswerT]):
             self._connection = psycopg.connect(
                 connection_string(self._url),
                 autocommit=True,
-                options=f"{session_options()} {_PATIENCE}",
+                options=f"{session_options()} {PATIENCE}",
                 connect_timeout=5,
                 **_KEEPALIVE,
             )

@@ -5,16 +5,25 @@ import re
 import secrets
 import zlib
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, Row, func, or_, select, update
 
 from storage.refusal import Missing
 from storage.tables import keys
 
 _BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _RANDOM, _CHECK = 34, 6
+# A key's use is noted no more often: a row an event would cost more than the event.
+USE_NOTED_EVERY = timedelta(minutes=10)
+_SHOWN = (
+    keys.c.display,
+    keys.c.kind,
+    keys.c.created_at,
+    keys.c.revoked_at,
+    keys.c.last_used_at,
+)
 _FORM = re.compile(rf"(?:wk|pk|rk)_[0-9A-Za-z]{{{_RANDOM + _CHECK}}}", re.ASCII)
 
 
@@ -39,12 +48,22 @@ class Holder:
 
 @dataclass(frozen=True, kw_only=True)
 class KeyRecord:
-    """What is kept of a key: enough to recognise it, not enough to use it."""
+    """What is kept of a key: enough to recognise it, not enough to use it.
+
+    Attributes:
+        display: Its first characters.
+        kind: What it may call.
+        created_at: When it was made.
+        revoked_at: When it was ended.
+        last_used_at: When its use was last noted; later uses than `USE_NOTED_EVERY` and a minute
+            after that would have been noted too. None where it was never used.
+    """
 
     display: str
     kind: KeyKind
     created_at: datetime
     revoked_at: datetime | None
+    last_used_at: datetime | None
 
 
 def _checksum(body: str) -> str:
@@ -102,19 +121,24 @@ def holder(connection: Connection, key: str) -> Holder | None:
 def list_keys(connection: Connection, project_id: int) -> list[KeyRecord]:
     """Returns a project's keys, the oldest first, revoked ones included."""
     rows = connection.execute(
-        select(keys.c.display, keys.c.kind, keys.c.created_at, keys.c.revoked_at)
+        select(*_SHOWN)
         .where(keys.c.project_id == project_id)
         .order_by(keys.c.created_at, keys.c.display)
     )
-    return [
-        KeyRecord(
-            display=row.display,
-            kind=KeyKind(row.kind),
-            created_at=row.created_at,
-            revoked_at=row.revoked_at,
+    return [_record(row) for row in rows]
+
+
+def note_use(connection: Connection, digest: bytes) -> None:
+    """Notes that a key was presented, where that was not noted within `USE_NOTED_EVERY`."""
+    now = func.clock_timestamp()
+    connection.execute(
+        update(keys)
+        .where(
+            keys.c.digest == digest,
+            or_(keys.c.last_used_at.is_(None), keys.c.last_used_at <= now - USE_NOTED_EVERY),
         )
-        for row in rows
-    ]
+        .values(last_used_at=now)
+    )
 
 
 def revoke_key(connection: Connection, project_id: int, key: str) -> KeyRecord:
@@ -136,11 +160,16 @@ def revoke_key(connection: Connection, project_id: int, key: str) -> KeyRecord:
         update(keys)
         .where(keys.c.digest == digests[0])
         .values(revoked_at=func.clock_timestamp())
-        .returning(keys.c.display, keys.c.kind, keys.c.created_at, keys.c.revoked_at)
+        .returning(*_SHOWN)
     ).one()
+    return _record(row)
+
+
+def _record(row: Row[str, str, datetime, datetime | None, datetime | None]) -> KeyRecord:
     return KeyRecord(
         display=row.display,
         kind=KeyKind(row.kind),
         created_at=row.created_at,
         revoked_at=row.revoked_at,
+        last_used_at=row.last_used_at,
     )

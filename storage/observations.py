@@ -283,7 +283,7 @@ WITH told AS (
         (
             SELECT sum((v.evidence -> 'counts' ->> name)::bigint)
             FROM unnest(ARRAY['in_cells', 'open', 'late', 'in_flight', 'unknown_commit', 'partial',
-                'excluded']) AS name
+                'excluded', 'unsigned']) AS name
         ) AS accounted
     FROM verdicts AS v JOIN experiments AS x USING (experiment_id)
     WHERE v.as_of IS NOT NULL AND {_FRESH}
@@ -294,7 +294,7 @@ WITH told AS (
         WHERE p.block + interval '5 minutes' + t.grace <= t.as_of
         UNION ALL
         SELECT t.experiment_id, s.unit FROM told AS t JOIN sightings AS s USING (experiment_id)
-        WHERE s.kind IN ('late', 'unknown_commit') AND s.at <= t.as_of
+        WHERE s.kind IN ('late', 'unknown_commit', 'unsigned') AND s.at <= t.as_of
     ) AS units
     GROUP BY experiment_id
 )
@@ -316,7 +316,7 @@ def units_that_do_not_add_up(connection: Connection) -> Sequence[Row[Any]]:
 
 _LOST = text("""
 -- Received in the last hour that was read, in a block that closed, on a route that exposes: each
--- of these sessions must have been placed, or be known as late or of an unknown commit.
+-- of these sessions must have been placed, or be known as late, unsigned or of an unknown commit.
 SELECT x.experiment_id, count(DISTINCT e.session_id) AS sessions
 FROM experiments AS x
 JOIN verdicts AS v USING (experiment_id)
@@ -334,7 +334,7 @@ WHERE NOT v.decided
   AND NOT EXISTS (
       SELECT FROM sightings AS s
       WHERE s.experiment_id = x.experiment_id AND s.unit = e.session_id
-        AND s.kind IN ('late', 'unknown_commit')
+        AND s.kind IN ('late', 'unknown_commit', 'unsigned')
   )
   AND date_bin('5 minutes', e.occurred_at, 'epoch') < c.at
 GROUP BY x.experiment_id

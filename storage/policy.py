@@ -61,6 +61,7 @@ def frozen_policy(
         "flag": None if flag is None else asdict(flag),
         "unit": settings.unit,
         "trusted_identity": settings.trusted_identity,
+        "signed_assignments": settings.signed_assignments,
         "alpha": settings.alpha,
         "attempt": attempt,
         "rho_day": RHO["day"],

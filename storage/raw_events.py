@@ -118,6 +118,7 @@ class RawEvent(NamedTuple):
     event_id: str | None
     value: float | None
     flags: Mapping[str, object] | None
+    signed: bool
 
 
 class RawRevenue(NamedTuple):
@@ -160,7 +161,7 @@ def _micros(column: str) -> str:
 
 _EVENTS = text(f"""
 SELECT event, session_id, {_micros("occurred_at")}, {_micros("received_at")}, commit_sha, route,
-    pseudonym, trusted, event_id, value, flags
+    pseudonym, trusted, event_id, value, flags, signed
 FROM runtime_events
 WHERE project_id = :project_id AND environment = :environment
   AND received_at >= :received_from AND received_at <= :until AND occurred_at >= :since

@@ -18,6 +18,9 @@ def separate_reading(engine: Engine) -> Generator[Connection]:
     tables fill these instead. All is rolled back at the end.
     """
     with engine.connect() as connection, connection.begin() as transaction:
+        # One state of the log: events that are forgotten meanwhile and their tombstones would
+        # else both be read.
+        connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
         for table in DERIVED:
             connection.execute(
                 text(

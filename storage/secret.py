@@ -1,9 +1,10 @@
-"""The service's secret, and the pseudonyms that each project derives from it."""
+"""The service's secret, and what each project derives from it: pseudonyms, assignment keys."""
 
 import hashlib
 import hmac
 import os
 import secrets
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -42,6 +43,12 @@ def service_secret(data_dir: Path | None = None) -> bytes:
     return path.read_bytes()
 
 
+def _derived(secret: bytes, label: str) -> bytes:
+    """Returns 32 bytes that tell nothing of the secret, nor of what another label gives."""
+    # RFC 5869; the label keeps each use apart from every other one of the same secret.
+    return HKDF(algorithm=SHA256(), length=32, salt=None, info=label.encode()).derive(secret)
+
+
 class Pseudonyms:
     """The pseudonyms of one service: HMAC-SHA-256 under each project's own derived secret."""
 
@@ -53,12 +60,73 @@ class Pseudonyms:
         """Returns the 32 bytes that stand for `user_ref` in `project_id`, and in no other."""
         project_secret = self._project_secrets.get(project_id)
         if project_secret is None:
-            # RFC 5869; the label keeps this use apart from any later one of the same secret.
-            project_secret = HKDF(
-                algorithm=SHA256(),
-                length=32,
-                salt=None,
-                info=f"deploy-reward/user_ref/{project_id}".encode(),
-            ).derive(self._secret)
+            project_secret = _derived(self._secret, f"deploy-reward/user_ref/{project_id}")
             self._project_secrets[project_id] = project_secret
         return hmac.digest(project_secret, user_ref.encode(), hashlib.sha256)
+
+
+# --- Signed assignments --------------------------------------------------------------------------
+
+
+def assignment_message(
+    *, environment: str, session_id: str, commit: str, flags: Mapping[str, str | bool] | None = None
+) -> bytes:
+    """Returns what a router signs: that it served this session this build with these flags.
+
+    The parts stand one after another with a NUL between, which no text of an event may hold: no
+    two assignments give the same message. The environment is one of them, since where a build is
+    served to everyone its tokens are there for the asking.
+
+    Args:
+        environment: As the session's events name it.
+        session_id: The session.
+        commit: As the session's events name it, in lower case.
+        flags: As the session's events name them, in the order of their names' code points.
+    """
+    parts = ["1", environment, session_id, commit]
+    for name, value in sorted((flags or {}).items()):
+        parts += [name, str(value).lower() if isinstance(value, bool) else value]
+    return "\0".join(parts).encode()
+
+
+def assignment_token(key: str, message: bytes) -> str:
+    """Returns the token of an assignment: HMAC-SHA-256 in hexadecimal.
+
+    Args:
+        key: The assignment key as it is shown; its characters are the key.
+        message: The assignment.
+    """
+    return hmac.digest(key.encode(), message, hashlib.sha256).hex()
+
+
+class Assignments:
+    """The assignment keys of one service: what the routers of its projects sign with."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+        self._keys: dict[tuple[int, int], str] = {}
+
+    def key(self, project_id: int, epoch: int) -> str:
+        """Returns a project's key of that number, as it is shown and used."""
+        key = self._keys.get((project_id, epoch))
+        if key is None:
+            label = f"deploy-reward/assignment/{project_id}/{epoch}"
+            key = self._keys[project_id, epoch] = f"ak_{_derived(self._secret, label).hex()}"
+        return key
+
+    def is_signed(
+        self, project_id: int, token: str, message: bytes, *, epochs: Iterable[int]
+    ) -> bool:
+        """Tells whether one of a project's keys in force made this token of this assignment.
+
+        Args:
+            project_id: The project.
+            token: As it came, of any characters.
+            message: The assignment that the event claims.
+            epochs: The numbers of the keys in force.
+        """
+        told = token.encode(errors="replace")
+        return any(
+            hmac.compare_digest(told, assignment_token(key, message).encode())
+            for key in (self.key(project_id, epoch) for epoch in epochs)
+        )

@@ -14,6 +14,7 @@ from storage.tables import projects
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 Share = Annotated[float, msgspec.Meta(gt=0, lt=1)]
+Epoch = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 
 class ValueRoute(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -41,6 +42,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     grace_seconds: Annotated[int, msgspec.Meta(ge=0, le=3600)] = 120
     contrast_hours: Annotated[int, msgspec.Meta(ge=1, le=672)] = 24
     trusted_identity: bool = False
+    signed_assignments: bool = False
+    # The keys that tokens may be signed with, by number; routers sign with the first.
+    assignment_epochs: Annotated[list[Epoch], msgspec.Meta(min_length=1, max_length=4)] = (
+        msgspec.field(default_factory=lambda: [1])
+    )
     webhooks: list[str] = []
     value_routes: list[ValueRoute] = []
     allowed_origins: list[str] = []
@@ -51,6 +57,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     futility_margin: Share | Literal["none"] | None = 0.05
     horizon_days: Annotated[int, msgspec.Meta(ge=1, le=60)] = 28
     trusted_proxies: list[str] = []
+
+    def __post_init__(self) -> None:
+        """Holds that a token can vouch for the unit: it names a session."""
+        if self.signed_assignments and self.unit == "user":
+            raise ValueError(
+                "signed_assignments vouches for sessions: with unit `user`, trusted_identity"
+                " keeps forged units out"
+            )
 
 
 _MEMBER = re.compile(r" - at `\$(?P<path>[^`]*)`$")

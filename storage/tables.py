@@ -76,6 +76,8 @@ keys = Table(
     Column("display", Text, nullable=False),
     _moment("created_at"),
     _moment("revoked_at", nullable=True),
+    # To some minutes: when a worker last noted that the key was presented.
+    _moment("last_used_at", nullable=True),
     CheckConstraint("kind IN ('write', 'public', 'project')", name="kind"),
     Index(None, "project_id"),
 )
@@ -155,6 +157,8 @@ runtime_events = Table(
     Column("value", Double),
     Column("flags", JSONB),
     Column("properties", JSONB),
+    # A router's token holds for what the event says of its session: `signed_assignments` asks.
+    Column("signed", Boolean, nullable=False, server_default=text("false")),
     Index(None, "received_at", postgresql_using="brin"),
     # By which a session finds its user; events that name none cost nothing here.
     Index(None, "project_id", "session_id", postgresql_where=text("pseudonym IS NOT NULL")),
@@ -253,7 +257,8 @@ sightings = Table(
     _moment("at"),
     PrimaryKeyConstraint("experiment_id", "kind", "unit"),
     CheckConstraint(
-        "kind IN ('in_flight', 'unknown_commit', 'late', 'unmatched_route', 'crossover')",
+        "kind IN ('in_flight', 'unknown_commit', 'late', 'unmatched_route', 'crossover',"
+        " 'unsigned')",
         name="kind",
     ),
 )
@@ -347,6 +352,70 @@ verdicts = Table(
     ),
     CheckConstraint("(verdict = 'abstain') = (abstain_reason IS NOT NULL)", name="reason"),
     Index(None, "project_id", "decided"),
+)
+
+# --- What the log can tell no longer: people who were forgotten ---------------------------------
+
+# Rows of the derived tables of the same names that no event stands behind any more. The walk lays
+# them beside what it reads, so that all adds up. No unit's name leads to whoever was forgotten.
+tombstone_exposures = Table(
+    "tombstone_exposures",
+    metadata,
+    _experiment(),
+    Column("unit", Text, nullable=False),
+    _moment("exposed_at"),
+    _moment("block"),
+    Column("arm", Text, nullable=False),
+    Column("stratum", Text),
+    Column("commit_sha", Text, nullable=False),
+    Column("pseudonym", LargeBinary),
+    PrimaryKeyConstraint("experiment_id", "unit"),
+)
+
+tombstone_sightings = Table(
+    "tombstone_sightings",
+    metadata,
+    _experiment(),
+    Column("kind", Text, nullable=False),
+    Column("unit", Text, nullable=False),
+    _moment("at"),
+    PrimaryKeyConstraint("experiment_id", "kind", "unit"),
+)
+
+tombstone_conversions = Table(
+    "tombstone_conversions",
+    metadata,
+    _experiment(),
+    Column("metric", Text, nullable=False),
+    Column("unit", Text, nullable=False),
+    _moment("received_at"),
+    PrimaryKeyConstraint("experiment_id", "metric", "unit"),
+)
+
+tombstone_amounts = Table(
+    "tombstone_amounts",
+    metadata,
+    _experiment(),
+    Column("metric", Text, nullable=False),
+    Column("unit", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    _moment("received_at"),
+    Column("value", Double, nullable=False),
+    PrimaryKeyConstraint("experiment_id", "metric", "unit", "key"),
+)
+
+# That somebody was forgotten, and how much of theirs; not who.
+forgettings = Table(
+    "forgettings",
+    metadata,
+    _project(),
+    _moment("forgotten_at"),
+    Column("kind", Text, nullable=False),
+    Column("runtime_events", BigInteger, nullable=False),
+    Column("revenue_events", BigInteger, nullable=False),
+    Column("exposures", BigInteger, nullable=False),
+    CheckConstraint("kind IN ('user_ref', 'session')", name="kind"),
+    Index(None, "project_id"),
 )
 
 # Everything that `rebuild` empties and the walk fills again, in the order of the walk.

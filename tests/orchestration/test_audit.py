@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import asdict
 from sqlalchemy import Connection, Engine, text
 
 from orchestration.audit import Audit, audit
@@ -96,6 +97,7 @@ class World:
                 event_id=f"e{number}" if self.chance(0.3) else None,
                 value=value,
                 flags=None if flag is None else json.dumps({"new_page": flag}),
+                signed=(number + len(event)) % 3 > 0,
             )
 
     @staticmethod
@@ -137,7 +139,7 @@ def store_events(connection: Connection, told: Sequence[Delivery]) -> None:
     )
     connection.execute(
         text(f"INSERT INTO runtime_events ({', '.join(COLUMNS)}) VALUES ({columns})"),
-        [dict(zip(COLUMNS, event.row(received), strict=True)) for received, event in told],
+        [{**asdict(event), "received_at": received} for received, event in told],
     )
 
 
@@ -265,14 +267,28 @@ def audited(engine: Engine, experiment_id: str) -> Audit:
     lift=st.sampled_from([0.0, -0.9, 1.5]),
     unit=st.sampled_from(["session", "session", "user"]),
     trusted=st.booleans(),
+    signed=st.booleans(),
     grace=st.sampled_from([0, 90, 120]),
     ticks=st.lists(st.integers(1, 700), min_size=1, max_size=5, unique=True).map(sorted),
 )
 def test_what_is_served_is_what_the_raw_events_say(
-    store, seed: int, lift: float, unit: str, trusted: bool, grace: int, ticks: list[int]
+    store,
+    seed: int,
+    lift: float,
+    unit: str,
+    trusted: bool,
+    signed: bool,
+    grace: int,
+    ticks: list[int],
 ) -> None:
     ids = told_world(
-        store.engine, seed, lift=lift, unit=unit, trusted_identity=trusted, grace_seconds=grace
+        store.engine,
+        seed,
+        lift=lift,
+        unit=unit,
+        trusted_identity=trusted,
+        signed_assignments=signed and unit == "session",
+        grace_seconds=grace,
     )
     for tick in ticks:
         walk(store.engine, T + timedelta(minutes=tick))

@@ -10,8 +10,10 @@ from storage.keys import (
     create_key,
     holder,
     is_well_formed,
+    key_digest,
     list_keys,
     new_key,
+    note_use,
     revoke_key,
 )
 from storage.projects import create_project
@@ -68,3 +70,24 @@ def test_another_project_s_key_cannot_be_revoked(store) -> None:
         with pytest.raises(Missing):
             revoke_key(connection, mine.project_id, theirs.keys[KeyKind.WRITE])
         assert holder(connection, theirs.keys[KeyKind.WRITE]) is not None
+
+
+def test_the_use_of_a_key_is_noted_once_in_ten_minutes(store) -> None:
+    with store.engine.begin() as connection:
+        project = create_project(connection, "shop")
+    digest = key_digest(project.keys[KeyKind.PUBLIC])
+
+    def noted() -> dict[KeyKind, object]:
+        """When each key was used, after a transaction in which one of them was."""
+        with store.engine.begin() as connection:
+            note_use(connection, digest)
+            found = list_keys(connection, project.project_id)
+        return {one.kind: one.last_used_at for one in found}
+
+    first = noted()
+    assert first[KeyKind.PUBLIC] is not None
+    assert first[KeyKind.WRITE] is first[KeyKind.PROJECT] is None
+    assert noted() == first
+    with store.engine.begin() as connection:
+        connection.execute(text("UPDATE keys SET last_used_at = last_used_at - interval '10 min'"))
+    assert noted()[KeyKind.PUBLIC] > first[KeyKind.PUBLIC]

@@ -4,13 +4,16 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Connection, text
+from msgspec.structs import asdict, replace
+from sqlalchemy import Connection, Engine, text
 
 from orchestration.evidence import draft_evidence
 from orchestration.rebuild import rebuild
@@ -40,10 +43,12 @@ class Log:
     revenue: Sequence[tuple[datetime, datetime, bytes, str]]
 
 
-def deliveries(project_id: int, generator: np.random.Generator, *, lift: float) -> list[Delivery]:
+def deliveries(
+    project_id: int, generator: np.random.Generator, *, lift: float, sessions: int = 400
+) -> list[Delivery]:
     """Sessions with delays, duplicates, disorder, users and unknown commits."""
     told: list[Delivery] = []
-    for number in range(400):
+    for number in range(sessions):
         commit = str(generator.choice([A, K, "ccccccc"], p=[0.48, 0.48, 0.04]))
         exposed = T + timedelta(seconds=float(generator.uniform(-2400, 5 * 3600)))
         rate = 0.3 * (1 + lift) if commit == K else 0.3
@@ -75,7 +80,7 @@ def stored(connection: Connection, told: Sequence[Delivery]) -> None:
     columns = ", ".join(f":{name}" for name in COLUMNS)
     connection.execute(
         text(f"INSERT INTO runtime_events ({', '.join(COLUMNS)}) VALUES ({columns})"),
-        [dict(zip(COLUMNS, event.row(received), strict=True)) for received, event in told],
+        [{**asdict(event), "received_at": received} for received, event in told],
     )
 
 
@@ -222,9 +227,72 @@ def test_permuting_and_duplicating_deliveries_changes_nothing(store, seed: int, 
 
 
 def _of(project_id: int, event: RuntimeEvent) -> RuntimeEvent:
-    members = dict(zip(COLUMNS, event.row(T), strict=True))
-    del members["received_at"]
-    return RuntimeEvent(**{**members, "project_id": project_id})
+    return replace(event, project_id=project_id)
+
+
+def verdicts_of(engine: Engine, pieces: Sequence[Sequence[Delivery]]) -> tuple[Any, ...]:
+    """Contracts and cells of a project that was told events piece by piece; nothing of it stays."""
+    with separate_reading(engine) as connection:
+        project_id = create_project(connection, secrets.token_hex(8)).project_id
+        for piece in pieces:
+            stored(connection, [(at, _of(project_id, event)) for at, event in piece])
+        ids = recorded(connection, project_id)
+        found = documents(rebuild(connection, as_of=T + timedelta(hours=9)), ids)
+        cells = connection.execute(
+            text(
+                "SELECT experiment_id = :first, metric, block, stratum, n1, x1, n0, x0, y1, y0"
+                " FROM cells WHERE experiment_id = ANY(:ids) ORDER BY 1, 2, 3, 4"
+            ),
+            {"first": ids[0], "ids": ids},
+        )
+        contracts = [found[one][0].replace(one, "exp") for one in ids]
+        return contracts, [tuple(row) for row in cells]
+
+
+def retold(told: Sequence[Delivery], order: Random) -> list[list[Delivery]]:
+    """The same deliveries, in another order, some twice, each later by less than the grace."""
+    again = [*told, *order.sample(told, len(told) // 5)]
+    order.shuffle(again)
+    # What was late stays so, what was not does not become it.
+    delayed = [
+        (at + timedelta(seconds=order.uniform(0, 25)) * (at == event.occurred_at), event)
+        for at, event in again
+    ]
+    cuts = sorted(order.sample(range(1, len(delayed)), order.randint(0, 6)))
+    return [delayed[begin:end] for begin, end in pairwise([0, *cuts, len(delayed)])]
+
+
+def _the_way_it_came(store: Any, seed: int, order: Random, lift: float) -> None:
+    told = deliveries(0, np.random.default_rng(seed), lift=lift, sessions=80)
+    with store.engine.begin() as connection:
+        create_days(connection, {(at + timedelta(minutes=1)).date() for at, _ in told})
+    assert verdicts_of(store.engine, [told]) == verdicts_of(store.engine, retold(told, order))
+
+
+_any_way = given(
+    seed=st.integers(0, 2**32 - 1),
+    order=st.randoms(use_true_random=False),
+    lift=st.sampled_from([-1.0, 0.0, 2.0]),
+)
+_EXAMPLES = settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None
+)
+
+
+@settings(_EXAMPLES, max_examples=200)
+@_any_way
+def test_order_repetition_delay_and_splitting_of_deliveries_change_no_verdict(
+    store, seed: int, order: Random, lift: float
+) -> None:
+    _the_way_it_came(store, seed, order, lift)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(7200)
+@settings(_EXAMPLES, max_examples=2000)
+@_any_way
+def test_no_way_of_delivery_changes_a_verdict(store, seed: int, order: Random, lift: float) -> None:
+    _the_way_it_came(store, seed, order, lift)
 
 
 @pytest.mark.parametrize("lift", [-0.9, 2.0])

@@ -1,0 +1,172 @@
+"""`forget` erases a person, through the highest faces: REST in, the command, and what is served."""
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+A, K = "aaaaaaa", "bbbbbbb"
+START = datetime(2026, 10, 1, tzinfo=UTC)
+USER = "somebody@example.org"
+CANARY = "a word that nobody else says"
+
+
+def at(minutes: float) -> str:
+    return (START + timedelta(minutes=minutes)).isoformat()
+
+
+@pytest.fixture
+def shop(stored: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The service with the secret that its API has."""
+    monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests")
+    return stored
+
+
+@pytest.fixture
+def experiment(shop: Any, command: Callable[..., Any]) -> str:
+    """An experiment with a published look: a session a minute, two of which are one user's."""
+    for sha, minutes, base in ((A, -1440, None), (K, 0, A)):
+        body = {"commit": {"sha": sha}, "deployed_at": at(minutes), "allocation": 0.5}
+        diff = {} if base is None else {"diff": {"base_commit": base, "files": []}}
+        assert shop.post("/v1/deploys", {**body, **diff}).status_code == 201
+    events = [
+        {
+            "event": event,
+            "session_id": f"session-{number:03}",
+            "commit": K if number % 2 else A,
+            "occurred_at": at(number + after),
+        }
+        for number in range(120)
+        for event, after in (("page_view", 0), ("order", 0.5))
+        if event == "page_view" or number % 3 == 0
+    ]
+    for event in events:
+        if event["session_id"] in {"session-030", "session-041"}:
+            event |= {"user_ref": USER, "properties": {"note": CANARY}}
+    answer = shop.post("/v1/events?replay=true", {"events": events})
+    assert answer.json()["accepted"] == len(events)
+    paid = {
+        "event": "trial_to_paid",
+        "occurred_at": at(55),
+        "user_ref": USER,
+        "idempotency_key": "k1",
+        "amount": {"value": 1900, "currency": "EUR"},
+        "attributes": {"note": CANARY},
+    }
+    assert shop.post("/v1/revenue/events?replay=true", {"events": [paid]}).status_code == 200
+    asked = {"treatment_commit": K, "target_metric": "order", "guardrails": ["trial_to_paid"]}
+    registered = shop.post("/v1/reward/register", asked)
+    assert command("evaluate").exit_code == 0
+    return registered.json()["experiment_id"]
+
+
+def served(shop: Any, experiment: str) -> tuple[bytes, bytes]:
+    return (
+        shop.get(f"/v1/reward/{experiment}").content,
+        shop.get(f"/v1/reward/{experiment}/evidence").content,
+    )
+
+
+def stored_texts(shop: Any) -> Iterator[str]:
+    """Every row of every table, and what the planner keeps of them."""
+    with shop.store.engine.begin() as connection:
+        tables = "SELECT tablename FROM pg_tables WHERE schemaname = 'deploy_reward'"
+        for table in connection.execute(text(tables)).scalars().all():
+            yield from connection.execute(text(f"SELECT t::text FROM {table} AS t")).scalars()
+        samples = "SELECT s::text FROM pg_stats AS s WHERE schemaname = 'deploy_reward'"
+        yield from connection.execute(text(samples)).scalars()
+
+
+def names_found(shop: Any) -> set[str]:
+    names = {"session-030", "session-041", CANARY, USER, "session-042"}
+    return {name for name in names for row in stored_texts(shop) if name in row}
+
+
+def test_a_forgotten_user_is_in_no_table_and_no_answer_changes(
+    shop: Any, command: Callable[..., Any], experiment: str
+) -> None:
+    with shop.store.engine.connect() as connection:
+        connection.execution_options(isolation_level="AUTOCOMMIT").execute(text("ANALYZE"))
+    assert names_found(shop) >= {"session-030", "session-041", CANARY, "session-042"}
+    before = served(shop, experiment)
+    assert json.loads(before[1])["arms"]["treatment"]["units"] == 60
+
+    result = command("forget", "--user-ref", USER, "--project", "shop", "--json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    found = json.loads(result.stdout)
+    assert found["tables"]
+    assert {name: count for name, count in found.items() if name != "tables"} == {
+        "users": 1,
+        "sessions": 2,
+        "runtime_events": 3,
+        "revenue_events": 1,
+        "exposures": 2,
+    }
+    assert names_found(shop) == {"session-042"}
+    assert served(shop, experiment) == before
+    assert command("audit", experiment).exit_code == 0
+
+    assert command("rebuild").exit_code == 0
+    assert served(shop, experiment) == before
+    assert command("audit", experiment).exit_code == 0
+    assert names_found(shop) == {"session-042"}
+
+
+def test_a_forgotten_session_is_in_no_table(
+    shop: Any, command: Callable[..., Any], experiment: str
+) -> None:
+    before = served(shop, experiment)
+    result = command("forget", "--session", "session-042", "--project", "shop")
+    assert result.stdout == (
+        "Erased 2 runtime events and 0 revenue events of 0 user references and 1 sessions;"
+        " 1 exposures stay in counts without a name.\n"
+    )
+    assert "session-042" not in names_found(shop)
+    assert served(shop, experiment) == before
+    assert command("audit", experiment).exit_code == 0
+    again = command("forget", "--session", "session-042", "--project", "shop")
+    assert again.stdout == "Nothing is stored of this person.\n"
+
+
+def test_that_somebody_was_forgotten_is_remembered_but_not_who(
+    shop: Any, command: Callable[..., Any], experiment: str
+) -> None:
+    for _ in range(2):
+        command("forget", "--user-ref", USER, "--project", "shop")
+    with shop.store.engine.begin() as connection:
+        rows = connection.execute(text("SELECT * FROM forgettings")).mappings().all()
+    assert [{**row, "forgotten_at": None} for row in rows] == [
+        {
+            "project_id": shop.project_id,
+            "forgotten_at": None,
+            "kind": "user_ref",
+            "runtime_events": 3,
+            "revenue_events": 1,
+            "exposures": 2,
+        }
+    ]
+    assert experiment
+
+
+@pytest.mark.usefixtures("stored")
+def test_without_the_secret_that_knows_a_user_nothing_is_tried(
+    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.delenv("SERVICE_SECRET", raising=False)
+    words = ("--user-ref", USER, "--project", "shop", "--data-dir", tmp_path)
+    result = command("forget", *words)
+    assert result.exit_code == 1
+    assert "SERVICE_SECRET is not set" in result.stderr
+    assert not (tmp_path / "secret").exists()
+    assert USER not in result.output
+
+
+@pytest.mark.usefixtures("shop")
+@pytest.mark.parametrize("words", [(), ("--user-ref", "a", "--session", "b")])
+def test_a_person_is_named_in_one_way(command: Callable[..., Any], words: tuple[str, ...]) -> None:
+    result = command("forget", *words)
+    assert result.exit_code == 2
+    assert "one of --user-ref and --session" in result.stderr
