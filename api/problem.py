@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 # Each code with its status and title: the words that programs may rely on.
 CODES: Mapping[str, tuple[int, str]] = {
+    "not_http": (400, "Not an HTTP request"),
     "invalid_json": (400, "The body is not JSON"),
     "duplicate_member": (400, "The body names a member twice"),
     "invalid_encoding": (400, "The body is not what Content-Encoding says"),
@@ -27,17 +28,23 @@ CODES: Mapping[str, tuple[int, str]] = {
     "unknown_graph": (404, "No such graph"),
     "method_not_allowed": (405, "Method not allowed"),
     "not_acceptable": (406, "Nothing acceptable to send"),
+    "request_timeout": (408, "The request did not arrive in time"),
     "idempotency_conflict": (409, "Idempotency key reused"),
     "deploy_conflict": (409, "Deploy recorded differently"),
     "experiment_open": (409, "Experiment open with other members"),
     "history_closed": (409, "History is closed"),
+    "history_too_wide": (409, "History of too many days"),
     "body_too_large": (413, "Body too large"),
+    "target_too_long": (414, "The request's target is too long"),
     "unsupported_media_type": (415, "Unsupported media type"),
     "invalid_request": (422, "The request breaks a rule"),
     "rate_limited": (429, "Too many requests"),
+    "head_too_large": (431, "The request's header fields are too large"),
     "internal_error": (500, "A fault of the service"),
     "store_unavailable": (503, "The store cannot be reached"),
     "not_migrated": (503, "The store is not migrated"),
+    "overloaded": (503, "More at once than the service takes"),
+    "stopping": (503, "The service is stopping"),
 }
 
 # An answer stays readable, and small, whatever was sent.
@@ -91,8 +98,8 @@ def invalid(faults: Sequence[Fault]) -> Problem:
     return Problem("invalid_request", detail, faults=faults)
 
 
-def problem_response(request: Request, problem: Problem) -> Response:
-    """Returns the answer that tells of a problem."""
+def problem_document(problem: Problem, request_id: str) -> bytes:
+    """Returns the body that tells of a problem."""
     status, title = CODES[problem.code]
     document: dict[str, object] = {
         "type": f"urn:deploy-reward:problem:{problem.code}",
@@ -100,14 +107,19 @@ def problem_response(request: Request, problem: Problem) -> Response:
         "status": status,
         "detail": problem.detail,
         "code": problem.code,
-        "request_id": request.state.request_id,
+        "request_id": request_id,
     }
     if problem.faults:
         document["errors"] = [fault.document() for fault in problem.faults[:_MOST_FAULTS]]
     # ASCII, so that whatever a member's name holds can be sent.
+    return json.dumps(document).encode("ascii")
+
+
+def problem_response(request: Request, problem: Problem) -> Response:
+    """Returns the answer that tells of a problem."""
     return Response(
-        json.dumps(document),
-        status_code=status,
+        problem_document(problem, request.state.request_id),
+        status_code=problem.status,
         headers=problem.headers,
         media_type="application/problem+json",
     )

@@ -18,6 +18,9 @@ from storage.embedded import EmbeddedPostgres, EmbeddedPostgresError
 DEFINITIONS = "orchestration.definitions"
 THIS_PYTHON = "--use-python-environment-entry-point"  # not whichever `dagster` the path finds
 
+# It answers what it was asked before it ends; by itself it takes no longer than this.
+API_STOP_SECONDS = 10.0
+
 # Last started, first stopped; within a stage, together.
 _STORE, _SERVERS, _DAGSTER = range(3)
 
@@ -57,15 +60,16 @@ class Servers:
     env: Mapping[str, str]
     workspace: Path
 
-    def api(self, *, host: str, port: int) -> Child:
-        """The REST API: `deploy-reward api` as a process of its own."""
+    def api(self, *, host: str, port: int, workers: int) -> Child:
+        """The REST API: `deploy-reward api` as a process of its own, with workers below it."""
         where = ["--host", host, "--port", str(port), "--data-dir", str(self.data_dir)]
         return self._child(
             "API",
-            ["cli", "api", *where],
+            ["cli", "api", *where, "--workers", str(workers)],
             log="api",
             stage=_SERVERS,
             ready=lambda: _answers(reachable(host), port, "/readyz"),
+            stop_seconds=API_STOP_SECONDS,
         )
 
     def code_server(self, *, port: int) -> Child:
@@ -107,6 +111,7 @@ class Servers:
         log: str,
         stage: int,
         ready: Callable[[], bool] = lambda: True,
+        stop_seconds: float = Child.stop_seconds,
     ) -> Child:
         path = fresh_log(self.data_dir / "logs" / f"{log}.log")
         command = [sys.executable, "-m", *module]
@@ -118,6 +123,7 @@ class Servers:
             ready=ready,
             log=path,
             stage=stage,
+            stop_seconds=stop_seconds,
         )
 
 

@@ -17,7 +17,13 @@ from storage.migrate import upgrade
 @click.command("api")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", default=8000, show_default=True, help="The port to listen on.")
-@click.option("--workers", default=1, show_default=True, help="Processes that share the port.")
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Processes that share the port.",
+)
 @data_dir_option
 def api(host: str, port: int, workers: int, data_dir: Path) -> None:
     """Serve the REST API alone.
@@ -30,7 +36,6 @@ def api(host: str, port: int, workers: int, data_dir: Path) -> None:
     with store_url(data_dir) as url:
         os.environ["SERVICE_DATABASE_URL"] = url
         os.environ["SERVICE_DATA_DIR"] = str(data_dir)
-        # uvicorn raises the signal that stopped it anew, once it has stopped.
         signal.signal(signal.SIGTERM, _leave)
         signal.signal(signal.SIGINT, _leave)
         serve(host=host, port=port, workers=workers)

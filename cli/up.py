@@ -18,6 +18,7 @@ from cli import children
 from cli.dagster_home import dagster_environment, write_dagster_home, write_workspace
 from cli.store import data_dir_option
 from cli.supervisor import Child, StopRequest, Supervisor, stop_on_signals
+from storage.durability import refuse_weak_store
 from storage.embedded import EmbeddedPostgres, make_data_dir
 from storage.engine import open_engine
 from storage.keys import KeyKind, create_key
@@ -44,7 +45,16 @@ RUNNING = "Running. Ctrl-C stops everything."
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="Where the API listens; never Dagster."
 )
-def up(*, demo: bool, data_dir: Path, api_port: int, dagster_port: int, host: str) -> None:
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="The API's processes.",
+)
+def up(
+    *, demo: bool, data_dir: Path, api_port: int, dagster_port: int, host: str, workers: int
+) -> None:
     """Run the whole service on this machine: store, API, Dagster.
 
     Starts the embedded PostgreSQL in the data directory (or uses SERVICE_DATABASE_URL), restarts
@@ -57,6 +67,7 @@ def up(*, demo: bool, data_dir: Path, api_port: int, dagster_port: int, host: st
         host=host,
         api_port=api_port or children.free_port(),
         dagster_port=dagster_port or children.free_port(),
+        workers=workers,
     )
     with _only_one(data_dir), ExitStack() as stack:
         plan.refuse_taken_ports()
@@ -86,6 +97,7 @@ class Plan:
     host: str
     api_port: int
     dagster_port: int
+    workers: int
 
     @property
     def api_url(self) -> str:
@@ -138,6 +150,7 @@ class Start:
         return all(self._add(child) for child in self._servers())
 
     def _prepare_store(self) -> None:
+        refuse_weak_store(self.url)
         upgrade(self.url)
         service_secret(self._plan.data_dir)
 
@@ -149,7 +162,7 @@ class Start:
             env=dagster_environment(self.url, home, plan.data_dir),
             workspace=write_workspace(home, code_server_port=code_port),
         )
-        yield servers.api(host=plan.host, port=plan.api_port)
+        yield servers.api(host=plan.host, port=plan.api_port, workers=plan.workers)
         yield servers.code_server(port=code_port)
         yield servers.daemon()
         yield servers.web_server(port=plan.dagster_port)

@@ -1,8 +1,19 @@
-"""Bodies that each endpoint takes, for tests to vary."""
+"""Bodies that each endpoint takes, for tests to vary; and a store for the real server."""
 
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from storage.embedded import EmbeddedPostgres
+from storage.engine import open_engine
+from storage.migrate import upgrade
+from storage.projects import CreatedProject, create_project
+from storage.settings import apply_settings
 
 
 @pytest.fixture
@@ -19,3 +30,31 @@ def revenue_event() -> dict[str, Any]:
         "user_ref": "workspace-17",
         "idempotency_key": "invoice-1",
     }
+
+
+@pytest.fixture(scope="session")
+def safe_postgres() -> Iterator[EmbeddedPostgres]:
+    """A PostgreSQL that keeps what it commits, for the real server, which accepts no other."""
+    # pytest's tmp_path can be entered by its owner alone, and root's server runs as nobody.
+    folder = Path(tempfile.mkdtemp(prefix="deploy-reward-"))
+    folder.chmod(0o711)
+    try:
+        with EmbeddedPostgres(folder / "data") as postgres:
+            upgrade(postgres.url)
+            yield postgres
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def safe_project(safe_postgres: EmbeddedPostgres) -> CreatedProject:
+    """A project of the module's own in it, whose requests are not limited by rate."""
+    engine = open_engine(safe_postgres.url, pool_size=1)
+    try:
+        with engine.begin() as connection:
+            project = create_project(connection, secrets.token_hex(6))
+            limits = {"per_key": 10**9, "per_address": 10**9}
+            apply_settings(connection, project.project_id, {"rate_limits": limits})
+            return project
+    finally:
+        engine.dispose()
