@@ -1,24 +1,32 @@
 """The courier: brings requests to a running service, events in batches, again when it is busy."""
 
 import gzip
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, fields
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import click
 import httpx2
 import msgspec
 
+from cli.ledger import Ledger, Posted
 from cli.traffic import Delivery
 
 # What one request to each endpoint may hold.
 BATCH_SIZES = {"/v1/events": 500, "/v1/revenue/events": 50}
-PATIENCE_SECONDS = 60.0
-BUSY = frozenset({429, 503})
+# A rate limit may ask for a whole minute.
+PATIENCE_SECONDS = 150.0
+# The same request may succeed later: docs/sending.md.
+PASSING = frozenset({408, 429, 502, 503, 504})
+# A connection that waited longer is made anew: services close theirs, ours after five seconds.
+IDLE_SECONDS = 3.0
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 10.0
 
 
 class Refused(click.ClickException):
@@ -34,37 +42,16 @@ class Batch:
     bodies: list[dict[str, Any]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Posted:
-    """What the service said of the events it was sent; sums add.
-
-    Attributes:
-        requests: Requests that were answered.
-        events: Events sent.
-        accepted: Events stored.
-        duplicates: Revenue events known before.
-        late: Events that came after everything they could count for had closed.
-        rejected: Events that broke a rule.
-    """
-
-    requests: int = 0
-    events: int = 0
-    accepted: int = 0
-    duplicates: int = 0
-    late: int = 0
-    rejected: int = 0
-
-    def __add__(self, other: "Posted") -> "Posted":
-        names = [column.name for column in fields(self)]
-        return Posted(**{name: getattr(self, name) + getattr(other, name) for name in names})
-
-
 def connected(api_url: str, *, connections: int = 4) -> httpx2.Client:
     """A client of the service at `api_url`, safe to share between threads."""
     return httpx2.Client(
         base_url=api_url.rstrip("/"),
         timeout=30.0,
-        limits=httpx2.Limits(max_connections=connections, max_keepalive_connections=connections),
+        limits=httpx2.Limits(
+            max_connections=connections,
+            max_keepalive_connections=connections,
+            keepalive_expiry=IDLE_SECONDS,
+        ),
     )
 
 
@@ -79,8 +66,8 @@ def answer(
 ) -> dict[str, Any]:
     """The JSON object of a successful answer.
 
-    A busy service (429, 503) or a broken connection is asked again; every request of ours is
-    idempotent.
+    A busy service (408, 429, 502, 503, 504) or a broken connection is asked again, no sooner than
+    its `Retry-After` says; every request of ours is idempotent.
 
     Args:
         client: Where to ask.
@@ -93,16 +80,8 @@ def answer(
     Raises:
         Refused: If the service refuses, or stays busy or silent for longer; with its `detail`.
     """
-    until = time.monotonic() + patience
-    while True:
-        response = _response(client, method, path, key, body)
-        if response is not None and response.status_code not in BUSY:
-            return _decoded(response, method, path)
-        wait = _wait(response)
-        if time.monotonic() + wait > until:
-            state = "does not answer" if response is None else "stays busy"
-            raise Refused(f"The service at {client.base_url} {state}: {method} {path}")
-        time.sleep(wait)
+    request = _encoded(method, path, key=key, body=body)
+    return _Errand(client=client, request=request, patience=patience).run()
 
 
 def batches(deliveries: Iterable[Delivery]) -> Iterator[Batch]:
@@ -122,7 +101,9 @@ def post(
     *,
     key: str,
     replay: bool,
+    paced: bool = False,
     connections: int = 4,
+    ledger: Ledger | None = None,
     advance: Callable[[Posted], None] | None = None,
 ) -> Posted:
     """Post batches over a few connections at once.
@@ -132,7 +113,9 @@ def post(
         waiting: The batches; the next one is asked for when a connection is free.
         key: Write or public key; a replay needs the write key.
         replay: Store the events as received when they occurred.
+        paced: Post no batch before it is due.
         connections: Requests in flight at once.
+        ledger: Where all is entered as it happens; what an interrupted run came to stays there.
         advance: Told what each request added, as it is answered.
 
     Returns:
@@ -141,39 +124,125 @@ def post(
     Raises:
         Refused: If the service refuses a batch.
     """
-    total, flying = Posted(), deque[Future[Posted]]()
+    round_trip = _Round(
+        client=client,
+        key=key,
+        replay=replay,
+        paced=paced,
+        ledger=ledger or Ledger(),
+        advance=advance,
+    )
+    flying: deque[Future[None]] = deque()
     with ThreadPoolExecutor(connections) as pool:
-
-        def land() -> None:
-            nonlocal total
-            landed = flying.popleft().result()
-            total += landed
-            if advance is not None:
-                advance(landed)
-
         try:
             for batch in waiting:
+                if paced and round_trip.over.wait(_until(batch.due)):
+                    break
                 while flying and (flying[0].done() or len(flying) >= 2 * connections):
-                    land()
-                flying.append(pool.submit(_post_one, client, batch, key=key, replay=replay))
-            while flying:
-                land()
+                    flying.popleft().result()
+                flying.append(pool.submit(round_trip.bring, batch))
+            for last in flying:
+                last.result()
         finally:
+            # Requests that wait for their next attempt wait no longer.
+            round_trip.over.set()
             pool.shutdown(wait=True, cancel_futures=True)
-    return total
+    return round_trip.ledger.posted
 
 
-def _post_one(client: httpx2.Client, batch: Batch, *, key: str, replay: bool) -> Posted:
-    path = f"{batch.path}?replay=true" if replay else batch.path
-    told = answer(client, "POST", path, key=key, body={"events": batch.bodies})
-    return Posted(
-        requests=1,
-        events=len(batch.bodies),
-        accepted=told["accepted"],
-        duplicates=told.get("duplicates", 0),
-        late=told.get("late", 0),
-        rejected=len(told.get("rejected", ())),
-    )
+@dataclass(frozen=True, kw_only=True)
+class _Round:
+    """What all requests of one `post` share; `over` is set at its end, and by the first failure."""
+
+    client: httpx2.Client
+    key: str
+    replay: bool
+    paced: bool
+    ledger: Ledger
+    advance: Callable[[Posted], None] | None
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def bring(self, batch: Batch) -> None:
+        path = f"{batch.path}?replay=true" if self.replay else batch.path
+        request = _encoded("POST", path, key=self.key, body={"events": batch.bodies})
+        errand = _Errand(client=self.client, request=request, ledger=self.ledger, over=self.over)
+        began = time.monotonic()
+        try:
+            landed = Posted.told(errand.run(), events=len(batch.bodies))
+        except Refused:
+            self.over.set()
+            raise
+        now = time.monotonic()
+        since_due = (datetime.now(UTC) - batch.due).total_seconds() if self.paced else now - began
+        self.ledger.land(landed, since_due=since_due, since_sent=now - errand.sent_at)
+        if self.advance is not None:
+            self.advance(landed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Request:
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    content: bytes | None
+
+
+@dataclass(kw_only=True)
+class _Errand:
+    """One request, sent until it is answered for good."""
+
+    client: httpx2.Client
+    request: _Request
+    patience: float = PATIENCE_SECONDS
+    ledger: Ledger = field(default_factory=Ledger)
+    over: threading.Event = field(default_factory=threading.Event)
+    sent_at: float = 0.0
+
+    def run(self) -> dict[str, Any]:
+        method, path = self.request.method, self.request.path
+        until, attempt = time.monotonic() + self.patience, 0
+        while True:
+            response = self._response(again=attempt > 0)
+            if response is not None and response.status_code not in PASSING:
+                return _decoded(response, method, path)
+            wait = pause(response and response.headers.get("retry-after"), attempt)
+            attempt += 1
+            state = "does not answer" if response is None else "stays busy"
+            if time.monotonic() + wait > until or self.over.wait(wait):
+                raise Refused(f"The service at {self.client.base_url} {state}: {method} {path}")
+
+    def _response(self, *, again: bool) -> httpx2.Response | None:
+        """The answer, or None where the connection broke."""
+        request, self.sent_at = self.request, time.monotonic()
+        try:
+            response = self.client.request(
+                request.method, request.path, headers=request.headers, content=request.content
+            )
+        except httpx2.TransportError:
+            response = None
+        status = None if response is None else response.status_code
+        self.ledger.attempt(status, size=len(request.content or b""), again=again)
+        return response
+
+
+def pause(retry_after: str | None, attempt: int) -> float:
+    """Seconds until a request may be sent again.
+
+    Args:
+        retry_after: What the answer's `Retry-After` says, if there was one; dates, which no part
+            of ours sends, count as nothing said.
+        attempt: How many attempts were made again before.
+
+    Returns:
+        What the service asks for, or twice as long each time.
+    """
+    if retry_after is not None and retry_after.isascii() and retry_after.isdigit():
+        return float(retry_after)
+    return min(FIRST_PAUSE_SECONDS * 2 ** min(attempt, 10), LONGEST_PAUSE_SECONDS)
+
+
+def _until(due: datetime) -> float:
+    return max(0.0, (due - datetime.now(UTC)).total_seconds())
 
 
 def _batch(deliveries: list[Delivery]) -> Batch:
@@ -184,10 +253,7 @@ def _batch(deliveries: list[Delivery]) -> Batch:
     )
 
 
-def _response(
-    client: httpx2.Client, method: str, path: str, key: str, body: object
-) -> httpx2.Response | None:
-    """The answer, or None where the connection broke."""
+def _encoded(method: str, path: str, *, key: str, body: object) -> _Request:
     headers = {"X-Service-Project-Key": key}
     content = None if body is None else msgspec.json.encode(body)
     if content is not None:
@@ -196,16 +262,7 @@ def _response(
     if content is not None and path.startswith("/v1/events"):
         headers["Content-Encoding"] = "gzip"
         content = gzip.compress(content, compresslevel=1)
-    try:
-        return client.request(method, path, headers=headers, content=content)
-    except httpx2.TransportError:
-        return None
-
-
-def _wait(response: httpx2.Response | None) -> float:
-    """Seconds until the next attempt."""
-    told = "" if response is None else response.headers.get("retry-after", "")
-    return min(float(told), 10.0) if told.isdigit() else 0.5
+    return _Request(method=method, path=path, headers=headers, content=content)
 
 
 def _decoded(response: httpx2.Response, method: str, path: str) -> dict[str, Any]:

@@ -1,10 +1,12 @@
-"""The command `simulate`: a canary's traffic, against a running service."""
+"""The command `simulate`: a canary's traffic, or a load, against a running service."""
 
 import json
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import click
 import httpx2
@@ -20,7 +22,10 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from cli.courier import Batch, Posted, answer, batches, connected, post
+from cli.courier import Batch, answer, batches, connected, post
+from cli.interruption import INTERRUPTED, interruptible
+from cli.ledger import Ledger, rows
+from cli.load import load
 from cli.traffic import Delivery, Scenario, Traffic, traffic
 
 CONNECTIONS = 4
@@ -30,30 +35,45 @@ WINDOW = timedelta(minutes=30)
 GATHERING = timedelta(seconds=1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Summary:
-    """What a simulation sent, and how fast.
+class Faces(click.Group):
+    """A group of which one command is meant where none is named."""
 
-    Attributes:
-        posted: What the service said of the events.
-        seconds: From the first request to the last answer.
-        sessions: Sessions that the events are of.
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the name of the canary before options that name no command."""
+        named = args and (args[0] in self.commands or args[0] in self.get_help_option_names(ctx))
+        return super().parse_args(ctx, args if named else ["canary", *args])
+
+
+@click.group("simulate", cls=Faces)
+def simulate() -> None:
+    """Send a canary's traffic, or a load, to a running service.
+
+    `canary` is meant where neither is named.
     """
 
-    posted: Posted
-    seconds: float
-    sessions: int
 
-    @property
-    def events_per_second(self) -> float:
-        """Events a second."""
-        return self.posted.events / self.seconds
+simulate.add_command(load)
 
 
-@click.command("simulate")
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What a simulation came to.
+
+    Attributes:
+        document: The ledger's.
+        interrupted: Whether it was ended before its time.
+    """
+
+    document: dict[str, Any]
+    interrupted: bool
+
+
+@simulate.command("canary")
 @click.option("--api-url", envvar="SERVICE_API_URL", default="http://127.0.0.1:8000")
 @click.option(
-    "--key", required=True, help="The write key; without --replay and --deploys a public one does."
+    "--key",
+    required=True,
+    help="The write key; a public one does for --live without --deploys and --revenue.",
 )
 @click.option("--replay/--live", default=True, help="Past events at once, or as time passes.")
 @click.option("--hours", type=click.FloatRange(min=0, min_open=True), default=24.0)
@@ -80,11 +100,13 @@ class Summary:
 @click.option("--duplicated", type=float, default=0.0, help="Share of events sent twice.")
 @click.option("--disordered", type=float, default=0.0, help="Share of events held for seconds.")
 @click.option("--late", type=float, default=0.0, help="Share of events held back for --lateness.")
-@click.option("--lateness", type=float, default=45.0, help="Minutes; counts as late when --live.")
+@click.option(
+    "--lateness", type=float, default=45.0, help="Minutes; by receipt, with --live alone."
+)
 @click.option("--revenue", type=float, default=0.0, help="Share of conversions that pay.")
 @click.option("--seed", type=int, default=0, help="The same seed draws the same traffic.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
-def simulate(
+def canary(
     *,
     api_url: str,
     key: str,
@@ -113,12 +135,15 @@ def simulate(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Send a randomized canary's traffic to a running service.
+    """Send a randomized canary's traffic.
 
     A replay ends half an hour ago and goes out at once; live traffic begins now, takes as long as
     it says, and goes on until the last conversion.
-    The truth is printed, so that a verdict can be held against it.
+    The truth is printed, so that a verdict can be held against it. Ctrl-C ends it with the
+    summary so far.
     """
+    if revenue and key.startswith("pk_"):
+        raise click.UsageError("--revenue needs the write key (wk_...)")
     length = timedelta(hours=hours)
     # Whole seconds: a deploy is found again by its time.
     now = datetime.now(UTC).replace(microsecond=0)
@@ -164,6 +189,8 @@ def simulate(
         click.echo(json.dumps(_machine(summary, run)))
     else:
         console.print(_table(summary, run))
+    if summary.interrupted:
+        sys.exit(INTERRUPTED)
 
 
 def record_deploys(client: httpx2.Client, scenario: Scenario, *, key: str) -> None:
@@ -202,10 +229,8 @@ def sent(
     Raises:
         Refused: If the service refuses a batch.
     """
-    if replay:
-        waiting = batches(_happened(run.deliveries(), datetime.now(UTC)))
-    else:
-        waiting = _paced(_gathered(run.deliveries()))
+    deliveries = run.deliveries()
+    happened = _happened(deliveries, datetime.now(UTC))
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -213,19 +238,24 @@ def sent(
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    began = time.monotonic()
-    with Progress(*columns, console=console, transient=True) as progress:
+    ledger, interrupted, began = Ledger(), False, time.monotonic()
+    with Progress(*columns, console=console, transient=True) as progress, interruptible():
         bar = progress.add_task("events", total=len(run))
-        posted = post(
-            client,
-            waiting,
-            key=key,
-            replay=replay,
-            connections=CONNECTIONS,
-            advance=lambda landed: progress.advance(bar, landed.events),
-        )
+        try:
+            post(
+                client,
+                batches(happened) if replay else _gathered(deliveries),
+                key=key,
+                replay=replay,
+                paced=not replay,
+                connections=CONNECTIONS,
+                ledger=ledger,
+                advance=lambda landed: progress.advance(bar, landed.events),
+            )
+        except KeyboardInterrupt:
+            interrupted = True
     seconds = max(time.monotonic() - began, 1e-9)
-    return Summary(posted=posted, seconds=seconds, sessions=run.sessions)
+    return Summary(document=ledger.document(seconds), interrupted=interrupted)
 
 
 def _step(text: str, start: datetime) -> tuple[datetime, float]:
@@ -254,19 +284,11 @@ def _gathered(deliveries: Iterable[Delivery]) -> Iterator[Batch]:
     yield from batches(second)
 
 
-def _paced(waiting: Iterable[Batch]) -> Iterator[Batch]:
-    """Each batch when it is due."""
-    for batch in waiting:
-        time.sleep(max(0.0, (batch.due - datetime.now(UTC)).total_seconds()))
-        yield batch
-
-
 def _machine(summary: Summary, run: Traffic) -> dict[str, object]:
     return {
-        **asdict(summary.posted),
-        "seconds": summary.seconds,
-        "events_per_second": summary.events_per_second,
-        "sessions": summary.sessions,
+        **summary.document,
+        "interrupted": summary.interrupted,
+        "sessions": run.sessions,
         "control": run.scenario.control,
         "treatment": run.scenario.treatment,
         "start": run.scenario.start.isoformat(),
@@ -275,11 +297,10 @@ def _machine(summary: Summary, run: Traffic) -> dict[str, object]:
 
 
 def _table(summary: Summary, run: Traffic) -> Table:
-    table = Table(title="Simulated traffic", show_header=False)
-    for name, value in asdict(summary.posted).items():
-        table.add_row(name, f"{value:,}")
-    table.add_row("seconds", f"{summary.seconds:.1f}")
-    table.add_row("events a second", f"{summary.events_per_second:,.0f}")
+    title = "Simulated traffic, interrupted" if summary.interrupted else "Simulated traffic"
+    table = Table(title=title, show_header=False)
+    for name, value in rows(summary.document):
+        table.add_row(name, value)
     for arm, told in run.truth.items():
         counts = f"{told.conversions:,} of {told.units:,} sessions"
         table.add_row(f"truth, {arm}", f"{counts} ({told.rate:.2%})")

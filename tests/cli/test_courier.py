@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 import httpx2
 import pytest
 
-from cli.courier import Posted, Refused, answer, batches, post
+from cli.courier import Batch, Refused, answer, batches, pause, post
+from cli.ledger import Ledger, Posted
 from cli.traffic import Delivery
 
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)
@@ -76,7 +77,7 @@ def test_a_replay_says_so_in_the_address(replay: bool) -> None:
     assert asked == ["replay=true" if replay else ""]
 
 
-@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("status", [408, 429, 502, 503, 504])
 def test_a_busy_service_is_asked_again(status: int) -> None:
     answers = [httpx2.Response(status, headers={"Retry-After": "0"}) for _ in range(3)]
 
@@ -86,6 +87,43 @@ def test_a_busy_service_is_asked_again(status: int) -> None:
     with client(busy_at_first) as service:
         posted = post(service, batches(deliveries(3)), key="wk_1", replay=False, connections=1)
     assert posted.accepted == 3
+
+
+def test_a_pause_is_as_long_as_the_service_says_or_grows() -> None:
+    assert pause("45", 0) == 45
+    assert pause("0", 3) == 0
+    for unsaid in (None, "", "soon", "-1", "Sat, 21 Nov 2026 09:00:00 GMT"):
+        assert [pause(unsaid, attempt) for attempt in (0, 1, 2, 30)] == [0.5, 1, 2, 10]
+
+
+def test_what_was_sent_again_is_entered_and_counts_once() -> None:
+    answers = [httpx2.Response(503, headers={"Retry-After": "0"}) for _ in range(2)]
+
+    def busy_at_first(request: httpx2.Request) -> httpx2.Response:
+        return answers.pop() if answers else accepting(request)
+
+    ledger = Ledger()
+    with client(busy_at_first) as service:
+        post(service, batches(deliveries(600)), key="wk_1", replay=False, ledger=ledger)
+    told = ledger.document(1.0)
+    assert told["statuses"] == {"202": 2, "503": 2}
+    assert (told["requests"], told["events"], told["accepted"]) == (2, 600, 600)
+    assert told["retries"] == 2
+
+
+def test_paced_batches_wait_until_they_are_due() -> None:
+    began = datetime.now(UTC)
+    due = [began, began + timedelta(seconds=0.3)]
+    came: list[datetime] = []
+
+    def remembering(request: httpx2.Request) -> httpx2.Response:
+        came.append(datetime.now(UTC))
+        return accepting(request)
+
+    waiting = [Batch(path="/v1/events", due=at, bodies=[{}]) for at in due]
+    with client(remembering) as service:
+        post(service, waiting, key="wk_1", replay=False, paced=True)
+    assert [at >= when for at, when in zip(came, due, strict=True)] == [True, True]
 
 
 def test_a_service_that_stays_busy_is_given_up_after_the_patience() -> None:
