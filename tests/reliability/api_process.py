@@ -1,0 +1,151 @@
+"""The API as users start it: a command's processes, on one address through all their lives."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import httpx2
+
+from storage.child_process import spawn
+
+# What is waited for comes in a second or two; a bound so long only ends a test that hangs.
+PATIENCE_SECONDS = 60
+# The promise to those who stop us: whoever waits longer may kill.
+STOP_SECONDS = 10
+
+
+def eventually(condition: Callable[[], Any], *, seconds: float = PATIENCE_SECONDS) -> Any:
+    """Returns what the condition returns as soon as it is true."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.005)
+    return found
+
+
+@dataclass(kw_only=True)
+class ApiProcess:
+    """`deploy-reward api`, which can be killed, stopped, and started again."""
+
+    log: Path
+    database_url: str
+    workers: int = 1
+    process: subprocess.Popen[bytes] | None = None
+    _place: socket.socket = field(init=False)
+
+    def __enter__(self) -> Self:
+        # Bound, never listening: the kernel gives nobody else this port between two lives.
+        self._place = socket.socket()
+        self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._place.bind(("127.0.0.1", 0))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self._place.close()
+
+    @property
+    def port(self) -> int:
+        return self._place.getsockname()[1]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Starts the command and waits until it answers."""
+        self.process = spawn(
+            [
+                *(sys.executable, "-m", "cli", "api"),
+                *("--port", str(self.port), "--workers", str(self.workers)),
+                *("--data-dir", str(self.log.with_name("api"))),
+            ],
+            log=self.log,
+            env={
+                **os.environ,
+                "SERVICE_DATABASE_URL": self.database_url,
+                "SERVICE_SECRET": "a secret of the tests",
+            },
+        )
+        eventually(self.answers)
+
+    def answers(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, self.log.read_text()[-4000:]
+        try:
+            return httpx2.get(f"{self.url}/healthz").is_success
+        except httpx2.TransportError:
+            return False
+
+    def kill(self) -> None:
+        """Ends all its processes at once; none of them hears of it."""
+        if self.process is not None:
+            session = self.process.pid
+            with suppress(ProcessLookupError):
+                os.killpg(session, signal.SIGKILL)
+            self.process.wait()
+            eventually(lambda: not members_of(session))
+            self.process = None
+
+    def kill_worker(self, turn: int) -> None:
+        """Ends one of several workers, and waits for the one that takes its place."""
+        assert self.process is not None
+        workers = sorted(self.worker_pids())
+        assert len(workers) == self.workers
+        gone = workers[turn % self.workers]
+        os.kill(gone, signal.SIGKILL)
+        eventually(lambda: len(set(self.worker_pids()) - {gone}) == self.workers)
+
+    def worker_pids(self) -> list[int]:
+        assert self.process is not None
+        main = self.process.pid
+        return [pid for pid, parent in members_of(main).items() if parent == main]
+
+    @contextmanager
+    def held(self) -> Generator[None]:
+        """Holds all its processes where they are: what is sent meanwhile waits in the kernel."""
+        assert self.process is not None
+        os.killpg(self.process.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.killpg(self.process.pid, signal.SIGCONT)
+
+    def ask_to_stop(self) -> float:
+        """Sends the signal to end in order, and returns when."""
+        assert self.process is not None
+        asked = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        return asked
+
+    def stopped(self, asked: float) -> float:
+        """Waits for the end, as long as was promised, and returns how long it took."""
+        assert self.process is not None
+        session = self.process.pid
+        eventually(lambda: not members_of(session), seconds=STOP_SECONDS)
+        took = time.monotonic() - asked
+        assert self.process.wait() == 0, self.log.read_text()[-4000:]
+        self.process = None
+        return took
+
+
+def members_of(session: int) -> dict[int, int]:
+    """The parent of each live process of a session, by the number of the process."""
+    found: dict[int, int] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            status = (folder / "stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        state, parent, _, its_session = status.rpartition(")")[2].split()[:4]
+        if int(its_session) == session and state not in "ZX":
+            found[int(folder.name)] = int(parent)
+    return found

@@ -1,0 +1,49 @@
+"""A PostgreSQL of each test's own that syncs to disk, a shop in it, and the API before it."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from storage.embedded import EmbeddedPostgres
+from storage.migrate import upgrade
+from tests.reliability.api_process import ApiProcess
+from tests.reliability.shop import Shop, open_shop
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    # pytest's tmp_path can be entered by its owner alone, and root's server runs as nobody.
+    folder = Path(tempfile.mkdtemp(prefix="deploy-reward-"))
+    folder.chmod(0o711)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def postgres(folder: Path) -> Iterator[EmbeddedPostgres]:
+    with EmbeddedPostgres(folder / "data") as postgres:
+        upgrade(postgres.url)
+        yield postgres
+
+
+@pytest.fixture
+def shop(postgres: EmbeddedPostgres) -> Iterator[Shop]:
+    shop = open_shop(postgres.url)
+    yield shop
+    shop.engine.dispose()
+
+
+@pytest.fixture
+def workers() -> int:
+    """How many processes serve; a test that needs another number says so."""
+    return 1
+
+
+@pytest.fixture
+def api(folder: Path, shop: Shop, workers: int) -> Iterator[ApiProcess]:
+    with ApiProcess(log=folder / "api.log", database_url=shop.url, workers=workers) as api:
+        api.start()
+        yield api

@@ -1,0 +1,69 @@
+"""Kills: whatever ends the API's processes, what was acknowledged is there, and counts once."""
+
+import httpx2
+import pytest
+
+from storage.embedded import EmbeddedPostgres
+from storage.keys import KeyKind
+from tests.reliability.api_process import ApiProcess
+from tests.reliability.audit import audit, require_all_kept
+from tests.reliability.delivery import SESSIONS, VIEWS, amount_of, converts
+from tests.reliability.load import load
+from tests.reliability.power_cut import cut_power
+from tests.reliability.repetition import times
+from tests.reliability.shop import Shop
+
+pytestmark = pytest.mark.process
+
+
+@times(gate=12, deep=120)
+def test_a_kill_of_the_service_loses_nothing_that_was_acknowledged(
+    postgres: EmbeddedPostgres, shop: Shop, api: ApiProcess, times: int
+) -> None:
+    with load(api.url, shop.keys) as under_load:
+        for turn in range(times):
+            under_load.run_on()
+            api.kill()
+            # Now and then the whole machine goes dark.
+            if turn % 4 == 3:
+                cut_power(postgres, turn=turn)
+                postgres.start()
+            api.start()
+        under_load.run_on()
+        under_load.finish()
+    require_all_kept(shop, under_load, times=times)
+
+
+@pytest.mark.parametrize("workers", [2], ids=["two workers"])
+@times(gate=8, deep=80)
+def test_a_kill_of_one_worker_loses_nothing_that_was_acknowledged(
+    shop: Shop, api: ApiProcess, times: int
+) -> None:
+    with load(api.url, shop.keys) as under_load:
+        for turn in range(times):
+            under_load.run_on()
+            api.kill_worker(turn)
+        under_load.run_on()
+        under_load.finish()
+    require_all_kept(shop, under_load, times=times)
+
+
+def test_what_is_sent_again_counts_once(shop: Shop, api: ApiProcess) -> None:
+    with load(api.url, shop.keys, kinds=(VIEWS, SESSIONS)) as under_load:
+        under_load.run_on()
+        under_load.finish()
+    # As clients do whose answer was lost with the process that had stored everything.
+    headers = {"X-Service-Project-Key": shop.keys[KeyKind.PUBLIC]}
+    with httpx2.Client(base_url=api.url, headers=headers) as client:
+        for delivery in under_load.deliveries:
+            assert client.post(delivery.kind.path, json=delivery.body).status_code == 202
+            delivery.attempts += 1
+    found = audit(shop.engine, under_load)
+    assert found.copies == found.rows
+    assert found.excess == 0
+    sessions = [delivery for delivery in under_load.deliveries if delivery.kind is SESSIONS]
+    orders = [name for delivery in sessions for name in delivery.names if converts(name)]
+    counted = shop.counted(shop.orders)
+    assert counted.units == sum(len(delivery.names) for delivery in under_load.deliveries)
+    assert counted.converted == len(orders)
+    assert shop.counted(shop.spending).total == sum(map(amount_of, orders))

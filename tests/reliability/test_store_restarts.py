@@ -1,0 +1,33 @@
+"""Restarts of PostgreSQL: the service says 503 while it is away, and loses nothing."""
+
+import time
+
+import pytest
+
+from storage.embedded import EmbeddedPostgres
+from tests.reliability.api_process import ApiProcess, eventually
+from tests.reliability.audit import require_all_kept
+from tests.reliability.load import load
+from tests.reliability.power_cut import cut_power
+from tests.reliability.repetition import times
+from tests.reliability.shop import Shop
+
+pytestmark = pytest.mark.process
+
+
+@times(gate=8, deep=50)
+def test_a_store_that_dies_and_comes_back_loses_nothing_that_was_acknowledged(
+    postgres: EmbeddedPostgres, shop: Shop, api: ApiProcess, times: int
+) -> None:
+    waits: list[float] = []
+    with load(api.url, shop.keys) as under_load:
+        for turn in range(times):
+            under_load.run_on()
+            cut_power(postgres, turn=turn)
+            told_so = under_load.statuses[503]
+            eventually(lambda before=told_so: under_load.statuses[503] > before)
+            postgres.start()
+            waits.append(under_load.seconds_to_serve(since=time.monotonic()))
+        under_load.finish()
+    print(f"answered again at most {max(waits):.2f} s after the store")  # noqa: T201
+    require_all_kept(shop, under_load, times=times, cuts=0)
