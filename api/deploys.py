@@ -4,6 +4,7 @@ import re
 from datetime import datetime
 from typing import Annotated, Any
 
+import msgspec
 from fastapi import APIRouter, Depends, Query
 from pydantic import Discriminator, Field, Tag, field_serializer
 from sqlalchemy import Connection
@@ -11,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.answer import answer
-from api.body import body_of
+from api.body import apart, body_of
 from api.caller import Writer
 from api.documentation import json_body, reading
 from api.moment import Moment, text
@@ -102,8 +103,8 @@ class Deploy(Shape):
     )
 
     def request(self, idempotency_key: str | None) -> DeployRequest:
-        """Returns the deploy as the store takes it."""
-        return DeployRequest(
+        """Returns the deploy as the store takes it, whatever is slow in it computed."""
+        wanted = DeployRequest(
             environment=self.environment or PRODUCTION,
             commit=self.commit.model_dump(exclude_none=True),
             deployed_at=self.deployed_at,
@@ -112,6 +113,8 @@ class Deploy(Shape):
             allocation=self.allocation,
             idempotency_key=idempotency_key,
         )
+        wanted.prepare()
+        return wanted
 
 
 class RecordedCommit(Shape):
@@ -192,6 +195,7 @@ _EXAMPLES = {
     openapi_extra=reading(
         body=json_body(Deploy),
         examples=_EXAMPLES,
+        problems=["idempotency_conflict", "deploy_conflict"],
         parameters=[
             {
                 "name": "Idempotency-Key",
@@ -208,7 +212,8 @@ async def post_deploy(
     deploy: Annotated[Deploy, Depends(body_of(Deploy, limit=GRAPH_BYTES))],
 ) -> Response:
     """Record that a commit was put before users; experiments that wait for it begin."""
-    shared, wanted = runtime(request), deploy.request(_idempotency_key(request))
+    shared, key = runtime(request), _idempotency_key(request)
+    wanted = await apart(lambda: deploy.request(key))
 
     def recording(connection: Connection) -> RecordedDeploy:
         return record_deploy(connection, caller.project_id, wanted)
@@ -244,7 +249,7 @@ class DeployList(Shape):
     "/v1/deploys",
     summary="List deploys",
     responses={200: {"model": DeployList}},
-    openapi_extra=reading(),
+    openapi_extra=reading(problems=["unknown_deploy"]),
 )
 async def get_deploys(
     request: Request,
@@ -292,7 +297,7 @@ def _dashboard_url(request: Request, shared: Runtime, deploy_id: str) -> str:
     "/v1/deploys/last",
     summary="Read the latest deploy",
     responses={200: {"model": LastDeploy}},
-    openapi_extra=reading(),
+    openapi_extra=reading(problems=["no_deploy"]),
 )
 async def get_last_deploy(
     request: Request,
@@ -309,8 +314,8 @@ async def get_last_deploy(
 ) -> Response:
     """Return the deploy of an environment with the greatest `deployed_at`, and its graph."""
 
-    def reading_last(connection: Connection) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    def reading_last(connection: Connection) -> tuple[dict[str, Any], str | None]:
         return last_deploy(connection, caller.project_id, environment)
 
     deploy, graph = await runtime(request).store.run(reading_last)
-    return answer({"deploy": deploy, "graph": graph})
+    return answer({"deploy": deploy, "graph": None if graph is None else msgspec.Raw(graph)})

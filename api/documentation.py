@@ -1,6 +1,7 @@
 """The OpenAPI document: what FastAPI finds in the routes, and what they read by themselves."""
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -30,6 +31,41 @@ _SECURITY: Mapping[str, dict[str, str]] = {
         "description": "For `navigator.sendBeacon`, which can set no header.",
     },
 }
+
+_HEADERS: Mapping[str, dict[str, Any]] = {
+    "X-Request-Id": {
+        "description": "By which the service's log names this request.",
+        "required": True,
+        "schema": {"type": "string", "minLength": 1},
+    },
+    "WWW-Authenticate": {"required": True, "schema": {"type": "string"}},
+    "Retry-After": {
+        "description": "Seconds until it is worth asking again.",
+        "required": True,
+        "schema": {"type": "integer", "minimum": 0},
+    },
+    "RateLimit": {"required": True, "schema": {"type": "string"}},
+    "RateLimit-Policy": {"required": True, "schema": {"type": "string"}},
+}
+_HEADERS_BY_STATUS: Mapping[int, Sequence[str]] = {
+    401: ("WWW-Authenticate",),
+    429: ("Retry-After", "RateLimit", "RateLimit-Policy"),
+    503: ("Retry-After",),
+}
+# What can befall any request before an operation sees it. A fault of ours (500) is none of the
+# interface.
+_OF_EVERY_REQUEST = (
+    "not_http",
+    "request_timeout",
+    "target_too_long",
+    "head_too_large",
+    "overloaded",
+    "stopping",
+)
+_OF_A_KEY = ("missing_key", "malformed_key", "unknown_key", "differing_keys", "wrong_key_kind")
+_OF_A_BODY = ("invalid_json", "body_too_large", "unsupported_media_type", "invalid_request")
+# Where an operation says which problems of its own it has; left out of the document.
+_OWN_PROBLEMS = "x-problems"
 
 _FAULT: Mapping[str, Any] = {
     "type": "object",
@@ -76,6 +112,8 @@ def reading(
     keys: Sequence[str] = ("ProjectKey",),
     parameters: Sequence[Mapping[str, Any]] = (),
     required: bool = True,
+    problems: Sequence[str] = (),
+    last_wins: bool = False,
 ) -> dict[str, Any]:
     """Returns the OpenAPI members of an operation that reads its request by itself.
 
@@ -85,12 +123,19 @@ def reading(
         keys: The security schemes of which one is needed.
         parameters: OpenAPI parameters.
         required: Whether the body is.
+        problems: Codes that it answers with, besides those that its key, body or parameters
+            bring.
+        last_wins: Whether a member of the body may be named twice.
     """
-    operation: dict[str, Any] = {"security": [{key: []} for key in keys]}
+    operation: dict[str, Any] = {_OWN_PROBLEMS: list(problems)}
+    if keys:
+        operation["security"] = [{key: []} for key in keys]
     if parameters:
         operation["parameters"] = list(parameters)
     if body is not None:
         shown = {name: {"value": value} for name, value in (examples or {}).items()}
+        if not last_wins:
+            operation[_OWN_PROBLEMS].append("duplicate_member")
         operation["requestBody"] = {
             "required": required,
             "content": {
@@ -127,6 +172,7 @@ def document(
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     components["securitySchemes"] = dict(_SECURITY)
+    components["headers"] = dict(_HEADERS)
     for operations in described["paths"].values():
         for operation in operations.values():
             _describe_problems(operation)
@@ -137,9 +183,34 @@ def _describe_problems(operation: dict[str, Any]) -> None:
     answers = operation["responses"]
     # FastAPI's own form of 422, which nothing here sends.
     answers.pop("422", None)
-    answers["default"] = {
-        "description": "A problem: `code` is the word for programs.",
-        "content": {
-            "application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}
-        },
+    for answer in answers.values():
+        answer.setdefault("headers", {}).update(_headers("X-Request-Id"))
+    codes = sorted(set(_problems(operation)), key=lambda code: (CODES[code][0], code))
+    for status, told in groupby(codes, key=lambda code: CODES[code][0]):
+        answers[str(status)] = _problem_answer(status, list(told))
+
+
+def _problems(operation: dict[str, Any]) -> Iterator[str]:
+    """Yields the codes that an operation answers with."""
+    yield from _OF_EVERY_REQUEST
+    yield from operation.pop(_OWN_PROBLEMS, ())
+    if "security" in operation:
+        yield from (*_OF_A_KEY, "not_acceptable", "store_unavailable")
+    if "requestBody" in operation:
+        yield from _OF_A_BODY
+    if any(one["in"] == "query" for one in operation.get("parameters", ())):
+        yield "invalid_request"
+
+
+def _problem_answer(status: int, codes: Sequence[str]) -> dict[str, Any]:
+    told = {"status": {"const": status}, "code": {"enum": list(codes)}}
+    problem = {"allOf": [{"$ref": _REF.format(model="Problem")}, {"properties": told}]}
+    return {
+        "description": ". ".join(f"`{code}`: {CODES[code][1]}" for code in codes),
+        "headers": _headers("X-Request-Id", *_HEADERS_BY_STATUS.get(status, ())),
+        "content": {"application/problem+json": {"schema": problem}},
     }
+
+
+def _headers(*names: str) -> dict[str, Any]:
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}

@@ -135,7 +135,9 @@ _EXAMPLES = {
     status_code=201,
     summary="Register an experiment",
     responses={201: {"model": RegisteredExperiment}},
-    openapi_extra=reading(body=json_body(RegistrationBody), examples=_EXAMPLES),
+    openapi_extra=reading(
+        body=json_body(RegistrationBody), examples=_EXAMPLES, problems=["experiment_open"]
+    ),
 )
 async def post_registration(
     request: Request,
@@ -155,7 +157,9 @@ async def post_registration(
     "/v1/reward/{experiment_id}/close",
     summary="Close an experiment",
     responses={200: {"model": VerdictContract}},
-    openapi_extra=reading(body=json_body(NoMembers), required=False),
+    openapi_extra=reading(
+        body=json_body(NoMembers), required=False, problems=["unknown_experiment"]
+    ),
 )
 async def post_close(
     request: Request,

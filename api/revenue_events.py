@@ -136,6 +136,7 @@ class PostedRevenue(RootModel[RevenueEventBatch | RevenueEventBody]):
         body=json_body(RevenueEventBody, RevenueEventBatch),
         examples={"one event": _EXAMPLE, "a batch": {"events": [_EXAMPLE]}},
         keys=("ProjectKey", "Bearer"),
+        problems=["idempotency_conflict", "history_closed"],
     ),
 )
 async def post_revenue_events(

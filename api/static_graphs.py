@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Annotated, Any, Self
 
 from fastapi import APIRouter, Depends
+from msgspec import Meta, Struct, ValidationError, convert
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -20,12 +21,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.answer import answer
-from api.body import MEBIBYTE, body_of
+from api.body import MEBIBYTE, apart, body_of
 from api.caller import Writer
 from api.documentation import json_body, reading
 from api.runtime import runtime
 from api.shape import RoutePattern, Shape
-from storage.graphs import StoredGraph, store_graph
+from storage.graphs import Graph, StoredGraph, store_graph
 
 router = APIRouter(tags=["deploys"])
 
@@ -45,6 +46,35 @@ class GraphRoute(BaseModel):
         default=[], description="Repository paths that the route's code is reachable from."
     )
     file: FilePath = Field(default="", description="The same, of one file.")
+
+
+_Path = Annotated[str, Meta(min_length=1, max_length=4096)]
+
+
+class _PlainRoute(Struct, gc=False):
+    """A route in which no member breaks a rule."""
+
+    path: Annotated[str, Meta(min_length=1, max_length=512)]
+    method: str | None = None
+    kind: str | None = None
+    files: list[_Path] = []
+    file: _Path = ""
+
+
+class _PlainGraph(Struct, gc=False):
+    """A graph in which no member breaks a rule: found so in a tenth of the time."""
+
+    schema_version: Annotated[str, Meta(min_length=1, max_length=64)] | int
+    routes: list[_PlainRoute]
+
+
+def _is_plain(document: object) -> bool:
+    try:
+        graph = convert(document, _PlainGraph)
+    except ValidationError:
+        return False
+    seen = {(route.path, route.method, route.kind) for route in graph.routes}
+    return len(seen) == len(graph.routes)
 
 
 class StaticGraph(BaseModel):
@@ -78,7 +108,8 @@ class StaticGraph(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _keep(cls, value: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        graph = handler(value)
+        # The slower way is for who asks what is wrong.
+        graph = cls.model_construct() if _is_plain(value) else handler(value)
         if isinstance(value, dict):
             graph._document = value  # noqa: SLF001 - our own
         return graph
@@ -116,11 +147,12 @@ async def post_static_graph(
     graph: Annotated[StaticGraph, Depends(body_of(StaticGraph, limit=GRAPH_BYTES))],
 ) -> Response:
     """Replace the project's current graph."""
-    stored = await runtime(request).store.run(_storing(caller.project_id, graph.document))
+    wanted = await apart(lambda: Graph.of(graph.document))
+    stored = await runtime(request).store.run(_storing(caller.project_id, wanted))
     return answer(
         {
             "graph_id": stored.graph_id,
-            "schema_version": stored.document["schema_version"],
+            "schema_version": wanted.schema_version,
             "route_count": stored.route_count,
             "uploaded_at": stored.uploaded_at,
             "current": True,
@@ -129,5 +161,5 @@ async def post_static_graph(
     )
 
 
-def _storing(project_id: int, document: dict[str, Any]) -> Callable[[Connection], StoredGraph]:
-    return lambda connection: store_graph(connection, project_id, document)
+def _storing(project_id: int, graph: Graph) -> Callable[[Connection], StoredGraph]:
+    return lambda connection: store_graph(connection, project_id, graph)

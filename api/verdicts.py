@@ -152,6 +152,7 @@ router.add_api_route(
     summary="Poll the verdict",
     responses={200: {"model": VerdictContract}, 304: {"description": "As `If-None-Match` says."}},
     openapi_extra=reading(
+        problems=["unknown_experiment", "method_not_allowed"],
         parameters=[
             {
                 "name": "experiment_id",
@@ -160,7 +161,7 @@ router.add_api_route(
                 "schema": {"type": "string"},
             },
             {"name": "If-None-Match", "in": "header", "schema": {"type": "string"}},
-        ]
+        ],
     ),
     route_class_override=PlainRoute,
 )
@@ -169,7 +170,7 @@ router.add_api_route(
 @router.get(
     "/v1/reward/{experiment_id}/evidence",
     summary="Read the evidence behind a verdict",
-    openapi_extra=reading(),
+    openapi_extra=reading(problems=["unknown_experiment", "no_evidence_yet"]),
 )
 async def get_evidence(request: Request, caller: Reader, experiment_id: str) -> Response:
     """Return what the served verdict rests on; before the first look there is none."""

@@ -22,6 +22,7 @@ from cli.store import data_dir_option, store_transaction
 from storage.deploys import DeployRequest, record_deploy
 from storage.events import RuntimeEvent, append_history
 from storage.experiments import register
+from storage.partitions import MOST_DAYS
 from storage.projects import find_project
 from storage.registration import Registration
 from storage.secret import Pseudonyms, service_secret
@@ -185,7 +186,8 @@ def _append(
     events, first, last = 0, None, None
     for batch in batches:
         if batch:
-            append_history(connection, batch)
+            # The whole is one transaction of the operator's own: no batch of it is too wide.
+            append_history(connection, batch, most_new_days=MOST_DAYS)
             times = [event.occurred_at for event in batch]
             first = min(times) if first is None else min(first, *times)
             last = max(times) if last is None else max(last, *times)

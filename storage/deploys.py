@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from sqlalchemy import Connection, Row, and_, or_, select, tuple_
@@ -12,10 +13,10 @@ from sqlalchemy.dialects.postgresql import insert
 from storage.binding import bind_waiting
 from storage.clock import binding_time
 from storage.graphs import (
-    StoredGraph,
-    current_graph,
+    Graph,
+    current_graph_id,
     document_digest,
-    read_graph,
+    graph_text,
     routes_reaching,
     store_graph,
 )
@@ -40,7 +41,16 @@ class DeployRequest:
     allocation: float | None
     idempotency_key: str | None
 
-    @property
+    @cached_property
+    def stored_graph(self) -> Graph | None:
+        """The graph as it is stored."""
+        return None if self.graph is None else Graph.of(self.graph)
+
+    def prepare(self) -> None:
+        """Computes what a large graph makes slow, where that holds up nobody."""
+        _ = self.stored_graph, self.digest
+
+    @cached_property
     def digest(self) -> bytes:
         """What tells the same deploy posted again from another one."""
         return document_digest(
@@ -80,10 +90,9 @@ def record_deploy(
     )
     if (earlier := _posted_before(connection, project_id, request)) is not None:
         return RecordedDeploy(record=deploy_record(earlier), replayed=True)
-    previous = current_graph(connection, project_id)
-    graph = previous
-    if request.graph is not None:
-        graph = store_graph(connection, project_id, request.graph)
+    previous = graph_id = current_graph_id(connection, project_id)
+    if request.stored_graph is not None:
+        graph_id = store_graph(connection, project_id, request.stored_graph).graph_id
     recorded_at = binding_time(connection)
     deployed_at = request.deployed_at or recorded_at
     history = read_history(connection, project_id, request.environment, known_at=recorded_at)
@@ -112,11 +121,11 @@ def record_deploy(
             base_assumed=assumed,
             deployed_at=deployed_at,
             recorded_at=recorded_at,
-            graph_id=graph.graph_id if graph else None,
+            graph_id=graph_id,
             diff=request.diff,
             allocation=request.allocation,
             affected_routes=_affected_routes(
-                connection, project_id, request, graph=graph, previous=previous, base=base
+                connection, project_id, request, graph_id=graph_id, previous=previous, base=base
             ),
             affected_routes_complete=len((request.diff or {}).get("files", ())) < _FILES_CAP,
             idempotency_key=request.idempotency_key,
@@ -186,8 +195,8 @@ def _affected_routes(
     project_id: int,
     request: DeployRequest,
     *,
-    graph: StoredGraph | None,
-    previous: StoredGraph | None,
+    graph_id: str | None,
+    previous: str | None,
     base: str | None,
 ) -> list[str]:
     """Returns the routes that reach a changed file, in the new graph or in the base's."""
@@ -200,17 +209,14 @@ def _affected_routes(
     if not files:
         return []
     before = _graph_of(connection, project_id, request.environment, base) or previous
-    routes: set[str] = set()
-    for known in (graph, before):
-        if known is not None:
-            routes |= routes_reaching(known.document, files)
-    return sorted(routes)
+    known = sorted({one for one in (graph_id, before) if one is not None})
+    return routes_reaching(connection, project_id, known, set(files))
 
 
 def _graph_of(
     connection: Connection, project_id: int, environment: str, commit: str | None
-) -> StoredGraph | None:
-    graph_id = connection.execute(
+) -> str | None:
+    return connection.execute(
         select(deploys.c.graph_id)
         .where(
             deploys.c.project_id == project_id,
@@ -221,7 +227,6 @@ def _graph_of(
         .order_by(deploys.c.deployed_at.desc())
         .limit(1)
     ).scalar_one_or_none()
-    return None if graph_id is None else read_graph(connection, project_id, graph_id)
 
 
 def deploy_record(row: Row[Any]) -> dict[str, Any]:
@@ -244,8 +249,8 @@ def deploy_record(row: Row[Any]) -> dict[str, Any]:
 
 def last_deploy(
     connection: Connection, project_id: int, environment: str
-) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Returns the deploy with the greatest `deployed_at` of an environment, and its graph.
+) -> tuple[dict[str, Any], str | None]:
+    """Returns the deploy with the greatest `deployed_at` of an environment, and its graph's text.
 
     Raises:
         Missing: The environment has no deploy.
@@ -260,7 +265,7 @@ def last_deploy(
         raise Missing("no_deploy", "no deploy was recorded in this environment")
     graph = None
     if row.graph_id is not None:
-        graph = read_graph(connection, project_id, row.graph_id).document
+        graph = graph_text(connection, project_id, row.graph_id)
     return deploy_record(row), graph
 
 

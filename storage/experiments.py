@@ -261,6 +261,10 @@ def close(connection: Connection, project_id: int, experiment_id: str) -> None:
         raise Missing("unknown_experiment", "there is no such experiment")
     connection.execute(
         update(experiments)
-        .where(experiments.c.experiment_id == experiment_id, experiments.c.closed_at.is_(None))
+        .where(
+            experiments.c.project_id == project_id,
+            experiments.c.experiment_id == experiment_id,
+            experiments.c.closed_at.is_(None),
+        )
         .values(closed_at=binding_time(connection))
     )

@@ -5,8 +5,13 @@ from datetime import UTC, date, datetime, time, timedelta
 
 from sqlalchemy import Connection, text
 
+from storage.refusal import Conflict
 from storage.tables import SCHEMA
 
+# Each day costs every connection memory and every plan that names no time some of a millisecond;
+# making one holds up, for 30 ms, whoever else makes one.
+MOST_DAYS = 1000
+MOST_NEW_DAYS = 31
 _MIGRATION_OF_DAYS = 7_246_004
 
 
@@ -36,6 +41,34 @@ def create_days(connection: Connection, days: Iterable[date]) -> None:
                 f" FOR VALUES FROM ('{begin.isoformat()}') TO ('{end.isoformat()}')"
             )
         )
+
+
+def create_past_days(
+    connection: Connection, days: Iterable[date], *, most_new: int = MOST_NEW_DAYS
+) -> None:
+    """Creates the partitions that history needs, within what the log can bear.
+
+    Args:
+        connection: In a transaction.
+        days: In UTC.
+        most_new: How many may be missing.
+
+    Raises:
+        Conflict: More are missing, or the log would have more days than it can bear.
+    """
+    present, wanted = existing_days(connection), set(days)
+    new = len({partition_name(day) for day in wanted} - present)
+    if new > most_new:
+        raise Conflict(
+            "history_too_wide",
+            f"brings {new} days of which there is no event yet, at most {most_new} are taken at"
+            " once: send events in the order of their time, in smaller batches",
+        )
+    if new and len(present) + new > MOST_DAYS:
+        raise Conflict(
+            "history_too_wide", f"events of more than {MOST_DAYS} days would be stored in all"
+        )
+    create_days(connection, wanted)
 
 
 def existing_days(connection: Connection) -> set[str]:

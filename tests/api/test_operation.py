@@ -233,12 +233,19 @@ class TestTheOpenApiDocument:
             assert answer.is_success
             model.model_validate_json(answer.content)
 
-    def test_tells_of_problems_in_our_form_alone(self, document: dict[str, Any]) -> None:
+    def test_tells_of_each_problem_by_its_status_and_code(self, document: dict[str, Any]) -> None:
+        told: set[str] = set()
         for operations in document["paths"].values():
             for operation in operations.values():
-                assert "422" not in operation["responses"]
-                assert "application/problem+json" in operation["responses"]["default"]["content"]
-        assert document["components"]["schemas"]["Problem"]["properties"]["code"]["enum"]
+                assert "default" not in operation["responses"]
+                for status, response in operation["responses"].items():
+                    if status >= "4":
+                        schema = response["content"]["application/problem+json"]["schema"]
+                        codes = schema["allOf"][1]["properties"]["code"]["enum"]
+                        assert {CODES[code][0] for code in codes} == {int(status)}
+                        told.update(codes)
+        # No path, a fault of ours, and what only the store's own readers are told.
+        assert CODES.keys() - told == {"not_found", "internal_error", "unknown_graph"}
 
     def test_gives_the_verdict_its_ten_members(self, document: dict[str, Any]) -> None:
         assert tuple(document["components"]["schemas"]["VerdictContract"]["properties"]) == MEMBERS
