@@ -55,31 +55,55 @@ class _Phase(IntEnum):
 
 
 class _Transport:
-    """uvicorn's transport, but for its end: first the word that we end, then what still comes."""
+    """uvicorn's transport, but for two things.
+
+    The head of an answer waits for its body, which uvicorn writes right after it: one packet and
+    one call of the kernel instead of two. And at its end comes first the word that we end, then
+    what the client still sends.
+    """
 
     __slots__ = (
+        "_answering",
         "_connection",
         "_ended",
+        "_head",
         "_transport",
         "get_extra_info",
         "get_write_buffer_size",
-        "write",
     )
 
     def __init__(self, transport: asyncio.Transport, connection: "Connection") -> None:
         self._transport = transport
         self._connection = connection
         self._ended = False
+        self._answering: RequestResponseCycle | None = None
+        self._head: bytes | None = None
         # Bound here: a request must not pay for this class.
-        self.write = transport.write
         self.get_extra_info = transport.get_extra_info
         self.get_write_buffer_size = transport.get_write_buffer_size
+
+    def write(self, data: bytes) -> None:
+        running = self._connection.running
+        if self._head is not None:
+            data = self._head + data
+            self._head = None
+        elif running is not self._answering and running is not None and running.response_started:
+            # The first that is written of an answer is its head.
+            self._answering = running
+            self._head = data
+            return
+        self._transport.write(data)
+
+    def flush(self) -> None:
+        if self._head is not None:
+            self.write(b"")
 
     def is_closing(self) -> bool:
         return self._ended or self._transport.is_closing()
 
     def close(self) -> None:
         if not self.is_closing():
+            self.flush()
             self._ended = True
             self._transport.write_eof()
             self._connection.linger(self._transport)
@@ -117,7 +141,7 @@ class Connection(HttpToolsProtocol):
         self._phase = _Phase.OPENED
         self._messages = 0
         # The request whose answer is next; `cycle` is the one that came last.
-        self._running: RequestResponseCycle | None = None
+        self.running: RequestResponseCycle | None = None
         # Bytes of header fields, and all bytes, since the message began.
         self._head_bytes = 0
         self._received = 0
@@ -134,7 +158,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Takes the connection, unless there are too many."""
-        kept = _Transport(transport, self)
+        self._kept = kept = _Transport(transport, self)
         super().connection_made(kept)  # pyright: ignore[reportArgumentType] - what uvicorn calls
         open_now = len(self.connections)
         if open_now > 2 * self._limits.most_connections:
@@ -218,7 +242,7 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Begins the answer, or has it wait for those before it."""
-        before = None if self._running is None else self.cycle
+        before = None if self.running is None else self.cycle
         self._phase = _Phase.BODY
         if len(self.tasks) < self._limits.most_requests or self.url in _ALWAYS_ANSWERED:
             self.app = self._application
@@ -240,6 +264,8 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Goes on with the next request; uvicorn's own does so with a timer for each."""
         self.server_state.total_requests += 1
+        # An answer to HEAD has no body.
+        self._kept.flush()
         if self.transport.is_closing():
             return
         self.flow.resume_reading()
@@ -250,7 +276,7 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self._running = cycle
+        self.running = cycle
         super()._start_asgi_task(cycle, app)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's signature
@@ -281,7 +307,7 @@ class Connection(HttpToolsProtocol):
 
     @property
     def _answered(self) -> bool:
-        return self._running is None or self.cycle.response_complete
+        return self.running is None or self.cycle.response_complete
 
     def _look_at_answer(self) -> None:
         if self._waited > self._limits.body_seconds:
@@ -334,7 +360,7 @@ class Connection(HttpToolsProtocol):
 
     def _give_up(self, problem: Problem) -> None:
         """Answers a request that the application has begun with and will not finish."""
-        running = self._running
+        running = self.running
         if running is not None:
             if not running.response_started:
                 self._write(problem)

@@ -1,6 +1,7 @@
 """The API as a process: uvicorn, with logs that hold no query string and no value."""
 
 import asyncio
+import gc
 import logging
 import logging.config
 import os
@@ -237,6 +238,9 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Starts to listen."""
         await super().startup(sockets)
+        # What is here now stays: no collection of garbage need look at it again.
+        gc.collect()
+        gc.freeze()
         loop = asyncio.get_running_loop()
         self._connections.watch(loop, self.server_state)
         if self._life is not None:

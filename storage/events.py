@@ -1,5 +1,6 @@
 """The log of runtime events: what is kept of one, and how many are appended at once."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -100,7 +101,7 @@ class EventWriter:
                 beyond them is refused until some are.
         """
         self._url = url
-        self._group: Group[Sequence[str], datetime] = Group(url, self._commit, name="event-writer")
+        self._group: Group[Sequence[str], datetime] = Group(url, self._commit)
         self._most_waiting = most_waiting
         self._waiting = 0
         self._days: set[date] = set()
@@ -132,26 +133,27 @@ class EventWriter:
         finally:
             self._waiting -= size
 
-    def _commit(
-        self, connection: psycopg.Connection[Any], appends: Sequence[Sequence[str]]
+    async def _commit(
+        self, connection: AsyncConnection[Any], appends: Sequence[Sequence[str]]
     ) -> Sequence[datetime]:
         while True:
-            with connection.transaction():
-                received_at = _locked_receipt_time(connection)
+            async with connection.transaction():
+                received_at = await _locked_receipt_time(connection)
                 if received_at.date() in self._days:
                     ended = f"\t{received_at.isoformat()}\n"
-                    with connection.cursor().copy(_COPY) as copy:
-                        copy.write(ended.join([*chain.from_iterable(appends), ""]))
+                    async with connection.cursor().copy(_COPY) as copy:
+                        await copy.write(ended.join([*chain.from_iterable(appends), ""]))
                     break
-            _create_days(self._url, received_at.date())
+            await asyncio.to_thread(_create_days, self._url, received_at.date())
             self._days = {received_at.date(), received_at.date() + timedelta(days=1)}
         self._clock_offset = received_at - datetime.now(UTC)
         return [received_at] * len(appends)
 
 
-def _locked_receipt_time(connection: psycopg.Connection[Any]) -> datetime:
+async def _locked_receipt_time(connection: AsyncConnection[Any]) -> datetime:
     """Returns the time of receipt of what this transaction appends, the log's lock held."""
-    row = connection.execute(_RECEIPT, (LOG_LOCK,)).fetchone()
+    cursor = await connection.execute(_RECEIPT, (LOG_LOCK,))
+    row = await cursor.fetchone()
     if row is None:  # pragma: no cover - a SELECT of a value returns a row
         raise psycopg.OperationalError("the store did not tell its time")
     return row[0]

@@ -2,21 +2,17 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from queue import Empty, SimpleQueue
-from threading import Thread
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Generic, Self, TypeVar
 
 import psycopg
-from psycopg import Connection
+from psycopg import AsyncConnection
 
 from storage.engine import PATIENCE, StoreUnavailable, connection_string, session_options
 
 AskT = TypeVar("AskT")
 AnswerT = TypeVar("AnswerT")
 
-# Keeps one statement, and one answer's delay, bounded; more than any server has connections.
-_MOST_TOGETHER = 4096
 # A connection whose server vanished without a word is given up after 5 + 3 x 2 seconds.
 _KEEPALIVE: Mapping[str, Any] = {
     "keepalives_idle": 5,
@@ -37,16 +33,13 @@ class Group(Generic[AskT, AnswerT]):
     """Carries out what requests ask of the store: all that wait, together, on one connection.
 
     What arrives while a round is under way goes with the next one: under load the cost of a
-    round is shared, and without load nobody waits for company. The rounds run in a thread, where
-    the driver waits without Python's help; the event loop meanwhile reads the next requests.
+    round is shared, and without load nobody waits for company.
     """
 
     def __init__(
         self,
         url: str,
-        carry_out: Callable[[Connection[Any], Sequence[AskT]], Sequence[AnswerT]],
-        *,
-        name: str,
+        carry_out: Callable[[AsyncConnection[Any], Sequence[AskT]], Awaitable[Sequence[AnswerT]]],
     ) -> None:
         """Makes a group that is not running yet.
 
@@ -55,28 +48,25 @@ class Group(Generic[AskT, AnswerT]):
             carry_out: Answers all asks of a round, in their order, on a connection in
                 autocommit. What it raises is the answer to each ask of the round; faults of
                 the data alone are then found by asking one by one.
-            name: Of the thread.
         """
         self._url = url
         self._carry_out = carry_out
-        self._name = name
-        self._asked: SimpleQueue[_Waiting[AskT, AnswerT] | None] = SimpleQueue()
-        self._connection: Connection[Any] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: list[_Waiting[AskT, AnswerT]] = []
+        self._arrival = asyncio.Event()
+        self._connection: AsyncConnection[Any] | None = None
         self._closing = False
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncGenerator[Self]:
         """Runs the rounds; at the end everything that waits is carried out first."""
-        self._loop = asyncio.get_running_loop()
-        thread = Thread(target=self._serve, name=self._name)
-        thread.start()
+        rounds = asyncio.create_task(self._serve())
         try:
             yield self
         finally:
             self._closing = True
-            self._asked.put(None)
-            await asyncio.to_thread(thread.join)
+            self._arrival.set()
+            await rounds
+            await self._forget_connection()
 
     def ask(self, ask: AskT) -> "asyncio.Future[AnswerT]":
         """Returns the future answer to an ask.
@@ -84,66 +74,48 @@ class Group(Generic[AskT, AnswerT]):
         Raises:
             StoreUnavailable: The group has ended.
         """
-        if self._closing or self._loop is None:
+        if self._closing:
             raise StoreUnavailable("the service is stopping")
-        answer: asyncio.Future[AnswerT] = self._loop.create_future()
-        self._asked.put(_Waiting(ask, answer))
+        answer: asyncio.Future[AnswerT] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(ask, answer))
+        self._arrival.set()
         return answer
 
-    def _serve(self) -> None:
-        going_on = True
-        while going_on:
-            waiting, going_on = self._next_round()
+    async def _serve(self) -> None:
+        while self._waiting or not self._closing:
+            await self._arrival.wait()
+            self._arrival.clear()
+            waiting, self._waiting = self._waiting, []
             if waiting:
-                self._answer(waiting)
-        self._forget_connection()
+                await self._answer(waiting)
 
-    def _next_round(self) -> tuple[list[_Waiting[AskT, AnswerT]], bool]:
-        """Returns what waits, once something does, and whether more can come."""
-        waiting: list[_Waiting[AskT, AnswerT]] = []
-        with contextlib.suppress(Empty):
-            while len(waiting) < _MOST_TOGETHER:
-                one = self._asked.get() if not waiting else self._asked.get_nowait()
-                if one is None:
-                    return waiting, False
-                waiting.append(one)
-        return waiting, True
-
-    def _answer(self, waiting: Sequence[_Waiting[AskT, AnswerT]]) -> None:
+    async def _answer(self, waiting: Sequence[_Waiting[AskT, AnswerT]]) -> None:
         # Clients that gave up are served all the same: they may already have been told nothing.
         try:
-            answers = self._carry_out(self._connected(), [one.ask for one in waiting])
+            connection = await self._connected()
+            answers = await self._carry_out(connection, [one.ask for one in waiting])
         except psycopg.DataError as error:
             # Nothing that passed the API's checks should come here; no request may fail because
             # of another's data.
             if len(waiting) > 1:
                 for one in waiting:
-                    self._answer([one])
+                    await self._answer([one])
             else:
-                self._fail(waiting, error)
+                _fail(waiting, error)
         except (psycopg.Error, OSError) as error:
-            self._forget_connection()
+            await self._forget_connection()
             unavailable = StoreUnavailable("the store cannot be reached")
             unavailable.__cause__ = error
-            self._fail(waiting, unavailable)
+            _fail(waiting, unavailable)
         except Exception as error:  # noqa: BLE001 - a fault of ours must not end the rounds
-            self._forget_connection()
-            self._fail(waiting, error)
+            await self._forget_connection()
+            _fail(waiting, error)
         else:
-            self._tell(_settle, waiting, answers)
+            _settle(waiting, answers)
 
-    def _fail(self, waiting: Sequence[_Waiting[AskT, AnswerT]], error: Exception) -> None:
-        self._tell(_fail, waiting, error)
-
-    def _tell(self, told: Callable[..., None], *what: object) -> None:
-        assert self._loop is not None  # noqa: S101 - the thread starts after the loop is known
-        # Only a process that is being torn down has closed its loop before its groups.
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(told, *what)
-
-    def _connected(self) -> Connection[Any]:
+    async def _connected(self) -> AsyncConnection[Any]:
         if self._connection is None:
-            self._connection = psycopg.connect(
+            self._connection = await AsyncConnection.connect(
                 connection_string(self._url),
                 autocommit=True,
                 options=f"{session_options()} {PATIENCE}",
@@ -152,11 +124,11 @@ class Group(Generic[AskT, AnswerT]):
             )
         return self._connection
 
-    def _forget_connection(self) -> None:
+    async def _forget_connection(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             with contextlib.suppress(psycopg.Error, OSError):
-                connection.close()
+                await connection.close()
 
 
 def _settle(waiting: Sequence[_Waiting[Any, AnswerT]], answers: Sequence[AnswerT]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from psycopg import Connection
+from psycopg import AsyncConnection
 
 from storage.group import Group
 from storage.refusal import Missing
@@ -29,9 +29,7 @@ class VerdictReader:
     """Reads cached verdict rows: one query, begun after they were asked for, for all that wait."""
 
     def __init__(self, url: str) -> None:
-        self._group: Group[_Poll, PublishedVerdict | None] = Group(
-            url, _published, name="verdict-reader"
-        )
+        self._group: Group[_Poll, PublishedVerdict | None] = Group(url, _published)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncGenerator[Self]:
@@ -52,15 +50,16 @@ class VerdictReader:
         return found
 
 
-def _published(
-    connection: Connection[Any], polls: Sequence[_Poll]
+async def _published(
+    connection: AsyncConnection[Any], polls: Sequence[_Poll]
 ) -> Sequence[PublishedVerdict | None]:
     asked = set(polls)
-    rows = connection.execute(
+    cursor = await connection.execute(
         _READ,
         ([poll.project_id for poll in asked], [poll.experiment_id for poll in asked]),
         prepare=True,
     )
+    rows = await cursor.fetchall()
     found = {
         _Poll(project_id, experiment_id): PublishedVerdict(
             experiment_id=experiment_id,
