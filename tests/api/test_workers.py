@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import psycopg
 import pytest
 import uvicorn
 import uvloop
@@ -22,6 +23,7 @@ from api.server import Server
 from api.settings import ServerLimits
 from cli.children import free_port
 from storage.embedded import EmbeddedPostgres
+from storage.engine import connection_string, session_options
 from storage.keys import KeyKind
 from storage.projects import CreatedProject
 from tests.api.wire import Wire, get, post
@@ -100,9 +102,15 @@ def test_who_waits_to_be_let_in_when_the_server_is_stopped_is_answered(
             wire.send(post("/v1/events", EVENT, key))
         # All at once on a connection that stands.
         kept.send(get("/healthz"), post("/v1/events", EVENT, key), get("/nowhere"))
-        asked = api.ask_to_stop()
-        for pid in servers:
-            os.kill(pid, signal.SIGCONT)
+        # No answer can be ready before the stop is known.
+        with psycopg.connect(
+            connection_string(api.database_url), options=session_options()
+        ) as store:
+            store.execute("LOCK TABLE runtime_events")
+            asked = api.ask_to_stop()
+            for pid in servers:
+                os.kill(pid, signal.SIGCONT)
+            eventually(lambda: api.log.read_text().count("Shutting down") == len(servers))
         answers = [wire.answer() for wire in waiting]
         assert {(one.status, one.headers["connection"]) for one in answers} == {(202, "close")}
         assert all(wire.ended() for wire in waiting)
