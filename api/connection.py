@@ -156,6 +156,7 @@ class Connection(HttpToolsProtocol):
         self._waited = 0
         self._silent = 0
 
+    # uvicorn's own narrows asyncio's signature likewise.
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Takes the connection, unless there are too many."""
         self._kept = kept = _Transport(transport, self)
