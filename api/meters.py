@@ -42,7 +42,7 @@ class Meters:
             ["outcome"],
             registry=self.registry,
         )
-        self.signed, self.unsigned = (
+        self.valid_tokens, self.invalid_tokens = (
             self.assignments.labels(outcome) for outcome in ("valid", "invalid")
         )
         self.commit_seconds = Histogram(

@@ -49,5 +49,5 @@ class Signatures:
             ),
             epochs=epochs,
         )
-        (self.meters.signed if holds else self.meters.unsigned).inc()
+        (self.meters.valid_tokens if holds else self.meters.invalid_tokens).inc()
         return holds

@@ -3,16 +3,11 @@
 import http.client
 import json
 import math
-import os
 import re
-import shutil
-import signal
-import socket
-import subprocess
+import secrets
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +21,7 @@ from cli.main import main
 from storage.embedded import EmbeddedPostgres
 from storage.engine import open_engine
 from storage.keys import KeyKind
-from storage.migrate import upgrade
+from tests.reliability.api_process import ApiProcess, eventually
 
 pytestmark = [
     pytest.mark.process,
@@ -40,14 +35,6 @@ CONNECTIONS = 8
 REVOKED_SECONDS = 1.0
 # How long a worker remembers a key; the count below rests on it.
 REMEMBERED_SECONDS = 0.5
-
-
-def eventually(condition: Callable[[], Any], seconds: float = 60) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,42 +72,30 @@ class Talk:
 class Api:
     """The API with two workers, its store, and the command line beside it."""
 
-    port: int
-    process: subprocess.Popen[bytes]
-    url: str
+    served: ApiProcess
     engine: Engine
-
-    def listens(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=5).close()
-        except OSError:
-            return False
-        return True
+    project: str
 
     def command(self, *words: str) -> Any:
-        environment = {"SERVICE_DATABASE_URL": self.url}
+        environment = {"SERVICE_DATABASE_URL": self.served.database_url}
         told = CliRunner().invoke(main, [*words, "--json"], env=environment, catch_exceptions=False)
         assert told.exit_code == 0, told.output
         return json.loads(told.stdout)
 
     def create_key(self, kind: KeyKind = KeyKind.PUBLIC) -> str:
-        return self.command("keys", "create", kind.value, "-p", "shop")["key"]
+        return self.command("keys", "create", kind.value, "-p", self.project)["key"]
 
     def last_use(self, key: str) -> str | None:
-        listed = self.command("keys", "list", "-p", "shop")
+        listed = self.command("keys", "list", "-p", self.project)
         (found,) = (row for row in listed if row["key"] == f"{key[:8]}…")
         return found["last_used_at"]
 
-    def workers(self) -> list[int]:
-        pid = self.process.pid
-        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
     def worker_of(self, talk: Talk) -> int | None:
         """The worker that has accepted a connection, by the owner of the server's end of it."""
-        ends = re.compile(rf":{self.port:04X} \w+:{talk.own_port:04X} .*")
+        ends = re.compile(rf":{self.served.port:04X} \w+:{talk.own_port:04X} .*")
         (end,) = ends.findall(Path("/proc/net/tcp").read_text())
         name = f"socket:[{end.split()[8]}]"
-        for worker in self.workers():
+        for worker in self.served.worker_pids():
             for file in Path(f"/proc/{worker}/fd").iterdir():
                 try:
                     if str(file.readlink()) == name:
@@ -134,7 +109,7 @@ class Api:
         talks: list[Talk] = []
 
         def everybody_is_met() -> bool:
-            talk = Talk(self.port)
+            talk = Talk(self.served.port)
             stack.callback(talk.close)
             assert talk.send(key).status == 202
             talks.append(talk)
@@ -146,35 +121,16 @@ class Api:
 
 
 @pytest.fixture
-def api() -> Iterator[Api]:
-    # pytest's tmp_path can be entered by its owner alone, and root's server runs as nobody.
-    folder = Path(tempfile.mkdtemp(prefix="deploy-reward-"))
-    folder.chmod(0o711)
+def api(safe_postgres: EmbeddedPostgres, tmp_path: Path) -> Iterator[Api]:
+    engine = open_engine(safe_postgres.url, pool_size=1)
+    served = ApiProcess(log=tmp_path / "api.log", database_url=safe_postgres.url, workers=WORKERS)
     with ExitStack() as stack:
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        postgres = stack.enter_context(EmbeddedPostgres(folder / "data"))
-        upgrade(postgres.url)
-        engine = open_engine(postgres.url)
         stack.callback(engine.dispose)
-        # Bound, never listening: the kernel gives nobody else this port.
-        place = stack.enter_context(socket.socket())
-        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        place.bind(("127.0.0.1", 0))
-        port = place.getsockname()[1]
-        words = ["api", "--port", str(port), "--workers", str(WORKERS), "--data-dir", str(folder)]
-        log = stack.enter_context((folder / "log").open("wb"))
-        environment = {**os.environ, "SERVICE_DATABASE_URL": postgres.url, "SERVICE_SECRET": "-"}
-        process = subprocess.Popen(
-            [sys.executable, "-m", "cli", *words], env=environment, stderr=log, stdout=log
-        )
-        stack.callback(process.wait)
-        stack.callback(process.kill)
-        api = Api(port=port, process=process, url=postgres.url, engine=engine)
-        api.command("project", "create", "shop")
-        eventually(api.listens)
+        stack.enter_context(served)
+        api = Api(served=served, engine=engine, project=secrets.token_hex(6))
+        api.command("project", "create", api.project)
+        served.start()
         yield api
-        process.send_signal(signal.SIGTERM)
-        process.wait(timeout=30)
 
 
 @pytest.mark.requirement("key.management")
@@ -186,7 +142,7 @@ def test_a_revoked_key_is_refused_by_every_worker_within_a_second(
         talks = api.talks(stack, key)
         eventually(lambda: api.last_use(key))
         assert api.last_use(other) is None
-        api.command("keys", "revoke", key, "-p", "shop")
+        api.command("keys", "revoke", key, "-p", api.project)
         revoked, sent = time.monotonic(), list[Sent]()
         while time.monotonic() < revoked + 1.5 * REVOKED_SECONDS:
             sent += [talk.send(key) for talk in talks]
@@ -208,8 +164,7 @@ def test_a_key_is_looked_up_by_the_clock_and_not_by_the_request(api: Api) -> Non
         for _ in range(75):
             assert {talk.send(key).status for talk in talks} == {202}
     passed = time.monotonic() - began
-    api.process.send_signal(signal.SIGTERM)
-    api.process.wait(timeout=30)
+    api.served.stopped(api.served.ask_to_stop())
     # Backends tell their statistics when they end.
     eventually(lambda: alone(api.engine))
     looked_up = scans_of_keys(api.engine) - before
