@@ -356,53 +356,27 @@ verdicts = Table(
 
 # --- What the log can tell no longer: people who were forgotten ---------------------------------
 
-# Rows of the derived tables of the same names that no event stands behind any more. The walk lays
-# them beside what it reads, so that all adds up. No unit's name leads to whoever was forgotten.
-tombstone_exposures = Table(
-    "tombstone_exposures",
-    metadata,
-    _experiment(),
-    Column("unit", Text, nullable=False),
-    _moment("exposed_at"),
-    _moment("block"),
-    Column("arm", Text, nullable=False),
-    Column("stratum", Text),
-    Column("commit_sha", Text, nullable=False),
-    Column("pseudonym", LargeBinary),
-    PrimaryKeyConstraint("experiment_id", "unit"),
-)
 
-tombstone_sightings = Table(
-    "tombstone_sightings",
-    metadata,
-    _experiment(),
-    Column("kind", Text, nullable=False),
-    Column("unit", Text, nullable=False),
-    _moment("at"),
-    PrimaryKeyConstraint("experiment_id", "kind", "unit"),
-)
+def _tombstones_of(rows: Table) -> Table:
+    """Returns the table of rows of a derived one that no event stands behind any more.
 
-tombstone_conversions = Table(
-    "tombstone_conversions",
-    metadata,
-    _experiment(),
-    Column("metric", Text, nullable=False),
-    Column("unit", Text, nullable=False),
-    _moment("received_at"),
-    PrimaryKeyConstraint("experiment_id", "metric", "unit"),
-)
+    The walk lays them beside what it reads, whole rows as they are: the columns are the same, in
+    the same order. No unit's name leads to whoever was forgotten.
+    """
+    return Table(
+        f"tombstone_{rows.name}",
+        metadata,
+        *(
+            _experiment()
+            if column.name == "experiment_id"
+            else Column(column.name, column.type, nullable=column.nullable)
+            for column in rows.columns
+        ),
+        PrimaryKeyConstraint(*(column.name for column in rows.primary_key)),
+    )
 
-tombstone_amounts = Table(
-    "tombstone_amounts",
-    metadata,
-    _experiment(),
-    Column("metric", Text, nullable=False),
-    Column("unit", Text, nullable=False),
-    Column("key", Text, nullable=False),
-    _moment("received_at"),
-    Column("value", Double, nullable=False),
-    PrimaryKeyConstraint("experiment_id", "metric", "unit", "key"),
-)
+
+tombstones = tuple(_tombstones_of(rows) for rows in (exposures, sightings, conversions, amounts))
 
 # That somebody was forgotten, and how much of theirs; not who.
 forgettings = Table(
