@@ -176,7 +176,7 @@ def verdicts(store: Store) -> dg.MaterializeResult[Any]:
     new one. The database itself refuses to rewrite what is decided.
     """
     with store.step() as connection:
-        changed = publish_verdicts(connection)
+        changed = [one.contract for one in publish_verdicts(connection)]
     return dg.MaterializeResult(
         metadata={
             "changed": len(changed),

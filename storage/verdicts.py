@@ -1,7 +1,7 @@
 """Verdicts as they are served: read from one row, published in one transaction."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -206,33 +206,75 @@ def stage_evidence(connection: Connection, drafts: Sequence[Draft]) -> None:
 _PUBLISH = text("""
 -- Verdict and evidence change in one row, hence at once. A row that would say the same is left
 -- alone: its time of publication is when the answer last changed.
-INSERT INTO verdicts AS v (
-    experiment_id, project_id, contract, evidence, verdict, abstain_reason, decided,
-    as_of, next_look_at, published_at
+WITH before AS (
+    SELECT experiment_id, contract::text AS contract FROM verdicts WHERE NOT decided
+), published AS (
+    INSERT INTO verdicts AS v (
+        experiment_id, project_id, contract, evidence, verdict, abstain_reason, decided,
+        as_of, next_look_at, published_at
+    )
+    SELECT e.experiment_id, x.project_id, e.contract, e.document,
+           e.contract ->> 'verdict', e.contract ->> 'abstain_reason',
+           (e.contract -> 'power_state' ->> 'decided')::boolean,
+           e.as_of, e.next_look_at, clock_timestamp()
+    FROM evidence AS e
+    JOIN experiments AS x USING (experiment_id)
+    LEFT JOIN verdicts AS served USING (experiment_id)
+    -- The conflict below would leave the decided ones alone too; by then all were read.
+    WHERE served.decided IS NOT TRUE
+    ON CONFLICT (experiment_id) DO UPDATE
+    SET contract = excluded.contract, evidence = excluded.evidence, verdict = excluded.verdict,
+        abstain_reason = excluded.abstain_reason, decided = excluded.decided,
+        as_of = excluded.as_of, next_look_at = excluded.next_look_at,
+        published_at = CASE WHEN v.contract::text = excluded.contract::text
+            THEN v.published_at ELSE excluded.published_at END
+    WHERE NOT v.decided
+      AND (v.as_of IS NULL OR v.as_of <= excluded.as_of)
+      AND (v.contract::text, v.evidence::text, v.next_look_at)
+          IS DISTINCT FROM (excluded.contract::text, excluded.evidence::text, excluded.next_look_at)
+    RETURNING v.experiment_id, v.project_id, v.contract::text AS contract
 )
-SELECT e.experiment_id, x.project_id, e.contract, e.document,
-       e.contract ->> 'verdict', e.contract ->> 'abstain_reason',
-       (e.contract -> 'power_state' ->> 'decided')::boolean,
-       e.as_of, e.next_look_at, clock_timestamp()
-FROM evidence AS e JOIN experiments AS x USING (experiment_id)
-ON CONFLICT (experiment_id) DO UPDATE
-SET contract = excluded.contract, evidence = excluded.evidence, verdict = excluded.verdict,
-    abstain_reason = excluded.abstain_reason, decided = excluded.decided,
-    as_of = excluded.as_of, next_look_at = excluded.next_look_at,
-    published_at = CASE WHEN v.contract::text = excluded.contract::text
-        THEN v.published_at ELSE excluded.published_at END
-WHERE NOT v.decided
-  AND (v.as_of IS NULL OR v.as_of <= excluded.as_of)
-  AND (v.contract::text, v.evidence::text, v.next_look_at)
-      IS DISTINCT FROM (excluded.contract::text, excluded.evidence::text, excluded.next_look_at)
-RETURNING v.experiment_id, v.contract::text AS contract
+SELECT p.experiment_id, p.project_id, p.contract, b.contract AS before
+FROM published AS p LEFT JOIN before AS b USING (experiment_id)
+ORDER BY p.experiment_id
 """)
 
 
-def publish_verdicts(connection: Connection) -> list[dict[str, Any]]:
-    """Publishes all staged evidence with its verdicts and returns the contracts that changed."""
-    rows = connection.execute(_PUBLISH).all()
-    return [json.loads(row.contract) for row in rows]
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """A verdict that this step published, with the contract that was served before it, if any."""
+
+    experiment_id: str
+    project_id: int
+    contract: dict[str, Any]
+    before: dict[str, Any] | None
+
+    @property
+    def turned(self) -> bool:
+        """Whether the answer itself is another one, rather than its numbers alone."""
+        return self.before is None or _answer(self.contract) != _answer(self.before)
+
+
+def _answer(contract: Mapping[str, Any]) -> tuple[object, ...]:
+    return (
+        contract["verdict"],
+        contract["abstain_reason"],
+        contract["power_state"]["decided"],
+        contract["guardrail_breaches"],
+    )
+
+
+def publish_verdicts(connection: Connection) -> list[Published]:
+    """Publishes all staged evidence with its verdicts and returns what that changed."""
+    return [
+        Published(
+            experiment_id=row.experiment_id,
+            project_id=row.project_id,
+            contract=json.loads(row.contract),
+            before=None if row.before is None else json.loads(row.before),
+        )
+        for row in connection.execute(_PUBLISH)
+    ]
 
 
 def all_contracts(connection: Connection) -> list[str]:
