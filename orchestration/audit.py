@@ -20,6 +20,7 @@ from orchestration.attribution import (
 from orchestration.document import evidence_document
 from orchestration.evidence import evidence_contract
 from orchestration.raw_reading import (
+    cells_of,
     reading_of,
     stratum_contents,
     units_beside_cells,
@@ -330,12 +331,12 @@ def _amounts(raw: _Raw, until: int) -> Table:
 
 def _cells(raw: _Raw, until: int) -> Table:
     rows = {
-        (metric, cell.block, cell.stratum): (
+        (outcomes.metric.name, cell.block, cell.stratum): (
             *(cell.n1, cell.x1, cell.n0, cell.x0),
             *(cell.y1, cell.yy1, cell.y0, cell.yy0),
         )
-        for metric, cells in raw.reading.cells_by_metric.items()
-        for cell in cells
+        for outcomes in raw.told.outcomes
+        for cell in cells_of(raw.told, outcomes, calendar=raw.calendar)
     }
     return _closed(rows, raw, until)
 

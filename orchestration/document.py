@@ -167,10 +167,13 @@ def _gates(
 ) -> dict[str, Any]:
     gates = evidence.gates
     aliased = gates.vif is not None and gates.vif > Policy.from_json(reading.policy).vif_limit
-    looked_at = [cell for cell in reading.cells if seconds(cell.block) < evidence.open_from]
     return {
         "vif": _finite(gates.vif),
-        "aliased_with": aliased_with(looked_at, changes) if aliased else [],
+        "aliased_with": aliased_with(
+            reading.cells, reading.strata, changes, before=evidence.open_from
+        )
+        if aliased
+        else [],
         "sample_ratio_e": _finite(gates.sample_ratio_e),
         "crossover_share": gates.crossover_share,
         "lateness_e": _finite(gates.lateness_e),
@@ -257,11 +260,14 @@ def _is_sticky_by_user(evidence: Evidence, returning: ReturningUsers) -> bool:
 def _digest(reading: ExperimentReading, evidence: Evidence) -> str:
     """Returns the SHA-256 of cells, deploys and policy: of the same evidence, the same."""
     known_at = max(evidence.as_of or 0, seconds(reading.bound_at))
+    cells = reading.cells
     content = {
         "cells": [
-            [seconds(cell.block), cell.stratum, cell.n1, cell.x1, cell.n0, cell.x0]
-            for cell in reading.cells
-            if seconds(cell.block) < evidence.open_from
+            [block, reading.strata[place], *counts]
+            for block, place, *counts in zip(
+                *(cells.block, cells.stratum, cells.n1, cells.x1, cells.n0, cells.x0), strict=True
+            )
+            if block < evidence.open_from
         ],
         "deploys": [
             [

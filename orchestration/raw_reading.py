@@ -18,7 +18,7 @@ from orchestration.attribution import (
     Outcomes,
     block_of,
 )
-from storage.evidence import CellRow, DeployFact, ExperimentReading, UnitCounts
+from storage.evidence import DeployFact, ExperimentReading, UnitCounts
 from storage.gates import (
     Allocation,
     Arrivals,
@@ -27,6 +27,7 @@ from storage.gates import (
     LateOutcome,
     ReturningUsers,
 )
+from storage.packed_cells import CellColumns, CellRow
 from storage.raw_events import FrozenExperiment, RawDeploy, moment_of
 
 
@@ -45,6 +46,7 @@ def reading_of(
         calendar: When its blocks close.
         deploys: Of its environment, in order.
     """
+    strata = sorted({one.standing.stratum for one in told.exposures.values()})
     counting = _in_force(deploys, calendar)
     spans = _declared_spans(experiment, counting, calendar)
     return ExperimentReading(
@@ -57,8 +59,11 @@ def reading_of(
         change=experiment.change,
         policy=experiment.policy,
         as_of=moment_of(calendar.until),
+        strata=strata,
         cells_by_metric={
-            outcomes.metric.name: _cells_of(told, outcomes, calendar=calendar)
+            outcomes.metric.name: CellColumns.of(
+                cells_of(told, outcomes, calendar=calendar), strata=strata
+            )
             for outcomes in told.outcomes
         },
         cuts=[moment_of(at) for at in _cuts(counting, calendar)],
@@ -110,7 +115,7 @@ class _ArmCount:
             self.yy += amount * amount
 
 
-def _cells_of(told: Attribution, outcomes: Outcomes, *, calendar: Calendar) -> list[CellRow]:
+def cells_of(told: Attribution, outcomes: Outcomes, *, calendar: Calendar) -> list[CellRow]:
     """Returns the closed cells of a metric, by block and stratum."""
     window = outcomes.metric.window
     arms: dict[tuple[int, str], tuple[_ArmCount, _ArmCount]] = defaultdict(

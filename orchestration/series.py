@@ -1,7 +1,8 @@
 """Series: what the store holds of an experiment, in the engine's terms."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 import numpy as np
@@ -14,7 +15,8 @@ from stats.lateness import LateUnits
 from stats.policy import Policy
 from stats.sample_ratio import Arrivals, Epoch
 from stats.series import Series
-from storage.evidence import CellRow, ExperimentReading
+from storage.evidence import ExperimentReading
+from storage.packed_cells import CellColumns
 
 
 def seconds(moment: datetime) -> int:
@@ -29,9 +31,8 @@ def moment(epoch_seconds: int) -> datetime:
 
 def series_of(reading: ExperimentReading) -> Series:
     """Returns the series of an experiment."""
-    codes = _strata_codes(reading)
     policy = reading.policy
-    target = _closed_cells(reading.cells, codes, kind=policy["target"]["kind"])
+    target = _closed_cells(reading.cells, kind=policy["target"]["kind"])
     return Series(
         policy=Policy.from_json(policy),
         start=seconds(reading.starts_at),
@@ -52,7 +53,7 @@ def series_of(reading: ExperimentReading) -> Series:
                 window_seconds=guardrail["window_seconds"],
                 margin=guardrail["margin"],
                 cells=_closed_cells(
-                    reading.cells_by_metric[guardrail["name"]], codes, kind=guardrail["kind"]
+                    reading.cells_by_metric[guardrail["name"]], kind=guardrail["kind"]
                 ),
             )
             for guardrail in policy["guardrails"]
@@ -60,41 +61,37 @@ def series_of(reading: ExperimentReading) -> Series:
         allocation=_allocation(reading),
         arrivals=_arrivals(reading),
         crossings=_crossings(reading),
-        late=_late_units(reading, codes),
+        late=_late_units(reading),
     )
-
-
-def _strata_codes(reading: ExperimentReading) -> dict[str, int]:
-    """Returns the code of each stratum with a cell, in the order of their names."""
-    names = {cell.stratum for cells in reading.cells_by_metric.values() for cell in cells}
-    return {name: code for code, name in enumerate(sorted(names))}
 
 
 def _integers(numbers: Iterable[int]) -> NDArray[np.int64]:
     return np.array(list(numbers), dtype=np.int64)
 
 
-def _floats(numbers: Iterable[float | None]) -> NDArray[np.float64]:
-    return np.array(list(numbers), dtype=np.float64)
-
-
-def _closed_cells(cells: Sequence[CellRow], codes: Mapping[str, int], *, kind: str) -> ClosedCells:
+def _closed_cells(cells: CellColumns, *, kind: str) -> ClosedCells:
+    sums = cells.sums
     return ClosedCells(
-        block=_integers(seconds(cell.block) for cell in cells),
-        stratum=_integers(codes[cell.stratum] for cell in cells),
-        n1=_integers(cell.n1 for cell in cells),
-        x1=_integers(cell.x1 for cell in cells),
-        n0=_integers(cell.n0 for cell in cells),
-        x0=_integers(cell.x0 for cell in cells),
+        block=_whole(cells.block),
+        stratum=_whole(cells.stratum),
+        n1=_whole(cells.n1),
+        x1=_whole(cells.x1),
+        n0=_whole(cells.n0),
+        x0=_whole(cells.x0),
         values=None
         if kind == "conversion"
         else Values(
-            y1=_floats(cell.y1 for cell in cells),
-            yy1=_floats(cell.yy1 for cell in cells),
-            y0=_floats(cell.y0 for cell in cells),
-            yy0=_floats(cell.yy0 for cell in cells),
+            y1=_broken(sums.y1), yy1=_broken(sums.yy1), y0=_broken(sums.y0), yy0=_broken(sums.yy0)
         ),
     )
+
+
+def _whole(column: "array[int]") -> NDArray[np.int64]:
+    return np.frombuffer(column, dtype=np.int64)
+
+
+def _broken(column: "array[float]") -> NDArray[np.float64]:
+    return np.frombuffer(column, dtype=np.float64)
 
 
 def _allocation(reading: ExperimentReading) -> tuple[Epoch, ...] | None:
@@ -130,11 +127,12 @@ def _crossings(reading: ExperimentReading) -> Crossings:
     )
 
 
-def _late_units(reading: ExperimentReading, codes: Mapping[str, int]) -> LateUnits:
-    found = [one for one in reading.gates.late if one.stratum in codes]
+def _late_units(reading: ExperimentReading) -> LateUnits:
+    places = {name: place for place, name in enumerate(reading.strata)}
+    found = reading.gates.late
     return LateUnits(
         block=_integers(seconds(one.block) for one in found),
-        stratum=_integers(codes[one.stratum] for one in found),
+        stratum=_integers(places[one.stratum] for one in found),
         arm=_integers(int(one.treated) for one in found),
         at=_integers(math.ceil(one.received_at.timestamp()) for one in found),
     )

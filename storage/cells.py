@@ -1,8 +1,11 @@
 """Cells: units and conversions of a block, stratum and arm, final once their outcomes close."""
 
+from datetime import datetime
+
 from sqlalchemy import Connection, text
 
-from storage.exposures import ANALYZE_FROM, UNIT
+from storage.exposures import UNIT
+from storage.intake import drop_intakes, lay_out, sample_grown
 from storage.tombstones import lay_outcomes
 
 _AHEAD = "3 minutes"
@@ -35,18 +38,55 @@ WHERE NOT coalesce(v.decided, false)
 # what it said.
 EVENT_KEY = "coalesce(e.event_id, concat_ws(' ', e.event, e.occurred_at, e.value))"
 
+# The events that may be an outcome: some name them as the source of a metric.
+_TOLD = f"""
+SELECT e.project_id, e.environment, e.event, e.session_id, e.occurred_at, e.received_at,
+    e.pseudonym, e.trusted, e.event_id, e.value
+FROM (
+    SELECT project_id, environment, min(from_block) AS from_block, max(to_block + grace) AS ends,
+        (
+            SELECT array_agg(DISTINCT source)
+            FROM scope AS o CROSS JOIN jsonb_array_elements_text(o.sources) AS source
+            WHERE (o.project_id, o.environment) = (s.project_id, s.environment)
+        ) AS events
+    FROM scope AS s
+    WHERE to_block > from_block
+    GROUP BY project_id, environment
+) AS s
+JOIN runtime_events AS e
+  ON e.project_id = s.project_id AND e.environment = s.environment
+ AND e.event = ANY(s.events)
+ AND e.received_at > s.from_block - interval '{_AHEAD}' AND e.received_at <= s.ends
+WHERE e.received_at BETWEEN timestamptz '{{begins}}' AND timestamptz '{{ends}}'
+"""
+
+_PAID = f"""
+SELECT r.project_id, r.environment, r.event, r.session_id, r.occurred_at, r.received_at,
+    r.pseudonym, r.idempotency_key, r.amount_value, r.amount_currency
+FROM (
+    SELECT project_id, min(from_block) AS from_block, max(to_block + grace) AS ends
+    FROM scope
+    WHERE to_block > from_block
+    GROUP BY project_id
+) AS s
+JOIN revenue_events AS r
+  ON r.project_id = s.project_id
+ AND r.received_at > s.from_block - interval '{_AHEAD}' AND r.received_at <= s.ends
+WHERE r.received_at BETWEEN timestamptz '{{begins}}' AND timestamptz '{{ends}}'
+"""
+
 # Events that count for an exposed unit, each with its key.
 _OCCURRED = text(f"""
 CREATE TEMP TABLE occurred ON COMMIT DROP AS
 SELECT s.experiment_id, s.metric, s.is_mean, s.cap, p.unit, e.received_at,
-    {EVENT_KEY} AS key, e.value
+    {EVENT_KEY} AS key, e.value,
+    p.block + interval '5 minutes' + s.wait + s.grace AS closes_at
 FROM scope AS s
-JOIN runtime_events AS e
+JOIN told AS e
   ON e.project_id = s.project_id AND e.environment = s.environment
  AND e.event IN (SELECT jsonb_array_elements_text(s.sources))
  AND e.received_at > s.from_block - interval '{_AHEAD}'
  AND e.received_at <= s.to_block + s.grace
- AND e.received_at > (SELECT min(from_block) FROM scope) - interval '{_AHEAD}'
 JOIN exposures AS p
   ON p.experiment_id = s.experiment_id AND p.unit = {UNIT}
  AND e.occurred_at BETWEEN p.exposed_at AND p.exposed_at + s.wait
@@ -58,11 +98,12 @@ _EARNED = text(f"""
 -- By its session where the event names one, else by pseudonym: then it counts once, for the
 -- earliest exposure of that pseudonym whose window holds it. Earlier blocks close first, so no
 -- later exposure is ever preferred, and nothing is taken back.
-INSERT INTO occurred (experiment_id, metric, is_mean, cap, unit, received_at, key, value)
+INSERT INTO occurred
+    (experiment_id, metric, is_mean, cap, unit, received_at, key, value, closes_at)
 WITH revenue AS (
-    SELECT s.experiment_id, s.metric, s.wait, s.is_mean, s.cap, s.by_user, r.*
+    SELECT s.experiment_id, s.metric, s.wait, s.grace, s.is_mean, s.cap, s.by_user, r.*
     FROM scope AS s
-    JOIN revenue_events AS r
+    JOIN paid AS r
       ON r.project_id = s.project_id
      AND r.event IN (SELECT jsonb_array_elements_text(s.sources))
      AND coalesce(r.environment, s.environment) = s.environment
@@ -71,7 +112,7 @@ WITH revenue AS (
      AND r.received_at <= s.to_block + s.grace
     WHERE s.to_block > s.from_block
 ), credited AS (
-    SELECT r.*, p.unit, p.arm
+    SELECT r.*, p.unit, p.arm, p.block
     FROM revenue AS r
     JOIN exposures AS p
       ON p.experiment_id = r.experiment_id
@@ -79,7 +120,7 @@ WITH revenue AS (
      AND r.occurred_at BETWEEN p.exposed_at AND p.exposed_at + r.wait
     UNION ALL
     (SELECT DISTINCT ON (r.experiment_id, r.metric, r.idempotency_key)
-        r.*, p.unit, p.arm
+        r.*, p.unit, p.arm, p.block
     FROM revenue AS r
     JOIN exposures AS p
       ON p.experiment_id = r.experiment_id AND p.pseudonym = r.pseudonym
@@ -87,18 +128,20 @@ WITH revenue AS (
     WHERE r.session_id IS NULL AND NOT r.by_user AND p.arm IN ('treatment', 'control')
     ORDER BY r.experiment_id, r.metric, r.idempotency_key, p.exposed_at, p.unit COLLATE "C")
 )
-SELECT experiment_id, metric, is_mean, cap, unit, received_at, idempotency_key, amount_value
+SELECT experiment_id, metric, is_mean, cap, unit, received_at, idempotency_key, amount_value,
+    block + interval '5 minutes' + wait + grace
 FROM credited
 WHERE arm IN ('treatment', 'control')
 """)
 
 _CONVERSIONS = text("""
-INSERT INTO conversions (experiment_id, metric, unit, received_at)
-SELECT experiment_id, metric, unit, min(received_at)
+INSERT INTO conversions (experiment_id, metric, unit, received_at, late)
+SELECT experiment_id, metric, unit, min(received_at), min(received_at) > min(closes_at)
 FROM occurred
 GROUP BY experiment_id, metric, unit
 ON CONFLICT (experiment_id, metric, unit) DO UPDATE
-SET received_at = least(conversions.received_at, excluded.received_at)
+SET received_at = least(conversions.received_at, excluded.received_at),
+    late = conversions.late AND excluded.late
 """)
 
 _AMOUNTS = text("""
@@ -114,28 +157,34 @@ SET received_at = excluded.received_at, value = excluded.value
 WHERE (excluded.received_at, excluded.value) < (amounts.received_at, amounts.value)
 """)
 
+# The units whose outcomes close now.
+_CLOSING = """
+SELECT s.experiment_id, s.metric, s.is_mean, p.unit, p.block, p.stratum,
+    p.arm = 'treatment' AS treated
+FROM scope AS s
+LEFT JOIN cursors AS done
+  ON done.stage = 'cells/' || s.metric AND done.experiment_id = s.experiment_id
+JOIN exposures AS p
+  ON p.experiment_id = s.experiment_id AND p.arm IN ('treatment', 'control')
+ AND p.block >= coalesce(done.at, '-infinity') AND p.block < s.to_block - s.wait
+"""
+
 _CELLS = text("""
 -- Sums of numbers with a fraction are taken exactly, as numeric: their order never matters.
 WITH counted AS (
-    SELECT s.experiment_id, s.metric, s.is_mean, p.block, p.stratum,
-        p.arm = 'treatment' AS treated, coalesce(c.received_at <= o.closed_at, false) AS converted,
-        a.amount
-    FROM scope AS s
-    LEFT JOIN cursors AS done
-      ON done.stage = 'cells/' || s.metric AND done.experiment_id = s.experiment_id
-    JOIN exposures AS p
-      ON p.experiment_id = s.experiment_id AND p.arm IN ('treatment', 'control')
-     AND p.block >= coalesce(done.at, '-infinity') AND p.block < s.to_block - s.wait
-    CROSS JOIN LATERAL (
-        SELECT p.block + interval '5 minutes' + s.wait + s.grace AS closed_at
-    ) AS o
+    SELECT o.experiment_id, o.metric, o.is_mean, o.block, o.stratum, o.treated,
+        coalesce(NOT c.late, false) AS converted, a.amount
+    FROM closing AS o
     LEFT JOIN conversions AS c
-      ON c.experiment_id = s.experiment_id AND c.metric = s.metric AND c.unit = p.unit
+      ON c.experiment_id = o.experiment_id AND c.metric = o.metric AND c.unit = o.unit
     LEFT JOIN LATERAL (
-        SELECT sum(value::numeric) AS amount FROM amounts AS v
-        WHERE s.is_mean AND v.experiment_id = s.experiment_id AND v.metric = s.metric
-          AND v.unit = p.unit AND v.received_at <= o.closed_at
-    ) AS a ON s.is_mean
+        SELECT sum(v.value::numeric) AS amount
+        FROM scope AS s
+        JOIN amounts AS v
+          ON v.experiment_id = s.experiment_id AND v.metric = s.metric AND v.unit = o.unit
+         AND v.received_at <= o.block + interval '5 minutes' + s.wait + s.grace
+        WHERE o.is_mean AND s.experiment_id = o.experiment_id AND s.metric = o.metric
+    ) AS a ON o.is_mean
 )
 INSERT INTO cells (experiment_id, metric, block, stratum, n1, x1, n0, x0, y1, yy1, y0, yy0)
 SELECT experiment_id, metric, block, stratum,
@@ -148,6 +197,11 @@ SELECT experiment_id, metric, block, stratum,
 FROM counted
 GROUP BY experiment_id, metric, is_mean, block, stratum
 ON CONFLICT DO NOTHING
+""")
+
+_SPAN = text(f"""
+SELECT min(from_block) - interval '{_AHEAD}' AS begins, max(to_block + grace) AS ends
+FROM scope WHERE to_block > from_block
 """)
 
 _CURSORS = text("""
@@ -170,16 +224,24 @@ def extend_cells(connection: Connection) -> int:
     """
     connection.execute(_SCOPE)
     connection.execute(text("ANALYZE scope"))
+    span = connection.execute(_SPAN).one()
+    added = 0
+    if span.begins is not None:
+        _gather_outcomes(connection, begins=span.begins, ends=span.ends)
+        lay_out(connection, "closing", _CLOSING, begins=span.begins, ends=span.ends)
+        added = connection.execute(_CELLS).rowcount
+    connection.execute(_CURSORS)
+    drop_intakes(connection, "told", "paid", "closing", "occurred")
+    return added
+
+
+def _gather_outcomes(connection: Connection, *, begins: datetime, ends: datetime) -> None:
+    for name, query in (("told", _TOLD), ("paid", _PAID)):
+        asked = query.format(begins=begins.isoformat(), ends=ends.isoformat())
+        lay_out(connection, name, asked, begins=begins, ends=ends)
     connection.execute(_OCCURRED)
     connection.execute(_EARNED)
     connection.execute(text("ANALYZE occurred"))
-    outcomes = connection.execute(_CONVERSIONS).rowcount
+    sample_grown(connection, "conversions", connection.execute(_CONVERSIONS).rowcount)
     connection.execute(_AMOUNTS)
     lay_outcomes(connection)
-    if outcomes >= ANALYZE_FROM:
-        connection.execute(text("ANALYZE conversions"))
-    added = connection.execute(_CELLS).rowcount
-    connection.execute(_CURSORS)
-    for table in ("scope", "occurred"):
-        connection.execute(text(f"DROP TABLE pg_temp.{table}"))
-    return added

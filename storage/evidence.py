@@ -11,24 +11,9 @@ from sqlalchemy import Connection, Row, text
 from storage.gates import Allocation, CountedDeploy, GateReading, allocations, read_gates
 from storage.histories import read_facts
 from storage.lineage import History
+from storage.packed_cells import NO_CELLS, CellColumns, read_cells, read_strata
 
 _BLOCK = timedelta(minutes=5)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CellRow:
-    """One closed cell of a metric, as the store holds it; sums are of metrics of kind `mean`."""
-
-    block: datetime
-    stratum: str
-    n1: int
-    x1: int
-    n0: int
-    x0: int
-    y1: float | None
-    yy1: float | None
-    y0: float | None
-    yy0: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +33,7 @@ class ExperimentReading:
 
     Attributes:
         as_of: The last moment whose closings are in the cells.
+        strata: The names of the strata that were ever exposed, in order; cells hold their places.
         cells_by_metric: The closed cells of the target and of each guardrail.
         cuts: Times at which an analysis block is cut.
         deploys: The environment's deploys, in order.
@@ -63,7 +49,8 @@ class ExperimentReading:
     change: Sequence[str]
     policy: Mapping[str, Any]
     as_of: datetime
-    cells_by_metric: Mapping[str, Sequence[CellRow]]
+    strata: Sequence[str]
+    cells_by_metric: Mapping[str, CellColumns]
     cuts: Sequence[datetime]
     deploys: Sequence[DeployFact]
     base_assumed: bool
@@ -71,7 +58,7 @@ class ExperimentReading:
     gates: GateReading
 
     @property
-    def cells(self) -> Sequence[CellRow]:
+    def cells(self) -> CellColumns:
         """The closed cells of the target."""
         return self.cells_by_metric[self.policy["target"]["name"]]
 
@@ -83,13 +70,6 @@ JOIN cursors AS read ON read.stage = 'conversions' AND read.experiment_id = x.ex
 LEFT JOIN verdicts AS v ON v.experiment_id = x.experiment_id
 WHERE NOT coalesce(v.decided, false)
 ORDER BY x.experiment_id
-""")
-
-_CELLS = text("""
-SELECT c.*
-FROM cells AS c
-WHERE c.experiment_id = ANY(:ids)
-ORDER BY c.experiment_id, c.metric, c.block, c.stratum COLLATE "C"
 """)
 
 _DEPLOYS = text("""
@@ -107,24 +87,8 @@ def read_experiments(connection: Connection) -> list[ExperimentReading]:
     """Returns every bound experiment without a decided verdict, with its closed cells."""
     active = connection.execute(_ACTIVE).all()
     ids = [row.experiment_id for row in active]
-    cells: dict[str, dict[str, list[CellRow]]] = {
-        row.experiment_id: {name: [] for name in _metrics(row.policy)} for row in active
-    }
-    for row in connection.execute(_CELLS, {"ids": ids}):
-        cells[row.experiment_id][row.metric].append(
-            CellRow(
-                block=row.block,
-                stratum=row.stratum,
-                n1=row.n1,
-                x1=row.x1,
-                n0=row.n0,
-                x0=row.x0,
-                y1=row.y1,
-                yy1=row.yy1,
-                y0=row.y0,
-                yy0=row.yy0,
-            )
-        )
+    cells = read_cells(connection, ids)
+    strata = read_strata(connection, ids)
     deploys: dict[tuple[int, str], list[Row[Any]]] = defaultdict(list)
     for row in connection.execute(_DEPLOYS, {"ids": ids}):
         deploys[row.project_id, row.environment].append(row)
@@ -152,7 +116,11 @@ def read_experiments(connection: Connection) -> list[ExperimentReading]:
             change=row.change,
             policy=row.policy,
             as_of=row.as_of,
-            cells_by_metric=cells[row.experiment_id],
+            strata=[one.name for one in strata[row.experiment_id]],
+            cells_by_metric={
+                name: cells.get((row.experiment_id, name), NO_CELLS)
+                for name in _metrics(row.policy)
+            },
             cuts=_cuts(known[row.experiment_id], starts_at=row.starts_at),
             deploys=[
                 DeployFact(
@@ -254,21 +222,20 @@ class UnitCounts:
 _COUNTS = text("""
 WITH asked AS (
     SELECT a.experiment_id, a.look, a.open_from,
-        make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS grace,
-        make_interval(secs => (x.policy ->> 'window_seconds')::float) AS wait, x.target_metric
+        make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS grace, x.target_metric
     FROM unnest(
         CAST(:ids AS text[]), CAST(:looks AS timestamptz[]), CAST(:opens AS timestamptz[])
     ) AS a (experiment_id, look, open_from)
     JOIN experiments AS x USING (experiment_id)
 ), exposed AS (
     SELECT a.experiment_id,
-        count(*) FILTER (WHERE arm IN ('treatment', 'control') AND block >= a.open_from) AS open,
-        count(*) FILTER (WHERE arm = 'in_flight') AS in_flight,
-        count(*) FILTER (WHERE arm = 'partial') AS partial,
-        count(*) FILTER (WHERE arm = 'excluded') AS excluded
+        sum(u.treatment + u.control) FILTER (WHERE u.block >= a.open_from)::bigint AS open,
+        sum(u.in_flight)::bigint AS in_flight,
+        sum(u.partial)::bigint AS partial,
+        sum(u.excluded)::bigint AS excluded
     FROM asked AS a
-    JOIN exposures AS p
-      ON p.experiment_id = a.experiment_id AND p.block + interval '5 minutes' + a.grace <= a.look
+    JOIN block_units AS u
+      ON u.experiment_id = a.experiment_id AND u.block + interval '5 minutes' + a.grace <= a.look
     GROUP BY a.experiment_id
 ), seen AS (
     SELECT a.experiment_id,
@@ -298,10 +265,8 @@ WITH asked AS (
     FROM asked AS a
     JOIN conversions AS c
       ON c.experiment_id = a.experiment_id AND c.metric = a.target_metric
-     AND c.received_at <= a.look
-    JOIN exposures AS p
-      ON p.experiment_id = a.experiment_id AND p.unit = c.unit
-     AND c.received_at > p.block + interval '5 minutes' + a.wait + a.grace
+     AND c.late AND c.received_at <= a.look
+    JOIN exposures AS p ON p.experiment_id = a.experiment_id AND p.unit = c.unit
     GROUP BY a.experiment_id
 )
 SELECT a.experiment_id,
@@ -345,12 +310,6 @@ def count_units(connection: Connection, wanted: Sequence[CountsAt]) -> dict[str,
     }
 
 
-_STRATA = text("""
-SELECT s.experiment_id, s.stratum, s.commit_sha FROM strata AS s WHERE s.experiment_id = ANY(:ids)
-ORDER BY s.experiment_id, s.stratum COLLATE "C"
-""")
-
-
 def stratum_changes(
     connection: Connection, experiments: Sequence[ExperimentReading], looks: Sequence[datetime]
 ) -> dict[str, dict[str, frozenset[str]]]:
@@ -371,11 +330,10 @@ def stratum_changes(
     }
     by_id = {one.experiment_id: one for one in experiments}
     changes: dict[str, dict[str, frozenset[str]]] = {one: {} for one in by_id}
-    for row in connection.execute(_STRATA, {"ids": list(by_id)}):
-        lineage = histories[row.experiment_id].lineage(row.commit_sha)
-        changes[row.experiment_id][row.stratum] = lineage - frozenset(
-            by_id[row.experiment_id].change
-        )
+    for experiment_id, strata in read_strata(connection, list(by_id)).items():
+        for stratum in strata:
+            lineage = histories[experiment_id].lineage(stratum.commit)
+            changes[experiment_id][stratum.name] = lineage - frozenset(by_id[experiment_id].change)
     return changes
 
 

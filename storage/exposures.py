@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Row, text
 
 from storage.graphs import graph_patterns
 from storage.histories import read_facts, read_flags
+from storage.intake import drop_intakes, lay_out, sample_grown
 from storage.placement import Flag, Histories, Question
 from storage.route import RouteTable, canonical_route
 from storage.tombstones import lay_exposures
@@ -17,10 +18,6 @@ from storage.tombstones import lay_exposures
 _IN_FLIGHT = "30 minutes"
 # A client's clock may run ahead by 2 minutes; and a minute for the servers' own.
 _AHEAD = "3 minutes"
-
-# The planner must know of a step that adds many rows at once: it guesses a nested loop over
-# them otherwise, and takes a hundred times as long.
-ANALYZE_FROM = 1_000
 
 _SCOPE = text(f"""
 CREATE TEMP TABLE scope ON COMMIT DROP AS
@@ -68,6 +65,23 @@ FROM (
 WHERE to_block > from_block
 """)
 
+# The events that the step reads, once for all its statements.
+_RECEIVED = """
+SELECT e.project_id, e.environment, e.session_id, e.occurred_at, e.received_at, e.commit_sha,
+    e.route, e.pseudonym, e.trusted, e.signed, e.flags
+FROM (
+    SELECT project_id, environment, min(received_from) AS received_from,
+        max(received_to) AS received_to, min(in_flight_from) AS occurred_from
+    FROM scope
+    GROUP BY project_id, environment
+) AS s
+JOIN runtime_events AS e
+  ON e.project_id = s.project_id AND e.environment = s.environment
+ AND e.received_at BETWEEN s.received_from AND s.received_to
+ AND e.occurred_at >= s.occurred_from
+WHERE e.received_at BETWEEN timestamptz '{received_from}' AND timestamptz '{received_to}'
+"""
+
 # The values that an event names of tested flags, as canonical JSON text.
 _SERVED = """
 CASE WHEN e.flags IS NULL OR s.flags = '[]' THEN '{}'
@@ -91,21 +105,19 @@ _VOUCHED_FOR = "(NOT s.signed_only OR e.trusted OR e.signed)"
 _COMMITS = text(f"""
 SELECT DISTINCT s.experiment_id, e.commit_sha, {_SERVED} AS served
 FROM scope AS s
-JOIN runtime_events AS e
+JOIN received AS e
   ON e.project_id = s.project_id AND e.environment = s.environment
  AND e.received_at BETWEEN s.received_from AND s.received_to
 WHERE e.commit_sha IS NOT NULL AND {_VOUCHED_FOR}
-  AND e.received_at >= (SELECT min(received_from) FROM scope)
 """)
 
 _ROUTES = text("""
 SELECT DISTINCT s.experiment_id, e.route
 FROM scope AS s
-JOIN runtime_events AS e
+JOIN received AS e
   ON e.project_id = s.project_id AND e.environment = s.environment
  AND e.received_at BETWEEN s.received_from AND s.received_to
 WHERE s.routes <> 'null' AND e.route IS NOT NULL
-  AND e.received_at >= (SELECT min(received_from) FROM scope)
 """)
 
 _PLACES = text("""
@@ -142,11 +154,10 @@ FROM (
             ELSE 'exposure'
         END AS kind
     FROM scope AS s
-    JOIN runtime_events AS e
+    JOIN received AS e
       ON e.project_id = s.project_id AND e.environment = s.environment
      AND e.received_at BETWEEN s.received_from AND s.received_to
      AND e.occurred_at >= s.in_flight_from
-     AND e.received_at >= (SELECT min(received_from) FROM scope)
     CROSS JOIN LATERAL (
         SELECT block, block + interval '5 minutes' + s.grace AS closed_at
         FROM date_bin('5 minutes', e.occurred_at, 'epoch') AS block
@@ -181,6 +192,22 @@ GROUP BY experiment_id, stratum
 ON CONFLICT DO NOTHING
 """)
 
+_NAMED = """
+-- The session's user: the first reference among its events received by the block's close.
+CREATE TEMP TABLE named ON COMMIT DROP AS
+SELECT DISTINCT ON (c.experiment_id, c.unit) c.experiment_id, c.unit, i.pseudonym
+FROM candidates AS c
+JOIN scope AS s USING (experiment_id)
+JOIN runtime_events AS i
+  ON i.project_id = s.project_id AND i.session_id = c.unit AND i.pseudonym IS NOT NULL
+ AND i.environment = s.environment AND (i.trusted OR NOT s.trusted)
+ AND i.received_at > c.closed_at - interval '28 days' AND i.received_at <= c.closed_at
+WHERE c.kind = 'exposure'
+  AND i.received_at > timestamptz '{received_from}' - interval '28 days'
+  AND i.received_at <= timestamptz '{received_to}'
+ORDER BY c.experiment_id, c.unit, i.occurred_at, i.pseudonym
+"""
+
 _EXPOSURES = text("""
 INSERT INTO exposures
     (experiment_id, unit, exposed_at, block, arm, stratum, commit_sha, pseudonym)
@@ -192,17 +219,10 @@ SELECT c.experiment_id, c.unit, c.occurred_at, c.block,
     END,
     c.stratum,
     c.resolved,
-    (
-        -- The session's user: the first reference among its events received by the block's close.
-        SELECT i.pseudonym FROM runtime_events AS i
-        WHERE i.project_id = s.project_id AND i.session_id = c.unit AND i.pseudonym IS NOT NULL
-          AND i.environment = s.environment AND (i.trusted OR NOT s.trusted)
-          AND i.received_at > c.closed_at - interval '28 days' AND i.received_at <= c.closed_at
-        ORDER BY i.occurred_at, i.pseudonym
-        LIMIT 1
-    )
+    n.pseudonym
 FROM candidates AS c
 JOIN scope AS s USING (experiment_id)
+LEFT JOIN named AS n USING (experiment_id, unit)
 LEFT JOIN sightings AS f
   ON f.experiment_id = c.experiment_id AND f.unit = c.unit AND f.kind = 'in_flight'
 WHERE c.kind = 'exposure'
@@ -215,10 +235,9 @@ _CROSSOVERS = text(f"""
 INSERT INTO sightings (experiment_id, kind, unit, at)
 SELECT s.experiment_id, 'crossover', x.unit, min(greatest(e.received_at, b.closed_at))
 FROM scope AS s
-JOIN runtime_events AS e
+JOIN received AS e
   ON e.project_id = s.project_id AND e.environment = s.environment
  AND e.received_at BETWEEN s.received_from AND s.received_to
- AND e.received_at >= (SELECT min(received_from) FROM scope)
 JOIN exposures AS x
   ON x.experiment_id = s.experiment_id AND x.unit = {UNIT}
  AND e.occurred_at > x.exposed_at AND e.occurred_at <= x.exposed_at + s.wait
@@ -243,11 +262,71 @@ GROUP BY s.experiment_id, x.unit
 ON CONFLICT (experiment_id, kind, unit) DO UPDATE SET at = least(sightings.at, excluded.at)
 """)
 
+# What the step has exposed: a block is exposed whole, in one step.
+_EXPOSED = """
+SELECT p.experiment_id, p.block, p.arm, p.pseudonym, p.commit_sha = x.treatment_commit AS own
+FROM scope AS s
+JOIN experiments AS x USING (experiment_id)
+JOIN exposures AS p
+  ON p.experiment_id = s.experiment_id AND p.block >= s.from_block AND p.block < s.to_block
+"""
+
+_BLOCK_UNITS = text("""
+WITH met AS (
+    SELECT p.experiment_id, p.pseudonym, p.block, p.arm,
+        row_number() OVER (PARTITION BY p.experiment_id, p.pseudonym ORDER BY p.block) AS number
+    FROM (
+        SELECT DISTINCT experiment_id, pseudonym
+        FROM exposed
+        WHERE pseudonym IS NOT NULL AND arm IN ('treatment', 'control')
+    ) AS known
+    JOIN exposures AS p USING (experiment_id, pseudonym)
+    WHERE p.arm IN ('treatment', 'control')
+), users AS (
+    -- The block that brought each of these users back, and that from which on both arms had them.
+    SELECT experiment_id, min(block) FILTER (WHERE number = 2) AS returned,
+        CASE WHEN count(DISTINCT arm) = 2 THEN greatest(
+            min(block) FILTER (WHERE arm = 'treatment'), min(block) FILTER (WHERE arm = 'control')
+        ) END AS strayed
+    FROM met
+    GROUP BY experiment_id, pseudonym
+    HAVING count(*) >= 2
+), counted AS (
+    SELECT experiment_id, block,
+        count(*) FILTER (WHERE arm = 'treatment') AS treatment,
+        count(*) FILTER (WHERE arm = 'control') AS control,
+        count(*) FILTER (WHERE arm = 'partial') AS partial,
+        count(*) FILTER (WHERE arm = 'in_flight') AS in_flight,
+        count(*) FILTER (WHERE arm = 'excluded') AS excluded,
+        count(*) FILTER (WHERE own AND arm IN ('treatment', 'control', 'partial')) AS own,
+        0 AS returned, 0 AS strayed
+    FROM exposed
+    GROUP BY experiment_id, block
+    UNION ALL
+    SELECT u.experiment_id, u.returned, 0, 0, 0, 0, 0, 0, 1, 0
+    FROM users AS u JOIN scope AS s USING (experiment_id) WHERE u.returned >= s.from_block
+    UNION ALL
+    SELECT u.experiment_id, u.strayed, 0, 0, 0, 0, 0, 0, 0, 1
+    FROM users AS u JOIN scope AS s USING (experiment_id) WHERE u.strayed >= s.from_block
+)
+INSERT INTO block_units (
+    experiment_id, block, treatment, control, partial, in_flight, excluded, own, returned, strayed
+)
+SELECT experiment_id, block, sum(treatment), sum(control), sum(partial), sum(in_flight),
+    sum(excluded), sum(own), sum(returned), sum(strayed)
+FROM counted
+GROUP BY experiment_id, block
+ON CONFLICT DO NOTHING
+""")
+
 _CURSORS = text("""
 INSERT INTO cursors (stage, experiment_id, at)
 SELECT 'exposures', experiment_id, to_block FROM scope
 ON CONFLICT (stage, experiment_id) DO UPDATE SET at = greatest(cursors.at, excluded.at)
 """)
+
+
+_INTAKES = ("received", "places", "routes_in_scope", "candidates", "named", "exposed")
 
 
 def extend_exposures(connection: Connection, *, as_of: datetime) -> int:
@@ -265,20 +344,27 @@ def extend_exposures(connection: Connection, *, as_of: datetime) -> int:
     scope = connection.execute(text("SELECT * FROM scope ORDER BY experiment_id")).all()
     added = 0
     if scope:
+        begins = min(row.received_from for row in scope)
+        ends = max(row.received_to for row in scope)
+        span = {"received_from": begins.isoformat(), "received_to": ends.isoformat()}
+        lay_out(connection, "received", _RECEIVED.format(**span), begins=begins, ends=ends)
         _place_commits(connection, scope)
         _match_routes(connection, scope)
         lay_exposures(connection)
         connection.execute(_CANDIDATES)
-        connection.execute(_SIGHTINGS)
+        connection.execute(text("ANALYZE candidates"))
+        sighted = connection.execute(_SIGHTINGS).rowcount
         connection.execute(_STRATA)
-        connection.execute(text("ANALYZE sightings"))
+        sample_grown(connection, "sightings", sighted)
+        connection.execute(text(_NAMED.format(**span)))
+        connection.execute(text("ANALYZE named"))
         added = connection.execute(_EXPOSURES).rowcount
-        if added >= ANALYZE_FROM:
-            connection.execute(text("ANALYZE exposures"))
+        sample_grown(connection, "exposures", added)
+        lay_out(connection, "exposed", _EXPOSED, begins=begins, ends=ends)
+        connection.execute(_BLOCK_UNITS)
         connection.execute(_CROSSOVERS)
     connection.execute(_CURSORS)
-    for table in ("scope", "places", "routes_in_scope", "candidates"):
-        connection.execute(text(f"DROP TABLE IF EXISTS pg_temp.{table}"))
+    drop_intakes(connection, *_INTAKES)
     return added
 
 

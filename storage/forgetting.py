@@ -232,7 +232,8 @@ FROM forgotten AS f JOIN sightings AS o USING (experiment_id, unit)
     "conversions": f"""
 SELECT o.experiment_id, o.metric, f.ghost,
     CASE WHEN o.received_at <= closed.at THEN closed.at
-        ELSE {_SECOND.format(moment="o.received_at")} END
+        ELSE {_SECOND.format(moment="o.received_at")} END,
+    o.late
 FROM forgotten AS f JOIN conversions AS o USING (experiment_id, unit)
 {_CLOSED}
 """,
@@ -266,7 +267,8 @@ ON CONFLICT (experiment_id, kind, unit) DO UPDATE SET at = excluded.at
 """,
     "conversions": """
 SELECT o.* FROM shared AS s JOIN conversions AS o USING (experiment_id, unit)
-ON CONFLICT (experiment_id, metric, unit) DO UPDATE SET received_at = excluded.received_at
+ON CONFLICT (experiment_id, metric, unit) DO UPDATE
+SET received_at = excluded.received_at, late = excluded.late
 """,
     "amounts": """
 SELECT o.* FROM shared AS s JOIN amounts AS o USING (experiment_id, unit)

@@ -119,25 +119,36 @@ WITH unknown AS (
           SELECT FROM sightings AS f
           WHERE f.experiment_id = s.experiment_id AND f.unit = s.unit AND f.kind = 'in_flight'
       )
-), arrived AS (
-    SELECT p.experiment_id, least(p.block, u.block) AS block,
-        p.commit_sha = x.treatment_commit AND coalesce(p.block <= u.block, true) AS treated
-    FROM exposures AS p
-    JOIN experiments AS x USING (experiment_id)
-    LEFT JOIN unknown AS u USING (experiment_id, unit)
-    WHERE p.experiment_id = ANY(:ids) AND p.arm IN ('treatment', 'control', 'partial')
-    UNION ALL
-    SELECT u.experiment_id, u.block, false
+), met AS (
+    -- Those of them who were exposed as well: they arrived with whichever came first.
+    SELECT u.experiment_id, u.block AS unknown_from, p.block AS exposed_from,
+        p.commit_sha = x.treatment_commit AS own
     FROM unknown AS u
+    JOIN experiments AS x USING (experiment_id)
     LEFT JOIN exposures AS p
       ON p.experiment_id = u.experiment_id AND p.unit = u.unit
      AND p.arm IN ('treatment', 'control', 'partial')
-    WHERE p.unit IS NULL
+), arrived AS (
+    SELECT experiment_id, block, own AS treatment, treatment + control + partial - own AS other
+    FROM block_units
+    WHERE experiment_id = ANY(:ids)
+    UNION ALL
+    SELECT experiment_id, exposed_from, -own::int, own::int - 1
+    FROM met
+    WHERE exposed_from IS NOT NULL
+    UNION ALL
+    SELECT experiment_id, least(exposed_from, unknown_from),
+        (own AND exposed_from <= unknown_from)::int,
+        1 - (own AND exposed_from <= unknown_from)::int
+    FROM met
+    WHERE exposed_from IS NOT NULL
+    UNION ALL
+    SELECT experiment_id, unknown_from, 0, 1 FROM met WHERE exposed_from IS NULL
 )
-SELECT experiment_id, block, count(*) FILTER (WHERE treated) AS treatment,
-    count(*) FILTER (WHERE NOT treated) AS other
+SELECT experiment_id, block, sum(treatment)::bigint AS treatment, sum(other)::bigint AS other
 FROM arrived
 GROUP BY experiment_id, block
+HAVING sum(treatment) + sum(other) > 0
 ORDER BY experiment_id, block
 """)
 
@@ -153,10 +164,7 @@ SELECT c.experiment_id, p.block, p.stratum, p.arm = 'treatment' AS treated, c.re
 FROM conversions AS c
 JOIN experiments AS x ON x.experiment_id = c.experiment_id AND x.target_metric = c.metric
 JOIN exposures AS p ON p.experiment_id = c.experiment_id AND p.unit = c.unit
-WHERE c.experiment_id = ANY(:ids)
-  AND c.received_at > p.block + interval '5 minutes' + make_interval(
-      secs => (x.policy ->> 'window_seconds')::float + (x.policy ->> 'grace_seconds')::float
-  )
+WHERE c.experiment_id = ANY(:ids) AND c.late
 ORDER BY c.experiment_id, c.received_at, p.block, p.stratum COLLATE "C", treated, p.unit COLLATE "C"
 """)
 
@@ -201,19 +209,13 @@ WITH asked AS (
         make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS grace
     FROM unnest(CAST(:ids AS text[]), CAST(:looks AS timestamptz[])) AS a (experiment_id, look)
     JOIN experiments AS x USING (experiment_id)
-), users AS (
-    SELECT a.experiment_id, p.pseudonym, count(DISTINCT p.arm) AS arms
-    FROM asked AS a
-    JOIN exposures AS p
-      ON p.experiment_id = a.experiment_id AND p.pseudonym IS NOT NULL
-     AND p.arm IN ('treatment', 'control')
-     AND p.block + interval '5 minutes' + a.grace <= a.look
-    GROUP BY a.experiment_id, p.pseudonym
-    HAVING count(*) >= 2
 )
-SELECT experiment_id, count(*) AS users, count(*) FILTER (WHERE arms = 1) AS faithful
-FROM users
-GROUP BY experiment_id
+SELECT a.experiment_id, sum(u.returned)::bigint AS users,
+    sum(u.returned - u.strayed)::bigint AS faithful
+FROM asked AS a
+JOIN block_units AS u
+  ON u.experiment_id = a.experiment_id AND u.block + interval '5 minutes' + a.grace <= a.look
+GROUP BY a.experiment_id
 """)
 
 

@@ -8,6 +8,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Date,
     DateTime,
     Double,
     ForeignKey,
@@ -263,6 +264,30 @@ sightings = Table(
     ),
 )
 
+# What the exposures of a block add up to, so that no tick counts them again: units by arm; `own`,
+# those whom the treatment's very commit served; users whom the block brought back, and of all
+# that ever came back those who from this block on were in both arms.
+block_units = Table(
+    "block_units",
+    metadata,
+    _experiment(),
+    _moment("block"),
+    *(
+        Column(name, BigInteger, nullable=False)
+        for name in (
+            "treatment",
+            "control",
+            "partial",
+            "in_flight",
+            "excluded",
+            "own",
+            "returned",
+            "strayed",
+        )
+    ),
+    PrimaryKeyConstraint("experiment_id", "block"),
+)
+
 # The earliest receipt of an outcome of an exposed unit: on time if before its block's close.
 conversions = Table(
     "conversions",
@@ -271,7 +296,9 @@ conversions = Table(
     Column("metric", Text, nullable=False),
     Column("unit", Text, nullable=False),
     _moment("received_at"),
+    Column("late", Boolean, nullable=False),
     PrimaryKeyConstraint("experiment_id", "metric", "unit"),
+    Index(None, "experiment_id", "metric", postgresql_where=text("late")),
 )
 
 # What an exposed unit brought of a metric of kind `mean`, event by event; the key makes another
@@ -354,6 +381,114 @@ verdicts = Table(
     Index(None, "project_id", "decided"),
 )
 
+# --- How the service itself fares: what its monitor reads --------------------------------------
+
+# The last walk from events to verdicts; one row.
+walks = Table(
+    "walks",
+    metadata,
+    Column("place", Integer, primary_key=True, autoincrement=False, server_default=text("1")),
+    _moment("ended_at"),
+    # Up to which time of receipt it read the log.
+    _moment("walked_to"),
+    # By step, in the order of the walk.
+    Column("seconds", JSON, nullable=False),
+    CheckConstraint("place = 1", name="one"),
+)
+
+# The last self-check of each day: whether a rebuild from the log equals what stands.
+self_checks = Table(
+    "self_checks",
+    metadata,
+    Column("day", Date, primary_key=True),
+    Column("equal", Boolean, nullable=False),
+    _moment("checked_at"),
+    Index(None, "day", postgresql_where=text("NOT equal")),
+)
+
+# --- What projects are told of their verdicts: an outbox ------------------------------------------
+
+# Never emptied: what was announced once is not announced again, whatever a rebuild publishes.
+announcements = Table(
+    "announcements",
+    metadata,
+    # What receivers get as `webhook-id`.
+    Column("announcement_id", Text, primary_key=True),
+    _project(),
+    _experiment(),
+    Column("kind", Text, nullable=False),
+    # Of a breach the guardrail; else empty.
+    Column("subject", Text, nullable=False),
+    _moment("announced_at"),
+    # As it was served then, to the byte.
+    Column("contract", JSON, nullable=False),
+    Column("sentence", Text),
+    Column("environment", Text, nullable=False),
+    Column("metric", Text, nullable=False),
+    Column("commit_sha", Text),
+    UniqueConstraint("experiment_id", "kind", "subject"),
+    CheckConstraint("kind IN ('decided', 'closed', 'breached', 'set_up_fault')", name="kind"),
+)
+
+# An announcement for one webhook: waiting, until it is delivered or given up.
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("announcement_id", Text, ForeignKey("announcements.announcement_id"), nullable=False),
+    # A digest that finds the webhook in the project's settings; its address stands there alone.
+    Column("target", Text, nullable=False),
+    # Noted before each attempt, so that one that broke off is made again.
+    Column("attempts", Integer, nullable=False, server_default=text("0")),
+    _moment("next_attempt_at"),
+    _moment("delivered_at", nullable=True),
+    _moment("given_up_at", nullable=True),
+    # In words of ours: nothing of the answer, nothing of the address.
+    Column("problem", Text),
+    PrimaryKeyConstraint("announcement_id", "target"),
+    CheckConstraint("delivered_at IS NULL OR given_up_at IS NULL", name="end"),
+    Index(
+        None,
+        "next_attempt_at",
+        postgresql_where=text("delivered_at IS NULL AND given_up_at IS NULL"),
+    ),
+)
+
+# When the whole service was frozen by hand, and why; the open one is in force.
+freezes = Table(
+    "freezes",
+    metadata,
+    Column("freeze_id", Integer, Identity(), primary_key=True),
+    _moment("frozen_at"),
+    Column("reason", Text, nullable=False),
+    _moment("unfrozen_at", nullable=True),
+    Index(
+        "ix_freezes_in_force",
+        text("(unfrozen_at IS NULL)"),
+        unique=True,
+        postgresql_where=text("unfrozen_at IS NULL"),
+    ),
+)
+
+# --- What the log can tell no longer: days that were dropped --------------------------------------
+
+# The past days that history was written into, and on which days, in UTC; of a day that was only
+# ever received live there is none. Two writers at once may leave the same row twice.
+replayed_days = Table(
+    "replayed_days",
+    metadata,
+    Column("day", Date, nullable=False),
+    Column("written_on", Date, nullable=False),
+    Index(None, "day", "written_on"),
+)
+
+# A day of runtime events that is gone, and when it went; of a day that went twice the last time.
+dropped_days = Table(
+    "dropped_days",
+    metadata,
+    Column("day", Date, primary_key=True),
+    _moment("dropped_at"),
+)
+
 # --- What the log can tell no longer: people who were forgotten ---------------------------------
 
 
@@ -397,6 +532,7 @@ DERIVED = (
     exposures,
     strata,
     sightings,
+    block_units,
     conversions,
     amounts,
     cells,

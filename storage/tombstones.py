@@ -38,14 +38,15 @@ ON CONFLICT (experiment_id, kind, unit) DO UPDATE SET at = least(sightings.at, e
 """)
 
 _CONVERSIONS = text("""
-INSERT INTO conversions (experiment_id, metric, unit, received_at)
-SELECT t.experiment_id, t.metric, t.unit, t.received_at
+INSERT INTO conversions (experiment_id, metric, unit, received_at, late)
+SELECT t.experiment_id, t.metric, t.unit, t.received_at, t.late
 FROM scope AS s
 JOIN tombstone_conversions AS t
   ON t.experiment_id = s.experiment_id AND t.metric = s.metric
  AND t.received_at > s.from_block AND t.received_at <= s.to_block + s.grace
 ON CONFLICT (experiment_id, metric, unit) DO UPDATE
-SET received_at = least(conversions.received_at, excluded.received_at)
+SET received_at = least(conversions.received_at, excluded.received_at),
+    late = conversions.late AND excluded.late
 """)
 
 _AMOUNTS = text("""

@@ -1,0 +1,170 @@
+"""Packed cells: the closed cells of a metric as columns: a tick reads those of all experiments."""
+
+import sys
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, text
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellRow:
+    """One closed cell of a metric, as the store holds it; sums are of metrics of kind `mean`."""
+
+    block: datetime
+    stratum: str
+    n1: int
+    x1: int
+    n0: int
+    x0: int
+    y1: float | None
+    yy1: float | None
+    y0: float | None
+    yy0: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sums:
+    """Sums and sums of squares of a metric of kind `mean`, an entry a cell."""
+
+    y1: "array[float]"
+    yy1: "array[float]"
+    y0: "array[float]"
+    yy0: "array[float]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellColumns:
+    """The closed cells of a metric, an entry a cell, by block and stratum.
+
+    Attributes:
+        block: Where the block begins, in seconds since the epoch.
+        stratum: The place of the stratum among the experiment's.
+        n1: Units of treatment.
+        x1: Conversions of treatment.
+        n0: Units of control.
+        x0: Conversions of control.
+        sums: Of a metric of kind `mean`; empty columns of others.
+    """
+
+    block: "array[int]"
+    stratum: "array[int]"
+    n1: "array[int]"
+    x1: "array[int]"
+    n0: "array[int]"
+    x0: "array[int]"
+    sums: Sums
+
+    @classmethod
+    def of(cls, rows: Iterable[CellRow], *, strata: Sequence[str]) -> "CellColumns":
+        """Packs rows, which are in order of block and stratum."""
+        places = {name: place for place, name in enumerate(strata)}
+        cells = list(rows)
+        return cls(
+            block=array("q", (int(one.block.timestamp()) for one in cells)),
+            stratum=array("q", (places[one.stratum] for one in cells)),
+            n1=array("q", (one.n1 for one in cells)),
+            x1=array("q", (one.x1 for one in cells)),
+            n0=array("q", (one.n0 for one in cells)),
+            x0=array("q", (one.x0 for one in cells)),
+            sums=Sums(
+                y1=array("d", (one.y1 for one in cells if one.y1 is not None)),
+                yy1=array("d", (one.yy1 for one in cells if one.yy1 is not None)),
+                y0=array("d", (one.y0 for one in cells if one.y0 is not None)),
+                yy0=array("d", (one.yy0 for one in cells if one.yy0 is not None)),
+            ),
+        )
+
+
+NO_CELLS = CellColumns.of((), strata=())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stratum:
+    """A stratum of an experiment, and a commit that stands for it."""
+
+    name: str
+    commit: str
+
+
+_STRATA = text("""
+SELECT experiment_id, stratum, commit_sha FROM strata
+WHERE experiment_id = ANY(:ids)
+ORDER BY experiment_id, stratum COLLATE "C"
+""")
+
+
+def read_strata(connection: Connection, ids: Sequence[str]) -> Mapping[str, Sequence[Stratum]]:
+    """Returns the strata of each experiment, in order of their names."""
+    found: dict[str, list[Stratum]] = defaultdict(list)
+    for row in connection.execute(_STRATA, {"ids": list(ids)}):
+        found[row.experiment_id].append(Stratum(name=row.stratum, commit=row.commit_sha))
+    return found
+
+
+def _packed(send: str, *names: str) -> str:
+    """Returns SQL for columns as PostgreSQL sends them: eight bytes a value, the highest first."""
+    return ", ".join(
+        f"string_agg({send}({name}), '' ORDER BY at, place) AS {name}" for name in names
+    )
+
+
+# Sums of a conversion are null, which adds nothing.
+_CELLS = text(f"""
+WITH places AS (
+    SELECT experiment_id, stratum,
+        row_number() OVER (PARTITION BY experiment_id ORDER BY stratum COLLATE "C") - 1 AS place
+    FROM strata
+    WHERE experiment_id = ANY(:ids)
+)
+SELECT experiment_id, metric, {_packed("int8send", "at", "place", "n1", "x1", "n0", "x0")},
+    {_packed("float8send", "y1", "yy1", "y0", "yy0")}
+FROM cells
+JOIN places USING (experiment_id, stratum)
+CROSS JOIN LATERAL (SELECT extract(epoch FROM block)::bigint AS at) AS begun
+WHERE experiment_id = ANY(:ids)
+GROUP BY experiment_id, metric
+""")
+
+
+def read_cells(connection: Connection, ids: Sequence[str]) -> Mapping[tuple[str, str], CellColumns]:
+    """Returns the closed cells of some experiments, by (experiment, metric); those that have any.
+
+    Args:
+        connection: To the store, or to a separate reading of it.
+        ids: The experiments.
+    """
+    return {
+        (row.experiment_id, row.metric): CellColumns(
+            block=_integers(row.at),
+            stratum=_integers(row.place),
+            n1=_integers(row.n1),
+            x1=_integers(row.x1),
+            n0=_integers(row.n0),
+            x0=_integers(row.x0),
+            sums=Sums(
+                y1=_floats(row.y1),
+                yy1=_floats(row.yy1),
+                y0=_floats(row.y0),
+                yy0=_floats(row.yy0),
+            ),
+        )
+        for row in connection.execute(_CELLS, {"ids": list(ids)})
+    }
+
+
+def _integers(sent: bytes) -> "array[int]":
+    column = array("q", sent)
+    if sys.byteorder == "little":
+        column.byteswap()
+    return column
+
+
+def _floats(sent: bytes | None) -> "array[float]":
+    column = array("d", sent or b"")
+    if sys.byteorder == "little":
+        column.byteswap()
+    return column
