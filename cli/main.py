@@ -15,7 +15,7 @@ COMMANDS = {
     "project": ("cli.projects:project", "Create and list projects."),
     "keys": (
         "cli.projects:keys",
-        "Create, list and revoke keys; show what a router signs with.",
+        "Create, list and revoke keys; show those that sign.",
     ),
     "settings": ("cli.projects:settings", "Show and apply a project's settings."),
     "import": (
@@ -35,6 +35,8 @@ COMMANDS = {
     "wait": ("cli.wait:wait", "Wait for a verdict, and exit with it."),
     "explain": ("cli.explain:explain", "Say what is behind a verdict."),
     "close": ("cli.close:close", "End an experiment by hand, without a verdict."),
+    "freeze": ("cli.freeze:freeze", "Hold every webhook back; evidence goes on."),
+    "unfreeze": ("cli.freeze:unfreeze", "End a freeze: what waited is sent."),
     "audit": ("cli.audit:audit", "Recompute a verdict from raw events and compare."),
     "forget": (
         "cli.forget:forget",

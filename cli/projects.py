@@ -13,7 +13,7 @@ from rich.table import Table
 from cli.store import data_dir_option, store_transaction
 from storage.keys import KeyKind, create_key, list_keys, revoke_key
 from storage.projects import create_project, find_project, list_projects
-from storage.secret import Assignments, service_secret
+from storage.secret import Assignments, WebhookSecrets, service_secret
 from storage.settings import apply_settings, read_settings, settings_document
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
@@ -63,7 +63,7 @@ def list_command(as_json: bool, data_dir: Path) -> None:
 
 @click.group()
 def keys() -> None:
-    """Create, list and revoke keys; show what a router signs with."""
+    """Create, list and revoke keys; show those that sign."""
 
 
 @keys.command("create")
@@ -134,6 +134,18 @@ def assignment_key_command(epoch: int | None, project: str, as_json: bool, data_
     click.echo(json.dumps({"epoch": number, "key": key}) if as_json else key)
     if number not in chosen.assignment_epochs:
         click.echo(f"assignment_epochs does not name {number}: its tokens don't count.", err=True)
+
+
+@keys.command("webhook")
+@project_option
+@json_option
+@data_dir_option
+def webhook_key_command(project: str, as_json: bool, data_dir: Path) -> None:
+    """Show what receivers verify the project's webhooks with; no database holds it."""
+    with store_transaction(data_dir) as connection:
+        project_id = find_project(connection, project).project_id
+    key = WebhookSecrets(_secret_of_the_api(data_dir)).of(project_id)
+    click.echo(json.dumps({"key": key}) if as_json else key)
 
 
 def _secret_of_the_api(data_dir: Path) -> bytes:

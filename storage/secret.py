@@ -1,5 +1,6 @@
-"""The service's secret, and what each project derives from it: pseudonyms, assignment keys."""
+"""The service's secret, and what each project derives from it: pseudonyms, keys to sign with."""
 
+import base64
 import hashlib
 import hmac
 import os
@@ -41,6 +42,13 @@ def service_secret(data_dir: Path | None = None) -> bytes:
         finally:
             draft.unlink()
     return path.read_bytes()
+
+
+def existing_secret(data_dir: Path) -> bytes | None:
+    """Returns the service's secret where it stands already; none is made."""
+    if "SERVICE_SECRET" in os.environ or (data_dir / "secret").exists():
+        return service_secret(data_dir)
+    return None
 
 
 def _derived(secret: bytes, label: str) -> bytes:
@@ -130,3 +138,33 @@ class Assignments:
             hmac.compare_digest(told, assignment_token(key, message).encode())
             for key in (self.key(project_id, epoch) for epoch in epochs)
         )
+
+
+# --- Signed webhooks -----------------------------------------------------------------------------
+
+
+class WebhookSecrets:
+    """What each project's receivers verify webhooks with (Standard Webhooks 1.0.0)."""
+
+    _PREFIX = "whsec_"
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+
+    def of(self, project_id: int) -> str:
+        """Returns a project's secret as it is shown, and as verifiers of the standard take it."""
+        derived = _derived(self._secret, f"deploy-reward/webhook/{project_id}")
+        return self._PREFIX + base64.b64encode(derived).decode()
+
+    def signature(self, project_id: int, *, webhook_id: str, timestamp: int, body: bytes) -> str:
+        """Returns the value of `webhook-signature`.
+
+        Args:
+            project_id: Whose secret signs.
+            webhook_id: The value of `webhook-id`; holds no full stop.
+            timestamp: The value of `webhook-timestamp`: the attempt's time in epoch seconds.
+            body: Exactly what is sent.
+        """
+        key = base64.b64decode(self.of(project_id).removeprefix(self._PREFIX))
+        content = b".".join((webhook_id.encode(), str(timestamp).encode(), body))
+        return "v1," + base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode()

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, select, update
 from storage.metric import Metric
 from storage.refusal import Invalid, Missing
 from storage.tables import projects
+from storage.webhook import MOST_WEBHOOKS, Webhook
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 Share = Annotated[float, msgspec.Meta(gt=0, lt=1)]
@@ -47,7 +48,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     assignment_epochs: Annotated[list[Epoch], msgspec.Meta(min_length=1, max_length=4)] = (
         msgspec.field(default_factory=lambda: [1])
     )
-    webhooks: list[str] = []
+    webhooks: Annotated[list[Webhook], msgspec.Meta(max_length=MOST_WEBHOOKS)] = []
     value_routes: list[ValueRoute] = []
     allowed_origins: list[str] = []
     rate_limits: RateLimits = RateLimits()
@@ -59,12 +60,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     trusted_proxies: list[str] = []
 
     def __post_init__(self) -> None:
-        """Holds that a token can vouch for the unit: it names a session."""
+        """Holds the rules between members: a token vouches for a session; webhooks differ."""
         if self.signed_assignments and self.unit == "user":
             raise ValueError(
                 "signed_assignments vouches for sessions: with unit `user`, trusted_identity"
                 " keeps forged units out"
             )
+        if len({webhook.target for webhook in self.webhooks}) < len(self.webhooks):
+            raise ValueError("two webhooks have the same address and format")
 
 
 _MEMBER = re.compile(r" - at `\$(?P<path>[^`]*)`$")
@@ -121,6 +124,9 @@ def apply_settings(
 
 
 def settings_document(settings: Settings) -> dict[str, object]:
-    """Returns settings as plain JSON values, for showing."""
+    """Returns settings as plain JSON values, for showing; of a webhook's address the host alone."""
     document: dict[str, object] = json.loads(msgspec.json.encode(settings))
+    document["webhooks"] = [
+        {**msgspec.to_builtins(webhook), "url": webhook.shown} for webhook in settings.webhooks
+    ]
     return document

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Text, and_, cast, or_, select, text
 
+from storage.announcements import announce
 from storage.refusal import Missing
 from storage.tables import experiments, verdicts
 
@@ -265,16 +266,23 @@ def _answer(contract: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def publish_verdicts(connection: Connection) -> list[Published]:
-    """Publishes all staged evidence with its verdicts and returns what that changed."""
-    return [
+    """Publishes all staged evidence with its verdicts and returns what that changed.
+
+    What is news to a project is announced in the same transaction: no verdict without its
+    announcement, and no announcement without its verdict.
+    """
+    rows = connection.execute(_PUBLISH).all()
+    published = [
         Published(
             experiment_id=row.experiment_id,
             project_id=row.project_id,
             contract=json.loads(row.contract),
             before=None if row.before is None else json.loads(row.before),
         )
-        for row in connection.execute(_PUBLISH)
+        for row in rows
     ]
+    announce(connection, [one.contract for one in published if one.turned])
+    return published
 
 
 def all_contracts(connection: Connection) -> list[str]:
