@@ -1,6 +1,8 @@
 """`evaluate` and `rebuild`: the walk once, now or as of an earlier time, or all anew."""
 
 import json
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,12 +12,19 @@ from rich.console import Console
 from rich.table import Table
 from sqlalchemy import Engine
 
+from cli.audit import Exit
 from cli.store import data_dir_option, store_url
 from orchestration.evidence import Drafted
 from orchestration.rebuild import rebuild as walk_anew
 from storage.clock import closed_instant
 from storage.contract import document_text
 from storage.engine import open_engine
+from storage.gone_events import (
+    EventsGone,
+    StandingVerdict,
+    decided_without_events,
+    require_raw_events,
+)
 from storage.reading import empty_derived_tables, separate_reading
 from storage.verdicts import all_contracts
 
@@ -46,9 +55,12 @@ class Moment(click.ParamType[datetime]):
 @json_option
 @data_dir_option
 def evaluate(as_of: datetime | None, evidence: bool, as_json: bool, data_dir: Path) -> None:
-    """Materialize the assets once, for every project."""
-    with store_url(data_dir) as url:
-        engine = open_engine(url)
+    """Materialize the assets once, for every project.
+
+    With --as-of nothing is written; it is refused, with exit 3, where raw events are gone of what
+    was open at that time.
+    """
+    with store_url(data_dir) as url, _opened(url) as engine:
         if as_of is None:
             materialize_once(url)
             with engine.begin() as connection:
@@ -56,25 +68,36 @@ def evaluate(as_of: datetime | None, evidence: bool, as_json: bool, data_dir: Pa
             _print([json.loads(text) for text in contracts], as_json=as_json)
         else:
             _require_past(engine, as_of)
-            with separate_reading(engine) as connection:
+            with separate_reading(engine) as connection, _named_where_gone():
+                stood = decided_without_events(connection, as_of=as_of)
                 drafted = walk_anew(connection, as_of=as_of)
-            _print_drafts(drafted, evidence=evidence, as_json=as_json)
-        engine.dispose()
+            _print_answers(_answers(drafted, stood), evidence=evidence, as_json=as_json)
 
 
 @click.command()
 @json_option
 @data_dir_option
 def rebuild(as_json: bool, data_dir: Path) -> None:
-    """Empty every derived table and fill it again from raw events."""
-    with store_url(data_dir) as url:
-        engine = open_engine(url)
-        with engine.begin() as connection:
+    """Empty every derived table and fill it again from raw events.
+
+    Refused, with exit 3, where raw events that a verdict rests on are gone.
+    """
+    with store_url(data_dir) as url, _opened(url) as engine:
+        with _named_where_gone(), engine.begin() as connection:
+            require_raw_events(connection)
             empty_derived_tables(connection)
         materialize_once(url)
         with engine.begin() as connection:
             contracts = all_contracts(connection)
         _print([json.loads(text) for text in contracts], as_json=as_json)
+
+
+@contextmanager
+def _opened(url: str) -> Generator[Engine]:
+    engine = open_engine(url)
+    try:
+        yield engine
+    finally:
         engine.dispose()
 
 
@@ -97,14 +120,39 @@ def _require_past(engine: Engine, as_of: datetime) -> None:
         raise click.BadParameter(f"{as_of.isoformat()} has not come yet", param_hint="--as-of")
 
 
-def _print_drafts(drafted: list[Drafted], *, evidence: bool, as_json: bool) -> None:
-    contracts = [one.contract for one in drafted]
+class EventsAreGone(click.ClickException):
+    """What was asked for rests on raw events that were dropped."""
+
+    exit_code = Exit.GONE
+
+
+@contextmanager
+def _named_where_gone() -> Generator[None]:
+    try:
+        yield
+    except EventsGone as gone:
+        raise EventsAreGone(f"refused: {gone}") from gone
+
+
+def _answers(
+    drafted: Sequence[Drafted], stood: Sequence[StandingVerdict]
+) -> list[tuple[dict[str, Any], Any]]:
+    """Returns contract and evidence of each experiment, by its name."""
+    found = {
+        one.draft.experiment_id: (one.contract, json.loads(one.draft.document)) for one in drafted
+    }
+    for one in stood:
+        found[one.experiment_id] = (json.loads(one.contract), json.loads(one.evidence or "null"))
+    return [found[experiment_id] for experiment_id in sorted(found)]
+
+
+def _print_answers(
+    answers: Sequence[tuple[dict[str, Any], Any]], *, evidence: bool, as_json: bool
+) -> None:
     if not (evidence and as_json):
-        _print(contracts, as_json=as_json)
+        _print([contract for contract, _ in answers], as_json=as_json)
         return
-    documents = [
-        {"contract": one.contract, "evidence": json.loads(one.draft.document)} for one in drafted
-    ]
+    documents = [{"contract": contract, "evidence": behind} for contract, behind in answers]
     click.echo(document_text(documents))
 
 

@@ -16,7 +16,7 @@ from sqlalchemy.util import await_only
 from storage.clock import LOG_LOCK, receipt_time
 from storage.engine import StoreUnavailable, open_engine
 from storage.group import Group
-from storage.partitions import MOST_NEW_DAYS, create_days, create_past_days
+from storage.partitions import MOST_NEW_DAYS, create_days, write_past_days
 from storage.refusal import Conflict
 
 COLUMNS = (
@@ -193,7 +193,7 @@ def append_history(
     if not events:
         return
     days = {event.occurred_at.astimezone(UTC).date() for event in events}
-    create_past_days(connection, days, most_new=most_new_days)
+    write_past_days(connection, days, most_new=most_new_days)
     receipt_time(connection)
     require_open_history(
         connection,

@@ -1,5 +1,6 @@
 """The days of the event log: one partition a day of receipt, made before its first row."""
 
+import re
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, time, timedelta
 
@@ -13,6 +14,10 @@ from storage.tables import SCHEMA
 MOST_DAYS = 1000
 MOST_NEW_DAYS = 31
 _MIGRATION_OF_DAYS = 7_246_004
+# Shared by whoever writes into past days, exclusive to whoever drops one: neither under the other.
+_PAST_DAYS = 7_246_005
+
+_NAME = re.compile(r"runtime_events_(\d{8})")
 
 
 def partition_name(day: date) -> str:
@@ -69,6 +74,51 @@ def create_past_days(
             "history_too_wide", f"events of more than {MOST_DAYS} days would be stored in all"
         )
     create_days(connection, wanted)
+
+
+_WRITTEN = text("""
+-- Once a day is enough; and without a key, so that no writer ever waits for another's end.
+INSERT INTO replayed_days (day, written_on)
+SELECT written.day, today
+FROM unnest(CAST(:days AS date[])) AS written (day),
+    CAST(clock_timestamp() AT TIME ZONE 'UTC' AS date) AS today
+WHERE written.day < today
+  AND NOT EXISTS (
+      SELECT FROM replayed_days AS r WHERE r.day = written.day AND r.written_on = today
+  )
+""")
+
+
+def write_past_days(
+    connection: Connection, days: Iterable[date], *, most_new: int = MOST_NEW_DAYS
+) -> None:
+    """Makes ready to write into past days, none of which is dropped before this transaction ends.
+
+    That they were written today is remembered: they are kept for so much longer.
+
+    Args:
+        connection: In the transaction that writes.
+        days: In UTC.
+        most_new: Of how many days there may be no event yet.
+
+    Raises:
+        Conflict: There are more such days, or the log would have more than it can bear.
+    """
+    wanted = sorted(set(days))
+    connection.execute(text("SELECT pg_advisory_xact_lock_shared(:key)"), {"key": _PAST_DAYS})
+    create_past_days(connection, wanted, most_new=most_new)
+    connection.execute(_WRITTEN, {"days": wanted})
+
+
+def claim_past_days(connection: Connection) -> None:
+    """Keeps everybody else from writing into past days until this transaction ends."""
+    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _PAST_DAYS})
+
+
+def day_of(partition: str) -> date | None:
+    """Returns the day of a partition's name, None of a name that no day has."""
+    named = _NAME.fullmatch(partition)
+    return None if named is None else datetime.strptime(f"{named[1]}Z", "%Y%m%d%z").date()
 
 
 def existing_days(connection: Connection) -> set[str]:

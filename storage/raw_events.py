@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, TextClause, text
 
+from storage.gone_events import days_dropped
 from storage.partitions import existing_days, partition_name
 from storage.refusal import Missing
 
@@ -75,6 +76,8 @@ def freeze_reads(connection: Connection) -> None:
         connection: Before its first statement.
     """
     connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"))
+    # Before the state is taken: a day dropped in between would be missing and not known as gone.
+    connection.execute(text("LOCK TABLE runtime_events IN ACCESS SHARE MODE"))
 
 
 def read_served(connection: Connection, experiment_id: str) -> ServedVerdict:
@@ -253,14 +256,16 @@ WHERE s.experiment_id = :id AND s.kind = 'in_flight' AND s.at <= :until
 def days_gone(
     connection: Connection, experiment: FrozenExperiment, *, until: datetime
 ) -> list[str]:
-    """Returns the partitions that units were counted from and that are there no longer.
+    """Returns the partitions that an audit would read, or units were counted from, and that went.
 
-    A day without a partition may be one on which nothing was received; it is gone only where the
-    store still holds what was counted from it.
+    Those that the retention dropped; and those that somebody else did: a day without a partition
+    may be one on which nothing was received, so that of these only a day counts of which the store
+    still holds what was counted from it.
     """
     present = existing_days(connection)
     grace = experiment.policy["grace_seconds"]
-    gone: set[str] = set()
+    dropped = days_dropped(connection, experiment_id=experiment.experiment_id)
+    gone = {partition_name(day) for days in dropped.values() for day in days}
     for row in connection.execute(
         _COUNTED, {"id": experiment.experiment_id, "until": until, "grace": grace}
     ):

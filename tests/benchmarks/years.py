@@ -1,0 +1,414 @@
+"""Years: the disk in use while days come and go, of the store and of Dagster's records beside it.
+
+Run by `python -m tests.benchmarks.years`. A tick here is an hour of a small service, 24 make a day:
+events on both arms of a canary, 120 sensor ticks, one run of the hourly job; four times a day it
+walks, and with each day comes the housekeeping. Events, walks and housekeeping are the real ones.
+Runs and sensor ticks are copies, row by row, of one that Dagster made.
+"""
+
+import argparse
+import json
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from dagster._core.definitions.run_request import InstigatorType
+from dagster._core.definitions.selector import InstigatorSelector
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
+from dagster._core.scheduler.instigation import TickData, TickStatus
+from dagster._core.storage.tags import REPOSITORY_LABEL_TAG
+from rich.console import Console
+from rich.table import Table
+from sqlalchemy import Connection, DateTime, Engine, Text, bindparam, text
+
+from orchestration.definitions import definitions
+from orchestration.evidence import draft_evidence
+from orchestration.own_records import OwnRecords
+from orchestration.resources import Store
+from storage.cells import extend_cells
+from storage.dagster_schema import create_dagster_schema, dagster_url
+from storage.deploys import DeployRequest, record_deploy
+from storage.embedded import EmbeddedPostgres
+from storage.engine import open_engine
+from storage.experiments import register
+from storage.exposures import extend_exposures
+from storage.migrate import upgrade
+from storage.partitions import create_days
+from storage.projects import create_project
+from storage.registration import PRODUCTION, Registration
+from storage.retention import DEFAULT_DAYS, compact_replays, delete_expired_units, drop_old_days
+from storage.verdicts import publish_verdicts, stage_evidence
+
+SENSOR_TICKS_A_DAY = 2_880  # two a minute
+WALKS_A_DAY = 4
+CANARY_DAYS = 14
+SESSIONS = 40
+JOB, SENSOR = "deploy_reward_day", "deploy_reward_fast"
+ORIGIN = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("deploy_reward"), "__repository__")
+
+_EVENTS = """
+INSERT INTO runtime_events (project_id, environment, event, session_id, occurred_at, received_at,
+    commit_sha, route, pseudonym, trusted)
+SELECT :project, 'production', event, CAST(:name AS text) || n, at, at + interval '1 second',
+    CASE WHEN mod(n, 2) = 0 THEN :treatment ELSE :control END, '/checkout',
+    decode(md5(CAST(:name AS text) || n), 'hex'), false
+FROM generate_series(1, :sessions) AS n,
+    unnest(ARRAY['page_view', 'click', 'scroll', 'activation']) WITH ORDINALITY AS e (event, k),
+    LATERAL (SELECT CAST(:begin AS timestamptz) + n * interval '8 seconds'
+        + k * interval '1 second' AS at) AS t
+WHERE event <> 'activation' OR mod(n, 10) = 0
+"""
+_RUN = (
+    """
+    INSERT INTO dagster.runs (run_id, snapshot_id, pipeline_name, mode, status, run_body, partition,
+        partition_set, create_timestamp, update_timestamp, start_time, end_time)
+    SELECT :new, snapshot_id, pipeline_name, mode, status, replace(run_body, :old, :new),
+        :day, partition_set, :at, :at, start_time, end_time
+    FROM dagster.runs WHERE run_id = :old
+    """,
+    """
+    INSERT INTO dagster.run_tags (run_id, key, value)
+    SELECT :new, key, value FROM dagster.run_tags WHERE run_id = :old
+    """,
+    """
+    INSERT INTO dagster.event_logs (run_id, event, dagster_event_type, timestamp, step_key,
+        asset_key, partition)
+    SELECT :new, replace(event, :old, :new), dagster_event_type, :at, step_key, asset_key,
+        CASE WHEN partition IS NOT NULL THEN :day END
+    FROM dagster.event_logs WHERE run_id = :old ORDER BY id
+    """,
+    """
+    INSERT INTO dagster.asset_event_tags (event_id, asset_key, key, value, event_timestamp)
+    SELECT e.id, t.asset_key, t.key, t.value, :at
+    FROM dagster.event_logs AS e
+    JOIN (
+        SELECT DISTINCT t.asset_key, t.key, t.value FROM dagster.asset_event_tags AS t
+        JOIN dagster.event_logs AS o ON o.id = t.event_id AND o.run_id = :old
+    ) AS t USING (asset_key)
+    WHERE e.run_id = :new AND e.dagster_event_type = 'ASSET_MATERIALIZATION'
+    """,
+    """
+    INSERT INTO dagster.asset_check_executions (asset_key, check_name, partition, run_id,
+        execution_status, evaluation_event, evaluation_event_timestamp, create_timestamp)
+    SELECT asset_key, check_name, CASE WHEN partition IS NOT NULL THEN :day END, :new,
+        execution_status, replace(evaluation_event, :old, :new), :at, :at
+    FROM dagster.asset_check_executions WHERE run_id = :old
+    """,
+)
+_TYPES = {"old": Text(), "new": Text(), "day": Text(), "at": DateTime()}
+_TICKS = """
+INSERT INTO dagster.job_ticks (job_origin_id, selector_id, status, type, timestamp, tick_body,
+    create_timestamp, update_timestamp)
+SELECT job_origin_id, selector_id, status, type, at, tick_body, at, at
+FROM dagster.job_ticks, LATERAL (
+    SELECT CAST(:at AS timestamp) + n * interval '30 seconds' AS at
+    FROM generate_series(1, :each) AS n
+) AS t
+WHERE id = :model
+"""
+_SIZES = """
+SELECT CASE WHEN n.nspname = 'dagster' THEN 'dagster'
+        WHEN c.relname IN ('cells', 'evidence', 'verdicts') THEN 'answers' ELSE 'store' END AS part,
+    sum(pg_total_relation_size(c.oid))::bigint AS size
+FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE n.nspname IN ('deploy_reward', 'dagster') AND c.relkind = 'r'
+GROUP BY 1
+"""
+_STALE = """
+SELECT relid::regclass::text FROM pg_stat_user_tables
+WHERE n_dead_tup > 50 + 0.2 * n_live_tup
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """The bytes in use after so many ticks.
+
+    Attributes:
+        ticks: So many.
+        store: Of the log and of units.
+        answers: Of cells, evidence and verdicts, which stay for good.
+        dagster: Of Dagster's records.
+        days: How many days of the log there are.
+        runs: How many runs.
+    """
+
+    ticks: int
+    store: int
+    answers: int
+    dagster: int
+    days: int
+    runs: int
+
+
+@dataclass(kw_only=True)
+class Service:
+    """A small service whose clock is the tick.
+
+    Attributes:
+        engine: The store.
+        instance: Dagster's, in the same database.
+        begins: Its first hour.
+        project: Its one project.
+        run: The run that all others are copies of.
+        tick: Likewise the sensor tick.
+        a_day: How many ticks make a day.
+        ticks: How many went by.
+        canary: The commit under test.
+        standing: The one beside it.
+    """
+
+    engine: Engine
+    instance: dg.DagsterInstance
+    begins: datetime
+    project: int
+    run: str
+    tick: int
+    a_day: int
+    ticks: int = 0
+    canary: str = f"{1:040x}"
+    standing: str = f"{0:040x}"
+
+    @property
+    def now(self) -> datetime:
+        return self.begins + timedelta(days=1) / self.a_day * self.ticks
+
+    def advance(self) -> None:
+        """Lets a tick go by."""
+        if self.ticks % (self.a_day * CANARY_DAYS) == 0:
+            self._release()
+        with self.engine.begin() as connection:
+            self._receive(connection)
+            self._record(connection)
+        self.ticks += 1
+        if self.ticks % max(1, self.a_day // WALKS_A_DAY) == 0:
+            self._walk()
+        if self.ticks % self.a_day == 0:
+            self._keep_house()
+
+    def _release(self) -> None:
+        """Promotes the commit under test, and puts the next one beside it."""
+        number = self.ticks // (self.a_day * CANARY_DAYS) + 2
+        self.standing, self.canary = self.canary, f"{number:040x}"
+        with self.engine.begin() as connection:
+            connection.execute(
+                text("UPDATE experiments SET closed_at = :now WHERE closed_at IS NULL"),
+                {"now": self.now},
+            )
+            for sha, share in ((self.standing, 1.0), (self.canary, 0.5)):
+                _deploy(connection, self.project, sha, self.now, base=self.standing, share=share)
+            asked = Registration(treatment_commit=self.canary, target_metric="activation")
+            register(connection, self.project, asked)
+            connection.execute(
+                text("UPDATE experiments SET bound_at = :now WHERE bound_at > :now"),
+                {"now": self.now},
+            )
+
+    def _receive(self, connection: Connection) -> None:
+        create_days(connection, [self.now.date()])
+        asked = {
+            "project": self.project,
+            "name": f"s{self.ticks}-",
+            "treatment": self.canary,
+            "control": self.standing,
+            "begin": self.now,
+            "sessions": SESSIONS,
+        }
+        connection.execute(text(_EVENTS), asked)
+
+    def _record(self, connection: Connection) -> None:
+        at = self.now.replace(tzinfo=None)
+        day = (self.now - timedelta(days=1)).date().isoformat()
+        asked = {"old": self.run, "new": str(uuid.uuid4()), "at": at, "day": day}
+        for statement in _RUN:
+            used = {name: asked[name] for name in asked if f":{name}" in statement}
+            typed = [bindparam(name, type_=_TYPES[name]) for name in used]
+            connection.execute(text(statement).bindparams(*typed), used)
+        connection.execute(
+            text(_TICKS), {"at": at, "each": SENSOR_TICKS_A_DAY // self.a_day, "model": self.tick}
+        )
+
+    def _walk(self) -> None:
+        with self.engine.begin() as connection:
+            extend_exposures(connection, as_of=self.now)
+            extend_cells(connection)
+            drafted = draft_evidence(connection, as_of=self.now)
+            stage_evidence(connection, [one.draft for one in drafted])
+            publish_verdicts(connection)
+
+    def _keep_house(self) -> None:
+        with self.engine.begin() as connection:
+            # Published at the clock's time, which the guard of what is decided would keep.
+            connection.execute(text("SET LOCAL session_replication_role = replica"))
+            connection.execute(
+                text("UPDATE verdicts SET published_at = :now WHERE published_at > :now"),
+                {"now": self.now},
+            )
+        drop_old_days(self.engine, as_of=self.now, retention_days=DEFAULT_DAYS)
+        with self.engine.begin() as connection:
+            compact_replays(connection)
+        delete_expired_units(self.engine, as_of=self.now)
+        records = OwnRecords(
+            instance=self.instance,
+            origin=ORIGIN,
+            jobs=[JOB],
+            schedules_and_sensors=[SENSOR],
+        )
+        records.prune_runs(as_of=self.now)
+        records.prune_runless_events(as_of=self.now)
+        records.prune_ticks(as_of=self.now)
+        records.prune_checks(as_of=self.now)
+        self._vacuum()
+
+    def _vacuum(self) -> None:
+        """Does what autovacuum does in a day, by its own rule: here a day is a second."""
+        with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            for table in connection.execute(text(_STALE)).scalars().all():
+                connection.execute(text(f"VACUUM (ANALYZE) {table}"))
+
+    def reading(self) -> Reading:
+        """Returns what is in use now."""
+        with self.engine.begin() as connection:
+            sizes = {row.part: row.size for row in connection.execute(text(_SIZES))}
+            days = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'runtime_events'::regclass"
+            return Reading(
+                ticks=self.ticks,
+                **sizes,
+                days=connection.execute(text(days)).scalar_one(),
+                runs=connection.execute(text("SELECT count(*) FROM dagster.runs")).scalar_one(),
+            )
+
+
+def _deploy(
+    connection: Connection, project: int, sha: str, at: datetime, *, base: str, share: float
+) -> None:
+    request = DeployRequest(
+        environment=PRODUCTION,
+        commit={"sha": sha},
+        deployed_at=at,
+        graph=None,
+        diff=None if base == sha else {"base_commit": base, "files": []},
+        allocation=share,
+        idempotency_key=None,
+    )
+    record_deploy(connection, project, request)
+    for table in ("deploys", "commits"):
+        late = f"UPDATE {table} SET recorded_at = :at WHERE recorded_at > :at"
+        connection.execute(text(late), {"at": at})
+
+
+@contextmanager
+def service(ticks: int, *, a_day: int) -> Iterator[Service]:
+    """Yields a service that began so many ticks ago, with one run and one sensor tick to copy."""
+    with tempfile.TemporaryDirectory(prefix="deploy-reward-years-") as folder:
+        Path(folder).chmod(0o711)
+        with EmbeddedPostgres(Path(folder) / "data") as server:
+            upgrade(server.url)
+            create_dagster_schema(server.url)
+            storage = {"postgres": {"postgres_url": dagster_url(server.url)}}
+            today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+            engine = open_engine(server.url)
+            with engine.begin() as connection:
+                project = create_project(connection, "shop").project_id
+            with dg.instance_for_test(overrides={"storage": storage}) as instance:
+                yield Service(
+                    engine=engine,
+                    instance=instance,
+                    begins=today - timedelta(days=ticks / a_day + 1),
+                    a_day=a_day,
+                    project=project,
+                    run=_model_run(instance, server.url),
+                    tick=_model_tick(instance),
+                )
+            engine.dispose()
+
+
+def _model_run(instance: dg.DagsterInstance, url: str) -> str:
+    return (
+        definitions.resolve_job_def(JOB)
+        .execute_in_process(
+            instance=instance,
+            partition_key=datetime.now(UTC).date().isoformat(),
+            resources={"store": Store(database_url=url)},
+            run_config={"loggers": {"console": {"config": {"log_level": "ERROR"}}}},
+            tags={REPOSITORY_LABEL_TAG: ORIGIN.get_label()},
+        )
+        .run_id
+    )
+
+
+def _model_tick(instance: dg.DagsterInstance) -> int:
+    selector = InstigatorSelector(
+        location_name="deploy_reward", repository_name="__repository__", name=SENSOR
+    )
+    tick = TickData(
+        instigator_origin_id=ORIGIN.get_instigator_origin(SENSOR).get_id(),
+        instigator_name=SENSOR,
+        instigator_type=InstigatorType.SENSOR,
+        status=TickStatus.SKIPPED,
+        timestamp=datetime.now(UTC).timestamp(),
+        run_ids=[],
+        skip_reason="nothing closed since the last walk",
+        selector_id=selector.get_id(),
+    )
+    return int(instance.create_tick(tick).tick_id)
+
+
+def shown(readings: list[Reading], *, a_day: int) -> Table:
+    """Returns the readings as a table, in MiB."""
+    table = Table("ticks", "days", "store", "answers", "Dagster", "days stored", "runs")
+    for one in readings:
+        sizes = (one.store, one.answers, one.dagster)
+        table.add_row(
+            f"{one.ticks:,}",
+            f"{one.ticks / a_day:,.0f}",
+            *(f"{size / 2**20:,.1f}" for size in sizes),
+            f"{one.days:,}",
+            f"{one.runs:,}",
+        )
+    return table
+
+
+def plateau(readings: list[Reading]) -> dict[str, Any]:
+    """Returns how much the last third takes beside the third before, at its largest."""
+    third = len(readings) // 3
+    if not third:
+        return {}
+    before, last = readings[-2 * third : -third], readings[-third:]
+    return {
+        name: round(
+            max(getattr(one, name) for one in last) / max(getattr(one, name) for one in before), 3
+        )
+        for name in ("store", "answers", "dagster")
+    }
+
+
+def main() -> None:
+    """Lets the ticks go by, and prints what is in use every so many of them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ticks", type=int, default=10_000)
+    parser.add_argument("--every", type=int, default=500)
+    parser.add_argument("--a-day", type=int, default=24, help="how many ticks make a day")
+    asked = parser.parse_args()
+    console = Console()
+    readings: list[Reading] = []
+    with service(asked.ticks, a_day=asked.a_day) as one:
+        while one.ticks < asked.ticks:
+            one.advance()
+            if one.ticks % asked.every == 0:
+                readings.append(one.reading())
+                console.print(json.dumps(asdict(readings[-1])), soft_wrap=True)
+    console.print(shown(readings, a_day=asked.a_day))
+    found = plateau(readings)
+    line = {"ratio": found, "readings": [asdict(one) for one in readings]}
+    console.print(json.dumps(line), soft_wrap=True)
+
+
+if __name__ == "__main__":
+    main()
