@@ -35,6 +35,7 @@ async def get_readiness(request: Request) -> Response:
 
 @router.get("/metrics", summary="Metrics for Prometheus", response_class=PlainTextResponse)
 async def get_metrics(request: Request) -> Response:
-    """Answer with what all workers of this service counted; no label names a project."""
-    metrics = runtime(request).meters.exposition()
+    """Answer with what all workers counted, and how the service fares; no label names a project."""
+    shared = runtime(request)
+    metrics = shared.meters.exposition() + await shared.gauges.exposition()
     return Response(metrics, media_type=CONTENT_TYPE_LATEST)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 
+from api.gauges import StoreGauges
 from api.keyring import Keyring
 from api.meters import Meters
 from api.rate_limit import RateLimit
@@ -31,6 +32,7 @@ class Runtime:
     pseudonyms: Pseudonyms
     signatures: Signatures
     meters: Meters
+    gauges: StoreGauges
 
 
 @contextlib.asynccontextmanager
@@ -54,6 +56,7 @@ async def running(settings: ApiSettings, meters: Meters) -> AsyncGenerator[Runti
                 pseudonyms=Pseudonyms(settings.secret),
                 signatures=Signatures(assignments=Assignments(settings.secret), meters=meters),
                 meters=meters,
+                gauges=StoreGauges(store),
             )
     finally:
         await keyring.close()

@@ -39,7 +39,7 @@ class ApiSettings:
         )
 
 
-# What each limit is called in the environment; docs/operations.md says what it is for.
+# What each limit is called in the environment; docs/operations/running.md says what it is for.
 _LIMITS: Mapping[str, str] = {
     "SERVICE_HEAD_SECONDS": "head_seconds",
     "SERVICE_HEAD_BYTES": "head_bytes",

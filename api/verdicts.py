@@ -38,8 +38,8 @@ from storage.verdicts import (
 
 router = APIRouter(tags=["reward"])
 
-# How long to wait where no look is due yet: ticks come each minute.
-_TICK_SECONDS = 60
+# How long to wait where no look is due yet: two ticks of the walk.
+_WAIT_SECONDS = 60
 _ID = re.compile(r"[0-9A-Za-z_-]{1,128}", re.ASCII)
 
 
@@ -115,7 +115,7 @@ def _retry_after(verdict: PublishedVerdict) -> Mapping[str, str]:
     if verdict.decided:
         return {}
     if verdict.next_look_at is None:
-        return {"Retry-After": str(_TICK_SECONDS)}
+        return {"Retry-After": str(_WAIT_SECONDS)}
     seconds = (verdict.next_look_at - datetime.now(UTC)).total_seconds()
     return {"Retry-After": str(max(1, math.ceil(seconds)))}
 

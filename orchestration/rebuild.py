@@ -1,5 +1,6 @@
 """A rebuild: everything derived, computed anew from the log beside what is served."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 
@@ -7,8 +8,16 @@ from sqlalchemy import Connection
 
 from orchestration.evidence import Drafted, draft_evidence
 from storage.cells import extend_cells
+from storage.days_apart import (
+    Beginning,
+    await_outcomes,
+    begin_days,
+    cells_unlike_served,
+    read_what_is_served,
+    rows_unlike_served,
+    verdicts_unlike_served,
+)
 from storage.exposures import extend_exposures
-from storage.observations import cells_unlike_served, keep_to_days, verdicts_unlike_served
 from storage.verdicts import stage_evidence
 
 
@@ -17,19 +26,23 @@ class Comparison:
     """What a rebuild tells otherwise than the served tables.
 
     Attributes:
-        experiments: How many were rebuilt.
-        cells: The cells of these days that only one side holds, in words.
+        experiments: How many read the days.
+        gone: Those that are left out, because events that they read then were dropped.
+        cells: The cells of the days that only one side holds, in words.
+        rows: How many rows behind these cells differ, by table and experiment, in words.
         verdicts: The experiments whose contract or evidence differs in a byte.
     """
 
     experiments: int
+    gone: Sequence[str]
     cells: list[str]
+    rows: list[str]
     verdicts: list[str]
 
     @property
     def equal(self) -> bool:
         """Whether nothing differs."""
-        return not self.cells and not self.verdicts
+        return not self.cells and not self.rows and not self.verdicts
 
 
 def rebuild(separate: Connection, *, as_of: datetime) -> list[Drafted]:
@@ -49,22 +62,66 @@ def rebuild(separate: Connection, *, as_of: datetime) -> list[Drafted]:
     return drafted
 
 
-def compare_days(separate: Connection, first: date, last: date, *, as_of: datetime) -> Comparison:
-    """Rebuilds the experiments that counted units on some days, and compares what is served.
+def rebuild_days(separate: Connection, first: date, last: date, *, as_of: datetime) -> Beginning:
+    """Walks over some days alone, from where the served tables stood when they began.
+
+    The same steps as ever, on the log of these days; of later ones the outcomes alone are read
+    that the days' units still waited for.
 
     Args:
         separate: A separate reading of the store.
         first: The first day of exposure, in UTC.
         last: The last day, itself included.
-        as_of: How far the log is read.
+        as_of: How far the log may be read.
+
+    Returns:
+        Where it began.
     """
-    keep_to_days(separate, first, last)
-    drafted = rebuild(separate, as_of=as_of)
+    begun = begin_days(separate, first, last)
+    if begun.closed_at is not None:
+        extend_exposures(separate, as_of=min(as_of, begun.closed_at))
+        await_outcomes(separate, as_of=as_of)
+        extend_cells(separate)
+    return begun
+
+
+def compare_days(separate: Connection, first: date, last: date, *, as_of: datetime) -> Comparison:
+    """Rebuilds some days, and compares what is served of them, and every verdict that may change.
+
+    What is compared are the days' exposures, sightings, counts of units, outcomes and cells, row
+    for row: they follow from the log of these days and from whoever was exposed before, which the
+    checks of the earlier days are of. So once each day has been checked, all are, at the cost of
+    one day each. What this cannot see is a row that changes after its day was checked: `audit` and
+    `deploy-reward rebuild` read whole lives. Nor does it see outcomes that came after all windows
+    of the day had closed; these enter no cell, and their number alone is told.
+
+    The verdicts and evidence of what is open, of these days, or decided lately are computed anew
+    from the served tables and compared to the byte.
+
+    Args:
+        separate: A separate reading of the store.
+        first: The first day of exposure, in UTC.
+        last: The last day, itself included.
+        as_of: How far the log may be read.
+    """
+    begun = rebuild_days(separate, first, last, as_of=as_of)
     cells = [
         f"{row.experiment_id} {row.metric} {row.block.isoformat()} {row.stratum} {row.side}:"
         f" n1={row.n1} x1={row.x1} n0={row.n0} x0={row.x0}"
-        for row in cells_unlike_served(separate, first, last)
+        for row in cells_unlike_served(separate)
     ]
+    rows = [
+        f"{row.experiment_id} {row.name}: {row.missing} missing, {row.surplus} surplus,"
+        f" {row.other} other"
+        for row in rows_unlike_served(separate)
+    ]
+    read_what_is_served(separate)
+    drafted = draft_evidence(separate, as_of=as_of)
+    stage_evidence(separate, [one.draft for one in drafted])
     return Comparison(
-        experiments=len(drafted), cells=cells, verdicts=verdicts_unlike_served(separate)
+        experiments=begun.experiments,
+        gone=begun.gone,
+        cells=cells,
+        rows=rows,
+        verdicts=verdicts_unlike_served(separate),
     )

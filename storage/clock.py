@@ -38,3 +38,13 @@ def closed_instant(connection: Connection) -> datetime:
 def claim_derived_tables(connection: Connection) -> None:
     """Makes this transaction the only writer of derived tables, waiting for its turn."""
     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": DERIVED_LOCK})
+
+
+def try_claim_derived_tables(connection: Connection) -> bool:
+    """Makes this transaction the only writer of derived tables, unless another is it now.
+
+    Returns:
+        Whether it is; at once, in either case.
+    """
+    claimed = text("SELECT pg_try_advisory_xact_lock(:key)")
+    return connection.execute(claimed, {"key": DERIVED_LOCK}).scalar_one()

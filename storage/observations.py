@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, text
+from sqlalchemy import Connection, DateTime, Row, TextClause, bindparam, text
 
-from storage.tables import SCHEMA
+from storage.exposures import UNIT
+from storage.graphs import graph_patterns
+from storage.route import RouteTable, canonical_route
 
 # What is older was looked at while it was fresh, and the database refuses to rewrite it.
 _FRESH = "(NOT v.decided OR v.published_at > clock_timestamp() - interval '1 day')"
@@ -44,7 +46,9 @@ SELECT ({rows}) AS rows, count(*) AS last_hour, max({received}) AS newest,
         ORDER BY extract(epoch FROM {received} - {occurred})
     )::float AS lag_seconds
 FROM {table}
-WHERE {received} > clock_timestamp() - interval '1 hour' AND {received} <= clock_timestamp()
+-- Not by clock_timestamp(), which may be another at each row: all days would be looked into.
+WHERE {received} > statement_timestamp() - interval '1 hour'
+  AND {received} <= statement_timestamp()
 """
 _SOURCES = {
     "runtime_events": ("received_at", "occurred_at"),
@@ -88,7 +92,8 @@ FROM grace AS g
 JOIN projects AS p USING (project_id)
 JOIN runtime_events AS e
   ON e.project_id = g.project_id AND e.environment = g.environment
- AND e.received_at > clock_timestamp() - interval '1 hour' AND e.received_at <= clock_timestamp()
+ AND e.received_at > statement_timestamp() - interval '1 hour'
+ AND e.received_at <= statement_timestamp()
 GROUP BY p.name, g.environment, g.seconds
 ORDER BY p.name, g.environment
 """)
@@ -105,34 +110,56 @@ def lags_of_measured_projects(connection: Connection) -> Sequence[Row[Any]]:
 
 # --- Is there work? --------------------------------------------------------------------------
 
-_CLOSED = text("""
-SELECT EXISTS (
-    SELECT FROM verdicts AS v
-    JOIN experiments AS x USING (experiment_id)
-    LEFT JOIN cursors AS c ON c.stage = 'exposures' AND c.experiment_id = x.experiment_id
-    CROSS JOIN LATERAL (
-        SELECT least(
+_UNWALKED = text("""
+-- By the mark of the walk's last step: one that broke off after any other has work left.
+SELECT min(open.from_block) FROM (
+    SELECT
+        coalesce(
+            c.at,
+            -- From here on it is read: see exposures.
+            date_bin('5 minutes', x.starts_at - interval '30 minutes', 'epoch')
+        ) AS from_block,
+        date_bin('5 minutes', least(
             clock_timestamp() - make_interval(secs => (x.policy ->> 'grace_seconds')::float),
             -- Past this nothing is read: see exposures.
             x.starts_at + make_interval(secs => (x.policy ->> 'horizon_seconds')::float)
                 + make_interval(secs => (x.policy ->> 'window_seconds')::float)
-        ) AS to_block
-    ) AS r
-    WHERE NOT v.decided AND (
-        c.at < date_bin('5 minutes', r.to_block, 'epoch')
-        OR (c.at IS NULL AND x.bound_at IS NOT NULL)
-        OR (x.bound_at IS NULL AND (
-            x.closed_at IS NOT NULL
-            OR x.registered_at <= clock_timestamp() - interval '28 days'
-        ))
-    )
-)
+        ), 'epoch') AS to_block
+    FROM verdicts AS v
+    JOIN experiments AS x USING (experiment_id)
+    LEFT JOIN cursors AS c ON c.stage = 'published' AND c.experiment_id = x.experiment_id
+    WHERE NOT v.decided AND x.bound_at IS NOT NULL
+    UNION ALL
+    SELECT least(x.closed_at, x.registered_at + interval '28 days'), clock_timestamp()
+    FROM verdicts AS v
+    JOIN experiments AS x USING (experiment_id)
+    WHERE NOT v.decided AND x.bound_at IS NULL
+) AS open
+WHERE open.from_block < open.to_block
 """)
 
 
-def something_closed(connection: Connection) -> bool:
-    """Returns whether any experiment has a block, or a wait, that closed since it was last read."""
-    return connection.execute(_CLOSED).scalar_one()
+def unwalked_from(connection: Connection) -> datetime | None:
+    """Returns from when on the log waits to be walked to the end, for any open experiment.
+
+    Returns:
+        The start of the first block that closed since; where an experiment waits for a deploy, when
+        its wait ended. None where nothing closed.
+    """
+    return connection.execute(_UNWALKED).scalar_one()
+
+
+_EVENTS = text("""
+SELECT count(*) FROM (
+    SELECT FROM runtime_events
+    WHERE received_at > :after AND received_at <= statement_timestamp() LIMIT :most
+) AS events
+""")
+
+
+def count_events(connection: Connection, *, after: datetime, most: int) -> int:
+    """Returns how many runtime events came after a time, counting no further than `most`."""
+    return connection.execute(_EVENTS, {"after": after, "most": most}).scalar_one()
 
 
 _SETTLED = text("""
@@ -169,17 +196,28 @@ def settled_days(connection: Connection, *, as_of: datetime) -> list[date]:
 
 # --- What the derived tables hold --------------------------------------------------------------
 
-_ARMS = text("""
-SELECT arm, count(*) AS units FROM exposures AS p
+_UNITS = text("""
+SELECT u.experiment_id, sum(u.treatment)::bigint AS treatment, sum(u.control)::bigint AS control,
+    sum(u.partial + u.in_flight + u.excluded)::bigint AS others,
+    (
+        SELECT c.at FROM cursors AS c
+        WHERE c.stage = 'exposures' AND c.experiment_id = u.experiment_id
+    ) AS read_to
+FROM block_units AS u
 JOIN verdicts AS v USING (experiment_id)
 WHERE NOT v.decided
-GROUP BY arm ORDER BY arm
+GROUP BY u.experiment_id
+ORDER BY sum(u.treatment + u.control + u.partial + u.in_flight + u.excluded) DESC, u.experiment_id
 """)
 
 
-def units_by_arm(connection: Connection) -> dict[str, int]:
-    """Returns the exposed units of all open experiments, by arm."""
-    return {row.arm: row.units for row in connection.execute(_ARMS)}
+def units_by_experiment(connection: Connection) -> Sequence[Row[Any]]:
+    """Returns the exposed units of each open experiment that has any, the most first.
+
+    Returns:
+        Rows of experiment_id, treatment, control, others (units of neither arm) and read_to.
+    """
+    return connection.execute(_UNITS).all()
 
 
 SUMS = (
@@ -209,6 +247,100 @@ def cells_of_days(connection: Connection, first: date, last: date) -> Sequence[R
         Rows of the members of SUMS.
     """
     return connection.execute(_DAYS, {"first": first, "last": last}).all()
+
+
+# --- What the answers are ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """An experiment's evidence document and the contract that stands on it."""
+
+    experiment_id: str
+    document: dict[str, Any]
+    contract: dict[str, Any]
+
+
+_NEAREST = text("""
+SELECT e.experiment_id, e.document, e.contract
+FROM evidence AS e JOIN verdicts AS v USING (experiment_id)
+WHERE NOT v.decided AND e.as_of IS NOT NULL
+ORDER BY (e.document #>> '{totals,e_value}')::float
+    * (e.document #>> '{policy,level}')::float DESC, e.experiment_id
+LIMIT :most
+""")
+_DECIDED_LATELY = text("""
+SELECT experiment_id, evidence AS document, contract FROM verdicts
+WHERE decided AND as_of IS NOT NULL
+ORDER BY published_at DESC, experiment_id
+LIMIT :most
+""")
+
+
+def nearest_to_an_answer(connection: Connection, *, most: int) -> list[Standing]:
+    """Returns the open experiments whose evidence came nearest to firing, the nearest first."""
+    return _standings(connection, _NEAREST, most)
+
+
+def decided_lately(connection: Connection, *, most: int) -> list[Standing]:
+    """Returns the experiments that were decided last, the last first."""
+    return _standings(connection, _DECIDED_LATELY, most)
+
+
+def _standings(connection: Connection, query: TextClause, most: int) -> list[Standing]:
+    return [
+        Standing(experiment_id=row.experiment_id, document=row.document, contract=row.contract)
+        for row in connection.execute(query, {"most": most})
+    ]
+
+
+_CHANGED_SINCE = text("""
+SELECT experiment_id, contract, evidence ->> 'sentence' AS sentence, published_at,
+    count(*) OVER () AS found
+FROM verdicts
+WHERE published_at > coalesce(:since, clock_timestamp() - interval '1 day')
+ORDER BY published_at DESC, experiment_id
+LIMIT :most
+""").bindparams(bindparam("since", type_=DateTime(timezone=True)))
+
+
+def verdicts_changed_since(
+    connection: Connection, since: datetime | None, *, most: int
+) -> Sequence[Row[Any]]:
+    """Returns the verdicts whose answer changed, whoever walked, the last first.
+
+    Args:
+        connection: To the store.
+        since: By the database's clock; None for the last 24 hours.
+        most: How many rows at most.
+
+    Returns:
+        Rows of experiment_id, contract, sentence (None before the first look), published_at and
+        found: how many there are in all.
+    """
+    return connection.execute(_CHANGED_SINCE, {"since": since, "most": most}).all()
+
+
+_ANSWERS = text("""
+SELECT count(*) FILTER (WHERE NOT decided) AS open,
+    count(*) FILTER (WHERE decided) AS decided,
+    count(*) FILTER (WHERE verdict = 'keep') AS keep,
+    count(*) FILTER (WHERE verdict = 'rollback') AS rollback,
+    count(*) FILTER (WHERE verdict = 'iterate') AS iterate,
+    count(*) FILTER (WHERE decided AND verdict = 'abstain') AS no_answer,
+    clock_timestamp() AS counted_at
+FROM verdicts
+""")
+
+
+def count_answers(connection: Connection) -> Row[Any]:
+    """Returns how many experiments stand where.
+
+    Returns:
+        A row of open, decided, keep, rollback, iterate, no_answer (decided without one) and
+        counted_at, by the database's clock.
+    """
+    return connection.execute(_ANSWERS).one()
 
 
 # --- Facts that must hold ----------------------------------------------------------------------
@@ -314,107 +446,71 @@ def units_that_do_not_add_up(connection: Connection) -> Sequence[Row[Any]]:
     return connection.execute(_UNACCOUNTED).all()
 
 
-_LOST = text("""
--- Received in the last hour that was read, in a block that closed, on a route that exposes: each
--- of these sessions must have been placed, or be known as late, unsigned or of an unknown commit.
-SELECT x.experiment_id, count(DISTINCT e.session_id) AS sessions
-FROM experiments AS x
-JOIN verdicts AS v USING (experiment_id)
-JOIN cursors AS c ON c.stage = 'exposures' AND c.experiment_id = x.experiment_id
+_LOG = """
+-- The events of the last hour that was read, of the experiments that are open.
+FROM (
+    SELECT x.experiment_id, x.project_id, x.environment, x.starts_at, c.at,
+        x.policy ->> 'graph_id' AS graph_id, x.policy -> 'routes' AS routes,
+        x.policy ->> 'unit' = 'user' AS by_user,
+        (x.policy ->> 'trusted_identity')::boolean AS trusted
+    FROM experiments AS x
+    JOIN verdicts AS v USING (experiment_id)
+    JOIN cursors AS c ON c.stage = 'exposures' AND c.experiment_id = x.experiment_id
+    WHERE NOT v.decided
+) AS s
 JOIN runtime_events AS e
-  ON e.project_id = x.project_id AND e.environment = x.environment
- AND e.received_at > c.at - interval '1 hour' AND e.received_at <= c.at
- AND e.occurred_at >= x.starts_at
-WHERE NOT v.decided
-  AND (x.policy -> 'routes' = 'null' OR x.policy -> 'routes' ? e.route)
+  ON e.project_id = s.project_id AND e.environment = s.environment
+ AND e.received_at > s.at - interval '1 hour' AND e.received_at <= s.at
+ AND e.occurred_at >= s.starts_at
+"""
+_ROUTES = text(f"""
+SELECT DISTINCT s.experiment_id, s.project_id, s.graph_id, s.routes, e.route
+{_LOG} WHERE s.routes <> 'null' AND e.route IS NOT NULL
+""")
+_LOST = text(f"""
+-- In a block that closed, on a route that exposes: each of these units must have been placed, or
+-- be known as late, unsigned or of an unknown commit.
+WITH exposing AS (
+    SELECT * FROM unnest(CAST(:ids AS text[]), CAST(:routes AS text[])) AS _ (experiment_id, route)
+), seen AS (
+    SELECT DISTINCT s.experiment_id, {UNIT} AS unit
+    {_LOG} WHERE date_bin('5 minutes', e.occurred_at, 'epoch') < s.at AND (
+        s.routes = 'null' OR (s.experiment_id, e.route) IN (TABLE exposing)
+    )
+)
+SELECT s.experiment_id, count(*) AS units
+FROM seen AS s
+WHERE s.unit IS NOT NULL
   AND NOT EXISTS (
       SELECT FROM exposures AS p
-      WHERE p.experiment_id = x.experiment_id AND p.unit = e.session_id
+      WHERE p.experiment_id = s.experiment_id AND p.unit = s.unit
   )
   AND NOT EXISTS (
-      SELECT FROM sightings AS s
-      WHERE s.experiment_id = x.experiment_id AND s.unit = e.session_id
-        AND s.kind IN ('late', 'unknown_commit', 'unsigned')
+      SELECT FROM sightings AS g
+      WHERE g.experiment_id = s.experiment_id AND g.unit = s.unit
+        AND g.kind IN ('late', 'unknown_commit', 'unsigned')
   )
-  AND date_bin('5 minutes', e.occurred_at, 'epoch') < c.at
-GROUP BY x.experiment_id
-ORDER BY x.experiment_id
+GROUP BY s.experiment_id
+ORDER BY s.experiment_id
 """)
 
 
 def lost_sessions(connection: Connection) -> dict[str, int]:
-    """Returns, by open experiment, the sessions of the last hour that no count holds."""
-    return {row.experiment_id: row.sessions for row in connection.execute(_LOST)}
+    """Returns, by open experiment, the units of the last hour that no count holds."""
+    exposing = _exposing_routes(connection)
+    bound = {"ids": [one for one, _ in exposing], "routes": [route for _, route in exposing]}
+    return {row.experiment_id: row.units for row in connection.execute(_LOST, bound)}
 
 
-# --- What is served, against a separate reading ------------------------------------------------
-
-_SET_ASIDE = text(f"""
-INSERT INTO verdicts (
-    experiment_id, project_id, contract, verdict, abstain_reason, decided, published_at
-)
-SELECT experiment_id, project_id, '{{}}', 'abstain', 'power', true, clock_timestamp()
-FROM {SCHEMA}.experiments AS x
-WHERE NOT EXISTS (
-    SELECT FROM {SCHEMA}.cells AS c
-    WHERE c.experiment_id = x.experiment_id
-      AND c.block >= CAST(:first AS date)::timestamptz
-      AND c.block < CAST(:last AS date)::timestamptz + interval '1 day'
-)
-""")
-
-
-def keep_to_days(separate: Connection, first: date, last: date) -> None:
-    """Keeps a separate reading to the experiments that have cells on some days."""
-    separate.execute(_SET_ASIDE, {"first": first, "last": last})
-
-
-_DIFFERENT_CELLS = text(f"""
-WITH bounds AS (
-    SELECT experiment_id, stage, least(served.at, rebuilt.at) AS at
-    FROM {SCHEMA}.cursors AS served JOIN pg_temp.cursors AS rebuilt USING (experiment_id, stage)
-), served AS (
-    SELECT c.* FROM {SCHEMA}.cells AS c
-    JOIN bounds AS b ON b.experiment_id = c.experiment_id AND b.stage = 'cells/' || c.metric
-    WHERE c.block < b.at
-), rebuilt AS (
-    SELECT c.* FROM pg_temp.cells AS c
-    JOIN bounds AS b ON b.experiment_id = c.experiment_id AND b.stage = 'cells/' || c.metric
-    WHERE c.block < b.at
-)
-SELECT experiment_id, metric, block, stratum, 'served' AS side, n1, x1, n0, x0
-FROM (TABLE served EXCEPT TABLE rebuilt) AS s
-WHERE block >= CAST(:first AS date)::timestamptz
-  AND block < CAST(:last AS date)::timestamptz + interval '1 day'
-UNION ALL
-SELECT experiment_id, metric, block, stratum, 'rebuilt', n1, x1, n0, x0
-FROM (TABLE rebuilt EXCEPT TABLE served) AS r
-WHERE block >= CAST(:first AS date)::timestamptz
-  AND block < CAST(:last AS date)::timestamptz + interval '1 day'
-ORDER BY experiment_id, metric, block, stratum, side
-""")
-
-
-def cells_unlike_served(separate: Connection, first: date, last: date) -> Sequence[Row[Any]]:
-    """Returns the cells of some days that a separate reading and the served tables tell otherwise.
-
-    As far as both have read; rows of the cell's members, and `side`: which of the two holds it.
-    """
-    return separate.execute(_DIFFERENT_CELLS, {"first": first, "last": last}).all()
-
-
-_DIFFERENT_VERDICTS = text(f"""
--- At the same look the bytes must be the same; a decided one stands at its own look for good.
-SELECT rebuilt.experiment_id
-FROM pg_temp.evidence AS rebuilt
-JOIN {SCHEMA}.verdicts AS served USING (experiment_id)
-WHERE (served.decided OR served.as_of = rebuilt.as_of)
-  AND (served.contract::text, served.evidence::text)
-      IS DISTINCT FROM (rebuilt.contract::text, rebuilt.document::text)
-ORDER BY rebuilt.experiment_id
-""")
-
-
-def verdicts_unlike_served(separate: Connection) -> list[str]:
-    """Returns the experiments whose served verdict is not what a separate reading staged."""
-    return list(separate.execute(_DIFFERENT_VERDICTS).scalars())
+def _exposing_routes(connection: Connection) -> list[tuple[str, str]]:
+    """Returns which routes of the log expose to which experiment, by the patterns of its graph."""
+    tables: dict[str | None, RouteTable] = {}
+    found: list[tuple[str, str]] = []
+    for row in connection.execute(_ROUTES):
+        if row.graph_id not in tables:
+            known = row.graph_id and graph_patterns(connection, row.project_id, row.graph_id)
+            tables[row.graph_id] = RouteTable(known or ())
+        exposing = {canonical_route(pattern) for pattern in row.routes}
+        if exposing & {canonical_route(row.route), tables[row.graph_id].match(row.route)}:
+            found.append((row.experiment_id, row.route))
+    return found

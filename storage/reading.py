@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Generator
 
+import psycopg
 from sqlalchemy import Connection, Engine, text
 
 from storage.clock import claim_derived_tables
@@ -17,21 +18,44 @@ def separate_reading(engine: Engine) -> Generator[Connection]:
     Temporary tables come first in every search path: the very statements that fill the served
     tables fill these instead. All is rolled back at the end.
     """
-    with engine.connect() as connection, connection.begin() as transaction:
+    with engine.connect() as connection, _unprepared(connection), connection.begin() as transaction:
         # One state of the log: events that are forgotten meanwhile and their tombstones would
         # else both be read.
         connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
+        # Before the state is taken: a day dropped in between would be missing, and not be known as
+        # gone.
+        connection.execute(text("LOCK TABLE runtime_events IN ACCESS SHARE MODE"))
         for table in DERIVED:
+            keys = ", ".join(column.name for column in table.primary_key)
+            # Their other indexes help to find a few rows among many: here all are read at once.
             connection.execute(
                 text(
                     f"CREATE TEMP TABLE {table.name}"
-                    f" (LIKE {table.name} INCLUDING DEFAULTS INCLUDING INDEXES) ON COMMIT DROP"
+                    f" (LIKE {table.name} INCLUDING DEFAULTS, PRIMARY KEY ({keys})) ON COMMIT DROP"
                 )
             )
         try:
             yield connection
         finally:
             transaction.rollback()
+
+
+@contextlib.contextmanager
+def _unprepared(connection: Connection) -> Generator[None]:
+    """Keeps a connection from statements that it prepared before.
+
+    Such a statement goes on reading the tables that it was prepared for, whatever temporary ones
+    come before them now.
+    """
+    driver = connection.connection.driver_connection
+    if not isinstance(driver, psycopg.Connection):
+        raise TypeError(f"the store is read through {type(driver)}: psycopg is expected")
+    threshold = driver.prepare_threshold
+    driver.prepare_threshold = None
+    try:
+        yield
+    finally:
+        driver.prepare_threshold = threshold
 
 
 def empty_derived_tables(connection: Connection) -> None:

@@ -31,7 +31,7 @@ pytestmark = [
 WORKERS = 2
 # Enough that each worker has some: the kernel hands new connections to whoever accepts first.
 CONNECTIONS = 8
-# docs/operations.md: within a second of the command's end.
+# docs/operations/keeping.md: within a second of the command's end.
 REVOKED_SECONDS = 1.0
 # How long a worker remembers a key; the count below rests on it.
 REMEMBERED_SECONDS = 0.5

@@ -1,0 +1,282 @@
+"""Gauges: what the store can tell of how the whole service fares, at a cost with a bound."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, text
+
+from storage.dagster_schema import DAGSTER_SCHEMA
+from storage.tables import SCHEMA
+
+# How much of the log's end is looked at: some thousand events, however many there are in all.
+_TAIL_PAGES = 128
+# Whoever invents commit ids must not make the look-up of each of them a cost.
+_MOST_COMMITS = 500
+
+_WALKED = text("""
+INSERT INTO walks (ended_at, walked_to, seconds)
+VALUES (clock_timestamp(), :walked_to, CAST(:seconds AS json))
+ON CONFLICT (place) DO UPDATE
+SET ended_at = excluded.ended_at, seconds = excluded.seconds,
+    walked_to = greatest(walks.walked_to, excluded.walked_to)
+""")
+
+_CHECKED = text("""
+INSERT INTO self_checks (day, equal, checked_at)
+SELECT day::date, :equal, clock_timestamp()
+FROM generate_series(CAST(:first AS date), CAST(:last AS date), interval '1 day') AS day
+ON CONFLICT (day) DO UPDATE SET equal = excluded.equal, checked_at = excluded.checked_at
+""")
+
+
+def note_walk(connection: Connection, *, walked_to: datetime, seconds: Mapping[str, float]) -> None:
+    """Keeps that a walk from events to verdicts has ended.
+
+    Args:
+        connection: In a transaction, of any kind.
+        walked_to: Up to which time of receipt the walk read the log.
+        seconds: How long each step took, by its name, in the order of the walk.
+    """
+    connection.execute(_WALKED, {"walked_to": walked_to, "seconds": json.dumps(dict(seconds))})
+
+
+def note_self_check(connection: Connection, *, first: date, last: date, equal: bool) -> None:
+    """Keeps whether days, computed anew from the log, equal what stands; the last time counts.
+
+    Args:
+        connection: In a transaction, of any kind.
+        first: The first day that was computed.
+        last: The last one.
+        equal: Whether nothing differed on any of them.
+    """
+    connection.execute(_CHECKED, {"first": first, "last": last, "equal": equal})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gauges:
+    """How the service fares, by the store's clock; no figure tells of one project.
+
+    Attributes:
+        last_event_seconds: Since the newest runtime event was received; None before the first.
+        unknown_commit_share: Of the newest events of the last hour (some thousand at most) that
+            name a commit where deploys are recorded: those whose commit was never deployed there,
+            nor named as a base. None where there is no such event.
+        last_walk_seconds: Since a walk last ended; None before the first.
+        step_seconds: How long each step of that walk took, by its name.
+        walk_behind_seconds: How much of the log has closed and is in no verdict yet, for the open
+            experiment that is furthest behind.
+        overdue_verdict_seconds: For how long the next look is due, for the open experiment with
+            traffic that has waited longest.
+        open_experiments: Bound and not decided.
+        unequal_days: Days of the last 90 whose last self-check found a difference.
+        failed_runs: Dagster's runs that failed within the last hour; None where its records are
+            not in this database.
+        undelivered_webhooks: Deliveries that wait for their next attempt.
+        oldest_undelivered_seconds: Since the oldest of these was announced; 0 where there is none.
+        abandoned_webhooks: Deliveries given up within the last day.
+        frozen: Whether the service is frozen.
+        database_bytes: Disk that the whole database takes.
+        log_bytes: Disk that the runtime events take, with their indexes.
+    """
+
+    last_event_seconds: float | None
+    unknown_commit_share: float | None
+    last_walk_seconds: float | None
+    step_seconds: Mapping[str, float]
+    walk_behind_seconds: float
+    overdue_verdict_seconds: float
+    open_experiments: int
+    unequal_days: int
+    failed_runs: int | None
+    undelivered_webhooks: int
+    oldest_undelivered_seconds: float
+    abandoned_webhooks: int
+    frozen: bool
+    database_bytes: int
+    log_bytes: int
+
+
+def read_gauges(connection: Connection, *, patience_seconds: float = 2.0) -> Gauges:
+    """Returns how the service fares.
+
+    Reads the end of the log, a row an open experiment, and the catalog: nothing that grows with
+    what has been stored.
+
+    Args:
+        connection: In a transaction of its own.
+        patience_seconds: How long any of its queries may take.
+
+    Raises:
+        sqlalchemy.exc.OperationalError: One took longer.
+    """
+    connection.execute(
+        text("SELECT set_config('statement_timeout', :patience, true)"),
+        {"patience": f"{int(patience_seconds * 1000)}ms"},
+    )
+    latest = _latest_events(connection)
+    walk = connection.execute(_LAST_WALK).one_or_none()
+    progress = connection.execute(_PROGRESS).one()
+    notes = connection.execute(_NOTES).one()
+    outbox = connection.execute(_OUTBOX).one()
+    size = connection.execute(_SIZE, {"log": f"{SCHEMA}.runtime_events"}).one()
+    return Gauges(
+        last_event_seconds=None if latest is None else latest.seconds,
+        unknown_commit_share=None if latest is None else latest.unknown_share,
+        last_walk_seconds=None if walk is None else walk.since,
+        step_seconds={} if walk is None else walk.seconds,
+        walk_behind_seconds=progress.behind,
+        overdue_verdict_seconds=progress.overdue,
+        open_experiments=progress.experiments,
+        unequal_days=notes.unequal_days,
+        failed_runs=_failed_runs(connection),
+        undelivered_webhooks=outbox.waiting,
+        oldest_undelivered_seconds=outbox.oldest,
+        abandoned_webhooks=outbox.given_up,
+        frozen=notes.frozen,
+        database_bytes=size.database,
+        log_bytes=size.log,
+    )
+
+
+_NEWEST_PARTITION = text("""
+-- Days to come have partitions too, without a page.
+SELECT c.relname AS name,
+    pg_relation_size(c.oid) / current_setting('block_size')::int AS pages
+FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
+WHERE i.inhparent = to_regclass(:log) AND pg_relation_size(c.oid) > 0
+ORDER BY c.relname DESC
+LIMIT 1
+""")
+
+_LATEST = """
+-- Events are appended, hence the last pages of the newest day hold the newest ones.
+WITH tail AS MATERIALIZED (
+    SELECT project_id, environment, commit_sha, max(received_at) AS newest,
+        count(*) FILTER (WHERE received_at > clock_timestamp() - interval '1 hour') AS events
+    FROM {partition}
+    WHERE ctid >= '({page},0)'::tid
+    GROUP BY project_id, environment, commit_sha
+), named AS (
+    SELECT * FROM tail WHERE commit_sha IS NOT NULL AND events > 0
+    ORDER BY events DESC LIMIT :most
+), judged AS (
+    SELECT n.events, EXISTS (
+        SELECT FROM commits AS c
+        WHERE c.project_id = n.project_id AND c.environment = n.environment
+          AND c.commit_sha = n.commit_sha
+    ) OR EXISTS (
+        -- Short ids name the commit that they begin.
+        SELECT FROM commits AS c
+        WHERE c.project_id = n.project_id AND c.environment = n.environment
+          AND (starts_with(c.commit_sha, n.commit_sha) OR starts_with(c.base, n.commit_sha))
+    ) AS known
+    FROM named AS n
+    WHERE EXISTS (
+        SELECT FROM commits AS c
+        WHERE c.project_id = n.project_id AND c.environment = n.environment
+    )
+)
+SELECT extract(epoch FROM clock_timestamp() - max(newest))::float AS seconds,
+    (SELECT sum(CASE WHEN known THEN 0 ELSE events END) / sum(events) FROM judged)::float
+        AS unknown_share
+FROM tail
+"""
+
+
+def _latest_events(connection: Connection) -> Row[Any] | None:
+    partition = connection.execute(
+        _NEWEST_PARTITION, {"log": f"{SCHEMA}.runtime_events"}
+    ).one_or_none()
+    if partition is None:
+        return None
+    query = _LATEST.format(partition=partition.name, page=max(0, partition.pages - _TAIL_PAGES))
+    return connection.execute(text(query), {"most": _MOST_COMMITS}).one()
+
+
+_LAST_WALK = text("""
+SELECT extract(epoch FROM clock_timestamp() - ended_at)::float AS since, seconds FROM walks
+""")
+
+_PROGRESS = text("""
+WITH progress AS MATERIALIZED (
+    SELECT x.experiment_id, exposed.at AS exposed_to,
+        least(
+            date_bin('5 minutes', clock_timestamp() - p.grace, 'epoch'),
+            -- Past this nothing is read: see exposures.
+            date_bin('5 minutes', x.starts_at + p.horizon + p.wait, 'epoch')
+        ) - coalesce(published.at, greatest(x.bound_at, x.starts_at)) AS behind,
+        clock_timestamp() - coalesce(
+            v.next_look_at,
+            greatest(x.bound_at, x.starts_at + interval '5 minutes' + p.wait + p.grace)
+        ) AS overdue
+    FROM verdicts AS v
+    JOIN experiments AS x USING (experiment_id)
+    CROSS JOIN LATERAL (
+        SELECT make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS grace,
+            make_interval(secs => (x.policy ->> 'horizon_seconds')::float) AS horizon,
+            make_interval(secs => (x.policy ->> 'window_seconds')::float) AS wait
+    ) AS p
+    -- The marks of the walk's first step and of its last.
+    LEFT JOIN cursors AS exposed
+      ON exposed.stage = 'exposures' AND exposed.experiment_id = x.experiment_id
+    LEFT JOIN cursors AS published
+      ON published.stage = 'published' AND published.experiment_id = x.experiment_id
+    WHERE NOT v.decided AND x.bound_at IS NOT NULL
+), overdue AS MATERIALIZED (
+    -- As good as none, while all goes well: only of these is it asked whether they have traffic.
+    SELECT * FROM progress WHERE overdue > interval '10 minutes'
+)
+SELECT count(*) AS experiments,
+    greatest(0, extract(epoch FROM max(behind)))::float AS behind,
+    coalesce((
+        SELECT extract(epoch FROM max(o.overdue)) FROM overdue AS o
+        WHERE EXISTS (
+            SELECT FROM exposures AS e
+            WHERE e.experiment_id = o.experiment_id AND e.block >= o.exposed_to - interval '2 hours'
+        )
+    ), 0)::float AS overdue
+FROM progress
+""")
+
+_NOTES = text("""
+SELECT (
+    SELECT count(*) FROM self_checks WHERE NOT equal AND day > current_date - 90
+) AS unequal_days, EXISTS (
+    SELECT FROM freezes WHERE unfrozen_at IS NULL
+) AS frozen
+""")
+
+_HAS_RUNS = text("SELECT to_regclass(:runs) IS NOT NULL")
+
+_FAILED_RUNS = text(f"""
+SELECT count(*) FROM {DAGSTER_SCHEMA}.runs
+WHERE status = 'FAILURE' AND end_time > extract(epoch FROM clock_timestamp()) - 3600
+""")
+
+
+def _failed_runs(connection: Connection) -> int | None:
+    if not connection.execute(_HAS_RUNS, {"runs": f"{DAGSTER_SCHEMA}.runs"}).scalar_one():
+        return None
+    return connection.execute(_FAILED_RUNS).scalar_one()
+
+
+_OUTBOX = text("""
+SELECT w.waiting, w.oldest, (
+    SELECT count(*) FROM deliveries WHERE given_up_at > clock_timestamp() - interval '1 day'
+) AS given_up
+FROM (
+    SELECT count(*) AS waiting,
+        coalesce(extract(epoch FROM clock_timestamp() - min(a.announced_at)), 0)::float AS oldest
+    FROM deliveries AS d JOIN announcements AS a USING (announcement_id)
+    WHERE d.delivered_at IS NULL AND d.given_up_at IS NULL
+) AS w
+""")
+
+_SIZE = text("""
+SELECT pg_database_size(current_database()) AS database,
+    (SELECT coalesce(sum(pg_total_relation_size(relid)), 0)::bigint
+     FROM pg_partition_tree(to_regclass(:log))) AS log
+""")

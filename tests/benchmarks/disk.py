@@ -1,0 +1,206 @@
+"""Disk: what a day of a canary takes in the store, by sessions a day.
+
+Run by `python -m tests.benchmarks.disk`. A day of drawn traffic is imported as history, the way
+`deploy-reward import` goes, and walked to a verdict; then each table is asked for its size.
+"""
+
+import argparse
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from sqlalchemy import Connection, Engine, text
+
+from cli.traffic import Scenario, Traffic, traffic
+from orchestration.walk import walk
+from storage.deploys import DeployRequest, record_deploy
+from storage.embedded import EmbeddedPostgres
+from storage.engine import open_engine
+from storage.events import RuntimeEvent, append_history
+from storage.experiments import register
+from storage.migrate import upgrade
+from storage.projects import create_project
+from storage.registration import PRODUCTION, Registration
+
+SESSIONS = (5_000, 24_000, 240_000)
+PAGES = 4.0
+CONTROL, TREATMENT = "c0ffee0" * 5 + "00000", "bada550" * 5 + "00000"
+_BATCH = 20_000
+# Of every table that has grown: its rows with what is stored out of line, and its indexes.
+_SIZES = text("""
+SELECT coalesce(p.parent, c.relname) AS name,
+    sum(pg_table_size(c.oid))::bigint AS rows, sum(pg_indexes_size(c.oid))::bigint AS indexes
+FROM pg_class AS c
+JOIN pg_namespace AS n ON n.oid = c.relnamespace AND n.nspname = 'deploy_reward'
+LEFT JOIN LATERAL (
+    SELECT i.inhparent::regclass::text AS parent FROM pg_inherits AS i WHERE i.inhrelid = c.oid
+) AS p ON true
+WHERE c.relkind = 'r'
+GROUP BY 1
+""")
+_LOG = "runtime_events"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Day:
+    """What one day takes, in bytes.
+
+    Attributes:
+        sessions: How many began on it.
+        events: How many they sent.
+        log: The runtime events.
+        log_indexes: Their indexes.
+        derived: What is computed from them: exposures, cells, evidence and so on.
+        derived_indexes: The indexes of that.
+    """
+
+    sessions: int
+    events: int
+    log: int
+    log_indexes: int
+    derived: int
+    derived_indexes: int
+
+    @property
+    def whole(self) -> int:
+        """All together."""
+        return self.log + self.log_indexes + self.derived + self.derived_indexes
+
+
+def _events(project_id: int, drawn: Traffic) -> Iterator[RuntimeEvent]:
+    for delivery in drawn.deliveries():
+        body = delivery.body
+        yield RuntimeEvent(
+            project_id=project_id,
+            environment=PRODUCTION,
+            event=body["event"],
+            session_id=body["session_id"],
+            occurred_at=datetime.fromisoformat(body["occurred_at"]),
+            commit_sha=body["commit"],
+            route=body["route"],
+            event_id=body["event_id"],
+        )
+
+
+def _sizes(engine: Engine) -> dict[str, tuple[int, int]]:
+    with engine.begin() as connection:
+        return {row.name: (row.rows, row.indexes) for row in connection.execute(_SIZES)}
+
+
+def measure(sessions: int) -> Day:
+    """Plays a day of so many sessions into a store of its own, and returns what it takes."""
+    # Root's server runs as nobody, and must pass the folder.
+    folder = Path(tempfile.mkdtemp(prefix="deploy-reward-disk-"))
+    folder.chmod(0o711)
+    try:
+        with EmbeddedPostgres(folder / "data") as postgres:
+            upgrade(postgres.url)
+            engine = open_engine(postgres.url)
+            try:
+                return _played(engine, sessions)
+            finally:
+                engine.dispose()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _played(engine: Engine, sessions: int) -> Day:
+    # Long enough ago that every window has closed.
+    end = datetime.now(UTC) - timedelta(hours=2)
+    drawn = traffic(
+        Scenario(
+            start=end - timedelta(days=1),
+            end=end,
+            control=CONTROL,
+            treatment=TREATMENT,
+            sessions_per_day=sessions,
+            pages=PAGES,
+            rhythm=0.5,
+            routes=("/", "/list", "/item/[id]", "/cart", "/checkout"),
+            control_errors=0.01,
+            treatment_errors=0.01,
+        ),
+        np.random.default_rng(0),
+    )
+    before, count = _sizes(engine), 0
+    with engine.begin() as connection:
+        project_id = create_project(connection, "shop").project_id
+        events = _events(project_id, drawn)
+        while batch := list(islice(events, _BATCH)):
+            append_history(connection, batch)
+            count += len(batch)
+        _deploy(connection, project_id, drawn.scenario)
+    walk(engine, most_seconds=3600)
+    grown = {
+        name: (rows - before.get(name, (0, 0))[0], indexes - before.get(name, (0, 0))[1])
+        for name, (rows, indexes) in _sizes(engine).items()
+    }
+    log, log_indexes = grown.pop(_LOG)
+    return Day(
+        sessions=drawn.sessions,
+        events=count,
+        log=log,
+        log_indexes=log_indexes,
+        derived=sum(rows for rows, _ in grown.values()),
+        derived_indexes=sum(indexes for _, indexes in grown.values()),
+    )
+
+
+def _deploy(connection: Connection, project_id: int, scenario: Scenario) -> None:
+    """Records both deploys, and makes the change between them an experiment."""
+    for sha, at, diff, share in (
+        (CONTROL, scenario.start - timedelta(days=1), None, None),
+        (TREATMENT, scenario.start, {"base_commit": CONTROL, "files": []}, 0.5),
+    ):
+        request = DeployRequest(
+            environment=PRODUCTION,
+            commit={"sha": sha},
+            deployed_at=at,
+            graph=None,
+            diff=diff,
+            allocation=share,
+            idempotency_key=None,
+        )
+        deployed = record_deploy(connection, project_id, request).record["deploy_id"]
+    register(connection, project_id, Registration(deploy_id=deployed, target_metric="activation"))
+
+
+def _shown(days: list[Day]) -> Table:
+    table = Table(
+        *("sessions", "events", "log, MiB", "its indexes", "derived, MiB", "its indexes"),
+        *("all, MiB a day", "bytes a session"),
+        title=f"Disk of a day, {PAGES:.0f} pages a session",
+    )
+    for day in days:
+        parts = (day.log, day.log_indexes, day.derived, day.derived_indexes, day.whole)
+        table.add_row(
+            *(f"{day.sessions:,}", f"{day.events:,}"),
+            *(f"{part / 2**20:,.2f}" for part in parts),
+            f"{day.whole / day.sessions:,.0f}",
+        )
+    return table
+
+
+def main() -> None:
+    """Measures, and prints it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sessions", type=int, nargs="*", default=list(SESSIONS))
+    parser.add_argument("--json", type=Path, help="append a line for each row to this file")
+    asked = parser.parse_args()
+    days = [measure(sessions) for sessions in asked.sessions]
+    Console(width=120).print(_shown(days))
+    if asked.json:
+        with asked.json.open("a") as lines:
+            lines.writelines(json.dumps(asdict(day)) + "\n" for day in days)
+
+
+if __name__ == "__main__":
+    main()

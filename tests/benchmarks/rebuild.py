@@ -1,0 +1,311 @@
+"""Rebuilds: what it costs to build one day anew from the log, against counting its sessions.
+
+Run by `python -m tests.benchmarks.rebuild`. One day of canary traffic is laid in the log of an
+embedded PostgreSQL and walked; then, in turns and with everything warm, the sessions of the day
+are counted by `SELECT count(DISTINCT session_id)` and the day is built anew beside what is served.
+"""
+
+import argparse
+import json
+import os
+import re
+import tempfile
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from statistics import median
+
+from rich.console import Console
+from rich.table import Table
+from sqlalchemy import Connection, Engine, text
+
+from orchestration.rebuild import compare_days, rebuild_days
+from storage.cells import extend_cells
+from storage.clock import claim_derived_tables
+from storage.deploys import DeployRequest, record_deploy
+from storage.embedded import EmbeddedPostgres
+from storage.engine import open_engine
+from storage.experiments import register
+from storage.exposures import extend_exposures
+from storage.migrate import upgrade
+from storage.partitions import create_days, partition_name
+from storage.projects import create_project
+from storage.reading import separate_reading
+from storage.registration import PRODUCTION, Registration
+
+SIZES = (100_000, 1_000_000, 10_000_000)
+EVENTS_A_SESSION = 5
+CONTROL, TREATMENT = "c0ffee00" * 5, "decade10" * 5
+METRICS = ("activation", "signup_completed", "search")
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+# A session is named as a browser would, begins at any time of the day, and sends five events on
+# two routes; one in twenty converts, one in a hundred meets an error, one in five names its user,
+# of whom each comes twice. Events are stored in the order in which they are received.
+_DAY = """
+COPY (
+    SELECT {project}, '{environment}',
+        CASE
+            WHEN k = 1 THEN 'page_view'
+            WHEN k = 4 AND dice % 20 = 0 THEN 'activation'
+            WHEN k = 5 AND dice % 100 = 7 THEN 'error'
+            WHEN k = 5 THEN 'page_view'
+            ELSE 'click'
+        END,
+        name,
+        at, at + (200 + (dice * k) % 1800) * interval '1 millisecond' AS received_at,
+        CASE WHEN dice / 8 % 2 = 0 THEN '{treatment}' ELSE '{control}' END,
+        CASE WHEN k < 4 THEN '/list' ELSE '/item/[id]' END,
+        CASE WHEN n % 5 = 0 THEN sha256(('u' || n / 10 * 10)::bytea) END,
+        false, false
+    FROM generate_series(1, {sessions}) AS n
+    CROSS JOIN LATERAL (
+        SELECT hashint8extended(n, 7) & 2147483647 AS dice,
+            md5(n::text || '{begin}')::uuid::text AS name
+    ) AS s
+    CROSS JOIN generate_series(1, {each}) AS k
+    CROSS JOIN LATERAL (
+        SELECT timestamptz '{begin}' + interval '1 second'
+            + (dice / 2147483648.0) * interval '86000 seconds' + k * interval '12 seconds' AS at
+    ) AS t
+    ORDER BY 6
+) TO STDOUT (FORMAT binary)
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Laid:
+    """A store with one day of traffic in it, walked.
+
+    Attributes:
+        engine: The store.
+        midnight: Where the day begins.
+        events: How many were laid.
+    """
+
+    engine: Engine
+    midnight: datetime
+    events: int
+
+
+def laid(url: str, *, events: int, experiments: int) -> Laid:
+    """Lays a day that ended two days ago, registers experiments on it, and walks."""
+    upgrade(url)
+    engine = open_engine(url)
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    midnight = today - timedelta(days=3)
+    with engine.begin() as connection:
+        project_id = create_project(connection, "shop").project_id
+        create_days(connection, [midnight.date()])
+        _deploy(connection, project_id, CONTROL, midnight - timedelta(days=1), share=None)
+        _deploy(connection, project_id, TREATMENT, midnight, share=0.5)
+    day = _DAY.format(
+        project=f"{project_id}::int",
+        environment=PRODUCTION,
+        control=CONTROL,
+        treatment=TREATMENT,
+        begin=midnight.isoformat(),
+        sessions=events // EVENTS_A_SESSION,
+        each=EVENTS_A_SESSION,
+    )
+    target = (
+        f"COPY {partition_name(midnight.date())} (project_id, environment, event, session_id,"
+        " occurred_at, received_at, commit_sha, route, pseudonym, trusted, signed)"
+        " FROM STDIN (FORMAT binary)"
+    )
+    with engine.connect() as told, engine.begin() as kept:
+        source, sink = told.connection.cursor(), kept.connection.cursor()
+        with source.copy(day) as rows, sink.copy(target) as copy:
+            for row in rows:
+                copy.write(row)
+    with engine.begin() as connection:
+        for metric in METRICS[:experiments]:
+            asked = Registration(treatment_commit=TREATMENT, target_metric=metric)
+            register(connection, project_id, asked)
+    with engine.begin() as connection:
+        claim_derived_tables(connection)
+        extend_exposures(connection, as_of=today)
+        extend_cells(connection)
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("VACUUM (ANALYZE, FREEZE)"))
+    return Laid(engine=engine, midnight=midnight, events=events)
+
+
+def _deploy(
+    connection: Connection, project_id: int, sha: str, at: datetime, *, share: float | None
+) -> None:
+    request = DeployRequest(
+        environment=PRODUCTION,
+        commit={"sha": sha},
+        deployed_at=at,
+        graph=None,
+        diff=None if share is None else {"base_commit": CONTROL, "files": []},
+        allocation=share,
+        idempotency_key=None,
+    )
+    record_deploy(connection, project_id, request)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """A day built anew beside what is served, against counting its sessions.
+
+    Attributes:
+        events: Of the day.
+        experiments: That read the day.
+        cells: That were built.
+        count_seconds: Of `SELECT count(DISTINCT session_id)`; of all seconds the median.
+        rebuild_seconds: Of the day's exposures and cells.
+        compare_seconds: Of the comparison with what is served, and of all verdicts.
+        ratio: Of the rebuild to the count.
+        count_cpu: CPU seconds of PostgreSQL, parallel workers included.
+        rebuild_cpu: The same.
+        cpu_ratio: Of these: other load of the machine disturbs it less.
+        peak_mib: Of the one connection's process, shared memory that it touched included.
+    """
+
+    events: int
+    experiments: int
+    cells: int
+    count_seconds: float
+    rebuild_seconds: float
+    compare_seconds: float
+    ratio: float
+    count_cpu: float
+    rebuild_cpu: float
+    cpu_ratio: float
+    peak_mib: float
+
+
+def measured(one: Laid, *, postgres: int, experiments: int, rounds: int) -> Measured:
+    """Counts and rebuilds in turns, in one transaction's settings."""
+    day, as_of = one.midnight.date(), one.midnight + timedelta(days=3)
+    count: list[tuple[float, float]] = []
+    build: list[tuple[float, float]] = []
+    compare: list[float] = []
+    cells, peak = 0, 0.0
+    for number in range(rounds + 1):
+        with separate_reading(one.engine) as separate:
+            count.append(_timed(postgres, lambda: separate.execute(_COUNT)))
+            build.append(_timed(postgres, lambda: rebuild_days(separate, day, day, as_of=as_of)))
+            cells = separate.execute(text("SELECT count(*) FROM pg_temp.cells")).scalar_one()
+            peak = max(peak, _peak_mib(separate))
+        with separate_reading(one.engine) as separate:
+            begun = time.perf_counter()
+            found = compare_days(separate, day, day, as_of=as_of)
+            compare.append(time.perf_counter() - begun)
+            if not found.equal or found.experiments != experiments:
+                raise SystemExit(f"the day rebuilt is not the day served: {found}")
+        if number == 0:  # the first warms caches
+            for warming in (count, build, compare):
+                warming.clear()
+    count_seconds, count_cpu = (median(values) for values in zip(*count, strict=True))
+    rebuild_seconds, rebuild_cpu = (median(values) for values in zip(*build, strict=True))
+    return Measured(
+        events=one.events,
+        experiments=experiments,
+        cells=cells,
+        count_seconds=count_seconds,
+        rebuild_seconds=rebuild_seconds,
+        compare_seconds=max(0.0, median(compare) - rebuild_seconds),
+        ratio=rebuild_seconds / count_seconds,
+        count_cpu=count_cpu,
+        rebuild_cpu=rebuild_cpu,
+        cpu_ratio=rebuild_cpu / max(count_cpu, 1 / _TICKS),
+        peak_mib=peak,
+    )
+
+
+_COUNT = text("SELECT count(DISTINCT session_id) FROM runtime_events")
+
+
+def _timed(postgres: int, work: Callable[[], object]) -> tuple[float, float]:
+    """Returns the seconds that some work takes, and PostgreSQL's CPU seconds."""
+    begun, spent = time.perf_counter(), _cpu_seconds(postgres)
+    work()
+    return time.perf_counter() - begun, _cpu_seconds(postgres) - spent
+
+
+def _cpu_seconds(process: int) -> float:
+    """Returns the CPU seconds of a server and of its children, of those that ended as well."""
+    total = 0
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    for one in (str(process), *children):
+        with suppress(FileNotFoundError):
+            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+            total += sum(int(ticks) for ticks in fields[11 : 15 if one == str(process) else 13])
+    return total / _TICKS
+
+
+def _peak_mib(connection: Connection) -> float:
+    process = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
+    status = Path(f"/proc/{process}/status").read_text()
+    found = re.search(r"VmHWM:\s+(\d+) kB", status)
+    return int(found[1]) / 1024 if found else 0.0
+
+
+@contextmanager
+def serving() -> Generator[tuple[str, int]]:
+    """Yields the address and the process of a PostgreSQL that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="deploy-reward-rebuild-") as folder:
+        # PostgreSQL's user, who is nobody for root, must be able to enter.
+        Path(folder).chmod(0o711)
+        with EmbeddedPostgres(Path(folder) / "data") as server:
+            assert server.process is not None
+            yield server.url, server.process.pid
+
+
+def shown(rows: Sequence[Measured]) -> Table:
+    """Returns the measurements as a table."""
+    table = Table(title="One day, beside SELECT count(DISTINCT session_id) of the same rows")
+    for name in ("events", "experiments", "cells", "count", "rebuild", "compare", "ratio"):
+        table.add_column(name, justify="right")
+    for name in ("rows/s", "CPU count", "CPU rebuild", "CPU ratio", "MiB"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(
+            f"{row.events:,}",
+            str(row.experiments),
+            f"{row.cells:,}",
+            f"{row.count_seconds:.2f} s",
+            f"{row.rebuild_seconds:.2f} s",
+            f"{row.compare_seconds:.2f} s",
+            f"{row.ratio:.1f}",
+            f"{row.events / row.rebuild_seconds:,.0f}",
+            f"{row.count_cpu:.2f} s",
+            f"{row.rebuild_cpu:.2f} s",
+            f"{row.cpu_ratio:.1f}",
+            f"{row.peak_mib:.0f}",
+        )
+    return table
+
+
+def main() -> None:
+    """Measures each size and prints it."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--sizes", default=",".join(map(str, SIZES)), help="events of the day")
+    options.add_argument("--experiments", default="1,3", help="that read the day, at most 3")
+    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--lines", type=Path, help="JSON lines are appended here")
+    chosen = options.parse_args()
+    rows: list[Measured] = []
+    for events in map(int, chosen.sizes.split(",")):
+        for experiments in map(int, chosen.experiments.split(",")):
+            with serving() as (url, postgres):
+                one = laid(url, events=events, experiments=experiments)
+                rows.append(
+                    measured(one, postgres=postgres, experiments=experiments, rounds=chosen.rounds)
+                )
+                one.engine.dispose()
+    Console(width=150).print(shown(rows))
+    if chosen.lines:
+        with chosen.lines.open("a") as lines:
+            for row in rows:
+                lines.write(json.dumps({"at": datetime.now(UTC).isoformat(), **asdict(row)}) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,246 @@
+"""Gauges: each tells what it says it does, and costs no more the more is stored."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import dagster as dg
+import pytest
+from sqlalchemy import text
+
+from storage.dagster_schema import create_dagster_schema, dagster_url
+from storage.freeze import freeze
+from storage.gauges import Gauges, note_self_check, note_walk, read_gauges
+from storage.partitions import create_days
+
+NOW = datetime.now(UTC)
+
+
+@pytest.fixture
+def gauges(service: Any) -> Callable[[], Gauges]:
+    return lambda: service.in_store(read_gauges)
+
+
+def deploy(service: Any, sha: str, **members: Any) -> dict[str, Any]:
+    answer = service.post("/v1/deploys", {"commit": {"sha": sha}, **members})
+    assert answer.status_code == 201, answer.text
+    return answer.json()["deploy"]
+
+
+def send(service: Any, commit: str | None, count: int, **members: Any) -> None:
+    named = {} if commit is None else {"commit": commit}
+    event = {"event": "page_view", "session_id": "s", **named, **members}
+    assert service.post("/v1/events", {"events": [event] * count}).status_code == 202
+
+
+def open_experiment(service: Any) -> str:
+    deploy(service, "a" * 40)
+    deploy(service, "b" * 40, diff={"base_commit": "a" * 40, "files": []})
+    answer = service.post("/v1/reward/register", {"target_metric": "order"})
+    assert answer.status_code == 201, answer.text
+    return answer.json()["experiment_id"]
+
+
+def in_store(service: Any, *statements: str, **values: Any) -> None:
+    for statement in statements:
+        service.in_store(lambda c, statement=statement: c.execute(text(statement), values))
+
+
+def test_a_new_store_has_nothing_to_tell(gauges: Callable[[], Gauges]) -> None:
+    found = gauges()
+    assert found.last_event_seconds is None
+    assert found.unknown_commit_share is None
+    assert found.last_walk_seconds is None
+    assert found.step_seconds == {}
+    assert (found.walk_behind_seconds, found.overdue_verdict_seconds) == (0, 0)
+    assert (found.open_experiments, found.unequal_days, found.failed_runs) == (0, 0, None)
+
+
+def test_the_age_is_that_of_the_newest_event(service: Any, gauges: Callable[[], Gauges]) -> None:
+    send(service, None, 3)
+    in_store(service, "UPDATE runtime_events SET received_at = received_at - interval '30 s'")
+    assert 30 <= (gauges().last_event_seconds or 0) < 300
+    send(service, None, 1)
+    assert (gauges().last_event_seconds or 0) < 30
+
+
+def test_a_day_to_come_hides_no_event(service: Any, gauges: Callable[[], Gauges]) -> None:
+    send(service, None, 1)
+    service.in_store(lambda c: create_days(c, [NOW.date() + timedelta(days=2)]))
+    assert gauges().last_event_seconds is not None
+
+
+class TestTheShareOfUnknownCommits:
+    def test_is_that_of_events_which_name_one(
+        self, service: Any, gauges: Callable[[], Gauges]
+    ) -> None:
+        deploy(service, "a" * 40, diff={"base_commit": "c" * 40, "files": []})
+        send(service, "a" * 40, 2)
+        send(service, "a" * 7, 2)
+        send(service, "c" * 9, 2)
+        send(service, "d" * 40, 2)
+        send(service, None, 50)
+        assert gauges().unknown_commit_share == 0.25
+
+    def test_is_of_environments_with_a_deploy_alone(
+        self, service: Any, gauges: Callable[[], Gauges]
+    ) -> None:
+        send(service, "d" * 40, 1, environment="preview")
+        assert gauges().unknown_commit_share is None
+        deploy(service, "a" * 40)
+        send(service, "a" * 40, 1)
+        assert gauges().unknown_commit_share == 0
+
+    def test_is_read_from_the_end_of_the_log_however_long_it_is(
+        self, service: Any, gauges: Callable[[], Gauges]
+    ) -> None:
+        deploy(service, "a" * 40)
+        send(service, "d" * 40, 1)
+        assert gauges().unknown_commit_share == 1
+        in_store(
+            service,
+            "INSERT INTO runtime_events (project_id, environment, event, session_id, occurred_at,"
+            " received_at, commit_sha, trusted) SELECT project_id, environment, event,"
+            " session_id, occurred_at, received_at, repeat('a', 40), trusted"
+            " FROM runtime_events, generate_series(1, 20000)",
+        )
+        assert gauges().unknown_commit_share == 0
+
+
+class TestTheWalk:
+    def test_is_told_with_its_steps(self, service: Any, gauges: Callable[[], Gauges]) -> None:
+        steps = {"exposures": 0.25, "cells": 0.5}
+        service.in_store(lambda c: note_walk(c, walked_to=NOW, seconds={"cells": 9.0}))
+        service.in_store(lambda c: note_walk(c, walked_to=NOW, seconds=steps))
+        found = gauges()
+        assert found.step_seconds == steps
+        assert found.last_walk_seconds is not None
+        assert 0 <= found.last_walk_seconds < 60
+
+    def test_is_behind_by_what_closed_and_is_in_no_verdict(
+        self, service: Any, gauges: Callable[[], Gauges]
+    ) -> None:
+        experiment = open_experiment(service)
+        assert gauges().open_experiments == 1
+        assert gauges().walk_behind_seconds == 0
+        in_store(
+            service,
+            "INSERT INTO cursors VALUES ('published', :id,"
+            " date_bin('5 minutes', clock_timestamp() - interval '1 hour', 'epoch'))",
+            id=experiment,
+        )
+        # The grace of two minutes has not passed; a block may close meanwhile.
+        assert 3600 - 420 <= gauges().walk_behind_seconds <= 3600
+
+    def test_is_not_behind_for_what_is_decided(
+        self, service: Any, gauges: Callable[[], Gauges]
+    ) -> None:
+        experiment = open_experiment(service)
+        in_store(
+            service,
+            "INSERT INTO cursors VALUES ('published', :id, clock_timestamp() - interval '1 day')",
+            "UPDATE verdicts SET decided = true",
+            id=experiment,
+        )
+        assert (gauges().walk_behind_seconds, gauges().open_experiments) == (0, 0)
+
+
+class TestAVerdict:
+    @pytest.mark.parametrize(("unit_hours", "overdue"), [(1, 3), (5, 0)])
+    def test_is_overdue_where_units_came_and_no_look_did(
+        self, service: Any, gauges: Callable[[], Gauges], unit_hours: int, overdue: int
+    ) -> None:
+        experiment = open_experiment(service)
+        in_store(
+            service,
+            "UPDATE verdicts SET next_look_at = clock_timestamp() - interval '3 hours'",
+            "INSERT INTO cursors VALUES ('exposures', :id, clock_timestamp())",
+            "INSERT INTO exposures (experiment_id, unit, exposed_at, block, arm, commit_sha)"
+            " SELECT :id, 's', at, at, 'control', 'a'"
+            " FROM (SELECT clock_timestamp() - make_interval(hours => :hours) AS at) AS x",
+            id=experiment,
+            hours=unit_hours,
+        )
+        assert int(gauges().overdue_verdict_seconds // 3600) == overdue
+
+    def test_that_was_looked_at_in_time_is_not_overdue(
+        self, service: Any, gauges: Callable[[], Gauges]
+    ) -> None:
+        open_experiment(service)
+        assert gauges().overdue_verdict_seconds == 0
+
+
+def test_a_day_that_is_equal_when_checked_again_is_no_longer_unequal(
+    service: Any, gauges: Callable[[], Gauges]
+) -> None:
+    def check(first: int, last: int, *, equal: bool) -> int:
+        days = {"first": NOW.date() - timedelta(first), "last": NOW.date() - timedelta(last)}
+        service.in_store(lambda c: note_self_check(c, **days, equal=equal))
+        return gauges().unequal_days
+
+    assert check(5, 2, equal=False) == 4
+    assert check(4, 3, equal=True) == 2
+    assert check(4, 4, equal=False) == 3
+
+
+def test_failed_runs_are_those_of_the_last_hour_that_dagster_keeps_beside(
+    service: Any, gauges: Callable[[], Gauges]
+) -> None:
+    create_dagster_schema(service.store.url)
+    kept = {"postgres": {"postgres_url": dagster_url(service.store.url)}}
+    with dg.instance_for_test(overrides={"storage": kept}) as instance:
+        assert gauges().failed_runs == 0
+        for ends in (instance.report_run_failed, instance.report_run_canceled):
+            ends(
+                instance.add_run(dg.DagsterRun(job_name="day", status=dg.DagsterRunStatus.STARTED))
+            )
+        assert gauges().failed_runs == 1
+        in_store(service, "UPDATE dagster.runs SET end_time = end_time - 7200")
+        assert gauges().failed_runs == 0
+
+
+def announce(service: Any, state: str) -> None:
+    """An announcement of an hour ago, with one delivery that waits, or came to an end now."""
+    experiment = open_experiment(service)
+    in_store(
+        service,
+        "INSERT INTO announcements SELECT 'msg_1', project_id, experiment_id, 'decided', '',"
+        " clock_timestamp() - interval '1 h', '{}', NULL, 'production', 'm', NULL"
+        " FROM experiments WHERE experiment_id = :id",
+        "INSERT INTO deliveries (announcement_id, target, next_attempt_at)"
+        " VALUES ('msg_1', 'a', clock_timestamp())",
+        id=experiment,
+    )
+    if state != "waiting":
+        in_store(service, f"UPDATE deliveries SET {state}_at = clock_timestamp()")
+
+
+@pytest.mark.parametrize(
+    ("state", "waiting", "hours", "given_up"),
+    [("waiting", 1, 1, 0), ("delivered", 0, 0, 0), ("given_up", 0, 0, 1)],
+)
+def test_a_webhook_waits_until_it_is_delivered_or_given_up(
+    service: Any,
+    gauges: Callable[[], Gauges],
+    state: str,
+    waiting: int,
+    hours: int,
+    given_up: int,
+) -> None:
+    announce(service, state)
+    found = gauges()
+    assert found.undelivered_webhooks == waiting
+    assert int(found.oldest_undelivered_seconds // 3600) == hours
+    assert found.abandoned_webhooks == given_up
+
+
+def test_a_freeze_is_told(service: Any, gauges: Callable[[], Gauges]) -> None:
+    assert not gauges().frozen
+    service.in_store(lambda c: freeze(c, "why"))
+    assert gauges().frozen
+
+
+def test_the_log_is_part_of_the_database(service: Any, gauges: Callable[[], Gauges]) -> None:
+    send(service, None, 1)
+    found = gauges()
+    assert 0 < found.log_bytes < found.database_bytes

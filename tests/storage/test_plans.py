@@ -1,0 +1,166 @@
+"""What a tick reads of the log: the days of the new events, whatever is stored beside them."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Engine, text
+
+from orchestration.rebuild import rebuild_days
+from storage.cells import extend_cells
+from storage.deploys import DeployRequest, record_deploy
+from storage.experiments import register
+from storage.exposures import extend_exposures
+from storage.observations import lags_of_measured_projects, lost_sessions, read_sources
+from storage.partitions import create_days, partition_name
+from storage.projects import create_project
+from storage.reading import separate_reading
+from storage.registration import Registration
+
+CONTROL, TREATMENT = "c0ffee0", "decade1"
+STORED = 35
+TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+OLDEST = TODAY - timedelta(days=STORED)
+
+# One session an hour of each arm on each day: it names its user, converts, and meets an error.
+_TRAFFIC = text("""
+INSERT INTO runtime_events (project_id, environment, event, session_id, occurred_at, received_at,
+    commit_sha, route, pseudonym, trusted)
+SELECT :project, 'production', event, 's' || extract(epoch FROM at) || arm, at, at, arm, '/list',
+    sha256(at::text::bytea), false
+FROM generate_series(CAST(:first AS timestamptz), :last, interval '1 hour') AS at
+CROSS JOIN unnest(ARRAY['page_view', 'click', 'error']) AS event
+CROSS JOIN unnest(CAST(:arms AS text[])) AS arm
+""")
+
+# How often PostgreSQL began to read each partition: to find a session's user, or in another way.
+_SCANS = text("""
+SELECT t.relname, t.seq_scan AS times, false AS by_session
+FROM pg_stat_user_tables AS t WHERE t.relname LIKE 'runtime\\_events\\_%'
+UNION ALL
+SELECT i.relname, i.idx_scan, i.indexrelname LIKE '%session_id%'
+FROM pg_stat_user_indexes AS i WHERE i.relname LIKE 'runtime\\_events\\_%'
+""")
+
+# What a connection counted is told within a second; here it is told at the end of its transaction.
+_TELL = text("SELECT pg_stat_force_next_flush()")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Read:
+    """The partitions that some work read, and those in which it looked sessions up."""
+
+    days: set[str]
+    looked_up: set[str]
+
+
+def read_by(engine: Engine, work: Callable[[Connection], object]) -> Read:
+    before = _scans(engine)
+    with engine.begin() as connection:
+        work(connection)
+        connection.execute(_TELL)
+    after = _scans(engine) - before
+    return Read(
+        days={name for name, by_session in after if not by_session},
+        looked_up={name for name, by_session in after if by_session},
+    )
+
+
+def _scans(engine: Engine) -> Counter[tuple[str, bool]]:
+    counted: Counter[tuple[str, bool]] = Counter()
+    with engine.begin() as connection:
+        connection.execute(_TELL)
+    with engine.begin() as connection:
+        for row in connection.execute(_SCANS):
+            counted[row.relname, row.by_session] += row.times
+    return counted
+
+
+def partitions(first: date, last: date) -> set[str]:
+    days = (last - first).days + 1
+    return {partition_name(first + timedelta(days=number)) for number in range(days)}
+
+
+def _deploy(connection: Connection, project: int, sha: str, at: datetime, **members: Any) -> None:
+    members = {"diff": None, "allocation": None, **members}
+    request = DeployRequest(
+        environment="production",
+        commit={"sha": sha},
+        deployed_at=at,
+        graph=None,
+        idempotency_key=None,
+        **members,
+    )
+    record_deploy(connection, project, request)
+
+
+@pytest.fixture
+def engine(store) -> Engine:
+    """Five weeks of traffic, four of them with experiments that are open; walked to yesterday."""
+    with store.engine.begin() as connection:
+        project = create_project(connection, "shop").project_id
+        create_days(connection, [(OLDEST + timedelta(days=n)).date() for n in range(STORED + 1)])
+        asked = {"project": project, "arms": [CONTROL, TREATMENT]}
+        connection.execute(_TRAFFIC, {**asked, "first": OLDEST, "last": TODAY})
+        starts = TODAY - timedelta(days=27)
+        _deploy(connection, project, CONTROL, OLDEST)
+        base = {"base_commit": CONTROL, "files": []}
+        _deploy(connection, project, TREATMENT, starts, diff=base, allocation=0.5)
+        for metric, routes in (("click", None), ("activation", ["/list"])):
+            asked_for = Registration(
+                treatment_commit=TREATMENT, target_metric=metric, routes=routes
+            )
+            register(connection, project, asked_for)
+        # Days so small are cheaper read whole than looked into.
+        name = connection.execute(text("SELECT current_database()")).scalar_one()
+        connection.execute(text(f"ALTER DATABASE {name} SET enable_seqscan = off"))
+        connection.execute(text("ANALYZE"))
+    store.engine.dispose()
+    tick(store.engine, TODAY - timedelta(hours=6))
+    return store.engine
+
+
+def tick(engine: Engine, as_of: datetime) -> tuple[Read, Read]:
+    return (
+        read_by(engine, lambda connection: extend_exposures(connection, as_of=as_of)),
+        read_by(engine, extend_cells),
+    )
+
+
+YESTERDAY = TODAY.date() - timedelta(days=1)
+
+
+def test_a_tick_reads_the_days_of_the_new_events_whatever_is_stored(engine) -> None:
+    for hours in (5, 4):
+        exposures, cells = tick(engine, TODAY - timedelta(hours=hours))
+
+        assert exposures.days == cells.days == {partition_name(YESTERDAY)}
+        # A session's user may have been named up to four weeks before.
+        assert exposures.looked_up <= partitions(YESTERDAY - timedelta(days=28), YESTERDAY)
+        assert cells.looked_up <= {partition_name(YESTERDAY)}
+
+
+def test_a_day_rebuilt_apart_reads_no_day_after_its_outcomes(engine) -> None:
+    day = YESTERDAY - timedelta(days=5)
+
+    def apart() -> None:
+        with separate_reading(engine) as separate:
+            rebuild_days(separate, day, day, as_of=TODAY)
+            separate.execute(_TELL)
+
+    read = read_by(engine, lambda _: apart())
+
+    assert partition_name(day) in read.days
+    around = partitions(day - timedelta(days=29), day + timedelta(days=2))
+    assert read.days | read.looked_up <= around
+
+
+@pytest.mark.parametrize("observation", [read_sources, lags_of_measured_projects, lost_sessions])
+def test_an_observation_reads_the_last_days(engine, observation) -> None:
+    read = read_by(engine, observation)
+
+    assert read.days <= partitions(YESTERDAY - timedelta(days=1), TODAY.date())
+    assert read.looked_up <= read.days

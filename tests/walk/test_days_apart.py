@@ -1,0 +1,242 @@
+"""A day rebuilt apart is the day that ticks made, and whatever differs from it is seen."""
+
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec.structs import asdict
+from sqlalchemy import Connection, Engine, text
+
+from orchestration.evidence import draft_evidence
+from orchestration.rebuild import Comparison, compare_days, rebuild_days
+from storage.cells import extend_cells
+from storage.deploys import DeployRequest, record_deploy
+from storage.events import COLUMNS, RuntimeEvent
+from storage.experiments import register
+from storage.exposures import extend_exposures
+from storage.partitions import create_days
+from storage.projects import create_project
+from storage.reading import separate_reading
+from storage.registration import Registration
+from storage.settings import apply_settings
+from storage.verdicts import publish_verdicts, stage_evidence
+
+T = datetime(2026, 10, 1, 15, 0, tzinfo=UTC)
+A, K = "aaaaaaa", "bbbbbbb"
+DAYS = tuple(T.date() + timedelta(days=number) for number in range(4))
+HOURS = 80
+CHOSEN = {
+    "metrics": {
+        "order": {"window_seconds": 7200},
+        "basket": {"window_seconds": 10_800, "kind": "mean", "sources": ["basket"], "cap": 50.0},
+        "trial_started": {"window_seconds": 36_000},
+    }
+}
+
+
+def traffic(project_id: int, generator: np.random.Generator) -> Iterator[tuple[datetime, Any]]:
+    """Sessions that come back over days, cross over, name users, come late and come twice."""
+    for number in range(260):
+        commit = str(generator.choice([A, K, "ccccccc"], p=[0.48, 0.48, 0.04]))
+        begins = T + timedelta(seconds=float(generator.uniform(-2400, 60 * 3600)))
+        visits = [0.0, *(generator.uniform(0, 2 * 86_400, generator.poisson(0.8)))]
+        for visit in visits:
+            if generator.random() < 0.05:
+                commit = K if commit == A else A
+            for event, odds in (("page_view", 1.0), ("order", 0.3), ("basket", 0.3)):
+                if generator.random() >= odds:
+                    continue
+                occurred = begins + timedelta(
+                    seconds=round(visit + float(generator.uniform(0, 900)), 3)
+                )
+                told = RuntimeEvent(
+                    project_id=project_id,
+                    environment="production",
+                    event=event,
+                    session_id=f"s{number}",
+                    occurred_at=occurred,
+                    commit_sha=commit,
+                    pseudonym=bytes([number % 70]) if generator.random() < 0.5 else None,
+                    value=float(generator.integers(1, 80)),
+                )
+                for _ in range(1 + int(generator.random() < 0.1)):
+                    late = generator.choice([0.0, 30.0, 400.0, 9000.0], p=[0.8, 0.1, 0.05, 0.05])
+                    yield occurred + timedelta(seconds=float(late)), told
+
+
+def log(connection: Connection, project_id: int, generator: np.random.Generator) -> None:
+    """Stores the traffic, and what its users paid."""
+    told = list(traffic(project_id, generator))
+    create_days(connection, {received.date() for received, _ in told})
+    columns = ", ".join(f":{name}" for name in COLUMNS)
+    connection.execute(
+        text(f"INSERT INTO runtime_events ({', '.join(COLUMNS)}) VALUES ({columns})"),
+        [{**asdict(event), "received_at": received} for received, event in told],
+    )
+    paid = [
+        {
+            "project_id": project_id,
+            "key": f"k{number}",
+            "at": T + timedelta(seconds=float(generator.uniform(0, 62 * 3600))),
+            "pseudonym": bytes([number % 70]),
+            "session": f"s{number}" if number % 3 == 0 else None,
+        }
+        for number in range(150)
+    ]
+    connection.execute(
+        text(
+            "INSERT INTO revenue_events (project_id, idempotency_key, event, occurred_at,"
+            " received_at, pseudonym, session_id, digest) VALUES (:project_id, :key,"
+            " 'trial_started', :at, :at, :pseudonym, :session, '')"
+        ),
+        paid,
+    )
+
+
+def registered(connection: Connection, project_id: int) -> list[str]:
+    for sha, at, base in ((A, T - timedelta(days=1), None), (K, T, A)):
+        request = DeployRequest(
+            environment="production",
+            commit={"sha": sha},
+            deployed_at=at,
+            graph=None,
+            diff=None if base is None else {"base_commit": base, "files": []},
+            allocation=None if base is None else 0.5,
+            idempotency_key=None,
+        )
+        record_deploy(connection, project_id, request)
+    return [
+        register(
+            connection,
+            project_id,
+            Registration(treatment_commit=K, target_metric=metric, guardrails=guardrails),
+        ).experiment_id
+        for metric, guardrails in (
+            ("order", ["error"]),
+            ("basket", []),
+            ("trial_started", ["order", "basket"]),
+        )
+    ]
+
+
+def walked(engine: Engine, hours: Sequence[float]) -> None:
+    """Takes every step at each of these hours after the start."""
+    for hour in hours:
+        as_of = T + timedelta(hours=float(hour))
+        with engine.begin() as connection:
+            extend_exposures(connection, as_of=as_of)
+            extend_cells(connection)
+            drafts = draft_evidence(connection, as_of=as_of)
+            stage_evidence(connection, [one.draft for one in drafts])
+            publish_verdicts(connection)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shop:
+    """A store whose log has been walked."""
+
+    engine: Engine
+    project_id: int
+    experiments: Sequence[str]
+
+    def compared(self, first: date, last: date | None = None, *, tampering: str = "") -> Comparison:
+        """Compares days, after a change that is rolled back with all else."""
+        with separate_reading(self.engine) as separate:
+            if tampering:
+                separate.execute(text("SET LOCAL session_replication_role = replica"))
+                assert separate.execute(text(tampering)).rowcount, tampering
+            as_of = T + timedelta(hours=HOURS)
+            return compare_days(separate, first, last or first, as_of=as_of)
+
+
+def opened(engine: Engine, *, seed: int, unit: str = "session") -> Shop:
+    generator = np.random.default_rng(seed)
+    with engine.begin() as connection:
+        project_id = create_project(connection, secrets.token_hex(8)).project_id
+        apply_settings(connection, project_id, {**CHOSEN, "unit": unit})
+        log(connection, project_id, generator)
+        experiments = registered(connection, project_id)
+    walked(engine, [*sorted(generator.uniform(0, HOURS, 6)), HOURS])
+    return Shop(engine=engine, project_id=project_id, experiments=experiments)
+
+
+@pytest.mark.parametrize(("seed", "unit"), [(1, "session"), (2, "user")])
+def test_each_day_apart_is_what_ticks_of_any_rhythm_made_of_it(store, seed: int, unit: str) -> None:
+    shop = opened(store.engine, seed=seed, unit=unit)
+
+    for days in [(day, day) for day in DAYS] + [(DAYS[1], DAYS[2])]:
+        found = shop.compared(*days)
+        assert found.equal, found
+        assert found.experiments == 3
+
+
+ON_THE_DAY = f"block >= '{DAYS[1]}' AND block < '{DAYS[2]}'"
+IN_THE_DAY = f"at > timestamptz '{DAYS[1]}' + interval '1 hour' AND at < '{DAYS[2]}'"
+UNITS = f"""
+(experiment_id, unit) IN (
+    SELECT experiment_id, unit FROM deploy_reward.exposures WHERE {ON_THE_DAY}
+)
+"""
+EVENT = "INSERT INTO runtime_events (project_id, environment, event, session_id, occurred_at,"
+TAMPERINGS = {
+    "an exposure is gone": f"DELETE FROM deploy_reward.exposures WHERE {ON_THE_DAY}",
+    "an exposure moved": "UPDATE deploy_reward.exposures"
+    f" SET exposed_at = exposed_at + interval '1 ms' WHERE {ON_THE_DAY}",
+    "a session has another user": "UPDATE deploy_reward.exposures SET pseudonym = 'x'"
+    f" WHERE {ON_THE_DAY}",
+    "a sighting is gone": f"DELETE FROM deploy_reward.sightings WHERE {IN_THE_DAY}",
+    "a sighting was made up": "INSERT INTO deploy_reward.sightings"
+    " SELECT experiment_id, 'crossover', unit, block + interval '1 hour'"
+    f" FROM deploy_reward.exposures WHERE {ON_THE_DAY} ON CONFLICT DO NOTHING",
+    "users came back who did not": "UPDATE deploy_reward.block_units SET returned = returned + 1"
+    f" WHERE {ON_THE_DAY}",
+    "an outcome is gone": f"DELETE FROM deploy_reward.conversions WHERE {UNITS}",
+    "an outcome is late that was not": "UPDATE deploy_reward.conversions SET late = NOT late"
+    f" WHERE {UNITS}",
+    "an amount is another": f"UPDATE deploy_reward.amounts SET value = value + 1 WHERE {UNITS}",
+    "a cell is gone": f"DELETE FROM deploy_reward.cells WHERE {ON_THE_DAY}",
+    "a sum is another": "UPDATE deploy_reward.cells SET yy1 = yy1 + 1"
+    f" WHERE y1 IS NOT NULL AND {ON_THE_DAY}",
+    "a stratum is another": "UPDATE deploy_reward.strata SET stratum = 'another'",
+    "a session came behind the walk's back": f"{EVENT} received_at, commit_sha, trusted)"
+    " SELECT project_id, environment, 'page_view', 'new', at, at, treatment_commit, false"
+    f" FROM experiments, (SELECT timestamptz '{DAYS[1]}' + interval '9 hours' AS at) AS t LIMIT 1",
+    "an outcome came behind the walk's back": f"{EVENT} received_at, trusted)"
+    " SELECT x.project_id, x.environment, 'order', p.unit, p.exposed_at, p.exposed_at, false"
+    " FROM deploy_reward.exposures AS p JOIN experiments AS x USING (experiment_id)"
+    f" WHERE {ON_THE_DAY} AND arm = 'control'",
+    "events are gone": f"DELETE FROM runtime_events WHERE received_at >= timestamptz '{DAYS[1]}'"
+    f" AND received_at < '{DAYS[2]}' AND commit_sha = '{K}'",
+    "a verdict is another": "UPDATE deploy_reward.verdicts"
+    " SET contract = replace(contract::text, 'abstain', 'keep')::json",
+    "evidence is another": "UPDATE deploy_reward.verdicts"
+    " SET evidence = (evidence::text || ' ')::json",
+}
+
+
+def test_what_a_day_holds_otherwise_than_its_log_is_seen(store) -> None:
+    shop = opened(store.engine, seed=3)
+    assert shop.compared(DAYS[1]).equal
+
+    unseen = [
+        name
+        for name, tampering in TAMPERINGS.items()
+        if shop.compared(DAYS[1], tampering=tampering).equal
+    ]
+
+    assert unseen == []
+
+
+def test_a_day_apart_costs_no_reading_of_other_days(store) -> None:
+    shop = opened(store.engine, seed=4)
+
+    with separate_reading(store.engine) as separate:
+        rebuild_days(separate, DAYS[1], DAYS[1], as_of=T + timedelta(hours=HOURS))
+        made = separate.execute(text("SELECT min(block), max(block) FROM pg_temp.cells")).one()
+
+    assert [block.date() for block in made] == [DAYS[1], DAYS[1]]
+    assert shop.compared(DAYS[1]).equal
