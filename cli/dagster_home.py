@@ -23,7 +23,7 @@ telemetry:
 nux:
   enabled: false
 
-# A tick comes each minute: neither the queue's usual five seconds nor ten runs at once fit.
+# Whoever waits for a verdict waits for this: not the queue's usual five seconds, nor ten at once.
 run_queue:
   max_concurrent_runs: 4
   dequeue_interval_seconds: 1
@@ -36,6 +36,15 @@ run_monitoring:
   # Of runs without the tag, as those that a person starts from the UI.
   max_runtime_seconds: 7200
 
+# Sensors do not wait for one another: a tick may walk for some seconds.
+sensors:
+  use_threads: true
+  num_workers: 4
+
+# Of what a run prints; Dagster's records of it are whole all the same.
+python_logs:
+  python_log_level: INFO
+
 # Two files a run would never be deleted; what a run prints goes to the code server's log.
 compute_logs:
   module: dagster._core.storage.noop_compute_log_manager
@@ -43,6 +52,13 @@ compute_logs:
 
 retention:
   schedule:
+    purge_after_days:
+      skipped: 1
+      started: 7
+      success: 7
+      failure: 30
+  # A tick each half minute is a row.
+  sensor:
     purge_after_days:
       skipped: 1
       started: 7

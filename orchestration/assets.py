@@ -1,15 +1,18 @@
 """The assets: the four steps from the log to a verdict, each one transaction of its own."""
 
-import json
+import time
 import warnings
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import dagster as dg
 import pandas as pd
+from sqlalchemy import Row
 
-from orchestration.evidence import Drafted, draft_evidence
+from orchestration.answer import answer_of
+from orchestration.columns import table_metadata
+from orchestration.exhibit import chosen, exhibit, standings_table
 from orchestration.keys import (
     DEPLOYS,
     EVIDENCE,
@@ -20,22 +23,32 @@ from orchestration.keys import (
     RUNTIME_EVENTS,
     SESSION_CELLS,
     STATIC_GRAPHS,
+    TAGS,
     VERDICTS,
 )
+from orchestration.links import experiment_link
 from orchestration.partitions import DAYS, days_of
-from orchestration.plot import MOST_CURVES, as_markdown, evidence_plot
 from orchestration.resources import Store
-from orchestration.table import markdown
-from storage.cells import extend_cells
-from storage.clock import closed_instant
-from storage.exposures import extend_exposures
-from storage.observations import SUMS, cells_of_days, units_by_arm
-from storage.verdicts import publish_verdicts, stage_evidence
+from orchestration.table import MOST_ROWS, markdown, plain, unbroken
+from orchestration.walk import close_cells, expose, publish, stage
+from storage.observations import (
+    cells_of_days,
+    count_answers,
+    decided_lately,
+    nearest_to_an_answer,
+    units_by_experiment,
+    verdicts_changed_since,
+)
+from storage.progress import take_turned
 
-# The hourly run touches each, also where the fast one has nothing to do.
+# The hourly run touches each, also where the sensor has walked all that there was.
 FRESHNESS = dg.FreshnessPolicy.time_window(
     fail_window=timedelta(hours=3), warn_window=timedelta(minutes=90)
 )
+# On a run: the experiments whose answers it was the first to show.
+TURNED_TAG = f"{PREFIX}/turned"
+_MOST_TAGGED = 10
+_SHOWN_TO = "shown_to"
 
 
 @dg.asset(
@@ -43,28 +56,64 @@ FRESHNESS = dg.FreshnessPolicy.time_window(
     deps=[RUNTIME_EVENTS, DEPLOYS, STATIC_GRAPHS],
     group_name=f"{PREFIX}_units",
     owners=OWNERS,
-    kinds={"postgres"},
+    tags=TAGS,
+    kinds={"python", "postgres"},
+    metadata=table_metadata(EXPOSURES),
     freshness_policy=FRESHNESS,
 )
 def exposures(store: Store) -> dg.MaterializeResult[Any]:
     """Who saw what: each unit's first qualifying event, its arm and its stratum.
 
-    Final once the event's 5-minute block has closed: what is received later can neither make nor
-    move an exposure.
+    - **Final** once the event's block of 5 minutes has closed, the grace after it included: what
+      is received later can neither make nor move an exposure.
+    - **Backfill**: none is needed. Any run reads on from where the last one ended, however long
+      ago.
+    - **Served** as counts in `GET /v1/reward/{experiment_id}/evidence`.
     """
+    begun = time.monotonic()
     with store.step() as connection:
-        as_of = closed_instant(connection)
-        added = extend_exposures(connection, as_of=as_of)
-        arms = units_by_arm(connection)
-    units = pd.DataFrame({"arm": list(arms), "units of open experiments": list(arms.values())})
+        exposed = expose(connection)
+        units = units_by_experiment(connection)
     return dg.MaterializeResult(
         metadata={
-            "dagster/row_count": sum(arms.values()),
-            "added": added,
-            "read_to": dg.MetadataValue.timestamp(as_of),
-            "units": markdown(units),
+            "dagster/row_count": sum(row.treatment + row.control + row.others for row in units),
+            "added": exposed.added,
+            "experiments": len(units),
+            "read_to": dg.MetadataValue.timestamp(exposed.as_of),
+            "lag_seconds": _lag(units, exposed.as_of),
+            "seconds": _since(begun),
+            "units_of_open_experiments": markdown(_units(units)),
         }
     )
+
+
+def _since(begun: float) -> float:
+    return round(time.monotonic() - begun, 3)
+
+
+def _lag(units: Sequence[Row[Any]], as_of: datetime) -> float:
+    """Returns how far the experiment that was read least is behind the log."""
+    read_to = [row.read_to for row in units if row.read_to is not None]
+    return (as_of - min(read_to)).total_seconds() if read_to else 0.0
+
+
+def _units(units: Sequence[Row[Any]]) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {
+                "experiment": experiment_link(row.experiment_id),
+                "treatment": f"{row.treatment:,}",
+                "control": f"{row.control:,}",
+                "neither": f"{row.others:,}",
+                "read to, UTC": _moment(row.read_to),
+            }
+            for row in units
+        ]
+    )
+
+
+def _moment(at: datetime | None) -> str:
+    return "" if at is None else unbroken(f"{at.astimezone(UTC):%d %b %H:%M}")
 
 
 with warnings.catch_warnings():
@@ -78,27 +127,66 @@ with warnings.catch_warnings():
         backfill_policy=dg.BackfillPolicy.single_run(),
         group_name=f"{PREFIX}_units",
         owners=OWNERS,
-        kinds={"postgres"},
+        tags=TAGS,
+        kinds={"python", "postgres"},
+        metadata=table_metadata(SESSION_CELLS),
         freshness_policy=FRESHNESS,
     )
     def session_cells(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeResult[Any]:
         """What came of it: units and conversions of each block, stratum and arm.
 
-        A cell is final once its outcomes have closed. Any run adds whatever closed, on whichever
-        day; its partition is the day that it reports of. To run one again changes nothing.
+        - **Final** once the outcomes of a block have closed: its end, the metric's window, the
+          grace.
+        - **Backfill** any days in any order, by *Materialize* here or by `dagster asset
+          materialize`; a range is one run. Any run adds whatever closed, on whichever day; its
+          partition is the day that it reports of. To run one again changes nothing.
+        - **Missing** is a day that no run reported of; its cells may well be there, because the
+          sensor walks without a run, and an import fills many days at once.
+        - **Served** as looks in `GET /v1/reward/{experiment_id}/evidence`.
         """
+        begun = time.monotonic()
         days = days_of(context.partition_keys)
         with store.step() as connection:
-            added = extend_cells(connection)
+            added = close_cells(connection)
             rows = cells_of_days(connection, days.first, days.last)
-        cells = pd.DataFrame(rows, columns=list(SUMS))
         return dg.MaterializeResult(
             metadata={
                 "dagster/partition_row_count": sum(row.cells for row in rows),
                 "added": added,
-                "cells_of_these_days": markdown(cells),
+                "experiments": len({row.experiment_id for row in rows}),
+                "units": sum(_largest(rows).values()),
+                "seconds": _since(begun),
+                "cells_of_these_days": markdown(_cells(rows)),
             }
         )
+
+
+def _largest(rows: Sequence[Row[Any]]) -> dict[str, int]:
+    """Returns each experiment's units: every metric counts them all, the shortest window first."""
+    units: dict[str, int] = {}
+    for row in rows:
+        here = int(row.treatment_units + row.control_units)
+        units[row.experiment_id] = max(units.get(row.experiment_id, 0), here)
+    return units
+
+
+def _cells(rows: Sequence[Row[Any]]) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {
+                "experiment": experiment_link(row.experiment_id),
+                "metric": plain(row.metric),
+                "cells": f"{row.cells:,}",
+                "treatment": _share(row.treatment_conversions, row.treatment_units),
+                "control": _share(row.control_conversions, row.control_units),
+            }
+            for row in rows
+        ]
+    )
+
+
+def _share(part: int, whole: int) -> str:
+    return unbroken(f"{part:,} of {whole:,}")
 
 
 @dg.asset(
@@ -106,59 +194,41 @@ with warnings.catch_warnings():
     deps=[SESSION_CELLS, EXPOSURES, DEPLOYS],
     group_name=f"{PREFIX}_answers",
     owners=OWNERS,
+    tags=TAGS,
     kinds={"python", "postgres"},
+    metadata=table_metadata(EVIDENCE),
     freshness_policy=FRESHNESS,
 )
 def evidence(store: Store) -> dg.MaterializeResult[Any]:
     """What can be said: the always-valid test of every open experiment, look by look.
 
     Computed from closed cells alone and staged: no reader sees it before `verdicts` publishes it.
+
+    - **Final** when its experiment is decided.
+    - **Backfill**: none. Each run computes anew whatever is open.
+    - **Served** at `GET /v1/reward/{experiment_id}/evidence`, to the byte.
+    - **Below**, by name, are the experiments that were decided last and those nearest to an
+      answer: the band is the interval of treatment minus control, the straight line no difference.
     """
+    begun = time.monotonic()
     with store.step() as connection:
-        drafted = draft_evidence(connection, as_of=closed_instant(connection))
-        stage_evidence(connection, [one.draft for one in drafted])
-    metadata: dict[str, Any] = {
-        "experiments": len(drafted),
-        "decided": sum(one.contract["power_state"]["decided"] for one in drafted),
-        "nearest_to_an_answer": markdown(_nearest(drafted)),
-    }
-    if plot := _plot(drafted):
-        metadata["plot"] = dg.MetadataValue.md(as_markdown(plot))
-    return dg.MaterializeResult(metadata=metadata)
-
-
-def _by_distance(drafted: Sequence[Drafted]) -> list[Drafted]:
-    """Returns drafts with a look, those with the most evidence first."""
-    looked = [one for one in drafted if one.evidence is not None and one.evidence.as_of is not None]
-    return sorted(looked, key=lambda one: one.evidence.log_e if one.evidence else 0.0, reverse=True)
-
-
-def _nearest(drafted: Sequence[Drafted]) -> pd.DataFrame:
-    return pd.DataFrame(
-        [
-            {
-                "experiment": one.draft.experiment_id,
-                "verdict": one.contract["verdict"],
-                "reason": one.contract["abstain_reason"],
-                "as of": f"{one.draft.as_of:%Y-%m-%d %H:%M}",
-                "units": one.evidence.units_in_cells,
-                "e-value": one.evidence.e_value,
-                "lift": one.evidence.lift,
-                "interval": _interval(one.evidence.ci),
-            }
-            for one in _by_distance(drafted)
-            if one.evidence is not None
-        ]
+        drafted = stage(connection)
+    seconds = _since(begun)
+    # What a tick of the sensor staged is shown as well; and nobody waits for the lock meanwhile.
+    with store.reading() as connection:
+        nearest = nearest_to_an_answer(connection, most=MOST_ROWS)
+        lately = decided_lately(connection, most=MOST_ROWS)
+    return dg.MaterializeResult(
+        metadata={
+            **dict(exhibit(chosen(nearest, lately))),
+            "nearest_to_an_answer": markdown(standings_table(nearest)),
+            "decided_last": markdown(standings_table(lately)),
+            "computed_now": len(drafted),
+            "decided_now": sum(one.contract["power_state"]["decided"] for one in drafted),
+            "seconds": seconds,
+            "published_by": dg.MetadataValue.asset(VERDICTS),
+        }
     )
-
-
-def _interval(ci: Sequence[float] | None) -> str:
-    return "" if ci is None else f"{ci[0]:+.4f} to {ci[1]:+.4f}"
-
-
-def _plot(drafted: Sequence[Drafted]) -> str | None:
-    nearest = _by_distance(drafted)[:MOST_CURVES]
-    return evidence_plot([json.loads(one.draft.document) for one in nearest])
 
 
 @dg.asset(
@@ -166,40 +236,81 @@ def _plot(drafted: Sequence[Drafted]) -> str | None:
     deps=[EVIDENCE],
     group_name=f"{PREFIX}_answers",
     owners=OWNERS,
+    tags=TAGS,
     kinds={"postgres"},
+    metadata=table_metadata(VERDICTS),
     freshness_policy=FRESHNESS,
 )
-def verdicts(store: Store) -> dg.MaterializeResult[Any]:
+def verdicts(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeResult[Any]:
     """The answers that are served: keep, roll back, iterate, or cannot say yet.
 
     Published with their evidence in one transaction, so that a reader gets a whole old or a whole
-    new one. The database itself refuses to rewrite what is decided.
+    new one.
+
+    - **Final** once decided: the database itself refuses to rewrite it.
+    - **Backfill**: none. A verdict is a function of the log alone, whenever it is computed.
+    - **Served** at `GET /v1/reward/{experiment_id}`, from this one row.
+    - **Changes** between two materializations are published by the sensor, without a run; the
+      next one tells of them.
     """
+    begun = time.monotonic()
+    shown_to = _shown_to(context.instance)
     with store.step() as connection:
-        changed = [one.contract for one in publish_verdicts(connection)]
+        published = publish(connection)
+        turned = {one["experiment_id"] for one in take_turned(connection)}
+        answers = count_answers(connection)
+        changed = verdicts_changed_since(connection, shown_to, most=MOST_ROWS)
+    _tag(context, sorted(turned))
+    found = changed[0].found if changed else 0
     return dg.MaterializeResult(
         metadata={
-            "changed": len(changed),
-            "decided": sum(contract["power_state"]["decided"] for contract in changed),
-            "verdicts_that_changed": markdown(_contracts(changed)),
+            "changed": found,
+            "published_now": len(published),
+            "open": answers.open,
+            "decided": answers.decided,
+            "keep": answers.keep,
+            "rollback": answers.rollback,
+            "iterate": answers.iterate,
+            "no_answer": answers.no_answer,
+            "seconds": _since(begun),
+            "verdicts_that_changed": markdown(_changes(changed), beyond=found - len(changed)),
+            _SHOWN_TO: dg.MetadataValue.timestamp(answers.counted_at),
+            "pictures": dg.MetadataValue.asset(EVIDENCE),
         }
     )
 
 
-def _contracts(contracts: Sequence[dict[str, Any]]) -> pd.DataFrame:
+def _shown_to(instance: dg.DagsterInstance) -> datetime | None:
+    """Returns up to when the last materialization told of changes, by the database's clock."""
+    event = instance.get_latest_materialization_event(VERDICTS)
+    shown = event and event.asset_materialization and event.asset_materialization.metadata
+    at = shown.get(_SHOWN_TO) if shown else None
+    if not isinstance(at, dg.TimestampMetadataValue):
+        return None
+    return datetime.fromtimestamp(at.value, tz=UTC)
+
+
+def _tag(context: dg.AssetExecutionContext, experiments: Sequence[str]) -> None:
+    """Names the experiments that turned on the run, which the list of runs shows and filters by."""
+    if not experiments:
+        return
+    more = len(experiments) - _MOST_TAGGED
+    named = [*experiments[:_MOST_TAGGED], *([f"and {more} more"] if more > 0 else [])]
+    context.instance.add_run_tags(context.run.run_id, {TURNED_TAG: ", ".join(named)})
+
+
+def _changes(changed: Sequence[Row[Any]]) -> pd.DataFrame:
     return pd.DataFrame(
         [
             {
-                "experiment": contract["experiment_id"],
-                "verdict": contract["verdict"],
-                "reason": contract["abstain_reason"],
-                "decided": contract["power_state"]["decided"],
-                "lift": contract["lift"],
-                "interval": _interval(contract["ci"]),
-                "confidence": contract["confidence"],
-                "breaches": ", ".join(contract["guardrail_breaches"]),
+                "experiment": experiment_link(row.experiment_id),
+                "answer": unbroken(answer_of(row.contract).word),
+                "decided": "for good" if row.contract["power_state"]["decided"] else "open",
+                "breaches": plain(", ".join(row.contract["guardrail_breaches"])),
+                "at, UTC": _moment(row.published_at),
+                "in words": plain(row.sentence or "Nothing was evaluated yet."),
             }
-            for contract in contracts
+            for row in changed
         ]
     )
 

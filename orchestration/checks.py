@@ -1,16 +1,24 @@
-"""The checks: facts about what is served, each named for what it states."""
+"""The checks: facts about what is served, each named for what it states.
 
-from collections.abc import Sequence
+None blocks: each looks at what is published already, and the sensor publishes without a run. What
+must not be published at all is refused by the database and by the contract itself.
+"""
+
+from collections.abc import Sequence, Sized
+from typing import Any
 
 import dagster as dg
 import pandas as pd
+from sqlalchemy import Row
 
 from orchestration.keys import EVIDENCE, RUNTIME_EVENTS, SESSION_CELLS, VERDICTS
+from orchestration.links import experiment_link
 from orchestration.partitions import newest, run_days
 from orchestration.rebuild import compare_days
 from orchestration.resources import Store
-from orchestration.table import markdown
+from orchestration.table import markdown, plain
 from storage.clock import closed_instant
+from storage.gauges import note_self_check
 from storage.observations import (
     decided_unlike_their_evidence,
     keeps_with_a_breach,
@@ -28,13 +36,31 @@ _SHOWN = 20
 def _holds_for_all(contradicting: Sequence[str]) -> dg.AssetCheckResult:
     return dg.AssetCheckResult(
         passed=not contradicting,
-        metadata={"contradicting": len(contradicting), "first": list(contradicting[:_SHOWN])},
+        metadata={
+            "contradicting": len(contradicting),
+            **_found(first=contradicting[:_SHOWN], pages=_pages(contradicting)),
+        },
     )
+
+
+def _found(**entries: Sized) -> dict[str, Any]:
+    """Returns the entries that hold anything: a check's page hides each behind a click."""
+    return {
+        name: markdown(entry) if isinstance(entry, pd.DataFrame) else entry
+        for name, entry in entries.items()
+        if len(entry)
+    }
+
+
+def _pages(contradicting: Sequence[str]) -> pd.DataFrame:
+    return pd.DataFrame({"experiment": [experiment_link(one) for one in contradicting]})
 
 
 @dg.asset_check(
     asset=VERDICTS,
-    description="Nothing is told to be kept while one of its guardrails stands breached.",
+    description="Nothing is told to be kept while one of its guardrails stands breached.\n\n"
+    "Looks at every published verdict. **When it fails**, somebody acts on a `keep` that should be"
+    " an `iterate`: tell them first, then look at the experiments named.",
 )
 def no_keep_with_a_breach(store: Store) -> dg.AssetCheckResult:
     """Looks at every published verdict."""
@@ -45,7 +71,10 @@ def no_keep_with_a_breach(store: Store) -> dg.AssetCheckResult:
 @dg.asset_check(
     asset=VERDICTS,
     description="A decided verdict is, byte for byte, the one that was computed, and its numbers"
-    " are those of the evidence published with it.",
+    " are those of the evidence published with it.\n\n"
+    "Looks at what was decided within a day; the database refuses to rewrite what is older."
+    " **When it fails**, something wrote to the table past the service: keep a dump before"
+    " anything else.",
 )
 def decided_verdicts_are_unchanged(store: Store) -> dg.AssetCheckResult:
     """Looks at what was decided within a day; the database refuses to rewrite what is older."""
@@ -56,7 +85,9 @@ def decided_verdicts_are_unchanged(store: Store) -> dg.AssetCheckResult:
 @dg.asset_check(
     asset=EVIDENCE,
     additional_deps=[VERDICTS],
-    description="From look to look the running minimum of p never rises.",
+    description="From look to look the running minimum of p never rises.\n\n"
+    "Looks at the published evidence of what is open or was decided within a day. **When it"
+    " fails**, cells that were final have changed: see `rebuild_equals_increment`.",
 )
 def running_p_never_rose(store: Store) -> dg.AssetCheckResult:
     """Looks at the published evidence of what is open or fresh."""
@@ -68,11 +99,14 @@ def running_p_never_rose(store: Store) -> dg.AssetCheckResult:
     asset=EVIDENCE,
     additional_deps=[VERDICTS],
     description="Every unit with a qualifying event is in a cell, open, late, in flight, of an"
-    " unknown commit, partial or excluded, and in one of these only; no session of the last hour"
-    " is in none.",
+    " unknown commit, unsigned, partial or excluded, and in one of these only; no unit of the last"
+    " hour is in none.\n\n"
+    "Counts units in the evidence against units seen, and the last hour of the log, route patterns"
+    " resolved, against both. **When it fails**, verdicts rest on part of the traffic: `freeze`"
+    " before anybody acts on one.",
 )
 def every_received_unit_is_accounted(store: Store) -> dg.AssetCheckResult:
-    """Counts units in the evidence against units seen, and sessions in the log against both."""
+    """Counts units in the evidence against units seen, and units in the log against both."""
     with store.reading() as connection:
         uneven = units_that_do_not_add_up(connection)
         lost = lost_sessions(connection)
@@ -81,8 +115,11 @@ def every_received_unit_is_accounted(store: Store) -> dg.AssetCheckResult:
         passed=not uneven and not lost,
         metadata={
             "uneven_experiments": len(uneven),
-            "uneven": markdown(pd.DataFrame(uneven, columns=columns)),
-            "lost_sessions": lost,
+            "lost_units": sum(lost.values()),
+            **_found(
+                uneven=pd.DataFrame(uneven, columns=columns),
+                lost_sessions=dict(list(lost.items())[:_SHOWN]),
+            ),
         },
     )
 
@@ -90,8 +127,15 @@ def every_received_unit_is_accounted(store: Store) -> dg.AssetCheckResult:
 @dg.asset_check(
     asset=SESSION_CELLS,
     additional_deps=[VERDICTS],
-    description="The experiments that counted units on the run's days, computed anew from the log"
-    " in one go, have the same cells, verdicts and evidence as those built block by block.",
+    description="The run's days, computed anew from their own log in one go, have the same"
+    " exposures, sightings, outcomes and cells as those built block by block, row for row; and"
+    " the verdicts and evidence that follow from the served cells are, byte for byte, those"
+    " served.\n\n"
+    "Rebuilds in temporary tables, so that no reader or writer notices, and begins where the days"
+    " before had ended: each day is checked once, and so all are. Of a run without a partition the"
+    " newest day that has settled. **When it fails**, the log or what was derived from it has"
+    " changed since: the rows that differ are below, `served` and `rebuilt`; `audit` tells it of"
+    " one experiment's whole life.",
 )
 def rebuild_equals_increment(
     context: dg.AssetCheckExecutionContext, store: Store
@@ -104,6 +148,8 @@ def rebuild_equals_increment(
         return dg.AssetCheckResult(passed=True, metadata={"experiments": 0})
     with store.separate_reading() as separate:
         found = compare_days(separate, days.first, days.last, as_of=as_of)
+    with store.step() as connection:
+        note_self_check(connection, first=days.first, last=days.last, equal=found.equal)
     return dg.AssetCheckResult(
         passed=found.equal,
         metadata={
@@ -111,8 +157,13 @@ def rebuild_equals_increment(
             "last_day": days.last.isoformat(),
             "experiments": found.experiments,
             "different_cells": len(found.cells),
-            "cells": found.cells[:_SHOWN],
-            "different_verdicts": found.verdicts[:_SHOWN],
+            **_found(
+                without_their_events=list(found.gone[:_SHOWN]),
+                cells=found.cells[:_SHOWN],
+                different_rows=found.rows[:_SHOWN],
+                different_verdicts=found.verdicts[:_SHOWN],
+                pages=_pages(found.verdicts),
+            ),
         },
     )
 
@@ -120,17 +171,37 @@ def rebuild_equals_increment(
 @dg.asset_check(
     asset=RUNTIME_EVENTS,
     description="Where an experiment is open, 99 of 100 events of the last hour were received"
-    " within the grace after they occurred; what comes later counts as late.",
+    " within the grace after they occurred; what comes later counts as late.\n\n"
+    "Warns only: how late events come is the clients' doing. **When it warns**, look at the"
+    " project's senders, or give it a longer `grace_seconds`.",
 )
 def source_lag_is_under_the_grace(store: Store) -> dg.AssetCheckResult:
     """Warns only: how late events come is the clients' doing."""
     with store.reading() as connection:
         rows = lags_of_measured_projects(connection)
-    columns = ["project", "environment", "grace_seconds", "events", "lag_seconds"]
     return dg.AssetCheckResult(
         passed=all(row.lag_seconds <= row.grace_seconds for row in rows),
         severity=dg.AssetCheckSeverity.WARN,
-        metadata={"projects": markdown(pd.DataFrame(rows, columns=columns))},
+        metadata={
+            "lag_seconds": max((row.lag_seconds for row in rows), default=0.0),
+            "events_in_last_hour": sum(row.events for row in rows),
+            **_found(projects=_lags(rows)),
+        },
+    )
+
+
+def _lags(rows: Sequence[Row[Any]]) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {
+                "project": plain(row.project),
+                "environment": plain(row.environment),
+                "grace, s": f"{row.grace_seconds:g}",
+                "lag of 99 %, s": f"{row.lag_seconds:.1f}",
+                "events": f"{row.events:,}",
+            }
+            for row in rows
+        ]
     )
 
 

@@ -2,18 +2,23 @@
 
 import dagster as dg
 
+from orchestration.alerts import alert
 from orchestration.assets import STEPS
 from orchestration.checks import FACTS
+from orchestration.housekeeping import each_day, housekeeping
 from orchestration.jobs import JOBS
 from orchestration.resources import Store
 from orchestration.schedules import SCHEDULES
+from orchestration.sensors import SENSORS
 from orchestration.sources import log
+from orchestration.webhooks import webhooks
 
 definitions = dg.Definitions(
     assets=[log, *STEPS],
     asset_checks=FACTS,
-    jobs=JOBS,
-    schedules=SCHEDULES,
+    jobs=[*JOBS, housekeeping],
+    schedules=[*SCHEDULES, each_day],
+    sensors=[*SENSORS, webhooks, alert],
     resources={"store": Store()},
     # One process: the steps are one query each, and wait for one another anyway.
     executor=dg.in_process_executor,

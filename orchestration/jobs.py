@@ -1,4 +1,4 @@
-"""The jobs: the walk at each block's close, and the whole of it, checked, each hour."""
+"""The jobs: the walk where an answer turned, and the whole of it, checked, each hour."""
 
 import dagster as dg
 
@@ -18,7 +18,8 @@ _MAX_RUNTIME = "dagster/max_runtime"
 
 fast = dg.define_asset_job(
     f"{PREFIX}_fast",
-    description="Whatever closed since the last run becomes exposures, cells, evidence, verdicts.",
+    description="The walk as a run: shows the answers that turned while the sensor of this name"
+    " walked, or walks what is too much for it. A few runs for each experiment in its life.",
     selection=dg.AssetSelection.assets(*STEPS).without_checks()
     | dg.AssetSelection.checks(
         no_keep_with_a_breach, decided_verdicts_are_unchanged, running_p_never_rose
@@ -30,7 +31,7 @@ fast = dg.define_asset_job(
 day = dg.define_asset_job(
     f"{PREFIX}_day",
     description="The same walk, the log observed and every fact checked; for a day whose last"
-    " metric has closed, a rebuild of that day from the log.",
+    " metric has closed, a rebuild of that day from the log. 25 runs a day.",
     selection=dg.AssetSelection.assets(log, *STEPS) | dg.AssetSelection.checks(*FACTS),
     tags={_MAX_RUNTIME: "7200"},
     executor_def=dg.in_process_executor,

@@ -4,6 +4,8 @@ import dagster as dg
 
 PREFIX = "deploy_reward"
 OWNERS = [f"team:{PREFIX}"]
+# By which an instance's catalogue finds all that is ours.
+TAGS = {"service": PREFIX}
 
 
 def asset_key(name: str) -> dg.AssetKey:

@@ -1,4 +1,4 @@
-"""The resource through which every asset, check and schedule reaches the store."""
+"""The resource through which every asset, check, schedule and sensor reaches the store."""
 
 import os
 from collections.abc import Generator
@@ -6,13 +6,25 @@ from contextlib import contextmanager
 from typing import Any
 
 import dagster as dg
+import psycopg
 from pydantic import Field, PrivateAttr
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from storage.clock import claim_derived_tables
 from storage.embedded import default_data_dir, running_url
-from storage.engine import open_engine
+from storage.engine import StoreUnavailable, open_engine
 from storage.reading import separate_reading
+
+# A minute in all: longer than a managed PostgreSQL takes to fail over.
+RETRIES = dg.RetryPolicy(
+    max_retries=6, delay=1, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS
+)
+
+# What a later attempt may not meet, beside connections that were lost or could not be made:
+# the server starts, stops or has no place left; two transactions met each other.
+_PASSING = ("08", "57P", "53300", "40001", "40P01")
 
 
 class StoreNotFoundError(RuntimeError):
@@ -37,7 +49,11 @@ def store_url() -> str:
 
 
 class Store(dg.ConfigurableResource[Any]):
-    """The service's PostgreSQL; each step is one transaction on it."""
+    """The service's PostgreSQL; each step is one transaction on it.
+
+    Where its connection is lost below an asset or a check, that op is asked to be tried again. No
+    retry policy stands on the ops themselves: it would repeat errors that are no better next time.
+    """
 
     database_url: str | None = Field(
         default=None,
@@ -69,18 +85,48 @@ class Store(dg.ConfigurableResource[Any]):
     @contextmanager
     def reading(self) -> Generator[Connection]:
         """Yields a connection in a transaction that writes nothing."""
-        with self.engine.begin() as connection:
+        with _tried_again_when_lost(), self.engine.begin() as connection:
             yield connection
 
     @contextmanager
     def step(self) -> Generator[Connection]:
         """Yields a connection in a transaction that is the only writer of derived tables."""
-        with self.engine.begin() as connection:
+        with _tried_again_when_lost(), self.engine.begin() as connection:
             claim_derived_tables(connection)
             yield connection
 
     @contextmanager
     def separate_reading(self) -> Generator[Connection]:
         """Yields a connection on which the derived tables are empty and its own."""
-        with separate_reading(self.engine) as connection:
+        with _tried_again_when_lost(), separate_reading(self.engine) as connection:
             yield connection
+
+
+@contextmanager
+def _tried_again_when_lost() -> Generator[None]:
+    """Asks Dagster to try the op again that lost its connection; in a tick, the next one heals."""
+    try:
+        yield
+    except Exception as error:
+        attempt = _attempt()
+        if attempt is None or not _is_passing(error):
+            raise
+        raise dg.RetryRequested(
+            max_retries=RETRIES.max_retries, seconds_to_wait=RETRIES.calculate_delay(attempt)
+        ) from error
+
+
+def _attempt() -> int | None:
+    """Returns which attempt of an op this is, from 1; None outside of any."""
+    try:
+        return dg.OpExecutionContext.get().retry_number + 1
+    except dg.DagsterInvariantViolationError:
+        return None
+
+
+def _is_passing(error: Exception) -> bool:
+    if isinstance(error, DBAPIError):
+        state = error.orig.sqlstate if isinstance(error.orig, psycopg.Error) else None
+        lost = isinstance(error, OperationalError | InterfaceError) and state is None
+        return lost or error.connection_invalidated or (state or "").startswith(_PASSING)
+    return isinstance(error, StoreUnavailable | PoolTimeoutError)

@@ -1,4 +1,4 @@
-"""The schedules: when the walk is walked, and when there is nothing to walk for."""
+"""The schedule: the walk of each hour, whole and checked, and the rebuild of settled days."""
 
 from collections.abc import Iterator
 from datetime import date, timedelta
@@ -6,13 +6,13 @@ from datetime import date, timedelta
 import dagster as dg
 
 from orchestration.assets import STEPS
-from orchestration.jobs import OTHERS, REBUILT, day, fast
+from orchestration.jobs import OTHERS, REBUILT, day
 from orchestration.keys import PREFIX, SESSION_CELLS
 from orchestration.partitions import DAYS, key_of
 from orchestration.resources import Store
 from orchestration.sources import SOURCES
 from storage.clock import closed_instant
-from storage.observations import settled_days, something_closed
+from storage.observations import settled_days
 
 # Carried by the run that rebuilt a day: once a day's last metric has closed, once is enough.
 REBUILT_TAG = f"{PREFIX}/rebuilt"
@@ -21,34 +21,6 @@ _DONE_OR_TO_COME = [
     for status in dg.DagsterRunStatus
     if status not in (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
 ]
-
-
-@dg.schedule(
-    name=f"{PREFIX}_fast",
-    job=fast,
-    cron_schedule="* * * * *",
-    default_status=dg.DefaultScheduleStatus.RUNNING,
-    description="Each minute; launches a run only where a block closed, or the last run broke off.",
-)
-def each_minute(
-    context: dg.ScheduleEvaluationContext, store: Store
-) -> dg.RunRequest | dg.SkipReason:
-    """Asks the store first: a tick with nothing new is one query."""
-    with store.reading() as connection:
-        closed = something_closed(connection)
-    if not closed and _last_run_succeeded(context.instance):
-        return dg.SkipReason("no block has closed since the last run")
-    at = context.scheduled_execution_time
-    return dg.RunRequest(run_key=at.isoformat(), partition_key=key_of(at))
-
-
-def _last_run_succeeded(instance: dg.DagsterInstance) -> bool:
-    """Returns whether nothing can be left half done: one killed between two steps is finished.
-
-    A run in progress is not waited for: its processes may be gone.
-    """
-    runs = instance.get_runs(dg.RunsFilter(job_name=fast.name), limit=1)
-    return all(run.status is dg.DagsterRunStatus.SUCCESS for run in runs)
 
 
 @dg.schedule(
@@ -91,4 +63,4 @@ def _not_rebuilt(instance: dg.DagsterInstance, days: list[date]) -> list[str]:
     ]
 
 
-SCHEDULES = (each_minute, each_hour)
+SCHEDULES = (each_hour,)

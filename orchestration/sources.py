@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import dagster as dg
 
+from orchestration.columns import TABLES, table_metadata
 from orchestration.keys import (
     DEPLOYS,
     OWNERS,
@@ -12,17 +13,10 @@ from orchestration.keys import (
     REVENUE_EVENTS,
     RUNTIME_EVENTS,
     STATIC_GRAPHS,
+    TAGS,
 )
 from orchestration.resources import Store
 from storage.observations import SourceReading, read_sources
-
-# The store's name of each.
-_TABLES = {
-    RUNTIME_EVENTS: "runtime_events",
-    REVENUE_EVENTS: "revenue_events",
-    DEPLOYS: "deploys",
-    STATIC_GRAPHS: "graphs",
-}
 
 
 def _spec(key: dg.AssetKey, description: str) -> dg.AssetSpec:
@@ -31,7 +25,9 @@ def _spec(key: dg.AssetKey, description: str) -> dg.AssetSpec:
         description=description,
         group_name=f"{PREFIX}_log",
         owners=OWNERS,
+        tags=TAGS,
         kinds={"postgres"},
+        metadata=table_metadata(key),
     )
 
 
@@ -40,22 +36,29 @@ SOURCES = (
         RUNTIME_EVENTS,
         "What the sessions did: posted to `/v1/events`, appended with both clocks (when it"
         " occurred, when it was received) and never changed. Who was exposed to which build, and"
-        " what came of it, is read from here alone.",
+        " what came of it, is read from here alone.\n\n"
+        "**Kept** by day of receipt; old days are dropped whole. **Observed** each hour: rows as"
+        " PostgreSQL's statistics estimate them, the last hour's counted. Whether they come in"
+        " time is a check, below.",
     ),
     _spec(
         REVENUE_EVENTS,
         "Money and the steps before it: posted to `/v1/revenue/events`, each stored once under"
-        " its idempotency key, the user a pseudonym.",
+        " its idempotency key, the user a pseudonym.\n\n"
+        "**Kept** for good. **Observed** each hour.",
     ),
     _spec(
         DEPLOYS,
         "Which commit was put before users when, on what base and for what share of them: posted"
-        " to `/v1/deploys`. Tells the arm of every session by the lineage of its build.",
+        " to `/v1/deploys`. Tells the arm of every session by the lineage of its build.\n\n"
+        "**Kept** for good. **Observed** each hour; the lag is from a deploy to its report, and"
+        " what is reported late is counted from when we knew.",
     ),
     _spec(
         STATIC_GRAPHS,
         "Which routes there are, and the files that each reaches: posted to `/v1/static-graphs`"
-        " or with a deploy. Tells which routes a change can have touched.",
+        " or with a deploy. Tells which routes a change can have touched.\n\n"
+        "**Kept** for good. **Observed** each hour.",
     ),
 )
 
@@ -72,13 +75,13 @@ with warnings.catch_warnings():
         for spec in SOURCES:
             if spec.key in context.selected_asset_keys:
                 yield dg.ObserveResult(
-                    asset_key=spec.key, metadata=_metadata(readings[_TABLES[spec.key]])
+                    asset_key=spec.key, metadata=_metadata(readings[TABLES[spec.key].name])
                 )
 
 
 def _metadata(reading: SourceReading) -> dict[str, dg.MetadataValue]:
     known: dict[str, dg.MetadataValue] = {
-        "rows": dg.MetadataValue.int(reading.rows),
+        "dagster/row_count": dg.MetadataValue.int(reading.rows),
         "rows_in_last_hour": dg.MetadataValue.int(reading.last_hour),
     }
     if reading.newest is not None:

@@ -7,6 +7,7 @@ import dagster as dg
 import pytest
 
 from orchestration import checks
+from storage.gauges import read_gauges
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +143,8 @@ def test_a_day_that_was_built_otherwise_than_a_rebuild_is_seen(bench, tampering)
     found = bench.outcome(checks.rebuild_equals_increment, tampering, day=day)
 
     assert not found.passed
+    with bench.canary.engine.begin() as connection:
+        assert read_gauges(connection).unequal_days == 1
 
 
 def test_the_rebuild_compares_the_experiments_of_its_day(bench) -> None:

@@ -1,0 +1,50 @@
+"""An axis: where a value stands in a picture, and the round values to name on it."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+_MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86_400.0
+_TIMES = (
+    *(number * _MINUTE for number in (1, 5, 15, 30)),
+    *(number * _HOUR for number in (1, 2, 3, 6, 12)),
+    *(number * _DAY for number in (1, 2, 4, 7, 14, 28)),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """A straight scale from values to places.
+
+    Attributes:
+        low: The least value.
+        high: The greatest.
+        start: The place of the least.
+        end: The place of the greatest.
+    """
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def at(self, value: float) -> float:
+        """Returns the place of a value, also of one beyond the ends."""
+        return self.start + (self.end - self.start) * (value - self.low) / (self.high - self.low)
+
+
+def round_steps(low: float, high: float, *, most: int) -> list[float]:
+    """Returns multiples of a round number between two values, about as many as asked for."""
+    least = (high - low) / most
+    power = 10.0 ** math.floor(math.log10(least))
+    step = next(power * number for number in (1, 2, 2.5, 5, 10) if power * number >= least)
+    return [step * number for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+def time_steps(low: float, high: float, *, most: int) -> Iterator[tuple[float, str]]:
+    """Yields round times between two, in seconds since the epoch, and what to call them in UTC."""
+    step = next((one for one in _TIMES if (high - low) / one <= most), _TIMES[-1])
+    for number in range(math.ceil(low / step), math.floor(high / step) + 1):
+        moment = datetime.fromtimestamp(number * step, tz=UTC)
+        yield number * step, f"{moment:%d %b}" if number * step % _DAY == 0 else f"{moment:%H:%M}"

@@ -1,0 +1,165 @@
+"""The service as a guest: in somebody else's Dagster nothing of theirs fails or is touched."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from orchestration.definitions import definitions
+
+# Theirs: names that ours could be taken for, a resource of the same key.
+FOREIGN = """
+import dagster as dg
+
+@dg.asset
+def verdicts(store: dg.ResourceParam[str]) -> dg.MaterializeResult:
+    return dg.MaterializeResult(metadata={"store": store})
+
+everything = dg.define_asset_job("fast", selection=dg.AssetSelection.all())
+
+@dg.sensor(
+    job=everything,
+    minimum_interval_seconds=3600,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+)
+def fast_sensor():
+    return dg.RunRequest(run_key="once")
+
+definitions = dg.Definitions(
+    assets=[verdicts],
+    jobs=[everything],
+    sensors=[fast_sensor],
+    resources={"store": "theirs"},
+    executor=dg.in_process_executor,
+)
+"""
+WORKSPACE = """
+load_from:
+  - python_module: {module_name: orchestration.definitions, location_name: deploy_reward}
+  - python_file: {relative_path: foreign.py, location_name: foreign, attribute: definitions}
+"""
+NO_STORE = "postgresql://nobody@127.0.0.1:1/none"
+SUCCESS = dg.DagsterRunStatus.SUCCESS
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A DAGSTER_HOME without a word of ours in it: all settings are Dagster's own."""
+    (tmp_path / "foreign.py").write_text(FOREIGN)
+    (tmp_path / "workspace.yaml").write_text(WORKSPACE)
+    (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    return tmp_path
+
+
+@contextmanager
+def daemon(home: Path, url: str) -> Iterator[dg.DagsterInstance]:
+    """The records of a Dagster whose daemon runs over both code locations, ours on a store."""
+    environment = {**os.environ, "DAGSTER_HOME": str(home), "SERVICE_DATABASE_URL": url}
+    command = [sys.executable, "-m", "dagster._daemon", "run", "-w", "workspace.yaml"]
+    with (
+        dg.DagsterInstance.from_config(str(home)) as instance,
+        (home / "output").open("wb") as output,
+    ):
+        # Their tables are made when they are first read: not by two processes at once.
+        instance.all_instigator_state()
+        instance.get_runs()
+        instance.get_latest_materialization_event(dg.AssetKey("verdicts"))
+        process = subprocess.Popen(
+            command,
+            cwd=home,
+            env=environment,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+        try:
+            yield instance
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def eventually(found: Callable[[], bool]) -> bool:
+    pause = threading.Event()
+    return any(found() or pause.wait(1) for _ in range(300))
+
+
+def ended(instance: dg.DagsterInstance) -> dict[str, list[dg.DagsterRunStatus]]:
+    """The states of the runs of each job, once they have ended."""
+    states: dict[str, list[dg.DagsterRunStatus]] = {}
+    for run in instance.get_runs():
+        if run.is_finished:
+            states.setdefault(run.job_name, []).append(run.status)
+    return states
+
+
+def ticks(instance: dg.DagsterInstance, location: str) -> set[str]:
+    """How the ticks of a location's sensors ended."""
+    return {
+        tick.status.value
+        for state in instance.all_instigator_state()
+        if state.origin.repository_origin.code_location_origin.location_name == location
+        for tick in instance.get_ticks(state.instigator_origin_id, state.selector_id)
+        if tick.status.value != "STARTED"
+    }
+
+
+def theirs(instance: dg.DagsterInstance) -> Any:
+    """What the last materialization of their asset says of the resource that it was given."""
+    event = instance.get_latest_materialization_event(dg.AssetKey("verdicts"))
+    assert event is not None
+    assert event.asset_materialization is not None
+    return event.asset_materialization.metadata["store"].value
+
+
+@pytest.mark.process
+def test_in_somebody_elses_dagster_nothing_of_theirs_is_touched(home: Path, canary: Any) -> None:
+    with daemon(home, canary.url) as instance:
+        done = eventually(lambda: {"fast", "deploy_reward_fast"} <= ended(instance).keys())
+
+        assert done, (home / "output").read_text()
+        assert ended(instance)["fast"] == ended(instance)["deploy_reward_fast"] == [SUCCESS]
+        assert canary.contract("click")["verdict"] == "keep"
+        assert "FAILURE" not in ticks(instance, "foreign") | ticks(instance, "deploy_reward")
+        assert theirs(instance) == "theirs"
+
+
+@pytest.mark.process
+@pytest.mark.deep
+def test_in_somebody_elses_dagster_nothing_of_theirs_fails_while_our_store_is_down(
+    home: Path,
+) -> None:
+    with daemon(home, NO_STORE) as instance:
+        done = eventually(
+            lambda: "FAILURE" in ticks(instance, "deploy_reward") and "fast" in ended(instance)
+        )
+
+        assert done, (home / "output").read_text()
+        assert ended(instance)["fast"] == [SUCCESS]
+        assert "FAILURE" not in ticks(instance, "foreign")
+        assert theirs(instance) == "theirs"
+
+
+def test_every_name_of_ours_says_whose_it_is() -> None:
+    repository = definitions.get_repository_def()
+    jobs = [job for job in repository.get_all_jobs() if not job.name.startswith("__")]
+    nodes = repository.asset_graph.asset_nodes
+
+    assert all(node.key.path[0] == "deploy_reward" for node in nodes)
+    assert all(node.group_name.startswith("deploy_reward_") for node in nodes)
+    for named in (*jobs, *repository.schedule_defs, *repository.sensor_defs):
+        assert named.name.startswith("deploy_reward_"), named.name
+
+
+def test_no_run_of_ours_can_hang_for_ever() -> None:
+    for job in definitions.get_repository_def().get_all_jobs():
+        if not job.name.startswith("__"):
+            assert int(job.run_tags["dagster/max_runtime"]) > 0

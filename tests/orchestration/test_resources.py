@@ -1,0 +1,55 @@
+"""The store below an asset: a connection that was lost is made again, an error stays an error."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import dagster as dg
+from sqlalchemy import text
+
+from storage.clock import DERIVED_LOCK, claim_derived_tables
+
+_WAITING = """
+SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objid = :key AND NOT granted
+"""
+
+
+def eventually(found: Callable[[], Any]) -> Any:
+    """What is found, once something is."""
+    pause = threading.Event()
+    for _ in range(6_000):
+        if (one := found()) is not None:
+            return one
+        pause.wait(0.05)
+    raise AssertionError("nothing was found in five minutes")
+
+
+def kinds(result: Any) -> list[dg.DagsterEventType]:
+    return [event.event_type for event in result.all_events]
+
+
+def test_a_step_that_lost_its_connection_is_tried_again(canary, instance, today) -> None:
+    results: list[Any] = []
+    run = threading.Thread(
+        target=lambda: results.append(
+            canary.run("deploy_reward_fast", instance, today, raise_on_error=False)
+        )
+    )
+    with canary.engine.begin() as other:
+        claim_derived_tables(other)
+        run.start()
+        pid = eventually(lambda: other.execute(text(_WAITING), {"key": DERIVED_LOCK}).scalar())
+        other.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": pid})
+    run.join()
+
+    assert results[0].success
+    assert kinds(results[0]).count(dg.DagsterEventType.STEP_RESTARTED) == 1
+    assert canary.contract("click")["verdict"] == "keep"
+
+
+def test_an_error_that_would_come_again_is_not_tried_again(canary, instance, today) -> None:
+    canary.tamper("ALTER TABLE cells ADD CONSTRAINT broken CHECK (false) NOT VALID")
+    result = canary.run("deploy_reward_fast", instance, today, raise_on_error=False)
+
+    assert not result.success
+    assert dg.DagsterEventType.STEP_UP_FOR_RETRY not in kinds(result)
