@@ -84,21 +84,21 @@ def test_every_member_of_the_contract_is_named_in_order() -> None:
 
 def test_every_command_is_named() -> None:
     commands = set(every_command(main))
-    section = page("operations.md").split("## Commands")[1]
-    written = named("".join(re.findall(r"^\| [^|]+ \|", section, re.MULTILINE)))
+    shown = re.findall(r"^\| [^|]+ \|", page("operations/commands.md"), re.MULTILINE)
+    written = named("".join(shown))
     assert written == commands
 
 
 @pytest.mark.requirement("key.public.variable")
 def test_every_variable_that_is_read_is_named_and_no_other() -> None:
     code = "".join(path.read_text() for room in ROOMS for path in (ROOT / room).rglob("*.py"))
-    section = page("operations.md").split("## Variables")[1].split("\n## ")[0]
+    section = page("operations/running.md").split("## Variables")[1].split("\n## ")[0]
     # A browser's build reads the public key; the service never does.
     assert set(VARIABLE.findall(section)) == {*VARIABLE.findall(code), "NEXT_PUBLIC_SERVICE_KEY"}
 
 
 def test_every_setting_of_a_project_is_named_with_its_default() -> None:
-    section = page("operations.md").split("## Project settings")[1].split("\n## ")[0]
+    section = page("operations/settings.md")
     rows = dict(re.findall(r"^\| `(\w+)`†? \|([^|]*)\|", section, re.MULTILINE))
     defaults = json.loads(msgspec.json.encode(Settings()))
     assert rows.keys() == defaults.keys()
@@ -138,7 +138,7 @@ def test_maps_that_are_shown_can_be_read(tmp_path: Path) -> None:
 
 
 def test_settings_that_are_shown_can_be_applied() -> None:
-    (text,) = blocks(page("operations.md"), "toml")
+    (text,) = blocks(page("operations/settings.md"), "toml")
     parse_settings(tomllib.loads(text))
 
 

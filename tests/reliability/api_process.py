@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -31,6 +31,16 @@ def eventually(condition: Callable[[], Any], *, seconds: float = PATIENCE_SECOND
     return found
 
 
+@contextmanager
+def port_of_our_own() -> Generator[int]:
+    """A port that the kernel gives nobody else between two lives of a server."""
+    with socket.socket() as place:
+        # Bound, never listening.
+        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        place.bind(("127.0.0.1", 0))
+        yield place.getsockname()[1]
+
+
 @dataclass(kw_only=True)
 class ApiProcess:
     """`deploy-reward api`, which can be killed, stopped, and started again."""
@@ -39,22 +49,16 @@ class ApiProcess:
     database_url: str
     workers: int = 1
     process: subprocess.Popen[bytes] | None = None
-    _place: socket.socket = field(init=False)
+    port: int = field(init=False)
+    _open: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> Self:
-        # Bound, never listening: the kernel gives nobody else this port between two lives.
-        self._place = socket.socket()
-        self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._place.bind(("127.0.0.1", 0))
+        self.port = self._open.enter_context(port_of_our_own())
         return self
 
     def __exit__(self, *_: object) -> None:
         self.kill()
-        self._place.close()
-
-    @property
-    def port(self) -> int:
-        return self._place.getsockname()[1]
+        self._open.close()
 
     @property
     def url(self) -> str:
@@ -139,13 +143,25 @@ class ApiProcess:
 
 def members_of(session: int) -> dict[int, int]:
     """The parent of each live process of a session, by the number of the process."""
-    found: dict[int, int] = {}
+    return {pid: parent for pid, (parent, its_session) in _live().items() if its_session == session}
+
+
+def descendants_of(ancestor: int) -> set[int]:
+    """The live processes that a process started, that these started, and so on."""
+    live, found = _live(), {ancestor}
+    while more := {pid for pid, (parent, _) in live.items() if parent in found} - found:
+        found |= more
+    return found - {ancestor}
+
+
+def _live() -> dict[int, tuple[int, int]]:
+    found: dict[int, tuple[int, int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             status = (folder / "stat").read_text()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        state, parent, _, its_session = status.rpartition(")")[2].split()[:4]
-        if int(its_session) == session and state not in "ZX":
-            found[int(folder.name)] = int(parent)
+        state, parent, _, session = status.rpartition(")")[2].split()[:4]
+        if state not in "ZX":
+            found[int(folder.name)] = (int(parent), int(session))
     return found

@@ -1,6 +1,6 @@
 """A shop: a project that runs a canary, in a store that survives its server."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -10,6 +10,7 @@ from orchestration.evidence import draft_evidence
 from storage.cells import extend_cells
 from storage.deploys import DeployRequest, record_deploy
 from storage.engine import open_engine
+from storage.events import RuntimeEvent, append_history
 from storage.experiments import register
 from storage.exposures import extend_exposures
 from storage.keys import KeyKind
@@ -23,6 +24,9 @@ from tests.reliability.delivery import CONTROL, TREATMENT
 # Other tests hold the limits; these must be able to ask as often as they can.
 _UNLIMITED = {"per_key": 10**9, "per_address": 10**9}
 _METRICS = {"spent": {"sources": ["order"], "kind": "mean"}}
+
+# What was received before anything was registered: of a project, since the canary's deploy.
+History = Callable[[int, datetime], Iterable[RuntimeEvent]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,8 +81,8 @@ class Shop:
         return Counted(units=int(row[0]), converted=int(row[1]), total=float(row[2] or 0))
 
 
-def open_shop(url: str) -> Shop:
-    """Opens a shop in an empty store, and its canary."""
+def open_shop(url: str, *, history: History | None = None) -> Shop:
+    """Opens a shop in an empty store, and its canary of a day ago, with that day's history."""
     engine = open_engine(url)
     with engine.begin() as connection:
         for promise in ("fsync", "full_page_writes", "synchronous_commit"):
@@ -89,6 +93,9 @@ def open_shop(url: str) -> Shop:
         now = datetime.now(UTC)
         _deploy(connection, project.project_id, CONTROL, now - timedelta(days=2), share=None)
         _deploy(connection, project.project_id, TREATMENT, now - timedelta(days=1), share=0.5)
+        if history is not None:
+            told = list(history(project.project_id, now - timedelta(days=1)))
+            append_history(connection, told)
         shop = Shop(url=url, engine=engine, project=project)
         return replace(
             shop,

@@ -1,0 +1,37 @@
+"""What the derived tables hold, to the byte: what one walk made, against what another one did."""
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import Cast, Connection, Engine, Table, Text, cast, func, select
+
+from storage.tables import DERIVED
+
+# When a verdict was published and when the next look can come: both move with the clock.
+_UNSTABLE = {"published_at", "next_look_at"}
+
+Derived = Mapping[str, Sequence[str]]
+
+
+def derived(connection: Connection) -> Derived:
+    """Returns each derived table's rows, in order: each a text made of its columns' texts.
+
+    How far the log was read is left out: it moves with the clock too. On a separate reading these
+    are its own tables.
+    """
+    return {
+        table.name: list(connection.execute(select(row).order_by(row)).scalars())
+        for table in DERIVED
+        if table.name != "cursors"
+        for row in [_row(table)]
+    }
+
+
+def derived_of(engine: Engine) -> Derived:
+    """Returns what the served tables hold now."""
+    with engine.connect() as connection:
+        return derived(connection)
+
+
+def _row(table: Table) -> Cast[str]:
+    columns = [cast(one, Text) for one in table.c if one.name not in _UNSTABLE]
+    return cast(func.json_build_array(*columns), Text)

@@ -1,0 +1,86 @@
+"""Runs as launchers start them: a record in Dagster's storage, and a process that executes it."""
+
+import logging
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import dagster as dg
+import psycopg
+from dagster._core.definitions.reconstruct import ReconstructableRepository
+from dagster._core.workspace.context import WorkspaceProcessContext
+from dagster._core.workspace.load_target import EmptyWorkspaceTarget
+from dagster._daemon.monitoring.run_monitoring import execute_run_monitoring_iteration
+from dagster._grpc.types import ExecuteRunArgs
+
+from orchestration.definitions import definitions
+from orchestration.jobs import fast
+from orchestration.partitions import PARTITION_TAG, key_of
+from storage.child_process import spawn
+from storage.engine import connection_string
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunWorker:
+    """The process of a run."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    def last_words(self) -> str:
+        return self.log.read_text()[-4000:]
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """The runs of one instance whose records stand in the store."""
+
+    url: str
+    instance: dg.DagsterInstance
+    env: Mapping[str, str]
+    log: Path
+    begun: list[str] = field(default_factory=list[str])
+
+    def begin(self) -> RunWorker:
+        """Launches a run of the walk."""
+        job = definitions.resolve_job_def(fast.name)
+        code = ReconstructableRepository.for_module("orchestration.definitions", "definitions")
+        origin = code.get_reconstructable_job(fast.name).get_python_origin()
+        run = self.instance.create_run_for_job(
+            job,
+            tags={**job.run_tags, PARTITION_TAG: key_of(datetime.now(UTC))},
+            status=dg.DagsterRunStatus.STARTING,
+            job_code_origin=origin,
+        )
+        self.begun.append(run.run_id)
+        arguments = ExecuteRunArgs(origin, run.run_id, self.instance.get_ref())
+        command = [sys.executable, "-m", *arguments.get_command_args()]
+        return RunWorker(process=spawn(command, log=self.log, env=self.env), log=self.log)
+
+    def statuses(self) -> set[dg.DagsterRunStatus]:
+        """Returns what the records say of the runs that were begun."""
+        records = self.instance.get_run_records(dg.RunsFilter(run_ids=self.begun))
+        return {record.dagster_run.status for record in records}
+
+    def begin_ago(self, *, seconds: float) -> None:
+        """Makes the records say that the runs began so long ago, rather than wait."""
+        with psycopg.connect(connection_string(self.url)) as connection:
+            connection.execute(
+                "UPDATE dagster.runs SET start_time = extract(epoch FROM clock_timestamp()) - %s",
+                (seconds,),
+            )
+
+    def monitor(self) -> None:
+        """Looks after the runs once, as the daemon does."""
+        with WorkspaceProcessContext(self.instance, EmptyWorkspaceTarget()) as workspace:
+            list(execute_run_monitoring_iteration(workspace, logging.getLogger("runs")))

@@ -1,0 +1,90 @@
+"""Real traffic split at random, again and again: how often each test finds an effect of nothing.
+
+The data stands beside the checkout, not in it; where it is absent these tests say so and skip.
+"""
+
+import csv
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from stats.evidence import evaluate
+from stats.policy import Policy
+from stats.series import Series
+from tests.benchmarks.peers import counts_of, z_score
+from tests.calibration.traffic import AT_ONCE, BLOCK, DELAY, Ints
+
+DATA = Path(__file__).parents[3] / "shared" / "data" / "ab_data.csv.gz"
+# A day, and its first look.
+LOOKS = 289
+ALPHA = 0.05
+
+pytestmark = pytest.mark.skipif(not DATA.exists(), reason=f"no real data at {DATA}")
+
+
+@pytest.fixture(scope="module")
+def visitors() -> Ints:
+    """Whether each visitor of the old landing page converted, in the order of their visits."""
+    with gzip.open(DATA, "rt", newline="") as file:
+        rows = [
+            (row["timestamp"], int(row["converted"]))
+            for row in csv.DictReader(file)
+            if (row["group"], row["landing_page"]) == ("control", "old_page")
+        ]
+    assert len(rows) == 145_274
+    return np.array([converted for _, converted in sorted(rows)], dtype=np.int64)
+
+
+def splits(visitors: Ints, count: int, seed: int) -> Iterator[list[Series]]:
+    """The same visitors as a day's traffic, one half of them drawn anew each time as treated."""
+    generator = np.random.default_rng(seed)
+    for begin in range(0, count, AT_ONCE):
+        yield [
+            _split(visitors, generator.integers(0, 2, visitors.size))
+            for _ in range(min(AT_ONCE, count - begin))
+        ]
+
+
+def _split(visitors: Ints, treated: Ints) -> Series:
+    first = np.arange(LOOKS) * visitors.size // LOOKS
+    units, conversions, n1, x1 = (
+        np.add.reduceat(one, first)
+        for one in (np.ones_like(visitors), visitors, treated, treated * visitors)
+    )
+    return Series(
+        policy=Policy(),
+        start=0,
+        as_of=LOOKS * BLOCK + DELAY,
+        closed_at=None,
+        cuts=(),
+        block=np.arange(LOOKS, dtype=np.int64) * BLOCK,
+        stratum=np.zeros(LOOKS, dtype=np.int64),
+        n1=n1,
+        x1=x1,
+        n0=units - n1,
+        x0=conversions - x1,
+    )
+
+
+@pytest.mark.parametrize(
+    "count", [500, pytest.param(2_000, marks=[pytest.mark.deep, pytest.mark.timeout(1800)])]
+)
+def test_of_splits_of_the_same_traffic_no_more_than_alpha_find_an_effect_in_289_looks(
+    visitors: Ints, count: int
+) -> None:
+    ours, peeked = 0, 0
+    critical = norm.ppf(1 - ALPHA / 2)
+    for series in splits(visitors, count, seed=20_260_105):
+        for one, evidence in zip(series, evaluate(series), strict=True):
+            fired = evidence.decision.verdict in ("keep", "rollback")
+            assert fired or evidence.looks.at.size == LOOKS
+            ours += fired
+            peeked += bool(np.any(np.abs(z_score(counts_of(one))) > critical))
+    print(f"{count} splits: ours {ours / count:.1%}, z at each look {peeked / count:.1%}")  # noqa: T201
+    assert ours <= ALPHA * count
+    # The mutant: a z test that is looked at as often.
+    assert peeked > 0.4 * count
