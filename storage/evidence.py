@@ -248,15 +248,26 @@ WITH asked AS (
         ) AS unsigned
     FROM asked AS a
     JOIN sightings AS s ON s.experiment_id = a.experiment_id AND s.at <= a.look
-    LEFT JOIN exposures AS p
-      ON p.experiment_id = a.experiment_id AND p.unit = s.unit
-     AND p.block + interval '5 minutes' + a.grace <= a.look
-    LEFT JOIN sightings AS u
-      ON u.experiment_id = a.experiment_id AND u.unit = s.unit AND u.kind = 'unknown_commit'
-     AND u.at <= a.look
-    LEFT JOIN sightings AS l
-      ON l.experiment_id = a.experiment_id AND l.unit = s.unit AND l.kind = 'late'
-     AND l.at <= a.look
+    -- Each looked up by its key, which LIMIT holds the planner to: there are few sightings, and it
+    -- would else read all units that there ever were.
+    LEFT JOIN LATERAL (
+        SELECT p.unit FROM exposures AS p
+        WHERE p.experiment_id = a.experiment_id AND p.unit = s.unit
+          AND p.block + interval '5 minutes' + a.grace <= a.look
+        LIMIT 1
+    ) AS p ON true
+    LEFT JOIN LATERAL (
+        SELECT u.unit FROM sightings AS u
+        WHERE u.experiment_id = a.experiment_id AND u.unit = s.unit AND u.kind = 'unknown_commit'
+          AND u.at <= a.look
+        LIMIT 1
+    ) AS u ON true
+    LEFT JOIN LATERAL (
+        SELECT l.unit FROM sightings AS l
+        WHERE l.experiment_id = a.experiment_id AND l.unit = s.unit AND l.kind = 'late'
+          AND l.at <= a.look
+        LIMIT 1
+    ) AS l ON true
     GROUP BY a.experiment_id
 ), tardy AS (
     SELECT a.experiment_id,
@@ -266,7 +277,11 @@ WITH asked AS (
     JOIN conversions AS c
       ON c.experiment_id = a.experiment_id AND c.metric = a.target_metric
      AND c.late AND c.received_at <= a.look
-    JOIN exposures AS p ON p.experiment_id = a.experiment_id AND p.unit = c.unit
+    JOIN LATERAL (
+        SELECT p.arm FROM exposures AS p
+        WHERE p.experiment_id = a.experiment_id AND p.unit = c.unit
+        LIMIT 1
+    ) AS p ON true
     GROUP BY a.experiment_id
 )
 SELECT a.experiment_id,

@@ -125,9 +125,13 @@ WITH unknown AS (
         p.commit_sha = x.treatment_commit AS own
     FROM unknown AS u
     JOIN experiments AS x USING (experiment_id)
-    LEFT JOIN exposures AS p
-      ON p.experiment_id = u.experiment_id AND p.unit = u.unit
-     AND p.arm IN ('treatment', 'control', 'partial')
+    -- By its key, which LIMIT holds the planner to; below likewise.
+    LEFT JOIN LATERAL (
+        SELECT p.block, p.commit_sha FROM exposures AS p
+        WHERE p.experiment_id = u.experiment_id AND p.unit = u.unit
+          AND p.arm IN ('treatment', 'control', 'partial')
+        LIMIT 1
+    ) AS p ON true
 ), arrived AS (
     SELECT experiment_id, block, own AS treatment, treatment + control + partial - own AS other
     FROM block_units
@@ -154,7 +158,12 @@ ORDER BY experiment_id, block
 
 _CROSSINGS = text("""
 SELECT s.experiment_id, p.block, s.at
-FROM sightings AS s JOIN exposures AS p USING (experiment_id, unit)
+FROM sightings AS s
+JOIN LATERAL (
+    SELECT p.block FROM exposures AS p
+    WHERE p.experiment_id = s.experiment_id AND p.unit = s.unit
+    LIMIT 1
+) AS p ON true
 WHERE s.kind = 'crossover' AND s.experiment_id = ANY(:ids)
 ORDER BY s.experiment_id, s.at, p.block
 """)
@@ -163,7 +172,11 @@ _LATE = text("""
 SELECT c.experiment_id, p.block, p.stratum, p.arm = 'treatment' AS treated, c.received_at
 FROM conversions AS c
 JOIN experiments AS x ON x.experiment_id = c.experiment_id AND x.target_metric = c.metric
-JOIN exposures AS p ON p.experiment_id = c.experiment_id AND p.unit = c.unit
+JOIN LATERAL (
+    SELECT p.unit, p.block, p.stratum, p.arm FROM exposures AS p
+    WHERE p.experiment_id = c.experiment_id AND p.unit = c.unit
+    LIMIT 1
+) AS p ON true
 WHERE c.experiment_id = ANY(:ids) AND c.late
 ORDER BY c.experiment_id, c.received_at, p.block, p.stratum COLLATE "C", treated, p.unit COLLATE "C"
 """)
