@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, text
 
 from storage.exposures import UNIT
+from storage.gone_events import LOOK_BACK
 from storage.tables import DERIVED, SCHEMA
 
 # As far as the steps look back: a client's clock may run ahead by 2 minutes, a server's by one.
@@ -25,11 +26,11 @@ CREATE TEMP TABLE apart ON COMMIT DROP AS
 SELECT x.experiment_id, x.project_id, x.environment, p.by_user, p.trusted, p.grace, p.wait,
     CASE WHEN x.starts_at < d.begins THEN d.begins END AS from_block,
     least(d.ends, c.at) AS to_block,
-    -- What went before it was bound it never read. A session's user is looked for in 28 days.
+    -- What went before it was bound it never read.
     EXISTS (
         SELECT FROM dropped_days AS gone
         WHERE gone.dropped_at >= x.bound_at AND gone.day < d.ends + p.wait + p.grace
-          AND gone.day + 1 > greatest(d.begins, x.starts_at) - interval '28 days 33 minutes'
+          AND gone.day + 1 > greatest(d.begins, x.starts_at) - interval '{LOOK_BACK}'
     ) AS is_gone
 FROM {SCHEMA}.experiments AS x
 JOIN {SCHEMA}.cursors AS c ON c.stage = 'exposures' AND c.experiment_id = x.experiment_id
