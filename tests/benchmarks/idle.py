@@ -8,13 +8,10 @@ import argparse
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,13 +20,11 @@ from rich.console import Console
 from rich.table import Table
 from sqlalchemy import text
 
-from cli.children import free_port
 from storage.embedded import running_url
 from storage.engine import open_engine
+from tests.benchmarks.running import running_service
 
-TREE = Path(__file__).parents[2]
 _TICKS = os.sysconf("SC_CLK_TCK")
-_START_SECONDS = 120
 # By what stands in its command line; what a part starts belongs to it.
 _PARTS = {
     "cli up": "supervisor",
@@ -149,31 +144,6 @@ def _sizes(data_dir: Path) -> dict[str, int]:
         engine.dispose()
 
 
-@contextmanager
-def _service(data_dir: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A running `up`, asked until Dagster's web server answered too."""
-    ports = ["--api-port", str(free_port()), "--dagster-port", str(free_port())]
-    log = data_dir.with_name("up.log")
-    with log.open("wb") as stream:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "cli", "up", "--data-dir", str(data_dir), *ports],
-            cwd=TREE,
-            stdout=stream,
-            stderr=stream,
-            env={name: value for name, value in os.environ.items() if "SERVICE_" not in name},
-        )
-        try:
-            deadline = time.monotonic() + _START_SECONDS
-            while "Running." not in log.read_text():
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError(log.read_text()[-2000:])
-                time.sleep(0.2)
-            yield process
-        finally:
-            process.send_signal(signal.SIGINT)
-            process.wait(60)
-
-
 def measure(*, settle_minutes: float, minutes: float) -> tuple[list[Part], list[Disk]]:
     """Starts a service of its own, lets it settle, and watches it.
 
@@ -185,9 +155,9 @@ def measure(*, settle_minutes: float, minutes: float) -> tuple[list[Part], list[
     folder = Path(tempfile.mkdtemp(prefix="deploy-reward-idle-"))
     folder.chmod(0o711)
     try:
-        with _service(folder / "data") as process:
+        with running_service(folder / "data") as service:
             time.sleep(60 * settle_minutes)
-            return _watched(process.pid, folder / "data", minutes=minutes)
+            return _watched(service.pid, folder / "data", minutes=minutes)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
