@@ -65,10 +65,11 @@ def dagster(port: int, data_dir: Path) -> None:
         Supervisor(report=click.echo) as supervisor,
     ):
         home = write_dagster_home(data_dir)
+        web_url = f"http://127.0.0.1:{port}"
         workspace = write_workspace(home, code_server_port=code_port)
         servers = children.Servers(
             data_dir=data_dir,
-            env=dagster_environment(url, _own_dagster_home() or home, data_dir),
+            env=dagster_environment(url, _own_dagster_home() or home, data_dir, web_url=web_url),
             workspace=workspace,
         )
         for child in (
@@ -78,7 +79,7 @@ def dagster(port: int, data_dir: Path) -> None:
         ):
             if not supervisor.add(child, stop):
                 return
-        click.echo(f"Dagster   http://127.0.0.1:{port}   (logs in {data_dir / 'logs'})")
+        click.echo(f"Dagster   {web_url}   (logs in {data_dir / 'logs'})")
         supervisor.run(stop)
 
 

@@ -73,7 +73,7 @@ class Child:
     ready: Callable[[], bool] = lambda: True
     log: Path
     stage: int = 0
-    start_seconds: float = 60.0
+    start_seconds: float = 180.0
     stop_seconds: float = 4.0
     stop_signal: signal.Signals = signal.SIGTERM
 

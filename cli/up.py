@@ -159,7 +159,7 @@ class Start:
         home = write_dagster_home(plan.data_dir)
         servers = children.Servers(
             data_dir=plan.data_dir,
-            env=dagster_environment(self.url, home, plan.data_dir),
+            env=dagster_environment(self.url, home, plan.data_dir, web_url=plan.dagster_url),
             workspace=write_workspace(home, code_server_port=code_port),
         )
         yield servers.api(host=plan.host, port=plan.api_port, workers=plan.workers)

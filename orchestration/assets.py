@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -51,15 +51,38 @@ _MOST_TAGGED = 10
 _SHOWN_TO = "shown_to"
 
 
-@dg.asset(
-    key=EXPOSURES,
+def _step(
+    key: dg.AssetKey,
+    *,
+    deps: Sequence[dg.AssetKey],
+    group: str,
+    kinds: set[str],
+    partitions: dg.PartitionsDefinition[str] | None = None,
+) -> Callable[[Callable[..., dg.MaterializeResult[Any]]], dg.AssetsDefinition]:
+    """Returns the decorator that makes an asset of a step."""
+    with warnings.catch_warnings():
+        # A range of days in one run rather than a run a day: all do the same, which is nothing
+        # new. A command that names a range wants it of the steps without days as well.
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        return dg.asset(
+            key=key,
+            deps=deps,
+            partitions_def=partitions,
+            backfill_policy=dg.BackfillPolicy.single_run(),
+            group_name=f"{PREFIX}_{group}",
+            owners=OWNERS,
+            tags=TAGS,
+            kinds=kinds,
+            metadata=table_metadata(key),
+            freshness_policy=FRESHNESS,
+        )
+
+
+@_step(
+    EXPOSURES,
     deps=[RUNTIME_EVENTS, DEPLOYS, STATIC_GRAPHS],
-    group_name=f"{PREFIX}_units",
-    owners=OWNERS,
-    tags=TAGS,
+    group="units",
     kinds={"python", "postgres"},
-    metadata=table_metadata(EXPOSURES),
-    freshness_policy=FRESHNESS,
 )
 def exposures(store: Store) -> dg.MaterializeResult[Any]:
     """Who saw what: each unit's first qualifying event, its arm and its stratum.
@@ -116,49 +139,40 @@ def _moment(at: datetime | None) -> str:
     return "" if at is None else unbroken(f"{at.astimezone(UTC):%d %b %H:%M}")
 
 
-with warnings.catch_warnings():
-    # A range of days in one run rather than a run a day: all do the same, which is nothing new.
-    warnings.simplefilter("ignore", dg.BetaWarning)
+@_step(
+    SESSION_CELLS,
+    deps=[EXPOSURES, RUNTIME_EVENTS, REVENUE_EVENTS],
+    group="units",
+    kinds={"python", "postgres"},
+    partitions=DAYS,
+)
+def session_cells(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeResult[Any]:
+    """What came of it: units and conversions of each block, stratum and arm.
 
-    @dg.asset(
-        key=SESSION_CELLS,
-        deps=[EXPOSURES, RUNTIME_EVENTS, REVENUE_EVENTS],
-        partitions_def=DAYS,
-        backfill_policy=dg.BackfillPolicy.single_run(),
-        group_name=f"{PREFIX}_units",
-        owners=OWNERS,
-        tags=TAGS,
-        kinds={"python", "postgres"},
-        metadata=table_metadata(SESSION_CELLS),
-        freshness_policy=FRESHNESS,
+    - **Final** once the outcomes of a block have closed: its end, the metric's window, the
+      grace.
+    - **Backfill** any days in any order, by *Materialize* here or by `dagster asset
+      materialize`; a range is one run. Any run adds whatever closed, on whichever day; its
+      partition is the day that it reports of. To run one again changes nothing.
+    - **Missing** is a day that no run reported of; its cells may well be there, because the
+      sensor walks without a run, and an import fills many days at once.
+    - **Served** as looks in `GET /v1/reward/{experiment_id}/evidence`.
+    """
+    begun = time.monotonic()
+    days = days_of(context.partition_keys)
+    with store.step() as connection:
+        added = close_cells(connection)
+        rows = cells_of_days(connection, days.first, days.last)
+    return dg.MaterializeResult(
+        metadata={
+            "dagster/partition_row_count": sum(row.cells for row in rows),
+            "added": added,
+            "experiments": len({row.experiment_id for row in rows}),
+            "units": sum(_largest(rows).values()),
+            "seconds": _since(begun),
+            "cells_of_these_days": markdown(_cells(rows)),
+        }
     )
-    def session_cells(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeResult[Any]:
-        """What came of it: units and conversions of each block, stratum and arm.
-
-        - **Final** once the outcomes of a block have closed: its end, the metric's window, the
-          grace.
-        - **Backfill** any days in any order, by *Materialize* here or by `dagster asset
-          materialize`; a range is one run. Any run adds whatever closed, on whichever day; its
-          partition is the day that it reports of. To run one again changes nothing.
-        - **Missing** is a day that no run reported of; its cells may well be there, because the
-          sensor walks without a run, and an import fills many days at once.
-        - **Served** as looks in `GET /v1/reward/{experiment_id}/evidence`.
-        """
-        begun = time.monotonic()
-        days = days_of(context.partition_keys)
-        with store.step() as connection:
-            added = close_cells(connection)
-            rows = cells_of_days(connection, days.first, days.last)
-        return dg.MaterializeResult(
-            metadata={
-                "dagster/partition_row_count": sum(row.cells for row in rows),
-                "added": added,
-                "experiments": len({row.experiment_id for row in rows}),
-                "units": sum(_largest(rows).values()),
-                "seconds": _since(begun),
-                "cells_of_these_days": markdown(_cells(rows)),
-            }
-        )
 
 
 def _largest(rows: Sequence[Row[Any]]) -> dict[str, int]:
@@ -189,15 +203,11 @@ def _share(part: int, whole: int) -> str:
     return unbroken(f"{part:,} of {whole:,}")
 
 
-@dg.asset(
-    key=EVIDENCE,
+@_step(
+    EVIDENCE,
     deps=[SESSION_CELLS, EXPOSURES, DEPLOYS],
-    group_name=f"{PREFIX}_answers",
-    owners=OWNERS,
-    tags=TAGS,
+    group="answers",
     kinds={"python", "postgres"},
-    metadata=table_metadata(EVIDENCE),
-    freshness_policy=FRESHNESS,
 )
 def evidence(store: Store) -> dg.MaterializeResult[Any]:
     """What can be said: the always-valid test of every open experiment, look by look.
@@ -231,16 +241,7 @@ def evidence(store: Store) -> dg.MaterializeResult[Any]:
     )
 
 
-@dg.asset(
-    key=VERDICTS,
-    deps=[EVIDENCE],
-    group_name=f"{PREFIX}_answers",
-    owners=OWNERS,
-    tags=TAGS,
-    kinds={"postgres"},
-    metadata=table_metadata(VERDICTS),
-    freshness_policy=FRESHNESS,
-)
+@_step(VERDICTS, deps=[EVIDENCE], group="answers", kinds={"postgres"})
 def verdicts(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeResult[Any]:
     """The answers that are served: keep, roll back, iterate, or cannot say yet.
 

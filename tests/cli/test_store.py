@@ -120,7 +120,7 @@ def test_dagster_accepts_its_settings_and_keeps_to_its_schema(
 
     with EmbeddedPostgres(data_dir) as server:
         home = write_dagster_home(data_dir)
-        env = dagster_environment(server.url, home, data_dir)
+        env = dagster_environment(server.url, home, data_dir, web_url="http://127.0.0.1:3000")
         monkeypatch.setenv(POSTGRES_VARIABLE, env[POSTGRES_VARIABLE])
         with DagsterInstance.from_config(str(home)) as instance:
             assert not instance.telemetry_enabled
@@ -128,6 +128,10 @@ def test_dagster_accepts_its_settings_and_keeps_to_its_schema(
             assert instance.run_monitoring_enabled
             assert instance.run_coordinator.dequeue_interval_seconds == 1
             assert instance.get_runs() == []
+        assert env["SERVICE_DAGSTER_URL"] == "http://127.0.0.1:3000"
+        monkeypatch.setenv("SERVICE_DAGSTER_URL", "https://dagster.shop.example")
+        env = dagster_environment(server.url, home, data_dir, web_url="http://127.0.0.1:3000")
+        assert env["SERVICE_DAGSTER_URL"] == "https://dagster.shop.example"
         with psycopg.connect(connection_string(server.url)) as connection:
             schemas = connection.execute(
                 "SELECT DISTINCT schemaname FROM pg_tables "

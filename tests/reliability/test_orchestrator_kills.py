@@ -197,7 +197,7 @@ def shop(postgres: EmbeddedPostgres) -> Iterator[Shop]:
 def runs(folder: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runs]:
     data_dir = folder / "service"
     home = write_dagster_home(data_dir)
-    env = dagster_environment(shop.url, home, data_dir)
+    env = dagster_environment(shop.url, home, data_dir, web_url="http://127.0.0.1:3000")
     monkeypatch.setenv(POSTGRES_VARIABLE, env[POSTGRES_VARIABLE])
     with dg.DagsterInstance.from_config(str(home)) as instance:
         yield Runs(url=shop.url, instance=instance, env=env, log=folder / "runs.log")

@@ -32,6 +32,7 @@ from tests.reliability.shop import Shop, open_shop
 pytestmark = pytest.mark.process
 
 KEEPING = Path(__file__).parents[2] / "docs" / "operations" / "keeping.md"
+WEB_URL = "http://127.0.0.1:3000"
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def home(folder: Path, postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPat
     """Dagster's settings, by which it keeps its records in the store."""
     monkeypatch.setenv("SERVICE_DATABASE_URL", postgres.url)
     home = write_dagster_home(folder / "service")
-    environment = dagster_environment(postgres.url, home, folder / "service")
+    environment = dagster_environment(postgres.url, home, folder / "service", web_url=WEB_URL)
     monkeypatch.setenv(POSTGRES_VARIABLE, environment[POSTGRES_VARIABLE])
     return home
 
@@ -99,7 +100,7 @@ def test_a_dump_restores_the_service_as_the_documentation_says(
     assert sessions == "after-the-restore"
     for experiment in shop.experiments:
         assert "equal to the byte" in command("audit", experiment, url=restored)
-    environment = dagster_environment(restored, home, folder)
+    environment = dagster_environment(restored, home, folder, web_url=WEB_URL)
     monkeypatch.setenv(POSTGRES_VARIABLE, environment[POSTGRES_VARIABLE])
     materialize(restored, home=home, after=run_id)
     assert derived_of(engine) == before
