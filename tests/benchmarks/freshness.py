@@ -131,7 +131,7 @@ def _canary(service: RunningService, client: httpx2.Client, number: int) -> Cana
 def _asked(
     client: httpx2.Client, method: str, path: str, key: str, body: object = None
 ) -> dict[str, Any]:
-    answer = client.request(method, path, json=body, headers={"Authorization": f"Bearer {key}"})
+    answer = client.request(method, path, json=body, headers={"X-Service-Project-Key": key})
     answer.raise_for_status()
     return answer.json()
 
