@@ -37,6 +37,7 @@ COMMANDS = {
     "close": ("cli.close:close", "End an experiment by hand, without a verdict."),
     "freeze": ("cli.freeze:freeze", "Hold every webhook back; evidence goes on."),
     "unfreeze": ("cli.freeze:unfreeze", "End a freeze: what waited is sent."),
+    "webhooks": ("cli.webhooks:webhooks", "List deliveries to webhooks, and send them again."),
     "audit": ("cli.audit:audit", "Recompute a verdict from raw events and compare."),
     "forget": (
         "cli.forget:forget",

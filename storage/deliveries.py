@@ -220,3 +220,96 @@ def note_postponed(
 def give_up_exhausted(connection: Connection) -> int:
     """Gives up deliveries whose last attempt broke off; returns how many."""
     return connection.execute(_EXHAUSTED, {"most": MOST_ATTEMPTS}).rowcount
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delivery:
+    """Where the delivery of an announcement to one webhook stands.
+
+    Attributes:
+        announcement_id: What receivers know it by.
+        experiment_id: Of which experiment.
+        event: What was announced, a breach with its metric.
+        receiver: The host of the webhook; None where the settings hold it no longer.
+        attempts: How many were made since it was begun, or asked for again.
+        announced_at: When it came to be.
+        next_attempt_at: When it is due; None once it has ended.
+        delivered_at: When it arrived.
+        given_up_at: When it was given up.
+        problem: Why the last attempt failed.
+    """
+
+    announcement_id: str
+    experiment_id: str
+    event: str
+    receiver: str | None
+    attempts: int
+    announced_at: datetime
+    next_attempt_at: datetime | None
+    delivered_at: datetime | None
+    given_up_at: datetime | None
+    problem: str | None
+
+
+_LISTED = text("""
+SELECT d.announcement_id, d.target, d.attempts, a.experiment_id, a.kind, a.subject, a.announced_at,
+    d.delivered_at, d.given_up_at, d.problem,
+    CASE WHEN d.delivered_at IS NULL AND d.given_up_at IS NULL THEN d.next_attempt_at END
+        AS next_attempt_at
+FROM deliveries AS d
+JOIN announcements AS a USING (announcement_id)
+WHERE a.project_id = :project_id AND (:arrived OR d.delivered_at IS NULL)
+ORDER BY a.announced_at DESC, d.announcement_id, d.target
+""")
+
+_RESENT = text("""
+UPDATE deliveries AS d
+SET attempts = 0, next_attempt_at = clock_timestamp(), delivered_at = NULL, given_up_at = NULL
+FROM announcements AS a
+WHERE a.announcement_id = d.announcement_id AND a.project_id = :project_id
+  AND CASE WHEN CAST(:announcement_id AS text) IS NULL THEN d.given_up_at IS NOT NULL
+      ELSE d.announcement_id = :announcement_id END
+""")
+
+
+def list_deliveries(
+    connection: Connection, project_id: int, *, arrived: bool = False
+) -> list[Delivery]:
+    """Returns a project's deliveries, the newest announcement first.
+
+    Args:
+        connection: The store.
+        project_id: Whose.
+        arrived: Whether to list those as well that arrived.
+    """
+    hosts = {one.target: one.host for one in read_settings(connection, project_id).webhooks}
+    asked = {"project_id": project_id, "arrived": arrived}
+    return [
+        Delivery(
+            announcement_id=row.announcement_id,
+            experiment_id=row.experiment_id,
+            event=f"{row.kind}: {row.subject}" if row.subject else row.kind,
+            receiver=hosts.get(row.target),
+            attempts=row.attempts,
+            announced_at=row.announced_at,
+            next_attempt_at=row.next_attempt_at,
+            delivered_at=row.delivered_at,
+            given_up_at=row.given_up_at,
+            problem=row.problem,
+        )
+        for row in connection.execute(_LISTED, asked)
+    ]
+
+
+def send_again(connection: Connection, project_id: int, announcement_id: str | None = None) -> int:
+    """Makes deliveries due once more, with all their attempts; returns how many.
+
+    Receivers get the same identifier and the same body, only the time of signing is another.
+
+    Args:
+        connection: In a transaction.
+        project_id: Whose.
+        announcement_id: One, whether it arrived or not; else all that were given up.
+    """
+    asked = {"project_id": project_id, "announcement_id": announcement_id}
+    return connection.execute(_RESENT, asked).rowcount

@@ -1,5 +1,6 @@
 """Webhooks: what is decided is told once, signed, again until it arrives, and to nobody else."""
 
+import json
 import logging
 import subprocess
 import sys
@@ -11,8 +12,10 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from click.testing import CliRunner
 from sqlalchemy import text
 
+from cli.main import main
 from orchestration.delivery import deliver
 from orchestration.resources import Store as StoreResource
 from orchestration.webhooks import webhooks
@@ -450,6 +453,58 @@ def test_while_frozen_everything_waits_and_then_goes(shop: Shop, receiver: Recei
     assert receiver.got == []
     shop.service.in_store(unfreeze)
     assert shop.tick() == "1 delivered"
+
+
+# --- What an operator does ------------------------------------------------------------------------
+
+
+def said(*words: str) -> str:
+    """What the command line prints of the shop's webhooks."""
+    told = CliRunner().invoke(main, ["webhooks", *words, "--project", "shop"])
+    assert told.exit_code == 0, told.output
+    return told.output
+
+
+def test_what_was_given_up_is_listed_and_sent_again_when_asked(
+    shop: Shop, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVICE_DATABASE_URL", shop.service.store.url)
+    shop.publish(shop.register(), "decided")
+    receiver.answer(410)
+    shop.tick()
+    (lost,) = json.loads(said("list", "--json"))
+    assert (lost["event"], lost["receiver"], lost["problem"]) == (
+        "decided",
+        "127.0.0.1",
+        "127.0.0.1: status 410",
+    )
+    assert lost["given_up_at"]
+    assert not lost["next_attempt_at"]
+    assert shop.tick() == "nothing to deliver"
+
+    assert json.loads(said("resend", "--given-up", "--json")) == {"due": 1}
+    assert shop.tick() == "1 delivered"
+    first, second = receiver.got
+    assert (first.id, first.body) == (second.id, second.body)
+    assert second.is_signed_with(secret_of(shop))
+    assert "Nothing waits" in said("list")
+
+
+def test_a_delivery_that_arrived_is_sent_again_by_its_name_alone(
+    shop: Shop, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVICE_DATABASE_URL", shop.service.store.url)
+    shop.publish(shop.register(), "decided")
+    shop.tick()
+    (arrived,) = json.loads(said("list", "--all", "--json"))
+    assert arrived["delivered_at"]
+    assert json.loads(said("resend", "--given-up", "--json")) == {"due": 0}
+    assert "1 due now" in said("resend", arrived["announcement_id"])
+    assert shop.tick() == "1 delivered"
+    assert [got.id for got in receiver.got] == [arrived["announcement_id"]] * 2
+    for words in (["resend"], ["resend", "msg_of_nobody"]):
+        refused = CliRunner().invoke(main, ["webhooks", *words, "--project", "shop"])
+        assert refused.exit_code != 0
 
 
 # --- Addresses are secrets ------------------------------------------------------------------------
