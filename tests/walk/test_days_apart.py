@@ -231,6 +231,34 @@ def test_what_a_day_holds_otherwise_than_its_log_is_seen(store) -> None:
     assert unseen == []
 
 
+def dropped(day: date, *, before_binding: bool) -> str:
+    """Notes that a day's events went, and takes them."""
+    at = "bound_at - interval '1 second'" if before_binding else "clock_timestamp()"
+    return f"""
+    WITH gone AS (
+        DELETE FROM runtime_events
+        WHERE received_at >= timestamptz '{day}' AND received_at < timestamptz '{day}' + '1 day'
+    )
+    INSERT INTO dropped_days (day, dropped_at) SELECT '{day}', {at} FROM experiments LIMIT 1
+    """
+
+
+def test_whoever_read_a_dropped_day_is_named_and_left_out(store) -> None:
+    shop = opened(store.engine, seed=5)
+
+    found = shop.compared(DAYS[1], tampering=dropped(DAYS[1], before_binding=False))
+    assert (found.gone, found.experiments) == (sorted(shop.experiments), 0)
+    assert found.equal
+
+
+def test_a_day_that_was_dropped_before_an_experiment_was_bound_was_never_read(store) -> None:
+    shop = opened(store.engine, seed=5)
+
+    found = shop.compared(DAYS[1], tampering=dropped(DAYS[1], before_binding=True))
+    assert (found.gone, found.experiments) == ([], 3)
+    assert not found.equal
+
+
 def test_a_day_apart_costs_no_reading_of_other_days(store) -> None:
     shop = opened(store.engine, seed=4)
 
