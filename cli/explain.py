@@ -52,13 +52,22 @@ def _print(document: dict[str, Any]) -> None:
 
 def _arms(document: Mapping[str, Any]) -> Table:
     table = Table(title=f"As of {document['as_of']}")
-    for column in ("arm", "units", "conversions", "rate", "late"):
+    arms = document["arms"]
+    level = "mean" if "mean" in arms["control"] else "rate"
+    for column in ("arm", "units", "conversions", level, "late"):
         table.add_column(column, justify="left" if column == "arm" else "right")
     for name in ("control", "treatment"):
-        arm = document["arms"][name]
-        rate = "" if arm["rate"] is None else f"{100 * arm['rate']:.3f} %"
-        table.add_row(name, f"{arm['units']:,}", f"{arm['conversions']:,}", rate, str(arm["late"]))
+        arm = arms[name]
+        counts = (f"{arm['units']:,}", f"{arm['conversions']:,}")
+        table.add_row(name, *counts, _level(arm), str(arm["late"]))
     return table
+
+
+def _level(arm: Mapping[str, Any]) -> str:
+    """Returns an arm's mean a unit, or its rate; empty without units."""
+    if "mean" in arm:
+        return "" if arm["mean"] is None else f"{arm['mean']:.5g}"
+    return "" if arm["rate"] is None else f"{100 * arm['rate']:.3f} %"
 
 
 def _guardrails(guardrails: list[dict[str, Any]]) -> Table:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestration.aliasing import aliased_with
+from orchestration.measure import measure_of_policy
 from orchestration.sentence import known_sentence, sentence
 from orchestration.series import moment, seconds
 from stats.evidence import Arm, Evidence
@@ -44,9 +45,10 @@ def evidence_document(
         changes: The changes of each stratum besides the one under test.
         returning: Its users who came back, as of the same look.
     """
-    target = reading.policy["target"]["name"]
+    control = evidence.arms.control
+    level = control.rate if control.total is None else control.mean
     return {
-        "sentence": sentence(evidence, metric=target),
+        "sentence": sentence(evidence, measure_of_policy(reading.policy, control=level)),
         "experiment_id": reading.experiment_id,
         "as_of": timestamp(evidence.as_of),
         "change": list(reading.change),
@@ -117,6 +119,8 @@ def _arm(arm: Arm, *, late: int) -> dict[str, Any]:
         "units": arm.units,
         "conversions": arm.conversions,
         "rate": arm.rate,
+        # Of a mean: what all its events are worth, capped, and what that is a unit.
+        **({} if arm.total is None else {"total": arm.total, "mean": arm.mean}),
         "late": late,
     }
 

@@ -20,7 +20,7 @@ from orchestration.look import (
     seconds,
     thinned,
 )
-from orchestration.measure import Measure, measure_of
+from orchestration.measure import Measure, level_of, measure_of
 
 WIDTH = 700
 # Finer than a pixel shows, and a record of each materialization is kept.
@@ -147,7 +147,7 @@ def _title(scene: _Scene, contract: Mapping[str, Any]) -> list[str]:
 def _foot(scene: _Scene, top: float) -> list[str]:
     document, measure = scene.document, scene.measure
     arms = [
-        f"{name} {arm['units']:,} ({measure.level(arm['rate'])})"
+        f"{name} {arm['units']:,} ({measure.level(level_of(arm))})"
         for name, arm in document["arms"].items()
         if arm["units"]
     ]

@@ -66,11 +66,22 @@ class Measure:
 
 def measure_of(document: Mapping[str, Any]) -> Measure:
     """Returns the measure of an evidence document's target."""
-    target = document["policy"]["target"]
+    policy = document["policy"]
+    return measure_of_policy(policy, control=level_of(document["arms"]["control"]))
+
+
+def measure_of_policy(policy: Mapping[str, Any], *, control: float | None) -> Measure:
+    """Returns the measure of a policy's target."""
+    target = policy["target"]
     return Measure(
         name=target["name"],
         mean=target.get("kind") == "mean",
         currency=target.get("currency"),
-        unit=document["policy"]["unit"],
-        control=document["arms"]["control"]["rate"],
+        unit=policy["unit"],
+        control=control,
     )
+
+
+def level_of(arm: Mapping[str, Any]) -> float | None:
+    """Returns the rate of an evidence document's arm, or its mean where it has one."""
+    return arm.get("mean", arm["rate"])

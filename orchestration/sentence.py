@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+from orchestration.measure import Measure
 from stats.decision import Candidate
 from stats.evidence import Evidence
 from stats.gate import Cause
@@ -25,21 +26,16 @@ _BECAUSE = {
 }
 
 
-def points(value: float) -> str:
-    """Returns a difference of rates in percentage points."""
-    return f"{100 * value:+.2f} points"
-
-
 def percent(value: float) -> str:
     """Returns a relative lift in percent."""
     return f"{100 * value:+.1f} %"
 
 
-def sentence(evidence: Evidence, *, metric: str) -> str:
+def sentence(evidence: Evidence, measure: Measure) -> str:
     """Returns what an experiment's evidence says, in one or two sentences."""
-    decision = evidence.decision
+    decision, metric = evidence.decision, measure.name
     if decision.verdict is not Verdict.ABSTAIN:
-        return _answer(evidence, metric=metric)
+        return _answer(evidence, measure)
     if decision.ended_because is not None:
         why = _ENDED[decision.ended_because]
         return f"No answer on {metric}: {why}. {known_sentence(evidence)}".strip()
@@ -52,29 +48,31 @@ def sentence(evidence: Evidence, *, metric: str) -> str:
         why = " and ".join(_BECAUSE[cause] for cause in evidence.gates.interacting_because)
         return f"Can't say on {metric}: {why}, so the difference is not the change's alone."
     if evidence.candidate is not None:
-        return _waiting(evidence.candidate, metric=metric)
+        return _waiting(evidence.candidate, measure)
     return f"Can't say yet on {metric}: {_progress(evidence)}. {known_sentence(evidence)}".strip()
 
 
-def _answer(evidence: Evidence, *, metric: str) -> str:
-    decision, rate = evidence.decision, evidence.arms.control.rate
+def _answer(evidence: Evidence, measure: Measure) -> str:
+    decision, control = evidence.decision, measure.control
     lift, ci = decision.lift, decision.ci
-    if lift is None or ci is None or rate is None:
-        raise ValueError(f"{decision.verdict} without lift, interval and control rate")
+    if lift is None or ci is None or control is None:
+        raise ValueError(f"{decision.verdict} without lift, interval and control")
     moved = "rose" if lift > 0 else "fell"
-    relative = f" ({percent(lift / rate)} of control's {100 * rate:.2f} %)" if rate else ""
+    level = measure.level(control)
+    relative = f" ({percent(lift / abs(control))} of control's {level})" if control else ""
     word = {Verdict.KEEP: "Keep", Verdict.ROLLBACK: "Roll back", Verdict.ITERATE: "Iterate"}
     return (
-        f"{word[decision.verdict]}: {metric} {moved} by {points(lift)}{relative}; the true"
-        f" difference lies between {points(ci[0])} and {points(ci[1])}, however often one looked."
+        f"{word[decision.verdict]}: {measure.name} {moved} by"
+        f" {measure.difference(lift)}{relative}; the true difference lies between"
+        f" {measure.difference(ci[0])} and {measure.difference(ci[1])}, however often one looked."
     )
 
 
-def _waiting(candidate: Candidate, *, metric: str) -> str:
+def _waiting(candidate: Candidate, measure: Measure) -> str:
     guardrails = ", ".join(candidate.waits_for) or "its guardrails"
     return (
-        f"Almost: {metric} moved by {points(candidate.lift)}, to the better; it is kept once"
-        f" {guardrails} is shown unharmed, or when the wait for that is over."
+        f"Almost: {measure.name} moved by {measure.difference(candidate.lift)}, to the better; it"
+        f" is kept once {guardrails} is shown unharmed, or when the wait for that is over."
     )
 
 

@@ -431,6 +431,12 @@ def test_a_mean_is_a_target_with_its_cap_and_its_currency(story) -> None:
     assert answer(story, experiment, minutes=DAY)[0] == "keep"
     # A fifth of the sessions pay about ten more: two a session, and a million counts as fifty.
     assert 1 < story.contract(experiment)["lift"] < 3
+    evidence = story.evidence(experiment)
+    arm = evidence["arms"]["control"]
+    assert arm["mean"] == arm["total"] / arm["units"]
+    assert "points" not in evidence["sentence"]
+    assert " per session (+" in evidence["sentence"]
+    assert f"of control's {arm['mean']:.4g})" in evidence["sentence"]
 
 
 def test_a_change_that_makes_no_difference_ends_for_futility(story) -> None:
