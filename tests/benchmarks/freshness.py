@@ -179,7 +179,7 @@ def _served(
         grace_seconds=canary.grace.total_seconds(),
         last_event=last_event,
         closed=closed,
-        decided=datetime.fromisoformat(evidence["decided_at"]),
+        decided=datetime.fromisoformat(evidence["as_of"]),
         seen=seen,
         verdict=contract["verdict"],
     )
