@@ -18,6 +18,7 @@ from api import (
     documentation,
     experiments,
     health,
+    release_gate,
     revenue_events,
     runtime_events,
     static_graphs,
@@ -39,13 +40,14 @@ _DESCRIPTION = (
     " or can't say yet, and why."
 )
 _RETRY_SECONDS = "2"
-# Registration before verdicts: `/v1/reward/register` is no experiment's address.
+# Registration and the gate before verdicts: their addresses are no experiment's.
 _ROUTERS = (
     runtime_events.router,
     static_graphs.router,
     deploys.router,
     revenue_events.router,
     experiments.router,
+    release_gate.router,
     verdicts.router,
     health.router,
 )
@@ -95,6 +97,7 @@ def create_app(settings: ApiSettings | None = None) -> FastAPI:
             revenue_events.RevenueEventBatch,
             experiments.RegistrationBody,
             experiments.NoMembers,
+            release_gate.GateRequest,
         ],
         structs=[RuntimeEventBody, RuntimeEventBatch],
     )

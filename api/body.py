@@ -95,6 +95,12 @@ def _uncollected(work: Callable[[], ResultT]) -> ResultT:
             gc.enable()
 
 
+def announces_json(request: Request) -> bool:
+    """Tells whether a request says that it has a JSON body."""
+    kind = request.headers.get("Content-Type", "").partition(";")[0]
+    return kind.strip().lower() == JSON and _announces_body(request)
+
+
 def _announces_body(request: Request) -> bool:
     return "Transfer-Encoding" in request.headers or request.headers.get(
         "Content-Length", "0"

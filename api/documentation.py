@@ -187,7 +187,13 @@ def _describe_problems(operation: dict[str, Any]) -> None:
         answer.setdefault("headers", {}).update(_headers("X-Request-Id"))
     codes = sorted(set(_problems(operation)), key=lambda code: (CODES[code][0], code))
     for status, told in groupby(codes, key=lambda code: CODES[code][0]):
-        answers[str(status)] = _problem_answer(status, list(told))
+        # A status may tell of more than problems: a gate that holds says so by 403.
+        own = answers.get(str(status), {})
+        problem = _problem_answer(status, list(told))
+        if "content" in own:
+            problem["content"] |= own["content"]
+            problem["description"] = f"{own['description']} {problem['description']}"
+        answers[str(status)] = problem
 
 
 def _problems(operation: dict[str, Any]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.documentation import PlainRoute
@@ -37,11 +37,15 @@ class Express:
         self._failures = failures
         self._fixed: dict[tuple[str, str], PlainRoute] = {}
         self._patterns: list[PlainRoute] = []
+        # Addresses that a pattern of ours would take for one of its own: `/v1/reward/gate`.
+        self._handed_on: set[tuple[str, str]] = set()
         for route in routes:
             if isinstance(route, PlainRoute) and "{" in route.path:
                 self._patterns.append(route)
             elif isinstance(route, PlainRoute):
                 self._fixed |= {(method, route.path): route for method in route.methods or ()}
+            elif isinstance(route, Route):
+                self._handed_on |= {(method, route.path) for method in route.methods or ()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
@@ -61,6 +65,8 @@ class Express:
         method, path = scope["method"], scope["path"]
         if (found := self._fixed.get((method, path))) is not None:
             return found
+        if (method, path) in self._handed_on:
+            return None
         for route in self._patterns:
             if method in (route.methods or ()) and (matched := route.path_regex.match(path)):
                 scope["path_params"] = matched.groupdict()

@@ -145,13 +145,13 @@ def _looked_up(key: str) -> Callable[[Connection], Caller | None]:
     return look_up
 
 
-def _presented_key(request: Request, *, bearer: bool, query: bool) -> str:
+def _presented_key(request: Request, *, bearer: bool, query: bool, inside: str | None) -> str:
     """Returns the key that a request carries.
 
     Raises:
         Problem: It carries none, or two that differ.
     """
-    keys = set(request.headers.getlist(HEADER))
+    keys = {*request.headers.getlist(HEADER), *([] if inside is None else [inside])}
     if bearer:
         for value in request.headers.getlist("Authorization"):
             scheme, _, credential = value.partition(" ")
@@ -172,14 +172,25 @@ async def admitted(
     *kinds: KeyKind,
     bearer: bool = False,
     query: bool = False,
+    inside: str | None = None,
 ) -> Caller:
     """Returns the caller of a request that only keys of some kinds may make.
+
+    Args:
+        keyring: Where callers are found.
+        request: The key stands in its header.
+        kinds: Of keys.
+        bearer: Whether a bearer token is taken for a key.
+        query: Whether a parameter of the address is.
+        inside: The key that the body holds, if it does.
 
     Raises:
         Problem: There is no key (401), no such live key (401), or it is of another kind (403).
         StoreUnavailable: The store cannot be reached.
     """
-    caller = await keyring.caller(_presented_key(request, bearer=bearer, query=query))
+    caller = await keyring.caller(
+        _presented_key(request, bearer=bearer, query=query, inside=inside)
+    )
     if caller is None:
         raise Problem("unknown_key", "the key is unknown or revoked", headers=_CHALLENGE)
     if caller.kind not in kinds:

@@ -1,5 +1,6 @@
 """An experiment as commands reach it: over HTTP where an address is set, else in the store."""
 
+import json
 import re
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from cli.remote import READING_KEY, Remote, RemoteFault, remote
 from cli.store import store_url
 from storage.engine import open_engine
 from storage.experiments import close
+from storage.freeze import current_freeze
 from storage.verdicts import project_of, read_evidence, read_verdict
 
 _ID = re.compile(r"[0-9A-Za-z_-]{1,128}", re.ASCII)
@@ -42,6 +44,10 @@ class Experiment(Protocol):
 
     def evidence(self) -> str | None:
         """The evidence document as JSON; None before the first look."""
+        ...
+
+    def freeze(self) -> str | None:
+        """Why nobody is to act on verdicts for now; None where the service is not frozen."""
         ...
 
     def close(self) -> Contract:
@@ -74,6 +80,10 @@ class RemoteExperiment:
                 return None
             raise
 
+    def freeze(self) -> str | None:
+        """Why the service is frozen."""
+        return json.loads(self.service.get("/v1/reward/freeze").text)["reason"]
+
     def close(self) -> Contract:
         """Ends it by hand."""
         answer = self.service.post(f"{self._path}/close", {})
@@ -101,6 +111,12 @@ class StoredExperiment:
         """The published evidence document; None before the first look."""
         with self.engine.begin() as connection:
             return read_evidence(connection, self.project_id, self.experiment_id)
+
+    def freeze(self) -> str | None:
+        """Why the service is frozen."""
+        with self.engine.begin() as connection:
+            found = current_freeze(connection)
+        return None if found is None else found.reason
 
     def close(self) -> Contract:
         """Ends it by hand."""

@@ -17,6 +17,7 @@ from cli.experiment import Contract, Experiment
 from cli.experiment import experiment as reached
 from cli.remote import RemoteFault
 from cli.store import data_dir_option
+from storage.release_gate import excludes_loss
 
 # What was published can change with each tick, whatever the next look of the target is.
 TICK_SECONDS = 60.0
@@ -135,7 +136,7 @@ def wait(
     15  a fault of the set-up: non_identifiable, interacting, or no events
      0  --accept-harm: a greater loss is excluded, and nothing of the above holds
     12  closed without a verdict
-    14  the timeout passed
+    14  the timeout passed, or the service is frozen at its end
 
     1 says that nobody could be asked, 2 that the command was called wrongly.
 
@@ -239,13 +240,8 @@ def _silence(seen: Seen, *, waited: float) -> str | None:
 
 
 def _accepted(seen: Seen, accept_harm: float | None) -> Outcome | None:
-    """Whether a loss beyond the accepted one is excluded, whichever side is the worse."""
-    known = seen.evidence.get("known", {}).get("not_worse_than")
-    if accept_harm is None or known is None:
-        return None
-    better = seen.evidence["policy"]["target"]["better"]
-    loss = -known if better == "higher" else known
-    if loss > accept_harm:
+    """Whether a loss beyond the accepted one is excluded."""
+    if accept_harm is None or not excludes_loss(seen.evidence, accept_harm):
         return None
     said = f"accepted: a loss beyond {100 * accept_harm:g} % of the control rate is excluded."
     return Outcome(exit=Exit.KEEP, because=said)
@@ -262,6 +258,11 @@ def _closed(seen: Seen) -> Outcome | None:
 
 def _timed_out(timeout: float) -> Outcome:
     return Outcome(exit=Exit.TIMEOUT, because=f"no verdict within {span(timeout)}.")
+
+
+def _frozen(reason: str, timeout: float) -> Outcome:
+    because = f"frozen: {reason}. Nothing was to be acted on within {span(timeout)}."
+    return Outcome(exit=Exit.TIMEOUT, because=because)
 
 
 def pause(retry_after: float | None, *, every: float, left: float) -> float:
@@ -306,9 +307,13 @@ def _waited(
             answered = time.monotonic()
             waited = answered - began
             end = outcome(seen, accept_harm=accept_harm, waited=waited, timeout=timeout)
+            # Asked for where it matters only; a freeze holds whatever there is to act on.
+            frozen = None if end is None else found.freeze()
+            if frozen is not None:
+                end = _frozen(frozen, timeout) if waited >= timeout else None
             if end is not None:
                 return seen, contract.text, end
-            progress.say(seen.sentence)
+            progress.say(seen.sentence if frozen is None else f"Frozen: {frozen}")
             time.sleep(pause(contract.retry_after, every=every, left=timeout - waited))
 
 

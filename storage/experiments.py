@@ -14,7 +14,7 @@ from storage.clock import binding_time
 from storage.contract import waiting_contract
 from storage.histories import read_history
 from storage.refusal import Conflict, Invalid, Missing
-from storage.registration import PRODUCTION, Registration
+from storage.registration import Registration
 from storage.settings import read_settings
 from storage.tables import deploys, experiments, projects, verdicts
 
@@ -83,6 +83,32 @@ def register(connection: Connection, project_id: int, request: Registration) -> 
     return Registered(experiment_id=experiment_id, created=True)
 
 
+def newest_experiment(connection: Connection, project_id: int, request: Registration) -> str | None:
+    """Returns the last experiment of a commit and metric, open or decided; None where none is.
+
+    Args:
+        connection: The store.
+        project_id: Whose.
+        request: Without a commit, the latest deploy's is meant.
+    """
+    deploy = _deploy(connection, project_id, request)
+    commit = request.treatment_commit if deploy is None else deploy.commit_sha
+    c = experiments.c
+    return connection.execute(
+        select(c.experiment_id)
+        .where(
+            c.project_id == project_id,
+            c.environment == request.environment,
+            c.target_metric
+            == (request.target_metric or read_settings(connection, project_id).default_metric),
+            c.treatment_commit.is_not_distinct_from(commit),
+            c.request["treatment_flag"].is_(None),
+        )
+        .order_by(c.registered_at.desc())
+        .limit(1)
+    ).scalar_one_or_none()
+
+
 def _deploy(connection: Connection, project_id: int, request: Registration) -> Row[Any] | None:
     """Returns the deploy that a registration names or means."""
     query = select(deploys).where(deploys.c.project_id == project_id)
@@ -100,12 +126,12 @@ def _deploy(connection: Connection, project_id: int, request: Registration) -> R
                 pointer="/treatment_commit",
             )
         return row
-    query = query.where(deploys.c.environment == PRODUCTION)
+    query = query.where(deploys.c.environment == request.environment)
     if request.treatment_commit is None:
         newest = query.order_by(deploys.c.deployed_at.desc(), deploys.c.recorded_at.desc())
         return connection.execute(newest.limit(1)).one_or_none()
     history = read_history(
-        connection, project_id, PRODUCTION, known_at=datetime.max.replace(tzinfo=UTC)
+        connection, project_id, request.environment, known_at=datetime.max.replace(tzinfo=UTC)
     )
     sha = history.resolve(request.treatment_commit) or request.treatment_commit
     # The first of its deploys: later ones are the steps of its ramp.
@@ -124,6 +150,7 @@ def _register_waiting(
         experiments.c.bound_at.is_(None),
         experiments.c.closed_at.is_(None),
         experiments.c.target_metric == metric,
+        experiments.c.environment == request.environment,
         experiments.c.treatment_commit.is_not_distinct_from(request.treatment_commit),
         verdicts.c.decided.is_(False),
     )
@@ -139,7 +166,7 @@ def _register_waiting(
         project_id,
         request,
         metric=metric,
-        environment=PRODUCTION,
+        environment=request.environment,
         registered_at=registered_at,
     )
     return Registered(experiment_id=experiment_id, created=True)

@@ -23,3 +23,5 @@ class Registration:
     routes: Sequence[str] | None = None
     guardrails: Sequence[str] | None = None
     metadata: Mapping[str, Any] | None = None
+    # Whose deploys are meant where none is named.
+    environment: str = PRODUCTION

@@ -39,6 +39,8 @@ KINDS = {
     "/v1/revenue/events": {KeyKind.WRITE},
     "/v1/reward": {KeyKind.PROJECT},
     "/v1/reward/register": {KeyKind.PROJECT},
+    "/v1/reward/gate": {KeyKind.PROJECT},
+    "/v1/reward/freeze": {KeyKind.PROJECT},
     "/v1/reward/{experiment_id}": {KeyKind.PROJECT},
     "/v1/reward/{experiment_id}/evidence": {KeyKind.PROJECT},
     "/v1/reward/{experiment_id}/close": {KeyKind.PROJECT},
@@ -277,7 +279,8 @@ def test_neither_keys_nor_users_nor_queries_are_logged(
 
 SCOPED = {name for name, table in metadata.tables.items() if "project_id" in table.columns}
 # A key says whose it is, and a project's settings are found by its number.
-UNSCOPED = {"alembic_version"}
+# Of the whole service: its version, and whether it is frozen.
+UNSCOPED = {"alembic_version", "freezes"}
 _READ_OR_CHANGED = re.compile(
     r"\b(?:FROM|JOIN|UPDATE|INTO|COPY)\s+(?:ONLY\s+)?(\w+)", re.IGNORECASE
 )

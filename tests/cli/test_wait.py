@@ -12,6 +12,7 @@ import pytest
 
 from cli.wait import FIRST_LOOK_SECONDS, Exit, Seen, outcome, pause
 from storage.contract import contract, document_text
+from storage.freeze import freeze, unfreeze
 from storage.keys import KeyKind
 from storage.verdicts import Draft, publish_verdicts, stage_evidence
 
@@ -103,6 +104,19 @@ def test_each_end_has_its_exit_code_and_says_why(
     first, second = result.stdout.splitlines()
     assert first == "What is known."
     assert said in second
+
+
+@pytest.mark.parametrize("verdict", ["keep", "rollback"])
+def test_while_frozen_there_is_nothing_to_act_on(reached, command, verdict: str) -> None:
+    experiment_id = registered(reached)
+    published(reached, experiment_id, {"verdict": verdict, **FOUND}, evidence())
+    reached.in_store(lambda connection: freeze(connection, "an incident"))
+    held = command("wait", experiment_id, "--timeout", "0")
+    assert held.exit_code == 14
+    assert held.stdout.splitlines()[1].startswith("frozen: an incident.")
+    reached.in_store(unfreeze)
+    ended = command("wait", experiment_id, "--timeout", "0")
+    assert ended.exit_code == {"keep": 0, "rollback": 10}[verdict]
 
 
 @pytest.mark.parametrize(
