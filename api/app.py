@@ -21,6 +21,7 @@ from api import (
     release_gate,
     revenue_events,
     runtime_events,
+    scripts,
     static_graphs,
     verdicts,
 )
@@ -50,6 +51,7 @@ _ROUTERS = (
     release_gate.router,
     verdicts.router,
     health.router,
+    scripts.router,
 )
 
 

@@ -1,7 +1,6 @@
 """`GET /v1/reward/...`: verdicts and their evidence, as they were published."""
 
 import base64
-import hashlib
 import math
 import re
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ from starlette.responses import Response
 from api.answer import answer
 from api.caller import Reader
 from api.documentation import PlainRoute, reading
+from api.etag import etag, is_known
 from api.keyring import admitted
 from api.moment import RULE as MOMENT_RULE
 from api.moment import moment, text
@@ -102,12 +102,8 @@ def contract_answer(verdict: PublishedVerdict) -> Response:
     return Response(
         verdict.contract,
         media_type="application/json",
-        headers={"ETag": _etag(verdict), **_retry_after(verdict)},
+        headers={"ETag": etag(verdict.contract.encode()), **_retry_after(verdict)},
     )
-
-
-def _etag(verdict: PublishedVerdict) -> str:
-    return f'"{hashlib.sha256(verdict.contract.encode()).hexdigest()[:32]}"'
 
 
 def _retry_after(verdict: PublishedVerdict) -> Mapping[str, str]:
@@ -120,15 +116,6 @@ def _retry_after(verdict: PublishedVerdict) -> Mapping[str, str]:
     return {"Retry-After": str(max(1, math.ceil(seconds)))}
 
 
-def _is_known(request: Request, etag: str) -> bool:
-    """Tells whether the client has this answer already (RFC 9110, 13.1.2)."""
-    for value in request.headers.getlist("If-None-Match"):
-        for known in value.split(","):
-            if known.strip().removeprefix("W/") in (etag, "*"):
-                return True
-    return False
-
-
 async def get_verdict(request: Request) -> Response:
     """Return the verdict contract; nothing is computed by asking, however often."""
     if request.path_params["experiment_id"] == "register":
@@ -138,7 +125,7 @@ async def get_verdict(request: Request) -> Response:
     experiment_id = known_id(request.path_params["experiment_id"])
     verdict = await shared.reader.read(caller.project_id, experiment_id)
     found = contract_answer(verdict)
-    if _is_known(request, found.headers["ETag"]):
+    if is_known(request, found.headers["ETag"]):
         return Response(
             status_code=304, headers={"ETag": found.headers["ETag"], **_retry_after(verdict)}
         )

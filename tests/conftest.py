@@ -4,7 +4,8 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -73,9 +74,9 @@ class Store:
     engine: Engine
 
 
-@pytest.fixture
-def store(postgres_url: str, migrated_template: str) -> Iterator[Store]:
-    """A fresh store, dropped after the test."""
+@contextmanager
+def fresh_store(postgres_url: str, migrated_template: str) -> Generator[Store]:
+    """A store that is dropped afterwards."""
     name = f"test_{secrets.token_hex(6)}"
     _administer(
         postgres_url, "CREATE DATABASE {name} TEMPLATE {model}", name=name, model=migrated_template
@@ -86,6 +87,13 @@ def store(postgres_url: str, migrated_template: str) -> Iterator[Store]:
     finally:
         engine.dispose()
         _administer(postgres_url, "DROP DATABASE {name} WITH (FORCE)", name=name)
+
+
+@pytest.fixture
+def store(postgres_url: str, migrated_template: str) -> Iterator[Store]:
+    """A fresh store, dropped after the test."""
+    with fresh_store(postgres_url, migrated_template) as store:
+        yield store
 
 
 @dataclass(kw_only=True)

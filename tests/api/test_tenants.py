@@ -68,12 +68,14 @@ def by(key: str) -> dict[str, Any]:
     return {"headers": {HEADER: key}}
 
 
-# Routes that need no key: a browser's question before it posts, and what an operator asks.
+# Routes that need no key: a browser's question before it posts, what an operator asks, and what
+# pages load.
 OPEN = {
     ("OPTIONS", "/v1/events"),
     ("GET", "/healthz"),
     ("GET", "/readyz"),
     ("GET", "/metrics"),
+    ("GET", "/sdk.js"),
     *((method, path) for path in ("/docs", "/docs/oauth2-redirect") for method in ("GET", "HEAD")),
     *((method, "/openapi.json") for method in ("GET", "HEAD")),
 }

@@ -1,0 +1,82 @@
+"""A Chromium for the session, and a page of a visitor's own for each test."""
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from tests.reliability.api_process import eventually
+
+# As distributions name it.
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+_ARGUMENTS = (
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0"),
+    *("--disable-background-networking", "--disable-component-update", "--no-first-run"),
+    # Tests are visitors that nobody sees: their pages are no less alive for that.
+    *("--disable-backgrounding-occluded-windows", "--disable-renderer-backgrounding"),
+)
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Chromium that lives as long as the tests (of one worker).
+
+    Playwright's own launch would keep an event loop running in this thread for just as long, and
+    no other test could run one.
+    """
+    found = next(filter(None, map(shutil.which, _NAMES)), None)
+    if found is None:
+        pytest.skip("there is no Chromium on this machine (Debian: apt-get install chromium)")
+    profile = tmp_path_factory.mktemp("chromium")
+    with (profile / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [found, *_ARGUMENTS, f"--user-data-dir={profile}", "about:blank"],
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        yield f"http://127.0.0.1:{eventually(lambda: _port(process, profile))}"
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def _port(process: subprocess.Popen[bytes], profile: Path) -> str:
+    """Where it listens, once it has written that down."""
+    assert process.poll() is None, (profile / "log").read_text()[-4000:]
+    told = profile / "DevToolsActivePort"
+    port, written, _ = told.read_text().partition("\n") if told.exists() else ("", "", "")
+    return port if written else ""
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Browser]:
+    """The session's browser, as the tests of one module hold it."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.connect_over_cdp(chromium)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def new_context(browser: Browser) -> Iterator[Callable[..., BrowserContext]]:
+    """Makes visitors with cookies and a memory of their own; Playwright's options hold."""
+    made: list[BrowserContext] = []
+
+    def make(**options: Any) -> BrowserContext:
+        made.append(browser.new_context(**options))
+        return made[-1]
+
+    yield make
+    for context in made:
+        context.close()
+
+
+@pytest.fixture
+def page(new_context: Callable[..., BrowserContext]) -> Page:
+    """An empty page of a new visitor."""
+    return new_context().new_page()
