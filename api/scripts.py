@@ -1,4 +1,4 @@
-"""`/sdk.js`: what the pages of users load, without a key."""
+"""`/sdk.js` and `/next-graph.mjs`: what pages and builds of users load, without a key."""
 
 import gzip
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from api.etag import etag, is_known
 
 router = APIRouter(route_class=PlainRoute, tags=["scripts"])
 
-_FOLDER = Path(__file__).parent / "static"
+FOLDER = Path(__file__).parent / "static"
 # A new version reaches everybody within the hour, and nobody waits for it.
 _CACHED = "public, max-age=3600, stale-while-revalidate=86400"
 
@@ -67,7 +67,8 @@ def without_comments(source: str) -> str:
     return "".join(f"{line}\n" for line in lines if line and not line.startswith("//"))
 
 
-SDK = Script(plain=without_comments((_FOLDER / "sdk.js").read_text()).encode())
+SDK = Script(plain=without_comments((FOLDER / "sdk.js").read_text()).encode())
+NEXT_GRAPH = Script(plain=(FOLDER / "next-graph.mjs").read_bytes())
 
 _READING = reading(
     keys=(),
@@ -85,3 +86,15 @@ _READING = reading(
 async def get_sdk(request: Request) -> Response:
     """Answer with the file that sends a page's events."""
     return SDK.answer(request)
+
+
+@router.get(
+    "/next-graph.mjs",
+    summary="The static graph of a Next.js app",
+    response_class=JavaScript,
+    responses={304: {"description": "As `If-None-Match` says."}},
+    openapi_extra=_READING,
+)
+async def get_next_graph(request: Request) -> Response:
+    """Answer with the program that writes a Next.js app's graph, for Node."""
+    return NEXT_GRAPH.answer(request)

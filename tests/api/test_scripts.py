@@ -1,13 +1,13 @@
-"""The scripts that pages load: small, cached, and open to every origin."""
+"""The scripts that pages and builds load: small, cached, and open to every origin."""
 
 import gzip
 from typing import Any
 
 import pytest
 
-from api.scripts import _FOLDER, without_comments
+from api.scripts import FOLDER, without_comments
 
-SCRIPTS = ["sdk.js"]
+SCRIPTS = ["sdk.js", "next-graph.mjs"]
 every_script = pytest.mark.parametrize("name", SCRIPTS)
 
 
@@ -23,7 +23,7 @@ def test_a_script_is_served_to_every_origin_without_a_key(service: Any, name: st
     assert answer.headers["Access-Control-Allow-Origin"] == "*"
     assert answer.headers["Cross-Origin-Resource-Policy"] == "cross-origin"
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
-    source = (_FOLDER / name).read_text()
+    source = (FOLDER / name).read_text()
     assert answer.text == (without_comments(source) if name == "sdk.js" else source)
 
 

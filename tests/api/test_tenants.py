@@ -68,14 +68,15 @@ def by(key: str) -> dict[str, Any]:
     return {"headers": {HEADER: key}}
 
 
-# Routes that need no key: a browser's question before it posts, what an operator asks, and what
-# pages load.
+# Routes that need no key: a browser's question before it posts, what an operator asks, and the
+# scripts that pages and builds load.
 OPEN = {
     ("OPTIONS", "/v1/events"),
     ("GET", "/healthz"),
     ("GET", "/readyz"),
     ("GET", "/metrics"),
     ("GET", "/sdk.js"),
+    ("GET", "/next-graph.mjs"),
     *((method, path) for path in ("/docs", "/docs/oauth2-redirect") for method in ("GET", "HEAD")),
     *((method, "/openapi.json") for method in ("GET", "HEAD")),
 }
