@@ -74,7 +74,13 @@
       answer =
         old && navigator.sendBeacon(address, body)
           ? {}
-          : await fetch(address, { method: "POST", body, keepalive: true, credentials: "omit" });
+          : await fetch(address, {
+              method: "POST",
+              body,
+              keepalive: true,
+              credentials: "omit",
+              signal: AbortSignal.timeout?.(30000),
+            });
     } catch {}
     sending--;
     if (answer && !PASSING.includes(answer.status)) failures = 0;

@@ -169,6 +169,15 @@ def leave(page: Page) -> None:
     page.goto("about:blank")
 
 
+def measured(page: Page, kind: str, which: str = "true") -> None:
+    """Waits until the browser has measured something of a kind."""
+    page.evaluate(
+        f"""new Promise((seen) =>
+          new PerformanceObserver((list) => list.getEntries().some((entry) => {which}) && seen())
+            .observe({{ type: "{kind}", buffered: true }}))"""
+    )
+
+
 def faults(page: Page) -> list[str]:
     """What goes wrong on a page from now on."""
     found: list[str] = []
@@ -317,16 +326,13 @@ def test_vitals_are_told_when_the_page_is_left(shop: Shop, page: Page) -> None:
         </script>"""
     )
     page.goto(shop.url("/cart"))
-    page.wait_for_function("performance.getEntriesByType('paint').length > 0")
+    measured(page, "largest-contentful-paint")
     # Away from any input, which would excuse it.
     page.evaluate("document.querySelector('#late').style.height = '200px'")
-    page.evaluate(
-        "new Promise((seen) => new PerformanceObserver(seen)"
-        ".observe({ type: 'layout-shift', buffered: true })).then(() => 0)"
-    )
+    measured(page, "layout-shift")
     page.click("button")
     page.evaluate("history.pushState({}, '', '/elsewhere')")
-    page.evaluate("new Promise((wake) => requestAnimationFrame(() => setTimeout(wake, 50)))")
+    measured(page, "event", "entry.interactionId && entry.duration >= 600")
     leave(page)
     eventually(lambda: any(row.event == "inp" for row in shop.rows))
     values = {row.event: row.value for row in shop.rows if row.value is not None}
@@ -381,7 +387,7 @@ def test_the_same_is_sent_again_when_the_service_asks_for_it_or_is_not_heard(
     first, second, third = shop.moody.attempts
     assert first.events == second.events == third.events
     assert first.sent_at < second.sent_at < third.sent_at
-    assert 1 <= second.at - first.at < 10
+    assert second.at - first.at >= 1
     # The answer was lost, not the event: it is there twice, and is one by its id.
     once, again = shop.stored(2)
     assert (once.event_id, once.occurred_at) == (again.event_id, again.occurred_at)
