@@ -71,7 +71,7 @@ class _KnownBatch(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 _KNOWN_EVENT = msgspec.json.Decoder(_KnownEvent)
 _KNOWN_BATCH = msgspec.json.Decoder(_KnownBatch)
-_EVENT_MEMBERS = frozenset(RuntimeEventBody.__struct_fields__)
+EVENT_MEMBERS = frozenset(RuntimeEventBody.__struct_fields__)
 _BATCH_MEMBERS = frozenset(RuntimeEventBatch.__struct_fields__)
 
 
@@ -197,8 +197,8 @@ class EventReader:
                 batch.events.append(read)
             else:
                 batch.rejected.append(Rejected(index=index, faults=read))
-            if isinstance(document, dict) and not document.keys() <= _EVENT_MEMBERS:
-                batch.ignored |= document.keys() - _EVENT_MEMBERS
+            if isinstance(document, dict) and not document.keys() <= EVENT_MEMBERS:
+                batch.ignored |= document.keys() - EVENT_MEMBERS
         return batch
 
     def _event(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 
+from api.admissions import Admissions
 from api.gauges import StoreGauges
 from api.keyring import Keyring
 from api.meters import Meters
@@ -29,6 +30,7 @@ class Runtime:
     reader: VerdictReader
     keyring: Keyring
     rate_limit: RateLimit
+    admissions: Admissions
     pseudonyms: Pseudonyms
     signatures: Signatures
     meters: Meters
@@ -43,6 +45,7 @@ async def running(settings: ApiSettings, meters: Meters) -> AsyncGenerator[Runti
     keyring, rate_limit = Keyring(store), RateLimit(settings.redis_url)
     try:
         async with (
+            Admissions(store).running() as admissions,
             EventWriter(settings.database_url).running() as writer,
             VerdictReader(settings.database_url).running() as reader,
         ):
@@ -53,6 +56,7 @@ async def running(settings: ApiSettings, meters: Meters) -> AsyncGenerator[Runti
                 reader=reader,
                 keyring=keyring,
                 rate_limit=rate_limit,
+                admissions=admissions,
                 pseudonyms=Pseudonyms(settings.secret),
                 signatures=Signatures(assignments=Assignments(settings.secret), meters=meters),
                 meters=meters,

@@ -95,6 +95,18 @@ async def post_events(request: Request) -> Response:
     shared, history = runtime(request), _is_history(request)
     kinds = (KeyKind.WRITE,) if history else (KeyKind.PUBLIC, KeyKind.WRITE)
     caller = await admitted(shared.keyring, request, *kinds, query=True)
+    try:
+        return await _received(request, shared, caller, history=history)
+    except Problem as problem:
+        # History tells nothing of the senders of now.
+        if not history:
+            shared.admissions.refused(caller.project_id, problem)
+        raise
+
+
+async def _received(
+    request: Request, shared: Runtime, caller: Caller, *, history: bool
+) -> Response:
     _require_origin(request, caller)
     address = client_address(request, caller.trusted_proxies)
     await shared.rate_limit.admit(caller, address=address)
@@ -113,6 +125,10 @@ async def post_events(request: Request) -> Response:
     if not batch.events:
         raise invalid(batch.faults)
     late = await _stored(shared, caller, batch, history=history)
+    if not history:
+        shared.admissions.took(
+            caller.project_id, accepted=len(batch.events), late=late, rejected=batch.rejected
+        )
     return answer(_receipt(batch, late=late), status=202)
 
 

@@ -121,6 +121,7 @@ deploys = Table(
     UniqueConstraint("project_id", "environment", "commit_sha", "deployed_at"),
     UniqueConstraint("project_id", "idempotency_key"),
     CheckConstraint("allocation BETWEEN 0 AND 1", name="allocation"),
+    Index(None, "project_id", "recorded_at"),
 )
 
 # A commit's changes and base in an environment, as first recorded there: what lineage is
@@ -404,6 +405,97 @@ self_checks = Table(
     Column("equal", Boolean, nullable=False),
     _moment("checked_at"),
     Index(None, "day", postgresql_where=text("NOT equal")),
+)
+
+# --- Whether projects are wired right: nothing here is read by a verdict --------------------------
+
+# The runtime events of the last minutes that had any, counted as they come: all of a minute, and
+# those of the commits and routes that are seen most. Page views stand apart.
+recent_counts = Table(
+    "recent_counts",
+    metadata,
+    _project(),
+    Column("environment", Text, nullable=False),
+    _moment("minute"),
+    Column("kind", Text, nullable=False),
+    # The commit or the route; empty of all.
+    Column("value", Text, nullable=False),
+    Column("page_view", Boolean, nullable=False),
+    *(
+        Column(name, BigInteger, nullable=False)
+        for name in ("events", "committed", "routed", "named", "skewed")
+    ),
+    # Of the skewed ones, from occurring to receipt, in all.
+    Column("skew_seconds", Double, nullable=False),
+    _moment("newest_at"),
+    # Of a route: whether the graph has it, and which graph that was.
+    Column("graph_id", Text),
+    Column("matched", Boolean),
+    PrimaryKeyConstraint("project_id", "environment", "minute", "kind", "value", "page_view"),
+    CheckConstraint("kind IN ('all', 'commit', 'route')", name="kind"),
+)
+
+# The names of runtime and revenue events that ever came, to an hour when last.
+seen_names = Table(
+    "seen_names",
+    metadata,
+    _project(),
+    Column("event", Text, nullable=False),
+    _moment("newest_at"),
+    PrimaryKeyConstraint("project_id", "event"),
+)
+
+# What became of what a project's senders sent to `/v1/events`: only the API knows what it refused.
+admissions = Table(
+    "admissions",
+    metadata,
+    _project(),
+    _moment("minute"),
+    # Whole requests, and of these the ones beyond a rate limit.
+    Column("requests", BigInteger, nullable=False),
+    Column("limited", BigInteger, nullable=False),
+    # Events, the late ones among the accepted.
+    Column("accepted", BigInteger, nullable=False),
+    Column("late", BigInteger, nullable=False),
+    Column("rejected", BigInteger, nullable=False),
+    # Of a rejection the code and the member, in words of ours.
+    Column("reason", Text),
+    PrimaryKeyConstraint("project_id", "minute"),
+    Index(None, "minute"),
+)
+
+# The lines of each project's checklist, as they are served.
+checklists = Table(
+    "checklists",
+    metadata,
+    Column(
+        "project_id",
+        Integer,
+        ForeignKey("projects.project_id"),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    Column("lines", JSON, nullable=False),
+    _moment("newest_event_at", nullable=True),
+    # A digest of what the lines depend on beside the traffic: settings, deploys, experiments.
+    Column("setup", Text, nullable=False),
+    # Of the last hundred or so: how many came, of how many a user could be looked for, and found.
+    Column("revenue_events", BigInteger, nullable=False, server_default=text("0")),
+    Column("revenue_tested", BigInteger, nullable=False, server_default=text("0")),
+    Column("revenue_joined", BigInteger, nullable=False, server_default=text("0")),
+)
+
+# How far the log was counted for the checklists, and when a tick last looked; one row.
+checklist_marks = Table(
+    "checklist_marks",
+    metadata,
+    Column("place", Integer, primary_key=True, autoincrement=False, server_default=text("1")),
+    _moment("kept_at"),
+    _moment("read_to", nullable=True),
+    # How many pages the newest days had then, by the name of their partition.
+    Column("pages", JSON, nullable=False),
+    _moment("revenue_to"),
+    CheckConstraint("place = 1", name="one"),
 )
 
 # --- What projects are told of their verdicts: an outbox ------------------------------------------

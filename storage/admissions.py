@@ -1,0 +1,108 @@
+"""Admissions: what became of what each project's senders sent, as the API counted it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, text
+
+# The checklist asks for a quarter of an hour; a little more, so that a line turns back by itself.
+_KEPT = "30 minutes"
+WINDOW = "15 minutes"
+
+_ADD = text("""
+INSERT INTO admissions AS a (
+    project_id, minute, requests, limited, accepted, late, rejected, reason
+)
+SELECT n.project_id, date_trunc('minute', clock_timestamp()), n.requests, n.limited, n.accepted,
+    n.late, n.rejected, nullif(n.reason, '')
+FROM unnest(
+    CAST(:ids AS int[]), CAST(:requests AS bigint[]), CAST(:limited AS bigint[]),
+    CAST(:accepted AS bigint[]), CAST(:late AS bigint[]), CAST(:rejected AS bigint[]),
+    CAST(:reasons AS text[])
+) AS n (project_id, requests, limited, accepted, late, rejected, reason)
+ON CONFLICT (project_id, minute) DO UPDATE
+SET requests = a.requests + excluded.requests, limited = a.limited + excluded.limited,
+    accepted = a.accepted + excluded.accepted, late = a.late + excluded.late,
+    rejected = a.rejected + excluded.rejected, reason = coalesce(excluded.reason, a.reason)
+""")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Admissions:
+    """What became of requests and events.
+
+    Attributes:
+        requests: To `/v1/events`, with a live key of the project.
+        limited: Of these, beyond a rate limit.
+        accepted: Events.
+        late: Of these, too old for any verdict to count.
+        rejected: Events that broke a rule; of a request refused whole, one.
+        reason: Why the last one was rejected; None where none was.
+    """
+
+    requests: int = 0
+    limited: int = 0
+    accepted: int = 0
+    late: int = 0
+    rejected: int = 0
+    reason: str | None = None
+
+
+def add_admissions(connection: Connection, counted: Mapping[int, Admissions]) -> None:
+    """Adds what a process counted, by project, to what stands of this minute."""
+    # In one order, so that no two processes wait for one another.
+    rows = sorted(counted.items())
+    connection.execute(
+        _ADD,
+        {
+            "ids": [project_id for project_id, _ in rows],
+            "requests": [one.requests for _, one in rows],
+            "limited": [one.limited for _, one in rows],
+            "accepted": [one.accepted for _, one in rows],
+            "late": [one.late for _, one in rows],
+            "rejected": [one.rejected for _, one in rows],
+            "reasons": [one.reason or "" for _, one in rows],
+        },
+    )
+
+
+_COUNTED_LATELY = text("SELECT DISTINCT project_id FROM admissions")
+_PRUNE = text(f"""
+DELETE FROM admissions WHERE minute < statement_timestamp() - interval '{_KEPT}'
+""")
+
+
+def counted_lately(connection: Connection) -> frozenset[int]:
+    """Returns the projects that anything was counted of within half an hour; forgets what is older.
+
+    Args:
+        connection: In a transaction, of which only one is under way at a time.
+    """
+    connection.execute(_PRUNE)
+    return frozenset(connection.execute(_COUNTED_LATELY).scalars())
+
+
+_READ = text(f"""
+SELECT project_id, sum(requests)::bigint AS requests, sum(limited)::bigint AS limited,
+    sum(accepted)::bigint AS accepted, sum(late)::bigint AS late,
+    sum(rejected)::bigint AS rejected,
+    (array_agg(reason ORDER BY minute DESC) FILTER (WHERE reason IS NOT NULL))[1] AS reason
+FROM admissions
+WHERE project_id = ANY(:ids) AND minute > statement_timestamp() - interval '{WINDOW}'
+GROUP BY project_id
+""")
+
+
+def read_admissions(connection: Connection, ids: Sequence[int]) -> dict[int, Admissions]:
+    """Returns what was counted of projects in the last quarter of an hour, none of the silent."""
+    return {
+        row.project_id: Admissions(
+            requests=row.requests,
+            limited=row.limited,
+            accepted=row.accepted,
+            late=row.late,
+            rejected=row.rejected,
+            reason=row.reason,
+        )
+        for row in connection.execute(_READ, {"ids": list(ids)})
+    }
