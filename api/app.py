@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api import (
+    checklist,
     deploys,
     documentation,
     experiments,
@@ -42,6 +43,7 @@ _DESCRIPTION = (
 )
 _RETRY_SECONDS = "2"
 # Registration and the gate before verdicts: their addresses are no experiment's.
+# Before verdicts: `/v1/reward/register` and `/v1/reward/checklist` are no experiments' addresses.
 _ROUTERS = (
     runtime_events.router,
     static_graphs.router,
@@ -49,6 +51,7 @@ _ROUTERS = (
     revenue_events.router,
     experiments.router,
     release_gate.router,
+    checklist.router,
     verdicts.router,
     health.router,
     scripts.router,

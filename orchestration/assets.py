@@ -3,6 +3,7 @@
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,6 +12,7 @@ import pandas as pd
 from sqlalchemy import Row
 
 from orchestration.answer import answer_of
+from orchestration.checklist import ChecklistsTooLong, keep_checklists
 from orchestration.columns import table_metadata
 from orchestration.exhibit import chosen, exhibit, standings_table
 from orchestration.keys import (
@@ -261,6 +263,8 @@ def verdicts(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
         turned = {one["experiment_id"] for one in take_turned(connection)}
         answers = count_answers(connection)
         changed = verdicts_changed_since(connection, shown_to, most=MOST_ROWS)
+    with suppress(ChecklistsTooLong), store.reading() as connection:
+        keep_checklists(connection)
     _tag(context, sorted(turned))
     found = changed[0].found if changed else 0
     return dg.MaterializeResult(

@@ -84,7 +84,7 @@ class Store(dg.ConfigurableResource[Any]):
 
     @contextmanager
     def reading(self) -> Generator[Connection]:
-        """Yields a connection in a transaction that writes nothing."""
+        """Yields a connection in a transaction that writes no derived table."""
         with _tried_again_when_lost(), self.engine.begin() as connection:
             yield connection
 

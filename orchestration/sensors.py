@@ -1,10 +1,12 @@
 """The sensor: a walk in each tick for which something closed, a run where an answer turned."""
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import dagster as dg
 from sqlalchemy import Connection
 
+from orchestration.checklist import ChecklistsTooLong, keep_checklists
 from orchestration.jobs import fast
 from orchestration.keys import PREFIX
 from orchestration.partitions import key_of
@@ -36,7 +38,16 @@ _AGAIN = timedelta(minutes=5)
     " only where an answer turned by that, or where the walk is too long for a tick.",
 )
 def each_half_minute(context: dg.SensorEvaluationContext, store: Store) -> dg.SensorResult:
-    """Asks the store first: a tick with nothing new is two small queries.
+    """Walks where there is anything to walk, and keeps the checklists either way."""
+    result = _walked(store, context.cursor)
+    # A walk that somebody holds up holds up the checklists too: they wait for another tick.
+    with suppress(ChecklistsTooLong), store.reading() as connection:
+        keep_checklists(connection)
+    return result
+
+
+def _walked(store: Store, cursor: str | None) -> dg.SensorResult:
+    """Asks the store first: a tick with nothing to walk is a small query.
 
     Whatever broke off before, a tick, a run or the server below both, left its mark in the store.
     So it matters to no tick who walked last and how that ended, or how many instances walk.
@@ -46,7 +57,7 @@ def each_half_minute(context: dg.SensorEvaluationContext, store: Store) -> dg.Se
     as_of = datetime.now(UTC)
     with store.reading() as connection:
         waiting = unwalked_from(connection)
-        long = waiting is not None and _is_long(connection, waiting, context.cursor, as_of=as_of)
+        long = waiting is not None and _is_long(connection, waiting, cursor, as_of=as_of)
         if long and not try_claim_derived_tables(connection):
             return dg.SensorResult(skip_reason="another walk is under way")
     if waiting is None:

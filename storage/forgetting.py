@@ -294,6 +294,17 @@ VALUES (:project_id, clock_timestamp(), :kind, :runtime_events, :revenue_events,
 """)
 
 
+# A path may name its visitor, and nobody knows whose it was: all recent ones go, and the checklist
+# is made anew of what comes next.
+_RECENT = ("checklists", "recent_counts")
+_FORGET_ROUTES = text("""
+DELETE FROM recent_counts WHERE project_id = :project_id AND kind = 'route'
+""")
+_CHECK_ANEW = text("""
+UPDATE checklists SET lines = '[]', setup = '' WHERE project_id = :project_id
+""")
+
+
 def _forget(connection: Connection, project_id: int, person: _Person, *, kind: str) -> Forgotten:
     asked: dict[str, Any] = {
         "project_id": project_id,
@@ -317,11 +328,19 @@ def _forget(connection: Connection, project_id: int, person: _Person, *, kind: s
         runtime_events=row.runtime_events,
         revenue_events=row.revenue_events,
         exposures=row.exposures,
-        tables=sorted([*(row.sources or ()), *(_derived() if row.units else ())]),
+        tables=sorted(
+            [
+                *(row.sources or ()),
+                *(_RECENT if row.sources else ()),
+                *(_derived() if row.units else ()),
+            ]
+        ),
     )
     if found.tables:
         counts = {name: getattr(found, name) for name in _COUNTS}
         connection.execute(_REMEMBER, {"project_id": project_id, "kind": kind, **counts})
+        for statement in (_FORGET_ROUTES, _CHECK_ANEW):
+            connection.execute(statement, {"project_id": project_id})
     return found
 
 

@@ -75,25 +75,23 @@ class Store:
 
 
 @contextmanager
-def fresh_store(postgres_url: str, migrated_template: str) -> Generator[Store]:
-    """A store that is dropped afterwards."""
+def fresh_store(server: str, model: str) -> Generator[Store]:
+    """A store like the model, dropped at the end."""
     name = f"test_{secrets.token_hex(6)}"
-    _administer(
-        postgres_url, "CREATE DATABASE {name} TEMPLATE {model}", name=name, model=migrated_template
-    )
-    engine = open_engine(_database_url(postgres_url, name))
+    _administer(server, "CREATE DATABASE {name} TEMPLATE {model}", name=name, model=model)
+    engine = open_engine(_database_url(server, name))
     try:
-        yield Store(url=_database_url(postgres_url, name), engine=engine)
+        yield Store(url=_database_url(server, name), engine=engine)
     finally:
         engine.dispose()
-        _administer(postgres_url, "DROP DATABASE {name} WITH (FORCE)", name=name)
+        _administer(server, "DROP DATABASE {name} WITH (FORCE)", name=name)
 
 
 @pytest.fixture
 def store(postgres_url: str, migrated_template: str) -> Iterator[Store]:
     """A fresh store, dropped after the test."""
-    with fresh_store(postgres_url, migrated_template) as store:
-        yield store
+    with fresh_store(postgres_url, migrated_template) as fresh:
+        yield fresh
 
 
 @dataclass(kw_only=True)

@@ -41,6 +41,7 @@ KINDS = {
     "/v1/reward/register": {KeyKind.PROJECT},
     "/v1/reward/gate": {KeyKind.PROJECT},
     "/v1/reward/freeze": {KeyKind.PROJECT},
+    "/v1/reward/checklist": {KeyKind.PROJECT},
     "/v1/reward/{experiment_id}": {KeyKind.PROJECT},
     "/v1/reward/{experiment_id}/evidence": {KeyKind.PROJECT},
     "/v1/reward/{experiment_id}/close": {KeyKind.PROJECT},
@@ -282,8 +283,8 @@ def test_neither_keys_nor_users_nor_queries_are_logged(
 
 SCOPED = {name for name, table in metadata.tables.items() if "project_id" in table.columns}
 # A key says whose it is, and a project's settings are found by its number.
-# Of the whole service: its version, and whether it is frozen.
-UNSCOPED = {"alembic_version", "freezes"}
+# Of the whole service: its version, whether it is frozen, and when a tick last looked.
+UNSCOPED = {"alembic_version", "freezes", "checklist_marks"}
 _READ_OR_CHANGED = re.compile(
     r"\b(?:FROM|JOIN|UPDATE|INTO|COPY)\s+(?:ONLY\s+)?(\w+)", re.IGNORECASE
 )

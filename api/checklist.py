@@ -1,0 +1,44 @@
+"""`GET /v1/reward/checklist`: whether the project is wired right, as the last tick found it."""
+
+from functools import partial
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.answer import answer
+from api.documentation import PlainRoute, reading
+from api.keyring import admitted
+from api.runtime import runtime
+from api.shape import Shape
+from storage.checklist import read_lines
+from storage.keys import KeyKind
+
+# Plain, as the address of a verdict is: of two plain routes the one without a pattern is found.
+router = APIRouter(route_class=PlainRoute, tags=["reward"])
+
+
+class ChecklistLine(Shape):
+    """One check."""
+
+    check: str
+    ok: bool | None
+    seen: str
+    fix: str
+
+
+@router.get(
+    "/v1/reward/checklist",
+    summary="Read the set-up checklist",
+    responses={200: {"model": list[ChecklistLine]}},
+    openapi_extra=reading(),
+)
+async def get_checklist(request: Request) -> Response:
+    """Return ten checks: `ok` is null while there is nothing to judge, `fix` the next thing to do.
+
+    Kept by a tick each half minute; nothing is computed by asking.
+    """
+    shared = runtime(request)
+    caller = await admitted(shared.keyring, request, KeyKind.PROJECT)
+    found = await shared.store.run(partial(read_lines, project_id=caller.project_id))
+    return answer([line.document() for line in found])
