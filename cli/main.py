@@ -34,6 +34,10 @@ COMMANDS = {
     "register": ("cli.register:register", "Register a change as an experiment and print its id."),
     "wait": ("cli.wait:wait", "Wait for a verdict, and exit with it."),
     "explain": ("cli.explain:explain", "Say what is behind a verdict."),
+    "doctor": (
+        "cli.doctor:doctor",
+        "Check whether a project is wired right, and say what to do.",
+    ),
     "close": ("cli.close:close", "End an experiment by hand, without a verdict."),
     "freeze": ("cli.freeze:freeze", "Hold every webhook back; evidence goes on."),
     "unfreeze": ("cli.freeze:unfreeze", "End a freeze: what waited is sent."),

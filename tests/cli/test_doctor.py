@@ -1,0 +1,55 @@
+"""`doctor`: the checklist of a project, over HTTP and in the store, and its exit codes."""
+
+import json
+from typing import Any
+
+from orchestration.checklist import keep_checklists
+
+
+def set_up(service: Any) -> None:
+    """All that can be right before an experiment is registered."""
+    graph = {"schema_version": "1", "routes": [{"path": "/"}]}
+    service.post("/v1/deploys", {"commit": {"sha": "a" * 40}, "graph": graph})
+    event = {"session_id": "s-1", "commit": "a" * 40, "route": "/"}
+    events = [{**event, "event": name} for name in ("page_view", "activation")]
+    assert service.post("/v1/events", {"events": events}).status_code == 202
+    service.in_store(keep_checklists)
+
+
+def test_a_project_without_a_red_line_exits_with_0(reached, command) -> None:
+    set_up(reached)
+    result = command("doctor", "--project", "shop")
+    assert result.exit_code == 0, result.output
+    flat = " ".join(result.stdout.split())
+    assert "✓ commit known 1 of 1 page views with a commit name one deployed" in flat
+    assert "? both arms in one block No experiment is open. → Register the change:" in flat
+    assert "Nothing is red;" in flat
+    assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+def test_a_red_line_exits_with_1_and_shows_its_fix(reached, command) -> None:
+    reached.in_store(keep_checklists)
+    result = command("doctor", "--project", "shop")
+    assert result.exit_code == 1
+    flat = " ".join(result.stdout.split())
+    assert "✗ events No event has come yet. → POST /v1/events" in flat
+    assert "1 of 10 red: begin with the first." in flat
+
+
+def test_a_program_gets_what_the_endpoint_answers(reached, command) -> None:
+    set_up(reached)
+    result = command("doctor", "--project", "shop", "--json")
+    assert result.exit_code == 0
+
+    def judged(lines: Any) -> Any:
+        # How many seconds ago the last event came is told anew at each look.
+        return [(line["check"], line["ok"], line["fix"]) for line in lines]
+
+    answer = reached.get("/v1/reward/checklist").json()
+    assert judged(json.loads(result.stdout)) == judged(answer)
+
+
+def test_where_nothing_ticks_it_says_so_and_exits_with_1(stored, command) -> None:
+    result = command("doctor", "--project", "shop")
+    assert result.exit_code == 1
+    assert "deploy-reward up" in " ".join(result.stdout.split())
