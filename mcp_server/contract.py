@@ -112,3 +112,14 @@ class Explanation(Shape):
         Field(description="What is wired wrong, with its fix; null when it could not be read."),
     ]
     left_out: Annotated[int, Field(description="Warnings and faults dropped to stay short.")]
+
+
+class Checklist(Shape):
+    """Whether the project is wired right, in at most one kilobyte."""
+
+    red: Annotated[
+        list[str], Field(description="What is wrong, each with what was seen and the fix.")
+    ]
+    waiting: Annotated[list[str], Field(description="What cannot be judged yet.")]
+    green: Annotated[list[str], Field(description="What is right.")]
+    left_out: Annotated[int, Field(description="Lines dropped to stay short.")]

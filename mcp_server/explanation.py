@@ -37,7 +37,7 @@ def _fitted(whole: Explanation) -> Explanation:
     """The explanation with as many warnings and faults, faults last, as fit."""
     warnings, faults = list(whole.warnings), whole.faults and list(whole.faults)
     fitted, left_out = whole, 0
-    while len(_json(fitted.model_dump())) > LONGEST_BYTES and (warnings or faults):
+    while len(as_json(fitted.model_dump())) > LONGEST_BYTES and (warnings or faults):
         (warnings or faults or []).pop()
         left_out += 1
         fitted = whole.model_copy(
@@ -65,23 +65,24 @@ def _faults(checklist: object) -> list[str] | None:
 
 
 def _lines(value: object) -> list[str]:
-    return [_cut(str(line), FAULT_BYTES) for line in value] if isinstance(value, list) else []
+    return [cut(str(line), FAULT_BYTES) for line in value] if isinstance(value, list) else []
 
 
 def _sentence(value: object) -> str | None:
-    return _cut(value, SENTENCE_BYTES) if isinstance(value, str) else None
+    return cut(value, SENTENCE_BYTES) if isinstance(value, str) else None
 
 
-def _cut(text: str, longest: int) -> str:
+def cut(text: str, longest: int) -> str:
     """The text, or as much of it as fits in so many bytes of JSON, with an ellipsis."""
-    if len(_json(text)) <= longest:
+    if len(as_json(text)) <= longest:
         return text
-    while len(_json(f"{text}…")) > longest:
+    while len(as_json(f"{text}…")) > longest:
         text = text[: min(len(text) - 1, longest)]
     return f"{text}…"
 
 
-def _json(value: object) -> bytes:
+def as_json(value: object) -> bytes:
+    """The value as it goes over the wire."""
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
 
 

@@ -1,4 +1,4 @@
-"""The five tools: the reward endpoints as an agent calls them."""
+"""The six tools: the reward endpoints as an agent calls them."""
 
 import asyncio
 import inspect
@@ -13,7 +13,9 @@ from mcp_types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import BaseModel, Field, ValidationError
 
 from mcp_server.advice import advice
+from mcp_server.checklist import checklist
 from mcp_server.contract import (
+    Checklist,
     ExperimentId,
     Experiments,
     Explanation,
@@ -148,6 +150,20 @@ async def explain(
     return _result(explanation(experiment_id, evidence.body, checks).model_dump())
 
 
+async def check_setup(ctx: Reward) -> Annotated[CallToolResult, Checklist]:
+    """Check whether the project is wired right, in at most one kilobyte.
+
+    Ten lines, from the first event to refused requests: what is red stands with its fix, and the
+    first of them is the one to begin with. Use it before the first experiment, and when one gets no
+    units or abstains for another reason than `power`.
+    """
+    api = _api(ctx)
+    lines = (await api.checklist()).body
+    if not isinstance(lines, list) or not all(isinstance(line, dict) for line in lines):
+        raise _foreign(api)
+    return _result(checklist(lines).model_dump())
+
+
 def tools() -> list[Tool]:
     """The tools with their schemas, descriptions and annotations."""
     registering = ToolAnnotations(
@@ -163,6 +179,7 @@ def tools() -> list[Tool]:
         _tool(subscribe, _reading("Poll a verdict once")),
         _tool(list_experiments, _reading("List open experiments")),
         _tool(explain, _reading("Explain an experiment")),
+        _tool(check_setup, _reading("Check the project's set-up")),
     ]
 
 

@@ -14,6 +14,7 @@ CALLS = [
     ("get_verdict", {"experiment_id": "exp_1"}, "/v1/reward/exp_1"),
     ("subscribe", {"experiment_id": "exp_1"}, "/v1/reward/exp_1"),
     ("list_experiments", {}, "/v1/reward?status=open"),
+    ("check_setup", {}, "/v1/reward/checklist"),
     ("explain", {"experiment_id": "exp_1"}, "/v1/reward/exp_1/evidence"),
 ]
 

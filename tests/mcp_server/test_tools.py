@@ -53,7 +53,7 @@ class TestTheListOfTools:
 
         assert in_session(name) == "service-reward"
 
-    def test_the_three_tools_of_the_seed_and_two_of_ours_are_listed(
+    def test_the_three_tools_of_the_seed_and_three_of_ours_are_listed(
         self, tools: dict[str, Any]
     ) -> None:
         assert list(tools) == [
@@ -62,6 +62,7 @@ class TestTheListOfTools:
             "subscribe",
             "list_experiments",
             "explain",
+            "check_setup",
         ]
 
     def test_every_tool_describes_itself_and_its_arguments(self, tools: dict[str, Any]) -> None:
@@ -312,3 +313,40 @@ class TestExplaining:
     def test_an_unknown_experiment_is_an_error(self, service: Any, call: Any) -> None:
         service.problem("/v1/reward/exp_9/evidence", 404, "There is no such experiment.")
         assert "no such experiment" in error(call("explain", {"experiment_id": "exp_9"}))
+
+
+class TestCheckingTheSetUp:
+    def test_what_is_red_comes_with_what_was_seen_and_its_fix(
+        self, service: Any, call: Any
+    ) -> None:
+        lines = [
+            {"check": "events", "ok": True, "seen": "20 events.", "fix": ""},
+            {"check": "commit known", "ok": False, "seen": "0 of 20.", "fix": "Record it."},
+            {"check": "crossover", "ok": None, "seen": "No experiment.", "fix": "Register."},
+        ]
+        service.answers_with("/v1/reward/checklist", lines)
+        assert call("check_setup").structured_content == {
+            "red": ["commit known: 0 of 20. Record it."],
+            "waiting": ["crossover"],
+            "green": ["events"],
+            "left_out": 0,
+        }
+
+    def test_it_stays_within_one_kilobyte_and_leaves_the_red_lines_out_last(
+        self, service: Any, call: Any
+    ) -> None:
+        lines = [
+            {"check": f"check {number}", "ok": number > 4, "seen": "é" * 100, "fix": "x" * 100}
+            for number in range(10)
+        ]
+        service.answers_with("/v1/reward/checklist", lines)
+        (text,) = texts(call("check_setup"))
+        told = json.loads(text)
+        assert len(text.encode()) <= 1024
+        assert told["red"]
+        assert told["green"] == []
+        assert len(told["red"]) + told["left_out"] == 10
+
+    def test_an_answer_that_is_no_list_of_lines_is_an_error(self, service: Any, call: Any) -> None:
+        service.answers_with("/v1/reward/checklist", [1, 2])
+        assert "not the service's" in error(call("check_setup"))
