@@ -24,7 +24,7 @@ from storage.recent_traffic import Seen, Traffic
 
 # A tick has a minute, and a walk in it 20 seconds. Whoever holds a lock is not waited for.
 _LIMITS = text("""
-SELECT set_config('statement_timeout', '5s', true), set_config('lock_timeout', '300ms', true)
+SELECT set_config('statement_timeout', '10s', true), set_config('lock_timeout', '300ms', true)
 """)
 _TOO_LONG = (psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable)
 # Every exposure should say what a canary is told by: one build of several that forgets to shows

@@ -12,8 +12,8 @@ from storage.route import RouteTable
 from storage.tables import SCHEMA
 
 WINDOW = "5 minutes"
-# What is read of the log's end at most: some 500,000 events. What came before it is passed over.
-_MOST_PAGES = 8192
+# What is read of the log's end at most: some 300,000 events. What came before it is passed over.
+_MOST_PAGES = 4096
 # Writers fill pages side by side: so many before the last one may still have been open.
 _OPEN_PAGES = 256
 # Of the commits and routes of a minute those seen most; of environments and names likewise:

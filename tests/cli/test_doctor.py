@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from orchestration.checklist import keep_checklists
 
 
@@ -49,7 +51,8 @@ def test_a_program_gets_what_the_endpoint_answers(reached, command) -> None:
     assert judged(json.loads(result.stdout)) == judged(answer)
 
 
-def test_where_nothing_ticks_it_says_so_and_exits_with_1(stored, command) -> None:
+@pytest.mark.usefixtures("stored")
+def test_where_nothing_ticks_it_says_so_and_exits_with_1(command) -> None:
     result = command("doctor", "--project", "shop")
     assert result.exit_code == 1
     assert "deploy-reward up" in " ".join(result.stdout.split())

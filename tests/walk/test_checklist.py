@@ -255,6 +255,7 @@ WAYS: Sequence[tuple[Wrong, str, str, str]] = (
     (requests_are_too_many, CHECKS[-1], "requests limited", "`rate_limits`"),
     (events_come_too_late, CHECKS[-1], "10 late", "Send events when they occur"),
 )
+NAMES = [way[0].__name__ for way in WAYS]
 # What else cannot be right then.
 ALSO_RED = {
     "sending_stopped": {"target seen"},
@@ -296,9 +297,7 @@ def test_a_project_that_is_set_up_right_is_green_in_every_line(shops: dict[str, 
     assert {line["fix"] for line in found.values()} == {""}
 
 
-@pytest.mark.parametrize(
-    ("wrong", "check", "seen", "fix"), WAYS, ids=lambda one: getattr(one, "__name__", "")
-)
+@pytest.mark.parametrize(("wrong", "check", "seen", "fix"), WAYS, ids=NAMES)
 def test_each_way_to_set_it_up_wrong_is_named_with_its_fix(
     shops: dict[str, Shop], wrong: Wrong, check: str, seen: str, fix: str
 ) -> None:
@@ -320,7 +319,7 @@ def test_no_line_is_longer_than_a_glance_takes(shops: dict[str, Shop]) -> None:
             assert len(line["fix"]) <= 120, line
 
 
-# --- In time ---------------------------------------------------------------------------------------
+# --- In time --------------------------------------------------------------------------------------
 
 
 class Lived:
