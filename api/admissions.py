@@ -17,6 +17,8 @@ from storage import admissions
 from storage.engine import StoreUnavailable
 
 _NOTED_SECONDS = 5.0
+# A process that stops has some seconds, and owes its clients more than its counts.
+_PATIENCE_SECONDS = 3.0
 _MEMBER = re.compile(r"(?:/events/\d+)?/(\w+)", re.ASCII)
 
 
@@ -89,8 +91,9 @@ class Admissions:
                 await asyncio.wait_for(self._ending.wait(), self._noted_seconds)
             counts, self._counts = self._counts, {}
             if counts:
-                with contextlib.suppress(StoreUnavailable):
-                    await self._store.run(partial(_add, counts))
+                with contextlib.suppress(StoreUnavailable, TimeoutError):
+                    async with asyncio.timeout(_PATIENCE_SECONDS):
+                        await self._store.run(partial(_add, counts))
 
 
 def _add(counts: Mapping[int, _Count], connection: Connection) -> None:
@@ -102,6 +105,6 @@ def _add(counts: Mapping[int, _Count], connection: Connection) -> None:
 
 def _reason(fault: Fault) -> str:
     """Returns what was wrong in words of ours: members that the client invented are not named."""
-    member = _MEMBER.match(fault.at)
-    named = member is not None and member[1] in EVENT_MEMBERS
-    return f"{fault.code} ({member[1]})" if named else fault.code
+    found = _MEMBER.match(fault.at)
+    member = None if found is None else found[1]
+    return f"{fault.code} ({member})" if member in EVENT_MEMBERS else fault.code
