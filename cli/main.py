@@ -18,6 +18,7 @@ COMMANDS = {
         "Create, list and revoke keys; show those that sign.",
     ),
     "settings": ("cli.projects:settings", "Show and apply a project's settings."),
+    "dashboard": ("cli.dashboard:dashboard", "Print a link that signs a browser in, once."),
     "import": (
         "cli.import_history:import_history",
         "Read historical data from NDJSON, CSV or Parquet.",

@@ -83,6 +83,34 @@ keys = Table(
     Index(None, "project_id"),
 )
 
+# A link that signs in to the dashboard once; its row goes with its use.
+sign_in_links = Table(
+    "sign_in_links",
+    metadata,
+    # SHA-256 of the code: the code itself is in no table.
+    Column("digest", LargeBinary, primary_key=True),
+    _project(),
+    Column("role", Text, nullable=False),
+    _moment("created_at"),
+    _moment("expires_at"),
+    CheckConstraint("role IN ('read', 'owner')", name="role"),
+)
+
+# Who is signed in to the dashboard.
+sign_ins = Table(
+    "sign_ins",
+    metadata,
+    # SHA-256 of the cookie.
+    Column("digest", LargeBinary, primary_key=True),
+    _project(),
+    Column("role", Text, nullable=False),
+    # The key by which one came in, with which the sign-in ends.
+    Column("key_digest", LargeBinary, ForeignKey("keys.digest")),
+    _moment("created_at"),
+    _moment("expires_at"),
+    CheckConstraint("role IN ('read', 'owner')", name="role"),
+)
+
 # --- The log: what was received --------------------------------------------------------------
 
 graphs = Table(

@@ -1,0 +1,36 @@
+"""The command `dashboard`: a link that signs a browser in, once."""
+
+import os
+from pathlib import Path
+
+import click
+
+from cli.projects import project_option
+from cli.store import data_dir_option, store_transaction
+from storage.projects import find_project
+from storage.sign_ins import LINK_LIFETIME, Role, create_link
+
+
+@click.command()
+@project_option
+@click.option("--owner", is_flag=True, help="Also let it change the project's settings.")
+@click.option(
+    "--url",
+    default=lambda: os.environ.get("SERVICE_PUBLIC_URL") or "http://127.0.0.1:8000",
+    show_default="SERVICE_PUBLIC_URL, or http://127.0.0.1:8000",
+    help="The address of the API, as the browser reaches it.",
+)
+@data_dir_option
+def dashboard(project: str, owner: bool, url: str, data_dir: Path) -> None:
+    """Print a link that signs a browser in, once.
+
+    It is good for 15 minutes. Whoever opens it first is signed in: to read for a week, with --owner
+    to change settings for 12 hours.
+    """
+    role = Role.OWNER if owner else Role.READ
+    with store_transaction(data_dir) as connection:
+        code = create_link(connection, find_project(connection, project).project_id, role)
+    # Behind the #, which browsers keep to themselves: the code is in no log of any server.
+    click.echo(f"{url.rstrip('/')}/dashboard/sign-in#{code}")
+    minutes = LINK_LIFETIME.total_seconds() / 60
+    click.echo(f"It signs in once, within {minutes:.0f} minutes.", err=True)
