@@ -26,6 +26,7 @@ from api import (
     static_graphs,
     verdicts,
 )
+from api.dashboard import pages as dashboard
 from api.envelope import Envelope
 from api.event_batch import RuntimeEventBatch, RuntimeEventBody
 from api.express import Express, Failed
@@ -55,6 +56,7 @@ _ROUTERS = (
     verdicts.router,
     health.router,
     scripts.router,
+    dashboard.router,
 )
 
 

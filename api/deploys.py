@@ -11,13 +11,14 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.address import public_address
 from api.answer import answer
 from api.body import apart, body_of
 from api.caller import Writer
 from api.documentation import json_body, reading
 from api.moment import Moment, text
 from api.problem import Fault, invalid
-from api.runtime import Runtime, runtime
+from api.runtime import runtime
 from api.shape import Commit, Environment, OpenShape, Shape, WebAddress, by_form
 from api.static_graphs import EXAMPLE as GRAPH_EXAMPLE
 from api.static_graphs import GRAPH_BYTES, FilePath, StaticGraph
@@ -222,7 +223,8 @@ async def post_deploy(
     return answer(
         {
             "deploy": recorded.record,
-            "dashboard_url": _dashboard_url(request, shared, recorded.record["deploy_id"]),
+            "dashboard_url": f"{public_address(request, shared.settings)}"
+            f"/dashboard/deploys/{recorded.record['deploy_id']}",
         },
         status=200 if recorded.replayed else 201,
         headers={"Idempotent-Replayed": "true"} if recorded.replayed else None,
@@ -283,14 +285,6 @@ async def get_deploys(
             "next_cursor": page[-1]["deploy_id"] if len(found) > limit else None,
         }
     )
-
-
-def _dashboard_url(request: Request, shared: Runtime, deploy_id: str) -> str:
-    base = shared.settings.public_url
-    if base is None:
-        # Not parsed: what a client calls us may be no address at all.
-        base = f"{request.scope['scheme']}://{request.headers.get('Host', 'localhost')}"
-    return f"{base.rstrip('/')}/dashboard/deploys/{deploy_id}"
 
 
 @router.get(

@@ -376,6 +376,7 @@ def _invite(console: Console, *, api_url: str, dagster_url: str, keys: Keys) -> 
     """Print the addresses, the keys and the first command to send; unwrapped, to be copied."""
     lines = (
         f"API docs     {api_url.rstrip('/')}/docs",
+        f"Dashboard    {api_url.rstrip('/')}/dashboard   (sign in with the project key)",
         f"Dagster UI   {dagster_url}",
         "",
         f"write key    {keys.write}",

@@ -210,6 +210,7 @@ def _transaction(url: str) -> Generator[Connection]:
 def _show_addresses(console: Console, plan: Plan) -> None:
     console.print()
     console.print(f"[bold]API[/]       {plan.api_url}   (docs: {plan.api_url}/docs)")
+    console.print(f"[bold]Dashboard[/] {plan.api_url}/dashboard   (sign in with the project key)")
     console.print(f"[bold]Dagster[/]   {plan.dagster_url}")
     console.print(f"[bold]Data[/]      {plan.data_dir}   (logs in {plan.data_dir / 'logs'})")
     if not os.environ.get("SERVICE_SECRET"):

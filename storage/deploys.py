@@ -208,14 +208,15 @@ def _affected_routes(
     ]
     if not files:
         return []
-    before = _graph_of(connection, project_id, request.environment, base) or previous
+    before = graph_of_commit(connection, project_id, request.environment, base) or previous
     known = sorted({one for one in (graph_id, before) if one is not None})
     return routes_reaching(connection, project_id, known, set(files))
 
 
-def _graph_of(
+def graph_of_commit(
     connection: Connection, project_id: int, environment: str, commit: str | None
 ) -> str | None:
+    """Returns the identifier of the graph that a commit was last deployed with, if any."""
     return connection.execute(
         select(deploys.c.graph_id)
         .where(
@@ -267,6 +268,20 @@ def last_deploy(
     if row.graph_id is not None:
         graph = graph_text(connection, project_id, row.graph_id)
     return deploy_record(row), graph
+
+
+def read_deploy(connection: Connection, project_id: int, deploy_id: str) -> dict[str, Any]:
+    """Returns a deploy of a project as the API shows it.
+
+    Raises:
+        Missing: The project has no such deploy.
+    """
+    row = connection.execute(
+        select(deploys).where(deploys.c.project_id == project_id, deploys.c.deploy_id == deploy_id)
+    ).one_or_none()
+    if row is None:
+        raise Missing("unknown_deploy", "there is no such deploy")
+    return deploy_record(row)
 
 
 def list_deploys(

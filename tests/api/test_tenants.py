@@ -13,6 +13,7 @@ from sqlalchemy import text
 from starlette.testclient import TestClient
 
 from api.app import create_app
+from api.dashboard.pages import router as dashboard
 from api.settings import ApiSettings
 from storage.keys import KeyKind, key_digest, list_keys, new_key, revoke_key
 from storage.projects import create_project
@@ -93,6 +94,10 @@ def routes_of(routes: Sequence[Any]) -> set[tuple[str, str]]:
     return found
 
 
+# Opened by a cookie instead of a key: test_dashboard.py says to whom.
+SIGNED_IN = routes_of(dashboard.routes)
+
+
 def test_every_route_of_the_application_is_in_the_matrix_or_open() -> None:
     """The routing table itself, not the document: a route that is left out of it counts too."""
     guarded = {
@@ -101,7 +106,7 @@ def test_every_route_of_the_application_is_in_the_matrix_or_open() -> None:
         if path in KINDS
         for method in operations
     }
-    assert routes_of(_APP.routes) == guarded | OPEN
+    assert routes_of(_APP.routes) == guarded | OPEN | SIGNED_IN
     assert {path for _, path in guarded} == KINDS.keys()
 
 

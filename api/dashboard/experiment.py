@@ -1,0 +1,177 @@
+"""An experiment's page: its parts, each of which a script can replace while it is open."""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.answer import answer
+from api.dashboard.assets import VERSION
+from api.dashboard.markup import markup, page
+from api.dashboard.measure import measure_of
+from api.dashboard.plot import fired_at, plot_of
+from api.dashboard.verdict import WARNINGS, advice, answer_of, measured, sentence_of, worth
+from api.dashboard.visit import seen
+from api.problem import Problem
+from api.verdicts import known_id
+from storage.findings import Finding, finding_version, read_finding
+from storage.sign_ins import Visitor
+from storage.verdicts import read_evidence
+
+# Newest first; the whole history is in the evidence document.
+_MOST_LOOKS = 40
+# A tick of the walk publishes at most once a minute; and nobody waits longer for a page.
+_SOONEST_SECONDS, _LATEST_SECONDS = 5, 60
+_PARTS = ("verdict", "progress", "evidence", "arms", "value", "checks", "looks", "contract")
+
+
+async def get_experiment(request: Request) -> Response:
+    """Return the page of an experiment."""
+    experiment_id = request.path_params["experiment_id"]
+
+    def reading(connection: Connection, visitor: Visitor) -> tuple[Finding, str]:
+        return _read(connection, visitor, experiment_id)
+
+    _, (finding, version) = await seen(request, reading)
+    known = _known(finding)
+    return page(
+        request,
+        "experiment.html",
+        **known,
+        parts=_PARTS,
+        etag=_etag(version),
+        live=not finding.decided,
+        wait=_wait(finding),
+    )
+
+
+async def get_live(request: Request) -> Response:
+    """Return the parts of an experiment's page, unless the script has them already."""
+    experiment_id = request.path_params["experiment_id"]
+    known = request.headers.get("If-None-Match")
+
+    def reading(connection: Connection, visitor: Visitor) -> tuple[Finding, str] | None:
+        version = finding_version(connection, visitor.project_id, known_id(experiment_id))
+        if _etag(version) == known:
+            return None
+        return _read(connection, visitor, experiment_id)
+
+    _, found = await seen(request, reading)
+    if found is None:
+        return Response(status_code=304, headers={"ETag": known or ""})
+    finding, version = found
+    told = _known(finding)
+    document = {
+        "version": VERSION,
+        "decided": finding.decided,
+        "wait": _wait(finding),
+        "plot": told["plot"],
+        "parts": {part: markup(f"experiment/{part}.html", **told) for part in _PARTS},
+    }
+    return answer(document, headers={"ETag": _etag(version)})
+
+
+async def get_evidence(request: Request) -> Response:
+    """Return the evidence document, for whoever wants to read all of it."""
+    experiment_id = request.path_params["experiment_id"]
+
+    def reading(connection: Connection, visitor: Visitor) -> str | None:
+        return read_evidence(connection, visitor.project_id, known_id(experiment_id))
+
+    _, evidence = await seen(request, reading)
+    if evidence is None:
+        raise Problem("no_evidence_yet", "The experiment has had no look yet.")
+    return Response(evidence, media_type="application/json")
+
+
+def _read(connection: Connection, visitor: Visitor, experiment_id: str) -> tuple[Finding, str]:
+    finding = read_finding(connection, visitor.project_id, known_id(experiment_id))
+    return finding, finding_version(connection, visitor.project_id, experiment_id)
+
+
+def _etag(version: str) -> str:
+    return f'"{hashlib.sha256(f"{VERSION} {version}".encode()).hexdigest()[:32]}"'
+
+
+def _wait(finding: Finding) -> int:
+    """Returns in how many seconds it is worth asking again."""
+    if finding.next_look_at is None:
+        return _LATEST_SECONDS
+    seconds = math.ceil((finding.next_look_at - datetime.now(UTC)).total_seconds())
+    return min(max(seconds, _SOONEST_SECONDS), _LATEST_SECONDS)
+
+
+def _known(finding: Finding) -> dict[str, Any]:
+    """Returns what the templates of an experiment name."""
+    contract: dict[str, Any] = msgspec.json.decode(finding.contract)
+    evidence = None if finding.evidence is None else msgspec.json.decode(finding.evidence)
+    # An experiment that no deploy came for has a sentence and nothing else.
+    document = evidence if evidence is not None and evidence["as_of"] is not None else None
+    bound = finding.starts_at is not None
+    candidate = document is not None and document.get("candidate") is not None
+    return {
+        "finding": finding,
+        "contract": contract,
+        "contract_text": json.dumps(contract, indent=2, ensure_ascii=False),
+        "document": document,
+        "answer": answer_of(contract, candidate=candidate),
+        "sentence": sentence_of(contract, evidence, bound=bound),
+        "advice": advice(contract, evidence, bound=bound),
+        "bound": bound,
+        "worth": worth(contract, document),
+        "measure": None if document is None else measure_of(document),
+        "measured": None if document is None else measured(contract, document),
+        "plot": None if document is None else plot_of(document, contract),
+        "fired": None if document is None else fired_at(document),
+        "horizon": _horizon(finding, document),
+        "checks": [] if document is None else _checks(document, contract),
+        "warnings": [] if document is None else _warnings(document),
+        "looks": [] if document is None else _looks(document),
+    }
+
+
+def _horizon(finding: Finding, document: Mapping[str, Any] | None) -> datetime | None:
+    """Returns when it ends in any case."""
+    if finding.starts_at is None or document is None:
+        return None
+    return finding.starts_at + timedelta(days=document["policy"]["horizon_days"])
+
+
+def _warnings(document: Mapping[str, Any]) -> list[str]:
+    return [WARNINGS.get(str(word), str(word)) for word in document["warnings"]]
+
+
+def _looks(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the last looks, the newest first, with how near each came to firing."""
+    level = document["policy"]["level"]
+    latest: Sequence[dict[str, Any]] = document["looks"][-_MOST_LOOKS:]
+    return [{**look, "reached": look["e_value"] * level} for look in reversed(latest)]
+
+
+def _checks(document: Mapping[str, Any], contract: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns what must hold for a comparison to be fair, and whether it does."""
+    gates = document["gates"]
+    held = set(gates["interacting_because"])
+    compared = contract["abstain_reason"] != "non_identifiable"
+    share = gates["crossover_share"]
+    crossed = None if share is None else f"{100 * share:.2f} % of units were seen in both"
+    return [
+        _check("Both builds served at the same time", gates["vif"], holds=compared),
+        _check("Shares as declared", gates["sample_ratio_e"], holds="sample_ratio" not in held),
+        _check("Units stay in their arm", share, holds="crossover" not in held, told=crossed),
+        _check("Outcomes arrive alike", gates["lateness_e"], holds="lateness" not in held),
+        _check("One effect everywhere", gates["interaction_e"], holds="interaction" not in held),
+    ]
+
+
+def _check(name: str, seen_: object, *, holds: bool, told: str | None = None) -> dict[str, Any]:
+    state = "fault" if not holds else "unknown" if seen_ is None else "ok"
+    word = {"fault": "fails", "unknown": "not known yet", "ok": "holds"}[state]
+    return {"name": name, "state": state, "word": word, "told": told}

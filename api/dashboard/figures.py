@@ -1,0 +1,62 @@
+"""Figures: numbers, times and names as pages write them."""
+
+import re
+from datetime import UTC, datetime
+
+_MINUS = "\N{MINUS SIGN}"
+_NARROW = "\N{NARROW NO-BREAK SPACE}"
+_HYPHEN_BEFORE_DIGIT = re.compile(r"(?<![\w.])-(?=\d)")
+
+
+def signs(text: str) -> str:
+    """Returns a text in which what is below zero begins with a minus, not with a hyphen."""
+    return _HYPHEN_BEFORE_DIGIT.sub(_MINUS, text).replace(" %", f"{_NARROW}%")
+
+
+def count(value: float) -> str:
+    """Returns a count with its thousands apart."""
+    return f"{value:,.0f}"
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """Returns a share in percent."""
+    return signs(f"{100 * share:.{digits}f} %")
+
+
+def money(dollars: float) -> str:
+    """Returns an amount of dollars; cents only of small ones."""
+    size = abs(dollars)
+    written = f"{size:,.2f}" if size < 10 else f"{size:,.0f}"
+    return f"{_MINUS if dollars < 0 else ''}${written}"
+
+
+def short_commit(sha: str) -> str:
+    """Returns a commit as people quote it."""
+    return sha[:10]
+
+
+def moment_of(told: str | datetime) -> datetime:
+    """Returns a time of a document or of the store, in UTC."""
+    found = datetime.fromisoformat(told) if isinstance(told, str) else told
+    return found.astimezone(UTC)
+
+
+def time_text(told: str | datetime) -> str:
+    """Returns a time for reading."""
+    return f"{moment_of(told):%d %b %Y, %H:%M} UTC"
+
+
+def stamp(told: str | datetime) -> str:
+    """Returns a time for programs."""
+    return f"{moment_of(told):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def first_line(message: str | None) -> str:
+    """Returns what a commit's message says first; empty of none."""
+    lines = (message or "").strip().splitlines()
+    return lines[0].strip() if lines else ""
+
+
+def web_address(text: str | None) -> str | None:
+    """Returns an address that a page may lead to; None of anything that is no web address."""
+    return text if text and text.startswith(("https://", "http://")) else None

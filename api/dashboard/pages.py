@@ -1,0 +1,213 @@
+"""`/dashboard`: every page, and what the pages load."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter
+from sqlalchemy import Connection
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.dashboard.assets import get_asset
+from api.dashboard.experiment import get_evidence, get_experiment, get_live
+from api.dashboard.markup import page
+from api.dashboard.reach import reach_of
+from api.dashboard.route import PageRoute
+from api.dashboard.sign_in import get_sign_in, post_sign_in, post_sign_out
+from api.dashboard.verdict import after_the_word, answer_of, sentence_of
+from api.dashboard.visit import public_address_of, seen
+from api.problem import Problem
+from storage.deploys import list_deploys, read_deploy
+from storage.findings import ListedFinding, findings_of_commits, list_findings
+from storage.reach import reached_routes
+from storage.refusal import Missing
+from storage.sign_ins import Visitor
+
+_DEPLOY = re.compile(r"dep_[0-9a-f]{20}", re.ASCII)
+_ON_A_PAGE = 30
+_ON_THE_FIRST = 8
+
+
+async def get_overview(request: Request) -> Response:
+    """Return the first page of a project: what is being tested, and what was deployed last."""
+
+    def reading(
+        connection: Connection, visitor: Visitor
+    ) -> tuple[list[ListedFinding], list[ListedFinding], list[dict[str, Any]]]:
+        project_id = visitor.project_id
+        return (
+            list_findings(connection, project_id, most=_ON_THE_FIRST, decided=False),
+            list_findings(connection, project_id, most=_ON_THE_FIRST, decided=True),
+            list_deploys(connection, project_id, environment=None, limit=5),
+        )
+
+    _, (running, decided, deploys) = await seen(request, reading)
+    return page(
+        request,
+        "overview.html",
+        running=[_line(finding) for finding in running],
+        decided=[_line(finding) for finding in decided],
+        deploys=[_whole(deploy) for deploy in deploys],
+        address=public_address_of(request),
+    )
+
+
+async def get_deploys(request: Request) -> Response:
+    """Return the list of deploys, the newest first."""
+    before = _cursor(request)
+
+    def reading(
+        connection: Connection, visitor: Visitor
+    ) -> tuple[list[dict[str, Any]], list[ListedFinding]]:
+        deploys = list_deploys(
+            connection, visitor.project_id, environment=None, limit=_ON_A_PAGE + 1, before=before
+        )
+        commits = [deploy["commit"]["sha"] for deploy in deploys]
+        return deploys, findings_of_commits(connection, visitor.project_id, None, commits)
+
+    _, (deploys, findings) = await seen(request, reading)
+    return page(
+        request,
+        "deploys.html",
+        deploys=[_whole(deploy) for deploy in deploys[:_ON_A_PAGE]],
+        more=len(deploys) > _ON_A_PAGE,
+        lines=[_line(finding) for finding in findings],
+        first=before is None,
+        address=public_address_of(request),
+    )
+
+
+async def get_deploy(request: Request) -> Response:
+    """Return the page of a deploy."""
+    deploy_id = known_deploy(request.path_params["deploy_id"])
+
+    def reading(
+        connection: Connection, visitor: Visitor
+    ) -> tuple[dict[str, Any], dict[str, list[str]], list[ListedFinding]]:
+        deploy = read_deploy(connection, visitor.project_id, deploy_id)
+        commits = [deploy["commit"]["sha"]]
+        return (
+            deploy,
+            reached_routes(connection, visitor.project_id, deploy),
+            findings_of_commits(connection, visitor.project_id, deploy["environment"], commits),
+        )
+
+    _, (deploy, routes, findings) = await seen(request, reading)
+    return page(
+        request,
+        "deploy.html",
+        deploy=_whole(deploy),
+        routes=routes,
+        reach=reach_of(routes),
+        lines=[_line(finding) for finding in findings],
+        address=public_address_of(request),
+    )
+
+
+async def get_experiments(request: Request) -> Response:
+    """Return the list of experiments, the newest first."""
+    before = _cursor(request)
+
+    def reading(connection: Connection, visitor: Visitor) -> list[ListedFinding]:
+        return list_findings(connection, visitor.project_id, most=_ON_A_PAGE + 1, before=before)
+
+    _, findings = await seen(request, reading)
+    return page(
+        request,
+        "experiments.html",
+        lines=[_line(finding) for finding in findings[:_ON_A_PAGE]],
+        more=len(findings) > _ON_A_PAGE,
+        first=before is None,
+        address=public_address_of(request),
+    )
+
+
+async def get_nothing(request: Request) -> Response:
+    """Return the page that says that there is none."""
+    await seen(request, lambda _, visitor: visitor)
+    raise Problem("not_found", "There is no such page.")
+
+
+def known_deploy(deploy_id: str) -> str:
+    """Returns an identifier that a deploy may have.
+
+    Raises:
+        Missing: No deploy has such a one; nor could the store be asked for all of them.
+    """
+    if not _DEPLOY.fullmatch(deploy_id):
+        raise Missing("unknown_deploy", "there is no such deploy")
+    return deploy_id
+
+
+def _cursor(request: Request) -> str | None:
+    told = request.query_params.get("before")
+    if told is not None and ("\x00" in told or len(told) > 128):
+        raise Missing("not_found", "There is no such page.")
+    return told
+
+
+_COMMIT = ("message", "author", "branch", "url", "committed_at", "pull_request")
+_FILE = ("previous_filename", "additions", "deletions")
+
+
+def _whole(deploy: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a deploy with every member of its commit and files; what was not posted is None."""
+    files = (deploy["diff"] or {}).get("files", [])
+    return {
+        **deploy,
+        "commit": {**dict.fromkeys(_COMMIT), **deploy["commit"]},
+        "files": [{**dict.fromkeys(_FILE), **file} for file in files],
+    }
+
+
+def _line(finding: ListedFinding) -> dict[str, Any]:
+    """Returns what a list shows of an experiment."""
+    contract, totals = finding.contract, finding.totals or {}
+    lift = totals.get("lift") if contract["lift"] is None else contract["lift"]
+    interval = totals.get("ci") if contract["ci"] is None else contract["ci"]
+    return {
+        "finding": finding,
+        "answer": answer_of(contract, candidate=finding.waits_for is not None),
+        "sentence": _sentence(finding),
+        "relative": _relative(lift, finding.control),
+        "bar": None if lift is None or interval is None else _bar(lift, interval),
+        "decided": contract["power_state"]["decided"],
+    }
+
+
+def _sentence(finding: ListedFinding) -> str:
+    if finding.sentence is None:
+        return sentence_of(finding.contract, None, bound=finding.deploy_id is not None)
+    return after_the_word(finding.sentence, metric=finding.metric)
+
+
+def _relative(lift: float | None, control: float | None) -> float | None:
+    return None if lift is None or not control else lift / abs(control)
+
+
+def _bar(lift: float, interval: list[float]) -> dict[str, float]:
+    """Returns where an interval stands on a strip from 0 to 100 whose middle is no difference."""
+    low, high = interval
+    extent = 1.05 * max(abs(low), abs(high), 1e-12)
+    at = [50 + 50 * end / extent for end in (low, lift, high)]
+    return {"low": at[0], "lift": at[1], "high": at[2], "width": max(at[2] - at[0], 1.0)}
+
+
+router = APIRouter(prefix="/dashboard", route_class=PageRoute, include_in_schema=False)
+for _path, _page in (
+    ("", get_overview),
+    ("/sign-in", get_sign_in),
+    ("/deploys", get_deploys),
+    ("/deploys/{deploy_id}", get_deploy),
+    ("/experiments", get_experiments),
+    ("/experiments/{experiment_id}", get_experiment),
+    ("/experiments/{experiment_id}/live", get_live),
+    ("/experiments/{experiment_id}/evidence", get_evidence),
+    ("/static/{digest}/{name}", get_asset),
+):
+    router.add_api_route(_path, _page, methods=["GET"])
+router.add_api_route("/sign-in", post_sign_in, methods=["POST"])
+router.add_api_route("/sign-out", post_sign_out, methods=["POST"])
+# Whatever is asked else.
+router.add_api_route("/{rest:path}", get_nothing, methods=["GET"])

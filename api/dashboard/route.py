@@ -1,0 +1,95 @@
+"""A page's route: what surrounds every page, and the page that tells of a failure."""
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from fastapi.routing import APIRoute
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from api.dashboard.markup import page
+from api.dashboard.visit import HOME, SignInNeededError
+from api.problem import CODES, Problem, problem_response
+from storage.engine import StoreUnavailable
+from storage.refusal import Refusal
+
+_HEADERS: Mapping[str, str] = {
+    # Nothing from elsewhere, nothing inline, and no frame around us.
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"
+        " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    # Not `no-referrer`: with it browsers don't tell the origin of our own posts.
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_AGAIN_SECONDS = 5
+_NEXT: Mapping[str, str] = {
+    "not_found": "The address may be mistyped, or the page may have moved.",
+    "unknown_deploy": "It may belong to another project: sign in to that one to see it.",
+    "unknown_experiment": "It may belong to another project: sign in to that one to see it.",
+    "origin_not_allowed": "Open the page anew and try again from there.",
+}
+
+
+class PageRoute(APIRoute):
+    """A route whose function takes the request and returns a page, with nothing between."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Returns the function, its failures turned into pages."""
+
+        async def answered(request: Request) -> Response:
+            try:
+                found = await self.endpoint(request)
+            except SignInNeededError:
+                found = _to_sign_in(request)
+            except (Problem, Refusal, StoreUnavailable) as failure:
+                found = _failure(request, _problem(failure))
+            for name, value in _HEADERS.items():
+                found.headers.setdefault(name, value)
+            return found
+
+        return answered
+
+
+def asks_for_data(request: Request) -> bool:
+    """Tells whether a script of ours asks, which shows no page."""
+    return request.headers.get("Accept", "") == "application/json"
+
+
+def _to_sign_in(request: Request) -> Response:
+    if asks_for_data(request):
+        return problem_response(request, Problem("missing_key", "sign in to the dashboard"))
+    path = request.scope["path"]
+    query = "" if path == HOME else f"?{urlencode({'next': path})}"
+    return RedirectResponse(f"/dashboard/sign-in{query}", status_code=303)
+
+
+def _problem(failure: Exception) -> Problem:
+    if isinstance(failure, Problem):
+        return failure
+    if isinstance(failure, Refusal):
+        return Problem(failure.code, failure.detail)
+    detail = "The store cannot be reached. Nothing that was received is lost."
+    return Problem("store_unavailable", detail, headers={"Retry-After": str(_AGAIN_SECONDS)})
+
+
+def _failure(request: Request, problem: Problem) -> Response:
+    if asks_for_data(request):
+        return problem_response(request, problem)
+    found = page(
+        request,
+        "failure.html",
+        status=problem.status,
+        title="No such page" if problem.code == "not_found" else CODES[problem.code][1],
+        code=problem.code,
+        detail=problem.detail,
+        then=_NEXT.get(problem.code),
+    )
+    found.headers.update(problem.headers)
+    return found

@@ -1,0 +1,110 @@
+"""Signing in and out: a one-time link or a project key becomes a cookie, and ends."""
+
+from urllib.parse import parse_qs
+
+from sqlalchemy import Connection
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from api.body import read_body
+from api.dashboard.markup import page
+from api.dashboard.visit import (
+    HOME,
+    drop_token,
+    keep_token,
+    page_after,
+    require_own_origin,
+    token_of,
+)
+from api.problem import Problem
+from api.runtime import runtime
+from storage.keys import is_well_formed
+from storage.sign_ins import (
+    Visitor,
+    is_link_code,
+    sign_in_by_key,
+    sign_in_by_link,
+    sign_out,
+    visitor,
+)
+
+_FORM = "application/x-www-form-urlencoded"
+_USED = (
+    "This link was used before, or its 15 minutes are over."
+    " Run deploy-reward dashboard for a new one."
+)
+_NO_KEY = "This is no project key: one begins with rk_ and has 43 characters."
+_OTHER_KIND = "This key sends data. Signing in takes the project key, which begins with rk_."
+_UNKNOWN = "This project key is unknown or was revoked."
+
+
+async def get_sign_in(request: Request) -> Response:
+    """Return the page on which one signs in."""
+
+    def reading(connection: Connection) -> Visitor | None:
+        token = token_of(request)
+        return None if token is None else visitor(connection, token)
+
+    request.state.visitor = await runtime(request).store.run(reading)
+    return _asking(request, page_after(request.query_params.get("next", "")))
+
+
+async def post_sign_in(request: Request) -> Response:
+    """Exchange the code of a link, or a project key, for a cookie."""
+    require_own_origin(request)
+    raw = await read_body(request, media=(_FORM,))
+    try:
+        form = parse_qs(raw.decode(), max_num_fields=8)
+    except ValueError:
+        raise Problem("invalid_request", "the form cannot be read") from None
+    told = form.get("secret", [""])[0].strip()
+    after = page_after(form.get("next", [""])[0])
+    if (fault := _fault(told)) is not None:
+        return _asking(request, after, fault=fault, status=422)
+
+    def signing_in(connection: Connection) -> str | None:
+        by = sign_in_by_link if is_link_code(told) else sign_in_by_key
+        token, before = by(connection, told), token_of(request)
+        if token is not None and before is not None:
+            sign_out(connection, before)
+        return token
+
+    token = await runtime(request).store.run(signing_in)
+    if token is None:
+        fault = _USED if is_link_code(told) else _UNKNOWN
+        return _asking(request, after, fault=fault, status=403)
+    found = RedirectResponse(after, status_code=303)
+    keep_token(request, found, token)
+    return found
+
+
+async def post_sign_out(request: Request) -> Response:
+    """End the sign-in."""
+    require_own_origin(request)
+    if (token := token_of(request)) is not None:
+        await runtime(request).store.run(lambda connection: sign_out(connection, token))
+    found = RedirectResponse("/dashboard/sign-in", status_code=303)
+    drop_token(request, found)
+    return found
+
+
+def _fault(told: str) -> str | None:
+    """Returns what is wrong with a secret, as far as that shows without asking the store."""
+    if is_link_code(told):
+        return None
+    if not is_well_formed(told):
+        return _NO_KEY
+    return None if told.startswith("rk_") else _OTHER_KIND
+
+
+def _asking(
+    request: Request, after: str, *, fault: str | None = None, status: int = 200
+) -> Response:
+    return page(
+        request,
+        "sign_in.html",
+        status=status,
+        fault=fault,
+        after=after,
+        leads_on=after != HOME,
+    )

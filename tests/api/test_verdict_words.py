@@ -1,0 +1,173 @@
+"""The words of an experiment's page: one for whatever the engine can say."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.dashboard.figures import first_line, money, signs, web_address
+from api.dashboard.measure import measure_of
+from api.dashboard.plot import MOST_POINTS, plot_of
+from api.dashboard.reach import reach_of
+from api.dashboard.verdict import WARNINGS, advice, answer_of, sentence_of, worth
+from orchestration import document as documents
+from stats.evidence import ALLOCATION_UNDECLARED, GUARDRAILS_UNPROVEN
+from stats.gate import Cause
+from stats.verdict import EndedBecause, Verdict
+from storage.contract import contract
+
+
+def told(verdict: str, *, reason: str | None = None, decided: bool = True, **known: Any) -> Any:
+    return contract("exp_1", verdict=verdict, abstain_reason=reason, decided=decided, **known)
+
+
+def document(**members: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "sentence": "Can't say yet on spent: 200 units so far.",
+        "as_of": "2026-10-01T10:00:00Z",
+        "policy": {
+            "target": {"name": "spent", "kind": "conversion"},
+            "unit": "session",
+            "level": 0.05,
+            "value_per_conversion": None,
+        },
+        "arms": {"control": {"rate": 0.1}, "treatment": {"rate": 0.12}},
+        "totals": {"lift": 0.02, "ci": [-0.01, 0.05]},
+        "sessions": {"accumulated": 200, "per_day": 1000.0},
+        "gates": {"interacting_because": [], "aliased_with": []},
+        "candidate": None,
+        "looks": [],
+        "ended_because": None,
+    }
+    return {**found, **members}
+
+
+def test_every_answer_has_a_word_and_something_to_do() -> None:
+    words: set[str] = set()
+    for verdict in (Verdict.KEEP, Verdict.ROLLBACK, Verdict.ITERATE):
+        words.add(answer_of(told(verdict)).word)
+        assert advice(told(verdict), document())
+    for reason in ("power", "non_identifiable", "interacting"):
+        open_one = told("abstain", reason=reason, decided=False)
+        words.add(answer_of(open_one).word)
+        assert reason == "interacting" or advice(open_one, document())
+    words.add(answer_of(told("abstain", reason="power")).word)
+    words.add(answer_of(told("abstain", reason="power", decided=False), candidate=True).word)
+    assert len(words) == 8
+
+
+@pytest.mark.parametrize("cause", EndedBecause)
+def test_every_end_has_advice_of_its_own(cause: EndedBecause) -> None:
+    ended = advice(told("abstain", reason="power"), document(ended_because=cause))
+    assert ended != advice(told("abstain", reason="power"), None)
+
+
+def test_every_cause_that_forbids_a_comparison_has_its_remedy() -> None:
+    gates = {"interacting_because": list(map(str, Cause)), "aliased_with": []}
+    remedies = advice(told("abstain", reason="interacting", decided=False), document(gates=gates))
+    assert len(set(remedies)) == len(Cause)
+
+
+def test_every_warning_is_explained() -> None:
+    source = Path(documents.__file__).read_text().partition("def _warnings(")[2]
+    known = {word for word in WARNINGS if f'"{word}"' in source.partition("\ndef ")[0]}
+    assert known | {GUARDRAILS_UNPROVEN, ALLOCATION_UNDECLARED} == WARNINGS.keys()
+
+
+def test_a_breach_is_told_while_there_is_no_answer_yet() -> None:
+    breached = told("abstain", reason="power", decided=False, guardrail_breaches=["error"])
+    assert advice(breached, document())[0].startswith("error got worse")
+
+
+def test_a_change_that_cannot_be_told_apart_names_what_it_goes_with() -> None:
+    aliased = told("abstain", reason="non_identifiable", decided=False)
+    gates = {"interacting_because": [], "aliased_with": ["abcdef0123456789"]}
+    assert "abcdef0123" in advice(aliased, document(gates=gates))[0]
+    gates["aliased_with"] = ["time"]
+    assert "same time" in advice(aliased, document(gates=gates))[0]
+
+
+def test_a_sentence_is_read_after_the_word_that_it_repeats() -> None:
+    waiting = told("abstain", reason="power", decided=False)
+    assert sentence_of(waiting, document()) == "On spent: 200 units so far."
+    assert sentence_of(waiting, None).startswith("Nothing was measured yet")
+    assert "begins with the deploy" in sentence_of(waiting, None, bound=False)
+    assert "post the deploy" in advice(waiting, None, bound=False)[0]
+    ended = told("abstain", reason="power")
+    late = {"sentence": "No answer: no deploy came for this experiment.", "as_of": None}
+    assert sentence_of(ended, late) == late["sentence"]
+    kept = told("keep", lift=0.02, confidence=0.96, ci=[-0.01, 0.05])
+    known = document(sentence="Keep: spent rose by +2.00 points, between -1.00 and 5.")
+    assert sentence_of(kept, known).startswith("With this change, spent rose by +2.00 points")
+    assert "\N{MINUS SIGN}1.00" in sentence_of(kept, known)
+
+
+def test_a_mean_is_told_in_its_own_measure_and_never_in_points() -> None:
+    policy = {**document()["policy"], "target": {"name": "spent", "kind": "mean"}}
+    arms = {"control": {"rate": 0.5, "mean": 20.0}, "treatment": {"rate": 0.5, "mean": 25.0}}
+    measure = measure_of(document(policy=policy, arms=arms))
+    assert measure.difference(5.0) == "+5 per session"
+    assert measure.relative(5.0) == "+25\N{NARROW NO-BREAK SPACE}%"
+    assert measure.level(20.0) == "20"
+    rate = measure_of(document())
+    assert rate.relative(-0.14) == "\N{MINUS SIGN}100\N{NARROW NO-BREAK SPACE}%"
+    assert measure.interval(-1.0, 9.0) == "\N{MINUS SIGN}1 to +9 per session"
+
+
+def test_what_a_day_is_worth_is_the_verdict_s_or_what_the_interval_leaves_open() -> None:
+    waiting = told("abstain", reason="power", decided=False)
+    assert worth(waiting, document()) is None
+    valued = {**document()["policy"], "value_per_conversion": 40.0}
+    assert worth(waiting, document(policy=valued)) == pytest.approx((-400, 2000))
+    kept = told("keep", lift=0.02, confidence=0.96, ci=[0.01, 0.03], value_at_risk=800.0)
+    assert worth(kept, document()) == (800, 800)
+
+
+def test_a_plot_of_a_month_keeps_its_ends_and_the_look_that_fired() -> None:
+    looks = [
+        {
+            "at": f"2026-10-{1 + n // 288:02d}T{n // 12 % 24:02d}:{5 * (n % 12):02d}:00Z",
+            "lift": 0.02,
+            "ci": [-0.01, 0.05],
+            "e_value": 25.0 if n >= 1234 else 1.0,
+            "gated": 1240 <= n < 1250,
+        }
+        for n in range(28 * 288)
+    ]
+    waiting = told("abstain", reason="power", decided=False)
+    plot = plot_of(document(looks=looks), waiting)
+    assert plot is not None
+    assert len(plot["at"]) <= MOST_POINTS
+    assert plot["at"] == sorted(set(plot["at"]))
+    assert plot["fired"] == plot["at"][0] + 1234 * 300
+    assert plot["fired"] in plot["at"]
+    assert plot["at"][-1] == plot["at"][0] + (28 * 288 - 1) * 300
+    assert plot["held"] == [(plot["at"][0] + 1240 * 300, plot["at"][0] + 1250 * 300)]
+    assert plot_of(document(looks=looks[:1]), waiting) is None
+
+
+def test_figures_are_written_as_people_read_them() -> None:
+    assert money(-1234.5) == "\N{MINUS SIGN}$1,234"
+    assert money(0.5) == "$0.50"
+    assert signs("a -5.0 %, not x-5, 2026-10-01") == (
+        "a \N{MINUS SIGN}5.0\N{NARROW NO-BREAK SPACE}%, not x-5, 2026-10-01"
+    )
+    assert first_line("\n one \n two") == "one"
+    assert first_line(None) == ""
+    assert web_address("javascript:alert(1)") is None
+    assert web_address("https://a.example") == "https://a.example"
+
+
+def test_a_picture_of_the_reach_is_drawn_where_it_can_be_read() -> None:
+    picture = reach_of({"/a": ["x.ts", "y.ts"], "/b": ["y.ts"]})
+    assert picture is not None
+    assert [node.name for node in picture.files] == ["x.ts", "y.ts"]
+    assert [node.name for node in picture.routes] == ["/a", "/b"]
+    assert len(picture.lines) == 3
+    # A route that no known graph explains would be missing from it.
+    assert reach_of({"/a": ["x.ts"], "/unknown": []}) is None
+    assert reach_of({}) is None
+    assert reach_of({f"/{number}": ["x.ts"] for number in range(50)}) is None
+    (node,) = (reach_of({"/a": [f"{'deep/' * 20}page.tsx"]}) or picture).files
+    assert node.shown.endswith("deep/page.tsx")
+    assert len(node.shown) <= 42
