@@ -1,0 +1,73 @@
+"""A browser, the world that it looks at, and pages of somebody who is signed in."""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from storage.embedded import EmbeddedPostgres
+from storage.migrate import upgrade
+from tests.browser.dashboard.world import Served, World, the_world
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("there is no chromium here")
+    with sync_playwright() as playwright:
+        flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def world() -> Iterator[World]:
+    # pytest's tmp_path can be entered by its owner alone, and root's server runs as nobody.
+    folder = Path(tempfile.mkdtemp(prefix="deploy-reward-"))
+    folder.chmod(0o711)
+    try:
+        with EmbeddedPostgres(folder / "data") as postgres:
+            upgrade(postgres.url)
+            with the_world(postgres.url) as world:
+                yield world
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[Callable[..., BrowserContext]]:
+    """Makes browsers' profiles, in which every fault of a page fails the test."""
+    made: list[BrowserContext] = []
+    faults: list[str] = []
+
+    def new(**options: Any) -> BrowserContext:
+        found = browser.new_context(**options)
+        found.on("weberror", lambda error: faults.append(str(error.error)))
+        found.on("console", lambda told: faults.append(told.text) if told.type == "error" else None)
+        made.append(found)
+        return found
+
+    yield new
+    for one in made:
+        one.close()
+    assert [fault for fault in faults if "status of 4" not in fault] == []
+
+
+@pytest.fixture
+def signed_in(context: Callable[..., BrowserContext], world: World) -> Callable[..., Page]:
+    """Opens a profile that signed in to a project by a link, with a page of it."""
+
+    def opened(served: Served | None = None, **options: Any) -> Page:
+        page = context(**options).new_page()
+        page.goto((served or world.served).link())
+        page.wait_for_url(f"{world.url}/dashboard")
+        return page
+
+    return opened

@@ -1,0 +1,295 @@
+"""The dashboard in a browser: what a product engineer sees and does."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import BrowserContext, Page, expect
+
+from storage.keys import KeyKind
+from tests.browser.dashboard.world import DAY, HARMS, World
+
+pytestmark = pytest.mark.process
+
+Opened = Callable[..., Page]
+PHONE = {"viewport": {"width": 360, "height": 740}}
+
+
+def every_page(world: World) -> list[str]:
+    return [
+        "/dashboard",
+        "/dashboard/deploys",
+        f"/dashboard/deploys/{world.deploys[HARMS]}",
+        "/dashboard/experiments",
+        *(world.path(name) for name in world.experiments),
+        "/dashboard/sign-in",
+        "/dashboard/nowhere",
+    ]
+
+
+def test_a_link_to_an_experiment_leads_through_the_sign_in_to_it(
+    context: Callable[..., BrowserContext], world: World
+) -> None:
+    page = context().new_page()
+    page.goto(f"{world.url}{world.path('keep')}")
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    page.keyboard.type(world.served.project.keys[KeyKind.PROJECT])
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**{world.path('keep')}")
+    expect(page.get_by_label("Verdict", exact=True)).to_contain_text("Keep")
+    (cookie,) = page.context.cookies()
+    assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Lax")
+    assert page.evaluate("document.cookie") == ""
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    page.go_back()
+    expect(page.get_by_label("Verdict", exact=True)).to_have_count(0)
+
+
+def test_a_link_signs_in_once_and_its_code_stays_nowhere(
+    context: Callable[..., BrowserContext], world: World
+) -> None:
+    link = world.served.link()
+    page = context().new_page()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    # Whoever is on the page already changes nothing but its fragment.
+    page.goto(f"{world.url}/dashboard/sign-in")
+    page.goto(link)
+    page.wait_for_url(f"{world.url}/dashboard")
+    code = link.partition("#")[2]
+    assert not [url for url in asked if code in url.partition("#")[0]]
+    page.go_back()
+    assert code not in page.url
+    other = context().new_page()
+    other.goto(link)
+    expect(other.get_by_role("alert")).to_contain_text("was used before")
+
+
+def test_an_experiment_says_what_came_of_it_and_what_to_do(signed_in: Opened, world: World) -> None:
+    page = signed_in()
+    told = {
+        "keep": ("Keep", "Ship it"),
+        "rollback": ("Roll back", "Roll it back"),
+        "iterate": ("Iterate", "it helps order, but harms error"),
+        "open": ("Can’t say yet", "Leave the canary running"),
+    }
+    for name, (word, advice) in told.items():
+        page.goto(f"{world.url}{world.path(name)}")
+        verdict = page.get_by_label("Verdict", exact=True)
+        expect(verdict).to_contain_text(word)
+        expect(verdict).to_contain_text(advice)
+        evidence = world.story.evidence(world.experiments[name])
+        expect(page.get_by_role("row", name="Treatment")).to_contain_text(
+            f"{evidence['arms']['treatment']['units']:,}"
+        )
+        page.get_by_text("History of looks").click()
+        expect(page.get_by_role("table").last).to_contain_text(
+            "the test fired" if name != "open" else "points"
+        )
+        page.get_by_text("what programs read").click()
+        shown = page.get_by_label("The verdict contract").inner_text()
+        assert json.loads(shown) == world.story.contract(world.experiments[name])
+        expect(page.locator("canvas")).to_have_count(1)
+        expect(page.locator("[data-readout]")).to_contain_text("between")
+
+
+def test_an_open_experiment_says_what_it_waits_for_and_what_is_known(
+    signed_in: Opened, world: World
+) -> None:
+    page = signed_in()
+    page.goto(f"{world.url}{world.path('open')}")
+    evidence = world.story.evidence(world.experiments["open"])
+    known = evidence["known"]["sentence"].replace("-", "−").replace(" %", "\u202f%")
+    expect(page.get_by_label("Verdict", exact=True)).to_contain_text(known)
+    expect(page.get_by_role("progressbar")).to_have_attribute(
+        "value", str(evidence["sessions"]["accumulated"])
+    )
+    for word in ("Next look", "Ends in any case", "A day of waiting costs at most $"):
+        expect(page.get_by_text(word)).to_be_visible()
+
+
+@pytest.mark.requirement("deploy.listed")
+def test_a_deploy_tells_its_commit_its_diff_and_whom_it_reaches(
+    signed_in: Opened, world: World
+) -> None:
+    page = signed_in()
+    page.get_by_role("link", name="Deploys", exact=True).click()
+    page.get_by_role("link", name="Lazy-load the payment form").last.click()
+    assert page.url.endswith(world.deploys[HARMS])
+    for word in ("grace", "Pull request 412", "50\u202f% of traffic"):
+        expect(page.locator("main")).to_contain_text(word)
+    reach = page.get_by_label("Changed files that reach /checkout/[id]")
+    assert reach.inner_text().split() == ["components/Price.tsx", "lib/cart.ts"]
+    # The same as a picture: two files reach two routes, and one of them a third.
+    expect(page.locator(".reach path")).to_have_count(5)
+    expect(page.get_by_role("row", name="lib/cart.ts")).to_contain_text("+48")
+    expect(page.get_by_role("link", name="View the commit")).to_have_attribute(
+        "href", f"https://git.example.com/shop/commit/{HARMS}"
+    )
+    page.get_by_role("link", name="Lazy-load the payment form").click()
+    expect(page.get_by_label("Verdict", exact=True)).to_contain_text("Roll back")
+
+
+def test_whoever_cannot_see_or_point_is_served_as_well(signed_in: Opened, world: World) -> None:
+    # Of colours axe can tell in each scheme alone; of everything else in any.
+    alike = [world.path("rollback"), world.path("iterate")]
+    asked: list[tuple[str, dict[str, Any], list[str]]] = [
+        (
+            "light",
+            {"resultTypes": ["violations"]},
+            [one for one in every_page(world) if one not in alike],
+        ),
+        (
+            "dark",
+            {"runOnly": ["color-contrast"]},
+            ["/dashboard", *map(world.path, ("keep", "open"))],
+        ),
+    ]
+    serious: dict[str, Any] = {}
+    for scheme, options, paths in asked:
+        page = signed_in(color_scheme=scheme, reduced_motion="reduce")
+        for path in paths:
+            page.goto(f"{world.url}{path}")
+            page.evaluate(
+                "document.querySelectorAll('details').forEach((one) => { one.open = true })"
+            )
+            for found in Axe().run(page, options=options).response["violations"]:
+                if found["impact"] in ("serious", "critical"):
+                    nodes = [node["html"][:200] for node in found["nodes"]]
+                    serious[f"{scheme} {path} {found['id']}"] = nodes
+    assert serious == {}
+
+
+def test_the_keyboard_reaches_everything(signed_in: Opened, world: World) -> None:
+    page = signed_in()
+    page.goto(f"{world.url}{world.path('keep')}")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("main")).to_be_focused()
+    readout = page.locator("[data-readout]")
+    last = readout.inner_text()
+    page.locator("[data-canvas]").focus()
+    page.keyboard.press("ArrowLeft")
+    expect(readout).not_to_have_text(last)
+    page.keyboard.press("End")
+    expect(readout).to_have_text(last)
+
+
+def test_a_phone_shows_every_page_without_scrolling_sideways(
+    signed_in: Opened, world: World
+) -> None:
+    page = signed_in(**PHONE)
+    for path in every_page(world):
+        page.goto(f"{world.url}{path}")
+        wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert wide <= 0, path
+
+
+def test_nothing_is_fetched_from_elsewhere(signed_in: Opened, world: World) -> None:
+    page = signed_in()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    for path in every_page(world):
+        page.goto(f"{world.url}{path}")
+    assert [url for url in asked if not url.startswith(f"{world.url}/dashboard")] == []
+
+
+PAYLOADS = [
+    "<script>hit()</script>",
+    "<img src=x onerror=hit()>",
+    "<svg/onload=hit()>",
+    '"><script>hit()</script>',
+    "'><script>hit()</script>",
+    "' onmouseover='hit()",
+    '" autofocus onfocus="hit()',
+    "</title><script>hit()</script>",
+    "</textarea><script>hit()</script>",
+    "</script><script>hit()</script>",
+    "<!--><script>hit()</script>-->",
+    "<iframe srcdoc='<script>parent.hit()</script>'>",
+    "<body onload=hit()>",
+    "<details open ontoggle=hit()>",
+    "<a href=javascript:hit()>x</a>",
+    "javascript:hit()",
+    "{{ self.__init__.__globals__ }}",
+    "{{ 7 * 7 }}{% raw %}",
+    "${hit()}",
+    "`${hit()}`",
+    "\\u003cscript\\u003ehit()\\u003c/script\\u003e",
+    "&lt;script&gt;hit()&lt;/script&gt;",
+    "<math><mtext></form><form><mglyph><style></math><img src onerror=hit()>",
+    "<style>@import'//evil.example'</style>",
+    "<meta http-equiv=refresh content='0;url=//evil.example'>",
+    "<base href=//evil.example/>",
+    "<form action=//evil.example><button>",
+    "<link rel=stylesheet href=//evil.example>",
+    "<object data=javascript:hit()>",
+    "\u202e<script>hit()</script>\u2028",
+]
+
+
+def test_scripts_in_what_was_sent_never_run(signed_in: Opened, world: World) -> None:
+    served, third = world.bare, len(PAYLOADS) // 3
+    files = [{"filename": payload, "status": payload[:32]} for payload in PAYLOADS]
+    routes = [{"path": payload, "files": [payload]} for payload in PAYLOADS]
+    for number in range(third):
+        one, two, three = PAYLOADS[number::third]
+        commit = {"message": "\n".join([one, *PAYLOADS]), "author": two, "branch": three}
+        deploy = {
+            "commit": {"sha": f"{number:08x}", **commit},
+            "environment": two[:64],
+            "graph": {"schema_version": "1", "routes": routes},
+            "diff": {"base_commit": "f" * 8, "files": files},
+        }
+        answer = served.post("/v1/deploys", deploy)
+        assert answer.status_code == 201, answer.text
+        experiment = {
+            "deploy_id": answer.json()["deploy"]["deploy_id"],
+            "target_metric": three[:128],
+            "guardrails": [one, two],
+        }
+        answer = served.post("/v1/reward/register", experiment)
+        assert answer.status_code == 201, answer.text
+    page = signed_in(served)
+    ran: list[str] = []
+    page.expose_function("hit", lambda: ran.append(page.url))
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    for listed in ("deploys", "experiments"):
+        page.goto(f"{world.url}/dashboard/{listed}")
+        own = page.locator(f'main li > a[href^="/dashboard/{listed}/"]').all()
+        assert len(own) == third
+        # The lists show them all.
+        for path in [one.get_attribute("href") for one in own][::2]:
+            page.goto(f"{world.url}{path}")
+            expect(page.locator("h1")).not_to_be_empty()
+    assert ran == []
+    assert [url for url in asked if not url.startswith(f"{world.url}/dashboard")] == []
+
+
+def test_an_open_experiment_follows_its_evidence_without_being_loaded_anew(
+    signed_in: Opened, world: World
+) -> None:
+    # The last of this file: it decides the experiment that was open.
+    page = signed_in()
+    page.goto(f"{world.url}{world.path('open')}")
+    page.evaluate("window.same = true")
+    page.get_by_text("what programs read").click()
+    live = page.locator("[data-live]")
+    page.evaluate("dispatchEvent(new Event('focus'))")
+    expect(live).to_have_attribute("data-asked", "1")
+    expect(page.get_by_label("Verdict", exact=True)).to_contain_text("Can’t say yet")
+    story = world.story
+    story.walk(minutes=40 * DAY)
+    page.evaluate("dispatchEvent(new Event('focus'))")
+    expect(live).to_have_attribute("data-stopped", "")
+    assert page.evaluate("window.same") is True
+    contract = story.contract(world.experiments["open"])
+    assert contract["power_state"]["decided"]
+    expect(page.get_by_label("Verdict", exact=True)).to_contain_text("This verdict is final")
+    shown = page.get_by_label("The verdict contract").inner_text()
+    assert json.loads(shown) == contract
