@@ -18,6 +18,7 @@ from api.dashboard.sign_in import get_sign_in, post_sign_in, post_sign_out
 from api.dashboard.verdict import after_the_word, answer_of, sentence_of
 from api.dashboard.visit import public_address_of, seen
 from api.problem import Problem
+from storage.checklist import Line, read_lines
 from storage.deploys import list_deploys, read_deploy
 from storage.findings import ListedFinding, findings_of_commits, list_findings
 from storage.reach import reached_routes
@@ -34,18 +35,21 @@ async def get_overview(request: Request) -> Response:
 
     def reading(
         connection: Connection, visitor: Visitor
-    ) -> tuple[list[ListedFinding], list[ListedFinding], list[dict[str, Any]]]:
+    ) -> tuple[list[Line], list[ListedFinding], list[ListedFinding], list[dict[str, Any]]]:
         project_id = visitor.project_id
         return (
+            read_lines(connection, project_id),
             list_findings(connection, project_id, most=_ON_THE_FIRST, decided=False),
             list_findings(connection, project_id, most=_ON_THE_FIRST, decided=True),
             list_deploys(connection, project_id, environment=None, limit=5),
         )
 
-    _, (running, decided, deploys) = await seen(request, reading)
+    _, (checklist, running, decided, deploys) = await seen(request, reading)
     return page(
         request,
         "overview.html",
+        checklist=checklist,
+        all_right=all(line.ok for line in checklist),
         running=[_line(finding) for finding in running],
         decided=[_line(finding) for finding in decided],
         deploys=[_whole(deploy) for deploy in deploys],

@@ -16,6 +16,8 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome")
 _ARGUMENTS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0"),
     *("--disable-background-networking", "--disable-component-update", "--no-first-run"),
+    # Playwright waits for a page's load, which a page out of that cache never has.
+    "--disable-back-forward-cache",
     # Tests are visitors that nobody sees: their pages are no less alive for that.
     *("--disable-backgrounding-occluded-windows", "--disable-renderer-backgrounding"),
 )

@@ -1,4 +1,4 @@
-"""A browser, the world that it looks at, and pages of somebody who is signed in."""
+"""The world that a browser looks at, and pages of somebody who is signed in."""
 
 import shutil
 import tempfile
@@ -7,24 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page
 
 from storage.embedded import EmbeddedPostgres
 from storage.migrate import upgrade
 from tests.browser.dashboard.world import Served, World, the_world
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    if CHROMIUM is None:
-        pytest.skip("there is no chromium here")
-    with sync_playwright() as playwright:
-        flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="session")
