@@ -2,17 +2,20 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
 from storage.graphs import graph_patterns
 from storage.histories import read_facts, read_flags
-from storage.intake import drop_intakes, lay_out, sample_grown
+from storage.intake import IN_SCOPE, drop_intakes, lay_out, sample_grown
 from storage.placement import Flag, Histories, Question
 from storage.route import RouteTable, canonical_route
 from storage.tombstones import lay_exposures
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_BLOCK = timedelta(minutes=5)
 
 # Units seen so long before the start are in mid-flight: control would have them, treatment none.
 _IN_FLIGHT = "30 minutes"
@@ -22,6 +25,8 @@ _AHEAD = "3 minutes"
 _SCOPE = text(f"""
 CREATE TEMP TABLE scope ON COMMIT DROP AS
 SELECT *,
+    -- What is cheap to group and to compare, event by event.
+    row_number() OVER ()::integer AS number, routes <> 'null' AS by_route, flags <> '[]' AS flagged,
     from_block - interval '{_AHEAD}' AS received_from,
     to_block + grace AS received_to
 FROM (
@@ -65,26 +70,25 @@ FROM (
 WHERE to_block > from_block
 """)
 
-# The events that the step reads, once for all its statements.
+# The events that the step reads.
 _RECEIVED = """
 SELECT e.project_id, e.environment, e.session_id, e.occurred_at, e.received_at, e.commit_sha,
     e.route, e.pseudonym, e.trusted, e.signed, e.flags
-FROM (
-    SELECT project_id, environment, min(received_from) AS received_from,
-        max(received_to) AS received_to, min(in_flight_from) AS occurred_from
-    FROM scope
-    GROUP BY project_id, environment
-) AS s
-JOIN runtime_events AS e
-  ON e.project_id = s.project_id AND e.environment = s.environment
- AND e.received_at BETWEEN s.received_from AND s.received_to
- AND e.occurred_at >= s.occurred_from
+FROM runtime_events AS e
 WHERE e.received_at BETWEEN timestamptz '{received_from}' AND timestamptz '{received_to}'
 """
 
-# The values that an event names of tested flags, as canonical JSON text.
+# Whether an experiment reads an event now. Of a range between two columns the planner expects so
+# few rows that it would hash the events rather than what they are joined to; of a CASE, half.
+_READ = """
+CASE WHEN e.received_at BETWEEN s.received_from AND s.received_to
+      AND e.occurred_at >= s.in_flight_from AND e.occurred_at < s.to_block THEN true END
+"""
+
+# The values that an event names of tested flags, as canonical JSON text; where no experiment of
+# the step tests any, the planner is told so and reads no event's.
 _SERVED = """
-CASE WHEN e.flags IS NULL OR s.flags = '[]' THEN '{}'
+CASE WHEN NOT :flagged OR NOT s.flagged OR e.flags IS NULL THEN '{}'
 ELSE (
     SELECT coalesce(jsonb_object_agg(name, e.flags ->> name), '{}')::text
     FROM jsonb_array_elements_text(s.flags) AS name
@@ -103,29 +107,49 @@ END
 _VOUCHED_FOR = "(NOT s.signed_only OR e.trusted OR e.signed)"
 
 _COMMITS = text(f"""
-SELECT DISTINCT s.experiment_id, e.commit_sha, {_SERVED} AS served
-FROM scope AS s
-JOIN received AS e
-  ON e.project_id = s.project_id AND e.environment = s.environment
- AND e.received_at BETWEEN s.received_from AND s.received_to
-WHERE e.commit_sha IS NOT NULL AND {_VOUCHED_FOR}
+-- Of each environment what its events name at all, once for all its experiments.
+SELECT s.number, e.commit_sha, {_SERVED} AS served
+FROM (
+    SELECT project_id, environment, commit_sha, trusted, signed,
+        CASE WHEN :flagged THEN flags END AS flags
+    FROM received
+    WHERE commit_sha IS NOT NULL
+    GROUP BY 1, 2, 3, 4, 5, 6
+) AS e
+JOIN scope AS s ON s.project_id = e.project_id AND s.environment = e.environment
+WHERE {_VOUCHED_FOR}
+GROUP BY s.number, e.commit_sha, served
 """)
 
-_ROUTES = text("""
+_ROUTES = text(f"""
 SELECT DISTINCT s.experiment_id, e.route
 FROM scope AS s
-JOIN received AS e
-  ON e.project_id = s.project_id AND e.environment = s.environment
- AND e.received_at BETWEEN s.received_from AND s.received_to
-WHERE s.routes <> 'null' AND e.route IS NOT NULL
+JOIN received AS e ON e.project_id = s.project_id AND e.environment = s.environment AND {_READ}
+WHERE s.by_route AND e.route IS NOT NULL
 """)
 
+# Where the events of a commit stand that occurred in a span of blocks.
 _PLACES = text("""
 CREATE TEMP TABLE places (
-    experiment_id text, commit_sha text, served text, resolved text,
-    known_from timestamptz, known_to timestamptz, arm text, stratum text
+    place integer, number integer, commit_sha text, served text, resolved text,
+    occurred_from timestamptz, occurred_to timestamptz, arm text, stratum text
 ) ON COMMIT DROP
 """)
+
+_PLACE = text("""
+INSERT INTO places VALUES (
+    :place, :number, :commit_sha, :served, :resolved,
+    coalesce(CAST(:occurred_from AS timestamptz), '-infinity'),
+    coalesce(CAST(:occurred_to AS timestamptz), 'infinity'),
+    :arm, :stratum
+)
+""")
+
+# The place of an event, if its commit is known.
+_PLACED = f"""
+p.number = s.number AND p.commit_sha = e.commit_sha AND p.served = {_SERVED}
+AND e.occurred_at >= p.occurred_from AND e.occurred_at < p.occurred_to
+"""
 
 _ROUTES_IN_SCOPE = text("""
 CREATE TEMP TABLE routes_in_scope (
@@ -133,100 +157,122 @@ CREATE TEMP TABLE routes_in_scope (
 ) ON COMMIT DROP
 """)
 
-_CANDIDATES = text(f"""
--- One reading of the new events finds, of each unit, the first event of each kind.
-CREATE TEMP TABLE candidates ON COMMIT DROP AS
-SELECT DISTINCT ON (experiment_id, unit, kind)
-    experiment_id, unit, kind, occurred_at, received_at, block, closed_at,
-    arm, stratum, resolved
+_CLOSED_AT = "date_bin('5 minutes', e.occurred_at, 'epoch') + interval '5 minutes' + s.grace"
+
+_SEEN = text(f"""
+-- One reading of the new events finds, of each unit, the first event of each kind in each place.
+CREATE TEMP TABLE seen ON COMMIT DROP AS
+SELECT number, unit, kind, place, route,
+    min(CASE kind WHEN 'exposure' THEN occurred_at ELSE known_at END) AS at
 FROM (
-    SELECT s.experiment_id, {UNIT} AS unit, e.occurred_at, e.received_at,
-        b.block, b.closed_at, p.arm, p.stratum, p.resolved,
-        e.commit_sha, e.route,
+    SELECT s.number, {UNIT} AS unit, e.occurred_at, p.place,
+        greatest(e.received_at, {_CLOSED_AT}) AS known_at,
+        -- Events of one moment and commit stand in other places by their flags alone.
+        CASE WHEN s.flagged THEN e.route END AS route,
         CASE
             WHEN e.occurred_at < s.starts_at THEN
-                CASE WHEN e.received_at <= b.closed_at THEN 'in_flight' END
-            WHEN s.routes <> 'null' AND r.route IS NULL THEN NULL
-            WHEN s.routes <> 'null' AND NOT r.exposing THEN 'unmatched_route'
+                CASE WHEN e.received_at <= {_CLOSED_AT} THEN 'in_flight' END
+            WHEN s.by_route AND r.route IS NULL THEN NULL
+            WHEN s.by_route AND NOT r.exposing THEN 'unmatched_route'
             WHEN NOT {_VOUCHED_FOR} THEN 'unsigned'
-            WHEN e.received_at > b.closed_at THEN 'late'
-            WHEN p.arm IS NULL THEN 'unknown_commit'
+            WHEN e.received_at > {_CLOSED_AT} THEN 'late'
+            WHEN p.place IS NULL THEN 'unknown_commit'
             ELSE 'exposure'
         END AS kind
     FROM scope AS s
-    JOIN received AS e
-      ON e.project_id = s.project_id AND e.environment = s.environment
-     AND e.received_at BETWEEN s.received_from AND s.received_to
-     AND e.occurred_at >= s.in_flight_from
-    CROSS JOIN LATERAL (
-        SELECT block, block + interval '5 minutes' + s.grace AS closed_at
-        FROM date_bin('5 minutes', e.occurred_at, 'epoch') AS block
-    ) AS b
+    JOIN received AS e ON e.project_id = s.project_id AND e.environment = s.environment AND {_READ}
     LEFT JOIN routes_in_scope AS r
       ON r.experiment_id = s.experiment_id AND r.route = e.route
-    LEFT JOIN places AS p
-      ON p.experiment_id = s.experiment_id AND p.commit_sha = e.commit_sha
-     AND p.served = {_SERVED}
-     AND greatest(b.closed_at, s.bound_at) >= p.known_from
-     AND greatest(b.closed_at, s.bound_at) < coalesce(p.known_to, 'infinity')
-    WHERE b.block < s.to_block
-) AS seen
-WHERE kind IS NOT NULL AND unit IS NOT NULL
-ORDER BY experiment_id, unit, kind,
-    CASE WHEN kind = 'exposure' THEN occurred_at ELSE greatest(received_at, closed_at) END,
-    commit_sha COLLATE "C", route COLLATE "C", arm, stratum COLLATE "C"
+    LEFT JOIN places AS p ON {_PLACED}
+) AS told
+WHERE unit IS NOT NULL
+GROUP BY number, unit, kind, place, route
+""")
+
+_CANDIDATES = text("""
+-- The first exposure of each unit that has none yet. Who has one is left out last: of what is left
+-- the planner knows nothing, and would take it for one row in every join that followed.
+CREATE TEMP TABLE candidates ON COMMIT DROP AS
+SELECT c.number, c.unit, c.place, c.at AS occurred_at,
+    date_bin('5 minutes', c.at, 'epoch') AS block
+FROM (
+    SELECT DISTINCT ON (n.unit, n.number) n.number, n.unit, n.place, n.at
+    FROM seen AS n
+    JOIN places AS p USING (place)
+    WHERE n.kind = 'exposure'
+    ORDER BY n.unit, n.number, n.at, p.commit_sha COLLATE "C", n.route COLLATE "C", p.arm,
+        p.stratum COLLATE "C"
+) AS c
+JOIN scope AS s USING (number)
+WHERE NOT EXISTS (
+    SELECT FROM exposures AS x WHERE x.experiment_id = s.experiment_id AND x.unit = c.unit
+)
 """)
 
 _SIGHTINGS = text("""
 INSERT INTO sightings (experiment_id, kind, unit, at)
-SELECT experiment_id, kind, unit, greatest(received_at, closed_at)
-FROM candidates
-WHERE kind <> 'exposure'
+SELECT s.experiment_id, n.kind, n.unit, min(n.at)
+FROM seen AS n JOIN scope AS s USING (number)
+WHERE n.kind <> 'exposure'
+GROUP BY s.experiment_id, n.kind, n.unit
 ON CONFLICT (experiment_id, kind, unit) DO UPDATE SET at = least(sightings.at, excluded.at)
 """)
 
 _STRATA = text("""
 INSERT INTO strata (experiment_id, stratum, commit_sha)
-SELECT experiment_id, stratum, min(resolved) FROM candidates WHERE kind = 'exposure'
-GROUP BY experiment_id, stratum
+SELECT s.experiment_id, p.stratum, min(p.resolved)
+FROM (SELECT DISTINCT place FROM candidates) AS c
+JOIN places AS p USING (place)
+JOIN scope AS s USING (number)
+GROUP BY s.experiment_id, p.stratum
 ON CONFLICT DO NOTHING
 """)
 
 _NAMED = """
 -- The session's user: the first reference among its events received by the block's close.
 CREATE TEMP TABLE named ON COMMIT DROP AS
-SELECT DISTINCT ON (c.experiment_id, c.unit) c.experiment_id, c.unit, i.pseudonym
+SELECT DISTINCT ON (c.unit, c.number) c.number, c.unit, i.pseudonym
 FROM candidates AS c
-JOIN scope AS s USING (experiment_id)
+JOIN scope AS s USING (number)
 JOIN runtime_events AS i
   ON i.project_id = s.project_id AND i.session_id = c.unit AND i.pseudonym IS NOT NULL
  AND i.environment = s.environment AND (i.trusted OR NOT s.trusted)
- AND i.received_at > c.closed_at - interval '28 days' AND i.received_at <= c.closed_at
-WHERE c.kind = 'exposure'
-  AND i.received_at > timestamptz '{received_from}' - interval '28 days'
+ AND i.received_at > c.block + interval '5 minutes' + s.grace - interval '28 days'
+ AND i.received_at <= c.block + interval '5 minutes' + s.grace
+WHERE i.received_at > timestamptz '{received_from}' - interval '28 days'
   AND i.received_at <= timestamptz '{received_to}'
-ORDER BY c.experiment_id, c.unit, i.occurred_at, i.pseudonym
+ORDER BY c.unit, c.number, i.occurred_at, i.pseudonym
 """
 
 _EXPOSURES = text("""
 INSERT INTO exposures
     (experiment_id, unit, exposed_at, block, arm, stratum, commit_sha, pseudonym)
-SELECT c.experiment_id, c.unit, c.occurred_at, c.block,
+SELECT s.experiment_id, c.unit, c.occurred_at, c.block,
     CASE
         WHEN f.unit IS NOT NULL THEN 'in_flight'
         WHEN c.block + interval '5 minutes' > s.horizon THEN 'excluded'
-        ELSE c.arm
+        ELSE p.arm
     END,
-    c.stratum,
-    c.resolved,
+    p.stratum,
+    p.resolved,
     n.pseudonym
 FROM candidates AS c
-JOIN scope AS s USING (experiment_id)
-LEFT JOIN named AS n USING (experiment_id, unit)
+JOIN scope AS s USING (number)
+JOIN places AS p USING (place)
+LEFT JOIN named AS n ON n.unit = c.unit AND n.number = c.number
 LEFT JOIN sightings AS f
-  ON f.experiment_id = c.experiment_id AND f.unit = c.unit AND f.kind = 'in_flight'
-WHERE c.kind = 'exposure'
-ON CONFLICT DO NOTHING
+  ON f.experiment_id = s.experiment_id AND f.unit = c.unit AND f.kind = 'in_flight'
+""")
+
+_MOVED = text("""
+-- Units of one arm that were seen in the other as well: few, if any.
+CREATE TEMP TABLE moved ON COMMIT DROP AS
+SELECT DISTINCT s.number, x.unit, x.exposed_at, x.arm
+FROM seen AS n
+JOIN places AS p USING (place)
+JOIN scope AS s ON s.number = n.number
+JOIN exposures AS x ON x.experiment_id = s.experiment_id AND x.unit = n.unit
+WHERE (p.arm = 'treatment' AND x.arm = 'control') OR (p.arm = 'control' AND x.arm = 'treatment')
 """)
 
 _CROSSOVERS = text(f"""
@@ -235,24 +281,13 @@ _CROSSOVERS = text(f"""
 INSERT INTO sightings (experiment_id, kind, unit, at)
 SELECT s.experiment_id, 'crossover', x.unit, min(greatest(e.received_at, b.closed_at))
 FROM scope AS s
-JOIN received AS e
-  ON e.project_id = s.project_id AND e.environment = s.environment
- AND e.received_at BETWEEN s.received_from AND s.received_to
-JOIN exposures AS x
-  ON x.experiment_id = s.experiment_id AND x.unit = {UNIT}
+JOIN received AS e ON e.project_id = s.project_id AND e.environment = s.environment AND {_READ}
+JOIN moved AS x
+  ON x.number = s.number AND x.unit = {UNIT}
  AND e.occurred_at > x.exposed_at AND e.occurred_at <= x.exposed_at + s.wait
- AND x.arm IN ('treatment', 'control')
-CROSS JOIN LATERAL (
-    SELECT date_bin('5 minutes', e.occurred_at, 'epoch') + interval '5 minutes' + s.grace
-        AS closed_at
-) AS b
-JOIN places AS p
-  ON p.experiment_id = s.experiment_id AND p.commit_sha = e.commit_sha
- AND p.served = {_SERVED}
- AND greatest(b.closed_at, s.bound_at) >= p.known_from
- AND greatest(b.closed_at, s.bound_at) < coalesce(p.known_to, 'infinity')
- AND p.arm IN ('treatment', 'control') AND p.arm <> x.arm
-WHERE b.closed_at <= s.received_to AND {_VOUCHED_FOR} AND NOT EXISTS (
+JOIN places AS p ON {_PLACED} AND p.arm IN ('treatment', 'control') AND p.arm <> x.arm
+CROSS JOIN LATERAL (SELECT {_CLOSED_AT} AS closed_at) AS b
+WHERE {_VOUCHED_FOR} AND NOT EXISTS (
     SELECT FROM deploys AS d
     WHERE d.project_id = s.project_id AND d.environment = s.environment
       AND d.deployed_at > x.exposed_at AND d.deployed_at <= e.occurred_at
@@ -326,7 +361,16 @@ ON CONFLICT (stage, experiment_id) DO UPDATE SET at = greatest(cursors.at, exclu
 """)
 
 
-_INTAKES = ("received", "places", "routes_in_scope", "candidates", "named", "exposed")
+_INTAKES = (
+    "received",
+    "places",
+    "routes_in_scope",
+    "seen",
+    "candidates",
+    "named",
+    "exposed",
+    "moved",
+)
 
 
 def extend_exposures(connection: Connection, *, as_of: datetime) -> int:
@@ -347,10 +391,14 @@ def extend_exposures(connection: Connection, *, as_of: datetime) -> int:
         begins = min(row.received_from for row in scope)
         ends = max(row.received_to for row in scope)
         span = {"received_from": begins.isoformat(), "received_to": ends.isoformat()}
-        lay_out(connection, "received", _RECEIVED.format(**span), begins=begins, ends=ends)
-        _place_commits(connection, scope)
+        received = _RECEIVED.format(**span)
+        lay_out(connection, "received", received, of=IN_SCOPE, begins=begins, ends=ends)
+        flagged = {"flagged": any(row.flagged for row in scope)}
+        _place_commits(connection, scope, flagged)
         _match_routes(connection, scope)
         lay_exposures(connection)
+        connection.execute(_SEEN, flagged)
+        connection.execute(text("ANALYZE seen"))
         connection.execute(_CANDIDATES)
         connection.execute(text("ANALYZE candidates"))
         sighted = connection.execute(_SIGHTINGS).rowcount
@@ -362,49 +410,60 @@ def extend_exposures(connection: Connection, *, as_of: datetime) -> int:
         sample_grown(connection, "exposures", added)
         lay_out(connection, "exposed", _EXPOSED, begins=begins, ends=ends)
         connection.execute(_BLOCK_UNITS)
-        connection.execute(_CROSSOVERS)
+        if connection.execute(_MOVED).rowcount:
+            connection.execute(text("ANALYZE moved"))
+            connection.execute(_CROSSOVERS, flagged)
     connection.execute(_CURSORS)
     drop_intakes(connection, *_INTAKES)
     return added
 
 
-def _place_commits(connection: Connection, scope: Sequence[Row[Any]]) -> None:
+def _place_commits(
+    connection: Connection, scope: Sequence[Row[Any]], flagged: dict[str, bool]
+) -> None:
     connection.execute(_PLACES)
-    named: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for row in connection.execute(_COMMITS):
-        named[row.experiment_id].append((row.commit_sha, row.served))
+    named: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    for row in connection.execute(_COMMITS, flagged):
+        named[row.number].append((row.commit_sha, row.served))
     environments = [(row.project_id, row.environment) for row in scope]
     facts = read_facts(connection, environments)
     flags = read_flags(connection, environments)
     histories = {
         place: Histories(facts[place], flags=flags.get(place, {})) for place in set(environments)
     }
-    rows = [
-        {
-            "experiment_id": experiment.experiment_id,
-            "commit_sha": placement.commit,
-            "served": placement.served,
-            "resolved": placement.resolved,
-            "known_from": placement.known_from,
-            "known_to": placement.known_to,
-            "arm": placement.arm,
-            "stratum": placement.stratum,
-        }
+    placed = (
+        (experiment, placement)
         for experiment in scope
-        for commit, served in named[experiment.experiment_id]
+        for commit, served in named[experiment.number]
         for placement in histories[experiment.project_id, experiment.environment].placements(
             _question(experiment), commit, served=served
         )
+    )
+    rows = [
+        {
+            "place": place,
+            "number": experiment.number,
+            "commit_sha": placement.commit,
+            "served": placement.served,
+            "resolved": placement.resolved,
+            "occurred_from": _first_to_know(experiment, placement.known_from),
+            "occurred_to": _first_to_know(experiment, placement.known_to),
+            "arm": placement.arm,
+            "stratum": placement.stratum,
+        }
+        for place, (experiment, placement) in enumerate(placed)
     ]
     if rows:
-        connection.execute(
-            text(
-                "INSERT INTO places VALUES (:experiment_id, :commit_sha, :served, :resolved,"
-                " :known_from, :known_to, :arm, :stratum)"
-            ),
-            rows,
-        )
+        connection.execute(_PLACE, rows)
     connection.execute(text("ANALYZE places"))
+
+
+def _first_to_know(experiment: Row[Any], known: datetime | None) -> datetime | None:
+    """Returns the first block that closes at a time or later; None where that is no bound."""
+    if known is None or known <= experiment.bound_at:
+        return None
+    before = known - experiment.grace - timedelta(microseconds=1)
+    return before - (before - _EPOCH) % _BLOCK
 
 
 def _question(experiment: Row[Any]) -> Question:

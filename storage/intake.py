@@ -11,6 +11,13 @@ from sqlalchemy import Connection, text
 
 _COPIED = timedelta(hours=1)
 
+# Of the events of the log those that any experiment of the step's `scope` may read.
+IN_SCOPE = """
+AND EXISTS (
+    SELECT FROM scope AS s WHERE s.project_id = e.project_id AND s.environment = e.environment
+)
+"""
+
 # The planner must know of a step that adds many rows at once: it guesses a nested loop over
 # them otherwise, and takes a hundred times as long.
 _MANY = 1_000
@@ -18,7 +25,13 @@ _GROWN = 0.1
 
 
 def lay_out(
-    connection: Connection, name: str, query: str, *, begins: datetime, ends: datetime
+    connection: Connection,
+    name: str,
+    query: str,
+    *,
+    of: str = "",
+    begins: datetime,
+    ends: datetime,
 ) -> None:
     """Makes `name` a temporary relation of what a query returns.
 
@@ -26,21 +39,31 @@ def lay_out(
         connection: In a transaction; `drop_intakes` ends what it may still hold.
         name: Of the relation.
         query: Of `scope` and a table of the log.
+        of: A further condition, of what is worth a copy: whoever reads the relation asks it too.
         begins: The first time of receipt that the query may ask for.
         ends: The last one.
     """
     if ends - begins > _COPIED:
         connection.execute(text(f"CREATE TEMP VIEW {name} AS {query}"))
         return
-    connection.execute(text(f"CREATE TEMP TABLE {name} ON COMMIT DROP AS {query}"))
+    connection.execute(text(f"CREATE TEMP TABLE {name} ON COMMIT DROP AS {query} {of}"))
     connection.execute(text(f"ANALYZE {name}"))
 
 
+_LAID_OUT = text("""
+SELECT relname FROM pg_class
+WHERE relnamespace = pg_my_temp_schema() AND relkind = :kind AND relname = ANY(:names)
+""")
+
+
 def drop_intakes(connection: Connection, *names: str) -> None:
-    """Drops `scope`, whatever views read of it, and the tables of these names."""
-    connection.execute(text("DROP TABLE pg_temp.scope CASCADE"))
-    for name in names:
-        connection.execute(text(f"DROP TABLE IF EXISTS pg_temp.{name}"))
+    """Drops `scope` and what is laid out under these names, whether it was copied or not."""
+    for what, kind in (("VIEW", "v"), ("TABLE", "r")):
+        asked = {"kind": kind, "names": ["scope", *names]}
+        laid_out = connection.execute(_LAID_OUT, asked).scalars().all()
+        if laid_out:
+            dropped = ", ".join(f"pg_temp.{name}" for name in laid_out)
+            connection.execute(text(f"DROP {what} {dropped}"))
 
 
 _KNOWN = text("SELECT reltuples FROM pg_class WHERE oid = to_regclass(:table)")
