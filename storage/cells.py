@@ -5,14 +5,15 @@ from datetime import datetime
 from sqlalchemy import Connection, text
 
 from storage.exposures import UNIT
-from storage.intake import drop_intakes, lay_out, sample_grown
+from storage.intake import IN_SCOPE, drop_intakes, lay_out, sample_grown
 from storage.tombstones import lay_outcomes
 
 _AHEAD = "3 minutes"
 
 _SCOPE = text("""
 CREATE TEMP TABLE scope ON COMMIT DROP AS
-SELECT x.experiment_id, x.project_id, x.environment, x.starts_at,
+SELECT row_number() OVER ()::integer AS number,
+    x.experiment_id, x.project_id, x.environment, x.starts_at,
     m ->> 'name' AS metric,
     make_interval(secs => (m ->> 'window_seconds')::float) AS wait,
     make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS grace,
@@ -39,25 +40,16 @@ WHERE NOT coalesce(v.decided, false)
 EVENT_KEY = "coalesce(e.event_id, concat_ws(' ', e.event, e.occurred_at, e.value))"
 
 # The events that may be an outcome: some name them as the source of a metric.
-_TOLD = f"""
+_TOLD = """
 SELECT e.project_id, e.environment, e.event, e.session_id, e.occurred_at, e.received_at,
     e.pseudonym, e.trusted, e.event_id, e.value
-FROM (
-    SELECT project_id, environment, min(from_block) AS from_block, max(to_block + grace) AS ends,
-        (
-            SELECT array_agg(DISTINCT source)
-            FROM scope AS o CROSS JOIN jsonb_array_elements_text(o.sources) AS source
-            WHERE (o.project_id, o.environment) = (s.project_id, s.environment)
-        ) AS events
-    FROM scope AS s
-    WHERE to_block > from_block
-    GROUP BY project_id, environment
-) AS s
-JOIN runtime_events AS e
-  ON e.project_id = s.project_id AND e.environment = s.environment
- AND e.event = ANY(s.events)
- AND e.received_at > s.from_block - interval '{_AHEAD}' AND e.received_at <= s.ends
-WHERE e.received_at BETWEEN timestamptz '{{begins}}' AND timestamptz '{{ends}}'
+FROM runtime_events AS e
+WHERE e.received_at BETWEEN timestamptz '{begins}' AND timestamptz '{ends}'
+  AND e.event = ANY(ARRAY(
+      SELECT DISTINCT source
+      FROM scope CROSS JOIN jsonb_array_elements_text(sources) AS source
+      WHERE to_block > from_block
+  ))
 """
 
 _PAID = f"""
@@ -82,11 +74,11 @@ SELECT s.experiment_id, s.metric, s.is_mean, s.cap, p.unit, e.received_at,
     {EVENT_KEY} AS key, e.value,
     p.block + interval '5 minutes' + s.wait + s.grace AS closes_at
 FROM scope AS s
+CROSS JOIN jsonb_array_elements_text(s.sources) AS source
 JOIN told AS e
-  ON e.project_id = s.project_id AND e.environment = s.environment
- AND e.event IN (SELECT jsonb_array_elements_text(s.sources))
- AND e.received_at > s.from_block - interval '{_AHEAD}'
- AND e.received_at <= s.to_block + s.grace
+  ON e.project_id = s.project_id AND e.environment = s.environment AND e.event = source
+ AND CASE WHEN e.received_at > s.from_block - interval '{_AHEAD}'
+           AND e.received_at <= s.to_block + s.grace THEN true END
 JOIN exposures AS p
   ON p.experiment_id = s.experiment_id AND p.unit = {UNIT}
  AND e.occurred_at BETWEEN p.exposed_at AND p.exposed_at + s.wait
@@ -159,8 +151,7 @@ WHERE (excluded.received_at, excluded.value) < (amounts.received_at, amounts.val
 
 # The units whose outcomes close now.
 _CLOSING = """
-SELECT s.experiment_id, s.metric, s.is_mean, p.unit, p.block, p.stratum,
-    p.arm = 'treatment' AS treated
+SELECT s.number, p.unit, p.block, p.stratum, p.arm = 'treatment' AS treated
 FROM scope AS s
 LEFT JOIN cursors AS done
   ON done.stage = 'cells/' || s.metric AND done.experiment_id = s.experiment_id
@@ -170,32 +161,46 @@ JOIN exposures AS p
 """
 
 _CELLS = text("""
+-- All units are counted, and beside them those few of whom anything came.
 -- Sums of numbers with a fraction are taken exactly, as numeric: their order never matters.
-WITH counted AS (
-    SELECT o.experiment_id, o.metric, o.is_mean, o.block, o.stratum, o.treated,
-        coalesce(NOT c.late, false) AS converted, a.amount
-    FROM closing AS o
-    LEFT JOIN conversions AS c
-      ON c.experiment_id = o.experiment_id AND c.metric = o.metric AND c.unit = o.unit
-    LEFT JOIN LATERAL (
-        SELECT sum(v.value::numeric) AS amount
-        FROM scope AS s
-        JOIN amounts AS v
-          ON v.experiment_id = s.experiment_id AND v.metric = s.metric AND v.unit = o.unit
-         AND v.received_at <= o.block + interval '5 minutes' + s.wait + s.grace
-        WHERE o.is_mean AND s.experiment_id = o.experiment_id AND s.metric = o.metric
-    ) AS a ON o.is_mean
+WITH earned AS (
+    SELECT s.number, o.block, o.stratum, o.treated, sum(v.value::numeric) AS amount
+    FROM scope AS s
+    JOIN closing AS o USING (number)
+    JOIN amounts AS v
+      ON v.experiment_id = s.experiment_id AND v.metric = s.metric AND v.unit = o.unit
+     AND v.received_at <= o.block + interval '5 minutes' + s.wait + s.grace
+    WHERE s.is_mean
+    GROUP BY s.number, o.unit, o.block, o.stratum, o.treated
+), counted AS (
+    SELECT number, block, stratum,
+        count(*) FILTER (WHERE treated) AS n1, 0 AS x1,
+        count(*) FILTER (WHERE NOT treated) AS n0, 0 AS x0,
+        0 AS y1, 0 AS yy1, 0 AS y0, 0 AS yy0
+    FROM closing
+    GROUP BY number, block, stratum
+    UNION ALL
+    SELECT s.number, o.block, o.stratum,
+        0, count(*) FILTER (WHERE treated), 0, count(*) FILTER (WHERE NOT treated), 0, 0, 0, 0
+    FROM scope AS s
+    JOIN closing AS o USING (number)
+    JOIN conversions AS c
+      ON c.experiment_id = s.experiment_id AND c.metric = s.metric AND c.unit = o.unit
+    WHERE NOT c.late
+    GROUP BY s.number, o.block, o.stratum
+    UNION ALL
+    SELECT number, block, stratum, 0, 0, 0, 0,
+        sum(amount) FILTER (WHERE treated), sum(amount * amount) FILTER (WHERE treated),
+        sum(amount) FILTER (WHERE NOT treated), sum(amount * amount) FILTER (WHERE NOT treated)
+    FROM earned
+    GROUP BY number, block, stratum
 )
 INSERT INTO cells (experiment_id, metric, block, stratum, n1, x1, n0, x0, y1, yy1, y0, yy0)
-SELECT experiment_id, metric, block, stratum,
-    count(*) FILTER (WHERE treated), count(*) FILTER (WHERE treated AND converted),
-    count(*) FILTER (WHERE NOT treated), count(*) FILTER (WHERE NOT treated AND converted),
-    CASE WHEN is_mean THEN coalesce(sum(amount) FILTER (WHERE treated), 0) END,
-    CASE WHEN is_mean THEN coalesce(sum(amount * amount) FILTER (WHERE treated), 0) END,
-    CASE WHEN is_mean THEN coalesce(sum(amount) FILTER (WHERE NOT treated), 0) END,
-    CASE WHEN is_mean THEN coalesce(sum(amount * amount) FILTER (WHERE NOT treated), 0) END
-FROM counted
-GROUP BY experiment_id, metric, is_mean, block, stratum
+SELECT s.experiment_id, s.metric, c.block, c.stratum, sum(n1), sum(x1), sum(n0), sum(x0),
+    CASE WHEN s.is_mean THEN sum(y1) END, CASE WHEN s.is_mean THEN sum(yy1) END,
+    CASE WHEN s.is_mean THEN sum(y0) END, CASE WHEN s.is_mean THEN sum(yy0) END
+FROM counted AS c JOIN scope AS s USING (number)
+GROUP BY s.experiment_id, s.metric, s.is_mean, c.block, c.stratum
 ON CONFLICT DO NOTHING
 """)
 
@@ -236,9 +241,9 @@ def extend_cells(connection: Connection) -> int:
 
 
 def _gather_outcomes(connection: Connection, *, begins: datetime, ends: datetime) -> None:
-    for name, query in (("told", _TOLD), ("paid", _PAID)):
+    for name, query, of in (("told", _TOLD, IN_SCOPE), ("paid", _PAID, "")):
         asked = query.format(begins=begins.isoformat(), ends=ends.isoformat())
-        lay_out(connection, name, asked, begins=begins, ends=ends)
+        lay_out(connection, name, asked, of=of, begins=begins, ends=ends)
     connection.execute(_OCCURRED)
     connection.execute(_EARNED)
     connection.execute(text("ANALYZE occurred"))
