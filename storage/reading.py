@@ -10,6 +10,10 @@ from storage.clock import claim_derived_tables
 from storage.experiments import publish_waiting
 from storage.tables import DERIVED, experiments
 
+# For reading whole days at once: what is sorted or hashed stays in memory, and of tables that last
+# for one statement or two a small sample tells enough.
+_SETTINGS = ("work_mem = '128MB'", "default_statistics_target = 10")
+
 
 @contextlib.contextmanager
 def separate_reading(engine: Engine) -> Generator[Connection]:
@@ -25,6 +29,8 @@ def separate_reading(engine: Engine) -> Generator[Connection]:
         # Before the state is taken: a day dropped in between would be missing, and not be known as
         # gone.
         connection.execute(text("LOCK TABLE runtime_events IN ACCESS SHARE MODE"))
+        for setting in _SETTINGS:
+            connection.execute(text(f"SET LOCAL {setting}"))
         for table in DERIVED:
             keys = ", ".join(column.name for column in table.primary_key)
             # Their other indexes help to find a few rows among many: here all are read at once.
