@@ -228,19 +228,31 @@ GROUP BY s.experiment_id, p.stratum
 ON CONFLICT DO NOTHING
 """)
 
+# From so many units on, the log of four weeks is read once, rather than each of its days looked
+# into for each unit. The planner cannot tell: it takes the few for one, and reads all of the log.
+_LOOKED_UP = 5_000
+
 _NAMED = """
 -- The session's user: the first reference among its events received by the block's close.
 CREATE TEMP TABLE named ON COMMIT DROP AS
 SELECT DISTINCT ON (c.unit, c.number) c.number, c.unit, i.pseudonym
-FROM candidates AS c
-JOIN scope AS s USING (number)
-JOIN runtime_events AS i
-  ON i.project_id = s.project_id AND i.session_id = c.unit AND i.pseudonym IS NOT NULL
- AND i.environment = s.environment AND (i.trusted OR NOT s.trusted)
- AND i.received_at > c.block + interval '5 minutes' + s.grace - interval '28 days'
- AND i.received_at <= c.block + interval '5 minutes' + s.grace
-WHERE i.received_at > timestamptz '{received_from}' - interval '28 days'
-  AND i.received_at <= timestamptz '{received_to}'
+FROM (
+    SELECT c.number, c.unit, s.project_id, s.environment, s.trusted,
+        c.block + interval '5 minutes' + s.grace AS closed_at
+    FROM candidates AS c
+    JOIN scope AS s USING (number)
+    OFFSET 0
+) AS c
+CROSS JOIN LATERAL (
+    SELECT e.occurred_at, e.pseudonym
+    FROM runtime_events AS e
+    WHERE e.project_id = c.project_id AND e.session_id = c.unit AND e.pseudonym IS NOT NULL
+      AND e.environment = c.environment AND (e.trusted OR NOT c.trusted)
+      AND e.received_at > c.closed_at - interval '28 days' AND e.received_at <= c.closed_at
+      AND e.received_at > timestamptz '{received_from}' - interval '28 days'
+      AND e.received_at <= timestamptz '{received_to}'
+    {each}
+) AS i
 ORDER BY c.unit, c.number, i.occurred_at, i.pseudonym
 """
 
@@ -399,12 +411,12 @@ def extend_exposures(connection: Connection, *, as_of: datetime) -> int:
         lay_exposures(connection)
         connection.execute(_SEEN, flagged)
         connection.execute(text("ANALYZE seen"))
-        connection.execute(_CANDIDATES)
+        each = "OFFSET 0" if connection.execute(_CANDIDATES).rowcount < _LOOKED_UP else ""
         connection.execute(text("ANALYZE candidates"))
         sighted = connection.execute(_SIGHTINGS).rowcount
         connection.execute(_STRATA)
         sample_grown(connection, "sightings", sighted)
-        connection.execute(text(_NAMED.format(**span)))
+        connection.execute(text(_NAMED.format(each=each, **span)))
         connection.execute(text("ANALYZE named"))
         added = connection.execute(_EXPOSURES).rowcount
         sample_grown(connection, "exposures", added)
