@@ -11,6 +11,7 @@ from rich.table import Table
 
 from cli.experiment import experiment as reached
 from cli.interval_plot import interval_plot
+from cli.report import standing
 from cli.store import data_dir_option
 
 
@@ -77,20 +78,12 @@ def _guardrails(guardrails: list[dict[str, Any]]) -> Table:
     for one in guardrails:
         table.add_row(
             one["metric"],
-            _standing(one),
+            standing(one),
             "" if one["lift"] is None else f"{one['lift']:+.5g}",
             _number(one["e_value"]),
             _number(one["threshold"]),
         )
     return table
-
-
-def _standing(guardrail: Mapping[str, Any]) -> str:
-    if guardrail["breached_at"] is not None:
-        return f"breached {guardrail['breached_at']}"
-    if guardrail["non_inferior_at"] is not None:
-        return f"no worse than its margin, since {guardrail['non_inferior_at']}"
-    return "not known yet"
 
 
 def _facts(document: Mapping[str, Any]) -> dict[str, str]:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from cli.wait import FIRST_LOOK_SECONDS, Exit, Seen, outcome, pause
+from cli.outcome import FIRST_LOOK_SECONDS, Exit, Seen, outcome
+from cli.wait import pause
 from storage.contract import contract, document_text
 from storage.freeze import freeze, unfreeze
 from storage.keys import KeyKind
