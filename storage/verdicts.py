@@ -167,7 +167,15 @@ def list_verdicts(
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """Evidence and contract of one experiment, computed and not yet published."""
+    """Evidence and contract of one experiment, computed and not yet published.
+
+    Attributes:
+        experiment_id: The experiment.
+        document: The evidence, as it is served.
+        contract: The contract, as it is served.
+        as_of: The look; None before any.
+        next_look_at: When the next look can come at the earliest; None once decided.
+    """
 
     experiment_id: str
     document: str
@@ -176,11 +184,14 @@ class Draft:
     next_look_at: datetime | None
 
 
+# A string for each column rather than an array: a driver quotes an array's elements letter by
+# letter, and documents are long. The separator cannot stand in JSON, nor in an identifier.
 _STAGE = text("""
 INSERT INTO evidence (experiment_id, document, contract, as_of, next_look_at)
 SELECT d.experiment_id, d.document::json, d.contract::json, d.as_of, d.next_look_at
 FROM unnest(
-    CAST(:ids AS text[]), CAST(:documents AS text[]), CAST(:contracts AS text[]),
+    string_to_array(:ids, E'\\x1e'), string_to_array(:documents, E'\\x1e'),
+    string_to_array(:contracts, E'\\x1e'),
     CAST(:as_ofs AS timestamptz[]), CAST(:next_looks AS timestamptz[])
 ) AS d (experiment_id, document, contract, as_of, next_look_at)
 ON CONFLICT (experiment_id) DO UPDATE
@@ -189,17 +200,23 @@ SET document = excluded.document, contract = excluded.contract,
 """)
 
 
+_SEPARATOR = "\x1e"
+# Bounds the memory, and the length of a string that PostgreSQL takes.
+_STAGED_AT_ONCE = 500
+
+
 def stage_evidence(connection: Connection, drafts: Sequence[Draft]) -> None:
     """Keeps computed evidence for `publish_verdicts`; no reader sees it."""
-    if drafts:
+    for begin in range(0, len(drafts), _STAGED_AT_ONCE):
+        some = drafts[begin : begin + _STAGED_AT_ONCE]
         connection.execute(
             _STAGE,
             {
-                "ids": [draft.experiment_id for draft in drafts],
-                "documents": [draft.document for draft in drafts],
-                "contracts": [draft.contract for draft in drafts],
-                "as_ofs": [draft.as_of for draft in drafts],
-                "next_looks": [draft.next_look_at for draft in drafts],
+                "ids": _SEPARATOR.join(draft.experiment_id for draft in some),
+                "documents": _SEPARATOR.join(draft.document for draft in some),
+                "contracts": _SEPARATOR.join(draft.contract for draft in some),
+                "as_ofs": [draft.as_of for draft in some],
+                "next_looks": [draft.next_look_at for draft in some],
             },
         )
 
