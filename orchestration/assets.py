@@ -217,7 +217,8 @@ def evidence(store: Store) -> dg.MaterializeResult[Any]:
     Computed from closed cells alone and staged: no reader sees it before `verdicts` publishes it.
 
     - **Final** when its experiment is decided.
-    - **Backfill**: none. Each run computes anew whatever is open.
+    - **Backfill**: none. Each run computes anew whatever is open; a tick of the sensor, which comes
+      more often, only what may have a new look.
     - **Served** at `GET /v1/reward/{experiment_id}/evidence`, to the byte.
     - **Below**, by name, are the experiments that were decided last and those nearest to an
       answer: the band is the interval of treatment minus control, the straight line no difference.

@@ -9,7 +9,10 @@ from sqlalchemy import Connection
 
 from orchestration.document import evidence_document
 from orchestration.series import moment, series_of
+from stats.block import analysis_block_ends
 from stats.evidence import Evidence, evaluate
+from stats.policy import DAY
+from stats.series import Series
 from storage.contract import contract, document_text, waiting_contract
 from storage.evidence import (
     CountsAt,
@@ -21,6 +24,7 @@ from storage.evidence import (
 )
 from storage.gates import returning_users
 from storage.policy import BLOCK_SECONDS
+from storage.rest import Rest
 from storage.verdicts import Draft
 
 
@@ -33,27 +37,33 @@ class Drafted:
     evidence: Evidence | None
 
 
-def draft_evidence(connection: Connection, *, as_of: datetime) -> list[Drafted]:
+def draft_evidence(
+    connection: Connection, *, as_of: datetime, only: Sequence[str] | None = None
+) -> list[Drafted]:
     """Computes evidence and contract of every experiment that is not decided yet.
 
     Args:
         connection: To the store, or to a separate reading of it.
         as_of: How far the log was read; matters only to experiments that still wait for a deploy.
+        only: The bound experiments to compute; None for all.
 
     Returns:
         Drafts in the order of their identifiers; of experiments without a look, those alone
         that no deploy came for.
     """
-    readings = read_experiments(connection)
-    found = evaluate([series_of(reading) for reading in readings])
-    drafted = _drafts(connection, readings, found)
+    readings = read_experiments(connection, only=only)
+    series = [series_of(reading) for reading in readings]
+    drafted = _drafts(connection, readings, series, evaluate(series))
     for experiment_id in experiments_waited_out(connection, as_of=as_of):
         drafted.append(_waited_out(experiment_id))
     return sorted(drafted, key=lambda one: one.draft.experiment_id)
 
 
 def _drafts(
-    connection: Connection, readings: Sequence[ExperimentReading], found: Sequence[Evidence]
+    connection: Connection,
+    readings: Sequence[ExperimentReading],
+    series: Sequence[Series],
+    found: Sequence[Evidence],
 ) -> list[Drafted]:
     looks = [
         CountsAt(
@@ -67,7 +77,7 @@ def _drafts(
     changes = stratum_changes(connection, readings, [look.look for look in looks])
     returning = returning_users(connection, [(look.experiment_id, look.look) for look in looks])
     drafted: list[Drafted] = []
-    for reading, evidence in zip(readings, found, strict=True):
+    for reading, one, evidence in zip(readings, series, found, strict=True):
         document = evidence_document(
             reading,
             evidence,
@@ -82,6 +92,7 @@ def _drafts(
             contract=document_text(answer),
             as_of=None if evidence.as_of is None else moment(evidence.as_of),
             next_look_at=_next_look(reading, evidence),
+            rest=_rest(one),
         )
         drafted.append(Drafted(draft=draft, contract=answer, evidence=evidence))
     return drafted
@@ -115,6 +126,18 @@ def _next_look(reading: ExperimentReading, evidence: Evidence) -> datetime | Non
     wait = min(windows) + policy["grace_seconds"]
     read_to = int(reading.as_of.timestamp())
     return moment(max(evidence.open_from + BLOCK_SECONDS + wait, read_to + BLOCK_SECONDS))
+
+
+def _rest(series: Series) -> Rest:
+    """Returns what the next look waits for: each closing that is known by now, and the next end."""
+    policy, ends = series.policy, analysis_block_ends(series)
+    windows = {policy.window_seconds, *(one.window_seconds for one in series.guardrails)}
+    read_to = series.as_of - policy.grace_seconds
+    last = ends[-1] if ends else series.begin
+    to_come = [end + window for end in ends for window in windows if end + window > read_to]
+    forced = [end for end in (last + DAY, series.horizon_end) if end > last]
+    to_come += [end + series.shortest_window for end in forced]
+    return Rest(ended_at=moment(last), wakes_at=moment(min(to_come)))
 
 
 def _waited_out(experiment_id: str) -> Drafted:

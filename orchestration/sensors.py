@@ -107,7 +107,7 @@ def _run(key: str, as_of: datetime, cursor: str | None) -> dg.SensorResult:
 
 def _told(walked: Walked) -> str:
     return (
-        f"walked to {walked.walked_to:%H:%M:%S}: {walked.experiments} experiments,"
+        f"walked to {walked.walked_to:%H:%M:%S}: {walked.experiments} experiments computed anew,"
         f" {sum(walked.seconds.values()):.1f} s; no answer turned"
     )
 

@@ -17,6 +17,7 @@ from storage.clock import closed_instant, try_claim_derived_tables
 from storage.exposures import extend_exposures
 from storage.gauges import note_walk
 from storage.progress import note_published, note_staged
+from storage.rest import experiments_due, note_rests, put_off_looks
 from storage.verdicts import Published, publish_verdicts, stage_evidence
 
 ResultT = TypeVar("ResultT")
@@ -47,8 +48,31 @@ def close_cells(connection: Connection) -> int:
 
 def stage(connection: Connection) -> list[Drafted]:
     """Takes the third step: evidence and contract of each open experiment, seen by no reader."""
-    drafted = draft_evidence(connection, as_of=closed_instant(connection))
-    stage_evidence(connection, [one.draft for one in drafted])
+    return _staged(connection, only=None)
+
+
+def stage_due(connection: Connection, *, as_of: datetime | None = None) -> list[Drafted]:
+    """Takes the third step for the experiments alone of which a look may have come.
+
+    Of all others it would write the same once more. What a new release says otherwise comes with
+    the next run or the next look.
+
+    Args:
+        connection: In a transaction that is the only writer of derived tables.
+        as_of: How far the log was read; None for now.
+    """
+    return _staged(connection, only=experiments_due(connection), as_of=as_of)
+
+
+def _staged(
+    connection: Connection, *, only: Sequence[str] | None, as_of: datetime | None = None
+) -> list[Drafted]:
+    until = closed_instant(connection) if as_of is None else as_of
+    drafted = draft_evidence(connection, as_of=until, only=only)
+    drafts = [one.draft for one in drafted]
+    stage_evidence(connection, drafts)
+    note_rests(connection, {one.experiment_id: one.rest for one in drafts if one.rest is not None})
+    put_off_looks(connection)
     note_staged(connection)
     return drafted
 
@@ -77,7 +101,7 @@ class Walked:
         seconds: How long each step took, in their order.
         exposures: How many it added.
         cells: How many it added.
-        experiments: How many it drafted evidence of.
+        experiments: How many had something to say: how many it drafted evidence of.
         published: The verdicts that it changed.
     """
 
@@ -103,7 +127,7 @@ def walk(engine: Engine, *, most_seconds: float) -> Walked:
     steps = _Steps(engine=engine, ends_at=time.monotonic() + most_seconds)
     exposed = steps.take("exposures", expose)
     cells = steps.take("session_cells", close_cells)
-    drafted = steps.take("evidence", stage)
+    drafted = steps.take("evidence", stage_due)
     published = steps.take("verdicts", publish)
     with engine.begin() as connection:
         note_walk(connection, walked_to=exposed.as_of, seconds=steps.seconds)

@@ -69,6 +69,7 @@ FROM experiments AS x
 JOIN cursors AS read ON read.stage = 'conversions' AND read.experiment_id = x.experiment_id
 LEFT JOIN verdicts AS v ON v.experiment_id = x.experiment_id
 WHERE NOT coalesce(v.decided, false)
+  AND (CAST(:only AS text[]) IS NULL OR x.experiment_id = ANY(CAST(:only AS text[])))
 ORDER BY x.experiment_id
 """)
 
@@ -83,9 +84,16 @@ ORDER BY deployed_at, recorded_at, deploy_id
 """)
 
 
-def read_experiments(connection: Connection) -> list[ExperimentReading]:
-    """Returns every bound experiment without a decided verdict, with its closed cells."""
-    active = connection.execute(_ACTIVE).all()
+def read_experiments(
+    connection: Connection, *, only: Sequence[str] | None = None
+) -> list[ExperimentReading]:
+    """Returns every bound experiment without a decided verdict, with its closed cells.
+
+    Args:
+        connection: To the store, or to a separate reading of it.
+        only: Those of them to return; None for all.
+    """
+    active = connection.execute(_ACTIVE, {"only": None if only is None else list(only)}).all()
     ids = [row.experiment_id for row in active]
     cells = read_cells(connection, ids)
     strata = read_strata(connection, ids)

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Text, and_, cast, or_, select, text
 
 from storage.announcements import announce
 from storage.refusal import Missing
+from storage.rest import Rest
 from storage.tables import experiments, verdicts
 
 
@@ -175,6 +176,7 @@ class Draft:
         contract: The contract, as it is served.
         as_of: The look; None before any.
         next_look_at: When the next look can come at the earliest; None once decided.
+        rest: How long it has nothing new to say; None where that is not known.
     """
 
     experiment_id: str
@@ -182,6 +184,7 @@ class Draft:
     contract: str
     as_of: datetime | None
     next_look_at: datetime | None
+    rest: Rest | None = None
 
 
 # A string for each column rather than an array: a driver quotes an array's elements letter by

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 from sqlalchemy import Connection, Engine, text
 
-from orchestration.evidence import Drafted, draft_evidence
+from orchestration.walk import publish, stage_due
 from storage.cells import extend_cells
 from storage.clock import claim_derived_tables
 from storage.deploys import DeployRequest, record_deploy
@@ -34,7 +34,6 @@ from storage.migrate import upgrade
 from storage.partitions import create_days, partition_name
 from storage.projects import create_project
 from storage.registration import PRODUCTION, Registration
-from storage.verdicts import publish_verdicts, stage_evidence
 
 BLOCK = timedelta(minutes=5)
 EVENTS_A_SESSION = 5
@@ -42,7 +41,7 @@ SESSIONS_A_BLOCK = 78  # 90 days of them are 10 million events
 GRACE = 120
 CANARY_DAYS = 8
 TICKS = 12
-STEPS = ("exposures", "cells", "evidence", "stage", "publish")
+STEPS = ("exposures", "cells", "evidence", "publish")
 
 # A session is five events within a minute; every third names its user, of whom there are half as
 # many as sessions; one session in twenty converts.
@@ -165,10 +164,8 @@ class World:
 
         step("exposures", lambda c: extend_exposures(c, as_of=as_of))
         step("cells", extend_cells)
-        drafted: list[Drafted] = []
-        step("evidence", lambda c: drafted.extend(draft_evidence(c, as_of=as_of)))
-        step("stage", lambda c: stage_evidence(c, [one.draft for one in drafted]))
-        step("publish", publish_verdicts)
+        step("evidence", lambda c: stage_due(c, as_of=as_of))
+        step("publish", publish)
         return seconds
 
     def settle(self) -> None:

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from orchestration.evidence import draft_evidence
+from orchestration.walk import publish, stage_due
 from storage.cells import extend_cells
 from storage.clock import claim_derived_tables, closed_instant
 from storage.exposures import extend_exposures
 from storage.placement import stratum_name
-from storage.verdicts import publish_verdicts, stage_evidence
 
 # A block begins here; long enough ago that everything in the stories has closed.
 T = datetime(2026, 10, 1, tzinfo=UTC)
@@ -113,8 +112,8 @@ class Story:
 
         step(lambda c: extend_exposures(c, as_of=as_of))
         step(extend_cells)
-        step(lambda c: stage_evidence(c, [d.draft for d in draft_evidence(c, as_of=as_of)]))
-        step(publish_verdicts)
+        step(lambda c: stage_due(c, as_of=as_of))
+        step(publish)
 
     def cells(self, experiment_id: str) -> list[Cell]:
         """(minutes after T, stratum, n1, x1, n0, x0) of the target's cells."""

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 from sqlalchemy import Connection, Engine, text
 
-from orchestration.evidence import draft_evidence
 from orchestration.rebuild import rebuild
+from orchestration.walk import publish, stage_due
 from storage.cells import extend_cells
 from storage.deploys import DeployRequest, record_deploy
 from storage.events import COLUMNS, RuntimeEvent
@@ -26,7 +26,6 @@ from storage.partitions import create_days
 from storage.projects import create_project
 from storage.reading import separate_reading
 from storage.registration import Registration
-from storage.verdicts import publish_verdicts, stage_evidence
 
 T = datetime(2026, 10, 1, tzinfo=UTC)
 A, K = "aaaaaaa", "bbbbbbb"
@@ -176,9 +175,8 @@ def test_ticks_of_any_rhythm_end_where_one_reading_of_the_log_ends(
             elif name == "cells":
                 extend_cells(connection)
             else:
-                drafts = draft_evidence(connection, as_of=as_of)
-                stage_evidence(connection, [one.draft for one in drafts])
-                publish_verdicts(connection)
+                stage_due(connection, as_of=as_of)
+                publish(connection)
 
     for minutes in ticks:
         as_of = T + timedelta(minutes=minutes)

@@ -1,0 +1,117 @@
+"""Rest: until when an experiment has nothing new to say, so that a tick passes it by."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rest:
+    """What an experiment's next look waits for.
+
+    Attributes:
+        ended_at: Where its last analysis block ended that is known: the next one begins there.
+        wakes_at: How far the cells must reach for a look that comes whatever the traffic: an
+            analysis block's closing for another metric, or its end by the day or the horizon.
+    """
+
+    ended_at: datetime
+    wakes_at: datetime
+
+
+_NOTE = text("""
+INSERT INTO cursors (stage, experiment_id, at)
+SELECT m.stage, d.experiment_id, m.at
+FROM unnest(
+    CAST(:ids AS text[]), CAST(:ended AS timestamptz[]), CAST(:wakes AS timestamptz[])
+) AS d (experiment_id, ended_at, wakes_at)
+CROSS JOIN LATERAL (VALUES ('ended', d.ended_at), ('wakes', d.wakes_at)) AS m (stage, at)
+ON CONFLICT (stage, experiment_id) DO UPDATE SET at = excluded.at
+""")
+
+
+def note_rests(connection: Connection, rests: Mapping[str, Rest]) -> None:
+    """Keeps what the experiments wait for whose evidence was computed from all cells there are.
+
+    Args:
+        connection: In the transaction that staged it.
+        rests: Of each of these experiments.
+    """
+    connection.execute(
+        _NOTE,
+        {
+            "ids": list(rests),
+            "ended": [rest.ended_at for rest in rests.values()],
+            "wakes": [rest.wakes_at for rest in rests.values()],
+        },
+    )
+
+
+# Between looks nothing of a verdict changes (statistics.md, 1), and a look is the closing of an
+# analysis block. Where a new one may have ended, this rather tells of one too many: a deploy cuts
+# one at most, but whether it does is for the engine to say.
+_DUE = text("""
+SELECT x.experiment_id
+FROM experiments AS x
+JOIN cursors AS read ON read.stage = 'conversions' AND read.experiment_id = x.experiment_id
+LEFT JOIN cursors AS ended ON ended.stage = 'ended' AND ended.experiment_id = x.experiment_id
+LEFT JOIN cursors AS wakes ON wakes.stage = 'wakes' AND wakes.experiment_id = x.experiment_id
+LEFT JOIN evidence AS e ON e.experiment_id = x.experiment_id
+LEFT JOIN verdicts AS v ON v.experiment_id = x.experiment_id
+-- Units are the same of every metric; they are read from the one whose cells close first.
+CROSS JOIN LATERAL (
+    SELECT m ->> 'name' AS metric, make_interval(secs => (m ->> 'window_seconds')::float) AS wait
+    FROM jsonb_array_elements(
+        jsonb_build_array(x.policy -> 'target') || (x.policy -> 'guardrails')
+    ) AS m
+    ORDER BY (m ->> 'window_seconds')::float
+    LIMIT 1
+) AS first
+WHERE NOT coalesce(v.decided, false) AND (
+    e.experiment_id IS NULL OR ended.at IS NULL OR wakes.at IS NULL
+    OR x.closed_at IS NOT NULL
+    OR read.at >= wakes.at
+    OR EXISTS (
+        SELECT FROM deploys AS d
+        WHERE d.project_id = x.project_id AND d.environment = x.environment
+          -- One that was posted late counts from then on; one known at the binding, from its time.
+          AND greatest(
+              d.deployed_at, CASE WHEN d.recorded_at > x.bound_at THEN d.recorded_at END
+          ) >= ended.at
+          AND d.deployed_at < read.at - first.wait + interval '5 minutes'
+    )
+    OR (
+        SELECT sum(c.n1 + c.n0) FROM cells AS c
+        WHERE c.experiment_id = x.experiment_id AND c.metric = first.metric AND c.block >= ended.at
+    ) >= (x.policy ->> 'block_min_units')::bigint
+)
+ORDER BY x.experiment_id
+""")
+
+
+def experiments_due(connection: Connection) -> list[str]:
+    """Returns the open experiments of which a look may have come since they were last computed."""
+    return list(connection.execute(_DUE).scalars())
+
+
+_PUT_OFF = text("""
+UPDATE evidence AS e
+SET next_look_at = n.at
+FROM (
+    SELECT x.experiment_id,
+        read.at + make_interval(secs => (x.policy ->> 'grace_seconds')::float)
+            + interval '5 minutes' AS at
+    FROM experiments AS x
+    JOIN cursors AS read ON read.stage = 'conversions' AND read.experiment_id = x.experiment_id
+    JOIN verdicts AS v ON v.experiment_id = x.experiment_id
+    WHERE NOT v.decided
+) AS n
+WHERE e.experiment_id = n.experiment_id AND e.next_look_at < n.at
+""")
+
+
+def put_off_looks(connection: Connection) -> None:
+    """Moves the next look of what rests past the block that closed without one."""
+    connection.execute(_PUT_OFF)

@@ -1,0 +1,77 @@
+"""A tick computes anew what may have a new look, and what it passes by would say the same."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import text
+
+from orchestration.evidence import draft_evidence
+from orchestration.walk import publish, stage_due
+from storage.cells import extend_cells
+from storage.clock import claim_derived_tables
+from storage.exposures import extend_exposures
+
+T = datetime(2026, 10, 1, tzinfo=UTC)
+DAY = 24 * 60
+A, K = "aaaaaaa1", "bbbbbbb2"
+
+
+def at(minutes: float) -> datetime:
+    return T + timedelta(minutes=minutes)
+
+
+def _canary(story: Any, *, minutes: float, units: int) -> None:
+    story.deploy(A, minutes=-DAY)
+    story.deploy(K, minutes=0, base=A, allocation=0.2)
+    for commit in (A, K):
+        story.crowd(commit, start=0, minutes=minutes, units=units, rates={"order": 0.1})
+
+
+def _staged(story: Any) -> dict[str, tuple[Any, ...]]:
+    with story.service.store.engine.begin() as connection:
+        rows = connection.execute(
+            text("SELECT experiment_id, document::text, contract::text, next_look_at FROM evidence")
+        )
+        return {row.experiment_id: tuple(row)[1:] for row in rows}
+
+
+def _computed_anew(story: Any, as_of: datetime) -> dict[str, tuple[Any, ...]]:
+    with story.service.store.engine.begin() as connection:
+        drafts = [one.draft for one in draft_evidence(connection, as_of=as_of)]
+    return {one.experiment_id: (one.document, one.contract, one.next_look_at) for one in drafts}
+
+
+def test_a_deploy_that_cuts_a_block_is_seen_by_the_tick_that_closes_it(story: Any) -> None:
+    _canary(story, minutes=60, units=300)
+    story.crowd(K, start=60, minutes=40, units=8)
+    story.deploy(K, minutes=83, allocation=0.5)
+    story.send()
+    story.register(treatment_commit=K)
+    looks = set[tuple[Any, ...]]()
+    for minutes in range(105, 125, 5):
+        story.walk(minutes=minutes)
+        assert _staged(story) == _computed_anew(story, at(minutes)), minutes
+        looks.update(staged[:2] for staged in _staged(story).values())
+    assert len(looks) == 2, "at 62 minutes the traffic ends; at 80 the deploy cuts"
+
+
+def test_a_tick_passes_by_what_has_no_new_look(story: Any) -> None:
+    _canary(story, minutes=60, units=300)
+    story.crowd(K, start=60, minutes=60, units=12)
+    story.send()
+    experiment_id = story.register(treatment_commit=K)
+    story.walk(minutes=130)
+    before = _staged(story)[experiment_id]
+    engine = story.service.store.engine
+    with engine.begin() as connection:
+        claim_derived_tables(connection)
+        extend_exposures(connection, as_of=at(135))
+        assert extend_cells(connection) > 0
+        assert stage_due(connection, as_of=at(135)) == []
+        publish(connection)
+    after = _staged(story)[experiment_id]
+    assert after == (*before[:2], before[2] + timedelta(minutes=5))
+    assert after == _computed_anew(story, at(135))[experiment_id]
+    with engine.begin() as connection:
+        served = connection.execute(text("SELECT next_look_at FROM verdicts")).scalar_one()
+    assert served == after[2]
