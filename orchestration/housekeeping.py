@@ -101,7 +101,8 @@ def expire_deliveries(context: dg.OpExecutionContext, store: Store) -> None:
 @dg.op(
     name="prune_runs",
     description="Deletes our own runs: those that succeeded after 14 days, the others after 30. The"
-    " newest materialization of each asset and day stays, and the newest run of each job.",
+    " newest materialization of each asset, and of each day for half a year, stays, and the newest"
+    " run of each job.",
 )
 def prune_runs(context: dg.OpExecutionContext) -> None:
     """Nobody else's, whatever their jobs are called."""

@@ -27,6 +27,8 @@ THINNED_TAG = f"{PREFIX}/thinned"
 
 SUCCEEDED_DAYS = 14
 FAILED_DAYS = 30
+# For so long a day that was materialized once shows as such, by a row or two that its run leaves.
+PARTITION_DAYS = 180
 # A sensor that ticks each half minute skips 2,880 times a day.
 TICK_DAYS = {
     TickStatus.SKIPPED: 1,
@@ -66,8 +68,9 @@ class OwnRecords:
     def prune_runs(self, *, as_of: datetime, most: int = 5_000) -> "RunPruning":
         """Deletes ended runs that are old, with all their events; some stay, thinned.
 
-        Of each asset and partition the newest materialization stays, or the UI would call it
-        missing; of the run that made it nothing else does. The newest run of each job stays whole.
+        Of each asset, and of its days of the last half year, the newest materialization stays, or
+        the UI would call it missing; of the run that made it nothing else does. The newest run of
+        each job stays whole.
 
         Args:
             as_of: Now.
@@ -80,7 +83,7 @@ class OwnRecords:
             for run in self.instance.get_run_ids(self._filter(job_name=job), limit=1)
         }
         thinned = set(self.instance.get_run_ids(self._filter(tags={THINNED_TAG: "true"})))
-        kept = self._newest_events()
+        kept = self._newest_events(as_of)
         deleted = thin = 0
         for run_id in [run for run in old if run not in newest | (thinned & kept.keys())][:most]:
             if events := kept.get(run_id):
@@ -123,15 +126,15 @@ class OwnRecords:
             created_before=created_before,
         )
 
-    def _newest_events(self) -> dict[str, list[int]]:
-        """Returns, by run, the newest event of each kind of each of our assets and partitions."""
+    def _newest_events(self, as_of: datetime) -> dict[str, list[int]]:
+        """Returns, by run, the events that stay: the newest of each kind, asset and partition."""
         storage, keys = self._sql_storage(), self._asset_keys()
         if storage is None or not keys:
             return {}
         events = SqlEventLogStorageTable.c
         with storage.index_connection() as connection:
             rows = connection.execute(
-                sa.select(events.run_id, events.id).where(events.id.in_(_newest_ids(keys)))
+                sa.select(events.run_id, events.id).where(events.id.in_(_newest_ids(keys, as_of)))
             ).all()
         kept: dict[str, list[int]] = {}
         for run_id, event_id in rows:
@@ -165,7 +168,7 @@ class OwnRecords:
             events.run_id == "",
             events.asset_key.in_(keys),
             events.timestamp < _naive(as_of - timedelta(days=FAILED_DAYS)),
-            events.id.not_in(_newest_ids(keys)),
+            events.id.not_in(_newest_ids(keys, as_of)),
         )
         with storage.index_connection() as connection:
             return _delete_events(connection, gone)
@@ -242,11 +245,17 @@ class RunPruning:
     thinned: int
 
 
-def _newest_ids(keys: Iterable[str]) -> sa.Select[tuple[int]]:
+def _newest_ids(keys: Iterable[str], as_of: datetime) -> sa.Select[tuple[int]]:
     events = SqlEventLogStorageTable.c
     return (
         sa.select(sa.func.max(events.id))
-        .where(events.asset_key.in_(keys), events.dagster_event_type.in_(_SHOWN_FOR_AN_ASSET))
+        .where(
+            events.asset_key.in_(keys),
+            events.dagster_event_type.in_(_SHOWN_FOR_AN_ASSET),
+            # A row a day for ever would else be what grows, if slowly.
+            events.partition.is_(None)
+            | (events.timestamp >= _naive(as_of - timedelta(days=PARTITION_DAYS))),
+        )
         .group_by(events.asset_key, events.dagster_event_type, events.partition)
     )
 

@@ -96,6 +96,9 @@ class House:
             checks = AssetCheckExecutionsTable
             mine = checks.update().where(checks.c.run_id == run_id)
             connection.execute(mine.values(create_timestamp=at))
+            events = SqlEventLogStorageTable
+            mine = events.update().where(events.c.run_id == run_id)
+            connection.execute(mine.values(timestamp=at))
 
     def ticked(self, place: str, status: TickStatus, *, days_ago: float) -> None:
         name, origin = "deploy_reward_fast", location(place)
@@ -183,9 +186,9 @@ def test_old_records_of_ours_go_and_a_guests_host_keeps_every_row(stored_house) 
     assert stored_house.recorded("theirs", "their") == theirs
 
 
-def test_a_day_that_was_materialized_once_stays_materialized(house) -> None:
-    only = house.ran("deploy_reward", "2026-01-05", days_ago=200)
-    again = [house.ran("deploy_reward", "2026-01-06", days_ago=days) for days in (200, 199)]
+def test_a_day_that_was_materialized_once_stays_materialized_for_half_a_year(house) -> None:
+    only = house.ran("deploy_reward", "2026-01-05", days_ago=179)
+    again = [house.ran("deploy_reward", "2026-01-06", days_ago=days) for days in (179, 178)]
     house.ran("deploy_reward", "2026-01-07", days_ago=1)
     events = house.rows(SqlEventLogStorageTable, "deploy_reward")
 
@@ -199,6 +202,10 @@ def test_a_day_that_was_materialized_once_stays_materialized(house) -> None:
     assert again[0] not in house.runs("deploy_reward")
     assert house.rows(SqlEventLogStorageTable, "deploy_reward") < events
     assert house.instance.get_run_by_id(only).tags[THINNED_TAG] == "true"
+
+    later = house.ours.prune_runs(as_of=NOW + timedelta(days=3))
+    assert later.deleted == 2
+    assert house.materialized("deploy_reward") == {"2026-01-07"}
 
 
 def test_runs_in_progress_failed_of_late_and_the_newest_stay(house) -> None:
