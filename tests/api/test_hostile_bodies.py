@@ -30,6 +30,7 @@ REVENUE = {
     "user_ref": "workspace-17",
     "idempotency_key": "k",
 }
+GATE = "/v1/reward/gate"
 ENDPOINTS = [
     Endpoint(
         path="/v1/events",
@@ -60,6 +61,14 @@ ENDPOINTS = [
         kind=KeyKind.WRITE,
         body=REVENUE,
         free="attributes",
+        limit=MEBIBYTE,
+        status=200,
+    ),
+    Endpoint(
+        path=GATE,
+        kind=KeyKind.PROJECT,
+        body={"metadata": {"policy": "no-breach"}},
+        free="anything",
         limit=MEBIBYTE,
         status=200,
     ),
@@ -100,7 +109,9 @@ def nested(depth: int) -> str:
 def test_a_legal_body_is_accepted(service: Any, endpoint: Endpoint) -> None:
     answer = posted(service, endpoint, json.dumps(endpoint.body).encode())
     assert answer.status_code == endpoint.status
-    assert answer.headers["Content-Type"] == "application/json"
+    # Flagger shows a person what it is answered.
+    words = "text/plain; charset=utf-8" if endpoint.path == GATE else "application/json"
+    assert answer.headers["Content-Type"] == words
 
 
 @every_endpoint
@@ -272,7 +283,7 @@ def test_an_unknown_member_is_refused_where_the_shape_is_ours(
     service: Any, endpoint: Endpoint
 ) -> None:
     answer = posted(service, endpoint, json.dumps({**endpoint.body, "a/b~c": 1}).encode())
-    if endpoint.path in ("/v1/events", "/v1/static-graphs"):
+    if endpoint.path in ("/v1/events", "/v1/static-graphs", GATE):
         assert answer.status_code == endpoint.status
     else:
         assert answer.status_code == 422

@@ -26,6 +26,7 @@ STORED = {
         *("target_metric", "routes", "guardrails", "metadata", "treatment_flag", "deploy_id"),
         *("treatment_commit", "control_commit"),
     },
+    "/v1/reward/gate": {"metadata"},
 }
 # Of a diff: source code is never stored.
 DROPPED = {"patch", "url"}
@@ -54,6 +55,11 @@ BODIES: dict[str, Any] = {
         "routes": ["?"],
         "guardrails": ["?"],
         "metadata": {"a": "?"},
+    },
+    "/v1/reward/gate": {
+        "name": "?",
+        "checksum": "?",
+        "metadata": {"target_metric": "?", "environment": "?"},
     },
     "/v1/reward/{experiment_id}/close": {},
 }
