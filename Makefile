@@ -27,7 +27,7 @@ up: install ## Run the whole service here
 
 .PHONY: test
 test: install check ## Pass the whole gate: form, lint, types, contracts, tests
-	$(BIN)/pytest --numprocesses 2
+	$(BIN)/pytest --numprocesses 2 --dist worksteal
 
 .PHONY: check
 check: install ## Form, lint and types alone
