@@ -3,7 +3,8 @@
 import json
 import re
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from ipaddress import ip_network
+from typing import Annotated, Any, Literal
 
 import msgspec
 from sqlalchemy import Connection, select, update
@@ -70,11 +71,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError("two webhooks have the same address and format")
 
 
-_MEMBER = re.compile(r" - at `\$(?P<path>[^`]*)`$")
+_MEMBER = re.compile(r" - at (?:`key` in )?`\$(?P<path>[^`]*)`$")
+# As browsers send it: no path, and names beyond ASCII as punycode.
+_ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[\w.:\[\]-]+/?", re.ASCII | re.IGNORECASE)
 
 
 def _pointer(path: str) -> str:
-    return "/" + path.replace("[", ".").replace("]", "").strip(".").replace(".", "/")
+    # The name of an entry is not told.
+    named = path.replace("[...]", ".*")
+    return "/" + named.replace("[", ".").replace("]", "").strip(".").replace(".", "/")
 
 
 def parse_settings(chosen: Mapping[str, object]) -> Settings:
@@ -102,6 +107,44 @@ def read_settings(connection: Connection, project_id: int) -> Settings:
     return parse_settings(chosen)
 
 
+def chosen_settings(chosen: Mapping[str, object]) -> Settings:
+    """Returns the settings of a project that chooses these members now.
+
+    What was stored earlier may break rules of addresses; what is chosen anew may not.
+
+    Raises:
+        Invalid: A member is unknown or breaks its rule; the pointer names it.
+    """
+    settings = parse_settings(chosen)
+    for number, origin in enumerate(settings.allowed_origins):
+        if not _ORIGIN.fullmatch(origin):
+            detail = f"{origin!r} is no origin: one is https://HOST[:PORT], without a path"
+            raise Invalid("invalid_setting", detail, pointer=f"/allowed_origins/{number}")
+    for number, network in enumerate(settings.trusted_proxies):
+        if not _is_network(network):
+            detail = f"{network!r} is no network: one is 10.0.0.0/8, or an address"
+            raise Invalid("invalid_setting", detail, pointer=f"/trusted_proxies/{number}")
+    return settings
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return True
+
+
+def lock_settings(connection: Connection, project_id: int) -> dict[str, Any]:
+    """Returns what a project chose; until the transaction ends nobody else changes it."""
+    stored = connection.execute(
+        select(projects.c.settings).where(projects.c.project_id == project_id).with_for_update()
+    ).scalar_one_or_none()
+    if stored is None:
+        raise Missing("unknown_project", f"there is no project {project_id}")
+    return stored
+
+
 def apply_settings(
     connection: Connection, project_id: int, chosen: Mapping[str, object]
 ) -> Settings:
@@ -110,13 +153,9 @@ def apply_settings(
     Raises:
         Invalid: A member is unknown or breaks its rule; nothing is stored.
     """
-    stored = connection.execute(
-        select(projects.c.settings).where(projects.c.project_id == project_id).with_for_update()
-    ).scalar_one_or_none()
-    if stored is None:
-        raise Missing("unknown_project", f"there is no project {project_id}")
-    merged = {**stored, **chosen}
+    merged = {**lock_settings(connection, project_id), **chosen}
     settings = parse_settings(merged)
+    chosen_settings(chosen)
     connection.execute(
         update(projects).where(projects.c.project_id == project_id).values(settings=merged)
     )

@@ -11,9 +11,11 @@ from starlette.responses import Response
 
 from api.dashboard.assets import get_asset
 from api.dashboard.experiment import get_evidence, get_experiment, get_live
+from api.dashboard.keys import get_keys, post_keys
 from api.dashboard.markup import page
 from api.dashboard.reach import reach_of
 from api.dashboard.route import PageRoute
+from api.dashboard.settings import get_settings, post_settings
 from api.dashboard.sign_in import get_sign_in, post_sign_in, post_sign_out
 from api.dashboard.verdict import after_the_word, answer_of, sentence_of
 from api.dashboard.visit import public_address_of, seen
@@ -208,10 +210,17 @@ for _path, _page in (
     ("/experiments/{experiment_id}", get_experiment),
     ("/experiments/{experiment_id}/live", get_live),
     ("/experiments/{experiment_id}/evidence", get_evidence),
+    ("/settings", get_settings),
+    ("/settings/keys", get_keys),
     ("/static/{digest}/{name}", get_asset),
 ):
     router.add_api_route(_path, _page, methods=["GET"])
-router.add_api_route("/sign-in", post_sign_in, methods=["POST"])
-router.add_api_route("/sign-out", post_sign_out, methods=["POST"])
+for _path, _post in (
+    ("/sign-in", post_sign_in),
+    ("/sign-out", post_sign_out),
+    ("/settings", post_settings),
+    ("/settings/keys", post_keys),
+):
+    router.add_api_route(_path, _post, methods=["POST"])
 # Whatever is asked else.
 router.add_api_route("/{rest:path}", get_nothing, methods=["GET"])

@@ -1,12 +1,10 @@
 """Signing in and out: a one-time link or a project key becomes a cookie, and ends."""
 
-from urllib.parse import parse_qs
-
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from api.body import read_body
+from api.dashboard.form import posted
 from api.dashboard.markup import page
 from api.dashboard.visit import (
     HOME,
@@ -16,7 +14,6 @@ from api.dashboard.visit import (
     require_own_origin,
     token_of,
 )
-from api.problem import Problem
 from api.runtime import runtime
 from storage.keys import is_well_formed
 from storage.sign_ins import (
@@ -28,7 +25,6 @@ from storage.sign_ins import (
     visitor,
 )
 
-_FORM = "application/x-www-form-urlencoded"
 _USED = (
     "This link was used before, or its 15 minutes are over."
     " Run deploy-reward dashboard for a new one."
@@ -51,14 +47,9 @@ async def get_sign_in(request: Request) -> Response:
 
 async def post_sign_in(request: Request) -> Response:
     """Exchange the code of a link, or a project key, for a cookie."""
-    require_own_origin(request)
-    raw = await read_body(request, media=(_FORM,))
-    try:
-        form = parse_qs(raw.decode(), max_num_fields=8)
-    except ValueError:
-        raise Problem("invalid_request", "the form cannot be read") from None
-    told = form.get("secret", [""])[0].strip()
-    after = page_after(form.get("next", [""])[0])
+    form = await posted(request)
+    told = form.text("secret").strip()
+    after = page_after(form.text("next"))
     if (fault := _fault(told)) is not None:
         return _asking(request, after, fault=fault, status=422)
 

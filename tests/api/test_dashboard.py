@@ -228,6 +228,8 @@ PAGES = [
     "/dashboard/deploys/dep_00000000000000000000",
     "/dashboard/experiments",
     "/dashboard/experiments/exp_1",
+    "/dashboard/settings",
+    "/dashboard/settings/keys",
     "/dashboard/experiments/exp_1/live",
     "/dashboard/experiments/exp_1/evidence",
 ]

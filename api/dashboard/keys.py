@@ -1,0 +1,93 @@
+"""The page of a project's keys: made and shown once, listed with their last use, revoked."""
+
+import re
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from api.dashboard.form import Form, posted
+from api.dashboard.markup import page
+from api.dashboard.settings import READ_ONLY
+from api.dashboard.visit import seen
+from storage.keys import KeyKind, KeyRecord, create_key, list_keys, revoke_key
+from storage.refusal import Missing
+from storage.sign_ins import Role, Visitor
+
+_PATH = "/dashboard/settings/keys"
+# What is listed of a key: never less, which could mean one that was not shown.
+_DISPLAY = re.compile(r"(?:wk|pk|rk)_[0-9A-Za-z]{5}", re.ASCII)
+_KINDS = {
+    KeyKind.WRITE: "sends events and deploys, from servers and pipelines",
+    KeyKind.PUBLIC: "sends events from browsers; anybody may see it",
+    KeyKind.PROJECT: "registers experiments, reads verdicts, signs in here to read",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Told:
+    """What came of a post, where it is told on the page itself."""
+
+    status: int = 200
+    created: str | None = None
+    note: str | None = None
+    fault: str | None = None
+
+
+async def get_keys(request: Request) -> Response:
+    """Return the list of keys."""
+    _, found = await seen(
+        request, lambda connection, visitor: list_keys(connection, visitor.project_id)
+    )
+    return _page(request, found)
+
+
+async def post_keys(request: Request) -> Response:
+    """Make a key, which this answer alone shows, or revoke one."""
+    form = await posted(request)
+
+    def changing(connection: Connection, visitor: Visitor) -> tuple[_Told | None, list[KeyRecord]]:
+        told = _change(connection, visitor, form)
+        return told, list_keys(connection, visitor.project_id)
+
+    _, (told, found) = await seen(request, changing)
+    if told is None:
+        return RedirectResponse(f"{_PATH}?saved", status_code=303)
+    return _page(request, found, told)
+
+
+def _change(connection: Connection, visitor: Visitor, form: Form) -> _Told | None:
+    if visitor.role is not Role.OWNER:
+        return _Told(status=403, note=READ_ONLY)
+    if form.text("action") == "revoke":
+        return _revoke(connection, visitor.project_id, form.text("key"))
+    if form.text("kind") not in list(KeyKind):
+        return _Told(status=422, fault="Choose what the key is for.")
+    return _Told(created=create_key(connection, visitor.project_id, KeyKind(form.text("kind"))))
+
+
+def _revoke(connection: Connection, project_id: int, display: str) -> _Told | None:
+    if not _DISPLAY.fullmatch(display):
+        return _Told(status=422, note="That is no beginning of a key. Nothing was revoked.")
+    try:
+        revoke_key(connection, project_id, display)
+    except Missing as refusal:
+        return _Told(status=409, note=f"Nothing was revoked: {refusal.detail}.")
+    return None
+
+
+def _page(request: Request, found: list[KeyRecord], told: _Told | None = None) -> Response:
+    told = told or _Told()
+    return page(
+        request,
+        "settings/keys.html",
+        status=told.status,
+        live=[one for one in found if one.revoked_at is None],
+        revoked=[one for one in found if one.revoked_at is not None],
+        kinds=_KINDS,
+        created=told.created,
+        note=told.note,
+        fault=told.fault,
+        saved="saved" in request.query_params,
+    )
