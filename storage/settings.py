@@ -7,7 +7,7 @@ from ipaddress import ip_network
 from typing import Annotated, Any, Literal
 
 import msgspec
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, Select, select, update
 
 from storage.metric import Metric
 from storage.refusal import Invalid, Missing
@@ -99,12 +99,7 @@ def parse_settings(chosen: Mapping[str, object]) -> Settings:
 
 def read_settings(connection: Connection, project_id: int) -> Settings:
     """Returns the settings of a project, defaults filled in."""
-    chosen = connection.execute(
-        select(projects.c.settings).where(projects.c.project_id == project_id)
-    ).scalar_one_or_none()
-    if chosen is None:
-        raise Missing("unknown_project", f"there is no project {project_id}")
-    return parse_settings(chosen)
+    return parse_settings(stored_settings(connection, project_id))
 
 
 def chosen_settings(chosen: Mapping[str, object]) -> Settings:
@@ -135,14 +130,23 @@ def _is_network(text: str) -> bool:
     return True
 
 
+def stored_settings(connection: Connection, project_id: int) -> dict[str, Any]:
+    """Returns what a project chose, without defaults."""
+    return _stored(connection, select(projects.c.settings), project_id)
+
+
+def _stored(
+    connection: Connection, asked: Select[dict[str, Any]], project_id: int
+) -> dict[str, Any]:
+    stored = connection.execute(asked.where(projects.c.project_id == project_id))
+    if (found := stored.scalar_one_or_none()) is None:
+        raise Missing("unknown_project", f"there is no project {project_id}")
+    return found
+
+
 def lock_settings(connection: Connection, project_id: int) -> dict[str, Any]:
     """Returns what a project chose; until the transaction ends nobody else changes it."""
-    stored = connection.execute(
-        select(projects.c.settings).where(projects.c.project_id == project_id).with_for_update()
-    ).scalar_one_or_none()
-    if stored is None:
-        raise Missing("unknown_project", f"there is no project {project_id}")
-    return stored
+    return _stored(connection, select(projects.c.settings).with_for_update(), project_id)
 
 
 def apply_settings(

@@ -92,7 +92,9 @@ class Field:
     @property
     def keyboard(self) -> str:
         """The keyboard that phones show."""
-        return {whole: "numeric", number: "decimal"}.get(self.reads, "text")
+        if self.reads is whole:
+            return "numeric"
+        return "decimal" if self.reads is number else "text"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,8 +187,9 @@ def faults_of(fields: Sequence[Field], refusal: Invalid) -> dict[str, str]:
     mentioned = re.findall(r"\w+", refusal.detail)
     places = (
         *(one.name for one in fields if one.name == pointed),
-        *(one.name for part in reversed(parts) for one in fields if part in _words(one)),
-        *(one.name for word in mentioned for one in fields if word in _words(one)),
+        *(one.name for part in reversed(parts) for one in fields if part == one.name),
+        *(one.name for word in mentioned for one in fields if word in (one.name, *one.mentions)),
+        *(one.name for part in parts for one in fields if part in one.mentions),
         "",
     )
     return {places[0]: _plain(refusal.detail)}
@@ -196,10 +199,6 @@ def digest_of(shown: object) -> str:
     """Returns what a form carries of what it showed, so that a change meanwhile is seen."""
     text = json.dumps(shown, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
-
-
-def _words(one: Field) -> tuple[str, ...]:
-    return (one.name, *one.mentions)
 
 
 def _meanwhile(one: Field, texts: Texts, stored: Texts | None) -> str | None:

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.dashboard.assets import get_asset
+from api.dashboard.entries import PAGES, get_entries, post_entries
 from api.dashboard.experiment import get_evidence, get_experiment, get_live
 from api.dashboard.keys import get_keys, post_keys
 from api.dashboard.markup import page
@@ -222,5 +223,8 @@ for _path, _post in (
     ("/settings/keys", post_keys),
 ):
     router.add_api_route(_path, _post, methods=["POST"])
+for _name in PAGES:
+    router.add_api_route(f"/settings/{_name}", get_entries, methods=["GET"])
+    router.add_api_route(f"/settings/{_name}", post_entries, methods=["POST"])
 # Whatever is asked else.
 router.add_api_route("/{rest:path}", get_nothing, methods=["GET"])

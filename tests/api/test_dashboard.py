@@ -230,6 +230,9 @@ PAGES = [
     "/dashboard/experiments/exp_1",
     "/dashboard/settings",
     "/dashboard/settings/keys",
+    "/dashboard/settings/metrics",
+    "/dashboard/settings/values",
+    "/dashboard/settings/webhooks",
     "/dashboard/experiments/exp_1/live",
     "/dashboard/experiments/exp_1/evidence",
 ]
