@@ -76,7 +76,7 @@ class Kind:
         found = stored.get(self.member, [])
         if isinstance(found, Mapping):
             named: Mapping[str, Mapping[str, Any]] = found
-            return [{"name": name, **members} for name, members in named.items()]
+            return [{"name": name, **members} for name, members in sorted(named.items())]
         return [dict(row) for row in found]
 
     def value(self, rows: Sequence[Row]) -> object:
@@ -118,11 +118,15 @@ def _facts_of_metric(row: Row) -> list[str]:
     ]
 
 
+def _words(event: str) -> str:
+    return event.replace("_", " ")
+
+
 def _facts_of_webhook(row: Row) -> list[str]:
     webhook = msgspec.convert(row, Webhook)
     return [
         webhook.format,
-        "on " + ", ".join(webhook.events),
+        "told of " + ", ".join(_words(event) for event in webhook.events),
         *([f"token in {webhook.token_variable}"] if webhook.token_variable else []),
     ]
 
@@ -245,7 +249,7 @@ WEBHOOKS = Kind(
             name="events",
             label="Told of",
             control="checks",
-            choices={event: event.replace("_", " ") for event in EVENTS},
+            choices={event: _words(event) for event in EVENTS},
             reads=lines,
             default="\n".join(EVENTS),
         ),

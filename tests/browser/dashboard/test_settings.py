@@ -1,0 +1,124 @@
+"""The settings' pages in a browser: an owner makes keys, changes rules, and loses nothing typed."""
+
+import secrets
+from collections.abc import Callable
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import BrowserContext, Page, expect
+
+from storage.projects import create_project
+from storage.sign_ins import Role, create_link
+from tests.browser.dashboard.world import World
+
+pytestmark = pytest.mark.process
+
+SETTINGS = "/dashboard/settings"
+PHONE = {"viewport": {"width": 360, "height": 740}}
+
+
+@pytest.fixture
+def owner(context: Callable[..., BrowserContext], world: World) -> Callable[..., Page]:
+    """Opens a profile that signed in as owner of a project of its own."""
+
+    def opened(**options: object) -> Page:
+        with world.served.store.engine.begin() as connection:
+            project = create_project(connection, secrets.token_hex(6))
+            code = create_link(connection, project.project_id, Role.OWNER)
+        page = context(**options).new_page()
+        page.goto(f"{world.url}/dashboard/sign-in")
+        if options.get("java_script_enabled", True):
+            page.goto(f"{world.url}/dashboard/sign-in#{code}")
+        else:
+            page.get_by_label("Project key").fill(code)
+            page.get_by_role("button", name="Sign in").click()
+        page.wait_for_url(f"{world.url}/dashboard")
+        return page
+
+    return opened
+
+
+def test_a_key_is_made_used_and_revoked(
+    owner: Callable[..., Page], context: Callable[..., BrowserContext], world: World
+) -> None:
+    page = owner()
+    page.get_by_role("link", name="Settings").click()
+    page.get_by_label("Settings", exact=True).get_by_role("link", name="Keys").click()
+    page.get_by_label("project registers").check()
+    page.get_by_role("button", name="Create key").click()
+    made = page.get_by_label("The new key").inner_text()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy").click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == made
+    reader = context().new_page()
+    reader.goto(f"{world.url}/dashboard/sign-in")
+    reader.get_by_label("Project key").fill(made)
+    reader.keyboard.press("Enter")
+    reader.wait_for_url(f"{world.url}/dashboard")
+    page.goto(f"{world.url}{SETTINGS}/keys")
+    expect(page.get_by_text(made)).to_have_count(0)
+    row = page.get_by_role("listitem").filter(has_text=made[:8])
+    expect(row).to_contain_text("last used")
+    button = row.get_by_role("button", name="Revoke")
+    expect(button).to_be_hidden()
+    row.get_by_text("Revoke").first.click()
+    button.click()
+    expect(page.get_by_role("status")).to_have_text("Revoked.")
+    reader.reload()
+    expect(reader.get_by_role("heading", name="Sign in")).to_be_visible()
+
+
+def test_a_refused_value_keeps_what_was_typed_without_any_script(
+    owner: Callable[..., Page], world: World
+) -> None:
+    page = owner(java_script_enabled=False)
+    page.goto(f"{world.url}{SETTINGS}")
+    page.get_by_label("Default metric").fill("order")
+    page.get_by_label("Guardrails").fill("error\nlatency")
+    page.get_by_label("Horizon, in days").fill("soon")
+    page.get_by_label("Trusted identity").check()
+    page.get_by_role("button", name="Save settings").click()
+    expect(page.get_by_role("alert")).to_contain_text("Nothing was saved: one field is wrong")
+    horizon = page.get_by_label("Horizon, in days")
+    expect(horizon).to_have_accessible_description(
+        "After so many days of exposure an experiment is decided in any case."
+        " This must be a whole number."
+    )
+    expect(horizon).to_have_value("soon")
+    expect(page.get_by_label("Guardrails")).to_have_value("error\nlatency")
+    horizon.fill("14")
+    page.get_by_role("button", name="Save settings").click()
+    expect(page.get_by_role("status")).to_have_text("Saved.")
+    expect(page.get_by_label("Default metric")).to_have_value("order")
+    expect(page.get_by_label("Trusted identity")).to_be_checked()
+
+
+def test_forms_and_their_faults_are_accessible_and_fit_a_phone(
+    owner: Callable[..., Page], world: World
+) -> None:
+    page = owner(**PHONE)
+
+    def look() -> None:
+        found = Axe().run(page).response["violations"]
+        assert [one["id"] for one in found if one["impact"] in ("serious", "critical")] == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["viewport"]["width"]
+
+    page.goto(f"{world.url}{SETTINGS}/webhooks")
+    page.get_by_label("Address", exact=True).fill("https://hooks.example/secret")
+    page.get_by_role("button", name="Add").click()
+    expect(page.get_by_role("status")).to_have_text("Saved.")
+    page.get_by_text("Edit").first.click()
+    page.get_by_label("Variable of the token").first.fill("PATH")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("must begin")).to_be_visible()
+    page.get_by_text("Remove").first.click()
+    look()
+    page.goto(f"{world.url}{SETTINGS}/keys")
+    page.get_by_text("Revoke").first.click()
+    look()
+    page.goto(f"{world.url}{SETTINGS}")
+    page.get_by_label("Allowed origins").fill("shop")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("is no origin")).to_be_visible()
+    look()
