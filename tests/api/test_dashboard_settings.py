@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from storage.keys import KeyKind, is_well_formed, list_keys
+from storage.refusal import Invalid
 from storage.settings import read_settings
 from storage.sign_ins import Role, create_link
 from storage.tables import projects
@@ -351,6 +352,23 @@ class TestSimpleSettings:
         owner.service.settings(metrics={"order": {}})
         assert owner.post(GENERAL, form).status_code == 303
         assert owner.stored() == {"metrics": {"order": {}}, "alpha": 0.01}
+
+    def test_what_was_stored_before_its_rule_stood_is_no_hindrance_until_it_is_changed(
+        self, owner: Owner
+    ) -> None:
+        old = {"allowed_origins": ["shop.example"]}
+        owner.service.in_store(
+            lambda connection: connection.execute(projects.update().values(settings=old))
+        )
+        assert owner.save(alpha="0.1").status_code == 303
+        assert owner.stored() == {**old, "alpha": 0.1}
+        with pytest.raises(Invalid) as refused:
+            owner.service.settings(allowed_origins=["*", "https://*.shop.example", "null"])
+        assert refused.value.pointer == "/allowed_origins/1"
+        with pytest.raises(Invalid) as refused:
+            owner.service.settings(trusted_proxies=["10.0.0.0/8", "::1", "10.0.0.0/64"])
+        assert refused.value.pointer == "/trusted_proxies/2"
+        owner.service.settings(allowed_origins=["http://localhost:3000", "http://[::1]:80/"])
 
     def test_markup_in_names_is_shown_as_text(self, owner: Owner) -> None:
         names = [SCRIPT, '"><img src=x onerror=alert(1)>', "</textarea><script>alert(1)</script>"]
