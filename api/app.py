@@ -43,8 +43,7 @@ _DESCRIPTION = (
     " or can't say yet, and why."
 )
 _RETRY_SECONDS = "2"
-# Registration and the gate before verdicts: their addresses are no experiment's.
-# Before verdicts: `/v1/reward/register` and `/v1/reward/checklist` are no experiments' addresses.
+# Registration, gate and checklist before verdicts: their addresses are no experiment's.
 _ROUTERS = (
     runtime_events.router,
     static_graphs.router,
