@@ -100,8 +100,9 @@ async def _asked(request: Request, project_id: int, question: GateQuestion) -> d
             newest_experiment(connection, project_id, registration)
             or register(connection, project_id, registration).experiment_id
         )
-        contract = json.loads(read_verdict(connection, project_id, experiment_id).contract)
+        # Evidence first: a breach that came with it then stands in the contract.
         evidence = json.loads(read_evidence(connection, project_id, experiment_id) or "{}")
+        contract = json.loads(read_verdict(connection, project_id, experiment_id).contract)
         found = judgment(contract, evidence, policy=policy, freeze=current_freeze(connection))
         return {
             "phase": found.phase,
