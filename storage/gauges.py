@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, text
 
 from storage.dagster_schema import DAGSTER_SCHEMA
+from storage.partitions import newest_partitions
 from storage.tables import SCHEMA
 
 # How much of the log's end is looked at: some thousand events, however many there are in all.
@@ -141,16 +142,6 @@ def read_gauges(connection: Connection, *, patience_seconds: float = 2.0) -> Gau
     )
 
 
-_NEWEST_PARTITION = text("""
--- Days to come have partitions too, without a page.
-SELECT c.relname AS name,
-    pg_relation_size(c.oid) / current_setting('block_size')::int AS pages
-FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
-WHERE i.inhparent = to_regclass(:log) AND pg_relation_size(c.oid) > 0
-ORDER BY c.relname DESC
-LIMIT 1
-""")
-
 _LATEST = """
 -- Events are appended, hence the last pages of the newest day hold the newest ones.
 WITH tail AS MATERIALIZED (
@@ -187,13 +178,10 @@ FROM tail
 
 
 def _latest_events(connection: Connection) -> Row[Any] | None:
-    partition = connection.execute(
-        _NEWEST_PARTITION, {"log": f"{SCHEMA}.runtime_events"}
-    ).one_or_none()
-    if partition is None:
-        return None
-    query = _LATEST.format(partition=partition.name, page=max(0, partition.pages - _TAIL_PAGES))
-    return connection.execute(text(query), {"most": _MOST_COMMITS}).one()
+    for name, pages in newest_partitions(connection, most=1).items():
+        query = _LATEST.format(partition=name, page=max(0, pages - _TAIL_PAGES))
+        return connection.execute(text(query), {"most": _MOST_COMMITS}).one()
+    return None
 
 
 _LAST_WALK = text("""

@@ -25,6 +25,26 @@ def partition_name(day: date) -> str:
     return f"runtime_events_{day:%Y%m%d}"
 
 
+_NEWEST = text("""
+-- Days to come have partitions too, without a page.
+SELECT c.relname AS name,
+    pg_relation_size(c.oid) / current_setting('block_size')::int AS pages
+FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
+WHERE i.inhparent = to_regclass(:log) AND pg_relation_size(c.oid) > 0
+ORDER BY c.relname DESC
+LIMIT :most
+""")
+
+
+def newest_partitions(connection: Connection, *, most: int) -> dict[str, int]:
+    """Returns how many pages the last days hold that have any events, by partition, newest first.
+
+    Events are appended: the last pages of the newest day hold the newest ones.
+    """
+    asked = {"log": f"{SCHEMA}.runtime_events", "most": most}
+    return {row.name: int(row.pages) for row in connection.execute(_NEWEST, asked)}
+
+
 def create_days(connection: Connection, days: Iterable[date]) -> None:
     """Creates the partitions of these days, in UTC, where they are missing.
 

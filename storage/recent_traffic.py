@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from storage.partitions import newest_partitions
 from storage.route import RouteTable
-from storage.tables import SCHEMA
 
 WINDOW = "5 minutes"
 # What is read of the log's end at most: some 300,000 events. What came before it is passed over.
@@ -20,16 +20,6 @@ _OPEN_PAGES = 256
 # anybody who has a public key can invent them.
 _MOST_VALUES = 20
 _MOST_NAMES = 100
-
-_NEWEST_DAYS = text("""
--- Days to come have partitions too, without a page.
-SELECT c.relname AS name,
-    pg_relation_size(c.oid) / current_setting('block_size')::int AS pages
-FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
-WHERE i.inhparent = to_regclass(:log) AND pg_relation_size(c.oid) > 0
-ORDER BY c.relname DESC
-LIMIT 2
-""")
 
 _END_OF_DAY = """
 SELECT project_id, environment, event, occurred_at, received_at, commit_sha, route, pseudonym
@@ -136,8 +126,7 @@ def count_new_events(
         read_to: As the last counting left it.
         pages: Likewise.
     """
-    newest = connection.execute(_NEWEST_DAYS, {"log": f"{SCHEMA}.runtime_events"}).all()
-    ends = {row.name: int(row.pages) for row in newest}
+    ends = newest_partitions(connection, most=2)
     if not ends:
         return Counted(projects=frozenset(), read_to=read_to, pages=ends)
     fresh = " UNION ALL ".join(
