@@ -41,8 +41,10 @@ class Runtime:
 async def running(settings: ApiSettings, meters: Meters) -> AsyncGenerator[Runtime]:
     """Opens what the endpoints share; at the end, every waiting event is written first."""
     engine = open_async_engine(settings.database_url)
-    store = Store(engine)
-    keyring, rate_limit = Keyring(store), RateLimit(settings.redis_url)
+    # Their own: requests that hold every other connection must not keep an event from its key.
+    keys = open_async_engine(settings.database_url, pool_size=2)
+    store, keyring = Store(engine), Keyring(Store(keys))
+    rate_limit = RateLimit(settings.redis_url)
     try:
         async with (
             Admissions(store).running() as admissions,
@@ -65,6 +67,7 @@ async def running(settings: ApiSettings, meters: Meters) -> AsyncGenerator[Runti
     finally:
         await keyring.close()
         await rate_limit.close()
+        await keys.dispose()
         await engine.dispose()
 
 

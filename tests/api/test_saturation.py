@@ -28,8 +28,9 @@ from tests.reliability.shop import Shop, open_shop
 pytestmark = pytest.mark.process
 
 HALF_OPEN = 300
-# The pool holds 10 connections.
-CROWD = 30
+# Connections of a worker for requests.
+POOL = 10
+CROWD = 3 * POOL
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +85,14 @@ def locked(url: str, table: str) -> Iterator[None]:
         yield
 
 
+def waiting_for_locks(url: str) -> int:
+    with psycopg.connect(connection_string(url)) as connection:
+        found = connection.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        ).fetchone()
+    return 0 if found is None else found[0]
+
+
 def all_asked(stack: ExitStack, port: int, requests: Sequence[bytes]) -> list[Wire]:
     return [stack.enter_context(Wire(port)).send(request) for request in requests]
 
@@ -104,6 +113,7 @@ def test_a_pool_without_a_free_connection_is_answered_503_and_events_are_taken(
             wires = all_asked(
                 stack, api.port, [deploy(safe_project, number) for number in range(CROWD)]
             )
+            eventually(lambda: waiting_for_locks(safe_postgres.url) >= POOL)
             with Wire(api.port) as other:
                 assert other.send(event(safe_project)).answer().status == 202
             # Some wait for the table, and all others for these.
