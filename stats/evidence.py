@@ -1,5 +1,6 @@
 """The evidence: everything behind a verdict, as of the look that it was taken at."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -200,8 +201,11 @@ class _View:
         return cls(series=series, trace=trace, gates=gates, watches=watches, ruling=ruling)
 
     def readings(self) -> tuple[GuardrailReading, ...]:
-        at = int(self.trace.at[self.ruling.look])
-        return tuple(one.reading(at) for one in self.watches)
+        look = self.ruling.look
+        watches = self.watches
+        if self.gates.arrival is not None and math.isnan(self.gates.log_sample_ratio[look]):
+            watches = watches[:-1]  # it comes last, and no share was declared yet
+        return tuple(one.reading(int(self.trace.at[look])) for one in watches)
 
 
 def _outlooks(views: Sequence[_View], batch: Batch) -> list[Outlook]:

@@ -60,7 +60,7 @@ class SampleRatio:
     """Evidence against the declared shares, one entry a look.
 
     Attributes:
-        log_e: On both sides.
+        log_e: On both sides; NaN before a share was declared.
         log_too_few: Of too few units of treatment.
     """
 
@@ -91,7 +91,8 @@ def sample_ratio(
     Returns:
         None where no share is declared in any epoch.
     """
-    if all(epoch.share is None for epoch in allocation):
+    declared = [epoch.start for epoch in allocation if epoch.share is not None]
+    if not declared:
         return None
     closing = arrivals.block + block_seconds + grace_seconds
     closed = np.searchsorted(closing, at, side="right")
@@ -109,6 +110,9 @@ def sample_ratio(
         n0 = _counted(arrivals.others, inside)[closed]
         log_e += log_two_sided(n1, n0, epoch.share)
         log_too_few += log_one_sided(n1, n0, epoch.share)
+    # Until its own block closes a deploy may still be recorded: no look before may speak of it.
+    known_from = declared[0] - declared[0] % block_seconds + block_seconds + grace_seconds
+    log_e[at < known_from] = np.nan
     return SampleRatio(log_e=log_e, log_too_few=log_too_few)
 
 

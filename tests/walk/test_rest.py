@@ -75,3 +75,16 @@ def test_a_tick_passes_by_what_has_no_new_look(story: Any) -> None:
     with engine.begin() as connection:
         served = connection.execute(text("SELECT next_look_at FROM verdicts")).scalar_one()
     assert served == after[2]
+
+
+def test_a_share_that_is_first_declared_after_a_look_changes_nothing_of_it(story: Any) -> None:
+    story.deploy(A, minutes=-DAY)
+    story.deploy(K, minutes=0, base=A)
+    for commit in (A, K):
+        story.crowd(commit, start=0, minutes=60, units=300, rates={"order": 0.1})
+    story.send()
+    experiment_id = story.register(treatment_commit=K)
+    story.walk(minutes=130)
+    before = _staged(story)[experiment_id]
+    story.deploy(K, minutes=135, allocation=0.5)
+    assert _computed_anew(story, at(130))[experiment_id][:2] == before[:2]
