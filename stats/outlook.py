@@ -7,12 +7,17 @@ from typing import Self
 
 import numpy as np
 
-from stats.cell import Floats, number_or_none
+from stats.cell import Floats, Ints, number_or_none
 from stats.mixture import Mixture
 from stats.policy import DAY
-from stats.requirement import required_sessions, smallest_lift
+from stats.requirement import (
+    required_sessions,
+    required_sessions_of_mean,
+    smallest_lift,
+    smallest_lift_of_mean,
+)
 from stats.series import Series
-from stats.trace import Trace
+from stats.trace import Flags, Trace
 from stats.verdict import Cadence
 
 MIN_CONTROL_UNITS = 100
@@ -26,7 +31,7 @@ class Sessions:
     Attributes:
         accumulated: Units in closed cells.
         required: Units for the day cadence's lift (20 % by default) at 80 % power; None before
-            100 control units and both arms, or without conversions.
+            100 control units and both arms, without conversions, or while a mean has no test.
         required_fast: Units for the fast cadence's lift (50 % by default).
         per_day: Units a day over the last 24 hours, or since the start.
         projected_decision_at: When `required` is reached at this traffic, epoch seconds; None
@@ -81,8 +86,6 @@ NO_OUTLOOK = Outlook(
 def outlooks(series: Sequence[Series], looks: Trace, mixture: Mixture) -> list[Outlook]:
     """The outlook of each experiment at one look.
 
-    What a continuous target needs is not computed: None.
-
     Args:
         series: The experiments.
         looks: One look of each, in the same order.
@@ -95,11 +98,8 @@ def outlooks(series: Sequence[Series], looks: Trace, mixture: Mixture) -> list[O
     remaining = (horizon - looks.end) / DAY
     accumulated = looks.n1 + looks.n0
     expected = accumulated + per_day * remaining
-    rate, share = _design(looks)
-    rate[[one.values is not None for one in series]] = np.nan
-    required = required_sessions(rate, share, 1.0 / np.sqrt(mixture.rho_day), mixture)
-    fast = required_sessions(rate, share, 1.0 / np.sqrt(mixture.rho_fast), mixture)
-    smallest = smallest_lift(rate, share, expected, mixture) / np.where(rate > 0, rate, np.nan)
+    needs = _needs(series, looks, expected, mixture)
+    required, fast = needs.day, needs.fast
     days = np.divide(
         required - accumulated, per_day, out=np.full(per_day.shape, np.nan), where=per_day > 0
     )
@@ -116,7 +116,7 @@ def outlooks(series: Sequence[Series], looks: Trace, mixture: Mixture) -> list[O
                 ),
             ),
             cadence=_cadence(per_day[i] >= fast[i], expected[i] >= required[i]),
-            smallest_lift=number_or_none(smallest[i]),
+            smallest_lift=number_or_none(needs.smallest_lift[i]),
             eligible_per_day=per_week[i],
         )
         for i in range(len(series))
@@ -133,13 +133,50 @@ def units_per_day(series: Series, end: int, span: int) -> float:
     return units * DAY / min(span, end - series.start)
 
 
-def _design(looks: Trace) -> tuple[Floats, Floats]:
-    """Control's rate and treatment's share; NaN before 100 control units and both arms."""
+@dataclass(frozen=True, kw_only=True)
+class _Needs:
+    """Sessions that either cadence's lift needs, and the smallest lift that will be found."""
+
+    day: Floats
+    fast: Floats
+    smallest_lift: Floats
+
+
+def _needs(series: Sequence[Series], looks: Trace, expected: Floats, mixture: Mixture) -> _Needs:
     known = (looks.n0 >= MIN_CONTROL_UNITS) & (looks.n1 > 0)
-    unknown = np.full(looks.n0.shape, np.nan)
-    rate = np.divide(looks.x0, looks.n0, out=unknown.copy(), where=known)
-    share = np.divide(looks.n1, looks.n1 + looks.n0, out=unknown, where=known)
-    return rate, share
+    means = np.array([one.values is not None for one in series], dtype=np.bool_)
+    share = _ratio(looks.n1, looks.n1 + looks.n0, where=known)
+    rate = _ratio(looks.x0, looks.n0, where=known & ~means)
+    mean = np.where(known & means, looks.totals.control_rate, np.nan)
+    variance = _ratio(looks.totals.V0, looks.totals.W, where=known & means & (looks.totals.W > 0))
+
+    def needed(precisions: list[float]) -> Floats:
+        lift = 1.0 / np.sqrt(precisions)
+        return np.where(
+            means,
+            required_sessions_of_mean(mean, variance, share, lift, mixture),
+            required_sessions(rate, share, lift, mixture),
+        )
+
+    smallest = np.where(
+        means,
+        _ratio(
+            smallest_lift_of_mean(variance, share, expected, mixture),
+            np.abs(mean),
+            where=np.abs(mean) > 0,
+        ),
+        _ratio(smallest_lift(rate, share, expected, mixture), rate, where=rate > 0),
+    )
+    return _Needs(
+        day=needed([one.policy.rho_day for one in series]),
+        fast=needed([one.policy.rho_fast for one in series]),
+        smallest_lift=smallest,
+    )
+
+
+def _ratio(part: Floats | Ints, whole: Floats | Ints, *, where: Flags) -> Floats:
+    """Part divided by whole; NaN elsewhere."""
+    return np.divide(part, whole, out=np.full(part.shape, np.nan), where=where)
 
 
 def _cadence(fast: np.bool_, day: np.bool_) -> Cadence | None:

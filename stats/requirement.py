@@ -32,15 +32,32 @@ def required_sessions(
     p, pi, mix = rate[rows], share[rows], mixture[rows]
     lift = relative_lift[rows] * p
     variance = _unit_variance(p, np.where(p + lift > 1, -lift, lift), pi)
-    slope = lift / variance
+    needed[rows] = _weight(lift, variance, mix) / (pi * (1.0 - pi))
+    return needed
 
-    def excess(total: Floats, part: Rows) -> Floats:
-        return mix[part].excess(_surplus(slope[part] * total, total), total)
 
-    start = (Z_POWER / slope) ** 2
-    inside, outside = widened(start, 2.0 * start, slice(None), excess)
-    total = last_inside(inside, outside, TOLERANCE * outside, excess)
-    needed[rows] = total / variance / (pi * (1.0 - pi))
+def required_sessions_of_mean(
+    mean: Floats, variance: Floats, share: Floats, relative_lift: Floats, mixture: Mixture
+) -> Floats:
+    """Sessions, of both arms, at which a lift of a mean is found with 80 % power.
+
+    The same equation with V = W·σ² at every lift, as the test of a mean has it.
+
+    Args:
+        mean: Control's mean μ; NaN where unknown.
+        variance: σ² of one unit's value; NaN where unknown.
+        share: Treatment's share π of the units; NaN where unknown.
+        relative_lift: |δ|/|μ|.
+        mixture: As the test runs on S, its precisions ρ/c² of this mean; of the same length.
+
+    Returns:
+        Sessions, not rounded; NaN where μ, σ² or π is unknown, or μ = 0 or σ² = 0.
+    """
+    needed = np.full(mean.shape, np.nan)
+    rows = np.flatnonzero((np.abs(mean) > 0) & (variance > 0) & (share > 0) & (share < 1))
+    pi = share[rows]
+    lift = relative_lift[rows] * np.abs(mean[rows])
+    needed[rows] = _weight(lift, variance[rows], mixture[rows]) / (pi * (1.0 - pi))
     return needed
 
 
@@ -71,6 +88,47 @@ def smallest_lift(rate: Floats, share: Floats, sessions: Floats, mixture: Mixtur
     lift = last_inside(inside, outside, TOLERANCE * (1.0 - p), excess)
     found[rows[reachable]] = lift[reachable]
     return found
+
+
+def smallest_lift_of_mean(
+    variance: Floats, share: Floats, sessions: Floats, mixture: Mixture
+) -> Floats:
+    """The smallest rise of a mean that a number of sessions finds with 80 % power.
+
+    Args:
+        variance: σ² of one unit's value; NaN where unknown.
+        share: Treatment's share π of the units; NaN where unknown.
+        sessions: Sessions of both arms.
+        mixture: As the test runs on S, its precisions ρ/c² of this mean; of the same length.
+
+    Returns:
+        δ, in the metric's own unit; NaN where σ² or π is unknown.
+    """
+    found = np.full(variance.shape, np.nan)
+    rows = np.flatnonzero((variance > 0) & (share > 0) & (share < 1) & (sessions > 0))
+    pi, mix = share[rows], mixture[rows]
+    weight = sessions[rows] * pi * (1.0 - pi)
+    total = weight * variance[rows]
+
+    def excess(lift: Floats, part: Rows) -> Floats:
+        return mix[part].excess(_surplus(lift * weight[part], total[part]), total[part])
+
+    start = Z_POWER * np.sqrt(total) / weight
+    inside, outside = widened(start, 2.0 * start, slice(None), excess)
+    found[rows] = last_inside(inside, outside, TOLERANCE * outside, excess)
+    return found
+
+
+def _weight(lift: Floats, variance: Floats, mixture: Mixture) -> Floats:
+    """The weight W at which the lift is found, where one unit of it has this variance."""
+    slope = lift / variance
+
+    def excess(total: Floats, part: Rows) -> Floats:
+        return mixture[part].excess(_surplus(slope[part] * total, total), total)
+
+    start = (Z_POWER / slope) ** 2
+    inside, outside = widened(start, 2.0 * start, slice(None), excess)
+    return last_inside(inside, outside, TOLERANCE * outside, excess) / variance
 
 
 def _unit_variance(rate: Floats, lift: Floats, share: Floats) -> Floats:

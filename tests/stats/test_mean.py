@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from stats.closed_cells import ClosedCells, Values
 from stats.evidence import Evidence, evaluate
 from stats.guardrail import Guardrail
+from stats.mixture import Mixture
 from stats.policy import Policy
+from stats.requirement import required_sessions_of_mean, smallest_lift_of_mean
 from stats.series import Series
 
 Maker = Callable[..., Series]
@@ -102,7 +104,6 @@ def test_a_mean_is_answered_in_its_own_unit(series: Maker) -> None:
     assert decision.lift is not None
     assert seen.eligible_per_day is not None
     assert decision.value_at_risk == pytest.approx(decision.lift * seen.eligible_per_day * 2)
-    assert seen.sessions.required is None
 
 
 def test_the_unit_that_values_are_counted_in_does_not_matter(series: Maker) -> None:
@@ -167,6 +168,62 @@ def test_a_continuous_guardrail_is_watched_in_its_own_unit(series: Maker) -> Non
     tight = rail(drawn(11), margin=0.01)
     (seen,) = evaluate([series(rows, guardrails=(tight,), as_of=900 + DELAY)])
     assert seen.guardrails[0].non_inferior_at is None
+
+
+Z_POWER = 0.8416
+
+
+def at_scale(scale: float) -> Mixture:
+    """The precisions at which the test of a mean runs on its own score: ρ/c²."""
+    rho_day, rho_fast = (np.array([rho / scale**2]) for rho in (25.0, 4.0))
+    return Mixture(rho_day=rho_day, rho_fast=rho_fast, log_threshold=np.array([math.log(20)]))
+
+
+@pytest.mark.parametrize(("mean", "spread"), [(40.0, 90.0), (-3.0, 1.0), (0.02, 0.4)])
+@pytest.mark.parametrize("relative", [0.2, 0.5])
+@pytest.mark.parametrize("share", [0.05, 0.5])
+def test_what_a_mean_needs_is_where_its_lift_is_found_in_80_of_100(
+    mean: float, spread: float, relative: float, share: float
+) -> None:
+    known = [np.array([value]) for value in (mean, spread**2, share, relative)]
+    mixture = at_scale(abs(mean) / spread**2)
+    (needed,) = required_sessions_of_mean(*known, mixture)
+    V = needed * share * (1 - share) * spread**2
+    drift = relative * abs(mean) * needed * share * (1 - share)
+    # At the lower fifth of all scores under this lift the test just fires.
+    score = np.array([drift - Z_POWER * math.sqrt(V)])
+    assert mixture.excess(score, np.array([V]))[0] == pytest.approx(0, abs=1e-8)
+    found = smallest_lift_of_mean(*known[1:3], np.array([needed]), mixture)
+    assert found[0] == pytest.approx(relative * abs(mean), rel=1e-8)
+
+
+def test_what_a_mean_needs_is_told_of_its_own_values(series: Maker) -> None:
+    generator = np.random.default_rng(20261121)
+    blocks = [
+        (generator.exponential(50.0, size=40), generator.exponential(50.0, size=60))
+        for _ in range(15)
+    ]
+    seen = seen_of(series, blocks)
+    both = np.concatenate([values for block in blocks for values in block])
+    control = np.concatenate([block[1] for block in blocks]).mean()
+    sizes = {0.2: seen.sessions.required, 0.5: seen.sessions.required_fast}
+    for relative, needed in sizes.items():
+        known = [np.array([value]) for value in (control, both.var(), 0.4, relative)]
+        (expected,) = required_sessions_of_mean(*known, at_scale(control / both.var()))
+        assert needed == pytest.approx(expected, rel=0.1)
+    assert seen.sessions.required is not None
+    assert seen.sessions.required > seen.sessions.accumulated
+    assert seen.sessions.projected_decision_at is not None
+    assert seen.known.smallest_lift_by_horizon is not None
+    assert 0 < seen.known.smallest_lift_by_horizon < 0.2
+
+
+def test_what_a_mean_needs_is_unknown_while_it_can_not_be_tested(series: Maker) -> None:
+    generator = np.random.default_rng(20261121)
+    few = [(generator.exponential(size=90), generator.exponential(size=200))]
+    assert seen_of(series, few).sessions.required is None
+    flat = [(np.full(200, 5.0), np.full(200, 5.0))]
+    assert seen_of(series, flat).sessions.required is None
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=2, max_size=4))
