@@ -7,6 +7,8 @@ from mcp_server.contract import Verdict
 LONGEST = 300
 DAY_PACE_SECONDS = 3600
 FAST_PACE_SECONDS = 300
+# The service looks at new events every 30 seconds: no answer changes sooner.
+SOONEST_SECONDS = 30
 
 ABSTENTIONS = {
     "power": "more traffic is needed",
@@ -82,10 +84,12 @@ def _next_look(verdict: Verdict, retry_after: int | None) -> str:
     if verdict.power_state.decided or verdict.verdict != "abstain":
         return "No need to look again."
     pace = FAST_PACE_SECONDS if verdict.cadence == "fast" else DAY_PACE_SECONDS
-    return f"Look again in {_span(pace if retry_after is None else retry_after)}."
+    seconds = pace if retry_after is None else max(retry_after, SOONEST_SECONDS)
+    return f"Look again in {span(seconds)}."
 
 
-def _span(seconds: int) -> str:
+def span(seconds: int) -> str:
+    """A time in its largest whole unit, rounded up: `5 minutes`."""
     for length, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
         if seconds >= length:
             return _counted(-(-seconds // length), unit)

@@ -5,8 +5,15 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 ExperimentId = Annotated[
-    str, Field(min_length=1, max_length=128, description="Identifier given by register_experiment.")
+    str,
+    Field(
+        min_length=1,
+        max_length=128,
+        description="Identifier that register_experiment gave, or list_experiments shows.",
+    ),
 ]
+VerdictWord = Literal["keep", "rollback", "iterate", "abstain"]
+AbstainReason = Literal["power", "non_identifiable", "interacting"]
 
 
 class Shape(BaseModel):
@@ -29,7 +36,10 @@ class TreatmentFlag(Shape):
 
     name: Annotated[str, Field(min_length=1, description="The flag's name.")]
     treatment: Annotated[str | bool, Field(description="Its value in the treatment arm.")]
-    control: Annotated[str | bool, Field(description="Its value in the control arm.")]
+    control: Annotated[
+        str | bool | None,
+        Field(description="Its value in the control arm; default: any but the treatment's."),
+    ] = None
 
 
 class Registered(Shape):
@@ -50,7 +60,7 @@ class PowerState(Shape):
 class Verdict(Shape):
     """The verdict contract: ten members, in this order."""
 
-    experiment_id: str
+    experiment_id: Annotated[str, Field(description="The experiment asked for.")]
     lift: Annotated[
         float | None,
         Field(description="Treatment minus control conversion rate; null while abstaining."),
@@ -64,11 +74,11 @@ class Verdict(Shape):
         Field(description="Always-valid interval of the lift; null while abstaining."),
     ]
     verdict: Annotated[
-        Literal["keep", "rollback", "iterate", "abstain"],
+        VerdictWord,
         Field(description="keep: ship. rollback: revert. iterate: revise. abstain: wait or log."),
     ]
     abstain_reason: Annotated[
-        Literal["power", "non_identifiable", "interacting"] | None,
+        AbstainReason | None,
         Field(description="Why there is no verdict; null unless verdict is abstain."),
     ]
     value_at_risk: Annotated[
@@ -78,35 +88,57 @@ class Verdict(Shape):
     cadence: Annotated[
         Literal["day", "fast"] | None, Field(description="Which of the two cadences closes it.")
     ]
-    power_state: PowerState
+    power_state: Annotated[PowerState, Field(description="Poll until its decided is true.")]
     guardrail_breaches: Annotated[
         list[str], Field(description="Guardrail metrics that the treatment harmed.")
     ]
 
 
-class Experiments(BaseModel):
-    """The open experiments of the project, as the service lists them."""
+class Listed(Shape):
+    """An experiment in the list: what finds it, and how it stands."""
 
-    experiments: list[dict[str, object]]
+    experiment_id: Annotated[str, Field(description="Pass this to get_verdict or explain.")]
+    treatment_commit: Annotated[
+        str | None, Field(description="First 12 characters; null for a change behind a flag.")
+    ]
+    metric: Annotated[str, Field(description="The metric to lift.")]
+    verdict: Annotated[VerdictWord, Field(description="As get_verdict says it.")]
+    abstain_reason: Annotated[
+        AbstainReason | None, Field(description="Null unless verdict is abstain.")
+    ]
+    decided: Annotated[bool, Field(description="True when the verdict is final.")]
+
+
+class Experiments(Shape):
+    """A page of the project's experiments, the newest first, in at most one kilobyte."""
+
+    experiments: Annotated[list[Listed], Field(description="As many as fit, the newest first.")]
+    next_cursor: Annotated[
+        str | None, Field(description="Pass this as cursor for the next page; null on the last.")
+    ]
 
 
 class Progress(Shape):
     """How far the traffic has come."""
 
-    accumulated: int | float | None
-    required: int | float | None
-    per_day: int | float | None
-    projected_decision_at: str | None
+    accumulated: Annotated[int | float | None, Field(description="Sessions counted so far.")]
+    required: Annotated[
+        int | float | None, Field(description="Sessions likely needed for a verdict.")
+    ]
+    per_day: Annotated[int | float | None, Field(description="Sessions that come in a day.")]
+    projected_decision_at: Annotated[
+        str | None, Field(description="When a verdict is likely, at that pace; UTC.")
+    ]
 
 
 class Explanation(Shape):
     """What is behind a verdict, in at most one kilobyte."""
 
-    experiment_id: str
+    experiment_id: Annotated[str, Field(description="The experiment asked for.")]
     sentence: Annotated[str | None, Field(description="What the evidence says.")]
     known: Annotated[str | None, Field(description="What the evidence already excludes.")]
-    progress: Progress
-    warnings: list[str]
+    progress: Annotated[Progress, Field(description="Sessions so far, and those needed.")]
+    warnings: Annotated[list[str], Field(description="What makes the evidence weaker.")]
     faults: Annotated[
         list[str] | None,
         Field(description="What is wired wrong, with its fix; null when it could not be read."),

@@ -1,6 +1,7 @@
 """The evidence behind a verdict, cut to one kilobyte."""
 
 import json
+import math
 from typing import Any
 
 from mcp_server.contract import Explanation, Progress
@@ -25,7 +26,7 @@ def explanation(experiment_id: str, evidence: dict[str, Any], checklist: object)
         experiment_id=experiment_id,
         sentence=_sentence(evidence.get("sentence")),
         known=_sentence(_object(evidence.get("known")).get("sentence")),
-        progress=_progress(_object(evidence.get("sessions"))),
+        progress=progress(evidence),
         warnings=_lines(evidence.get("warnings")),
         faults=_faults(checklist),
         left_out=0,
@@ -46,12 +47,14 @@ def _fitted(whole: Explanation) -> Explanation:
     return fitted
 
 
-def _progress(sessions: dict[str, Any]) -> Progress:
+def progress(evidence: dict[str, Any]) -> Progress:
+    """How far the traffic has come, by the same evidence."""
+    sessions = _object(evidence.get("sessions"))
     decision = sessions.get("projected_decision_at")
     return Progress(
         accumulated=_number(sessions.get("accumulated")),
-        required=_number(sessions.get("required")),
-        per_day=_number(sessions.get("per_day")),
+        required=_whole(sessions.get("required")),
+        per_day=_whole(sessions.get("per_day")),
         projected_decision_at=decision[:40] if isinstance(decision, str) else None,
     )
 
@@ -88,6 +91,12 @@ def as_json(value: object) -> bytes:
 
 def _number(value: object) -> int | float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _whole(value: object) -> int | float | None:
+    """The number rounded up: there is no half a session."""
+    number = _number(value)
+    return math.ceil(number) if isinstance(number, float) and math.isfinite(number) else number
 
 
 def _object(value: object) -> dict[str, Any]:

@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import anyio
 import httpx2
 from mcp.server.mcpserver.exceptions import ToolError
 
 from mcp_server.address import Address
+from mcp_server.advice import span
 
 ANSWER_SECONDS = 8.0
 ANSWER_BYTES = 4 * 1024 * 1024
@@ -21,13 +22,33 @@ TEXT_CHARACTERS = 1500
 # another endpoint, and the gate registers what it does not know.
 NOT_EXPERIMENTS = frozenset({".", "..", "register", "gate", "checklist"})
 
+CORRECT = "Correct the arguments and call again."
+FIND = "list_experiments shows the open experiments, and with status decided the others."
+NEW_KEY = "Ask for a new project key (rk_): SERVICE_PROJECT_KEY holds it."
+# What to do about a problem, by its code.
 ADVICE = {
-    401: "SERVICE_PROJECT_KEY is unknown or revoked: ask for a new project key.",
-    403: "SERVICE_PROJECT_KEY is of another kind: the reward endpoints need the project key (rk_).",
-    404: "list_experiments shows the open experiments.",
-    409: "Register with the members that it had, or poll the experiment that is open.",
-    422: "Correct the arguments and call again.",
+    "malformed_key": NEW_KEY,
+    "unknown_key": NEW_KEY,
+    "wrong_key_kind": "The tools need the project key (rk_): set SERVICE_PROJECT_KEY to it.",
+    "unknown_experiment": FIND,
+    "no_evidence_yet": "That is no fault, and get_verdict answers meanwhile.",
+    "not_found": "Check that SERVICE_API_URL is the base address, without a path.",
+    "method_not_allowed": "Check that SERVICE_API_URL is the base address, without a path.",
+    "experiment_open": "Without that member the call gives the open experiment; poll it instead.",
+    "history_closed": "Change nothing of the past: deploy again, and register that deploy.",
+    "invalid_request": CORRECT,
+    "body_too_large": "Send less, metadata first, and call again.",
 }
+# And by its status, where the code says no more.
+ADVICE_BY_STATUS = {401: NEW_KEY, 403: ADVICE["wrong_key_kind"], 404: FIND, 422: CORRECT}
+
+
+class Refused(ToolError):  # noqa: N818 - a refusal is an answer, not a fault
+    """A problem that the service told, with the stable word for it."""
+
+    def __init__(self, told: str, *, code: str) -> None:
+        super().__init__(told)
+        self.code = code
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,9 +117,10 @@ class RewardApi:
         """`GET /v1/reward/{experiment_id}/evidence`."""
         return await self._answer("GET", f"/v1/reward/{_step(experiment_id)}/evidence")
 
-    async def open_experiments(self) -> Answer:
-        """`GET /v1/reward?status=open`."""
-        return await self._answer("GET", "/v1/reward?status=open")
+    async def experiments(self, *, status: str, limit: int, cursor: str | None) -> Answer:
+        """`GET /v1/reward`, one page."""
+        asked = {"status": status, "limit": limit} | ({} if cursor is None else {"cursor": cursor})
+        return await self._answer("GET", f"/v1/reward?{urlencode(asked, errors='replace')}")
 
     async def checklist(self) -> Answer:
         """`GET /v1/reward/checklist`."""
@@ -117,7 +139,7 @@ class RewardApi:
         retry_after = _retry_after(reply.headers)
         if 200 <= reply.status < 300 and decoded is not None:
             return Answer(body=decoded, retry_after=retry_after)
-        raise ToolError(self.address.redacted(self._fault(reply, decoded, retry_after)))
+        raise self._fault(reply, decoded, retry_after)
 
     async def _reply(self, method: str, path: str, body: Mapping[str, object] | None) -> _Reply:
         origin = self.address.origin
@@ -153,22 +175,28 @@ class RewardApi:
         except ValueError:
             # Half a surrogate pair, NaN or Infinity: Python holds them, JSON in UTF-8 does not.
             raise ToolError(
-                f"The arguments hold a character or number that JSON cannot carry. {ADVICE[422]}"
+                f"The arguments hold a character or number that JSON cannot carry. {CORRECT}"
             ) from None
 
-    def _fault(self, reply: _Reply, decoded: object, retry_after: int | None) -> str:
-        """What went wrong and what to do about it."""
+    def _fault(self, reply: _Reply, decoded: object, retry_after: int | None) -> ToolError:
+        """What went wrong and what to do about it; the key is not in it, should it be echoed."""
+        if isinstance(decoded, dict) and isinstance(decoded.get("detail"), str):
+            code = str(decoded.get("code"))
+            told = f"{_problem(decoded)}\n{_advice(reply.status, code, retry_after)}".strip()
+            return Refused(self.address.redacted(told), code=code)
+        return ToolError(self.address.redacted(self._foreign(reply, retry_after)))
+
+    def _foreign(self, reply: _Reply, retry_after: int | None) -> str:
+        """What an answer means that is no problem of the service's."""
         if 300 <= reply.status < 400:
             return (
                 f"The service at {self.address.origin} redirects{_target(reply.headers)}; the key "
                 "is not sent on. Set SERVICE_API_URL to the service's own address."
             )
-        if isinstance(decoded, dict) and isinstance(decoded.get("detail"), str):
-            return f"{_problem(decoded)}\n{_advice(reply.status, retry_after)}".strip()
         if reply.status >= 500:
             return (
                 f"The service at {self.address.origin} failed with status {reply.status}. "
-                f"{_advice(reply.status, retry_after)}"
+                f"{_advice(reply.status, '', retry_after)}"
             )
         return (
             f"{self.address.origin} answered with status {reply.status} and no JSON of the service "
@@ -181,7 +209,7 @@ def _step(experiment_id: str) -> str:
     """The identifier as one step of a path."""
     if experiment_id in NOT_EXPERIMENTS:
         raise ToolError(
-            f"{experiment_id!r} is no experiment's identifier. {ADVICE[404]}",
+            f"{experiment_id!r} is no experiment's identifier. {FIND}",
         )
     return quote(experiment_id, safe="", errors="replace")
 
@@ -230,12 +258,19 @@ def _problem(problem: dict[str, Any]) -> str:
     named = (
         [error for error in errors if isinstance(error, dict)] if isinstance(errors, list) else []
     )
-    lines = [f"{error.get('pointer', '')}: {error.get('detail', '')}" for error in named[:10]]
+    lines = [f"{_place(error)}: {error.get('detail', '')}" for error in named[:10]]
     told = [problem["detail"], *(line for line in lines if line not in problem["detail"])]
     return "\n".join(told)[:TEXT_CHARACTERS]
 
 
-def _advice(status: int, retry_after: int | None) -> str:
-    if status == 429 or status >= 500:
-        return f"Try again in {retry_after or 60} seconds."
-    return ADVICE.get(status, "")
+def _place(fault: dict[str, Any]) -> str:
+    """What a fault is at: a pointer into the body, or a parameter or header by name."""
+    return str(fault.get("pointer") or fault.get("parameter") or fault.get("header") or "")
+
+
+def _advice(status: int, code: str, retry_after: int | None) -> str:
+    """What to do about a problem, and when, where waiting is what helps."""
+    told = ADVICE.get(code, ADVICE_BY_STATUS.get(status, ""))
+    if retry_after is None and status != 429 and status < 500:
+        return told
+    return f"{told} Try again in {span(retry_after or 60)}.".strip()

@@ -38,7 +38,9 @@ class RewardServer(MCPServer[RewardApi]):
             ToolError: If the arguments break the tool's schema or the call fails.
         """
         known = {tool.name: tool.input_schema["properties"] for tool in await self.list_tools()}
-        unknown = sorted(set(arguments) - set(known.get(name, arguments)))
+        if name not in known:
+            raise ToolError(f"Unknown tool: {name[:128]}. The tools are: {', '.join(known)}.")
+        unknown = sorted(set(arguments) - set(known[name]))
         if unknown:
             accepted = ", ".join(known[name]) or "none"
             raise ToolError(f"Unknown arguments: {', '.join(unknown)}. {name} takes: {accepted}.")

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import json
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
@@ -24,11 +24,15 @@ from mcp_server.contract import (
     TreatmentFlag,
     Verdict,
 )
-from mcp_server.explanation import explanation
-from mcp_server.reward_api import Answer, RewardApi
+from mcp_server.explanation import explanation, progress
+from mcp_server.listing import MOST, fits, listing, room
+from mcp_server.reward_api import Answer, Refused, RewardApi
 
 Reward = Context[RewardApi, Any]
 ModelT = TypeVar("ModelT", bound=BaseModel)
+
+# Progress only adds to a poll: a poll that is answered waits no longer for it.
+PROGRESS_SECONDS = 1.0
 
 
 async def register_experiment(
@@ -113,19 +117,43 @@ async def subscribe(ctx: Reward, experiment_id: ExperimentId) -> Annotated[CallT
     """Poll the verdict of an experiment once, exactly as get_verdict does.
 
     In this version nothing is pushed: the call returns the present verdict at once, and you call it
-    again to poll until `power_state.decided` is true or the verdict is not `abstain`.
-    """
-    return await _polled(_api(ctx), experiment_id)
-
-
-async def list_experiments(ctx: Reward) -> Annotated[CallToolResult, Experiments]:
-    """List the open experiments of the project.
-
-    Use it to find an `experiment_id` that you do not have. Decided experiments are not listed.
+    again to poll until `power_state.decided` is true or the verdict is not `abstain`. To a client
+    that asks for progress it reports the sessions so far and those needed; prefer get_verdict
+    elsewhere.
     """
     api = _api(ctx)
-    found = _shaped(Experiments, await api.open_experiments(), api)
-    return _result(found.model_dump())
+    if "progress_token" not in (ctx.request_context.meta or {}):
+        return await _polled(api, experiment_id)
+    evidence = asyncio.create_task(_outcome(api.evidence(experiment_id)))
+    try:
+        polled = await _polled(api, experiment_id)
+        await asyncio.wait([evidence], timeout=PROGRESS_SECONDS)
+        if evidence.done():
+            await _report(ctx, evidence.result())
+    finally:
+        evidence.cancel()
+    return polled
+
+
+async def list_experiments(
+    ctx: Reward,
+    *,
+    status: Annotated[
+        Literal["open", "decided"], Field(description="open: still running; decided: final.")
+    ] = "open",
+    cursor: Annotated[
+        str | None,
+        Field(max_length=512, description="next_cursor of the page before; default: first page."),
+    ] = None,
+) -> Annotated[CallToolResult, Experiments]:
+    """List the project's open experiments, or its decided ones, the newest first.
+
+    Use it to find an `experiment_id` that you do not have. A page is about five experiments, at
+    most one kilobyte; while `next_cursor` is not null, call again with it as `cursor` for the rest.
+    Then call get_verdict or explain.
+    """
+    found = await _page(_api(ctx), status=status, cursor=cursor)
+    return _result(found.model_dump(), _next_page(found, status=status))
 
 
 async def explain(
@@ -164,6 +192,46 @@ async def check_setup(ctx: Reward) -> Annotated[CallToolResult, Checklist]:
     return _result(checklist(lines).model_dump())
 
 
+async def _page(
+    api: RewardApi, *, status: Literal["open", "decided"], cursor: str | None
+) -> Experiments:
+    """A page of the list, with as many experiments as fit into one kilobyte."""
+    limit = MOST
+    while limit > 0:
+        answer = await api.experiments(status=status, limit=limit, cursor=cursor)
+        try:
+            found = listing(answer.body)
+        except (KeyError, TypeError, ValueError):
+            raise _foreign(api) from None
+        if len(found.experiments) > limit:
+            raise _foreign(api)
+        if fits(found):
+            return found
+        limit = room(found)
+    raise _foreign(api)
+
+
+def _next_page(found: Experiments, *, status: str) -> str:
+    if found.next_cursor is not None:
+        return "There are more: call list_experiments with next_cursor as cursor."
+    if found.experiments:
+        return "There are no more."
+    begins = " register_experiment begins one." if status == "open" else ""
+    return f"There is no {status} experiment.{begins}"
+
+
+async def _report(ctx: Reward, evidence: Answer | ToolError) -> None:
+    """Report how far the traffic has come, where the evidence tells it."""
+    if isinstance(evidence, Refused) and evidence.code == "no_evidence_yet":
+        await ctx.report_progress(0, message="No look at the traffic yet.")
+    if isinstance(evidence, ToolError) or not isinstance(evidence.body, dict):
+        return
+    come = progress(evidence.body)
+    counted, needed = come.accumulated or 0, come.required
+    of = "" if needed is None else f" of about {needed:,}"
+    await ctx.report_progress(counted, needed, f"{counted:,}{of} sessions.")
+
+
 def tools() -> list[Tool]:
     """The tools with their schemas, descriptions and annotations."""
     registering = ToolAnnotations(
@@ -177,24 +245,41 @@ def tools() -> list[Tool]:
         _tool(register_experiment, registering),
         _tool(get_verdict, _reading("Get a verdict")),
         _tool(subscribe, _reading("Poll a verdict once")),
-        _tool(list_experiments, _reading("List open experiments")),
+        _tool(list_experiments, _reading("List experiments")),
         _tool(explain, _reading("Explain an experiment")),
         _tool(check_setup, _reading("Check the project's set-up")),
     ]
 
 
 def _tool(function: Callable[..., Any], annotations: ToolAnnotations) -> Tool:
-    tool = Tool.from_function(
-        function, description=inspect.getdoc(function), annotations=annotations
-    )
+    paragraphs = (inspect.getdoc(function) or "").split("\n\n")
+    described = "\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)
+    tool = Tool.from_function(function, description=described, annotations=annotations)
     # The SDK drops arguments that a tool does not name; the schema says that we refuse them.
     tool.parameters["additionalProperties"] = False
+    for schema in (tool.parameters, tool.output_schema):
+        _drop_titles(schema)
     return tool
+
+
+def _drop_titles(schema: object) -> None:
+    """Take pydantic's titles off a schema: they repeat the names, in an agent's context too."""
+    if isinstance(schema, dict):
+        if isinstance(schema.get("title"), str):
+            del schema["title"]
+        schema = list(schema.values())
+    if isinstance(schema, list):
+        for part in schema:
+            _drop_titles(part)
 
 
 def _reading(title: str) -> ToolAnnotations:
     return ToolAnnotations(
-        title=title, read_only_hint=True, idempotent_hint=True, open_world_hint=False
+        title=title,
+        read_only_hint=True,
+        destructive_hint=False,
+        idempotent_hint=True,
+        open_world_hint=False,
     )
 
 
@@ -234,7 +319,7 @@ def _result(structured: dict[str, Any], *sentences: str) -> CallToolResult:
 
 
 def _plain(value: str | BaseModel | None) -> object:
-    return value.model_dump() if isinstance(value, BaseModel) else value
+    return value.model_dump(exclude_none=True) if isinstance(value, BaseModel) else value
 
 
 def _api(ctx: Reward) -> RewardApi:

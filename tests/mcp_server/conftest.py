@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -27,6 +28,7 @@ class Service(ThreadingHTTPServer):
         self.answers: dict[str, tuple[int, bytes, dict[str, str]]] = {}
         self.requests: list[dict[str, Any]] = []
         self.silent = False
+        self.silent_at: set[str] = set()
         self.dripping = False
         self.closing = threading.Event()
 
@@ -48,6 +50,17 @@ class Service(ThreadingHTTPServer):
         headers = {"Content-Type": "application/problem+json"}
         self.answers_with(path, body, status=status, headers=headers)
 
+    def down(self) -> socket.socket:
+        """Stop for good; the socket that is returned keeps everybody else from the port."""
+        self.closing.set()
+        self.shutdown()
+        self.server_close()
+        place = socket.socket()
+        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Bound and not listening: nobody answers on it.
+        place.bind(("127.0.0.1", self.server_port))
+        return place
+
 
 class Handler(BaseHTTPRequestHandler):
     server: Service
@@ -62,7 +75,7 @@ class Handler(BaseHTTPRequestHandler):
                 "body": json.loads(self.rfile.read(length) or b"null"),
             }
         )
-        if self.server.silent:
+        if self.server.silent or self.path in self.server.silent_at:
             self.server.closing.wait(60)
         elif self.server.dripping:
             self.drip()
@@ -110,11 +123,16 @@ def in_session(service: Service) -> Callable[..., Any]:
     """Runs a coroutine function on a client of the MCP server in front of `service`."""
 
     def run(
-        session: Callable[[Client], Any], *, url: str = service.url, answer_seconds: float = 5
+        session: Callable[[Client], Any],
+        *,
+        url: str = service.url,
+        key: str = KEY,
+        answer_seconds: float = 5,
+        mode: str = "auto",
     ) -> Any:
         async def connected() -> Any:
-            api = RewardApi(Address(url=url, key=KEY), answer_seconds=answer_seconds)
-            async with Client(reward_server(api)) as client:
+            api = RewardApi(Address(url=url, key=key), answer_seconds=answer_seconds)
+            async with Client(reward_server(api), mode=mode) as client:
                 return await session(client)
 
         return asyncio.run(connected())

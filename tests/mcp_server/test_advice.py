@@ -55,6 +55,10 @@ def test_an_open_abstention_names_its_reason_and_the_next_look(reason: str) -> N
     assert "Look again in 45 seconds" in line
 
 
+def test_a_look_that_is_overdue_is_no_reason_to_hurry() -> None:
+    assert "Look again in 30 seconds" in advice(verdict("abstain"), 1)
+
+
 @pytest.mark.requirement("mcp.poll.until")
 def test_a_final_abstention_asks_for_no_further_look() -> None:
     assert "No need to look again" in advice(verdict("abstain", power_state=DECIDED), 45)

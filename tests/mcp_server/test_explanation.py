@@ -38,6 +38,13 @@ def test_what_is_left_out_is_counted(checklist: list[dict[str, Any]]) -> None:
     assert len(told.faults) + told.left_out == sum(not check["ok"] for check in checklist)
 
 
+def test_sessions_are_counted_in_whole_numbers() -> None:
+    sessions = {"accumulated": 800, "required": 15604.97, "per_day": 3840.0}
+    progress = explanation("exp_1", {"sessions": sessions}, []).progress
+    assert (progress.accumulated, progress.required, progress.per_day) == (800, 15605, 3840)
+    assert isinstance(progress.per_day, int)
+
+
 def test_a_sentence_that_fits_is_whole() -> None:
     told = explanation("exp_1", {"sentence": "A loss beyond 12 % is excluded."}, [])
     assert told.sentence == "A loss beyond 12 % is excluded."

@@ -13,7 +13,7 @@ CALLS = [
     ("register_experiment", {}, "/v1/reward/register"),
     ("get_verdict", {"experiment_id": "exp_1"}, "/v1/reward/exp_1"),
     ("subscribe", {"experiment_id": "exp_1"}, "/v1/reward/exp_1"),
-    ("list_experiments", {}, "/v1/reward?status=open"),
+    ("list_experiments", {}, "/v1/reward?status=open&limit=5"),
     ("check_setup", {}, "/v1/reward/checklist"),
     ("explain", {"experiment_id": "exp_1"}, "/v1/reward/exp_1/evidence"),
 ]
@@ -72,6 +72,46 @@ def test_a_service_that_is_busy_says_when_to_come_again(
     body = {"detail": "Too much."}
     service.answers_with("/v1/reward/exp_1", body, status=status, headers={"Retry-After": "17"})
     assert "in 17 seconds" in failure(call("get_verdict", {"experiment_id": "exp_1"}))
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "advice"),
+    [
+        (401, "unknown_key", "Ask for a new project key"),
+        (403, "wrong_key_kind", "project key (rk_)"),
+        (404, "unknown_experiment", "list_experiments"),
+        (404, "not_found", "SERVICE_API_URL"),
+        (409, "experiment_open", "Without that member"),
+        (422, "invalid_request", "Correct the arguments"),
+    ],
+)
+def test_a_problem_s_code_chooses_the_advice(
+    service: Any, call: Any, status: int, code: str, advice: str
+) -> None:
+    service.problem("/v1/reward/register", status, "Refused.", code=code)
+    text = failure(call("register_experiment"))
+    assert advice in text
+    assert (code == "unknown_experiment") == ("list_experiments" in text)
+
+
+def test_an_experiment_before_its_first_look_is_explained_later(service: Any, call: Any) -> None:
+    body = {"detail": "the experiment has had no look yet", "code": "no_evidence_yet"}
+    path = "/v1/reward/exp_1/evidence"
+    service.answers_with(path, body, status=404, headers={"Retry-After": "3600"})
+    text = failure(call("explain", {"experiment_id": "exp_1"}))
+    assert "get_verdict answers meanwhile. Try again in 1 hour." in text
+    assert "list_experiments" not in text
+
+
+def test_a_fault_of_a_parameter_is_named(service: Any, call: Any) -> None:
+    errors = [
+        {"parameter": "limit", "code": "int_type", "detail": "must be an integer"},
+        {"parameter": "cursor", "code": "invalid_cursor", "detail": "must be the next_cursor"},
+    ]
+    detail = "limit: must be an integer (and 1 more)"
+    service.problem("/v1/reward?status=open&limit=5&cursor=x", 422, detail, errors=errors)
+    text = failure(call("list_experiments", {"cursor": "x"}))
+    assert text.splitlines()[:2] == [detail, "cursor: must be the next_cursor"]
 
 
 def test_a_page_of_html_is_named_as_another_service(
@@ -163,9 +203,10 @@ def test_a_key_that_the_service_echoes_is_not_shown(service: Any, call: Any) -> 
 def test_one_failure_does_not_spoil_the_next_call(service: Any, in_session: Any) -> None:
     async def twice(client: Client) -> list[bool]:
         first = await client.call_tool("list_experiments", {})
-        service.answers_with("/v1/reward?status=open", {"experiments": []})
+        service.answers_with(path, {"experiments": [], "next_cursor": None})
         second = await client.call_tool("list_experiments", {})
         return [first.is_error, second.is_error]
 
-    service.answers_with("/v1/reward?status=open", "no", status=500)
+    path = "/v1/reward?status=open&limit=5"
+    service.answers_with(path, "no", status=500)
     assert in_session(twice) == [True, False]

@@ -34,6 +34,10 @@ def texts(result: Any) -> list[str]:
     return [block.text for block in result.content]
 
 
+def wire_bytes(value: object) -> int:
+    return len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode())
+
+
 def error(result: Any) -> str:
     assert result.is_error
     (text,) = texts(result)
@@ -65,11 +69,28 @@ class TestTheListOfTools:
             "check_setup",
         ]
 
-    def test_every_tool_describes_itself_and_its_arguments(self, tools: dict[str, Any]) -> None:
+    def test_every_tool_describes_itself_and_every_member_it_takes_and_gives(
+        self, tools: dict[str, Any]
+    ) -> None:
         for tool in tools.values():
-            assert len(tool.description) > 80
-            for argument in tool.input_schema["properties"].values():
-                assert argument["description"]
+            assert 80 < len(tool.description) < 700
+            assert "\n\n" not in tool.description
+            for schema in (tool.input_schema, tool.output_schema):
+                for part in (schema, *schema.get("$defs", {}).values()):
+                    for name, member in part["properties"].items():
+                        assert member.get("description"), (tool.name, name)
+
+    def test_the_list_leaves_an_agent_s_context_its_room(self, in_session: Any) -> None:
+        listed = in_session(lambda client: client.list_tools())
+        tools = [
+            tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in listed.tools
+        ]
+        read = [
+            {name: tool[name] for name in ("name", "description", "inputSchema")} for tool in tools
+        ]
+        assert wire_bytes(tools) < 16 * 1024
+        # Most clients show a model no more of it.
+        assert wire_bytes(read) < 7 * 1024
 
     @pytest.mark.requirement("mcp.register_experiment")
     def test_every_argument_of_a_registration_is_optional(self, tools: dict[str, Any]) -> None:
@@ -101,8 +122,14 @@ class TestTheListOfTools:
     def test_only_registering_is_more_than_reading(self, tools: dict[str, Any]) -> None:
         reading = {name: tool.annotations.read_only_hint for name, tool in tools.items()}
         assert reading == dict.fromkeys(tools, True) | {"register_experiment": False}
-        assert tools["register_experiment"].annotations.idempotent_hint
-        assert not tools["register_experiment"].annotations.destructive_hint
+
+    def test_no_call_destroys_or_leaves_the_service_and_each_may_be_repeated(
+        self, tools: dict[str, Any]
+    ) -> None:
+        for tool in tools.values():
+            assert tool.annotations.idempotent_hint is True
+            assert tool.annotations.destructive_hint is False
+            assert tool.annotations.open_world_hint is False
 
 
 class TestRegistering:
@@ -131,6 +158,12 @@ class TestRegistering:
         call("register_experiment", given)
         assert service.requests[0]["body"] == given
 
+    def test_a_flag_needs_no_value_in_the_control_arm(self, service: Any, call: Any) -> None:
+        given = {"treatment_flag": {"name": "new_cart", "treatment": True}}
+        service.answers_with("/v1/reward/register", {"experiment_id": "exp_1"}, status=201)
+        call("register_experiment", given)
+        assert service.requests[0]["body"] == given
+
     def test_the_metric_may_be_a_name(self, service: Any, call: Any) -> None:
         service.answers_with("/v1/reward/register", {"experiment_id": "exp_1"}, status=201)
         call("register_experiment", {"target_metric": "activation"})
@@ -140,6 +173,26 @@ class TestRegistering:
         service.answers_with("/v1/reward/register", {"experiment_id": "exp_1"}, status=201)
         call("register_experiment")
         assert service.requests[0]["key"].startswith("rk_")
+
+
+@pytest.fixture
+def subscribed(in_session: Any) -> Any:
+    """Subscribes as a client that asks for progress: the result, and what was reported."""
+
+    def run() -> tuple[Any, list[tuple[float, float | None, str | None]]]:
+        reports: list[tuple[float, float | None, str | None]] = []
+
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            reports.append((progress, total, message))
+
+        async def call(client: Client) -> Any:
+            arguments = {"experiment_id": "exp_1"}
+            return await client.call_tool("subscribe", arguments, progress_callback=report)
+
+        # The token is the wire's: only JSON-RPC carries it.
+        return in_session(call, mode="legacy"), reports
+
+    return run
 
 
 class TestPolling:
@@ -164,6 +217,43 @@ class TestPolling:
         assert len(service.requests) == asked + 1
         assert subscribed.structured_content == polled.structured_content
         assert texts(subscribed) == texts(polled)
+
+    @pytest.mark.requirement("mcp.subscribe")
+    def test_subscribing_reports_the_sessions_to_a_client_that_asks_for_progress(
+        self, service: Any, subscribed: Any
+    ) -> None:
+        service.answers_with("/v1/reward/exp_1", WAITING)
+        service.answers_with("/v1/reward/exp_1/evidence", EVIDENCE)
+        result, reports = subscribed()
+        assert result.structured_content == WAITING
+        assert reports == [(9000, 24000, "9,000 of about 24,000 sessions.")]
+
+    def test_subscribing_before_the_first_look_reports_that_there_was_none(
+        self, service: Any, subscribed: Any
+    ) -> None:
+        service.answers_with("/v1/reward/exp_1", WAITING)
+        service.problem("/v1/reward/exp_1/evidence", 404, "No look.", code="no_evidence_yet")
+        result, reports = subscribed()
+        assert result.structured_content == WAITING
+        assert reports == [(0, None, "No look at the traffic yet.")]
+
+    def test_subscribing_does_without_evidence_that_cannot_be_had(
+        self, service: Any, subscribed: Any
+    ) -> None:
+        service.answers_with("/v1/reward/exp_1", WAITING)
+        service.answers_with("/v1/reward/exp_1/evidence", "no", status=500)
+        result, reports = subscribed()
+        assert result.structured_content == WAITING
+        assert reports == []
+
+    def test_subscribing_to_nothing_fails_as_a_poll_does(
+        self, service: Any, call: Any, subscribed: Any
+    ) -> None:
+        for path in ("/v1/reward/exp_1", "/v1/reward/exp_1/evidence"):
+            service.problem(path, 404, "None.", code="unknown_experiment")
+        result, reports = subscribed()
+        assert texts(result) == texts(call("get_verdict", {"experiment_id": "exp_1"}))
+        assert reports == []
 
     def test_members_of_a_later_version_do_not_enter_the_contract(
         self, service: Any, call: Any
@@ -239,18 +329,109 @@ class TestArguments:
         assert "Correct the arguments" in text
         assert service.requests == []
 
-    def test_an_unknown_tool_is_an_error(self, call: Any) -> None:
-        assert "Unknown tool" in error(call("launch"))
+    def test_an_unknown_tool_is_an_error_that_names_those_there_are(self, call: Any) -> None:
+        text = error(call("launch"))
+        assert "Unknown tool: launch" in text
+        assert "get_verdict" in text
+
+
+def row(number: int, **members: Any) -> dict[str, Any]:
+    """An experiment as the service lists it."""
+    return {
+        "experiment_id": f"exp_{number}",
+        "registered_at": "2026-05-04T10:00:00Z",
+        "treatment_commit": "4f2a9c1d" * 5,
+        "control_commit": "a1b2c3d4",
+        "deploy_id": "dep_1",
+        "environment": "production",
+        "metric": "activation",
+        "as_of": None,
+        "contract": WAITING | {"experiment_id": f"exp_{number}"},
+        **members,
+    }
+
+
+def page(*rows: dict[str, Any], next_cursor: str | None = None) -> dict[str, Any]:
+    return {"experiments": list(rows), "next_cursor": next_cursor}
+
+
+FIRST = "/v1/reward?status=open&limit=5"
 
 
 class TestListing:
-    def test_the_open_experiments_are_asked_for_and_passed_on(
+    def test_the_open_experiments_are_told_by_what_finds_them(
         self, service: Any, call: Any
     ) -> None:
-        rows = [{"experiment_id": "exp_1", "verdict": "abstain"}]
-        service.answers_with("/v1/reward?status=open", {"experiments": rows, "next_cursor": None})
+        service.answers_with(FIRST, page(row(1)))
         result = call("list_experiments")
-        assert result.structured_content == {"experiments": rows}
+        assert result.structured_content == {
+            "experiments": [
+                {
+                    "experiment_id": "exp_1",
+                    "treatment_commit": "4f2a9c1d4f2a",
+                    "metric": "activation",
+                    "verdict": "abstain",
+                    "abstain_reason": "power",
+                    "decided": False,
+                }
+            ],
+            "next_cursor": None,
+        }
+        assert texts(result)[1] == "There are no more."
+
+    def test_the_cursor_of_a_page_asks_for_the_next_one(self, service: Any, call: Any) -> None:
+        service.answers_with(FIRST, page(row(1), next_cursor="a=/&b"))
+        service.answers_with(f"{FIRST}&cursor=a%3D%2F%26b", page(row(2)))
+        first = call("list_experiments")
+        cursor = first.structured_content["next_cursor"]
+        assert "next_cursor as cursor" in texts(first)[1]
+        second = call("list_experiments", {"cursor": cursor}).structured_content
+        assert [listed["experiment_id"] for listed in second["experiments"]] == ["exp_2"]
+
+    def test_decided_experiments_are_listed_on_demand(self, service: Any, call: Any) -> None:
+        decided = row(1, contract=KEEP, treatment_commit=None)
+        service.answers_with("/v1/reward?status=decided&limit=5", page(decided))
+        (listed,) = call("list_experiments", {"status": "decided"}).structured_content[
+            "experiments"
+        ]
+        assert (listed["verdict"], listed["decided"]) == ("keep", True)
+        assert (listed["treatment_commit"], listed["abstain_reason"]) == (None, None)
+
+    def test_without_any_it_says_how_one_begins(self, service: Any, call: Any) -> None:
+        service.answers_with(FIRST, page())
+        assert "register_experiment begins one" in texts(call("list_experiments"))[1]
+
+    def test_a_page_that_is_too_long_is_asked_for_again_and_loses_nothing(
+        self, service: Any, call: Any
+    ) -> None:
+        long = [row(number, metric="m" * 128) for number in range(5)]
+        service.answers_with(FIRST, page(*long, next_cursor="after 5"))
+        service.answers_with(
+            "/v1/reward?status=open&limit=3", page(*long[:3], next_cursor="after 3")
+        )
+        told = call("list_experiments").structured_content
+        assert [listed["experiment_id"] for listed in told["experiments"]] == [
+            "exp_0",
+            "exp_1",
+            "exp_2",
+        ]
+        assert told["next_cursor"] == "after 3"
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            [],
+            {"experiments": [{}], "next_cursor": None},
+            {"experiments": None, "next_cursor": None},
+            page(row(1, metric=7)),
+            page(row(1, experiment_id="x" * 2000)),
+            page(*(row(number) for number in range(6))),
+        ],
+        ids=["array", "empty row", "no rows", "number for text", "endless", "more than asked for"],
+    )
+    def test_what_is_no_such_list_is_an_error(self, service: Any, call: Any, body: Any) -> None:
+        service.answers_with(FIRST, body)
+        assert "SERVICE_API_URL" in error(call("list_experiments"))
 
 
 EVIDENCE = {

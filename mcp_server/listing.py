@@ -1,0 +1,56 @@
+"""The list of experiments, cut to pages of one kilobyte that follow on one another."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mcp_server.contract import Experiments, Listed
+from mcp_server.explanation import LONGEST_BYTES, as_json, cut
+
+# So many fit, of usual commits and metrics.
+MOST = 5
+COMMIT_CHARACTERS = 12
+METRIC_BYTES = 160
+
+
+def listing(page: Mapping[str, Any]) -> Experiments:
+    """A page of the service as an agent reads it.
+
+    Args:
+        page: The body of `GET /v1/reward`.
+
+    Raises:
+        KeyError, TypeError, ValueError: It is no such body.
+    """
+    rows = [_listed(row) for row in page["experiments"]]
+    return Experiments(experiments=rows, next_cursor=page["next_cursor"])
+
+
+def fits(found: Experiments) -> bool:
+    """Tells whether a page is at most one kilobyte of JSON."""
+    return len(as_json(found.model_dump())) <= LONGEST_BYTES
+
+
+def room(found: Experiments) -> int:
+    """How many experiments of a page that does not fit to ask for instead: fewer, and one at least.
+
+    The service's own cursor leads on from what it gave, so what is left out here comes next.
+    """
+    shown = len(found.experiments) - 1
+    while shown > 1 and not fits(
+        found.model_copy(update={"experiments": found.experiments[:shown]})
+    ):
+        shown -= 1
+    return shown
+
+
+def _listed(row: Mapping[str, Any]) -> Listed:
+    contract, commit = row["contract"], row["treatment_commit"]
+    told = {
+        "experiment_id": row["experiment_id"],
+        "treatment_commit": None if commit is None else commit[:COMMIT_CHARACTERS],
+        "metric": cut(row["metric"], METRIC_BYTES),
+        "verdict": contract["verdict"],
+        "abstain_reason": contract["abstain_reason"],
+        "decided": contract["power_state"]["decided"],
+    }
+    return Listed.model_validate(told, strict=True)
