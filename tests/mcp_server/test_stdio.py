@@ -1,14 +1,37 @@
 """The server as the process that an agent starts."""
 
 import json
+import queue
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import count, cycle, islice, product
+from time import monotonic
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator, validate
+
+from tests.reliability.api_process import eventually
 
 KEY = "rk_Q7hZ2canaryCanaryCanaryCanaryCanary0123456"
+# The promises: a failure is told in time, and the process ends in time.
+LONGEST_SECONDS = 10
+END_SECONDS = 2
+WAITING = {
+    "experiment_id": "exp_1",
+    "lift": None,
+    "confidence": None,
+    "ci": None,
+    "verdict": "abstain",
+    "abstain_reason": "power",
+    "value_at_risk": None,
+    "cadence": None,
+    "power_state": {"clock": "open", "decided": False},
+    "guardrail_breaches": [],
+}
 MODULE = [sys.executable, "-m", "mcp_server"]
 COMMAND = [sys.executable, "-c", "from cli.mcp import mcp; mcp()"]
 HANDSHAKE = [
@@ -38,96 +61,262 @@ def started(command: list[str], environment: dict[str, str]) -> subprocess.Popen
 
 
 class Session:
-    """Raw JSON-RPC over the process's pipes, so that every line of stdout is seen."""
+    """A client of a few lines: JSON-RPC over the process's pipes, line by line."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
 
-    def send(self, message: dict[str, Any]) -> None:
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line)
+        self._lines.put(None)
+
+    def write(self, line: str) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(message) + "\n")
+        self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
 
-    def answer(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        message = json.loads(self.process.stdout.readline())
+    def request(self, number: int, method: str, params: dict[str, Any]) -> None:
+        message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+        self.write(json.dumps(message))
+
+    def message(self, *, since: float | None = None) -> dict[str, Any]:
+        """The next line, which comes within the promised time, and is JSON-RPC."""
+        waited = 0.0 if since is None else monotonic() - since
+        line = self._lines.get(timeout=max(0.0, LONGEST_SECONDS - waited))
+        assert line is not None, "stdout has ended"
+        assert KEY not in line
+        message = json.loads(line)
         assert message["jsonrpc"] == "2.0"
         return message
 
+    def asked(self, number: int, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        self.request(number, method, params)
+        answer = self.message()
+        assert answer["id"] == number
+        return answer
+
     def opened(self) -> dict[str, Any]:
-        self.send(HANDSHAKE[0])
-        answer = self.answer()
-        self.send(HANDSHAKE[1])
+        self.write(json.dumps(HANDSHAKE[0]))
+        answer = self.message()
+        self.write(json.dumps(HANDSHAKE[1]))
         return answer["result"]
 
+    def call(self, number: int, tool: str, arguments: dict[str, Any], **meta: Any) -> None:
+        params = {"name": tool, "arguments": arguments} | ({"_meta": meta} if meta else {})
+        self.request(number, "tools/call", params)
+
     def called(self, number: int, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        params = {"name": tool, "arguments": arguments}
-        self.send({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
-        answer = self.answer()
+        self.call(number, tool, arguments)
+        answer = self.message()
         assert answer["id"] == number
         return answer["result"]
 
-    def ended(self) -> tuple[str, str]:
-        """Close stdin; what stdout and stderr still held."""
-        return self.process.communicate(timeout=20)
+    def ended(self) -> tuple[list[dict[str, Any]], str]:
+        """Close stdin: what stdout still held, and stderr, once the process has ended in time."""
+        assert self.process.stdin is not None
+        assert self.process.stderr is not None
+        self.process.stdin.close()
+        assert self.process.wait(timeout=END_SECONDS) == 0
+        self._reader.join()
+        rest = list(iter(self._lines.get, None))
+        assert KEY not in "".join(rest)
+        stderr = self.process.stderr.read()
+        assert KEY not in stderr
+        return [json.loads(line) for line in rest], stderr
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._reader.join()
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            with suppress(BrokenPipeError):
+                pipe.close()
 
 
-@pytest.fixture(params=[MODULE, COMMAND], ids=["python -m mcp_server", "deploy-reward mcp"])
-def session(request: pytest.FixtureRequest, service: Any) -> Iterator[Session]:
-    environment = {"SERVICE_API_URL": service.url, "SERVICE_PROJECT_KEY": KEY}
-    process = started(request.param, environment)
-    yield Session(process)
-    if process.poll() is None:
-        process.kill()
-        process.communicate()
+@pytest.fixture
+def launched(service: Any) -> Iterator[Callable[[list[str]], Session]]:
+    """Starts the server in front of `service`."""
+    sessions: list[Session] = []
+
+    def launch(command: list[str]) -> Session:
+        environment = {"SERVICE_API_URL": service.url, "SERVICE_PROJECT_KEY": KEY}
+        sessions.append(Session(started(command, environment)))
+        return sessions[-1]
+
+    yield launch
+    for session in sessions:
+        session.close()
 
 
 @pytest.mark.requirement(
     "mcp.stdio", "service.two-interfaces", "base.reward", "key.project.variable"
 )
 @pytest.mark.process
+@pytest.mark.parametrize(
+    "command", [MODULE, COMMAND], ids=["python -m mcp_server", "deploy-reward mcp"]
+)
 def test_a_process_serves_a_verdict_and_errors_on_nothing_but_json_rpc(
-    session: Session, service: Any
+    launched: Callable[[list[str]], Session], service: Any, command: list[str]
 ) -> None:
-    contract = {
-        "experiment_id": "exp_1",
-        "lift": None,
-        "confidence": None,
-        "ci": None,
-        "verdict": "abstain",
-        "abstain_reason": "power",
-        "value_at_risk": None,
-        "cadence": None,
-        "power_state": {"clock": "open", "decided": False},
-        "guardrail_breaches": [],
-    }
-    service.answers_with("/v1/reward/exp_1", contract)
+    service.answers_with("/v1/reward/exp_1", WAITING)
     service.problem("/v1/reward/exp_2", 404, "There is no such experiment.")
     service.answers_with("/v1/reward/exp_3", "<html>", status=500)
+    session = launched(command)
 
     assert session.opened()["serverInfo"]["name"] == "service-reward"
     served = session.called(1, "get_verdict", {"experiment_id": "exp_1"})
-    assert served["structuredContent"] == contract
+    assert served["structuredContent"] == WAITING
     assert [block["type"] for block in served["content"]] == ["text", "text"]
     for number, experiment in enumerate(["exp_2", "exp_3"], start=2):
         assert session.called(number, "get_verdict", {"experiment_id": experiment})["isError"]
 
-    stdout, stderr = session.ended()
-    assert stdout == ""
-    assert session.process.returncode == 0
-    assert KEY not in stderr
+    assert session.ended() == ([], "")
 
 
 @pytest.mark.process
-def test_a_process_ends_when_stdin_closes_though_a_call_is_waiting(
-    session: Session, service: Any
+def test_a_client_of_nobody_s_library_lists_calls_and_errs(
+    launched: Callable[[list[str]], Session], service: Any
+) -> None:
+    evidence = {"sentence": "Can't say yet.", "sessions": {"accumulated": 9, "required": 20}}
+    listed = {"treatment_commit": "4f2a9c1d", "metric": "order", "contract": WAITING}
+    answers = {
+        "register": {"experiment_id": "exp_1"},
+        "exp_1": WAITING,
+        "exp_1/evidence": evidence,
+        "checklist": [{"check": "events", "ok": False, "seen": "None.", "fix": "Send one."}],
+    }
+    for path, body in answers.items():
+        service.answers_with(f"/v1/reward/{path}", body)
+    rows = [{"experiment_id": "exp_1", **listed}]
+    path = "/v1/reward?status=open&limit=5"
+    service.answers_with(path, {"experiments": rows, "next_cursor": None})
+    one = {"experiment_id": "exp_1"}
+    session = launched(MODULE)
+    session.opened()
+
+    tools = session.asked(1, "tools/list", {})["result"]["tools"]
+    schemas = {tool["name"]: tool for tool in tools}
+    for number, (name, schema) in enumerate(schemas.items(), start=2):
+        for part in ("inputSchema", "outputSchema"):
+            Draft202012Validator.check_schema(schema[part])
+        given = one if schema["inputSchema"].get("required") else {}
+        validate(given, schema["inputSchema"], Draft202012Validator)
+        result = session.called(number, name, given)
+        validate(result["structuredContent"], schema["outputSchema"], Draft202012Validator)
+        assert json.loads(result["content"][0]["text"]) == result["structuredContent"]
+
+    # Progress comes before the answer that it belongs to, with the token that was sent.
+    session.call(20, "subscribe", one, progressToken="a token")
+    report = session.message()
+    assert (report["method"], report["params"]["progressToken"]) == (
+        "notifications/progress",
+        "a token",
+    )
+    assert (report["params"]["progress"], report["params"]["total"]) == (9, 20)
+    assert session.message()["id"] == 20
+
+    assert session.called(21, "get_verdict", {"experiment": "exp_1"})["isError"]
+    assert session.asked(22, "no/such/method", {})["error"]["code"] == -32601
+    # What is no JSON-RPC gets no answer, and spoils none.
+    for line in ("no JSON", "[]", "{}", f'{{"key": "{KEY}"'):
+        session.write(line)
+    assert session.asked(23, "ping", {})["result"] == {}
+    assert session.ended() == ([], "")
+
+
+# The server as it is, except that it gives a silent service up sooner.
+IMPATIENT = """
+import os
+from mcp_server.address import Address
+from mcp_server.reward_api import RewardApi
+from mcp_server.server import reward_server
+address = Address.from_environment(os.environ)
+reward_server(RewardApi(address, answer_seconds=2)).run("stdio")
+"""
+# What the service is, and what of it each failure tells.
+CONDITIONS = {
+    "up": None,
+    "slow": "no answer within",
+    "failing": "failed with status 500",
+    "html": "no JSON of the service",
+    "redirect": "redirects",
+    "refusing": "[key]",
+}
+
+
+def in_every_condition(service: Any) -> None:
+    """Answer for an experiment of each condition's name; who can, echoes the key."""
+    bodies = {"": WAITING, "/evidence": {"sentence": "Can't say yet."}}
+    for step, body in bodies.items():
+        service.answers_with(f"/v1/reward/up{step}", body)
+        service.silent_at.add(f"/v1/reward/slow{step}")
+        service.answers_with(f"/v1/reward/failing{step}", f"Traceback: {KEY}", status=500)
+        service.answers_with(f"/v1/reward/html{step}", f"<html><h1>{KEY}</h1></html>")
+        headers = {"Location": f"{service.url}/{KEY}?{KEY}"}
+        service.answers_with(f"/v1/reward/redirect{step}", "", status=302, headers=headers)
+        service.problem(f"/v1/reward/refusing{step}", 401, f"Unknown key {KEY}.")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("command", "times"),
+    [
+        pytest.param([sys.executable, "-c", IMPATIENT], 1, id="100 calls"),
+        pytest.param(
+            MODULE, 10, id="1000 calls", marks=[pytest.mark.deep, pytest.mark.timeout(3600)]
+        ),
+    ],
+)
+def test_whatever_the_service_does_each_call_is_answered_in_time_and_the_key_never_shown(
+    launched: Callable[[list[str]], Session], service: Any, command: list[str], times: int
+) -> None:
+    in_every_condition(service)
+    session = launched(command)
+    session.opened()
+    numbers = count(1)
+    tools = ("get_verdict", "subscribe", "explain")
+
+    for _ in range(times):
+        expected: dict[int, str | None] = {}
+        began = monotonic()
+        for _, tool, condition in product(range(5), tools, CONDITIONS):
+            number = next(numbers)
+            session.call(number, tool, {"experiment_id": condition})
+            expected[number] = CONDITIONS[condition]
+        while expected:
+            answer = session.message(since=began)
+            said = expected.pop(answer["id"])
+            assert answer["result"]["isError"] == (said is not None)
+            assert said is None or said in answer["result"]["content"][0]["text"]
+
+    with service.down():
+        for tool in islice(cycle(tools), 10 * times):
+            result = session.called(next(numbers), tool, {"experiment_id": "up"})
+            assert result["isError"]
+            assert "No connection" in result["content"][0]["text"]
+    assert next(numbers) == 100 * times + 1
+    assert session.ended() == ([], "")
+
+
+@pytest.mark.process
+def test_a_process_ends_when_stdin_closes_though_calls_are_waiting(
+    launched: Callable[[list[str]], Session], service: Any
 ) -> None:
     service.silent = True
+    session = launched(COMMAND)
     session.opened()
-    params = {"name": "list_experiments", "arguments": {}}
-    session.send({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
-    session.ended()
-    assert session.process.returncode == 0
+    for number in range(5):
+        session.call(number, "check_setup", {})
+    eventually(lambda: len(service.requests) == 5)
+    rest, stderr = session.ended()
+    assert all(message["jsonrpc"] == "2.0" for message in rest)
+    assert stderr == ""
 
 
 @pytest.mark.requirement("mcp.environment")
