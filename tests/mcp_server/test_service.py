@@ -1,0 +1,97 @@
+"""The tools in front of the service itself."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from mcp import Client
+
+from api.app import create_app
+from api.settings import ApiSettings
+from mcp_server.explanation import LONGEST_BYTES
+from storage.keys import KeyKind
+from storage.projects import create_project
+from tests.conftest import Store
+from tests.served import Served
+
+OPEN = 20
+
+
+@pytest.fixture
+def in_project(store: Store, in_session: Any) -> Iterator[Callable[..., Any]]:
+    """Runs a coroutine function on a client of the tools of one project."""
+    with store.engine.begin() as connection:
+        keys = create_project(connection, "shop").keys
+    settings = ApiSettings(database_url=store.url, secret=b"a secret of the tests")
+    with Served(app=create_app(settings)) as served:
+        yield lambda session, kind=KeyKind.PROJECT: in_session(
+            session, url=served.url, key=keys[kind]
+        )
+
+
+def text(result: Any) -> str:
+    assert result.is_error
+    (block,) = result.content
+    return block.text
+
+
+@pytest.mark.requirement("mcp.register_experiment", "mcp.get_verdict", "mcp.subscribe")
+def test_pages_of_one_kilobyte_hold_every_open_experiment_once(
+    in_project: Callable[..., Any],
+) -> None:
+    async def paged(client: Client) -> tuple[set[str], list[Any]]:
+        registered: set[str] = set()
+        for number in range(OPEN):
+            # As long as a metric's name may be, every second one.
+            metric = f"{number:02}".ljust(128 if number % 2 else 8, "é")
+            arguments = {"target_metric": metric, "treatment_commit": "4f2a9c1d" * 5}
+            result = await client.call_tool("register_experiment", arguments)
+            registered.add(result.structured_content["experiment_id"])
+        pages, cursor = [], {}
+        while not pages or cursor["cursor"] is not None:
+            page = await client.call_tool("list_experiments", cursor)
+            assert not page.is_error, page.content
+            pages.append(page.structured_content)
+            cursor = {"cursor": page.structured_content["next_cursor"]}
+        return registered, pages
+
+    registered, pages = in_project(paged)
+    listed = [row["experiment_id"] for page in pages for row in page["experiments"]]
+    assert len(listed) == OPEN
+    assert set(listed) == registered
+    assert all(
+        len(json.dumps(page, ensure_ascii=False).encode()) <= LONGEST_BYTES for page in pages
+    )
+
+
+def test_each_refusal_of_the_service_comes_with_its_advice(in_project: Callable[..., Any]) -> None:
+    async def refused(client: Client) -> dict[str, str]:
+        change = {"treatment_commit": "4f2a9c1d", "routes": ["/cart"]}
+        registered = await client.call_tool("register_experiment", change)
+        one = registered.structured_content
+        calls = {
+            "no look": ("explain", one),
+            "unknown": ("get_verdict", {"experiment_id": "exp_0"}),
+            "conflict": ("register_experiment", change | {"routes": ["/"]}),
+            "cursor": ("list_experiments", {"cursor": "none of ours"}),
+            "deploy": ("register_experiment", {"deploy_id": "dep_0"}),
+        }
+        return {
+            case: text(await client.call_tool(tool, arguments))
+            for case, (tool, arguments) in calls.items()
+        }
+
+    told = in_project(refused)
+    assert "get_verdict answers meanwhile. Try again in 1 minute." in told["no look"]
+    assert "list_experiments shows" in told["unknown"]
+    assert "Without that member the call gives the open experiment" in told["conflict"]
+    assert "must be the next_cursor of an earlier page" in told["cursor"]
+    assert "Correct the arguments" in told["deploy"]
+
+
+def test_a_key_of_another_kind_is_told_which_one_to_set(in_project: Callable[..., Any]) -> None:
+    async def listed(client: Client) -> str:
+        return text(await client.call_tool("list_experiments", {}))
+
+    assert "set SERVICE_PROJECT_KEY" in in_project(listed, kind=KeyKind.PUBLIC)
