@@ -33,22 +33,42 @@ CommitId = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-fA-F]{7,64}$(?!\n)")]
 FlagValue = Annotated[str, msgspec.Meta(max_length=256)]
 Time = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
 
+_ROUTE = msgspec.Meta(
+    min_length=1, max_length=512, description="A pattern of the graph, or a path that one matches."
+)
+_USER_REF = msgspec.Meta(min_length=1, max_length=256, description="Who: stored as a pseudonym.")
+_ASSIGNMENT = msgspec.Meta(
+    min_length=1, max_length=256, description="The token by which the router vouches for the arm."
+)
+
+
+def _means(text: str) -> msgspec.Meta:
+    return msgspec.Meta(description=text)
+
 
 class RuntimeEventBody(msgspec.Struct, kw_only=True, gc=False):
     """A runtime event; members that are not named here are ignored, and named in the answer."""
 
-    event: Name
-    session_id: Name
-    occurred_at: Time | None = None
-    commit: CommitId | None = None
-    flags: Annotated[dict[Name, FlagValue | bool], msgspec.Meta(max_length=50)] | None = None
-    route: Annotated[str, msgspec.Meta(min_length=1, max_length=512)] | None = None
-    environment: Label | None = None
-    user_ref: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] | None = None
-    event_id: Label | None = None
-    value: float | None = None
-    properties: dict[str, Any] | None = None
-    assignment: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] | None = None
+    event: Annotated[Name, _means("Any name; a metric is named after it, or names it.")]
+    session_id: Annotated[Name, _means("What the router draws by: by default the unit.")]
+    occurred_at: Annotated[Time, _means("By default when it came.")] | None = None
+    commit: Annotated[CommitId, _means("The build that served it: tells the arm.")] | None = None
+    flags: (
+        Annotated[
+            dict[Name, FlagValue | bool],
+            msgspec.Meta(max_length=50, description="Values of flags that the unit was served."),
+        ]
+        | None
+    ) = None
+    route: Annotated[str, _ROUTE] | None = None
+    environment: Annotated[Label, _means("By default `production`.")] | None = None
+    user_ref: Annotated[str, _USER_REF] | None = None
+    event_id: (
+        Annotated[Label, _means("The same one again adds nothing to a metric of sums.")] | None
+    ) = None
+    value: Annotated[float, _means("What a metric of kind `mean` adds up.")] | None = None
+    properties: Annotated[dict[str, Any], _means("At most 4096 bytes as JSON.")] | None = None
+    assignment: Annotated[str, _ASSIGNMENT] | None = None
 
 
 class RuntimeEventBatch(msgspec.Struct, kw_only=True):

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 from sqlalchemy import Connection
 from starlette.exceptions import HTTPException
@@ -54,15 +54,25 @@ class VerdictContract(Shape):
     """The verdict contract: ten members, in this order."""
 
     experiment_id: str
-    lift: float | None
-    confidence: float | None
-    ci: tuple[float, float] | None
+    lift: float | None = Field(
+        description="Treatment's rate minus control's; null while abstaining."
+    )
+    confidence: float | None = Field(
+        description="1 minus the least always-valid p-value so far; null while abstaining."
+    )
+    ci: tuple[float, float] | None = Field(
+        description="The ends of the confidence sequence; null while abstaining."
+    )
     verdict: Literal["keep", "rollback", "iterate", "abstain"]
     abstain_reason: Literal["power", "non_identifiable", "interacting"] | None
-    value_at_risk: float | None
-    cadence: Literal["day", "fast"] | None
+    value_at_risk: float | None = Field(
+        description="Dollars a day; null without a value per conversion, and while abstaining."
+    )
+    cadence: Literal["day", "fast"] | None = Field(
+        description="Which lifts the test that fired, or may fire in time, expects."
+    )
     power_state: PowerState
-    guardrail_breaches: list[str]
+    guardrail_breaches: list[str] = Field(description="Names; whatever the verdict.")
 
 
 class ListedVerdict(Shape):

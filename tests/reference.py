@@ -1,0 +1,266 @@
+"""The API reference as Markdown, made of the OpenAPI document: `python -m tests.reference`."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from api.app import create_app
+from api.problem import CODES
+from api.settings import ApiSettings
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE = DOCS / "reference.md"
+COMMAND = "python -m tests.reference"
+_OPENING = f"""\
+# API reference
+
+Every endpoint with its members, rules, examples and answers. Made from the service's own OpenAPI
+document by `{COMMAND}`; a test holds it to the byte. In short: [api.md](api.md).
+On a running service: `/docs`, and `/openapi.json` for programs.
+
+Bodies are JSON in UTF-8. Times are RFC 3339 with an offset. A member is required where neither
+"optional" nor a default stands beside it. Every answer names its request in `X-Request-Id`.
+"""
+
+Schema = Mapping[str, Any]
+
+
+def openapi() -> dict[str, Any]:
+    """Returns the OpenAPI document of the service."""
+    settings = ApiSettings(database_url="postgresql://nowhere/none", secret=b"-")
+    return create_app(settings).openapi()
+
+
+def key_kinds() -> dict[str, str]:
+    """Returns which kinds of keys an endpoint takes, as docs/api.md has them."""
+    rows = re.findall(
+        r"^\| ((?:`[A-Z]+ /[^|]+)) \| ([^|]+) \|", (DOCS / "api.md").read_text(), re.MULTILINE
+    )
+    return {name: kinds for cell, kinds in rows for name in re.findall(r"`([^`]+)`", cell)}
+
+
+def reference() -> str:
+    """Returns the page."""
+    document, kinds = openapi(), key_kinds()
+    operations = [
+        (f"{method.upper()} {path}", told)
+        for path, ways in document["paths"].items()
+        for method, told in ways.items()
+    ]
+    common = _common_codes([told for _, told in operations])
+    parts = [_OPENING, *_contents(operations), "\n## Problems of every endpoint\n"]
+    parts += [*_codes(common), "\nWhen each comes: [problems](api.md#problems).\n"]
+    for name, told in operations:
+        parts += _operation(name, told, keys=kinds[name], common=common)
+    parts += ["## Shapes\n"]
+    for name, schema in sorted(document["components"]["schemas"].items()):
+        parts += _shape(name, schema)
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _contents(operations: Sequence[tuple[str, Any]]) -> Iterator[str]:
+    yield "| endpoint | |"
+    yield "| --- | --- |"
+    for name, told in operations:
+        yield f"| [`{name}`](#{_anchor(name)}) | {told['summary']} |"
+
+
+def _anchor(title: str) -> str:
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+
+
+def _common_codes(operations: Sequence[Any]) -> set[str]:
+    found = [set(_problem_codes(told)) for told in operations]
+    return set.intersection(*found)
+
+
+def _problem_codes(operation: Any) -> Iterator[str]:
+    for answer in operation["responses"].values():
+        if "application/problem+json" in answer.get("content", {}):
+            yield from re.findall(r"`(\w+)`:", answer["description"])
+
+
+def _codes(codes: set[str]) -> Iterator[str]:
+    by_status = groupby(sorted(codes, key=_status_and_code), key=lambda code: CODES[code][0])
+    yield (
+        "; ".join(
+            f"{status} {', '.join(f'`{code}`' for code in told)}" for status, told in by_status
+        )
+        + "."
+    )
+
+
+def _status_and_code(code: str) -> tuple[int, str]:
+    return CODES[code][0], code
+
+
+def _operation(name: str, told: Any, *, keys: str, common: set[str]) -> Iterator[str]:
+    yield f"## {name}\n"
+    yield f"{told['summary']}. {told['description']}\n".replace("?.", "?")
+    yield f"Key: {keys}.\n"
+    if parameters := told.get("parameters"):
+        yield from _table("parameter", (_parameter(one) for one in parameters))
+    if body := told.get("requestBody"):
+        yield from _body(body)
+    yield "Answers:\n"
+    for status, answer in sorted(told["responses"].items()):
+        if (line := _answer(answer)) is not None:
+            yield f"- {status}: {line}"
+    own = set(_problem_codes(told)) - common
+    yield ""
+    if own:
+        yield "Problems of its own: " + "".join(_codes(own)) + "\n"
+
+
+def _answer(answer: Any) -> str | None:
+    shown = [
+        f"{_type(content['schema'])}, `{media}`" if content.get("schema") else f"`{media}`"
+        for media, content in answer.get("content", {}).items()
+        if media != "application/problem+json"
+    ]
+    if not shown and "application/problem+json" in answer.get("content", {}):
+        return None
+    told = "" if answer["description"] == "Successful Response" else answer["description"]
+    told = re.sub(r"\s*`\w+`: .*", "", told)
+    return "; ".join(filter(None, [told.rstrip("."), *shown])) or "nothing"
+
+
+def _body(body: Any) -> Iterator[str]:
+    medias = list(body["content"])
+    (content, *_) = body["content"].values()
+    optional = "" if body["required"] else ", which may be left out"
+    named = " or ".join(f"`{media}`" for media in medias)
+    yield f"Body ({named}){optional}: {_type(content['schema'])}.\n"
+    for title, example in content.get("examples", {}).items():
+        yield f"{title[0].upper()}{title[1:]}:\n"
+        yield f"```json\n{json.dumps(example['value'], indent=2, ensure_ascii=False)}\n```\n"
+
+
+def _parameter(one: Any) -> tuple[str, str, str]:
+    schema = one["schema"]
+    place = f"in the {one['in']}" + ("" if one.get("required") else _default(schema))
+    return (
+        f"`{one['name']}`",
+        f"{_type(schema)}, {place}",
+        one.get("description") or _meaning(schema),
+    )
+
+
+def _shape(name: str, schema: Schema) -> Iterator[str]:
+    yield f"### {name}\n"
+    if told := schema.get("description"):
+        yield " ".join(told.split()) + "\n"
+    if schema.get("properties"):
+        required = set(schema.get("required", ()))
+        yield from _table(
+            "member",
+            (
+                (
+                    f"`{member}`",
+                    _type(one) + ("" if member in required else _default(one)),
+                    _meaning(one),
+                )
+                for member, one in schema["properties"].items()
+            ),
+        )
+    elif "type" not in schema:
+        yield f"{_type(schema)}\n"
+
+
+def _table(heading: str, rows: Iterator[tuple[str, str, str]]) -> Iterator[str]:
+    yield f"| {heading} | type and rules | meaning |"
+    yield "| --- | --- | --- |"
+    for row in rows:
+        yield "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in row) + " |"
+    yield ""
+
+
+def _default(schema: Schema) -> str:
+    """What stands where a member is left out."""
+    if not schema.get("default"):
+        return ", optional" if schema.get("default") is not False else ", default `false`"
+    return f", default `{json.dumps(schema['default'])}`"
+
+
+def _meaning(schema: Schema) -> str:
+    """Returns what a member means; of what may be null it stands within."""
+    told = [schema, *schema.get("anyOf", ())]
+    return next((one["description"] for one in told if "description" in one), "")
+
+
+def _type(schema: Schema) -> str:
+    """Returns a schema in words."""
+    for several in ("anyOf", "oneOf"):
+        if several in schema:
+            return " or ".join(_type(one) for one in schema[several])
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "prefixItems" in schema:
+        return "[" + ", ".join(_type(one) for one in schema["prefixItems"]) + "]"
+    if schema.get("type") == "array":
+        return f"list{_rules(schema)} of {_type(schema['items'])}"
+    return _values(schema) or _plain(schema) + _rules(schema)
+
+
+def _values(schema: Schema) -> str:
+    """Returns the values, where there are but a few."""
+    values = schema.get("enum", [])
+    if set(values) == set(CODES):
+        return "one of the [codes](api.md#problems)"
+    return ", ".join(f"`{json.dumps(value)}`" for value in values)
+
+
+def _plain(schema: Schema) -> str:
+    kind = schema.get("type", "any JSON")
+    if kind == "object":
+        values = schema.get("additionalProperties")
+        return f"object of {_type(values)}" if isinstance(values, dict) and values else "object"
+    if kind == "string":
+        return "time" if schema.get("format") == "date-time" else "text"
+    return str(kind)
+
+
+_RULES = {
+    "maxProperties": "at most {} members",
+    "minimum": "at least {}",
+    "exclusiveMinimum": "more than {}",
+    "maximum": "at most {}",
+    "exclusiveMaximum": "less than {}",
+    "multipleOf": "a multiple of {}",
+}
+
+
+def _figure(number: float) -> str:
+    return f"{int(number):,}" if number == int(number) else f"{number:g}"
+
+
+def _sizes(schema: Schema, of: str, what: str) -> Iterator[str]:
+    least, most = schema.get(f"min{of}") or 0, schema.get(f"max{of}")
+    if least == most:
+        yield f"{least} {what}"
+    elif most is not None:
+        yield f"{least} to {most:,} {what}" if least else f"at most {most:,} {what}"
+    elif least:
+        yield f"at least {least} {what}"
+
+
+# A text without NUL: said of every text.
+_ANY_TEXT = r"^[^\x00]*$"
+# Which JSON Schema\'s own `$` forbids already.
+_NO_LINE_FEED = r"(?!\n)"
+
+
+def _rules(schema: Schema) -> str:
+    told = [*_sizes(schema, "Length", "characters"), *_sizes(schema, "Items", "items")]
+    told += [text.format(_figure(schema[rule])) for rule, text in _RULES.items() if rule in schema]
+    if (pattern := schema.get("pattern")) and pattern != _ANY_TEXT:
+        told.append(f"as `{pattern.removesuffix(_NO_LINE_FEED)}`")
+    return f" ({', '.join(told)})" if told else ""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(reference())

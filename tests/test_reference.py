@@ -1,0 +1,38 @@
+"""The API reference is the service's own OpenAPI document, and the keys that it names are true."""
+
+import re
+from typing import Any
+
+import pytest
+
+from storage.keys import KeyKind
+from tests.reference import COMMAND, PAGE, key_kinds, openapi, reference
+
+
+def test_the_reference_is_up_to_date_to_the_byte() -> None:
+    assert PAGE.read_text() == reference(), f"run {COMMAND}"
+
+
+@pytest.mark.parametrize("kind", KeyKind)
+def test_the_kinds_of_keys_that_are_named_are_those_that_are_taken(
+    service: Any, kind: KeyKind
+) -> None:
+    key = {"X-Service-Project-Key": service.project.keys[kind]}
+    for endpoint, kinds in key_kinds().items():
+        method, path = endpoint.split()
+        answer = service.client.request(method, path.replace("{experiment_id}", "e"), headers=key)
+        refused = answer.status_code == 403 and answer.json()["code"] == "wrong_key_kind"
+        assert refused == (kinds != "none" and kind.value not in kinds.split(", ")), endpoint
+
+
+def test_every_member_that_a_sender_may_leave_out_or_must_not_is_told() -> None:
+    shapes = openapi()["components"]["schemas"]
+    page = PAGE.read_text()
+    for name, schema in shapes.items():
+        section = page.split(f"### {name}\n")[1].split("\n### ")[0]
+        shown = re.findall(r"^\| `(\w+)` \| (.+?) \| ", section, re.MULTILINE)
+        assert [member for member, _ in shown] == list(schema.get("properties", ()))
+        required = {
+            member for member, told in shown if not re.search(r", (optional|default)", told)
+        }
+        assert required == set(schema.get("required", ()))
