@@ -4,7 +4,6 @@ import logging
 import re
 import secrets
 import time
-import traceback
 from collections.abc import Iterable
 
 from prometheus_client import Counter, Histogram
@@ -12,12 +11,12 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.breakdown import breakdown
 from api.documentation import PlainRoute
 from api.meters import Meters
 from api.problem import Problem, problem_response
 
 _access = logging.getLogger("api.access")
-_log = logging.getLogger("api")
 
 EVENTS_PATH = "/v1/events"
 _RANGE = re.compile(r"\s*([\w*+.!#$&^-]+)/([\w*+.!#$&^-]+)\s*(;.*)?", re.ASCII)
@@ -57,9 +56,8 @@ class Envelope:
         except ClientDisconnect:
             status = status or 499
         except Exception as error:  # noqa: BLE001 - the last resort: it is logged and answered
-            _log.error("request %s failed: %s", request.state.request_id, _without_values(error))
+            problem = breakdown(request, error)
             if not status:
-                problem = Problem("internal_error", "a fault of the service; it is logged")
                 await problem_response(request, problem)(scope, receive, stamped)
         finally:
             self._record(request, status, time.perf_counter() - began)
@@ -125,10 +123,3 @@ def accepts_json(headers: Headers) -> bool:
         if kind in admitted:
             return admitted[kind]
     return False
-
-
-def _without_values(error: BaseException) -> str:
-    """Returns where an error arose and of what kind it is; its message may quote the input."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = " < ".join(f"{frame.name} ({frame.filename}:{frame.lineno})" for frame in frames[::-1])
-    return f"{type(error).__name__} in {where}"

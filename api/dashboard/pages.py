@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter
 from sqlalchemy import Connection
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from api.dashboard.assets import get_asset
 from api.dashboard.entries import PAGES, get_entries, post_entries
@@ -131,7 +131,10 @@ async def get_experiments(request: Request) -> Response:
 
 
 async def get_nothing(request: Request) -> Response:
-    """Return the page that says that there is none."""
+    """Return the page that says that there is none, unless a slash alone is too much."""
+    path = request.scope["path"]
+    if path.endswith("/") and (without := path.rstrip("/")) != path:
+        return RedirectResponse(without, status_code=308)
     await seen(request, lambda _, visitor: visitor)
     raise Problem("not_found", "There is no such page.")
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from fastapi.routing import APIRoute
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
+from api.breakdown import breakdown
 from api.dashboard.markup import page
 from api.dashboard.visit import HOME, SignInNeededError
 from api.problem import CODES, Problem, problem_response
@@ -29,11 +30,19 @@ _HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",
 }
 _AGAIN_SECONDS = 5
+# What another try may overcome.
+_PASSING = (429, 500, 503)
+_TITLES: Mapping[str, str] = {
+    "not_found": "No such page",
+    "store_unavailable": "The service cannot answer now",
+    "internal_error": "Something broke",
+}
 _NEXT: Mapping[str, str] = {
     "not_found": "The address may be mistyped, or the page may have moved.",
     "unknown_deploy": "It may belong to another project: sign in to that one to see it.",
     "unknown_experiment": "It may belong to another project: sign in to that one to see it.",
     "origin_not_allowed": "Open the page anew and try again from there.",
+    "rate_limited": "Nothing was done. It counts anew each minute.",
 }
 
 
@@ -48,8 +57,10 @@ class PageRoute(APIRoute):
                 found = await self.endpoint(request)
             except SignInNeededError:
                 found = _to_sign_in(request)
-            except (Problem, Refusal, StoreUnavailable) as failure:
-                found = _failure(request, _problem(failure))
+            except ClientDisconnect:
+                raise
+            except Exception as failure:  # noqa: BLE001 - whatever broke, a page tells of it
+                found = _failure(request, _problem(request, failure))
             for name, value in _HEADERS.items():
                 found.headers.setdefault(name, value)
             return found
@@ -70,13 +81,15 @@ def _to_sign_in(request: Request) -> Response:
     return RedirectResponse(f"/dashboard/sign-in{query}", status_code=303)
 
 
-def _problem(failure: Exception) -> Problem:
+def _problem(request: Request, failure: Exception) -> Problem:
     if isinstance(failure, Problem):
         return failure
-    if isinstance(failure, Refusal):
+    if isinstance(failure, Refusal) and failure.code in CODES:
         return Problem(failure.code, failure.detail)
-    detail = "The store cannot be reached. Nothing that was received is lost."
-    return Problem("store_unavailable", detail, headers={"Retry-After": str(_AGAIN_SECONDS)})
+    if isinstance(failure, StoreUnavailable):
+        detail = "The store cannot be reached. Nothing that was received is lost."
+        return Problem("store_unavailable", detail, headers={"Retry-After": str(_AGAIN_SECONDS)})
+    return breakdown(request, failure)
 
 
 def _failure(request: Request, problem: Problem) -> Response:
@@ -86,10 +99,21 @@ def _failure(request: Request, problem: Problem) -> Response:
         request,
         "failure.html",
         status=problem.status,
-        title="No such page" if problem.code == "not_found" else CODES[problem.code][1],
+        title=_TITLES.get(problem.code, CODES[problem.code][1]),
         code=problem.code,
         detail=problem.detail,
         then=_NEXT.get(problem.code),
+        again=_again(request) if problem.status in _PASSING else None,
+        seconds=problem.headers.get("Retry-After"),
+        request_id=request.state.request_id,
     )
     found.headers.update(problem.headers)
     return found
+
+
+def _again(request: Request) -> str:
+    """Returns where to try again; empty of a post, which the browser sends again by itself."""
+    if request.method != "GET":
+        return ""
+    query = request.scope["query_string"].decode("latin-1")
+    return quote(request.scope["path"]) + (f"?{query}" if query else "")

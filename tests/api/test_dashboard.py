@@ -10,9 +10,9 @@ from starlette.testclient import TestClient
 from api.app import create_app
 from api.dashboard.pages import router
 from api.settings import ApiSettings
-from storage.keys import KeyKind, revoke_key
+from storage.keys import KeyKind, new_key, revoke_key
 from storage.sign_ins import Role, create_link
-from storage.tables import sign_in_links, sign_ins
+from storage.tables import projects, sign_in_links, sign_ins
 
 OWN = {"Sec-Fetch-Site": "same-origin"}
 SIGN_IN = "/dashboard/sign-in"
@@ -321,6 +321,48 @@ class TestAPage:
         assert "wk_" in page
         service.post("/v1/deploys", {"commit": {"sha": "a" * 8}})
         assert "curl -X POST http://testserver/v1/reward/register" in door.get("/dashboard").text
+
+    def test_that_breaks_says_so_and_tells_the_log_alone_what_broke(
+        self, service: Any, door: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        sign_in(door, key(service))
+        # As a newer version might have stored it, of which this one knows nothing.
+        told = {"a_setting_of_tomorrow": "s3cret"}
+        service.in_store(
+            lambda connection: connection.execute(projects.update(), {"settings": told})
+        )
+        answer = door.get("/dashboard/settings?saved")
+        assert answer.status_code == 500
+        assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+        assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+        assert 'href="/dashboard/settings?saved"' in answer.text
+        assert answer.headers["X-Request-Id"] in answer.text
+        assert answer.headers["X-Request-Id"] in caplog.text
+        assert "a_setting_of_tomorrow" not in answer.text + caplog.text
+
+    def test_of_a_store_that_lacks_a_table_says_that_the_service_cannot_answer_now(
+        self, service: Any, door: Any
+    ) -> None:
+        sign_in(door, key(service))
+        service.in_store(
+            lambda connection: connection.execute(text("ALTER TABLE sign_ins RENAME TO gone"))
+        )
+        answer = door.get("/dashboard")
+        assert answer.status_code == 503
+        assert int(answer.headers["Retry-After"]) > 0
+        assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+        assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+        assert '<a class="primary" href="/dashboard">Try again</a>' in answer.text
+        posted = door.post("/dashboard/settings", data={"alpha": "0.1"}, headers=OWN)
+        assert posted.status_code == 503
+        assert "Reload this page to send the form again" in posted.text
+
+    def test_with_a_slash_at_its_end_leads_to_the_one_without(
+        self, service: Any, door: Any
+    ) -> None:
+        sign_in(door, key(service))
+        for path in ("/dashboard", "/dashboard/settings/keys"):
+            assert door.get(f"{path}/").headers["Location"] == path
 
     def test_says_that_the_store_is_away_and_what_to_do(self) -> None:
         settings = ApiSettings(
