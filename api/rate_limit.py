@@ -1,9 +1,9 @@
-"""Rate limits: how many requests a minute a key, and an address, may make."""
+"""Rate limits: how many requests, and sign-ins, a minute a key, and an address, may make."""
 
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address
@@ -20,6 +20,16 @@ from api.problem import Problem
 _log = logging.getLogger("api")
 _MINUTE = 60
 _PORTIONS = 1000
+# Somebody who mistypes needs a few; behind a proxy many share an address.
+_SIGN_INS_BY_ADDRESS = 60
+# From however many addresses they come: each of these asks the store.
+_SIGN_INS = 600
+_TOLD: Mapping[str, str] = {
+    "key": "requests a minute by one key",
+    "address": "requests a minute by one address",
+    "sign-in-address": "sign-ins a minute by one address",
+    "sign-in": "sign-ins a minute by all together",
+}
 # A Redis that hangs is as good as none: no event waits longer for it.
 _PATIENCE_SECONDS = 0.5
 # Addresses may be without number; a portion that is forgotten is only refused early.
@@ -61,6 +71,22 @@ class RateLimit:
         await self._count("key", limits.per_key, caller.key)
         await self._count("address", limits.per_address, f"{caller.project_id}/{address}")
 
+    async def admit_sign_in(self, *, address: str) -> None:
+        """Counts an attempt to sign in from an address, whatever it shows.
+
+        Raises:
+            Problem: The address has made as many as one may.
+        """
+        await self._count("sign-in-address", _SIGN_INS_BY_ADDRESS, address)
+
+    async def admit_secret(self) -> None:
+        """Counts an attempt to sign in by what has the form of a key or a link.
+
+        Raises:
+            Problem: All addresses together have made as many as the store is asked about.
+        """
+        await self._count("sign-in", _SIGN_INS, "")
+
     async def _count(self, policy: str, most: int, identity: str) -> None:
         held = self._allowances.get((policy, identity))
         if held is not None and held.left > 0 and time.time() < held.until:
@@ -77,7 +103,7 @@ class RateLimit:
             return
         raise Problem(
             "rate_limited",
-            f"more than {most} requests a minute by one {policy}",
+            f"more than {most} {_TOLD[policy]}",
             headers={
                 "Retry-After": str(seconds),
                 # draft-ietf-httpapi-ratelimit-headers-10

@@ -14,6 +14,7 @@ from api.dashboard.visit import (
     require_own_origin,
     token_of,
 )
+from api.rate_limit import client_address
 from api.runtime import runtime
 from storage.keys import is_well_formed
 from storage.sign_ins import (
@@ -48,10 +49,14 @@ async def get_sign_in(request: Request) -> Response:
 async def post_sign_in(request: Request) -> Response:
     """Exchange the code of a link, or a project key, for a cookie."""
     form = await posted(request)
+    limit = runtime(request).rate_limit
+    # Which project's proxies to believe is not known yet: who comes through one shares its limit.
+    await limit.admit_sign_in(address=client_address(request, ()))
     told = form.text("secret").strip()
     after = page_after(form.text("next"))
     if (fault := _fault(told)) is not None:
         return _asking(request, after, fault=fault, status=422)
+    await limit.admit_secret()
 
     def signing_in(connection: Connection) -> str | None:
         by = sign_in_by_link if is_link_code(told) else sign_in_by_key

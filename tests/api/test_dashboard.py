@@ -191,6 +191,40 @@ class TestTheCookie:
             assert answer.status_code == 303
 
 
+class TestGuessing:
+    def test_is_refused_by_address_and_told_when_to_go_on(self, service: Any, door: Any) -> None:
+        for _ in range(60):
+            assert sign_in(door, "rk_" + "0" * 40).status_code == 422
+        answer = sign_in(door, key(service))
+        assert answer.status_code == 429
+        assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+        seconds = int(answer.headers["Retry-After"])
+        assert 0 < seconds <= 60
+        assert f"Try again in {seconds} second" in answer.text
+        assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+        assert "Set-Cookie" not in answer.headers
+
+    def test_is_refused_from_however_many_addresses_once_the_store_was_asked_enough(
+        self, store: Any, service: Any
+    ) -> None:
+        settings = ApiSettings(database_url=store.url, secret=b"-")
+        app = create_app(settings)
+        with TestClient(app, follow_redirects=False) as door:
+            for address in range(10):
+                door._transport.client = (f"192.0.2.{address}", 1)
+                # What is no key asks nobody, and counts for its address alone.
+                assert sign_in(door, "rk_" + "0" * 40).status_code == 422
+                for _ in range(59):
+                    assert sign_in(door, new_key(KeyKind.PROJECT)).status_code == 403
+            door._transport.client = ("192.0.2.99", 1)
+            for _ in range(10):
+                assert sign_in(door, new_key(KeyKind.PROJECT)).status_code == 403
+            answer = sign_in(door, key(service))
+            assert answer.status_code == 429
+            assert "by all together" in answer.text
+            assert sign_in(door, "rk_" + "0" * 40).status_code == 422
+
+
 FOREIGN: list[dict[str, str]] = [
     {},
     {"Sec-Fetch-Site": "cross-site"},
