@@ -7,17 +7,23 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from api.dashboard.form import Form, posted
+from api.dashboard.form import Form, digest_of, posted
 from api.dashboard.markup import page
 from api.dashboard.settings import READ_ONLY
 from api.dashboard.visit import seen
 from storage.keys import KeyKind, KeyRecord, create_key, list_keys, revoke_key
 from storage.refusal import Missing
+from storage.settings import lock_settings
 from storage.sign_ins import Role, Visitor
 
 _PATH = "/dashboard/settings/keys"
 # What is listed of a key: never less, which could mean one that was not shown.
 _DISPLAY = re.compile(r"(?:wk|pk|rk)_[0-9A-Za-z]{5}", re.ASCII)
+_MADE = (
+    "No key was made: one was, after this form was loaded. A key is shown once, by the page that"
+    " answers its making; a form that is sent again, as a reload does, makes none. If you have not"
+    " copied that key, revoke it and create another."
+)
 _KINDS = {
     KeyKind.WRITE: "sends events and deploys, from servers and pipelines",
     KeyKind.PUBLIC: "sends events from browsers; anybody may see it",
@@ -64,7 +70,16 @@ def _change(connection: Connection, visitor: Visitor, form: Form) -> _Told | Non
         return _revoke(connection, visitor.project_id, form.text("key"))
     if form.text("kind") not in list(KeyKind):
         return _Told(status=422, fault="Choose what the key is for.")
+    # Of two forms that were loaded together, and of one that is sent twice, one makes a key.
+    lock_settings(connection, visitor.project_id)
+    if form.text("seen") != _seen(list_keys(connection, visitor.project_id)):
+        return _Told(status=409, note=_MADE)
     return _Told(created=create_key(connection, visitor.project_id, KeyKind(form.text("kind"))))
+
+
+def _seen(found: list[KeyRecord]) -> str:
+    """Returns what a form carries of the keys, another word once one more is made."""
+    return digest_of([one.display for one in found])
 
 
 def _revoke(connection: Connection, project_id: int, display: str) -> _Told | None:
@@ -86,6 +101,7 @@ def _page(request: Request, found: list[KeyRecord], told: _Told | None = None) -
         live=[one for one in found if one.revoked_at is None],
         revoked=[one for one in found if one.revoked_at is not None],
         kinds=_KINDS,
+        seen=_seen(found),
         created=told.created,
         note=told.note,
         fault=told.fault,

@@ -184,12 +184,18 @@ class TestWhoMayChange:
         assert display not in owner.page(KEYS)
 
 
+def create(owner: Owner, kind: str, **told: str) -> Any:
+    """Sends the form of a new key, the last of its page, as a browser does."""
+    page = owner.page(KEYS)
+    return owner.post(KEYS, {**filled(page, len(forms(page)) - 1), "kind": kind, **told})
+
+
 class TestKeys:
     def test_a_new_key_is_shown_once_and_works(
         self, owner: Owner, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.DEBUG)
-        answer = owner.post(KEYS, {"action": "create", "kind": "write"})
+        answer = create(owner, "write")
         assert answer.status_code == 200
         assert answer.headers["Cache-Control"] == "no-store"
         (key,) = set(re.findall(r"<code>(wk_\w{40})</code>", answer.text))
@@ -203,6 +209,27 @@ class TestKeys:
         header = {"X-Service-Project-Key": key}
         deploy = {"commit": {"sha": "a" * 8}}
         assert owner.service.post("/v1/deploys", deploy, headers=header).status_code == 201
+
+    def test_a_form_that_is_sent_again_makes_no_second_key_and_shows_none(
+        self, owner: Owner
+    ) -> None:
+        page = owner.page(KEYS)
+        form = {**filled(page, len(forms(page)) - 1), "kind": "project"}
+        made = owner.post(KEYS, form)
+        (key,) = re.findall(r"<code>(rk_\w{40})</code>", made.text)
+        before = owner.all_keys()
+        for _ in range(2):
+            again = owner.post(KEYS, form)
+            assert again.status_code == 409
+            assert "sent again, as a reload does, makes none" in alert(again.text)
+            assert key not in again.text
+        assert owner.all_keys() == before
+        # The page that says so holds a form that makes one; a key that ends is no hindrance.
+        form = {**filled(again.text, len(forms(again.text)) - 1), "kind": "project"}
+        assert owner.post(KEYS, {"action": "revoke", "key": key[:8]}).status_code == 303
+        assert owner.post(KEYS, form).status_code == 200
+        assert len(owner.all_keys()) == len(before) + 1
+        assert create(owner, "write", seen="").status_code == 409
 
     def test_a_kind_is_chosen_from_those_that_there_are(self, owner: Owner) -> None:
         before = owner.all_keys()
