@@ -131,6 +131,17 @@ def sign_out(connection: Connection, token: str) -> None:
     connection.execute(delete(sign_ins).where(sign_ins.c.digest == _digest(token)))
 
 
+def end_sign_ins(connection: Connection, project_id: int) -> int:
+    """Ends every sign-in to a project and every link that waits; returns how many sign-ins."""
+    connection.execute(delete(sign_in_links).where(sign_in_links.c.project_id == project_id))
+    ended = connection.execute(
+        delete(sign_ins)
+        .where(sign_ins.c.project_id == project_id)
+        .returning(sign_ins.c.expires_at > func.clock_timestamp())
+    )
+    return sum(ended.scalars())
+
+
 def _sign_in(connection: Connection, project_id: int, role: Role, *, key: bytes | None) -> str:
     token = secrets.token_urlsafe(32)
     now = func.clock_timestamp()

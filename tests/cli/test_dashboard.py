@@ -1,4 +1,4 @@
-"""`dashboard`: the link that signs a browser in."""
+"""`dashboard`: the link that signs a browser in, and the end of every sign-in."""
 
 import re
 from typing import Any
@@ -7,7 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from cli.main import main
-from storage.sign_ins import Role, sign_in_by_link, visitor
+from storage.keys import KeyKind
+from storage.sign_ins import Role, create_link, sign_in_by_key, sign_in_by_link, visitor
 
 
 def printed(store: Any, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Any:
@@ -34,3 +35,46 @@ def test_of_a_project_that_is_not_there_no_link_is_made(
     told = printed(service.store, monkeypatch, "--project", "nowhere")
     assert told.exit_code == 1
     assert "there is no project" in told.output
+
+
+def test_all_sign_ins_to_a_project_end_at_once_and_no_others(
+    service: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = service.new_project("other")
+
+    def link_to(project_id: int) -> str:
+        return service.in_store(lambda c: create_link(c, project_id, Role.OWNER))
+
+    def token_of(project_id: int) -> str:
+        code = link_to(project_id)
+        return service.in_store(lambda c: sign_in_by_link(c, code))
+
+    def is_in(token: str) -> bool:
+        return service.in_store(lambda c: visitor(c, token)) is not None
+
+    key = service.project.keys[KeyKind.PROJECT]
+    ours = [
+        token_of(service.project_id),
+        service.in_store(lambda c: sign_in_by_key(c, key)),
+    ]
+    theirs, waiting, their_link = (
+        token_of(other.project_id),
+        link_to(service.project_id),
+        link_to(other.project_id),
+    )
+    told = printed(service.store, monkeypatch, "-p", "shop", "--sign-out-all")
+    assert told.exit_code == 0, told.output
+    assert told.stdout.startswith("Sign-ins that were ended: 2.")
+    assert [is_in(token) for token in (*ours, theirs)] == [False, False, True]
+    assert service.in_store(lambda c: sign_in_by_link(c, waiting)) is None
+    assert service.in_store(lambda c: sign_in_by_link(c, their_link)) is not None
+    # Keys are not sign-ins.
+    assert service.in_store(lambda c: sign_in_by_key(c, key)) is not None
+
+
+def test_the_end_of_all_sign_ins_makes_no_link(
+    service: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = printed(service.store, monkeypatch, "-p", "shop", "--sign-out-all", "--owner")
+    assert told.exit_code == 2
+    assert "leave --owner out" in told.output
