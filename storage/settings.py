@@ -166,6 +166,29 @@ def apply_settings(
     return settings
 
 
+def metric_renamed(stored: Mapping[str, Any], old: str, new: str) -> dict[str, object]:
+    """Returns the members that name a metric, beside its own, once it has a new name.
+
+    Args:
+        stored: What the project chose; a default names a metric too.
+        old: Its name until now.
+        new: Its name from now on.
+    """
+    settings = parse_settings(stored)
+    found: dict[str, object] = {}
+    if settings.default_metric == old:
+        found["default_metric"] = new
+    if old in settings.guardrails:
+        names = [new if name == old else name for name in settings.guardrails]
+        found["guardrails"] = list(dict.fromkeys(names))
+    if any(value.metric == old for value in settings.value_routes):
+        found["value_routes"] = [
+            {**row, "metric": new} if row["metric"] == old else row
+            for row in stored["value_routes"]
+        ]
+    return found
+
+
 def settings_document(settings: Settings) -> dict[str, object]:
     """Returns settings as plain JSON values, for showing; of a webhook's address the host alone."""
     document: dict[str, object] = json.loads(msgspec.json.encode(settings))

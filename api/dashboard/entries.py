@@ -29,7 +29,7 @@ from api.dashboard.settings import READ_ONLY
 from api.dashboard.visit import seen
 from storage.metric import DAY, HOUR, MINUTE, Metric, metric_definition
 from storage.refusal import Invalid
-from storage.settings import apply_settings, lock_settings, stored_settings
+from storage.settings import apply_settings, lock_settings, metric_renamed, stored_settings
 from storage.sign_ins import Role, Visitor
 from storage.webhook import EVENTS, MOST_WEBHOOKS, TOKEN_PREFIX, Webhook
 
@@ -137,7 +137,14 @@ METRICS = Kind(
     one="metric",
     lead="A metric that is not named here counts the events of its own name.",
     fields=(
-        Field(name="name", label="Name", mentions=("metrics",), example="order_placed"),
+        Field(
+            name="name",
+            label="Name",
+            hint="Renaming it renames it in default metric, guardrails and values too. Experiments"
+            " that have met their deploy keep the old name.",
+            mentions=("metrics", "default_metric", "guardrails", "value_routes"),
+            example="order_placed",
+        ),
         Field(
             name="sources",
             label="Events that count",
@@ -326,8 +333,9 @@ async def post_entries(request: Request) -> Response:
         rows = change(kind, kind.rows(stored), form)
         if isinstance(rows, _Refused):
             return stored, rows
+        chosen = {kind.member: kind.value(rows), **_following(kind, stored, form)}
         try:
-            apply_settings(connection, visitor.project_id, {kind.member: kind.value(rows)})
+            apply_settings(connection, visitor.project_id, chosen)
         except Invalid as refusal:
             faults = faults_of(kind.fields, refusal)
             return stored, _refused(kind, form, status=422, faults=faults)
@@ -361,6 +369,14 @@ def _save(kind: Kind, rows: list[dict[str, Any]], form: Form) -> list[dict[str, 
         return _refused(kind, form, status=409, note=_CHANGED, meanwhile=now)
     kept = {one.name: rows[at][one.name] for one in kind.fields if one.secret}
     return [*rows[:at], {**kept, **typed}, *rows[at + 1 :]]
+
+
+def _following(kind: Kind, stored: Mapping[str, Any], form: Form) -> dict[str, object]:
+    """Returns the other settings that name an entry, where its form gives it another name."""
+    old, new = form.text("key"), form.text("name").strip()
+    if not kind.is_named or not old or old == new or form.text("action") == "remove":
+        return {}
+    return metric_renamed(stored, old, new)
 
 
 def _place(kind: Kind, rows: Sequence[Row], form: Form) -> int | None:

@@ -600,6 +600,40 @@ def test_a_metric_takes_no_name_of_another(owner: Owner) -> None:
     assert owner.stored()["metrics"] == {"a": {"cap": 1}, "b": {"cap": 2}}
 
 
+def test_a_metric_that_is_renamed_is_renamed_wherever_the_settings_name_it(owner: Owner) -> None:
+    other = {"metric": "other", "value_per_conversion": 1}
+    value = {"metric": "order", "value_per_conversion": 40, "route": "/cart"}
+    owner.service.settings(
+        metrics={"order": {"cap": 1}, "error": {"cap": 2}},
+        default_metric="order",
+        guardrails=["order", "latency", "paid"],
+        value_routes=[value, other],
+    )
+    assert "renames it in default metric" in owner.page(METRICS)
+    assert owner.post(METRICS, {**edit(owner, METRICS, 1), "name": " paid "}).status_code == 303
+    stored = owner.stored()
+    assert sorted(stored["metrics"]) == ["error", "paid"]
+    assert stored["default_metric"] == "paid"
+    assert stored["guardrails"] == ["paid", "latency"]
+    assert stored["value_routes"] == [{**value, "metric": "paid"}, other]
+    # What cannot be is refused beside the name, and nothing is renamed.
+    answer = owner.post(METRICS, {**edit(owner, METRICS, 1), "name": "x" * 129})
+    assert (answer.status_code, list(faults(answer.text))) == (422, ["entry-2-name"])
+    assert owner.stored() == stored
+
+
+def test_a_metric_that_defaults_name_is_renamed_there_too(owner: Owner) -> None:
+    owner.service.settings(metrics={"activation": {"cap": 1}, "error": {"cap": 1}})
+    assert owner.post(METRICS, {**edit(owner, METRICS, 0), "name": "signup"}).status_code == 303
+    assert owner.stored()["default_metric"] == "signup"
+    assert "guardrails" not in owner.stored()
+    assert owner.post(METRICS, {**edit(owner, METRICS, 0), "name": "fault"}).status_code == 303
+    assert owner.stored()["guardrails"] == ["fault"]
+    removal = {**owner.form(METRICS, 1), "action": "remove"}
+    assert owner.post(METRICS, removal).status_code == 303
+    assert owner.stored()["guardrails"] == ["fault"]
+
+
 def test_an_address_of_a_webhook_is_shown_to_nobody_and_kept_when_it_is_edited(
     owner: Owner, caplog: pytest.LogCaptureFixture
 ) -> None:
