@@ -69,7 +69,8 @@ def test_a_store_that_goes_away_comes_back_without_a_restart(
 
     assert service.post("/v1/events", runtime_event).status_code == 202
     administer("ALTER DATABASE {} ALLOW_CONNECTIONS false")
-    administer("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{}'")
+    # Each is waited for: one that still ended would take what comes next.
+    administer("SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE datname = '{}'")
     for answer in (
         service.post("/v1/events", runtime_event),
         service.post("/v1/deploys", {"commit": {"sha": "abcdef1"}}),

@@ -39,7 +39,7 @@ def test_a_step_that_lost_its_connection_is_tried_again(canary, instance, today)
         claim_derived_tables(other)
         run.start()
         pid = eventually(lambda: other.execute(text(_WAITING), {"key": DERIVED_LOCK}).scalar())
-        other.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": pid})
+        other.execute(text("SELECT pg_terminate_backend(:pid, 30000)"), {"pid": pid})
     run.join()
 
     assert results[0].success
