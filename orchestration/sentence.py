@@ -79,8 +79,8 @@ def _waiting(candidate: Candidate, measure: Measure) -> str:
 def _progress(evidence: Evidence) -> str:
     sessions = evidence.sessions
     if not sessions.accumulated:
-        return "no block of exposed units has closed"
-    seen = f"{sessions.accumulated:,} units so far"
+        return "nothing was measured yet"
+    seen = f"{sessions.accumulated:,} units counted"
     if sessions.required is None:
         return seen
     needed = f"{seen}, about {sessions.required:,.0f} are needed to find a 20 % change"

@@ -210,7 +210,7 @@ VALUES = Kind(
         Field(
             name="route",
             label="Route",
-            hint="As your graph names it; *: every other.",
+            hint="As your graph names it; *: every route without its own.",
             default="*",
             optional=True,
         ),
@@ -226,7 +226,7 @@ VALUES = Kind(
     key=digest_of,
     name=lambda row: row["metric"],
     facts=lambda row: [
-        "every other route" if row.get("route", "*") == "*" else f"on {row['route']}",
+        "every route without its own" if row.get("route", "*") == "*" else f"on {row['route']}",
         f"{row['value_per_conversion']:g} {row.get('currency', 'USD')} a conversion",
     ],
 )

@@ -54,6 +54,11 @@ WARNINGS = {
     "allocation_undeclared": "The share of traffic that gets the change is not declared, so nothing"
     " can check that the split is fair. Post allocation with the deploy.",
 }
+# An analysis block, and then what its outcomes take.
+_FIRST_LOOK = (
+    "The first look comes once 50 units came, or a day is over, and the metric’s window after that"
+    " has passed."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,8 +105,8 @@ def sentence_of(contract: Contract, document: Document | None, *, bound: bool = 
             return "It ended before anything was measured."
         if not bound:
             return "It begins with the deploy of its commit, which has not come yet."
-        return "Nothing was measured yet: no block of exposed units has closed."
-    if document["as_of"] is None:
+        return "Nothing was measured yet."
+    if "policy" not in document:
         return signs(document["sentence"])
     return after_the_word(document["sentence"], metric=document["policy"]["target"]["name"])
 
@@ -169,7 +174,7 @@ def _on_the_way(document: Document | None) -> Sequence[str]:
     if document is None or not document["sessions"]["accumulated"]:
         return [
             "Send traffic to both builds, and events that name the commit that served them.",
-            "The first look comes once a block of five minutes has closed.",
+            _FIRST_LOOK,
         ]
     candidate = document.get("candidate")
     if candidate is not None:
