@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shlex
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -210,7 +211,9 @@ def _transaction(url: str) -> Generator[Connection]:
 def _show_addresses(console: Console, plan: Plan) -> None:
     console.print()
     console.print(f"[bold]API[/]       {plan.api_url}   (docs: {plan.api_url}/docs)")
-    console.print(f"[bold]Dashboard[/] {plan.api_url}/dashboard   (sign in with the project key)")
+    console.print(
+        f"[bold]Dashboard[/] {plan.api_url}/dashboard   (sign in with the project key, to read)"
+    )
     console.print(f"[bold]Dagster[/]   {plan.dagster_url}")
     console.print(f"[bold]Data[/]      {plan.data_dir}   (logs in {plan.data_dir / 'logs'})")
     if not os.environ.get("SERVICE_SECRET"):
@@ -224,12 +227,20 @@ def _show_first_steps(console: Console, plan: Plan, project: CreatedProject | No
         console.print(f"Made the project [bold]{project.name}[/]. Its keys are shown this once:")
         for kind, use in KEY_USES.items():
             console.print(f"  {kind.value:<8} [cyan]{project.keys[kind]}[/]   [dim]{use}[/]")
-        console.print("\nRecord a first deploy:")
+        console.print(
+            "\nSign in to the dashboard as owner of its settings, by the link that this prints:"
+        )
+        folder = shlex.quote(str(plan.data_dir))
+        console.print(
+            f"  deploy-reward dashboard --owner --url {plan.api_url} --data-dir {folder}",
+            markup=False,
+        )
+        console.print("\nRecord what is out there now, from a checkout of your code:")
         console.print(
             f"  curl {plan.api_url}/v1/deploys"
             f" -H 'X-Service-Project-Key: {project.keys[KeyKind.WRITE]}'"
             " -H 'Content-Type: application/json'"
-            """ -d '{"commit": {"sha": "4f1c2a9", "message": "A first deploy"}}'\n""",
+            """ -d '{"commit": {"sha": "'$(git rev-parse HEAD)'"}}'\n""",
             markup=False,
         )
     console.print(RUNNING)

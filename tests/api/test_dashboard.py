@@ -354,7 +354,9 @@ class TestAPage:
         assert "curl -X POST http://testserver/v1/deploys" in page
         assert "wk_" in page
         service.post("/v1/deploys", {"commit": {"sha": "a" * 8}})
-        assert "curl -X POST http://testserver/v1/reward/register" in door.get("/dashboard").text
+        page = door.get("/dashboard").text
+        assert "curl -X POST http://testserver/v1/reward/register" in page
+        assert "http://testserver/sdk.js" in page
 
     def test_names_each_step_of_a_ramp_as_its_commit_was_named(
         self, service: Any, door: Any
