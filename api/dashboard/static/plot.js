@@ -106,6 +106,12 @@
       stroke: colour("--quiet"), font: "12px ui-sans-serif, system-ui, sans-serif",
       grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false },
     };
+    // No finer than what is written at them.
+    const steps = [
+      ...[1, 2, 5, 10, 15, 30].map((count) => 60 * count),
+      ...[1, 2, 3, 6, 12].map((count) => 3600 * count),
+      ...[1, 2, 3, 4, 7, 14, 28].map((count) => 86400 * count),
+    ];
     const edge = { stroke: "transparent", points: { show: false } };
     return {
       width: box.clientWidth - 8, height: box.clientHeight - 16,
@@ -115,7 +121,7 @@
       padding: [10, 16, 0, 0],
       scales: { x: { time: true }, y: { range: () => data.range } },
       axes: [
-        { ...axis, grid: { show: false }, space: 70, values: (_, ticks) => ticks.map(moment) },
+        { ...axis, grid: { show: false }, space: 70, incrs: steps, values: (_, ticks) => ticks.map(moment) },
         { ...axis, size: 62, values: (_, ticks) => ticks.map((tick) => (tick ? written(tick).replace(/\.?0+$/, "") : "0")) },
       ],
       series: [
@@ -136,6 +142,7 @@
     if (data === null) return;
     chart?.destroy();
     chart = new uPlot(options(), [data.at, data.low, data.lift, data.high], box);
+    figure.querySelector("[data-unit]").textContent = `, ${data.unit}`;
     figure.querySelector("[data-held]").hidden = data.held.length === 0;
     figure.querySelector("[data-fired]").hidden = data.fired === null;
     tell(data.at.length - 1);
