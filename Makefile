@@ -69,6 +69,10 @@ years: install ## Let 10,000 ticks go by, and print the disk in use (some minute
 deep: install ## Run the long forms of the reliability tests
 	$(BIN)/pytest -m deep
 
+.PHONY: story
+story: install ## Live the whole story in a browser, from an empty project to a verdict (some 20 minutes)
+	$(BIN)/pytest -m deep tests/browser/test_story.py
+
 .PHONY: mutants
 mutants: install ## Break each promise in a copy of the source, and see a test catch it
 	$(BIN)/pytest -m deep tests/test_mutants.py
