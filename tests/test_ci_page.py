@@ -99,6 +99,7 @@ def test_the_first_workflow_records_the_canary_with_its_diff_and_registers_it(
         "${{ secrets.REWARD_WRITE_KEY }}": service.project.keys[KeyKind.WRITE],
         "${{ secrets.REWARD_PROJECT_KEY }}": service.project.keys[KeyKind.PROJECT],
         "${{ github.event.before }}": BASE,
+        "${{ github.event.head_commit.message }}": "Order in one step\n\nOf three.",
         "${{ github.token }}": "gh_1",
     }
     github = {"GITHUB_SHA": SHA, "GITHUB_RUN_ID": "17", "GITHUB_REPOSITORY": "shop/shop"}
@@ -112,6 +113,7 @@ def test_the_first_workflow_records_the_canary_with_its_diff_and_registers_it(
     assert (experiment["treatment_commit"], experiment["control_commit"]) == (SHA, BASE)
     deploy = service.get("/v1/deploys/last").json()["deploy"]
     assert (deploy["base_commit"], deploy["allocation"]) == (BASE, 0.1)
+    assert deploy["commit"]["message"] == "Order in one step\n\nOf three."
     assert [file["filename"] for file in deploy["diff"]["files"]] == ["app/page.tsx"]
     asked = (tmp_path / "gh.log").read_text().splitlines()[0]
     assert asked == f"api repos/shop/shop/compare/{BASE}...{SHA}"

@@ -297,7 +297,7 @@ def test_a_change_is_tried_on_half_of_all_visitors_and_kept(told: Told, folder: 
         engineer.keeps("09-all-right", everywhere=True)
 
         with open_page(engineer, experiment) as page:
-            expect(page.get_by_text("First look")).to_be_visible(timeout=PATIENCE_MS)
+            expect(page.get_by_text("First look", exact=True)).to_be_visible(timeout=PATIENCE_MS)
             engineer.keeps("10-waits")
             waits_until(first_ends + WINDOW + GRACE)
             verdict = page.get_by_label("Verdict", exact=True)
