@@ -2,8 +2,10 @@
 
 import json
 import re
+import shlex
 import tomllib
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -143,15 +145,35 @@ def test_settings_that_are_shown_can_be_applied() -> None:
 
 
 def test_configurations_of_clients_start_the_mcp_server() -> None:
-    found: list[dict[str, Any]] = [json.loads(text) for text in blocks(page("mcp.md"), "json")]
-    assert found
-    for document in found:
-        servers = document.get("mcpServers") or document["servers"]
+    text = page("mcp.md")
+    found: list[dict[str, Any]] = [
+        *(json.loads(block) for block in blocks(text, "json")),
+        *(tomllib.loads(block) for block in blocks(text, "toml")),
+    ]
+    members = ("mcpServers", "servers", "context_servers", "mcp_servers")
+    shown = [
+        (member, document[member])
+        for document in found
+        for member in document.keys() & set(members)
+    ]
+    assert sorted(member for member, _ in shown) == sorted(members)
+    for _, servers in shown:
         (server,) = servers.values()
         assert list(servers) == ["service-reward"]
         assert (server["command"], server["args"]) == ("deploy-reward", ["mcp"])
         environment = {**server["env"], "SERVICE_PROJECT_KEY": "rk_1"}
         assert Address.from_environment(environment).url == "http://127.0.0.1:8000"
+
+
+def test_commands_of_clients_start_the_mcp_server() -> None:
+    shown = [shlex.split(block) for block in blocks(page("mcp.md"), "sh")]
+    assert shown
+    for words in shown:
+        assert words[words.index("--") + 1 :] == ["deploy-reward", "mcp"]
+        given = [after for word, after in pairwise(words) if word in {"--env", "-e"}]
+        environment = dict(pair.split("=", 1) for pair in given)
+        assert Address.from_environment(environment).url == "http://127.0.0.1:8000"
+        assert environment["SERVICE_PROJECT_KEY"] == "rk_..."
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
