@@ -21,6 +21,8 @@ from cli.import_map import Experiment, ImportMap, Times, read_map
 from cli.main import main
 from mcp_server.address import Address
 from mcp_server.tools import tools
+from stats.gate import Cause
+from stats.verdict import AbstainReason, Verdict
 from storage.contract import MEMBERS
 from storage.settings import Settings, parse_settings
 
@@ -201,7 +203,55 @@ def test_commands_that_are_shown_exist_with_their_options(path: Path) -> None:
         assert not unknown, line
 
 
-def test_every_page_is_linked() -> None:
-    text = "".join(path.read_text() for path in PAGES)
-    for path in DOCS.rglob("*.md"):
-        assert re.search(rf"\]\([^)]*{re.escape(path.name)}[)#]", text) or path.name == "README.md"
+def linked(path: Path) -> set[Path]:
+    """The pages of ours that a page links to."""
+    targets = {link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text())}
+    files = {(path.parent / target).resolve() for target in targets if target.endswith(".md")}
+    return files & set(PAGES)
+
+
+def test_every_page_is_reached_from_the_index_and_the_index_from_the_readme() -> None:
+    reached, waiting = set[Path](), {DOCS / "README.md"}
+    while waiting:
+        page = waiting.pop()
+        reached.add(page)
+        # Whoever comes by the README came from outside.
+        waiting |= linked(page) - reached - {ROOT / "README.md"}
+    assert {*DOCS.rglob("*.md")} <= reached
+    assert DOCS / "README.md" in linked(ROOT / "README.md")
+
+
+WORDS = re.findall(r"^### (.+)$", page("glossary.md"), re.MULTILINE)
+# What a newcomer stumbles over; each page leads to it where it comes first.
+HARD = ("arm", "attempt", "conversion", "exposure", "guardrail", "static graph", "stratum", "unit")
+FIRST_PAGES = ("quick-start.md", "concepts.md", "faq.md")
+
+
+def test_the_glossary_is_in_the_order_of_the_alphabet() -> None:
+    assert sorted(WORDS, key=lambda word: word.replace("`", "").casefold()) == WORDS
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_link_to_the_glossary_leads_to_a_word_that_stands_there(path: Path) -> None:
+    anchors = headings("".join(f"### {word}\n" for word in WORDS))
+    found = re.findall(r"\]\([^)#\s]*glossary\.md#([^)]+)\)", path.read_text())
+    assert set(found) <= anchors
+
+
+def test_the_glossary_has_the_words_that_answers_use() -> None:
+    words = {name for title in WORDS for name in re.findall(r"[\w ρα-]+", title)}
+    text = page("glossary.md")
+    spoken = {*Verdict, *AbstainReason, *Cause, *(m for m in MEMBERS if m in {"lift", "cadence"})}
+    assert not {word for word in spoken if word not in words and f"`{word}`" not in text}
+
+
+@pytest.mark.parametrize("name", FIRST_PAGES)
+def test_a_hard_word_is_linked_where_it_comes_first(name: str) -> None:
+    # Without code, headings and quotations.
+    prose = re.sub(r"^```.*?^```$", "", page(name), flags=re.DOTALL | re.MULTILINE)
+    prose = re.sub(r"^[#>].*$|`[^`\n]*`", "", prose, flags=re.MULTILINE)
+    for word in HARD:
+        pattern = word.replace(" ", r"\s+")
+        if first := re.search(rf"\b{pattern}s?\b", prose, re.IGNORECASE):
+            before = prose[: first.start()]
+            assert before.count("[") > before.count("]"), f"{word} in {name}"
