@@ -179,7 +179,7 @@ class TestRegistering:
 def subscribed(in_session: Any) -> Any:
     """Subscribes as a client that asks for progress: the result, and what was reported."""
 
-    def run() -> tuple[Any, list[tuple[float, float | None, str | None]]]:
+    def run(**where: Any) -> tuple[Any, list[tuple[float, float | None, str | None]]]:
         reports: list[tuple[float, float | None, str | None]] = []
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
@@ -190,7 +190,7 @@ def subscribed(in_session: Any) -> Any:
             return await client.call_tool("subscribe", arguments, progress_callback=report)
 
         # The token is the wire's: only JSON-RPC carries it.
-        return in_session(call, mode="legacy"), reports
+        return in_session(call, mode="legacy", **where), reports
 
     return run
 
@@ -246,6 +246,16 @@ class TestPolling:
         assert result.structured_content == WAITING
         assert reports == []
 
+    @pytest.mark.timeout(30)
+    def test_subscribing_does_not_wait_for_evidence_that_is_long_in_coming(
+        self, service: Any, subscribed: Any
+    ) -> None:
+        service.answers_with("/v1/reward/exp_1", WAITING)
+        service.silent_at = {"/v1/reward/exp_1/evidence"}
+        result, reports = subscribed(answer_seconds=60)
+        assert result.structured_content == WAITING
+        assert reports == []
+
     def test_subscribing_to_nothing_fails_as_a_poll_does(
         self, service: Any, call: Any, subscribed: Any
     ) -> None:
@@ -261,6 +271,16 @@ class TestPolling:
         service.answers_with("/v1/reward/exp_1", KEEP | {"novelty": 1})
         result = call("get_verdict", {"experiment_id": "exp_1"})
         assert result.structured_content == KEEP
+
+    def test_a_verdict_is_never_cut_however_many_guardrails_it_names(
+        self, service: Any, call: Any
+    ) -> None:
+        breaches = [f"{number:03}".ljust(128, "x") for number in range(50)]
+        contract = KEEP | {"verdict": "iterate", "guardrail_breaches": breaches}
+        service.answers_with("/v1/reward/exp_1", contract)
+        result = call("get_verdict", {"experiment_id": "exp_1"})
+        assert result.structured_content == contract
+        assert len(texts(result)[1]) <= 300
 
     @pytest.mark.requirement("mcp.action.abstain")
     def test_the_second_text_says_what_to_do_and_when_to_look_again(

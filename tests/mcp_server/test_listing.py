@@ -1,0 +1,55 @@
+"""A page of the list fits into a kilobyte whatever the experiments are called."""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mcp_server.explanation import LONGEST_BYTES, as_json
+from mcp_server.listing import MOST, fits, listing, room
+
+IDS = st.from_regex(r"[0-9A-Za-z_-]{1,128}", fullmatch=True)
+METRICS = st.text(min_size=1, max_size=128) | st.just("é" * 128) | st.just("\x01" * 128)
+ROWS = st.fixed_dictionaries(
+    {
+        "experiment_id": IDS | st.just("e" * 128),
+        "treatment_commit": st.none() | st.just("4f2a9c1d" * 8),
+        "metric": METRICS,
+        "contract": st.just(
+            {
+                "verdict": "abstain",
+                "abstain_reason": "non_identifiable",
+                "power_state": {"clock": "open", "decided": False},
+            }
+        ),
+    }
+)
+# A cursor of the service holds a time and an identifier.
+CURSORS = st.none() | st.just("c" * 220)
+
+
+def page(rows: list[dict[str, Any]], cursor: str | None) -> Any:
+    return listing({"experiments": rows, "next_cursor": cursor})
+
+
+@settings(max_examples=40)
+@given(rows=st.lists(ROWS, max_size=MOST), cursor=CURSORS)
+def test_a_page_that_does_not_fit_is_followed_by_one_that_does(
+    rows: list[dict[str, Any]], cursor: str | None
+) -> None:
+    found = page(rows, cursor)
+    while not fits(found):
+        fewer = room(found)
+        assert 0 < fewer < len(found.experiments)
+        found = page(rows[:fewer], cursor)
+    assert len(as_json(found.model_dump())) <= LONGEST_BYTES
+    assert bool(found.experiments) == bool(rows)
+
+
+@settings(max_examples=40)
+@given(rows=st.lists(ROWS, min_size=1, max_size=MOST), cursor=CURSORS)
+def test_what_finds_an_experiment_is_never_shortened(
+    rows: list[dict[str, Any]], cursor: str | None
+) -> None:
+    shown = [listed.experiment_id for listed in page(rows, cursor).experiments]
+    assert shown == [row["experiment_id"] for row in rows]
