@@ -26,6 +26,8 @@ RUN_ELSEWHERE = {
     ("docs/quick-start.md", ""): "tests/test_quick_start_page.py",
 }
 NOT_RUN = {
+    ("docs/mcp.md", "claude mcp add"): "wants the client, and somebody's account",
+    ("docs/mcp.md", "npx @modelcontextprotocol"): "fetches the inspector from a package registry",
     ("docs/operations/cost.md", "python -m"): "takes minutes, and wants the machine for itself",
     ("docs/operations/keeping.md", "pip install"): "installs from a package index",
     ("docs/operations/production.md", "useradd"): "wants root, and systemd",
