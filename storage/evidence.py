@@ -360,16 +360,19 @@ def stratum_changes(
     return changes
 
 
+# So long an experiment waits for the deploy that it tests.
+WAITS_FOR_DEPLOY = timedelta(days=28)
 _WAITED_OUT = text("""
 SELECT x.experiment_id
 FROM experiments AS x LEFT JOIN verdicts AS v USING (experiment_id)
 WHERE x.bound_at IS NULL AND NOT coalesce(v.decided, false)
-  AND (x.registered_at <= CAST(:as_of AS timestamptz) - interval '28 days'
+  AND (x.registered_at <= CAST(:as_of AS timestamptz) - CAST(:waits AS interval)
        OR x.closed_at <= :as_of)
 ORDER BY x.experiment_id
 """)
 
 
 def experiments_waited_out(connection: Connection, *, as_of: datetime) -> list[str]:
-    """Returns the experiments that no deploy came for in 28 days, or that were closed before."""
-    return list(connection.execute(_WAITED_OUT, {"as_of": as_of}).scalars())
+    """Returns the experiments that no deploy came for in time, or that were closed before."""
+    asked = {"as_of": as_of, "waits": WAITS_FOR_DEPLOY}
+    return list(connection.execute(_WAITED_OUT, asked).scalars())

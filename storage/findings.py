@@ -18,6 +18,7 @@ class Finding:
         contract: The verdict contract, to the byte.
         evidence: The evidence document as JSON; None before the first look.
         message: Of the treatment's commit, where its deploy told one.
+        contrast_seconds: After so long without a comparison it ends; None before its deploy.
     """
 
     experiment_id: str
@@ -31,6 +32,7 @@ class Finding:
     deploy_id: str | None
     message: str | None
     attempt: int
+    contrast_seconds: int | None
     flag: dict[str, Any] | None
     contract: str
     evidence: str | None
@@ -42,7 +44,9 @@ class Finding:
 _FIND = text("""
 SELECT x.experiment_id, x.target_metric AS metric, x.environment, x.registered_at, x.starts_at,
     x.closed_at, x.treatment_commit, x.control_commit, x.deploy_id,
-    d.commit ->> 'message' AS message, x.attempt, x.request -> 'treatment_flag' AS flag,
+    d.commit ->> 'message' AS message, x.attempt,
+    CAST(x.policy ->> 'contrast_seconds' AS bigint) AS contrast_seconds,
+    x.request -> 'treatment_flag' AS flag,
     v.contract::text AS contract, v.evidence::text AS evidence, v.decided, v.published_at,
     v.next_look_at
 FROM experiments AS x

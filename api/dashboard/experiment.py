@@ -17,10 +17,19 @@ from api.dashboard.assets import VERSION
 from api.dashboard.markup import markup, page
 from api.dashboard.measure import measure_of
 from api.dashboard.plot import fired_at, plot_of
-from api.dashboard.verdict import WARNINGS, advice, answer_of, measured, sentence_of, worth
+from api.dashboard.verdict import (
+    WARNINGS,
+    advice,
+    answer_of,
+    lasts,
+    measured,
+    sentence_of,
+    worth,
+)
 from api.dashboard.visit import seen
 from api.problem import Problem
 from api.verdicts import known_id
+from storage.evidence import WAITS_FOR_DEPLOY
 from storage.findings import Finding, finding_version, read_finding
 from storage.sign_ins import Visitor
 from storage.verdicts import read_evidence
@@ -29,6 +38,8 @@ from storage.verdicts import read_evidence
 _MOST_LOOKS = 40
 # A tick of the walk publishes at most once a minute; and nobody waits longer for a page.
 _SOONEST_SECONDS, _LATEST_SECONDS = 5, 60
+# Ticks come each minute, and one may take a few.
+_OVERDUE = timedelta(minutes=15)
 _PARTS = ("verdict", "progress", "evidence", "arms", "value", "checks", "looks", "contract")
 
 
@@ -130,16 +141,25 @@ def _known(finding: Finding) -> dict[str, Any]:
         "measured": None if document is None else measured(contract, document),
         "plot": None if document is None else plot_of(document, contract),
         "fired": None if document is None else fired_at(document),
-        "horizon": _horizon(finding, document),
+        "ends": _ends(finding, document),
+        "lasts": lasts(document),
+        "overdue": _is_overdue(finding),
         "checks": [] if document is None else _checks(document, contract),
         "warnings": [] if document is None else _warnings(document),
         "looks": [] if document is None else _looks(document),
     }
 
 
-def _horizon(finding: Finding, document: Mapping[str, Any] | None) -> datetime | None:
+def _is_overdue(finding: Finding) -> bool:
+    """Tells whether its next look should long have been."""
+    return finding.next_look_at is not None and datetime.now(UTC) > finding.next_look_at + _OVERDUE
+
+
+def _ends(finding: Finding, document: Mapping[str, Any] | None) -> datetime | None:
     """Returns when it ends in any case."""
-    if finding.starts_at is None or document is None:
+    if finding.starts_at is None:
+        return finding.registered_at + WAITS_FOR_DEPLOY
+    if document is None:
         return None
     return finding.starts_at + timedelta(days=document["policy"]["horizon_days"])
 

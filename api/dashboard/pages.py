@@ -18,7 +18,7 @@ from api.dashboard.reach import reach_of
 from api.dashboard.route import PageRoute
 from api.dashboard.settings import get_settings, post_settings
 from api.dashboard.sign_in import get_sign_in, post_sign_in, post_sign_out
-from api.dashboard.verdict import after_the_word, answer_of, sentence_of
+from api.dashboard.verdict import after_the_word, answer_of, is_fair, sentence_of
 from api.dashboard.visit import public_address_of, seen
 from api.problem import Problem
 from storage.checklist import Line, read_lines
@@ -200,7 +200,8 @@ def _line(finding: ListedFinding) -> dict[str, Any]:
 def _sentence(finding: ListedFinding) -> str:
     if finding.sentence is None:
         return sentence_of(finding.contract, None, bound=finding.deploy_id is not None)
-    return after_the_word(finding.sentence, metric=finding.metric)
+    fair = is_fair(finding.contract)
+    return after_the_word(finding.sentence, metric=finding.metric, fair=fair)
 
 
 def _relative(lift: float | None, control: float | None) -> float | None:

@@ -1,5 +1,6 @@
 """A verdict as a person reads it: a word, a sentence, and what to do now."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,15 @@ _ENDED = {
     " like the code better.",
     "closed": "It was closed by hand. Register the change again to go on measuring.",
 }
+_DEPLOY = (
+    "Deploy the change as a canary: give it a share of traffic, and post the deploy to /v1/deploys."
+)
+_HOLD = "{} got worse: hold the ramp where it is, or roll back if you need not know the rest."
+_ANEW = (
+    "Then close this experiment (POST /v1/reward/{}/close) and register the change again: what was"
+    " counted so far stays in this one."
+)
+_EMPTY_BOUND = re.compile(r"not worse than -\d{3,}(?:\.\d+)? %, not better")
 _CAUSES = {
     "sample_ratio": "The arms do not get the shares that you declared: check the router’s weights"
     " and the allocation in your deploys.",
@@ -37,6 +47,8 @@ _CAUSES = {
     "interaction": "The effect differs with what else a build carries: wait until the other change"
     " is decided.",
 }
+# What was counted under these stays counted: the way on is a new experiment.
+_LASTING = ("sample_ratio", "crossover", "lateness")
 WARNINGS = {
     "base_assumed": "No base commit was posted with the deploy, so the commit that served before"
     " was taken for it. Send the diff’s base_commit to be exact.",
@@ -100,25 +112,46 @@ def sentence_of(contract: Contract, document: Document | None, *, bound: bool = 
         document: The evidence document; None before the first look.
         bound: Whether the deploy that it tests has come.
     """
-    if document is None:
-        if contract["power_state"]["decided"]:
-            return "It ended before anything was measured."
-        if not bound:
-            return "It begins with the deploy of its commit, which has not come yet."
-        return "Nothing was measured yet."
-    if "policy" not in document:
-        return signs(document["sentence"])
-    return after_the_word(document["sentence"], metric=document["policy"]["target"]["name"])
+    if document is None or document["as_of"] is None or not document["sessions"]["accumulated"]:
+        return _before_any_look(contract, bound=bound)
+    metric = document["policy"]["target"]["name"]
+    return after_the_word(document["sentence"], metric=metric, fair=is_fair(contract))
 
 
-def after_the_word(sentence: str, *, metric: str) -> str:
-    """Returns an evidence's sentence without the answer that it begins with."""
+def _before_any_look(contract: Contract, *, bound: bool) -> str:
+    if contract["power_state"]["decided"]:
+        return "It ended before anything was measured." if bound else "No deploy came for it."
+    if not bound:
+        return "It begins with its deploy, which has not come yet."
+    return "Nothing was measured yet."
+
+
+def is_fair(contract: Contract) -> bool:
+    """Tells whether what is seen is the change's doing."""
+    return contract["abstain_reason"] not in ("interacting", "non_identifiable")
+
+
+def after_the_word(sentence: str, *, metric: str, fair: bool = True) -> str:
+    """Returns an evidence's sentence without the answer that it begins with.
+
+    Args:
+        sentence: The evidence's.
+        metric: Its target.
+        fair: Whether what is seen is the change's doing; else nothing is excluded so far.
+    """
+    # Nothing falls by more than all of it: such a bound tells nothing.
+    sentence = _EMPTY_BOUND.sub("not better", sentence)
+    if not fair:
+        sentence = sentence.partition(" So far: ")[0]
     for word in ("Keep", "Roll back", "Iterate", "Almost"):
         if sentence.startswith(f"{word}: "):
             return signs(f"With this change, {sentence.removeprefix(f'{word}: ')}")
     for word in ("Can't say yet", "Can't say", "No answer"):
         if sentence.startswith(f"{word} on {metric}: "):
             return signs(f"On {sentence.removeprefix(f'{word} on ')}")
+    if sentence.startswith("No answer: "):
+        told = sentence.removeprefix("No answer: ")
+        return f"{told[:1].upper()}{told[1:]}"
     return signs(sentence)
 
 
@@ -131,7 +164,7 @@ def advice(contract: Contract, document: Document | None, *, bound: bool = True)
         bound: Whether the deploy that it tests has come.
     """
     if not bound and not contract["power_state"]["decided"]:
-        return ["Deploy the commit as a canary, and post the deploy to /v1/deploys."]
+        return [_DEPLOY]
     verdict = contract["verdict"]
     if verdict == "keep":
         return ["Ship it: send all traffic to this commit, and post the deploy with allocation 1."]
@@ -149,17 +182,36 @@ def advice(contract: Contract, document: Document | None, *, bound: bool = True)
 
 def _while_abstaining(contract: Contract, document: Document | None) -> Sequence[str]:
     if contract["power_state"]["decided"]:
-        ended = None if document is None else document.get("ended_because")
-        told = "No deploy came for it. Post the deploy, then register the change again."
-        return [_ENDED.get(ended or "", told)]
+        return _when_ended(contract, document)
     breaches = contract["guardrail_breaches"]
-    held = [f"{_listed(breaches)} got worse: hold the ramp where it is."] if breaches else []
+    held = [_HOLD.format(_listed(breaches))] if breaches else []
+    if not is_fair(contract):
+        anew = [_ANEW.format(contract["experiment_id"])] if lasts(document) else []
+        return [*held, *_mending(contract, document), *anew]
+    return [*held, *_on_the_way(document)[: 1 if held else None]]
+
+
+def _when_ended(contract: Contract, document: Document | None) -> Sequence[str]:
+    ended = None if document is None else document.get("ended_because")
+    if ended == "horizon" and not is_fair(contract):
+        return [*_mending(contract, document), "Then register the change again."]
+    told = "To measure the change after all, post its deploy and register it again."
+    return [_ENDED.get(ended or "", told)]
+
+
+def _mending(contract: Contract, document: Document | None) -> Sequence[str]:
+    """Returns what makes a comparison fair that is not."""
     if contract["abstain_reason"] == "non_identifiable":
-        return [*held, _contrast(document)]
-    if contract["abstain_reason"] == "interacting":
-        causes = [] if document is None else document["gates"]["interacting_because"]
-        return [*held, *(_CAUSES[cause] for cause in causes if cause in _CAUSES)]
-    return [*held, *_on_the_way(document)]
+        return [_contrast(document)]
+    causes = [] if document is None else document["gates"]["interacting_because"]
+    return [_CAUSES[cause] for cause in causes if cause in _CAUSES]
+
+
+def lasts(document: Document | None) -> bool:
+    """Tells whether what makes the comparison unfair stays in it, whatever comes."""
+    return document is not None and any(
+        cause in _LASTING for cause in document["gates"]["interacting_because"]
+    )
 
 
 def _contrast(document: Document | None) -> str:
@@ -193,12 +245,15 @@ def _listed(names: Sequence[str]) -> str:
 def worth(contract: Contract, document: Document | None) -> tuple[float, float] | None:
     """Returns dollars a day between which the change lies once everybody has it.
 
-    The ends are equal where a verdict names one number. None where no value is known.
+    The ends are equal where a verdict names one number. None where no value is known,
+    or what is compared is not the change.
     """
     at_risk = contract["value_at_risk"]
     if at_risk is not None:
         return at_risk, at_risk
     if document is None or document["as_of"] is None:
+        return None
+    if not is_fair(contract):
         return None
     value = document["policy"]["value_per_conversion"]
     interval, per_day = document["totals"]["ci"], document["sessions"]["per_day"]

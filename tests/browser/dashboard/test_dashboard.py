@@ -9,7 +9,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import BrowserContext, Page, expect
 
 from storage.keys import KeyKind
-from tests.browser.dashboard.world import DAY, HARMS, World
+from tests.browser.dashboard.world import HARMS, World
 
 pytestmark = pytest.mark.process
 
@@ -196,27 +196,3 @@ def test_nothing_is_fetched_from_elsewhere(signed_in: Opened, world: World) -> N
     for path in every_page(world):
         page.goto(f"{world.url}{path}")
     assert [url for url in asked if not url.startswith(f"{world.url}/dashboard")] == []
-
-
-def test_an_open_experiment_follows_its_evidence_without_being_loaded_anew(
-    signed_in: Opened, world: World
-) -> None:
-    # The last of this file: it decides the experiment that was open.
-    page = signed_in()
-    page.goto(f"{world.url}{world.path('open')}")
-    page.evaluate("window.same = true")
-    page.get_by_text("what programs read").click()
-    live = page.locator("[data-live]")
-    page.evaluate("dispatchEvent(new Event('focus'))")
-    expect(live).to_have_attribute("data-asked", "1")
-    expect(page.get_by_label("Verdict", exact=True)).to_contain_text("Can’t say yet")
-    story = world.story
-    story.walk(minutes=40 * DAY)
-    page.evaluate("dispatchEvent(new Event('focus'))")
-    expect(live).to_have_attribute("data-stopped", "")
-    assert page.evaluate("window.same") is True
-    contract = story.contract(world.experiments["open"])
-    assert contract["power_state"]["decided"]
-    expect(page.get_by_label("Verdict", exact=True)).to_contain_text("This verdict is final")
-    shown = page.get_by_label("The verdict contract").inner_text()
-    assert json.loads(shown) == contract

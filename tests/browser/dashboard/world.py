@@ -14,6 +14,7 @@ from storage.engine import open_engine
 from storage.projects import CreatedProject, create_project
 from storage.settings import apply_settings
 from storage.sign_ins import Role, create_link
+from tests.browser.dashboard.gallery import Gallery, hung
 from tests.conftest import Store
 from tests.reliability.api_process import ApiProcess
 from tests.walk.conftest import Story
@@ -70,7 +71,7 @@ class Served:
 
 @dataclass(kw_only=True)
 class World:
-    """The service, its experiments and deploys by name, and a project without anything."""
+    """The service: a shop with its experiments and deploys, a gallery, and an empty project."""
 
     url: str
     served: Served
@@ -78,6 +79,7 @@ class World:
     experiments: dict[str, str]
     deploys: dict[str, str]
     bare: Served
+    gallery: Gallery
 
     def path(self, name: str) -> str:
         return f"/dashboard/experiments/{self.experiments[name]}"
@@ -98,7 +100,10 @@ def the_world(database_url: str) -> Iterator[World]:
         served = _served(engine, database_url, client, "shop")
         story = Story(service=served, events=[])
         deploys = _deploys(story)
+        lab = _served(engine, database_url, client, "lab")
+        gallery = hung(Story(service=lab, events=[]))
         experiments = _traffic(story)
+        gallery.again()
         bare = _served(engine, database_url, client, "bare")
         yield World(
             url=api.url,
@@ -107,6 +112,7 @@ def the_world(database_url: str) -> Iterator[World]:
             experiments=experiments,
             deploys=deploys,
             bare=bare,
+            gallery=gallery,
         )
 
 
@@ -164,10 +170,6 @@ def _traffic(story: Story) -> dict[str, str]:
         # Closely served, so that there are few blocks and the world is made in seconds.
         for commit, told in ((OLD, old), (sha, new)):
             story.crowd(commit, start=start, minutes=UNTIL, units=400, rates=told, **route)
-    # Who comes later decides the one that is open, once somebody walks on.
-    for commit, rate in ((OLD, 0.05), (OPEN, 0.40)):
-        told = {"order": rate, "error": 0.01}
-        story.crowd(commit, start=7 * DAY, minutes=UNTIL, units=400, rates=told, **route)
     story.send()
     worth = {"name": "order", "value_per_conversion": 40}
     guarded = {"guardrails": ["error"], "routes": ["/checkout/[id]"]}

@@ -1,0 +1,36 @@
+"""A page that is open while its evidence grows."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.dashboard.gallery import LATE
+from tests.browser.dashboard.world import World
+
+pytestmark = pytest.mark.process
+
+
+def test_an_open_experiment_follows_its_evidence_without_being_loaded_anew(
+    signed_in: Callable[..., Page], world: World
+) -> None:
+    page = signed_in(world.gallery.story.service)
+    gallery = world.gallery
+    page.goto(f"{world.url}/dashboard/experiments/{gallery.followed}")
+    page.evaluate("window.same = true")
+    page.get_by_text("what programs read").click()
+    live = page.locator("[data-live]")
+    page.evaluate("dispatchEvent(new Event('focus'))")
+    expect(live).to_have_attribute("data-asked", "1")
+    expect(page.get_by_label("Verdict", exact=True)).to_contain_text("Can’t say yet")
+    # What other tests look at gets no answer from it: theirs have no traffic then.
+    gallery.story.walk(minutes=LATE + 900)
+    page.evaluate("dispatchEvent(new Event('focus'))")
+    expect(live).to_have_attribute("data-stopped", "")
+    assert page.evaluate("window.same") is True
+    contract = gallery.story.contract(gallery.followed)
+    assert contract["power_state"]["decided"]
+    expect(page.get_by_label("Verdict", exact=True)).to_contain_text("This verdict is final")
+    shown = page.get_by_label("The verdict contract").inner_text()
+    assert json.loads(shown) == contract

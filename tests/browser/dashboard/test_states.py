@@ -1,0 +1,182 @@
+"""What the page of an experiment says in each state that one can be in."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html import unescape
+
+import httpx2
+import pytest
+
+from storage.sign_ins import Role, create_link
+from tests.browser.dashboard.world import Served, World
+
+pytestmark = pytest.mark.process
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a page must say of a state: its word, what is known, what to do, what it waits for."""
+
+    word: str
+    known: str
+    advice: str
+    waits: str = ""
+
+
+STATES = {
+    "shares": Told(
+        "Can’t say: the split is not fair",
+        "the arms do not get the shares that were declared",
+        "check the router’s weights and the allocation in your deploys. Then close this experiment",
+        "Nothing more what was counted so far keeps it from an answer",
+    ),
+    "crossing": Told(
+        "Can’t say: the split is not fair",
+        "units move between the arms",
+        "make the router sticky",
+        "Nothing more",
+    ),
+    "alone": Told(
+        "Can’t say: nothing to compare",
+        "were not served side by side",
+        "Serve both builds at the same time",
+        "Both builds served at the same time; after 24 hours in which units come to one of them",
+    ),
+    "aliased": Told(
+        "Can’t say: nothing to compare",
+        "cannot be told from what else differs",
+        "Separate this change from 04feed5e: give each a share of traffic of its own",
+        "Both builds served at the same time",
+    ),
+    "mean": Told(
+        "Can’t say yet",
+        "On spent: 780 units so far. So far: not worse than −38.9",
+        "Leave the canary running",
+        "Ends in any case",
+    ),
+    "mean_kept": Told("Keep", "spent rose by +10.13 per session", "Ship it: send all traffic"),
+    "futility": Told(
+        "No answer",
+        "the difference, if any, is too small to matter",
+        "Ship it or not, as you like the code better",
+    ),
+    "horizon": Told(
+        "No answer", "the horizon was reached without an answer", "register the change anew"
+    ),
+    "shares_ended": Told(
+        "No answer",
+        "the horizon was reached without an answer. Seen, but not the change’s alone",
+        "check the router’s weights and the allocation in your deploys. Then register the change",
+    ),
+    "promoted": Told("No answer", "only treatment was left", "keep a share of units on the old"),
+    "withdrawn": Told("No answer", "treatment was withdrawn", "Deploy it again as a canary"),
+    "superseded": Told("No answer", "another change took over", "Look at that one’s experiment"),
+    "closed": Told("No answer", "it was closed by hand", "Register the change again to go on"),
+    "almost": Told(
+        "Almost: keep",
+        "it is kept once error is shown unharmed",
+        "Leave the canary running until error is shown unharmed",
+        "Guardrails error, to be shown unharmed",
+    ),
+    "breached": Told(
+        "Can’t say yet",
+        "400 units so far, about 15,605 are needed to find a 20",
+        "error got worse: hold the ramp where it is",
+        "400 of about 15,605 sessions",
+    ),
+    "quiet": Told(
+        "Can’t say yet",
+        "Nothing was measured yet.",
+        "Send traffic to both builds",
+        "First look was due 07 Oct 2026",
+    ),
+    "next": Told(
+        "Can’t say yet",
+        "It begins with its deploy, which has not come yet",
+        "Deploy the change as a canary",
+        "Its deploy the next one to production",
+    ),
+    "awaited": Told(
+        "Can’t say yet",
+        "It begins with its deploy, which has not come yet",
+        "post the deploy to /v1/deploys",
+        "Its deploy of c0ffeec0ff to production",
+    ),
+    "never": Told("No answer", "No deploy came for it", "post its deploy and register it again"),
+    "second": Told(
+        "Can’t say yet",
+        "Nothing was measured yet",
+        "Send traffic to both builds",
+        "Attempt 2: it counts units from its registration on",
+    ),
+}
+
+
+def words(markup: str) -> str:
+    """What a page says, in one line."""
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", markup)).split())
+
+
+def part(page: str, name: str) -> str:
+    inner = page.partition(f'data-part="{name}"')[2].partition(">")[2]
+    return words(inner.partition('<div class="part"')[0].partition("<figure")[0])
+
+
+@pytest.fixture(scope="module")
+def reader(world: World) -> Iterator[httpx2.Client]:
+    """Somebody who signed in to the gallery's project, without a browser."""
+    served: Served = world.gallery.story.service
+    with served.store.engine.begin() as connection:
+        code = create_link(connection, served.project.project_id, Role.READ)
+    own = {"Sec-Fetch-Site": "same-origin"}
+    with httpx2.Client(base_url=world.url) as client:
+        answer = client.post("/dashboard/sign-in", data={"secret": code}, headers=own)
+        assert answer.status_code == 303
+        yield client
+
+
+def test_every_state_of_the_gallery_is_told_here(world: World) -> None:
+    assert set(world.gallery.experiments) == set(STATES)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_page_says_what_is_known_what_to_do_and_what_it_waits_for(
+    reader: httpx2.Client, world: World, state: str
+) -> None:
+    told = STATES[state]
+    page = reader.get(world.gallery.path(state)).text
+    verdict, progress = part(page, "verdict"), part(page, "progress")
+    assert verdict.startswith(f"{told.word} ")
+    assert told.known in verdict
+    _, _, advice = verdict.partition("What to do now")
+    assert told.advice in advice
+    contract = world.gallery.story.contract(world.gallery.experiments[state])
+    decided = contract["power_state"]["decided"]
+    assert ("This verdict is final" in verdict) is decided
+    if decided:
+        assert "What it waits for" not in progress
+    else:
+        assert told.waits in progress
+        assert "Ends in any case" in progress or state in ("quiet", "second")
+    # Nothing falls by more than all of it.
+    assert not re.search(r"not worse than −\d{3}", verdict)
+    assert contract["experiment_id"] in part(page, "contract")
+
+
+def test_what_is_no_fair_comparison_is_given_no_size_and_no_value(
+    reader: httpx2.Client, world: World
+) -> None:
+    for state in ("shares", "aliased"):
+        page = reader.get(world.gallery.path(state)).text
+        assert "True difference between" not in page
+        assert "Known once both builds can be compared fairly" in part(page, "value")
+        assert "about" not in part(page, "progress")
+    shares = part(reader.get(world.gallery.path("shares")).text, "verdict")
+    assert "Seen, but not the change’s alone" in shares
+
+
+def test_a_mean_tells_in_what_it_is_counted(reader: httpx2.Client, world: World) -> None:
+    page = reader.get(world.gallery.path("mean_kept")).text
+    assert "+10.13 per session, minor units of USD" in part(page, "verdict")
+    assert "Mean, minor units of USD" in part(page, "arms")
