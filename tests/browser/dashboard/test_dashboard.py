@@ -2,10 +2,8 @@
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import BrowserContext, Page, expect
 
 from storage.keys import KeyKind
@@ -14,19 +12,6 @@ from tests.browser.dashboard.world import HARMS, World
 pytestmark = pytest.mark.process
 
 Opened = Callable[..., Page]
-PHONE = {"viewport": {"width": 360, "height": 740}}
-
-
-def every_page(world: World) -> list[str]:
-    return [
-        "/dashboard",
-        "/dashboard/deploys",
-        f"/dashboard/deploys/{world.deploys[HARMS]}",
-        "/dashboard/experiments",
-        *(world.path(name) for name in world.experiments),
-        "/dashboard/sign-in",
-        "/dashboard/nowhere",
-    ]
 
 
 def test_a_link_to_an_experiment_leads_through_the_sign_in_to_it(
@@ -131,68 +116,3 @@ def test_a_deploy_tells_its_commit_its_diff_and_whom_it_reaches(
     )
     page.get_by_role("link", name="Lazy-load the payment form").click()
     expect(page.get_by_label("Verdict", exact=True)).to_contain_text("Roll back")
-
-
-def test_whoever_cannot_see_or_point_is_served_as_well(signed_in: Opened, world: World) -> None:
-    # Of colours axe can tell in each scheme alone; of everything else in any.
-    alike = [world.path("rollback"), world.path("iterate")]
-    asked: list[tuple[str, dict[str, Any], list[str]]] = [
-        (
-            "light",
-            {"resultTypes": ["violations"]},
-            [one for one in every_page(world) if one not in alike],
-        ),
-        (
-            "dark",
-            {"runOnly": ["color-contrast"]},
-            ["/dashboard", *map(world.path, ("keep", "open"))],
-        ),
-    ]
-    serious: dict[str, Any] = {}
-    for scheme, options, paths in asked:
-        page = signed_in(color_scheme=scheme, reduced_motion="reduce")
-        for path in paths:
-            page.goto(f"{world.url}{path}")
-            page.evaluate(
-                "document.querySelectorAll('details').forEach((one) => { one.open = true })"
-            )
-            for found in Axe().run(page, options=options).response["violations"]:
-                if found["impact"] in ("serious", "critical"):
-                    nodes = [node["html"][:200] for node in found["nodes"]]
-                    serious[f"{scheme} {path} {found['id']}"] = nodes
-    assert serious == {}
-
-
-def test_the_keyboard_reaches_everything(signed_in: Opened, world: World) -> None:
-    page = signed_in()
-    page.goto(f"{world.url}{world.path('keep')}")
-    page.keyboard.press("Tab")
-    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
-    page.keyboard.press("Enter")
-    expect(page.locator("main")).to_be_focused()
-    readout = page.locator("[data-readout]")
-    last = readout.inner_text()
-    page.locator("[data-canvas]").focus()
-    page.keyboard.press("ArrowLeft")
-    expect(readout).not_to_have_text(last)
-    page.keyboard.press("End")
-    expect(readout).to_have_text(last)
-
-
-def test_a_phone_shows_every_page_without_scrolling_sideways(
-    signed_in: Opened, world: World
-) -> None:
-    page = signed_in(**PHONE)
-    for path in every_page(world):
-        page.goto(f"{world.url}{path}")
-        wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-        assert wide <= 0, path
-
-
-def test_nothing_is_fetched_from_elsewhere(signed_in: Opened, world: World) -> None:
-    page = signed_in()
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    for path in every_page(world):
-        page.goto(f"{world.url}{path}")
-    assert [url for url in asked if not url.startswith(f"{world.url}/dashboard")] == []
