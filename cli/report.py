@@ -5,7 +5,7 @@ from typing import Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from cli.outcome import Exit, Outcome, Seen
-from orchestration.measure import Measure, level_of, measure_of
+from storage.measure import Measure, level_of, measure_of
 
 _WORDS = {
     Exit.KEEP: "Keep",

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestration.aliasing import aliased_with
-from orchestration.measure import measure_of_policy
 from orchestration.sentence import known_sentence, sentence
 from orchestration.series import moment, seconds
 from stats.evidence import Arm, Evidence
@@ -15,6 +14,7 @@ from stats.policy import Policy
 from storage.contract import document_text
 from storage.evidence import ExperimentReading, UnitCounts
 from storage.gates import ReturningUsers
+from storage.measure import measure_of_policy
 
 # Before so many units, to have seen none is no news of a rare metric.
 _MANY_UNITS = 1_000

@@ -11,10 +11,10 @@ from orchestration.answer import answer_of
 from orchestration.interval import interval_picture
 from orchestration.links import experiment_link
 from orchestration.look import looks_of
-from orchestration.measure import measure_of
 from orchestration.plot import evidence_plot
 from orchestration.table import plain, unbroken
 from orchestration.thumbnail import thumbnail
+from storage.measure import measure_of
 from storage.observations import Standing
 
 # Each materialization's record is kept, and a picture takes some 10 KB.

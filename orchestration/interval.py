@@ -20,7 +20,7 @@ from orchestration.look import (
     seconds,
     thinned,
 )
-from orchestration.measure import Measure, level_of, measure_of
+from storage.measure import Measure, level_of, measure_of
 
 WIDTH = 700
 # Finer than a pixel shows, and a record of each materialization is kept.
@@ -186,7 +186,7 @@ def _legend(y: float, level: float) -> list[str]:
 def _plot(scene: _Scene) -> list[str]:
     corner, width = (_LEFT, scene.top), _RIGHT - _LEFT
     return [
-        svg.words(12, scene.top - 32, scene.measure.axis),
+        svg.words(12, scene.top - 32, f"treatment minus control, {scene.measure.per}"),
         *_grid(scene),
         svg.window(corner, width, _PLOT, [*_held(scene), *_band(scene)]),
         svg.line(

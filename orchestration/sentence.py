@@ -2,11 +2,11 @@
 
 from datetime import UTC, datetime
 
-from orchestration.measure import Measure
 from stats.decision import Candidate
 from stats.evidence import Evidence
 from stats.gate import Cause
 from stats.verdict import AbstainReason, EndedBecause, Verdict
+from storage.measure import Measure
 
 _ENDED = {
     EndedBecause.HORIZON: "the horizon was reached without an answer",

@@ -15,7 +15,6 @@ from starlette.responses import Response
 from api.answer import answer
 from api.dashboard.assets import VERSION
 from api.dashboard.markup import markup, page
-from api.dashboard.measure import measure_of
 from api.dashboard.plot import fired_at, plot_of
 from api.dashboard.verdict import (
     WARNINGS,
@@ -31,6 +30,7 @@ from api.problem import Problem
 from api.verdicts import known_id
 from storage.evidence import WAITS_FOR_DEPLOY
 from storage.findings import Finding, finding_version, read_finding
+from storage.measure import measure_of
 from storage.sign_ins import Visitor
 from storage.verdicts import read_evidence
 

@@ -9,7 +9,7 @@ from starlette.responses import HTMLResponse, Response
 
 from api.dashboard import figures
 from api.dashboard.assets import VERSION, asset_path
-from api.dashboard.measure import level_of
+from storage.measure import level_of
 
 _TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).with_name("templates")),

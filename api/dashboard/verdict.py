@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from api.dashboard.figures import signs
-from api.dashboard.measure import Measure, measure_of
+from storage.measure import Measure, measure_of
 
 Contract = Mapping[str, Any]
 Document = Mapping[str, Any]

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from api.dashboard.figures import first_line, money, signs, web_address
-from api.dashboard.measure import measure_of
 from api.dashboard.plot import MOST_POINTS, plot_of
 from api.dashboard.reach import reach_of
 from api.dashboard.verdict import WARNINGS, advice, answer_of, sentence_of, worth
@@ -15,6 +14,7 @@ from stats.evidence import ALLOCATION_UNDECLARED, GUARDRAILS_UNPROVEN
 from stats.gate import Cause
 from stats.verdict import EndedBecause, Verdict
 from storage.contract import contract
+from storage.measure import measure_of
 
 
 def told(verdict: str, *, reason: str | None = None, decided: bool = True, **known: Any) -> Any:
@@ -65,7 +65,12 @@ def test_every_end_has_advice_of_its_own(cause: EndedBecause) -> None:
 def test_every_cause_that_forbids_a_comparison_has_its_remedy() -> None:
     gates = {"interacting_because": list(map(str, Cause)), "aliased_with": []}
     remedies = advice(told("abstain", reason="interacting", decided=False), document(gates=gates))
-    assert len(set(remedies)) == len(Cause)
+    # The last: what was counted under most of them stays, so that a new experiment is the way on.
+    assert len(set(remedies)) == len(Cause) + 1
+    assert "/v1/reward/exp_1/close" in remedies[-1]
+    gates["interacting_because"] = [str(Cause.INTERACTION)]
+    (wait,) = advice(told("abstain", reason="interacting", decided=False), document(gates=gates))
+    assert "until the other change is decided" in wait
 
 
 def test_every_warning_is_explained() -> None:
@@ -91,11 +96,18 @@ def test_a_sentence_is_read_after_the_word_that_it_repeats() -> None:
     waiting = told("abstain", reason="power", decided=False)
     assert sentence_of(waiting, document()) == "On spent: 200 units so far."
     assert sentence_of(waiting, None).startswith("Nothing was measured yet")
-    assert "begins with the deploy" in sentence_of(waiting, None, bound=False)
+    assert "begins with its deploy" in sentence_of(waiting, None, bound=False)
     assert "post the deploy" in advice(waiting, None, bound=False)[0]
     ended = told("abstain", reason="power")
     late = {"sentence": "No answer: no deploy came for this experiment.", "as_of": None}
-    assert sentence_of(ended, late) == late["sentence"]
+    assert sentence_of(ended, late, bound=False) == "No deploy came for it."
+    open_ended = document(
+        sentence="Can't say yet on spent: 9 units so far. So far: not worse than"
+        " -165.5 %, not better than +165.5 %."
+    )
+    assert sentence_of(waiting, open_ended).endswith(
+        "So far: not better than +165.5\N{NARROW NO-BREAK SPACE}%."
+    )
     kept = told("keep", lift=0.02, confidence=0.96, ci=[-0.01, 0.05])
     known = document(sentence="Keep: spent rose by +2.00 points, between -1.00 and 5.")
     assert sentence_of(kept, known).startswith("With this change, spent rose by +2.00 points")
@@ -107,11 +119,22 @@ def test_a_mean_is_told_in_its_own_measure_and_never_in_points() -> None:
     arms = {"control": {"rate": 0.5, "mean": 20.0}, "treatment": {"rate": 0.5, "mean": 25.0}}
     measure = measure_of(document(policy=policy, arms=arms))
     assert measure.difference(5.0) == "+5 per session"
-    assert measure.relative(5.0) == "+25\N{NARROW NO-BREAK SPACE}%"
+    assert measure.relative(5.0) == "+25 %"
+    assert (measure.short(5.0), measure.per) == ("+5", "per session")
+    assert measure_of(document(policy=_paid(policy), arms=arms)).per == (
+        "minor units of USD per session"
+    )
     assert measure.level(20.0) == "20"
+    assert measure.interval(-1.0, 9.0) == "-1 to +9"
+    # A rate cannot lose more than all of it; what refunds leave of a mean can.
     rate = measure_of(document())
-    assert rate.relative(-0.14) == "\N{MINUS SIGN}100\N{NARROW NO-BREAK SPACE}%"
-    assert measure.interval(-1.0, 9.0) == "\N{MINUS SIGN}1 to +9 per session"
+    assert rate.relative(rate.possible(-0.14)) == "-100 %"
+    assert rate.relative(-0.14) == "-140 %"
+    assert measure.possible(-50.0) == -50.0
+
+
+def _paid(policy: dict[str, Any]) -> dict[str, Any]:
+    return {**policy, "target": {**policy["target"], "currency": "USD"}}
 
 
 def test_what_a_day_is_worth_is_the_verdict_s_or_what_the_interval_leaves_open() -> None:

@@ -178,5 +178,5 @@ def test_what_is_no_fair_comparison_is_given_no_size_and_no_value(
 
 def test_a_mean_tells_in_what_it_is_counted(reader: httpx2.Client, world: World) -> None:
     page = reader.get(world.gallery.path("mean_kept")).text
-    assert "+10.13 per session, minor units of USD" in part(page, "verdict")
+    assert "+10.13 minor units of USD per session" in part(page, "verdict")
     assert "Mean, minor units of USD" in part(page, "arms")

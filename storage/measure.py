@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from api.dashboard.figures import signs
-
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
@@ -35,49 +33,56 @@ class Measure:
         """What a difference is counted in."""
         if not self.mean:
             return "points"
-        return f"minor units of {self.currency} per {self.unit}" if self.currency else self.per_unit
-
-    @property
-    def per_unit(self) -> str:
-        """What a mean is over."""
-        return f"per {self.unit}"
+        money = f"minor units of {self.currency} " if self.currency else ""
+        return f"{money}per {self.unit}"
 
     def difference(self, value: float) -> str:
         """Returns a difference with its sign and unit."""
-        return signs(f"{value:+.4g} per {self.unit}" if self.mean else f"{100 * value:+.2f} points")
+        return f"{value:+.4g} per {self.unit}" if self.mean else f"{100 * value:+.2f} points"
+
+    def short(self, value: float) -> str:
+        """Returns a difference for where its unit stands close by."""
+        return f"{value:+.4g}" if self.mean else self.difference(value)
 
     def interval(self, low: float, high: float) -> str:
-        """Returns an interval of differences, the unit told once."""
+        """Returns an interval of differences, points told once, for where a mean's unit is."""
         if self.mean:
-            return signs(f"{low:+.4g} to {high:+.4g} per {self.unit}")
-        return signs(f"{100 * low:+.2f} to {100 * high:+.2f} points")
+            return f"{low:+.4g} to {high:+.4g}"
+        return f"{100 * low:+.2f} to {100 * high:+.2f} points"
+
+    def possible(self, value: float) -> float:
+        """Returns a difference: a rate loses no more than all of it, whatever is left open."""
+        return value if self.mean or self.control is None else max(value, -self.control)
 
     def relative(self, value: float) -> str:
         """Returns a difference in percent of control; empty while control is nothing."""
         if not self.control:
             return ""
         percent = 100 * value / abs(self.control)
-        if not self.mean:
-            # A rate loses no more than all of itself, whatever an interval leaves open.
-            percent = max(percent, -100.0)
-        return signs(f"{percent:+.1f} %" if abs(percent) < 10 else f"{percent:+.0f} %")
+        return f"{percent:+.1f} %" if abs(percent) < 10 else f"{percent:+.0f} %"
 
     def level(self, value: float | None) -> str:
-        """Returns an arm's rate or mean; a dash while there is none."""
+        """Returns an arm's rate or mean; empty while there is none."""
         if value is None:
-            return "–"
-        return signs(f"{value:.4g}" if self.mean else f"{100 * value:.2f} %")
+            return ""
+        return f"{value:.4g}" if self.mean else f"{100 * value:.2f} %"
 
 
 def measure_of(document: Mapping[str, Any]) -> Measure:
     """Returns the measure of an evidence document's target."""
-    target = document["policy"]["target"]
+    policy = document["policy"]
+    return measure_of_policy(policy, control=level_of(document["arms"]["control"]))
+
+
+def measure_of_policy(policy: Mapping[str, Any], *, control: float | None) -> Measure:
+    """Returns the measure of a policy's target."""
+    target = policy["target"]
     return Measure(
         name=target["name"],
         mean=target.get("kind") == "mean",
         currency=target.get("currency"),
-        unit=document["policy"]["unit"],
-        control=level_of(document["arms"]["control"]),
+        unit=policy["unit"],
+        control=control,
     )
 
 
