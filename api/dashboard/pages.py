@@ -10,9 +10,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from api.dashboard.assets import get_asset
-from api.dashboard.entries import PAGES, get_entries, post_entries
+from api.dashboard.entries import get_entries, post_entries
 from api.dashboard.experiment import get_evidence, get_experiment, get_live
 from api.dashboard.keys import get_keys, post_keys
+from api.dashboard.kinds import KINDS
 from api.dashboard.markup import page
 from api.dashboard.reach import reach_of
 from api.dashboard.route import PageRoute
@@ -238,7 +239,7 @@ for _path, _post in (
     ("/settings/keys", post_keys),
 ):
     router.add_api_route(_path, _post, methods=["POST"])
-for _name in PAGES:
+for _name in KINDS:
     router.add_api_route(f"/settings/{_name}", get_entries, methods=["GET"])
     router.add_api_route(f"/settings/{_name}", post_entries, methods=["POST"])
 # Whatever is asked else.
