@@ -192,6 +192,7 @@ def _line(finding: ListedFinding) -> dict[str, Any]:
         "finding": finding,
         "answer": answer_of(contract, candidate=finding.waits_for is not None),
         "sentence": _sentence(finding),
+        "fair": is_fair(contract),
         "relative": _relative(lift, finding.control),
         "bar": None if lift is None or interval is None else _bar(lift, interval),
         "decided": contract["power_state"]["decided"],

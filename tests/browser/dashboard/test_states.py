@@ -172,6 +172,11 @@ def test_what_is_no_fair_comparison_is_given_no_size_and_no_value(
         assert "True difference between" not in page
         assert "Known once both builds can be compared fairly" in part(page, "value")
         assert "about" not in part(page, "progress")
+    listed = reader.get("/dashboard/experiments").text
+    lines = [words(line) for line in re.findall(r"<li>.*?</li>", listed, re.DOTALL)]
+    sized = {line.split(" order ")[0] for line in lines if "relative to control" in line}
+    assert "A calmer start page" in sized
+    assert not {"Prefetch the next page", "Bigger buttons", "Show prices with tax"} & sized
     shares = part(reader.get(world.gallery.path("shares")).text, "verdict")
     assert "Seen, but not the change’s alone" in shares
 
@@ -179,4 +184,5 @@ def test_what_is_no_fair_comparison_is_given_no_size_and_no_value(
 def test_a_mean_tells_in_what_it_is_counted(reader: httpx2.Client, world: World) -> None:
     page = reader.get(world.gallery.path("mean_kept")).text
     assert "+10.13 minor units of USD per session" in part(page, "verdict")
+    assert "intervals are in minor units of USD per session" in part(page, "looks")
     assert "Mean, minor units of USD" in part(page, "arms")
