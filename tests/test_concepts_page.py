@@ -10,7 +10,6 @@ import pytest
 from click.testing import CliRunner
 
 from cli.main import main
-from orchestration.measure import Measure
 from orchestration.sentence import sentence
 from stats.closed_cells import ClosedCells
 from stats.crossover import Crossings
@@ -18,6 +17,7 @@ from stats.evidence import Series, evaluate
 from stats.guardrail import Guardrail
 from stats.policy import Policy
 from stats.verdict import AbstainReason, EndedBecause, Verdict
+from storage.measure import Measure
 
 PAGE = (Path(__file__).parents[1] / "docs" / "concepts.md").read_text()
 HOUR, BLOCK = 3600, 300

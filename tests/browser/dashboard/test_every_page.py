@@ -21,8 +21,8 @@ MODES: dict[str, dict[str, Any]] = {
     "phone": {"viewport": {"width": 360, "height": 740}},
 }
 SETTINGS = "/dashboard/settings"
-# Of the gallery, and of the shop's experiments, those that no other looks like.
-UNLIKE = ("shares", "alone", "mean_kept", "almost", "second", "never")
+# Of the gallery, those that no other looks like.
+UNLIKE = ("shares", "mean_kept", "almost", "never")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +52,15 @@ def every_page(world: World) -> list[Seen]:
 
 
 def _is_like_others(world: World, seen: Seen) -> bool:
-    alike = [world.path(name) for name in ("rollback", "iterate")]
+    """Of these another page is made of the same parts, or another test looks at them."""
     names = set(world.gallery.experiments) - set(UNLIKE)
-    return seen.path in (*alike, *map(world.gallery.path, names))
+    alike = {world.path("rollback"), world.path("iterate"), *map(world.gallery.path, names)}
+    alike |= {SETTINGS + one for one in ("/keys", "/values", "/webhooks")}
+    alike |= {f"/dashboard/deploys/dep_{'0' * 20}", "/dashboard/experiments/exp_1"}
+    if seen.served is world.bare:
+        return seen.path != "/dashboard"
+    own = seen.served is not world.gallery.story.service or "/experiments/" in seen.path
+    return seen.path in alike or not own
 
 
 class Visits:

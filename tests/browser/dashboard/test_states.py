@@ -51,7 +51,7 @@ STATES = {
     ),
     "mean": Told(
         "Can’t say yet",
-        "On spent: 780 units so far. So far: not worse than −38.9",
+        "On spent: 780 units counted, about 4,881 are needed to find a 20",
         "Leave the canary running",
         "Ends in any case",
     ),
@@ -81,7 +81,7 @@ STATES = {
     ),
     "breached": Told(
         "Can’t say yet",
-        "400 units so far, about 15,605 are needed to find a 20",
+        "400 units counted, about 15,605 are needed to find a 20",
         "error got worse: hold the ramp where it is",
         "400 of about 15,605 sessions",
     ),
