@@ -68,25 +68,22 @@ async def get_live(request: Request) -> Response:
     experiment_id = request.path_params["experiment_id"]
     known = request.headers.get("If-None-Match")
 
-    def reading(connection: Connection, visitor: Visitor) -> tuple[Finding, str] | None:
-        version = finding_version(connection, visitor.project_id, known_id(experiment_id))
-        if _etag(version) == known:
-            return None
+    def reading(connection: Connection, visitor: Visitor) -> tuple[Finding, str]:
         return _read(connection, visitor, experiment_id)
 
-    _, found = await seen(request, reading)
-    if found is None:
-        return Response(status_code=304, headers={"ETag": known or ""})
-    finding, version = found
+    _, (finding, version) = await seen(request, reading)
+    wait = _wait(finding)
+    if (etag := _etag(version)) == known:
+        return Response(status_code=304, headers={"ETag": etag, "Retry-After": str(wait)})
     told = _known(finding)
     document = {
         "version": VERSION,
         "decided": finding.decided,
-        "wait": _wait(finding),
+        "wait": wait,
         "plot": told["plot"],
         "parts": {part: markup(f"experiment/{part}.html", **told) for part in _PARTS},
     }
-    return answer(document, headers={"ETag": _etag(version)})
+    return answer(document, headers={"ETag": etag})
 
 
 async def get_evidence(request: Request) -> Response:
@@ -103,8 +100,9 @@ async def get_evidence(request: Request) -> Response:
 
 
 def _read(connection: Connection, visitor: Visitor, experiment_id: str) -> tuple[Finding, str]:
-    finding = read_finding(connection, visitor.project_id, known_id(experiment_id))
-    return finding, finding_version(connection, visitor.project_id, experiment_id)
+    # Its version first: what is published in between is then read again rather than missed.
+    version = finding_version(connection, visitor.project_id, known_id(experiment_id))
+    return read_finding(connection, visitor.project_id, known_id(experiment_id)), version
 
 
 def _etag(version: str) -> str:

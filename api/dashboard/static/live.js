@@ -47,7 +47,10 @@
     const answer = await fetch(address, {
       headers: { Accept: "application/json", "If-None-Match": etag }, cache: "no-store",
     });
-    if (answer.status === 304) return true;
+    if (answer.status === 304) {
+      wait = Number(answer.headers.get("Retry-After")) || wait;
+      return true;
+    }
     if (answer.status === 401) {
       say("You are signed out. Reload the page to sign in.");
       return false;

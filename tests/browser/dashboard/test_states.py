@@ -55,7 +55,7 @@ STATES = {
         "Leave the canary running",
         "Ends in any case",
     ),
-    "mean_kept": Told("Keep", "spent rose by +10.13 per session", "Ship it: send all traffic"),
+    "mean_kept": Told("Keep", "spent rose by 0.1013 USD per session", "Ship it: send all traffic"),
     "futility": Told(
         "No answer",
         "the difference, if any, is too small to matter",
@@ -183,6 +183,16 @@ def test_what_is_no_fair_comparison_is_given_no_size_and_no_value(
 
 def test_a_mean_tells_in_what_it_is_counted(reader: httpx2.Client, world: World) -> None:
     page = reader.get(world.gallery.path("mean_kept")).text
-    assert "+10.13 minor units of USD per session" in part(page, "verdict")
-    assert "intervals are in minor units of USD per session" in part(page, "looks")
-    assert "Mean, minor units of USD" in part(page, "arms")
+    assert "+0.1013 USD per session" in part(page, "verdict")
+    assert "intervals are in USD per session" in part(page, "looks")
+    assert "Mean, USD" in part(page, "arms")
+
+
+def test_a_page_is_told_when_to_ask_again_also_while_nothing_changed(
+    reader: httpx2.Client, world: World
+) -> None:
+    path = f"{world.gallery.path('mean')}/live"
+    known = {"Accept": "application/json", "If-None-Match": reader.get(path).headers["ETag"]}
+    again = reader.get(path, headers=known)
+    assert again.status_code == 304
+    assert 5 <= int(again.headers["Retry-After"]) <= 60
