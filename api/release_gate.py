@@ -29,7 +29,7 @@ from storage.verdicts import read_evidence, read_verdict
 router = APIRouter(tags=["reward"])
 
 _NO_NUL = r"^[^\x00]*$"
-_NO_LOOK = "No look yet: no block of exposed units has closed."
+_NO_LOOK = "No look yet: nothing was measured."
 
 
 def _is_policy(told: str) -> str:

@@ -13,12 +13,12 @@ from starlette.responses import Response
 from api.answer import answer
 from api.body import body_of
 from api.caller import RevenueWriter
-from api.currency import CODES
 from api.documentation import json_body, reading
 from api.moment import Moment
 from api.revenue_names import FUNNEL, MONETARY
 from api.runtime import runtime
 from api.shape import FreeForm, Shape
+from storage.currency import CODES
 from storage.revenue import RevenueEvent, record_revenue
 from storage.secret import Pseudonyms
 

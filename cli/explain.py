@@ -13,6 +13,7 @@ from cli.experiment import experiment as reached
 from cli.interval_plot import interval_plot
 from cli.report import standing
 from cli.store import data_dir_option
+from storage.measure import level_of, measure_of
 
 
 @click.command()
@@ -53,22 +54,15 @@ def _print(document: dict[str, Any]) -> None:
 
 def _arms(document: Mapping[str, Any]) -> Table:
     table = Table(title=f"As of {document['as_of']}")
-    arms = document["arms"]
-    level = "mean" if "mean" in arms["control"] else "rate"
+    arms, measure = document["arms"], measure_of(document)
+    level = f"mean, {measure.per}" if measure.mean else "rate"
     for column in ("arm", "units", "conversions", level, "late"):
         table.add_column(column, justify="left" if column == "arm" else "right")
     for name in ("control", "treatment"):
         arm = arms[name]
         counts = (f"{arm['units']:,}", f"{arm['conversions']:,}")
-        table.add_row(name, *counts, _level(arm), str(arm["late"]))
+        table.add_row(name, *counts, measure.level(level_of(arm)), str(arm["late"]))
     return table
-
-
-def _level(arm: Mapping[str, Any]) -> str:
-    """Returns an arm's mean a unit, or its rate; empty without units."""
-    if "mean" in arm:
-        return "" if arm["mean"] is None else f"{arm['mean']:.5g}"
-    return "" if arm["rate"] is None else f"{100 * arm['rate']:.3f} %"
 
 
 def _guardrails(guardrails: list[dict[str, Any]]) -> Table:
@@ -108,9 +102,8 @@ def _facts(document: Mapping[str, Any]) -> dict[str, str]:
 def _interval(document: Mapping[str, Any], ci: list[float] | None) -> str:
     if ci is None:
         return ""
-    if document["policy"]["target"].get("kind") == "mean":
-        return f"{ci[0]:+.5g} to {ci[1]:+.5g}"
-    return f"{100 * ci[0]:+.3f} to {100 * ci[1]:+.3f} points"
+    measure = measure_of(document)
+    return f"{measure.interval(*ci)}{f' {measure.per}' if measure.mean else ''}"
 
 
 def _candidate(document: Mapping[str, Any], candidate: Mapping[str, Any] | None) -> str:

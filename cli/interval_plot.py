@@ -8,6 +8,8 @@ from typing import Any
 
 from rich.text import Text
 
+from storage.measure import measure_of_policy
+
 WIDTH, MOST_ROWS = 60, 14
 # Early intervals are as wide as everything: the last part of the time sets the scale.
 _SCALED_FROM = WIDTH // 3
@@ -54,13 +56,13 @@ def interval_plot(document: Mapping[str, Any]) -> Text | None:
         return None
     fired = _fired(looks, level=document["policy"]["level"])
     columns = _columns(looks, fired)
-    mean = document["policy"]["target"].get("kind") == "mean"
-    scale = 1.0 if mean else 100.0
+    measure = measure_of_policy(document["policy"], control=None)
+    scale = measure.scale
     low = min(0.0, *(column.low for column in columns[_SCALED_FROM:]))
     high = max(0.0, *(column.high for column in columns[_SCALED_FROM:]))
     step = _step((high - low) * scale) / scale
     plot = Text()
-    plot.append(f"Treatment minus control{'' if mean else ', in points'}\n", style="italic")
+    plot.append(f"Treatment minus control, {measure.per}\n", style="italic")
     for row in range(math.ceil(high / step), math.floor(low / step) - 1, -1):
         plot.append(_label(row * step * scale) if row % 2 == 0 else " " * _LABEL_WIDTH)
         plot.append("┤" if row % 2 == 0 else "│")

@@ -47,7 +47,7 @@ class Seen:
     @property
     def sentence(self) -> str:
         """What is known, for a person."""
-        waiting = "No look yet: no block of exposed units has closed."
+        waiting = "No look yet: nothing was measured."
         return str(self.evidence.get("sentence", waiting))
 
 

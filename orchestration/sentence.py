@@ -59,11 +59,12 @@ def _answer(evidence: Evidence, measure: Measure) -> str:
         raise ValueError(f"{decision.verdict} without lift, interval and control")
     moved = "rose" if lift > 0 else "fell"
     level = measure.level(control)
-    relative = f" ({percent(lift / abs(control))} of control's {level})" if control else ""
+    share = f"{100 * abs(lift / control):.1f} %" if control else ""
+    relative = f" ({share} of control's {level})" if control else ""
     word = {Verdict.KEEP: "Keep", Verdict.ROLLBACK: "Roll back", Verdict.ITERATE: "Iterate"}
     return (
         f"{word[decision.verdict]}: {measure.name} {moved} by"
-        f" {measure.difference(lift)}{relative}; the true difference lies between"
+        f" {measure.size(lift)}{relative}; the true difference lies between"
         f" {measure.difference(ci[0])} and {measure.difference(ci[1])}, however often one looked."
     )
 

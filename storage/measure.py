@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from storage.currency import minor_unit_digits
+
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
@@ -25,30 +27,33 @@ class Measure:
 
     @property
     def scale(self) -> float:
-        """What a difference is multiplied by to be written: rates are told in points."""
-        return 1.0 if self.mean else 100.0
+        """What a difference is multiplied by to be written: points, or money's major unit."""
+        if not self.mean:
+            return 100.0
+        return 1.0 if self.currency is None else 10.0 ** -minor_unit_digits(self.currency)
 
     @property
     def per(self) -> str:
         """What a difference is counted in."""
         if not self.mean:
             return "points"
-        money = f"minor units of {self.currency} " if self.currency else ""
-        return f"{money}per {self.unit}"
+        return f"{self.currency} per {self.unit}" if self.currency else f"per {self.unit}"
 
     def difference(self, value: float) -> str:
         """Returns a difference with its sign and unit."""
-        return f"{value:+.4g} per {self.unit}" if self.mean else f"{100 * value:+.2f} points"
+        return f"{self._written(value, '+')} {self.per}"
+
+    def size(self, value: float) -> str:
+        """Returns how large a difference is, with its unit."""
+        return f"{self._written(abs(value))} {self.per}"
 
     def short(self, value: float) -> str:
         """Returns a difference for where its unit stands close by."""
-        return f"{value:+.4g}" if self.mean else self.difference(value)
+        return self._written(value, "+") if self.mean else self.difference(value)
 
     def interval(self, low: float, high: float) -> str:
         """Returns an interval of differences, points told once, for where a mean's unit is."""
-        if self.mean:
-            return f"{low:+.4g} to {high:+.4g}"
-        return f"{100 * low:+.2f} to {100 * high:+.2f} points"
+        return f"{self._written(low, '+')} to {self.short(high)}"
 
     def possible(self, value: float) -> float:
         """Returns a difference: a rate loses no more than all of it, whatever is left open."""
@@ -65,7 +70,14 @@ class Measure:
         """Returns an arm's rate or mean; empty while there is none."""
         if value is None:
             return ""
-        return f"{value:.4g}" if self.mean else f"{100 * value:.2f} %"
+        return self._written(value) if self.mean else f"{100 * value:.2f} %"
+
+    def _written(self, value: float, sign: str = "") -> str:
+        found = value * self.scale
+        if not self.mean:
+            # An end that misses zero by less than a hundredth of a point is no zero.
+            return f"{found:{sign}.1g}" if 0 < abs(found) < 0.005 else f"{found:{sign}.2f}"
+        return f"{found:{sign},.0f}" if abs(found) >= 1000 else f"{found:{sign}.4g}"
 
 
 def measure_of(document: Mapping[str, Any]) -> Measure:

@@ -40,7 +40,7 @@ ANNOUNCEMENT = Announcement(
             cadence="fast",
         )
     ),
-    sentence="Roll back: order_placed fell by -2.00 points.",
+    sentence="Roll back: order_placed fell by 2.00 points.",
     environment="production",
     metric="order_placed",
     commit="decade1",

@@ -121,8 +121,7 @@ def test_the_first_question_registers_the_change_and_no_later_one_does(canary) -
     assert asked(canary) == {
         "phase": HOLD,
         "verdict": "abstain",
-        "sentence": "Hold: keep is not shown yet."
-        " No look yet: no block of exposed units has closed.",
+        "sentence": "Hold: keep is not shown yet. No look yet: nothing was measured.",
     }
     flagged(canary, {})
     asked(canary, treatment_commit=B[:7])

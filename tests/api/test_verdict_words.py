@@ -109,8 +109,8 @@ def test_a_sentence_is_read_after_the_word_that_it_repeats() -> None:
         "So far: not better than +165.5\N{NARROW NO-BREAK SPACE}%."
     )
     kept = told("keep", lift=0.02, confidence=0.96, ci=[-0.01, 0.05])
-    known = document(sentence="Keep: spent rose by +2.00 points, between -1.00 and 5.")
-    assert sentence_of(kept, known).startswith("With this change, spent rose by +2.00 points")
+    known = document(sentence="Keep: spent rose by 2.00 points, between -1.00 and 5.")
+    assert sentence_of(kept, known).startswith("With this change, spent rose by 2.00 points")
     assert "\N{MINUS SIGN}1.00" in sentence_of(kept, known)
 
 
@@ -121,13 +121,14 @@ def test_a_mean_is_told_in_its_own_measure_and_never_in_points() -> None:
     assert measure.difference(5.0) == "+5 per session"
     assert measure.relative(5.0) == "+25 %"
     assert (measure.short(5.0), measure.per) == ("+5", "per session")
-    assert measure_of(document(policy=_paid(policy), arms=arms)).per == (
-        "minor units of USD per session"
-    )
+    paid = measure_of(document(policy=_paid(policy), arms=arms))
+    assert paid.difference(1013.0) == "+10.13 USD per session"
+    assert (paid.size(-250_000.0), paid.level(5.8)) == ("2,500 USD per session", "0.058")
     assert measure.level(20.0) == "20"
     assert measure.interval(-1.0, 9.0) == "-1 to +9"
     # A rate cannot lose more than all of it; what refunds leave of a mean can.
     rate = measure_of(document())
+    assert rate.difference(-0.00003) == "-0.003 points", "an end that excludes zero is no zero"
     assert rate.relative(rate.possible(-0.14)) == "-100 %"
     assert rate.relative(-0.14) == "-140 %"
     assert measure.possible(-50.0) == -50.0

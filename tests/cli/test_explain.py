@@ -19,7 +19,7 @@ def look(minutes: float, low: float, high: float, **members: Any) -> dict[str, A
 
 
 def drawn(*looks: dict[str, Any], kind: str = "conversion") -> str:
-    policy = {"level": 0.05, "target": {"kind": kind}}
+    policy = {"level": 0.05, "unit": "session", "target": {"name": "order", "kind": kind}}
     return str(interval_plot({"looks": list(looks), "policy": policy}) or "")
 
 

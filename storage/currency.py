@@ -16,3 +16,16 @@ _LISTED = """
     XAF XAG XAU XBA XBB XBC XBD XCD XCG XDR XOF XPD XPF XPT XSU XTS XUA XXX YER ZAR ZMW ZWG ZWL
 """
 CODES = frozenset(_LISTED.split())
+
+# Of the listed ones, those whose minor unit is not a hundredth, by its decimals.
+_OTHERS = {
+    0: "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF",
+    3: "BHD IQD JOD KWD LYD OMR TND",
+    4: "CLF UYW",
+}
+_DIGITS = {code: digits for digits, codes in _OTHERS.items() for code in codes.split()}
+
+
+def minor_unit_digits(code: str) -> int:
+    """Returns how many decimals the minor unit of a currency stands for: 2 for cents."""
+    return _DIGITS.get(code, 2)
