@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from api.dashboard.form import Form, digest_of, posted
 from api.dashboard.markup import page
 from api.dashboard.settings import READ_ONLY
-from api.dashboard.visit import seen
+from api.dashboard.visit import public_address_of, seen
 from storage.keys import KeyKind, KeyRecord, create_key, list_keys, revoke_key
 from storage.refusal import Missing
 from storage.settings import lock_settings
@@ -32,11 +32,19 @@ _KINDS = {
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Created:
+    """A key that was made, to be shown this once."""
+
+    kind: KeyKind
+    key: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Told:
     """What came of a post, where it is told on the page itself."""
 
     status: int = 200
-    created: str | None = None
+    created: _Created | None = None
     note: str | None = None
     fault: str | None = None
 
@@ -74,7 +82,9 @@ def _change(connection: Connection, visitor: Visitor, form: Form) -> _Told | Non
     lock_settings(connection, visitor.project_id)
     if form.text("seen") != _seen(list_keys(connection, visitor.project_id)):
         return _Told(status=409, note=_MADE)
-    return _Told(created=create_key(connection, visitor.project_id, KeyKind(form.text("kind"))))
+    kind = KeyKind(form.text("kind"))
+    key = create_key(connection, visitor.project_id, kind)
+    return _Told(created=_Created(kind=kind, key=key))
 
 
 def _seen(found: list[KeyRecord]) -> str:
@@ -103,6 +113,7 @@ def _page(request: Request, found: list[KeyRecord], told: _Told | None = None) -
         kinds=_KINDS,
         seen=_seen(found),
         created=told.created,
+        address=public_address_of(request),
         note=told.note,
         fault=told.fault,
         saved="saved" in request.query_params,

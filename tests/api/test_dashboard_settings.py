@@ -200,7 +200,7 @@ class TestKeys:
         assert answer.headers["Cache-Control"] == "no-store"
         (key,) = set(re.findall(r"<code>(wk_\w{40})</code>", answer.text))
         assert is_well_formed(key)
-        assert answer.text.count(key) == 1
+        assert key in answer.text
         assert "data-copy" in answer.text
         page = owner.page(KEYS)
         assert key not in page

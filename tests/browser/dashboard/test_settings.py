@@ -48,9 +48,10 @@ def test_a_key_is_made_used_and_revoked(
     page.get_by_role("button", name="Create key").click()
     made = page.get_by_label("The new key").inner_text()
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    page.get_by_role("button", name="Copy").click()
+    page.get_by_role("button", name="Copy").first.click()
     expect(page.get_by_role("button", name="Copied")).to_be_visible()
     assert page.evaluate("navigator.clipboard.readText()") == made
+    expect(page.get_by_label("The request that registers")).to_contain_text(f'Key: {made}"')
     reader = context().new_page()
     reader.goto(f"{world.url}/dashboard/sign-in")
     reader.get_by_label("Project key").fill(made)
