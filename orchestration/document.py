@@ -14,7 +14,7 @@ from stats.policy import Policy
 from storage.contract import document_text
 from storage.evidence import ExperimentReading, UnitCounts
 from storage.gates import ReturningUsers
-from storage.measure import measure_of_policy
+from storage.measure import Measure, measure_of_policy
 
 # Before so many units, to have seen none is no news of a rare metric.
 _MANY_UNITS = 1_000
@@ -47,8 +47,9 @@ def evidence_document(
     """
     control = evidence.arms.control
     level = control.rate if control.total is None else control.mean
+    measure = measure_of_policy(reading.policy, control=level)
     return {
-        "sentence": sentence(evidence, measure_of_policy(reading.policy, control=level)),
+        "sentence": sentence(evidence, measure),
         "experiment_id": reading.experiment_id,
         "as_of": timestamp(evidence.as_of),
         "change": list(reading.change),
@@ -58,7 +59,7 @@ def evidence_document(
             "treatment": _arm(evidence.arms.treatment, late=counts.late_treatment),
         },
         "totals": _totals(evidence),
-        "known": _known(evidence),
+        "known": _known(evidence, measure),
         "looks": _looks(evidence),
         "gates": _gates(reading, evidence, changes=changes),
         "guardrails": [_guardrail(one) for one in evidence.guardrails],
@@ -138,13 +139,13 @@ def _totals(evidence: Evidence) -> dict[str, Any]:
     }
 
 
-def _known(evidence: Evidence) -> dict[str, Any]:
+def _known(evidence: Evidence, measure: Measure) -> dict[str, Any]:
     known = evidence.known
     return {
         "not_worse_than": known.not_worse_than,
         "not_better_than": known.not_better_than,
         "smallest_lift_by_horizon": known.smallest_lift_by_horizon,
-        "sentence": known_sentence(evidence),
+        "sentence": known_sentence(evidence, measure),
     }
 
 

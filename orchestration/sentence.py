@@ -26,6 +26,10 @@ _BECAUSE = {
 }
 
 
+# What differs is not the change's alone.
+_UNFAIR = (AbstainReason.NON_IDENTIFIABLE, AbstainReason.INTERACTING)
+
+
 def percent(value: float) -> str:
     """Returns a relative lift in percent."""
     return f"{100 * value:+.1f} %"
@@ -34,11 +38,12 @@ def percent(value: float) -> str:
 def sentence(evidence: Evidence, measure: Measure) -> str:
     """Returns what an experiment's evidence says, in one or two sentences."""
     decision, metric = evidence.decision, measure.name
+    known = known_sentence(evidence, measure)
     if decision.verdict is not Verdict.ABSTAIN:
         return _answer(evidence, measure)
     if decision.ended_because is not None:
         why = _ENDED[decision.ended_because]
-        return f"No answer on {metric}: {why}. {known_sentence(evidence)}".strip()
+        return f"No answer on {metric}: {why}. {known}".strip()
     if decision.abstain_reason is AbstainReason.NON_IDENTIFIABLE:
         return (
             f"Can't say on {metric}: treatment and control were not served side by side, so the"
@@ -49,7 +54,7 @@ def sentence(evidence: Evidence, measure: Measure) -> str:
         return f"Can't say on {metric}: {why}, so the difference is not the change's alone."
     if evidence.candidate is not None:
         return _waiting(evidence.candidate, measure)
-    return f"Can't say yet on {metric}: {_progress(evidence)}. {known_sentence(evidence)}".strip()
+    return f"Can't say yet on {metric}: {_progress(evidence)}. {known}".strip()
 
 
 def _answer(evidence: Evidence, measure: Measure) -> str:
@@ -91,12 +96,16 @@ def _progress(evidence: Evidence) -> str:
     return f"{needed}, reached about {datetime.fromtimestamp(at, tz=UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def known_sentence(evidence: Evidence) -> str:
-    """Returns what an interval excludes so far; empty while there is none."""
-    known = evidence.known
-    if known.not_worse_than is None or known.not_better_than is None:
+def known_sentence(evidence: Evidence, measure: Measure) -> str:
+    """Returns what an interval excludes so far; empty where it excludes nothing of the change."""
+    if evidence.decision.abstain_reason in _UNFAIR:
         return ""
-    return (
-        f"So far: not worse than {percent(known.not_worse_than)}, not better than"
-        f" {percent(known.not_better_than)}."
-    )
+    known = evidence.known
+    bounds = {"worse": known.not_worse_than, "better": known.not_better_than}
+    told = [
+        f"not {side} than {percent(bound)}"
+        for side, bound in bounds.items()
+        # No rate falls by more than all of it.
+        if bound is not None and (measure.mean or bound > -1)
+    ]
+    return f"So far: {', '.join(told)}." if told else ""

@@ -202,8 +202,7 @@ def _line(finding: ListedFinding) -> dict[str, Any]:
 def _sentence(finding: ListedFinding) -> str:
     if finding.sentence is None:
         return sentence_of(finding.contract, None, bound=finding.deploy_id is not None)
-    fair = is_fair(finding.contract)
-    return after_the_word(finding.sentence, metric=finding.metric, fair=fair)
+    return after_the_word(finding.sentence, metric=finding.metric)
 
 
 def _relative(lift: float | None, control: float | None) -> float | None:

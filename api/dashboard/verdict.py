@@ -1,6 +1,5 @@
 """A verdict as a person reads it: a word, a sentence, and what to do now."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,7 +36,6 @@ _ANEW = (
     "Then close this experiment (POST /v1/reward/{}/close) and register the change again: what was"
     " counted so far stays in this one."
 )
-_EMPTY_BOUND = re.compile(r"not worse than -\d{3,}(?:\.\d+)? %, not better")
 _CAUSES = {
     "sample_ratio": "The arms do not get the shares that you declared: check the router’s weights"
     " and the allocation in your deploys.",
@@ -115,7 +113,7 @@ def sentence_of(contract: Contract, document: Document | None, *, bound: bool = 
     if document is None or document["as_of"] is None or not document["sessions"]["accumulated"]:
         return _before_any_look(contract, bound=bound)
     metric = document["policy"]["target"]["name"]
-    return after_the_word(document["sentence"], metric=metric, fair=is_fair(contract))
+    return after_the_word(document["sentence"], metric=metric)
 
 
 def _before_any_look(contract: Contract, *, bound: bool) -> str:
@@ -131,18 +129,8 @@ def is_fair(contract: Contract) -> bool:
     return contract["abstain_reason"] not in ("interacting", "non_identifiable")
 
 
-def after_the_word(sentence: str, *, metric: str, fair: bool = True) -> str:
-    """Returns an evidence's sentence without the answer that it begins with.
-
-    Args:
-        sentence: The evidence's.
-        metric: Its target.
-        fair: Whether what is seen is the change's doing; else nothing is excluded so far.
-    """
-    # Nothing falls by more than all of it: such a bound tells nothing.
-    sentence = _EMPTY_BOUND.sub("not better", sentence)
-    if not fair:
-        sentence = sentence.partition(" So far: ")[0]
+def after_the_word(sentence: str, *, metric: str) -> str:
+    """Returns an evidence's sentence without the answer that it begins with."""
     for word in ("Keep", "Roll back", "Iterate", "Almost"):
         if sentence.startswith(f"{word}: "):
             return signs(f"With this change, {sentence.removeprefix(f'{word}: ')}")

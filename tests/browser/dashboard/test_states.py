@@ -159,9 +159,24 @@ def test_a_page_says_what_is_known_what_to_do_and_what_it_waits_for(
     else:
         assert told.waits in progress
         assert "Ends in any case" in progress or state in ("quiet", "second")
-    # Nothing falls by more than all of it.
-    assert not re.search(r"not worse than −\d{3}", verdict)
     assert contract["experiment_id"] in part(page, "contract")
+
+
+def test_a_sentence_excludes_nothing_that_is_impossible_or_not_the_change_s_alone(
+    reader: httpx2.Client, world: World
+) -> None:
+    known: list[str] = []
+    for state in ("breached", "mean", "shares", "shares_ended", "aliased", "crossing", "horizon"):
+        answer = reader.get(f"{world.gallery.path(state)}/evidence")
+        document = answer.json()
+        bounds = document["known"]["sentence"]
+        assert document["sentence"].endswith(bounds)
+        assert bounds == "" or document["known"]["not_worse_than"] is not None
+        if document["policy"]["target"]["kind"] == "conversion":
+            assert not re.search(r"-\d{3}", bounds), "nothing falls by more than all of it"
+        if bounds:
+            known.append(state)
+    assert known == ["breached", "mean", "horizon"]
 
 
 def test_what_is_no_fair_comparison_is_given_no_size_and_no_value(
