@@ -117,6 +117,10 @@ def finds_an_empty_project(story: Story) -> None:
     eventually(found, seconds=PATIENCE_MS / 1000)
     for text in ("0 of 10 right", "Nothing was deployed yet"):
         expect(engineer.page.locator("main")).to_contain_text(text)
+    lines = engineer.page.locator(".checks li")
+    expect(lines).to_have_count(10)
+    for line in lines.all():
+        expect(line).to_be_visible()
     engineer.keeps("01-empty-project")
 
 
