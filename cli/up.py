@@ -26,6 +26,7 @@ from storage.keys import KeyKind, create_key
 from storage.migrate import upgrade
 from storage.projects import CreatedProject, create_project, list_projects
 from storage.secret import service_secret
+from storage.settings import apply_settings
 
 FIRST_PROJECT = "default"
 DEMO_PROJECT = "demo"
@@ -190,10 +191,14 @@ def _first_project(url: str) -> CreatedProject | None:
 
 def _demo_project(url: str) -> CreatedProject:
     """The demo's own project, apart from real ones; with fresh keys where it stands already."""
+    from cli.demo import METRIC  # noqa: PLC0415 (a plain start does without its numpy)
+
     with _transaction(url) as connection:
         known = {project.name: project.project_id for project in list_projects(connection)}
         if (number := known.get(DEMO_PROJECT)) is None:
-            return create_project(connection, DEMO_PROJECT)
+            made = create_project(connection, DEMO_PROJECT)
+            apply_settings(connection, made.project_id, {"default_metric": METRIC})
+            return made
         keys = {kind: create_key(connection, number, kind) for kind in KeyKind}
         return CreatedProject(project_id=number, name=DEMO_PROJECT, keys=keys)
 
