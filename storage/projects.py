@@ -71,7 +71,5 @@ def find_project(connection: Connection, name: str) -> Project:
     for project in list_projects(connection):
         if name in (project.name, str(project.project_id)):
             return project
-    detail = (
-        f"there is no project {name!r}: `deploy-reward project list` names all"
-    )
+    detail = f"there is no project {name!r}: `deploy-reward project list` names all"
     raise Missing("unknown_project", detail)
