@@ -24,8 +24,6 @@ _BECAUSE = {
     Cause.LATENESS: "outcomes come too late more often in one arm",
     Cause.INTERACTION: "the effect differs with what else a build carries",
 }
-
-
 # What differs is not the change's alone.
 _UNFAIR = (AbstainReason.NON_IDENTIFIABLE, AbstainReason.INTERACTING)
 

@@ -200,7 +200,7 @@ class TestKeys:
         assert answer.headers["Cache-Control"] == "no-store"
         (key,) = set(re.findall(r"<code>(wk_\w{40})</code>", answer.text))
         assert is_well_formed(key)
-        assert key in answer.text
+        assert answer.text.count(key) == 2, "by itself, and in the first request to send with it"
         assert "data-copy" in answer.text
         page = owner.page(KEYS)
         assert key not in page
@@ -209,6 +209,21 @@ class TestKeys:
         header = {"X-Service-Project-Key": key}
         deploy = {"commit": {"sha": "a" * 8}}
         assert owner.service.post("/v1/deploys", deploy, headers=header).status_code == 201
+
+    @pytest.mark.parametrize(
+        ("kind", "use"),
+        [
+            ("write", r"/v1/deploys \\\n  -H &#34;X-Service-Project-Key: {}&#34;"),
+            ("public", r"/sdk\.js&#34;\s+data-key=&#34;{}&#34;"),
+            ("project", r"/v1/reward/register \\\n  -H &#34;X-Service-Project-Key: {}&#34;"),
+        ],
+    )
+    def test_a_new_key_stands_in_the_first_request_to_send_with_it(
+        self, owner: Owner, kind: str, use: str
+    ) -> None:
+        text = create(owner, kind).text
+        (key,) = set(re.findall(r"<code>([wpr]k_\w{40})</code>", text))
+        assert re.search(use.format(key), text)
 
     def test_a_form_that_is_sent_again_makes_no_second_key_and_shows_none(
         self, owner: Owner

@@ -1,5 +1,6 @@
 """The words of an experiment's page: one for whatever the engine can say."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,9 @@ def test_a_mean_is_told_in_its_own_measure_and_never_in_points() -> None:
     paid = measure_of(document(policy=_paid(policy), arms=arms))
     assert paid.difference(1013.0) == "+10.13 USD per session"
     assert (paid.size(-250_000.0), paid.level(5.8)) == ("2,500 USD per session", "0.058")
+    for currency, told in {"JPY": "+1,013", "KWD": "+1.013", "CLF": "+0.1013"}.items():
+        of = replace(paid, currency=currency)
+        assert of.difference(1013.0) == f"{told} {currency} per session"
     assert measure.level(20.0) == "20"
     assert measure.interval(-1.0, 9.0) == "-1 to +9"
     # A rate cannot lose more than all of it; what refunds leave of a mean can.

@@ -35,6 +35,7 @@ def test_of_a_project_that_is_not_there_no_link_is_made(
     told = printed(service.store, monkeypatch, "--project", "nowhere")
     assert told.exit_code == 1
     assert "there is no project" in told.output
+    assert "deploy-reward project list" in told.output
 
 
 def test_all_sign_ins_to_a_project_end_at_once_and_no_others(

@@ -14,24 +14,13 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator, validate
 
+from tests.mcp_server.contracts import WAITING
 from tests.reliability.api_process import eventually
 
 KEY = "rk_Q7hZ2canaryCanaryCanaryCanaryCanary0123456"
 # The promises: a failure is told in time, and the process ends in time.
 LONGEST_SECONDS = 10
 END_SECONDS = 2
-WAITING = {
-    "experiment_id": "exp_1",
-    "lift": None,
-    "confidence": None,
-    "ci": None,
-    "verdict": "abstain",
-    "abstain_reason": "power",
-    "value_at_risk": None,
-    "cadence": None,
-    "power_state": {"clock": "open", "decided": False},
-    "guardrail_breaches": [],
-}
 MODULE = [sys.executable, "-m", "mcp_server"]
 COMMAND = [sys.executable, "-c", "from cli.mcp import mcp; mcp()"]
 HANDSHAKE = [

@@ -6,28 +6,7 @@ from typing import Any
 import pytest
 from mcp import Client
 
-KEEP = {
-    "experiment_id": "exp_1",
-    "lift": 0.0142,
-    "confidence": 0.9987,
-    "ci": [0.008, 0.0205],
-    "verdict": "keep",
-    "abstain_reason": None,
-    "value_at_risk": 1234.5,
-    "cadence": "day",
-    "power_state": {"clock": "decided", "decided": True},
-    "guardrail_breaches": [],
-}
-WAITING = KEEP | {
-    "lift": None,
-    "confidence": None,
-    "ci": None,
-    "verdict": "abstain",
-    "abstain_reason": "power",
-    "value_at_risk": None,
-    "cadence": None,
-    "power_state": {"clock": "open", "decided": False},
-}
+from tests.mcp_server.contracts import KEEP, WAITING
 
 
 def texts(result: Any) -> list[str]:
