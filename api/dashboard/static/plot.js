@@ -17,10 +17,9 @@
   });
   const moment = (at) => (at % 86400 === 0 ? days : hours).format(at * 1000);
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const written = (value) => {
-    const text = data.signed === 4 ? String(Number(value.toPrecision(4))) : value.toFixed(2);
-    return (value > 0 ? "+" : "") + text.replace("-", "\u2212");
-  };
+  const signed = (value, text) => (value > 0 ? "+" : "") + text.replace("-", "\u2212");
+  const short = (value) => signed(value, String(Number(value.toPrecision(4))));
+  const written = (value) => (data.signed === 4 ? short(value) : signed(value, value.toFixed(2)));
 
   function spans(plot) {
     const { ctx, bbox } = plot;
@@ -122,7 +121,7 @@
       scales: { x: { time: true }, y: { range: () => data.range } },
       axes: [
         { ...axis, grid: { show: false }, space: 70, incrs: steps, values: (_, ticks) => ticks.map(moment) },
-        { ...axis, size: 62, values: (_, ticks) => ticks.map((tick) => (tick ? written(tick).replace(/\.?0+$/, "") : "0")) },
+        { ...axis, size: 62, values: (_, ticks) => ticks.map(short) },
       ],
       series: [
         {},
