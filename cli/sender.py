@@ -165,6 +165,7 @@ class Sender:
         self._jitter = np.random.default_rng(int(load.run, 16))
         self._lock = threading.Lock()
         self._over = threading.Event()
+        self._running, self._ended = 0, threading.Condition()
         self._retries: list[_Due] = []
         self._number, self._sent = 0, 0
         self._heard = False
@@ -194,10 +195,9 @@ class Sender:
                     watch(self.passed)
         finally:
             self._over.set()
-            until = time.monotonic() + FAREWELL_SECONDS
-            # An interrupt may come while they are being started.
-            for thread in (one for one in threads if one.ident is not None):
-                thread.join(max(0.0, until - time.monotonic()))
+            # Counted here: Python 3.11 takes a thread whose `join` was interrupted for ended.
+            with self._ended:
+                self._ended.wait_for(lambda: self._running == 0, FAREWELL_SECONDS)
 
     @property
     def passed(self) -> float:
@@ -210,6 +210,10 @@ class Sender:
         return self._sent - self._ledger.posted.requests
 
     def _connection(self) -> None:
+        with self._ended:
+            if self._over.is_set():
+                return
+            self._running += 1
         line = _Line(self._address, self._key)
         try:
             while (due := self._next()) is not None:
@@ -221,6 +225,9 @@ class Sender:
             self._over.set()
         finally:
             line.close()
+            with self._ended:
+                self._running -= 1
+                self._ended.notify_all()
 
     def _next(self) -> _Due | None:
         """The earliest request that no connection has taken; None when there is none left."""
