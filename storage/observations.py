@@ -220,15 +220,6 @@ def units_by_experiment(connection: Connection) -> Sequence[Row[Any]]:
     return connection.execute(_UNITS).all()
 
 
-SUMS = (
-    "experiment_id",
-    "metric",
-    "cells",
-    "treatment_units",
-    "treatment_conversions",
-    "control_units",
-    "control_conversions",
-)
 _DAYS = text("""
 SELECT x.experiment_id, c.metric, count(*) AS cells, sum(c.n1) AS treatment_units,
     sum(c.x1) AS treatment_conversions, sum(c.n0) AS control_units, sum(c.x0) AS control_conversions
@@ -244,7 +235,8 @@ def cells_of_days(connection: Connection, first: date, last: date) -> Sequence[R
     """Returns the sums of some days' cells, a row for each experiment and metric.
 
     Returns:
-        Rows of the members of SUMS.
+        Rows of experiment_id, metric, cells, treatment_units, treatment_conversions, control_units,
+        control_conversions.
     """
     return connection.execute(_DAYS, {"first": first, "last": last}).all()
 
