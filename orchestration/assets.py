@@ -33,14 +33,13 @@ from orchestration.partitions import DAYS, days_of
 from orchestration.resources import Store
 from orchestration.table import MOST_ROWS, markdown, plain, unbroken
 from orchestration.walk import close_cells, expose, publish, stage
-from storage.observations import (
-    cells_of_days,
+from storage.answers import (
     count_answers,
     decided_lately,
     nearest_to_an_answer,
-    units_by_experiment,
     verdicts_changed_since,
 )
+from storage.counts import cells_of_days, units_by_experiment
 from storage.progress import take_turned
 
 # The hourly run touches each, also where the sensor has walked all that there was.

@@ -17,17 +17,17 @@ from orchestration.partitions import newest, run_days
 from orchestration.rebuild import compare_days
 from orchestration.resources import Store
 from orchestration.table import markdown, plain
+from storage.backlog import settled_days
 from storage.clock import closed_instant
 from storage.gauges import note_self_check
-from storage.observations import (
+from storage.invariants import (
     decided_unlike_their_evidence,
     keeps_with_a_breach,
-    lags_of_measured_projects,
     lost_sessions,
     risen_running_p,
-    settled_days,
     units_that_do_not_add_up,
 )
+from storage.sources import lags_of_measured_projects
 
 # Enough to begin a search with; a check's record is kept for ever.
 _SHOWN = 20

@@ -14,8 +14,8 @@ from orchestration.look import looks_of
 from orchestration.plot import evidence_plot
 from orchestration.table import plain, unbroken
 from orchestration.thumbnail import thumbnail
+from storage.answers import Standing
 from storage.measure import measure_of
-from storage.observations import Standing
 
 # Each materialization's record is kept, and a picture takes some 10 KB.
 MOST_PICTURES = 4

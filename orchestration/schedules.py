@@ -11,8 +11,8 @@ from orchestration.keys import PREFIX, SESSION_CELLS
 from orchestration.partitions import DAYS, key_of
 from orchestration.resources import Store
 from orchestration.sources import SOURCES
+from storage.backlog import settled_days
 from storage.clock import closed_instant
-from storage.observations import settled_days
 
 # Carried by the run that rebuilt a day: once a day's last metric has closed, once is enough.
 REBUILT_TAG = f"{PREFIX}/rebuilt"

@@ -12,8 +12,8 @@ from orchestration.keys import PREFIX
 from orchestration.partitions import key_of
 from orchestration.resources import Store
 from orchestration.walk import Walked, WalkTooLong, WalkUnderWay, walk
+from storage.backlog import count_events, unwalked_from
 from storage.clock import try_claim_derived_tables
-from storage.observations import count_events, unwalked_from
 from storage.progress import last_turn
 
 INTERVAL_SECONDS = 30

@@ -16,7 +16,7 @@ from orchestration.keys import (
     TAGS,
 )
 from orchestration.resources import Store
-from storage.observations import SourceReading, read_sources
+from storage.sources import SourceReading, read_sources
 
 
 def _spec(key: dg.AssetKey, description: str) -> dg.AssetSpec:

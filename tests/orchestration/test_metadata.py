@@ -13,12 +13,8 @@ from orchestration.definitions import definitions
 from orchestration.keys import EVIDENCE, EXPOSURES, RUNTIME_EVENTS, SESSION_CELLS, VERDICTS
 from orchestration.table import MOST_ROWS, plain
 from orchestration.walk import walk
-from storage.observations import (
-    decided_lately,
-    lost_sessions,
-    nearest_to_an_answer,
-    verdicts_changed_since,
-)
+from storage.answers import decided_lately, nearest_to_an_answer, verdicts_changed_since
+from storage.invariants import lost_sessions
 
 CANARY = "canary-of-a-user"
 # Bytes of one materialization's metadata: it is kept with its run.

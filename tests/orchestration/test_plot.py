@@ -13,7 +13,7 @@ from orchestration.look import estimates, extent, held_spans, looks_of
 from orchestration.plot import MOST_CURVES, curve, evidence_plot
 from orchestration.svg import as_markdown, path
 from orchestration.thumbnail import thumbnail
-from storage.observations import Standing
+from storage.answers import Standing
 
 SVG = "{http://www.w3.org/2000/svg}"
 START = datetime(2026, 3, 1, tzinfo=UTC)

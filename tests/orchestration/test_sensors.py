@@ -14,9 +14,9 @@ from orchestration.definitions import definitions
 from orchestration.resources import Store
 from orchestration.sensors import each_half_minute
 from orchestration.walk import close_cells, expose, publish, stage
+from storage.backlog import unwalked_from
 from storage.clock import claim_derived_tables
 from storage.experiments import register
-from storage.observations import unwalked_from
 from storage.projects import create_project
 from storage.registration import Registration
 

@@ -14,11 +14,12 @@ from storage.cells import extend_cells
 from storage.deploys import DeployRequest, record_deploy
 from storage.experiments import register
 from storage.exposures import extend_exposures
-from storage.observations import lags_of_measured_projects, lost_sessions, read_sources
+from storage.invariants import lost_sessions
 from storage.partitions import create_days, partition_name
 from storage.projects import create_project
 from storage.reading import separate_reading
 from storage.registration import Registration
+from storage.sources import lags_of_measured_projects, read_sources
 
 CONTROL, TREATMENT = "c0ffee0", "decade1"
 STORED = 35

@@ -22,7 +22,7 @@ from storage.deploys import DeployRequest, record_deploy
 from storage.experiments import register
 from storage.exposures import extend_exposures
 from storage.forgetting import Forgotten, forget_session, forget_user
-from storage.observations import units_that_do_not_add_up
+from storage.invariants import units_that_do_not_add_up
 from storage.partitions import create_days
 from storage.projects import create_project
 from storage.raw_events import freeze_reads

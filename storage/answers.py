@@ -1,0 +1,99 @@
+"""Answers: how many there are, which came last, and which experiments are nearest to one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, DateTime, Row, TextClause, bindparam, text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """An experiment's evidence document and the contract that stands on it."""
+
+    experiment_id: str
+    document: dict[str, Any]
+    contract: dict[str, Any]
+
+
+_NEAREST = text("""
+SELECT e.experiment_id, e.document, e.contract
+FROM evidence AS e JOIN verdicts AS v USING (experiment_id)
+WHERE NOT v.decided AND e.as_of IS NOT NULL
+ORDER BY (e.document #>> '{totals,e_value}')::float
+    * (e.document #>> '{policy,level}')::float DESC, e.experiment_id
+LIMIT :most
+""")
+_DECIDED_LATELY = text("""
+SELECT experiment_id, evidence AS document, contract FROM verdicts
+WHERE decided AND as_of IS NOT NULL
+ORDER BY published_at DESC, experiment_id
+LIMIT :most
+""")
+
+
+def nearest_to_an_answer(connection: Connection, *, most: int) -> list[Standing]:
+    """Returns the open experiments whose evidence came nearest to firing, the nearest first."""
+    return _standings(connection, _NEAREST, most)
+
+
+def decided_lately(connection: Connection, *, most: int) -> list[Standing]:
+    """Returns the experiments that were decided last, the last first."""
+    return _standings(connection, _DECIDED_LATELY, most)
+
+
+def _standings(connection: Connection, query: TextClause, most: int) -> list[Standing]:
+    return [
+        Standing(experiment_id=row.experiment_id, document=row.document, contract=row.contract)
+        for row in connection.execute(query, {"most": most})
+    ]
+
+
+_CHANGED_SINCE = text("""
+SELECT experiment_id, contract, evidence ->> 'sentence' AS sentence, published_at,
+    count(*) OVER () AS found
+FROM verdicts
+WHERE published_at > coalesce(:since, clock_timestamp() - interval '1 day')
+ORDER BY published_at DESC, experiment_id
+LIMIT :most
+""").bindparams(bindparam("since", type_=DateTime(timezone=True)))
+
+
+def verdicts_changed_since(
+    connection: Connection, since: datetime | None, *, most: int
+) -> Sequence[Row[Any]]:
+    """Returns the verdicts whose answer changed, whoever walked, the last first.
+
+    Args:
+        connection: To the store.
+        since: By the database's clock; None for the last 24 hours.
+        most: How many rows at most.
+
+    Returns:
+        Rows of experiment_id, contract, sentence (None before the first look), published_at and
+        found: how many there are in all.
+    """
+    return connection.execute(_CHANGED_SINCE, {"since": since, "most": most}).all()
+
+
+_ANSWERS = text("""
+SELECT count(*) FILTER (WHERE NOT decided) AS open,
+    count(*) FILTER (WHERE decided) AS decided,
+    count(*) FILTER (WHERE verdict = 'keep') AS keep,
+    count(*) FILTER (WHERE verdict = 'rollback') AS rollback,
+    count(*) FILTER (WHERE verdict = 'iterate') AS iterate,
+    count(*) FILTER (WHERE decided AND verdict = 'abstain') AS no_answer,
+    clock_timestamp() AS counted_at
+FROM verdicts
+""")
+
+
+def count_answers(connection: Connection) -> Row[Any]:
+    """Returns how many experiments stand where.
+
+    Returns:
+        A row of open, decided, keep, rollback, iterate, no_answer (decided without one) and
+        counted_at, by the database's clock.
+    """
+    return connection.execute(_ANSWERS).one()
