@@ -1,4 +1,4 @@
-"""Bodies that each endpoint takes, for tests to vary; and a store for the real server."""
+"""Bodies that each endpoint takes, a dashboard's owner, and a store for the real server."""
 
 import secrets
 import shutil
@@ -14,6 +14,7 @@ from storage.engine import open_engine
 from storage.migrate import upgrade
 from storage.projects import CreatedProject, create_project
 from storage.settings import apply_settings
+from tests.api.owner import Owner
 
 
 @pytest.fixture
@@ -30,6 +31,12 @@ def revenue_event() -> dict[str, Any]:
         "user_ref": "workspace-17",
         "idempotency_key": "invoice-1",
     }
+
+
+@pytest.fixture
+def owner(service: Any) -> Owner:
+    """Who signed in to change what the dashboard lets its owners change."""
+    return Owner(service)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,121 @@
+"""An owner: somebody who signed in to the dashboard and fills in its forms, as a browser does."""
+
+import html
+import re
+from typing import Any
+
+from storage.keys import list_keys
+from storage.settings import read_settings
+from storage.sign_ins import Role, create_link
+from storage.tables import projects
+
+OWN = {"Sec-Fetch-Site": "same-origin"}
+GENERAL = "/dashboard/settings"
+KEYS = "/dashboard/settings/keys"
+METRICS = "/dashboard/settings/metrics"
+VALUES = "/dashboard/settings/values"
+WEBHOOKS = "/dashboard/settings/webhooks"
+PATHS = (GENERAL, KEYS, METRICS, VALUES, WEBHOOKS)
+SCRIPT = "<script>alert(1)</script>"
+
+
+class Owner:
+    """Somebody who signed in and fills in forms."""
+
+    def __init__(self, service: Any, role: Role = Role.OWNER) -> None:
+        self.service = service
+        self.client = service.client
+        self.client.follow_redirects = False
+        self.sign_in(
+            service.in_store(lambda connection: create_link(connection, service.project_id, role))
+        )
+
+    def sign_in(self, secret: str) -> None:
+        answer = self.client.post("/dashboard/sign-in", data={"secret": secret}, headers=OWN)
+        assert answer.status_code == 303
+
+    def page(self, path: str) -> str:
+        answer = self.client.get(path)
+        assert answer.status_code == 200
+        return answer.text
+
+    def post(self, path: str, form: dict[str, Any], headers: dict[str, str] = OWN) -> Any:
+        return self.client.post(path, data=form, headers=headers)
+
+    def form(self, path: str = GENERAL, number: int = 0) -> dict[str, Any]:
+        """What a browser would send of a form on a page, as it stands."""
+        return filled(self.page(path), number)
+
+    def save(self, **typed: Any) -> Any:
+        return self.post(GENERAL, {**self.form(), **typed})
+
+    def stored(self) -> dict[str, Any]:
+        return self.service.in_store(
+            lambda connection: (
+                connection.execute(
+                    projects.select().where(projects.c.project_id == self.service.project_id)
+                )
+                .one()
+                .settings
+            )
+        )
+
+    def settings(self) -> Any:
+        return self.service.in_store(
+            lambda connection: read_settings(connection, self.service.project_id)
+        )
+
+    def all_keys(self) -> Any:
+        return self.service.in_store(
+            lambda connection: list_keys(connection, self.service.project_id)
+        )
+
+
+def forms(page: str) -> list[str]:
+    main = page.partition("<main")[2]
+    return re.findall(r"<form.*?</form>", main, re.DOTALL)
+
+
+def attributes(tag: str) -> dict[str, str]:
+    found = re.findall(r'([\w-]+)="([^"]*)"', tag)
+    return {name: html.unescape(value) for name, value in found}
+
+
+def filled(page: str, number: int = 0) -> dict[str, Any]:
+    """The fields of a page's form with what stands in them."""
+    text = forms(page)[number]
+    found: dict[str, Any] = {}
+    for tag in re.findall(r"<input[^>]*>", text):
+        told = attributes(tag)
+        if told.get("type") in ("checkbox", "radio"):
+            if " checked" in tag:
+                found.setdefault(told["name"], []).append(told["value"])
+        elif "name" in told:
+            found[told["name"]] = told.get("value", "")
+    for head, inner in re.findall(r"(<textarea[^>]*>)\n?(.*?)</textarea>", text, re.DOTALL):
+        found[attributes(head)["name"]] = html.unescape(inner)
+    for head, inner in re.findall(r"(<select[^>]*>)(.*?)</select>", text, re.DOTALL):
+        (chosen,) = re.findall(r'value="([^"]*)" selected', inner) or [""]
+        found[attributes(head)["name"]] = html.unescape(chosen)
+    return found
+
+
+def faults(page: str) -> dict[str, str]:
+    """What stands beside each field, by the field's id."""
+    found = re.findall(r'<p class="fault" id="([\w-]+)-fault">(.*?)</p>', page)
+    told = {name: html.unescape(text) for name, text in found}
+    for name in told:
+        # Whoever does not see the page is told by the field itself.
+        assert (
+            f"{name}-fault" in re.findall(rf'id="{name}"[^>]*aria-describedby="([^"]*)"', page)[0]
+        )
+    return told
+
+
+def meanwhile(page: str) -> dict[str, str]:
+    found = re.findall(r'id="([\w-]+)-meanwhile">Stored now: <strong>(.*?)</strong>', page)
+    return {name: html.unescape(text) for name, text in found}
+
+
+def alert(page: str) -> str:
+    return html.unescape(" ".join(re.findall(r'role="alert">(.*?)</p>', page, re.DOTALL)))
