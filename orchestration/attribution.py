@@ -2,19 +2,19 @@
 
 Written from statistics.md, section 1, for the audit: the pipeline reads the same rules in SQL and
 step by step, this reads the whole log at once. They share the algebra of lineages and the matching
-of routes; times, blocks, admission, windows, deliveries and joins are worked out here anew.
+of routes; times, blocks, admission, windows, deliveries and joins are worked out anew, here and in
+the calendar, the standings and the outcomes beside it.
 """
 
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import cache
 from typing import Any
 
-from storage.lineage import CommitFact, History, place
-from storage.placement import Flag, flag_change, stratum_name
+from orchestration.calendar import BLOCK, Calendar, block_of
+from orchestration.outcomes import Outcomes, metrics_of
+from orchestration.standings import ARMS, Standing, Standings
 from storage.raw_events import (
     FrozenExperiment,
     RawDeploy,
@@ -22,191 +22,12 @@ from storage.raw_events import (
     RawRevenue,
     Sighting,
     microseconds,
-    moment_of,
 )
-from storage.route import RouteTable, canonical_route
 from storage.tombstones import Tombstones
 
-SECOND = 1_000_000
-BLOCK = 300 * SECOND
 IN_FLIGHT = timedelta(minutes=30)
 # How far before its exposure a session is searched for the user that it named.
 IDENTITY = timedelta(days=28)
-
-TREATMENT, CONTROL, PARTIAL = "treatment", "control", "partial"
-ARMS = (TREATMENT, CONTROL)
-
-
-def block_of(at: int) -> int:
-    """Returns the start of the block that a moment is in."""
-    return at - at % BLOCK
-
-
-@dataclass(frozen=True, kw_only=True)
-class Calendar:
-    """When the blocks of an experiment close; all in microseconds since the epoch.
-
-    Attributes:
-        start: When exposure begins.
-        bound_at: The binding: the earliest knowledge that counts.
-        grace: How long a block waits for what is under way.
-        horizon: The last moment of exposure.
-        until: How far the log is read.
-    """
-
-    start: int
-    bound_at: int
-    grace: int
-    horizon: int
-    until: int
-
-    @classmethod
-    def of(cls, experiment: FrozenExperiment, *, until: int) -> "Calendar":
-        """The calendar of an experiment."""
-        start = microseconds(experiment.starts_at)
-        return cls(
-            start=start,
-            bound_at=microseconds(experiment.bound_at),
-            grace=experiment.policy["grace_seconds"] * SECOND,
-            horizon=start + experiment.policy["horizon_seconds"] * SECOND,
-            until=until,
-        )
-
-    def closes(self, block: int, window: int = 0) -> int:
-        """Returns when a block's exposures close, or its outcomes within a window."""
-        return block + BLOCK + window + self.grace
-
-    def has_closed(self, block: int, window: int = 0) -> bool:
-        """Tells whether that has happened by the end of the reading."""
-        return self.closes(block, window) <= self.until
-
-    def known_at(self, block: int) -> int:
-        """Returns up to when what is recorded counts for a block."""
-        return max(self.closes(block), self.bound_at)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Standing:
-    """Where an event stands in the experiment.
-
-    Attributes:
-        arm: `treatment`, `control` or `partial`.
-        stratum: The name of its stratum.
-        carried: The changes besides the one under test: what the stratum is.
-        commit: The build that served it, as a known commit.
-    """
-
-    arm: str
-    stratum: str
-    carried: frozenset[str]
-    commit: str
-
-
-class Standings:
-    """Where the events of an experiment stand, by commit, flags and what was known.
-
-    Args:
-        experiment: The experiment.
-        facts: What was ever recorded of the environment's commits.
-        flags: The flags that its experiments test, and since when each is known.
-    """
-
-    def __init__(
-        self, experiment: FrozenExperiment, facts: Sequence[CommitFact], flags: Mapping[str, int]
-    ) -> None:
-        named = experiment.policy["flag"]
-        self._change = frozenset(experiment.change)
-        self._own = None if named is None else Flag(**named)
-        self._flags = flags
-        self._facts = facts
-        self._histories: dict[int, History] = {}
-        recorded = {fact.recorded_at for fact in facts}
-        recorded |= {fact.base_recorded_at for fact in facts if fact.base_recorded_at is not None}
-        self._turns = sorted({microseconds(moment) for moment in recorded} | set(flags.values()))
-        self._found = cache(self._worked_out)
-
-    def of(self, event: RawEvent, *, known_at: int) -> Standing | None:
-        """Returns where an event stands; None while its commit is unknown."""
-        if event.commit is None:
-            return None
-        turns = bisect_right(self._turns, known_at)
-        if turns == 0:
-            return None
-        return self._found(event.commit, self._served(event), self._turns[turns - 1])
-
-    def carried(self, commit: str, known_at: int) -> frozenset[str]:
-        """Returns the changes that a known commit brings besides the one under test."""
-        turns = bisect_right(self._turns, known_at)
-        return self._history(self._turns[turns - 1]).lineage(commit) - self._change
-
-    def _history(self, turn: int) -> History:
-        if turn not in self._histories:
-            self._histories[turn] = History(self._facts, known_at=moment_of(turn))
-        return self._histories[turn]
-
-    def _served(self, event: RawEvent) -> frozenset[tuple[str, str]]:
-        if not event.flags or not self._flags:
-            return frozenset()
-        return frozenset(
-            (name, str(value).lower() if isinstance(value, bool) else str(value))
-            for name, value in event.flags.items()
-            if name in self._flags
-        )
-
-    def _worked_out(
-        self, commit: str, served: frozenset[tuple[str, str]], turn: int
-    ) -> Standing | None:
-        history = self._history(turn)
-        known = history.resolve(commit)
-        if known is None:
-            return None
-        found = place(self._change, history.lineage(known) | self._values(served, turn))
-        return Standing(
-            arm=PARTIAL if self._is_third(dict(served)) else found.arm,
-            stratum=stratum_name(found.stratum),
-            carried=found.stratum,
-            commit=known,
-        )
-
-    def _values(self, served: frozenset[tuple[str, str]], turn: int) -> frozenset[str]:
-        own = self._own
-        return frozenset(
-            flag_change(name, value)
-            for name, value in served
-            if (value == own.treatment if own and name == own.name else self._flags[name] <= turn)
-        )
-
-    def _is_third(self, served: Mapping[str, str]) -> bool:
-        own = self._own
-        if own is None or own.control is None:
-            return False
-        return served.get(own.name) not in (own.treatment, own.control)
-
-
-def route_test(
-    routes: Sequence[str] | None, patterns: Iterable[str]
-) -> Callable[[str | None], bool | None]:
-    """Returns what tells whether a route exposes; None where no pattern is known for it.
-
-    Args:
-        routes: The experiment's routes; None for all.
-        patterns: Of the frozen graph.
-    """
-    if routes is None:
-        return lambda _: True
-    exposing = {canonical_route(route) for route in routes}
-    table = RouteTable(patterns)
-
-    @cache
-    def exposes(route: str | None) -> bool | None:
-        if route is None:
-            return False
-        if canonical_route(route) in exposing:
-            return True
-        pattern = table.match(route)
-        return None if pattern is None else pattern in exposing
-
-    return exposes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,62 +44,6 @@ class Exposed:
     def counts(self) -> bool:
         """Whether the unit is admitted to an arm."""
         return self.arm in ARMS
-
-
-@dataclass(frozen=True, kw_only=True)
-class Metric:
-    """What a policy freezes of a metric; the window in microseconds."""
-
-    name: str
-    sources: frozenset[str]
-    window: int
-    is_mean: bool
-    cap: float | None
-    currency: str | None
-
-    @classmethod
-    def of(cls, definition: Mapping[str, Any]) -> "Metric":
-        """The metric of a policy's definition."""
-        return cls(
-            name=definition["name"],
-            sources=frozenset(definition["sources"]),
-            window=definition["window_seconds"] * SECOND,
-            is_mean=definition["kind"] == "mean",
-            cap=definition["cap"],
-            currency=definition["currency"],
-        )
-
-    def counts(self, paid: RawRevenue) -> bool:
-        """Tells whether a revenue event is one of the metric's; of a mean, in its currency."""
-        if paid.event not in self.sources:
-            return False
-        return not self.is_mean or (self.currency is not None and paid.currency == self.currency)
-
-
-def metrics_of(policy: Mapping[str, Any]) -> list[Metric]:
-    """Returns the target, then each guardrail."""
-    return [Metric.of(definition) for definition in (policy["target"], *policy["guardrails"])]
-
-
-# Of a unit, what each delivery of an event says: by the event's key, (received, value).
-Values = dict[Any, tuple[int, float]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcomes:
-    """What became of the units, in one metric: the earliest receipt, and the values of means."""
-
-    metric: Metric
-    received: dict[str, int] = field(default_factory=dict)
-    values: dict[str, Values] = field(default_factory=lambda: defaultdict(dict))
-
-    def note(self, unit: str, received: int, key: object, value: float | None) -> None:
-        """Counts a delivery: the first one of an event speaks for it."""
-        self.received[unit] = min(received, self.received.get(unit, received))
-        if self.metric.is_mean and value is not None:
-            capped = value if self.metric.cap is None else min(value, self.metric.cap)
-            own = self.values[unit]
-            own[key] = min((received, capped), own.get(key, (received, capped)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,15 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from orchestration.attribution import (
-    IDENTITY,
-    IN_FLIGHT,
-    Attribution,
-    Attributor,
-    Calendar,
-    Standings,
-    route_test,
-)
+from orchestration.attribution import IDENTITY, IN_FLIGHT, Attribution, Attributor
+from orchestration.calendar import Calendar
 from orchestration.document import evidence_document
 from orchestration.evidence import evidence_contract
 from orchestration.raw_reading import (
@@ -27,6 +20,7 @@ from orchestration.raw_reading import (
     users_who_returned,
 )
 from orchestration.series import series_of
+from orchestration.standings import Standings, route_test
 from stats.evidence import evaluate
 from storage.contract import document_text, waiting_contract
 from storage.evidence import ExperimentReading

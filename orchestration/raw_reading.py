@@ -7,17 +7,10 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from orchestration.attribution import (
-    ARMS,
-    BLOCK,
-    PARTIAL,
-    TREATMENT,
-    Attribution,
-    Calendar,
-    Exposed,
-    Outcomes,
-    block_of,
-)
+from orchestration.attribution import Attribution, Exposed
+from orchestration.calendar import BLOCK, Calendar, block_of
+from orchestration.outcomes import Outcomes
+from orchestration.standings import ARMS, PARTIAL, TREATMENT
 from storage.evidence import DeployFact, ExperimentReading, UnitCounts
 from storage.gates import (
     Allocation,

@@ -1,0 +1,65 @@
+"""Outcomes: what became of an experiment's units, in each metric that its policy freezes."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestration.calendar import SECOND
+from storage.raw_events import RawRevenue
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """What a policy freezes of a metric; the window in microseconds."""
+
+    name: str
+    sources: frozenset[str]
+    window: int
+    is_mean: bool
+    cap: float | None
+    currency: str | None
+
+    @classmethod
+    def of(cls, definition: Mapping[str, Any]) -> "Metric":
+        """The metric of a policy's definition."""
+        return cls(
+            name=definition["name"],
+            sources=frozenset(definition["sources"]),
+            window=definition["window_seconds"] * SECOND,
+            is_mean=definition["kind"] == "mean",
+            cap=definition["cap"],
+            currency=definition["currency"],
+        )
+
+    def counts(self, paid: RawRevenue) -> bool:
+        """Tells whether a revenue event is one of the metric's; of a mean, in its currency."""
+        if paid.event not in self.sources:
+            return False
+        return not self.is_mean or (self.currency is not None and paid.currency == self.currency)
+
+
+def metrics_of(policy: Mapping[str, Any]) -> list[Metric]:
+    """Returns the target, then each guardrail."""
+    return [Metric.of(definition) for definition in (policy["target"], *policy["guardrails"])]
+
+
+# Of a unit, what each delivery of an event says: by the event's key, (received, value).
+Values = dict[Any, tuple[int, float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcomes:
+    """What became of the units, in one metric: the earliest receipt, and the values of means."""
+
+    metric: Metric
+    received: dict[str, int] = field(default_factory=dict)
+    values: dict[str, Values] = field(default_factory=lambda: defaultdict(dict))
+
+    def note(self, unit: str, received: int, key: object, value: float | None) -> None:
+        """Counts a delivery: the first one of an event speaks for it."""
+        self.received[unit] = min(received, self.received.get(unit, received))
+        if self.metric.is_mean and value is not None:
+            capped = value if self.metric.cap is None else min(value, self.metric.cap)
+            own = self.values[unit]
+            own[key] = min((received, capped), own.get(key, (received, capped)))

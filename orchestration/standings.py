@@ -1,0 +1,138 @@
+"""Standings: in which arm and stratum an event stands, and whether its route exposes."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from storage.lineage import CommitFact, History, place
+from storage.placement import Flag, flag_change, stratum_name
+from storage.raw_events import FrozenExperiment, RawEvent, microseconds, moment_of
+from storage.route import RouteTable, canonical_route
+
+TREATMENT, CONTROL, PARTIAL = "treatment", "control", "partial"
+ARMS = (TREATMENT, CONTROL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """Where an event stands in the experiment.
+
+    Attributes:
+        arm: `treatment`, `control` or `partial`.
+        stratum: The name of its stratum.
+        carried: The changes besides the one under test: what the stratum is.
+        commit: The build that served it, as a known commit.
+    """
+
+    arm: str
+    stratum: str
+    carried: frozenset[str]
+    commit: str
+
+
+class Standings:
+    """Where the events of an experiment stand, by commit, flags and what was known.
+
+    Args:
+        experiment: The experiment.
+        facts: What was ever recorded of the environment's commits.
+        flags: The flags that its experiments test, and since when each is known.
+    """
+
+    def __init__(
+        self, experiment: FrozenExperiment, facts: Sequence[CommitFact], flags: Mapping[str, int]
+    ) -> None:
+        named = experiment.policy["flag"]
+        self._change = frozenset(experiment.change)
+        self._own = None if named is None else Flag(**named)
+        self._flags = flags
+        self._facts = facts
+        self._histories: dict[int, History] = {}
+        recorded = {fact.recorded_at for fact in facts}
+        recorded |= {fact.base_recorded_at for fact in facts if fact.base_recorded_at is not None}
+        self._turns = sorted({microseconds(moment) for moment in recorded} | set(flags.values()))
+        self._found = cache(self._worked_out)
+
+    def of(self, event: RawEvent, *, known_at: int) -> Standing | None:
+        """Returns where an event stands; None while its commit is unknown."""
+        if event.commit is None:
+            return None
+        turns = bisect_right(self._turns, known_at)
+        if turns == 0:
+            return None
+        return self._found(event.commit, self._served(event), self._turns[turns - 1])
+
+    def carried(self, commit: str, known_at: int) -> frozenset[str]:
+        """Returns the changes that a known commit brings besides the one under test."""
+        turns = bisect_right(self._turns, known_at)
+        return self._history(self._turns[turns - 1]).lineage(commit) - self._change
+
+    def _history(self, turn: int) -> History:
+        if turn not in self._histories:
+            self._histories[turn] = History(self._facts, known_at=moment_of(turn))
+        return self._histories[turn]
+
+    def _served(self, event: RawEvent) -> frozenset[tuple[str, str]]:
+        if not event.flags or not self._flags:
+            return frozenset()
+        return frozenset(
+            (name, str(value).lower() if isinstance(value, bool) else str(value))
+            for name, value in event.flags.items()
+            if name in self._flags
+        )
+
+    def _worked_out(
+        self, commit: str, served: frozenset[tuple[str, str]], turn: int
+    ) -> Standing | None:
+        history = self._history(turn)
+        known = history.resolve(commit)
+        if known is None:
+            return None
+        found = place(self._change, history.lineage(known) | self._values(served, turn))
+        return Standing(
+            arm=PARTIAL if self._is_third(dict(served)) else found.arm,
+            stratum=stratum_name(found.stratum),
+            carried=found.stratum,
+            commit=known,
+        )
+
+    def _values(self, served: frozenset[tuple[str, str]], turn: int) -> frozenset[str]:
+        own = self._own
+        return frozenset(
+            flag_change(name, value)
+            for name, value in served
+            if (value == own.treatment if own and name == own.name else self._flags[name] <= turn)
+        )
+
+    def _is_third(self, served: Mapping[str, str]) -> bool:
+        own = self._own
+        if own is None or own.control is None:
+            return False
+        return served.get(own.name) not in (own.treatment, own.control)
+
+
+def route_test(
+    routes: Sequence[str] | None, patterns: Iterable[str]
+) -> Callable[[str | None], bool | None]:
+    """Returns what tells whether a route exposes; None where no pattern is known for it.
+
+    Args:
+        routes: The experiment's routes; None for all.
+        patterns: Of the frozen graph.
+    """
+    if routes is None:
+        return lambda _: True
+    exposing = {canonical_route(route) for route in routes}
+    table = RouteTable(patterns)
+
+    @cache
+    def exposes(route: str | None) -> bool | None:
+        if route is None:
+            return False
+        if canonical_route(route) in exposing:
+            return True
+        pattern = table.match(route)
+        return None if pattern is None else pattern in exposing
+
+    return exposes
