@@ -1,4 +1,4 @@
-"""A store with a canary's history in it, and runs of our definitions on it."""
+"""A store with a canary's history in it, runs of our definitions on it, and a shop that is told."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +18,8 @@ from storage.partitions import create_days
 from storage.projects import create_project
 from storage.registration import Registration
 from storage.tables import DERIVED
+from tests.orchestration.shop import OF_THE_TESTS, Shop
+from tests.receiver import Receiver, receiving
 
 CONTROL, TREATMENT = "c0ffee0", "decade1"
 # They move with the clock: when a verdict was published, when the next look can come.
@@ -158,3 +160,30 @@ def walked(canary: Canary, instance: dg.DagsterInstance, today: str) -> Canary:
     """The canary after a fast run."""
     assert canary.run("deploy_reward_fast", instance, today).success
     return canary
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """Who listens on a port of this machine."""
+    with receiving() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def idle_instance() -> Iterator[dg.DagsterInstance]:
+    """One for all of a module: the sensor of webhooks asks nothing of it."""
+    with dg.DagsterInstance.ephemeral() as ephemeral:
+        yield ephemeral
+
+
+@pytest.fixture
+def shop(
+    service: Any,
+    receiver: Receiver,
+    idle_instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Shop:
+    """A shop that tells the receiver alone."""
+    monkeypatch.setenv("SERVICE_SECRET", OF_THE_TESTS)
+    service.settings(webhooks=[{"url": receiver.url}])
+    return Shop(service=service, instance=idle_instance)
