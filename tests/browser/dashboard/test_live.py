@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.dashboard.gallery import LATE
 from tests.browser.dashboard.world import World
@@ -34,3 +34,28 @@ def test_an_open_experiment_follows_its_evidence_without_being_loaded_anew(
     expect(page.get_by_label("Verdict", exact=True)).to_contain_text("This verdict is final")
     shown = page.get_by_label("The verdict contract").inner_text()
     assert json.loads(shown) == contract
+
+
+def test_a_page_that_is_told_nothing_new_asks_again_when_it_was_told_to(
+    signed_in: Callable[..., Page], world: World
+) -> None:
+    page = signed_in()
+    # Sooner than the page was told at first, as the service does when a look is due.
+    told = {"Retry-After": "2"}
+
+    def sooner(route: Route) -> None:
+        found = route.fetch()
+        assert found.status == 304
+        route.fulfill(response=found, headers={**found.headers, **told})
+
+    page.route("**/live", sooner)
+    page.clock.install(time=0)
+    page.clock.pause_at(1)
+    page.goto(f"{world.url}{world.path('open')}")
+    live = page.locator("[data-live]")
+    wait = int(live.get_attribute("data-wait") or 0)
+    assert wait > 2
+    page.clock.run_for(1000 * wait)
+    expect(live).to_have_attribute("data-asked", "1")
+    page.clock.run_for(2000)
+    expect(live).to_have_attribute("data-asked", "2")
