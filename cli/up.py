@@ -81,7 +81,7 @@ def up(
         if running.start(server):
             _show_addresses(console, plan)
             if demo:
-                _play_in_background(console, plan, _demo_project(running.url))
+                _play_in_background(console, plan, demo_project(running.url))
             else:
                 _show_first_steps(console, plan, _first_project(running.url))
             supervisor.run(stop)
@@ -189,8 +189,12 @@ def _first_project(url: str) -> CreatedProject | None:
         return None if names - {DEMO_PROJECT} else create_project(connection, FIRST_PROJECT)
 
 
-def _demo_project(url: str) -> CreatedProject:
-    """The demo's own project, apart from real ones; with fresh keys where it stands already."""
+def demo_project(url: str) -> CreatedProject:
+    """The demo's own project, apart from real ones; with fresh keys where it stands already.
+
+    Args:
+        url: The store's.
+    """
     from cli.demo import METRIC  # noqa: PLC0415 (a plain start does without its numpy)
 
     with _transaction(url) as connection:

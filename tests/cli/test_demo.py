@@ -2,13 +2,16 @@
 
 from datetime import UTC, datetime, timedelta
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cli.demo import Change, Story, story
+from cli.demo import METRIC, Change, Story, story
 from cli.traffic import Traffic
+from cli.up import demo_project
+from storage.settings import read_settings
 
 NOON = datetime(2026, 3, 5, 12, tzinfo=UTC)
 
@@ -69,6 +72,14 @@ def test_the_helping_change_crosses_upward_during_its_canary(told: Story) -> Non
 
 def test_the_harming_change_crosses_downward_during_its_canary(told: Story) -> None:
     assert crossing(told.changes[1], told.runs[1]) == -1
+
+
+def test_its_project_measures_by_default_what_its_traffic_holds(store: Any, told: Story) -> None:
+    made = demo_project(store.url)
+    with store.engine.connect() as connection:
+        metric = read_settings(connection, made.project_id).default_metric
+    assert metric == METRIC
+    assert metric in (sent.body["event"] for run in told.runs for sent in run.deliveries())
 
 
 def _named(of: Story, name: str) -> set[str]:
