@@ -1,15 +1,17 @@
 """The command `register`: a change becomes an experiment."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from cli.projects import project_option
-from cli.remote import READING_KEY, document, remote
+from cli.remote import READING_KEY, Remote, RemoteFault, document, remote
 from cli.store import data_dir_option, store_transaction
 from storage.experiments import register as register_experiment
+from storage.findings import read_finding
 from storage.projects import find_project
 
 
@@ -45,9 +47,12 @@ def register(project: str, data_dir: Path, as_json: bool, **chosen: Any) -> None
     members = _members(chosen)
     if (service := remote(READING_KEY)) is not None:
         experiment_id = document(service.post("/v1/reward/register", members))["experiment_id"]
+        awaited = _awaited_there(service, experiment_id)
     else:
-        experiment_id = _registered(members, project, data_dir)
+        experiment_id, awaited = _registered(members, project, data_dir)
     click.echo(json.dumps({"experiment_id": experiment_id}) if as_json else experiment_id)
+    if awaited:
+        click.echo(f"It begins with {awaited}", err=True)
 
 
 def _members(chosen: dict[str, Any]) -> dict[str, object]:
@@ -100,7 +105,7 @@ def _object(text: str | None) -> object:
         raise click.BadParameter("is not JSON", param_hint="--metadata") from None
 
 
-def _registered(members: dict[str, object], project: str, data_dir: Path) -> str:
+def _registered(members: dict[str, object], project: str, data_dir: Path) -> tuple[str, str | None]:
     # The API's shapes take a second to load.
     from api.experiments import RegistrationBody  # noqa: PLC0415
     from cli.form import checked  # noqa: PLC0415
@@ -108,4 +113,29 @@ def _registered(members: dict[str, object], project: str, data_dir: Path) -> str
     registration = checked(RegistrationBody, members).registration()
     with store_transaction(data_dir) as connection:
         project_id = find_project(connection, project).project_id
-        return register_experiment(connection, project_id, registration).experiment_id
+        found = register_experiment(connection, project_id, registration).experiment_id
+        finding = read_finding(connection, project_id, found)
+    if finding.deploy_id is not None:
+        return found, None
+    told = _awaited(finding.treatment_commit, finding.environment, elsewhere=finding.elsewhere)
+    return found, told
+
+
+def _awaited_there(service: Remote, experiment_id: str) -> str | None:
+    """Returns for which deploy an experiment of a running service waits; None for none."""
+    try:
+        listed = document(service.get("/v1/reward?status=open&limit=200"))["experiments"]
+    except RemoteFault:
+        # It is registered, whatever can be told of it.
+        return None
+    for one in listed:
+        if one["experiment_id"] == experiment_id and one["deploy_id"] is None:
+            return _awaited(one["treatment_commit"], one["environment"])
+    return None
+
+
+def _awaited(commit: str | None, environment: str, *, elsewhere: Sequence[str] = ()) -> str:
+    if commit is None:
+        return f"the next deploy to {environment}."
+    so_far = f"; so far it is deployed to {', '.join(elsewhere)}" if elsewhere else ""
+    return f"a deploy of {commit[:12]} to {environment}, of which none is recorded{so_far}."

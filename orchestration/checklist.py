@@ -188,7 +188,7 @@ def _shares(one: OpenExperiment, wiring: Wiring) -> _Told:
     name = one.experiment_id
     if not one.bound:
         fix = "Record the deploy that carries the change: `deploy-reward deploy SHA`."
-        return None, f"{name} waits for its deploy.", fix
+        return None, f"{name} waits for its deploy{_elsewhere(one)}.", fix
     if one.newest_block is None:
         seen = f"{name}: no unit in {one.closed_blocks:,} closed blocks of 5 minutes."
         if one.closed_blocks < _SOME_BLOCKS or not _measured(wiring):
@@ -208,6 +208,13 @@ def _shares(one: OpenExperiment, wiring: Wiring) -> _Told:
         else ("control", f"Let the router leave control a share: {sha} must not get everybody.")
     )
     return False, f"{seen} in a day; no block has both, {lacking} lacks.", fix
+
+
+def _elsewhere(one: OpenExperiment) -> str:
+    if not one.elsewhere:
+        return ""
+    sha = (one.treatment or "")[:12]
+    return f" to {one.environment}; so far {sha} is deployed to {_listed(one.elsewhere)}"
 
 
 def _target_seen(wiring: Wiring) -> _Told:

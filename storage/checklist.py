@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from storage.admissions import Admissions, counted_lately, read_admissions
+from storage.deploys import ELSEWHERE
 from storage.recent_traffic import (
     Traffic,
     count_new_events,
@@ -189,6 +190,7 @@ class OpenExperiment:
         environment: Where it measures.
         treatment: The commit under test; None before the binding, if it was not named.
         bound: Whether its deploy has come.
+        elsewhere: Before that: where else its commit is deployed.
         metric: The target.
         sources: The events that the target counts.
         converted: Whether any outcome of the target was ever counted.
@@ -205,6 +207,7 @@ class OpenExperiment:
     environment: str
     treatment: str | None
     bound: bool
+    elsewhere: Sequence[str]
     metric: str
     sources: Sequence[str]
     converted: bool
@@ -269,9 +272,9 @@ LEFT JOIN LATERAL (
 WHERE p.project_id = ANY(:ids)
 """)
 
-_EXPERIMENTS = text("""
+_EXPERIMENTS = text(f"""
 SELECT x.project_id, x.experiment_id, x.environment, x.treatment_commit,
-    x.bound_at IS NOT NULL AS bound, x.target_metric,
+    x.bound_at IS NOT NULL AS bound, {ELSEWHERE} AS elsewhere, x.target_metric,
     coalesce(x.policy -> 'target' -> 'sources', jsonb_build_array(x.target_metric)) AS sources,
     EXISTS (
         SELECT FROM conversions AS o
@@ -362,6 +365,7 @@ def _experiment(row: Any) -> OpenExperiment:  # noqa: ANN401 - a row of the quer
         environment=row.environment,
         treatment=row.treatment_commit,
         bound=row.bound,
+        elsewhere=row.elsewhere,
         metric=row.target_metric,
         sources=row.sources,
         converted=row.converted,

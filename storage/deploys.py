@@ -284,6 +284,18 @@ def read_deploy(connection: Connection, project_id: int, deploy_id: str) -> dict
     return deploy_record(row)
 
 
+# Of an experiment x that waits for its deploy: where else its commit is deployed. Both may be
+# written short.
+ELSEWHERE = """
+ARRAY(
+    SELECT DISTINCT d.environment FROM deploys AS d
+    WHERE x.deploy_id IS NULL AND d.project_id = x.project_id AND d.environment <> x.environment
+      AND starts_with(d.commit_sha, x.treatment_commit)
+    ORDER BY d.environment
+)
+"""
+
+
 def list_deploys(
     connection: Connection,
     project_id: int,

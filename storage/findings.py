@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from storage.deploys import ELSEWHERE
 from storage.refusal import Missing
 
 
@@ -18,6 +19,7 @@ class Finding:
         contract: The verdict contract, to the byte.
         evidence: The evidence document as JSON; None before the first look.
         message: Of the treatment's commit, where its deploy told one.
+        elsewhere: Of one that waits for its deploy: where else its commit is deployed.
         contrast_seconds: After so long without a comparison it ends; None before its deploy.
     """
 
@@ -31,6 +33,7 @@ class Finding:
     control_commit: str | None
     deploy_id: str | None
     message: str | None
+    elsewhere: Sequence[str]
     attempt: int
     contrast_seconds: int | None
     flag: dict[str, Any] | None
@@ -41,10 +44,10 @@ class Finding:
     next_look_at: datetime | None
 
 
-_FIND = text("""
+_FIND = text(f"""
 SELECT x.experiment_id, x.target_metric AS metric, x.environment, x.registered_at, x.starts_at,
     x.closed_at, x.treatment_commit, x.control_commit, x.deploy_id,
-    d.commit ->> 'message' AS message, x.attempt,
+    d.commit ->> 'message' AS message, {ELSEWHERE} AS elsewhere, x.attempt,
     CAST(x.policy ->> 'contrast_seconds' AS bigint) AS contrast_seconds,
     x.request -> 'treatment_flag' AS flag,
     v.contract::text AS contract, v.evidence::text AS evidence, v.decided, v.published_at,
@@ -56,8 +59,10 @@ WHERE x.experiment_id = :experiment_id AND x.project_id = :project_id
 """)
 
 # What changes as often as any part of a finding does, and is read without its evidence.
-_VERSION = text("""
-SELECT md5(concat_ws(' ', v.contract, v.evidence, v.next_look_at, x.closed_at, x.starts_at))
+_VERSION = text(f"""
+SELECT md5(concat_ws(
+    ' ', v.contract, v.evidence, v.next_look_at, x.closed_at, x.starts_at, {ELSEWHERE}
+))
 FROM verdicts AS v JOIN experiments AS x USING (experiment_id)
 WHERE x.experiment_id = :experiment_id AND x.project_id = :project_id
 """)

@@ -36,6 +36,20 @@ def test_a_registration_prints_the_id_alone_so_that_a_shell_can_keep_it(reached,
     assert json.loads(again.stdout) == {"experiment_id": found["experiment_id"]}
 
 
+def test_a_registration_that_waits_for_its_deploy_says_so(reached, command) -> None:
+    deployed(reached, "aaaaaaa")
+    elsewhere = {"commit": {"sha": "bbbbbbb"}, "environment": "staging"}
+    assert reached.post("/v1/deploys", elsewhere).status_code == 201
+    result = command("register", "--commit", "bbbbbbb", "-p", "shop", "--json")
+    (found,) = listed(reached)
+    assert json.loads(result.stdout) == {"experiment_id": found["experiment_id"]}
+    assert result.stderr.startswith(
+        "It begins with a deploy of bbbbbbb to production, of which none is recorded"
+    )
+    deployed(reached, "bbbbbbb")
+    assert command("register", "--commit", "bbbbbbb", "-p", "shop").stderr == ""
+
+
 def test_every_option_of_a_registration_reaches_the_experiment(reached, command) -> None:
     deployed(reached, "aaaaaaa", "bbbbbbb", "ccccccc")
     words = ["--metric", "order", "--value", "40", "--control", "aaaaaaa", "--route", "/cart"]
