@@ -93,9 +93,12 @@ async def post_entries(request: Request) -> Response:
         if visitor.role is not Role.OWNER:
             return stored, _Refused(status=403, note=READ_ONLY)
         change = _remove if form.text("action") == "remove" else _save
-        rows = change(kind, kind.rows(stored), form)
+        before = kind.rows(stored)
+        rows = change(kind, before, form)
         if isinstance(rows, _Refused):
             return stored, rows
+        if rows == before:
+            return stored, None
         chosen = {kind.member: kind.value(rows), **_following(kind, stored, form)}
         try:
             apply_settings(connection, visitor.project_id, chosen)
@@ -120,6 +123,9 @@ def _remove(kind: Kind, rows: list[dict[str, Any]], form: Form) -> list[dict[str
 def _save(kind: Kind, rows: list[dict[str, Any]], form: Form) -> list[dict[str, Any]] | _Refused:
     typed = document(kind.fields, form.texts(kind.fields))
     at = _place(kind, rows, form)
+    if typed in (rows if at is None else [rows[at]]):
+        # Sent again by somebody who got no answer.
+        return rows
     if at is None and form.text("key"):
         return replace(_refused(kind, form, status=409, note=_GONE), key="")
     others = rows if at is None else [*rows[:at], *rows[at + 1 :]]
