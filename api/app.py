@@ -27,6 +27,7 @@ from api import (
     verdicts,
 )
 from api.dashboard import pages as dashboard
+from api.dashboard.route import asks_for_page, failure_page
 from api.envelope import Envelope
 from api.event_batch import RuntimeEventBatch, RuntimeEventBody
 from api.express import Express, Failed
@@ -149,7 +150,7 @@ async def _http(request: Request, failure: Exception) -> Response:
     assert isinstance(failure, HTTPException)  # noqa: S101 - Starlette chooses the handler by type
     word = _BY_STATUS[failure.status_code]
     problem = Problem(word, HTTPStatus(failure.status_code).description, headers=failure.headers)
-    return problem_response(request, problem)
+    return (failure_page if asks_for_page(request) else problem_response)(request, problem)
 
 
 _FAILURES: Sequence[tuple[type[Exception], Failed]] = (

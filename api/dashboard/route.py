@@ -42,6 +42,7 @@ _NEXT: Mapping[str, str] = {
     "unknown_deploy": "It may belong to another project: sign in to that one to see it.",
     "unknown_experiment": "It may belong to another project: sign in to that one to see it.",
     "origin_not_allowed": "Open the page anew and try again from there.",
+    "method_not_allowed": "Nothing was done. Open the page anew and try again from there.",
     "rate_limited": "Nothing was done. It counts anew each minute.",
 }
 
@@ -61,11 +62,26 @@ class PageRoute(APIRoute):
                 raise
             except Exception as failure:  # noqa: BLE001 - whatever broke, a page tells of it
                 found = _failure(request, _problem(request, failure))
-            for name, value in _HEADERS.items():
-                found.headers.setdefault(name, value)
-            return found
+            return _guarded(found)
 
         return answered
+
+
+def asks_for_page(request: Request) -> bool:
+    """Tells whether a browser asks for something of ours, page or not."""
+    is_ours = f"{request.scope['path']}/".startswith(f"{HOME}/")
+    return is_ours and "text/html" in request.headers.get("Accept", "")
+
+
+def failure_page(request: Request, problem: Problem) -> Response:
+    """Returns the page that tells of a failure which no page met."""
+    return _guarded(_failure(request, problem))
+
+
+def _guarded(found: Response) -> Response:
+    for name, value in _HEADERS.items():
+        found.headers.setdefault(name, value)
+    return found
 
 
 def asks_for_data(request: Request) -> bool:

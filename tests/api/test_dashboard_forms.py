@@ -1,4 +1,4 @@
-"""Forms of the dashboard's entries that are sent again, as by somebody who got no answer."""
+"""Forms of the dashboard that are sent again by somebody who got no answer, or sent nowhere."""
 
 import re
 from typing import Any
@@ -52,3 +52,16 @@ def test_an_entry_that_is_sent_again_is_there_once(service: Any, name: str) -> N
     assert len(sent(edited)) == 1
     # What is another entry is added still.
     assert len(sent(new)) == 2
+
+
+def test_a_form_that_no_page_takes_is_answered_by_a_page(service: Any) -> None:
+    for path in ("/dashboard/nowhere", "/dashboard/deploys", "/dashboard"):
+        browser = {**OWN, "Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+        answer = service.client.post(path, data={"a": "b"}, headers=browser)
+        assert (answer.status_code, answer.headers["Allow"]) == (405, "GET")
+        assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+        assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+        assert "Nothing was done." in answer.text
+        told = service.client.post(path, json={}, headers={"Accept": "application/json"})
+        assert (told.status_code, told.json()["code"]) == (405, "method_not_allowed")
+    assert service.client.post("/v1/nowhere", headers=browser).json()["code"] == "not_found"
