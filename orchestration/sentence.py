@@ -36,12 +36,11 @@ def percent(value: float) -> str:
 def sentence(evidence: Evidence, measure: Measure) -> str:
     """Returns what an experiment's evidence says, in one or two sentences."""
     decision, metric = evidence.decision, measure.name
-    known = known_sentence(evidence, measure)
     if decision.verdict is not Verdict.ABSTAIN:
         return _answer(evidence, measure)
     if decision.ended_because is not None:
         why = _ENDED[decision.ended_because]
-        return f"No answer on {metric}: {why}. {known}".strip()
+        return f"No answer on {metric}: {why}. {known_sentence(evidence, measure)}".strip()
     if decision.abstain_reason is AbstainReason.NON_IDENTIFIABLE:
         return (
             f"Can't say on {metric}: treatment and control were not served side by side, so the"
@@ -52,6 +51,7 @@ def sentence(evidence: Evidence, measure: Measure) -> str:
         return f"Can't say on {metric}: {why}, so the difference is not the change's alone."
     if evidence.candidate is not None:
         return _waiting(evidence.candidate, measure)
+    known = known_sentence(evidence, measure)
     return f"Can't say yet on {metric}: {_progress(evidence)}. {known}".strip()
 
 
