@@ -139,11 +139,37 @@ class Service:
         return self.client.get(path, **{"headers": key, **options})
 
 
+@contextmanager
+def _served(store: Store) -> Generator[TestClient]:
+    settings = ApiSettings(database_url=store.url, secret=b"a secret of the tests")
+    with TestClient(create_app(settings), raise_server_exceptions=False) as client:
+        yield client
+
+
+def _service(store: Store, client: TestClient, project: str) -> Service:
+    with store.engine.begin() as connection:
+        created = create_project(connection, project)
+    return Service(store=store, client=client, project=created)
+
+
 @pytest.fixture
 def service(store: Store) -> Iterator[Service]:
     """The running API, and a project named `shop`."""
-    with store.engine.begin() as connection:
-        project = create_project(connection, "shop")
-    settings = ApiSettings(database_url=store.url, secret=b"a secret of the tests")
-    with TestClient(create_app(settings), raise_server_exceptions=False) as client:
-        yield Service(store=store, client=client, project=project)
+    with _served(store) as client:
+        yield _service(store, client, "shop")
+
+
+@pytest.fixture(scope="module")
+def _shared(postgres_url: str, migrated_template: str) -> Iterator[tuple[Store, TestClient]]:
+    with fresh_store(postgres_url, migrated_template) as store, _served(store) as client:
+        yield store, client
+
+
+@pytest.fixture
+def tenant(_shared: tuple[Store, TestClient]) -> Service:
+    """A project of the test's own in one running API, whose other tenants are the module's tests.
+
+    A store is made in a tenth of a second, a project in a hundredth of one.
+    """
+    store, client = _shared
+    return _service(store, client, f"shop {secrets.token_hex(6)}")

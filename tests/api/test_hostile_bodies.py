@@ -8,8 +8,15 @@ from typing import Any
 import pytest
 
 from storage.keys import KeyKind
+from tests.conftest import Service
 
 MEBIBYTE = 2**20
+
+
+@pytest.fixture
+def service(tenant: Service) -> Service:
+    """A project of the test's own: no test here asks of its store what else is in it."""
+    return tenant
 
 
 @dataclass(frozen=True, kw_only=True)

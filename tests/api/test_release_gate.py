@@ -10,6 +10,7 @@ from storage.contract import contract, document_text
 from storage.freeze import freeze, unfreeze
 from storage.keys import KeyKind
 from storage.verdicts import Draft, publish_verdicts, stage_evidence
+from tests.conftest import Service
 
 GATE = "/v1/reward/gate"
 A, B = "a" * 40, "b" * 40
@@ -18,6 +19,12 @@ ABSTAIN = {"verdict": "abstain", "abstain_reason": "power", "decided": False}
 ENDED = {**ABSTAIN, "decided": True}
 BREACHED = {"guardrail_breaches": ["error"]}
 GO, BACK, HOLD = "Successful", "Failed", "Running"
+
+
+@pytest.fixture
+def service(tenant: Service) -> Service:
+    """A project of the test's own: no test here asks of its store what else is in it."""
+    return tenant
 
 
 @pytest.fixture

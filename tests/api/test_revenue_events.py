@@ -7,14 +7,25 @@ import pytest
 from sqlalchemy import Text, cast, func, select
 
 from storage.tables import revenue_events
+from tests.conftest import Service
 
 PATH = "/v1/revenue/events"
 MONETARY = ("trial_to_paid", "subscription_renewed", "expansion")
 FUNNEL = ("signup_completed", "trial_started", "paywall_viewed", "activation")
 
 
-def rows(service: Any) -> list[Any]:
-    return service.in_store(lambda connection: connection.execute(select(revenue_events)).all())
+@pytest.fixture
+def service(tenant: Service) -> Service:
+    """A project of the test's own: no test here asks of its store what else is in it."""
+    return tenant
+
+
+def rows(service: Any, *others: int) -> list[Any]:
+    """The stored events of the project, and of others."""
+    told = select(revenue_events).where(
+        revenue_events.c.project_id.in_([service.project_id, *others])
+    )
+    return service.in_store(lambda connection: connection.execute(told).all())
 
 
 def faults(answer: Any) -> list[tuple[str, str]]:
@@ -39,7 +50,9 @@ def test_an_event_is_stored_once_with_a_pseudonym_for_its_user(
     }
     (row,) = rows(service)
     assert (row.amount_value, row.amount_currency, row.environment) == (4900, "USD", "staging")
-    whole = select(cast(func.to_jsonb(revenue_events.table_valued()), Text))
+    whole = select(cast(func.to_jsonb(revenue_events.table_valued()), Text)).where(
+        revenue_events.c.project_id == service.project_id
+    )
     assert "workspace-17" not in service.in_store(lambda c: c.execute(whole).scalar_one())
 
 
@@ -111,11 +124,11 @@ def test_a_batch_is_stored_whole_or_not_at_all(service: Any, revenue_event: dict
 
 @pytest.mark.requirement("limit.idempotency-scope", "revenue.user_ref")
 def test_keys_are_of_one_project(service: Any, revenue_event: dict[str, Any]) -> None:
-    other = service.new_project("other")
+    other = service.new_project(f"beside {service.project.name}")
     for key in (service.write, {"X-Service-Project-Key": other.keys["write"]}):
         answer = service.post(PATH, revenue_event, headers=key)
         assert answer.json()["accepted"] == 1
-    mine, theirs = (row.pseudonym for row in rows(service))
+    mine, theirs = (row.pseudonym for row in rows(service, other.project_id))
     assert mine != theirs
 
 

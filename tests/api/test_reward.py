@@ -11,8 +11,15 @@ import pytest
 
 from storage.contract import MEMBERS, contract, document_text
 from storage.verdicts import Draft, publish_verdicts, stage_evidence
+from tests.conftest import Service
 
 REGISTER = "/v1/reward/register"
+
+
+@pytest.fixture
+def service(tenant: Service) -> Service:
+    """A project of the test's own: no test here asks of its store what else is in it."""
+    return tenant
 
 
 def deployed(service: Any, *commits: str) -> list[str]:

@@ -10,8 +10,15 @@ from sqlalchemy import select
 
 from storage.keys import KeyKind
 from storage.tables import runtime_events
+from tests.conftest import Service
 
 PATH = "/v1/events"
+
+
+@pytest.fixture
+def service(tenant: Service) -> Service:
+    """A project of the test's own: no test here asks of its store what else is in it."""
+    return tenant
 
 
 def ago(**span: float) -> str:
@@ -19,8 +26,9 @@ def ago(**span: float) -> str:
 
 
 def rows(service: Any) -> list[Any]:
-    query = select(runtime_events).order_by(runtime_events.c.session_id)
-    return service.in_store(lambda connection: connection.execute(query).all())
+    query = select(runtime_events).where(runtime_events.c.project_id == service.project_id)
+    ordered = query.order_by(runtime_events.c.session_id)
+    return service.in_store(lambda connection: connection.execute(ordered).all())
 
 
 def sent(service: Any, body: Any, **options: Any) -> Any:

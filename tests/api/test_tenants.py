@@ -49,6 +49,12 @@ KINDS = {
 }
 
 
+@pytest.fixture
+def service(tenant: Service) -> Service:
+    """A project of the test's own: no test here asks of its store what else is in it."""
+    return tenant
+
+
 def asked(
     service: Any,
     path: str,
@@ -209,7 +215,7 @@ def test_another_projects_resource_is_byte_for_byte_an_unknown_one(
 ) -> None:
     mine = service.post("/v1/reward/register", {}).json()["experiment_id"]
     service.post("/v1/deploys", {"commit": {"sha": "aaaaaaa"}})
-    other = service.new_project("other")
+    other = service.new_project(f"beside {service.project.name}")
     for kind in KINDS[path]:
         answers = [
             asked(service, path, method, operation, experiment_id=name, **by(other.keys[kind]))
@@ -229,7 +235,7 @@ def test_another_projects_resource_is_byte_for_byte_an_unknown_one(
 
 def test_another_projects_deploy_is_an_unknown_one(service: Any) -> None:
     answer = service.post("/v1/deploys", {"commit": {"sha": "aaaaaaa"}})
-    other = service.new_project("other")
+    other = service.new_project(f"beside {service.project.name}")
     theirs, unknown = (
         service.post(
             "/v1/reward/register", {"deploy_id": deploy_id}, **by(other.keys[KeyKind.PROJECT])
