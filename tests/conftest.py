@@ -2,12 +2,9 @@
 
 import os
 import secrets
-import shutil
-import tempfile
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -24,6 +21,7 @@ from storage.keys import KeyKind, create_key
 from storage.migrate import upgrade
 from storage.projects import CreatedProject, create_project
 from storage.settings import apply_settings
+from tests.server_folder import server_folder
 
 # The developer's own service is never touched. Nothing of ours reads these when it is imported.
 for _name in [name for name in os.environ if name.startswith("SERVICE_") and name[8:] != "PG_BIN"]:
@@ -35,14 +33,8 @@ _TEMPLATE = "migrated"
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
     """The address of a PostgreSQL server that lives as long as the tests (of one worker)."""
-    # pytest's tmp_path can be entered by its owner alone, and root's server runs as nobody.
-    folder = Path(tempfile.mkdtemp(prefix="deploy-reward-"))
-    folder.chmod(0o711)
-    try:
-        with EmbeddedPostgres(folder / "data") as postgres:
-            yield postgres.url
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with server_folder() as folder, EmbeddedPostgres(folder / "data") as postgres:
+        yield postgres.url
 
 
 def _database_url(server: str, database: str) -> str:
@@ -78,7 +70,9 @@ class Store:
 def fresh_store(server: str, model: str) -> Generator[Store]:
     """A store like the model, dropped at the end."""
     name = f"test_{secrets.token_hex(6)}"
-    _administer(server, "CREATE DATABASE {name} TEMPLATE {model}", name=name, model=model)
+    # Of a few megabytes, which a copy of files takes less for than a log of their pages.
+    statement = "CREATE DATABASE {name} TEMPLATE {model} STRATEGY file_copy"
+    _administer(server, statement, name=name, model=model)
     engine = open_engine(_database_url(server, name))
     try:
         yield Store(url=_database_url(server, name), engine=engine)

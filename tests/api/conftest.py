@@ -1,10 +1,7 @@
 """Bodies that each endpoint takes, a dashboard's owner, and a store for the real server."""
 
 import secrets
-import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +12,7 @@ from storage.migrate import upgrade
 from storage.projects import CreatedProject, create_project
 from storage.settings import apply_settings
 from tests.api.owner import Owner
+from tests.server_folder import server_folder
 
 
 @pytest.fixture
@@ -42,15 +40,9 @@ def owner(service: Any) -> Owner:
 @pytest.fixture(scope="session")
 def safe_postgres() -> Iterator[EmbeddedPostgres]:
     """A PostgreSQL that keeps what it commits, for the real server, which accepts no other."""
-    # pytest's tmp_path can be entered by its owner alone, and root's server runs as nobody.
-    folder = Path(tempfile.mkdtemp(prefix="deploy-reward-"))
-    folder.chmod(0o711)
-    try:
-        with EmbeddedPostgres(folder / "data") as postgres:
-            upgrade(postgres.url)
-            yield postgres
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with server_folder() as folder, EmbeddedPostgres(folder / "data") as postgres:
+        upgrade(postgres.url)
+        yield postgres
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,6 @@
 """Requests that our OpenAPI document allows or forbids: each answer is one that it tells of."""
 
 import os
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -37,6 +35,7 @@ from storage.verdicts import Draft, publish_verdicts, stage_evidence
 from tests.api.test_tenants import KINDS
 from tests.api.wire import Wire
 from tests.reliability.api_process import ApiProcess, members_of
+from tests.server_folder import server_folder
 
 pytestmark = pytest.mark.process
 
@@ -75,10 +74,7 @@ class Target:
 
 @pytest.fixture(scope="module")
 def target() -> Iterator[Target]:
-    # pytest's tmp_path can be entered by its owner alone, and root's server runs as nobody.
-    folder = Path(tempfile.mkdtemp(prefix="deploy-reward-"))
-    folder.chmod(0o711)
-    with EmbeddedPostgres(folder / "data") as postgres:
+    with server_folder() as folder, EmbeddedPostgres(folder / "data") as postgres:
         upgrade(postgres.url)
         engine = open_engine(postgres.url)
         with engine.begin() as connection:
@@ -96,7 +92,6 @@ def target() -> Iterator[Target]:
                 keys=created.keys,
                 experiment_id=experiment_id,
             )
-    shutil.rmtree(folder)
 
 
 def _evidence(experiment_id: str) -> Draft:

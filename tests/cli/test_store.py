@@ -1,9 +1,7 @@
 """The store that a command works on, wherever it comes from."""
 
-import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +14,7 @@ from cli.dagster_home import POSTGRES_VARIABLE, dagster_environment, write_dagst
 from cli.store import store_url
 from storage.embedded import EmbeddedPostgres, running_url
 from storage.engine import connection_string
+from tests.server_folder import server_folder
 
 pytestmark = pytest.mark.process
 
@@ -23,11 +22,8 @@ pytestmark = pytest.mark.process
 @pytest.fixture
 def data_dir(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.delenv("SERVICE_DATABASE_URL", raising=False)
-    # pytest's tmp_path can be entered by its owner alone, and root's server runs as nobody.
-    folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o711)
-    yield folder / "data"
-    shutil.rmtree(folder)
+    with server_folder() as folder:
+        yield folder / "data"
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:

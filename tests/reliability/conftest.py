@@ -1,7 +1,5 @@
 """A PostgreSQL of each test's own that syncs to disk, a shop in it, and the API before it."""
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,15 +9,13 @@ from storage.embedded import EmbeddedPostgres
 from storage.migrate import upgrade
 from tests.reliability.api_process import ApiProcess
 from tests.reliability.shop import Shop, open_shop
+from tests.server_folder import server_folder
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    # pytest's tmp_path can be entered by its owner alone, and root's server runs as nobody.
-    folder = Path(tempfile.mkdtemp(prefix="deploy-reward-"))
-    folder.chmod(0o711)
-    yield folder
-    shutil.rmtree(folder)
+    with server_folder() as folder:
+        yield folder
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,17 +23,15 @@ from storage.embedded import (
     running_url,
 )
 from storage.engine import connection_string
+from tests.server_folder import server_folder
 
 pytestmark = pytest.mark.process
 
 
 @pytest.fixture
 def data_dir() -> Iterator[Path]:
-    # pytest's tmp_path can be entered by its owner alone, and root's server runs as nobody.
-    folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o711)
-    yield folder / "data"
-    shutil.rmtree(folder)
+    with server_folder() as folder:
+        yield folder / "data"
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:

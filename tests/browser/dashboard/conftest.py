@@ -1,9 +1,6 @@
 """The world that a browser looks at, and pages of somebody who is signed in."""
 
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,20 +9,15 @@ from playwright.sync_api import Browser, BrowserContext, Page
 from storage.embedded import EmbeddedPostgres
 from storage.migrate import upgrade
 from tests.browser.dashboard.world import Served, World, the_world
+from tests.server_folder import server_folder
 
 
 @pytest.fixture(scope="session")
 def world() -> Iterator[World]:
-    # pytest's tmp_path can be entered by its owner alone, and root's server runs as nobody.
-    folder = Path(tempfile.mkdtemp(prefix="deploy-reward-"))
-    folder.chmod(0o711)
-    try:
-        with EmbeddedPostgres(folder / "data") as postgres:
-            upgrade(postgres.url)
-            with the_world(postgres.url) as world:
-                yield world
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with server_folder() as folder, EmbeddedPostgres(folder / "data") as postgres:
+        upgrade(postgres.url)
+        with the_world(postgres.url) as world:
+            yield world
 
 
 @pytest.fixture

@@ -1,0 +1,35 @@
+"""A folder for the data of a test's PostgreSQL."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+# A disk in memory. What a killed process wrote is in the kernel's hands on either: only a power
+# failure, which no test can make, would tell them apart.
+_MEMORY = Path("/dev/shm")  # noqa: S108 (a new folder in it, with a name that nobody can guess)
+# A cluster with its log takes some hundred megabytes, and each worker of a run has a few.
+_ROOM = 4 * 2**30
+
+
+@contextmanager
+def server_folder() -> Generator[Path]:
+    """A folder that any user may pass through, gone at the end."""
+    # pytest's tmp_path can be entered by its owner alone, and root's server runs as nobody.
+    folder = Path(tempfile.mkdtemp(prefix="deploy-reward-", dir=_parent()))
+    folder.chmod(0o711)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _parent() -> Path | None:
+    """The disk in memory where there is one with room, from which programs can be started."""
+    if not _MEMORY.is_dir() or not os.access(_MEMORY, os.W_OK | os.X_OK):
+        return None
+    found = os.statvfs(_MEMORY)
+    has_room = found.f_bavail * found.f_frsize >= _ROOM
+    return _MEMORY if has_room and not found.f_flag & os.ST_NOEXEC else None
