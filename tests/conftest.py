@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import hypothesis
 import psycopg
 import pytest
 from psycopg import sql
@@ -26,6 +27,12 @@ from tests.server_folder import server_folder
 # The developer's own service is never touched. Nothing of ours reads these when it is imported.
 for _name in [name for name in os.environ if name.startswith("SERVICE_") and name[8:] != "PG_BIN"]:
     del os.environ[_name]
+
+# A busy machine is no fault of an example.
+hypothesis.settings.register_profile(
+    "without a clock", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("without a clock")
 
 _TEMPLATE = "migrated"
 

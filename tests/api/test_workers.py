@@ -21,7 +21,6 @@ import uvloop
 from api.connection import Connections
 from api.server import Server
 from api.settings import ServerLimits
-from cli.children import free_port
 from storage.embedded import EmbeddedPostgres
 from storage.engine import connection_string, session_options
 from storage.keys import KeyKind
@@ -126,12 +125,12 @@ async def greet(_scope: Any, _receive: Any, send: Any) -> None:
     await send({"type": "http.response.body"})
 
 
-async def stopped_with_clients_in_the_queue(port: int, count: int) -> list[Wire]:
+async def stopped_with_clients_in_the_queue(count: int) -> list[Wire]:
     """Returns clients that came, and asked, between the loop's last look and the port's end."""
     connections = Connections(ServerLimits())
     config = uvicorn.Config(
         greet,
-        port=port,
+        port=0,
         http=connections,  # pyright: ignore[reportArgumentType] - called like a class
         lifespan="off",
         log_config=None,
@@ -140,6 +139,7 @@ async def stopped_with_clients_in_the_queue(port: int, count: int) -> list[Wire]
     server = Server(config, connections)
     server.lifespan = config.lifespan_class(config)
     await server.startup()
+    port = server.servers[0].sockets[0].getsockname()[1]
     wires = [Wire(port).send(get("/")) for _ in range(count)]
     try:
         await server.shutdown()
@@ -150,7 +150,7 @@ async def stopped_with_clients_in_the_queue(port: int, count: int) -> list[Wire]
 
 def test_who_is_in_the_kernels_queue_when_the_port_closes_is_answered() -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, ExitStack() as stack:
-        wires = runner.run(stopped_with_clients_in_the_queue(free_port(), 20))
+        wires = runner.run(stopped_with_clients_in_the_queue(20))
         for wire in wires:
             stack.enter_context(wire)
         answers = [wire.answer() for wire in wires]

@@ -275,7 +275,7 @@ def test_an_interrupt_ends_with_the_summary_of_all_that_was_sent(
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
         interrupted.set()
-        output, _ = process.communicate(timeout=30)
+        output, _ = process.communicate(timeout=60)
     finally:
         interrupted.set()
         process.kill()

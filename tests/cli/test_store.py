@@ -26,7 +26,7 @@ def data_dir(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield folder / "data"
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+def eventually(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():

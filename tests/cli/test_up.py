@@ -89,7 +89,7 @@ class Up:
         return int(found[1])
 
     def healthy(self) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port(), timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port(), timeout=SECONDS)
         try:
             connection.request("GET", "/healthz")
             return connection.getresponse().status == 200
@@ -130,13 +130,14 @@ def test_up_starts_heals_refuses_a_second_stops_and_starts_again(data_dir: Path)
     assert f"runs already on {data_dir}" in second.printed()
 
     assert up.end(signal.SIGTERM) == 0, up.printed()
-    assert processes(data_dir) == []
+    # Who was killed may still be on the way out.
+    assert eventually(lambda: processes(data_dir) == [])
 
     again = start(data_dir)
     assert again.healthy()
     assert "wk_" not in again.printed()
     assert again.end(signal.SIGINT) == 0, again.printed()
-    assert processes(data_dir) == []
+    assert eventually(lambda: processes(data_dir) == [])
 
 
 def test_nothing_outlives_a_killed_up_and_the_next_one_starts(data_dir: Path) -> None:

@@ -1,6 +1,7 @@
 """The server as the process that an agent starts."""
 
 import json
+import os
 import queue
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count, cycle, islice, product
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -15,7 +17,7 @@ import pytest
 from jsonschema import Draft202012Validator, validate
 
 from tests.mcp_server.contracts import WAITING
-from tests.reliability.api_process import eventually
+from tests.reliability.api_process import PATIENCE_SECONDS, eventually
 
 KEY = "rk_Q7hZ2canaryCanaryCanaryCanaryCanary0123456"
 # The promises: a failure is told in time, and the process ends in time.
@@ -49,6 +51,13 @@ def started(command: list[str], environment: dict[str, str]) -> subprocess.Popen
     )
 
 
+def seconds_without_a_core(pid: int) -> float:
+    """How long others had the cores that a process's main thread could have run on, so far."""
+    # Its second number, in nanoseconds: docs.kernel.org/scheduler/sched-stats.html
+    told = Path(f"/proc/{pid}/schedstat")
+    return int(told.read_text().split()[1]) / 1e9 if told.exists() else 0.0
+
+
 class Session:
     """A client of a few lines: JSON-RPC over the process's pipes, line by line."""
 
@@ -73,10 +82,12 @@ class Session:
         message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
         self.write(json.dumps(message))
 
-    def message(self, *, since: float | None = None) -> dict[str, Any]:
+    def message(
+        self, *, since: float | None = None, within: float = LONGEST_SECONDS
+    ) -> dict[str, Any]:
         """The next line, which comes within the promised time, and is JSON-RPC."""
         waited = 0.0 if since is None else monotonic() - since
-        line = self._lines.get(timeout=max(0.0, LONGEST_SECONDS - waited))
+        line = self._lines.get(timeout=max(0.0, within - waited))
         assert line is not None, "stdout has ended"
         assert KEY not in line
         message = json.loads(line)
@@ -91,7 +102,8 @@ class Session:
 
     def opened(self) -> dict[str, Any]:
         self.write(json.dumps(HANDSHAKE[0]))
-        answer = self.message()
+        # Nothing is promised of the start, which loads its libraries first.
+        answer = self.message(within=PATIENCE_SECONDS)
         self.write(json.dumps(HANDSHAKE[1]))
         return answer["result"]
 
@@ -109,8 +121,14 @@ class Session:
         """Close stdin: what stdout still held, and stderr, once the process has ended in time."""
         assert self.process.stdin is not None
         assert self.process.stderr is not None
+        began, waited = monotonic(), seconds_without_a_core(self.process.pid)
         self.process.stdin.close()
-        assert self.process.wait(timeout=END_SECONDS) == 0
+        # Left a zombie, of which the kernel still tells.
+        ended = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        eventually(lambda: os.waitid(os.P_PID, self.process.pid, ended))
+        took, waited = monotonic() - began, seconds_without_a_core(self.process.pid) - waited
+        assert self.process.wait() == 0
+        assert took - waited <= END_SECONDS
         self._reader.join()
         rest = list(iter(self._lines.get, None))
         assert KEY not in "".join(rest)
@@ -344,7 +362,7 @@ def test_an_unusable_environment_ends_the_start_with_one_line(
     environment: dict[str, str], said: str
 ) -> None:
     process = started(MODULE, environment)
-    stdout, stderr = process.communicate(timeout=30)
+    stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 2
     assert stdout == ""
     assert len(stderr.splitlines()) == 1

@@ -70,7 +70,9 @@ def _any_order(most: int) -> Any:
 
 
 _EXAMPLES = settings(
-    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    database=None,
 )
 
 

@@ -89,7 +89,7 @@ def daemon(home: Path, url: str) -> Iterator[dg.DagsterInstance]:
 
 def eventually(found: Callable[[], bool]) -> bool:
     pause = threading.Event()
-    return any(found() or pause.wait(1) for _ in range(300))
+    return any(found() or pause.wait(0.2) for _ in range(1400))
 
 
 def ended(instance: dg.DagsterInstance) -> dict[str, list[dg.DagsterRunStatus]]:

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
 
 from stats.closed_cells import ClosedCells
 from stats.guardrail import Guardrail, Margin
@@ -14,10 +13,6 @@ from stats.series import Series
 
 Row = tuple[int, ...]
 BLOCK = 300
-
-# A busy machine is no fault of an example.
-settings.register_profile("without a deadline", deadline=None)
-settings.load_profile("without a deadline")
 
 
 def make_series(

@@ -34,7 +34,7 @@ def data_dir() -> Iterator[Path]:
         yield folder / "data"
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+def eventually(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():
@@ -205,7 +205,7 @@ def test_an_orphan_that_outlived_its_owner_is_ended_first(data_dir: Path) -> Non
     assert lock is not None
     lock.close()  # as the death of the owner would
     with EmbeddedPostgres(data_dir) as successor:
-        assert orphan.wait(timeout=5) == 0
+        assert orphan.wait(timeout=60) == 0
         assert kept(successor.url) == [9]
 
 

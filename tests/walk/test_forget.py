@@ -329,7 +329,7 @@ STORIES = {
     "between": st.sampled_from([[], ["exposures"], ["exposures", "cells"]]),
     "people": PEOPLE,
 }
-_HEALTH = [HealthCheck.function_scoped_fixture]
+_HEALTH = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
 def forgetting_adds_up(

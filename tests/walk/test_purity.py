@@ -149,7 +149,9 @@ def served(connection: Connection, ids: Sequence[str]) -> dict[str, tuple[str, s
 
 
 @settings(
-    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=12,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     seed=st.integers(0, 2**32 - 1),
@@ -190,7 +192,9 @@ def test_ticks_of_any_rhythm_end_where_one_reading_of_the_log_ends(
 
 
 @settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=8,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(seed=st.integers(0, 2**32 - 1), order=st.randoms())
 def test_permuting_and_duplicating_deliveries_changes_nothing(store, seed: int, order: Any) -> None:
@@ -271,7 +275,9 @@ _any_way = given(seed=st.integers(0, 2**32 - 1), order=st.randoms(use_true_rando
 # A harm, nothing and a help: each a test, so that they run side by side.
 _any_lift = pytest.mark.parametrize("lift", [-1.0, 0.0, 2.0])
 _EXAMPLES = settings(
-    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    database=None,
 )
 
 
