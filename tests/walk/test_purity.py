@@ -1,7 +1,8 @@
 """A verdict is a function of the log: of neither the ticks that read it nor the way it came."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -26,10 +27,18 @@ from storage.partitions import create_days
 from storage.projects import create_project
 from storage.reading import separate_reading
 from storage.registration import Registration
+from tests.conftest import Store, fresh_store
 
 T = datetime(2026, 10, 1, tzinfo=UTC)
 A, K = "aaaaaaa", "bbbbbbb"
 Delivery = tuple[datetime, RuntimeEvent]
+Stores = Callable[[], AbstractContextManager[Store]]
+
+
+@pytest.fixture(scope="module")
+def stores(postgres_url: str, migrated_template: str) -> Stores:
+    """A store for each example: in one for all of them each would read the log of those before."""
+    return lambda: fresh_store(postgres_url, migrated_template)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,11 +157,7 @@ def served(connection: Connection, ids: Sequence[str]) -> dict[str, tuple[str, s
     return {row[0]: (row[1], row[2]) for row in rows}
 
 
-@settings(
-    max_examples=12,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 2**32 - 1),
     lift=st.sampled_from([0.0, -0.9, 1.5]),
@@ -160,8 +165,13 @@ def served(connection: Connection, ids: Sequence[str]) -> dict[str, tuple[str, s
     steps=st.lists(st.sampled_from(["exposures", "cells", "publish"]), max_size=6),
 )
 def test_ticks_of_any_rhythm_end_where_one_reading_of_the_log_ends(
-    store, seed: int, lift: float, ticks: list[int], steps: list[str]
+    stores: Stores, seed: int, lift: float, ticks: list[int], steps: list[str]
 ) -> None:
+    with stores() as store:
+        _ticked(store, seed, lift, ticks, steps)
+
+
+def _ticked(store: Store, seed: int, lift: float, ticks: list[int], steps: list[str]) -> None:
     generator = np.random.default_rng(seed)
     with store.engine.begin() as connection:
         project_id = create_project(connection, secrets.token_hex(8)).project_id
@@ -191,13 +201,16 @@ def test_ticks_of_any_rhythm_end_where_one_reading_of_the_log_ends(
         assert by_ticks == at_once
 
 
-@settings(
-    max_examples=8,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 2**32 - 1), order=st.randoms())
-def test_permuting_and_duplicating_deliveries_changes_nothing(store, seed: int, order: Any) -> None:
+def test_permuting_and_duplicating_deliveries_changes_nothing(
+    stores: Stores, seed: int, order: Any
+) -> None:
+    with stores() as store:
+        _permuted(store, seed, order)
+
+
+def _permuted(store: Store, seed: int, order: Any) -> None:
     answers: list[list[tuple[Any, ...]]] = []
     told: list[Delivery] = []
     for again in (False, True):
