@@ -58,7 +58,7 @@ class Receiver:
 
     def wait_for(self, count: int) -> None:
         with self.arrived:
-            assert self.arrived.wait_for(lambda: len(self.got) >= count, timeout=30)
+            assert self.arrived.wait_for(lambda: len(self.got) >= count, timeout=60)
 
 
 def _handler(receiver: Callable[[], Receiver]) -> type[BaseHTTPRequestHandler]:

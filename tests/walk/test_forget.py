@@ -553,7 +553,7 @@ def test_a_forgetting_waits_for_the_step_under_way(shop: Shop) -> None:
             forgetting = pool.submit(shop.forget, user=1)
             assert _waits_for_the_lock(connection)
             extend_cells(connection)
-        assert forgetting.result(timeout=30).exposures == 3
+        assert forgetting.result(timeout=60).exposures == 3
     shop.tick(NIGHT)
     assert shop.adds_up(NIGHT)
 
