@@ -64,7 +64,8 @@ def counted(api: ApiProcess) -> int:
 def ask(api: ApiProcess, times: int) -> None:
     for _ in range(times):
         # A connection each, so that both workers get some.
-        assert httpx2.get(f"{api.url}/nowhere").status_code == 404
+        with Wire(api.port) as wire:
+            assert wire.send(get("/nowhere")).answer().status == 404
 
 
 def test_metrics_add_up_over_workers_also_after_one_died(api: ApiProcess) -> None:

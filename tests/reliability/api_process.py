@@ -1,5 +1,6 @@
 """The API as users start it: a command's processes, on one address through all their lives."""
 
+import http.client
 import os
 import signal
 import socket
@@ -11,8 +12,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
-
-import httpx2
 
 from storage.child_process import spawn
 
@@ -84,10 +83,16 @@ class ApiProcess:
     def answers(self) -> bool:
         assert self.process is not None
         assert self.process.poll() is None, self.log.read_text()[-4000:]
+        # Asked some hundred times while it starts: a client that can speak TLS would take more of
+        # a core to be set up each time than the start itself takes.
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
         try:
-            return httpx2.get(f"{self.url}/healthz").is_success
-        except httpx2.TransportError:
+            connection.request("GET", "/healthz")
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
             return False
+        finally:
+            connection.close()
 
     def kill(self) -> None:
         """Ends all its processes at once; none of them hears of it."""
