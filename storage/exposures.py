@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Row, text
 
 from storage.graphs import graph_patterns
 from storage.histories import read_facts, read_flags
-from storage.intake import IN_SCOPE, drop_intakes, lay_out, sample_grown
+from storage.intake import IN_SCOPE, by_hash, drop_intakes, lay_out, sample_grown
 from storage.placement import Flag, Histories, Question
 from storage.route import RouteTable, canonical_route
 from storage.tombstones import lay_exposures
@@ -409,7 +409,8 @@ def extend_exposures(connection: Connection, *, as_of: datetime) -> int:
         _place_commits(connection, scope, flagged)
         _match_routes(connection, scope)
         lay_exposures(connection)
-        connection.execute(_SEEN, flagged)
+        with by_hash(connection):
+            connection.execute(_SEEN, flagged)
         connection.execute(text("ANALYZE seen"))
         each = "OFFSET 0" if connection.execute(_CANDIDATES).rowcount < _LOOKED_UP else ""
         connection.execute(text("ANALYZE candidates"))

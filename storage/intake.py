@@ -5,6 +5,8 @@ for granted, and reads all units that there ever were to join a few of them. So 
 copied and sampled first. A long one would cost its copy and gain nothing: it is read in place.
 """
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, text
@@ -76,3 +78,15 @@ def sample_grown(connection: Connection, table: str, added: int) -> None:
     known = connection.execute(_KNOWN, {"table": table}).scalar_one()
     if added >= _GROWN * known:
         connection.execute(text(f"ANALYZE {table}"))
+
+
+@contextmanager
+def by_hash(connection: Connection) -> Generator[None]:
+    """Has what is grouped meanwhile be hashed rather than sorted.
+
+    Where rows are grouped by expressions the planner takes each row for a group of its own, and
+    sorts a day of events on disk: ten million took 25 seconds, against 11 hashed in parts on disk.
+    """
+    connection.execute(text("SET LOCAL enable_sort = off"))
+    yield
+    connection.execute(text("SET LOCAL enable_sort TO DEFAULT"))
