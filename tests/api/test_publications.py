@@ -2,15 +2,13 @@
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event
 
-from storage.contract import contract, document_text
 from storage.keys import KeyKind
-from storage.verdicts import Draft, publish_verdicts, stage_evidence
+from tests.publication import publish
 
 GATE = "/v1/reward/gate"
 OPEN = {"verdict": "abstain", "abstain_reason": "power", "decided": False}
@@ -27,26 +25,14 @@ def experiment(service: Any) -> str:
 def published(
     service: Any, experiment: str, answer: dict[str, Any], *, not_worse_than: float | None = None
 ) -> None:
-    """Publishes a verdict with its evidence, as a tick does."""
+    """Publishes a verdict with its evidence."""
     document = {
         "as_of": None,
         "sentence": "What is known.",
         "policy": {"target": {"better": "higher"}},
         "known": {"not_worse_than": not_worse_than},
     }
-    draft = Draft(
-        experiment_id=experiment,
-        document=document_text(document),
-        contract=document_text(contract(experiment, **answer)),
-        as_of=datetime.now(UTC),
-        next_look_at=None,
-    )
-
-    def publish(connection: Any) -> None:
-        stage_evidence(connection, [draft])
-        publish_verdicts(connection)
-
-    service.in_store(publish)
+    service.in_store(lambda connection: publish(connection, experiment, answer, document))
 
 
 @contextmanager

@@ -1,16 +1,14 @@
 """`/v1/reward/gate`: Argo Rollouts and Flagger, with the requests that they send."""
 
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from storage.contract import contract, document_text
 from storage.freeze import freeze, unfreeze
 from storage.keys import KeyKind
-from storage.verdicts import Draft, publish_verdicts, stage_evidence
 from tests.conftest import Service
+from tests.publication import publish
 
 GATE = "/v1/reward/gate"
 A, B = "a" * 40, "b" * 40
@@ -64,19 +62,9 @@ def published(service: Any, answer: dict[str, Any], **known: Any) -> None:
         "policy": {"target": {"better": known.pop("better", "higher")}},
         "known": {"not_worse_than": None, **known},
     }
-    draft = Draft(
-        experiment_id=experiment["experiment_id"],
-        document=document_text(document),
-        contract=document_text(contract(experiment["experiment_id"], **members)),
-        as_of=datetime.now(UTC),
-        next_look_at=None,
+    service.in_store(
+        lambda connection: publish(connection, experiment["experiment_id"], members, document)
     )
-
-    def publish(connection: Any) -> None:
-        stage_evidence(connection, [draft])
-        publish_verdicts(connection)
-
-    service.in_store(publish)
 
 
 PHASES = [

@@ -256,6 +256,7 @@ def test_an_interrupt_ends_with_the_summary_of_all_that_was_sent(
     def after_the_interrupt(number: int) -> Reply:
         if number:
             interrupted.wait(60)
+            # Nothing tells when the client heard of it. An answer after that must still count.
             time.sleep(0.3)
         return Reply()
 

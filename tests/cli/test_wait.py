@@ -12,10 +12,10 @@ import pytest
 
 from cli.outcome import FIRST_LOOK_SECONDS, Exit, Seen, outcome
 from cli.wait import pause
-from storage.contract import contract, document_text
+from storage.contract import contract
 from storage.freeze import freeze, unfreeze
 from storage.keys import KeyKind
-from storage.verdicts import Draft, publish_verdicts, stage_evidence
+from tests.publication import publish
 
 FOUND = {"lift": 0.1, "confidence": 0.99, "ci": (0.05, 0.15), "cadence": "fast"}
 ABSTAIN = {"verdict": "abstain", "abstain_reason": "power", "decided": False}
@@ -46,19 +46,10 @@ def registered(service: Any) -> str:
 def published(service: Any, experiment_id: str, answer: dict[str, Any], document: Any) -> None:
     """Publishes a verdict as a tick of the schedule does."""
     members = {"abstain_reason": None, "decided": True, **answer}
-    draft = Draft(
-        experiment_id=experiment_id,
-        document=document_text(document),
-        contract=document_text(contract(experiment_id, **members)),
-        as_of=datetime.now(UTC),
-        next_look_at=None if members["decided"] else datetime.now(UTC) + timedelta(seconds=1),
+    soon = None if members["decided"] else datetime.now(UTC) + timedelta(seconds=1)
+    service.in_store(
+        lambda connection: publish(connection, experiment_id, members, document, next_look_at=soon)
     )
-
-    def publish(connection: Any) -> None:
-        stage_evidence(connection, [draft])
-        publish_verdicts(connection)
-
-    service.in_store(publish)
 
 
 CODES = [

@@ -1,7 +1,6 @@
 """A shop: a project that is told of its verdicts, and the ticks that tell it."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import dagster as dg
@@ -9,9 +8,8 @@ from sqlalchemy import text
 
 from orchestration.resources import Store
 from orchestration.webhooks import webhooks
-from storage.contract import contract, document_text
 from storage.secret import WebhookSecrets
-from storage.verdicts import Draft, publish_verdicts, stage_evidence
+from tests.publication import publish
 
 OF_THE_TESTS = "a secret of the tests"
 LIFT = {"lift": 0.1, "confidence": 0.999, "ci": (0.05, 0.15), "cadence": "fast"}
@@ -44,15 +42,7 @@ class Shop:
 
     def publish_in(self, connection: Any, experiment_id: str, kind: str) -> None:
         document = {"sentence": f"It is {kind}: 5 < 6 & <!channel>."}
-        draft = Draft(
-            experiment_id=experiment_id,
-            document=document_text(document),
-            contract=document_text(contract(experiment_id, **NEWS[kind])),
-            as_of=datetime.now(UTC),
-            next_look_at=None,
-        )
-        stage_evidence(connection, [draft])
-        publish_verdicts(connection)
+        publish(connection, experiment_id, NEWS[kind], document)
 
     def tick(self) -> str:
         """What a tick of the sensor says."""

@@ -1,0 +1,37 @@
+"""A publication: an experiment's verdict and its evidence, published as a tick does."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection
+
+from storage.contract import contract, document_text
+from storage.verdicts import Draft, publish_verdicts, stage_evidence
+
+
+def publish(
+    connection: Connection,
+    experiment_id: str,
+    answer: dict[str, Any],
+    document: dict[str, Any],
+    *,
+    next_look_at: datetime | None = None,
+) -> None:
+    """Publish what an experiment's contract and evidence document shall say.
+
+    Args:
+        connection: In a transaction.
+        experiment_id: Of the experiment.
+        answer: What `storage.contract.contract` takes besides.
+        document: The evidence document.
+        next_look_at: When the next look can come.
+    """
+    draft = Draft(
+        experiment_id=experiment_id,
+        document=document_text(document),
+        contract=document_text(contract(experiment_id, **answer)),
+        as_of=datetime.now(UTC),
+        next_look_at=next_look_at,
+    )
+    stage_evidence(connection, [draft])
+    publish_verdicts(connection)
