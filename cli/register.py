@@ -47,12 +47,18 @@ def register(project: str, data_dir: Path, as_json: bool, **chosen: Any) -> None
     members = _members(chosen)
     if (service := remote(READING_KEY)) is not None:
         experiment_id = document(service.post("/v1/reward/register", members))["experiment_id"]
+        # Told first: what is asked after it may fail, and the experiment is registered.
+        _tell(experiment_id, as_json=as_json)
         awaited = _awaited_there(service, experiment_id)
     else:
         experiment_id, awaited = _registered(members, project, data_dir)
-    click.echo(json.dumps({"experiment_id": experiment_id}) if as_json else experiment_id)
+        _tell(experiment_id, as_json=as_json)
     if awaited:
         click.echo(f"It begins with {awaited}", err=True)
+
+
+def _tell(experiment_id: str, *, as_json: bool) -> None:
+    click.echo(json.dumps({"experiment_id": experiment_id}) if as_json else experiment_id)
 
 
 def _members(chosen: dict[str, Any]) -> dict[str, object]:
@@ -126,7 +132,6 @@ def _awaited_there(service: Remote, experiment_id: str) -> str | None:
     try:
         listed = document(service.get("/v1/reward?status=open&limit=200"))["experiments"]
     except RemoteFault:
-        # It is registered, whatever can be told of it.
         return None
     for one in listed:
         if one["experiment_id"] == experiment_id and one["deploy_id"] is None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from storage.keys import KeyKind
+from tests.mcp_server.conftest import answering
 
 
 def deployed(service: Any, *shas: str) -> None:
@@ -48,6 +49,19 @@ def test_a_registration_that_waits_for_its_deploy_says_so(reached, command) -> N
     )
     deployed(reached, "bbbbbbb")
     assert command("register", "--commit", "bbbbbbb", "-p", "shop").stderr == ""
+
+
+@pytest.mark.parametrize("status", [404, 503])
+def test_a_registration_of_which_nothing_more_can_be_told_prints_its_id(
+    command, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    with answering() as service:
+        service.answers_with("/v1/reward/register", {"experiment_id": "exp_1"}, status=201)
+        service.answers_with("/v1/reward?status=open&limit=200", {}, status=status)
+        monkeypatch.setenv("SERVICE_API_URL", service.url)
+        monkeypatch.setenv("SERVICE_PROJECT_KEY", "rk_1")
+        result = command("register")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "exp_1\n", "")
 
 
 def test_every_option_of_a_registration_reaches_the_experiment(reached, command) -> None:

@@ -4,7 +4,8 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -106,16 +107,25 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def service() -> Iterator[Service]:
+@contextmanager
+def answering() -> Generator[Service]:
+    """The server, in a thread of its own for as long as the context lasts."""
     served = Service()
     thread = threading.Thread(target=served.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    yield served
-    served.closing.set()
-    served.shutdown()
-    served.server_close()
-    thread.join()
+    try:
+        yield served
+    finally:
+        served.closing.set()
+        served.shutdown()
+        served.server_close()
+        thread.join()
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with answering() as served:
+        yield served
 
 
 @pytest.fixture
