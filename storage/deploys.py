@@ -284,8 +284,8 @@ def read_deploy(connection: Connection, project_id: int, deploy_id: str) -> dict
     return deploy_record(row)
 
 
-# Of an experiment x that waits for its deploy: where else its commit is deployed. Both may be
-# written short.
+# Of an experiment x that waits for its deploy: where else its commit is deployed, by the rule that
+# binds it: the experiment may write it shorter than the deploy does.
 ELSEWHERE = """
 ARRAY(
     SELECT DISTINCT d.environment FROM deploys AS d
