@@ -15,6 +15,7 @@ from api.shape import FREE_FORM_BYTES
 from api.signature import Signatures
 from api.strict_json import DEEPEST, examined, plain
 from storage.events import RuntimeEvent
+from storage.millionths import LARGEST_VALUE, VALUE_RULE, value_in_millionths
 from storage.route import canonical_route
 from storage.secret import Pseudonyms
 
@@ -39,6 +40,12 @@ _ROUTE = msgspec.Meta(
 _USER_REF = msgspec.Meta(min_length=1, max_length=256, description="Who: stored as a pseudonym.")
 _ASSIGNMENT = msgspec.Meta(
     min_length=1, max_length=256, description="The token by which the router vouches for the arm."
+)
+
+# Checked by `value_in_millionths`, whose sentence says more than msgspec's.
+_VALUE = msgspec.Meta(
+    description="What a metric of kind `mean` adds up; kept to six decimals.",
+    extra_json_schema={"minimum": -LARGEST_VALUE, "maximum": LARGEST_VALUE},
 )
 
 
@@ -66,7 +73,7 @@ class RuntimeEventBody(msgspec.Struct, kw_only=True, gc=False):
     event_id: (
         Annotated[Label, _means("The same one again adds nothing to a metric of sums.")] | None
     ) = None
-    value: Annotated[float, _means("What a metric of kind `mean` adds up.")] | None = None
+    value: Annotated[float, _VALUE] | None = None
     properties: Annotated[dict[str, Any], _means("At most 4096 bytes as JSON.")] | None = None
     assignment: Annotated[str, _ASSIGNMENT] | None = None
 
@@ -250,7 +257,7 @@ class EventReader:
             pseudonym=None if user_ref is None else self.pseudonyms.of(self.project_id, user_ref),
             trusted=self.trusted,
             event_id=told.event_id,
-            value=told.value,
+            value=None if told.value is None else _in_millionths(told.value),
             flags=None if flags is None else msgspec.json.encode(flags).decode(),
             properties=None if told.properties is None else _encoded(told.properties),
             signed=told.assignment is not None and self._is_signed(told, told.assignment),
@@ -305,6 +312,13 @@ class _RefusedError(Exception):
     def fault(self, pointer: str) -> Fault:
         """Returns what is wrong, the pointer of the event given."""
         return Fault(at=pointer + self._member, code=self._code, detail=self._detail)
+
+
+def _in_millionths(value: float) -> int:
+    try:
+        return value_in_millionths(value)
+    except ValueError:
+        raise _RefusedError("/value", "out_of_range", VALUE_RULE) from None
 
 
 def _encoded(properties: dict[str, Any]) -> str:

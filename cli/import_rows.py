@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from cli.import_map import ImportMap, Values
 from storage.events import RuntimeEvent
+from storage.millionths import VALUE_RULE, value_in_millionths
 from storage.secret import Pseudonyms
 
 CHUNK_ROWS = 50_000
@@ -52,6 +53,13 @@ def _fulfils(frame: pd.DataFrame, column: str, values: Values) -> "pd.Series[boo
         return frame[column].astype(str) == frame[values[1:]].astype(str)
     wanted = values if isinstance(values, list) else [values]
     return frame[column].astype(str).isin([str(value) for value in wanted])
+
+
+def _millionths(cell: str) -> int:
+    try:
+        return value_in_millionths(float(cell))
+    except ValueError:
+        raise RowError(f"a row's value is {cell!r}: {VALUE_RULE}") from None
 
 
 class RowReader:
@@ -168,5 +176,5 @@ class RowReader:
             pseudonym=self._pseudonyms.of(self._project_id, user_ref) if user_ref else None,
             trusted=True,
             event_id=members.get("event_id"),
-            value=float(value) if value is not None else None,
+            value=_millionths(value) if value is not None else None,
         )

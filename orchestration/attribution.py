@@ -15,6 +15,7 @@ from typing import Any
 from orchestration.calendar import BLOCK, Calendar, block_of
 from orchestration.outcomes import Outcomes, metrics_of
 from orchestration.standings import ARMS, Standing, Standings
+from storage.millionths import amount_in_millionths
 from storage.raw_events import (
     FrozenExperiment,
     RawDeploy,
@@ -304,7 +305,8 @@ class Attributor:
                 None,
             )
             if unit is not None:
-                outcomes.note(unit, paid.received_at, ("revenue", paid.key), paid.amount)
+                amount = None if paid.amount is None else amount_in_millionths(paid.amount)
+                outcomes.note(unit, paid.received_at, ("revenue", paid.key), amount)
 
     def _payers(
         self, paid: RawRevenue, by_pseudonym: Mapping[bytes, Sequence[tuple[int, str]]]

@@ -6,29 +6,31 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestration.calendar import SECOND
+from storage.millionths import cap_in_millionths
 from storage.raw_events import RawRevenue
 
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """What a policy freezes of a metric; the window in microseconds."""
+    """What a policy freezes of a metric; the window in microseconds, the cap in millionths."""
 
     name: str
     sources: frozenset[str]
     window: int
     is_mean: bool
-    cap: float | None
+    cap: int | None
     currency: str | None
 
     @classmethod
     def of(cls, definition: Mapping[str, Any]) -> "Metric":
         """The metric of a policy's definition."""
+        cap = definition["cap"]
         return cls(
             name=definition["name"],
             sources=frozenset(definition["sources"]),
             window=definition["window_seconds"] * SECOND,
             is_mean=definition["kind"] == "mean",
-            cap=definition["cap"],
+            cap=None if cap is None else cap_in_millionths(cap),
             currency=definition["currency"],
         )
 
@@ -44,8 +46,8 @@ def metrics_of(policy: Mapping[str, Any]) -> list[Metric]:
     return [Metric.of(definition) for definition in (policy["target"], *policy["guardrails"])]
 
 
-# Of a unit, what each delivery of an event says: by the event's key, (received, value).
-Values = dict[Any, tuple[int, float]]
+# Of a unit, what each delivery of an event says: by the event's key, (received, millionths).
+Values = dict[Any, tuple[int, int]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +58,7 @@ class Outcomes:
     received: dict[str, int] = field(default_factory=dict)
     values: dict[str, Values] = field(default_factory=lambda: defaultdict(dict))
 
-    def note(self, unit: str, received: int, key: object, value: float | None) -> None:
+    def note(self, unit: str, received: int, key: object, value: int | None) -> None:
         """Counts a delivery: the first one of an event speaks for it."""
         self.received[unit] = min(received, self.received.get(unit, received))
         if self.metric.is_mean and value is not None:

@@ -3,8 +3,6 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 from orchestration.attribution import Attribution, Exposed
@@ -20,6 +18,7 @@ from storage.gates import (
     LateOutcome,
     ReturningUsers,
 )
+from storage.millionths import MILLION
 from storage.packed_cells import CellColumns, CellRow
 from storage.raw_events import FrozenExperiment, RawDeploy, moment_of
 
@@ -93,14 +92,14 @@ def reading_of(
 
 @dataclass(kw_only=True)
 class _ArmCount:
-    """What one arm of a cell adds up to; exact, so that no order of events matters."""
+    """What one arm of a cell adds up to, `y` in whole millionths and `yy` in their squares."""
 
     n: int = 0
     x: int = 0
-    y: Fraction = Fraction(0)
-    yy: Fraction = Fraction(0)
+    y: int = 0
+    yy: int = 0
 
-    def add(self, *, converted: bool, amount: Fraction | None) -> None:
+    def add(self, *, converted: bool, amount: int | None) -> None:
         self.n += 1
         self.x += converted
         if amount is not None:
@@ -129,12 +128,12 @@ def cells_of(told: Attribution, outcomes: Outcomes, *, calendar: Calendar) -> li
     ]
 
 
-def _amount(outcomes: Outcomes, unit: str, *, closes: int) -> Fraction | None:
-    """Returns what a unit brought in time; each value as the store's `numeric`, of 15 digits."""
+def _amount(outcomes: Outcomes, unit: str, *, closes: int) -> int | None:
+    """Returns what a unit brought in time, in whole millionths."""
     if unit not in outcomes.values:
         return None
-    in_time = (value for received, value in outcomes.values[unit].values() if received <= closes)
-    return sum((Fraction(Decimal(f"{value:.15g}")) for value in in_time), Fraction(0))
+    values = outcomes.values[unit].values()
+    return sum(value for received, value in values if received <= closes)
 
 
 def _cell(
@@ -147,10 +146,10 @@ def _cell(
         x1=treatment.x,
         n0=control.n,
         x0=control.x,
-        y1=float(treatment.y) if is_mean else None,
-        yy1=float(treatment.yy) if is_mean else None,
-        y0=float(control.y) if is_mean else None,
-        yy0=float(control.yy) if is_mean else None,
+        y1=treatment.y / MILLION if is_mean else None,
+        yy1=treatment.yy / MILLION**2 if is_mean else None,
+        y0=control.y / MILLION if is_mean else None,
+        yy0=control.yy / MILLION**2 if is_mean else None,
     )
 
 

@@ -219,7 +219,7 @@ def _start(
 _CAP = text("""
 SELECT count(*) AS values, percentile_disc(0.99) WITHIN GROUP (ORDER BY value) AS cap
 FROM (
-    SELECT value FROM runtime_events
+    SELECT value * 0.000001 AS value FROM runtime_events
     WHERE project_id = :project_id AND environment = :environment AND event = ANY(:sources)
       AND received_at >= :since AND received_at < :before AND value <> 0
     UNION ALL

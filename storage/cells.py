@@ -6,6 +6,7 @@ from sqlalchemy import Connection, text
 
 from storage.exposures import UNIT
 from storage.intake import IN_SCOPE, drop_intakes, lay_out, sample_grown
+from storage.millionths import LARGEST_AMOUNT
 from storage.tombstones import lay_outcomes
 
 _AHEAD = "3 minutes"
@@ -19,7 +20,7 @@ SELECT row_number() OVER ()::integer AS number,
     make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS grace,
     m -> 'sources' AS sources,
     m ->> 'kind' = 'mean' AS is_mean,
-    (m ->> 'cap')::float AS cap,
+    floor((m ->> 'cap')::numeric * 1000000) AS cap, -- in whole millionths, as each value is
     m ->> 'currency' AS currency,
     x.policy ->> 'unit' = 'user' AS by_user,
     (x.policy ->> 'trusted_identity')::boolean AS trusted,
@@ -120,7 +121,8 @@ WITH revenue AS (
     WHERE r.session_id IS NULL AND NOT r.by_user AND p.arm IN ('treatment', 'control')
     ORDER BY r.experiment_id, r.metric, r.idempotency_key, p.exposed_at, p.unit COLLATE "C")
 )
-SELECT experiment_id, metric, is_mean, cap, unit, received_at, idempotency_key, amount_value,
+SELECT experiment_id, metric, is_mean, cap, unit, received_at, idempotency_key,
+    least(amount_value, {LARGEST_AMOUNT}) * 1000000,
     block + interval '5 minutes' + wait + grace
 FROM credited
 WHERE arm IN ('treatment', 'control')
@@ -162,9 +164,10 @@ JOIN exposures AS p
 
 _CELLS = text("""
 -- All units are counted, and beside them those few of whom anything came.
--- Sums of numbers with a fraction are taken exactly, as numeric: their order never matters.
+-- Sums of whole millionths are exact: their order never matters. Of them and of their squares the
+-- doubles nearest to the sums in the metric's own unit are kept.
 WITH earned AS (
-    SELECT s.number, o.block, o.stratum, o.treated, sum(v.value::numeric) AS amount
+    SELECT s.number, o.block, o.stratum, o.treated, sum(v.value) AS amount
     FROM scope AS s
     JOIN closing AS o USING (number)
     JOIN amounts AS v
@@ -197,8 +200,10 @@ WITH earned AS (
 )
 INSERT INTO cells (experiment_id, metric, block, stratum, n1, x1, n0, x0, y1, yy1, y0, yy0)
 SELECT s.experiment_id, s.metric, c.block, c.stratum, sum(n1), sum(x1), sum(n0), sum(x0),
-    CASE WHEN s.is_mean THEN sum(y1) END, CASE WHEN s.is_mean THEN sum(yy1) END,
-    CASE WHEN s.is_mean THEN sum(y0) END, CASE WHEN s.is_mean THEN sum(yy0) END
+    CASE WHEN s.is_mean THEN sum(y1) * 0.000001 END,
+    CASE WHEN s.is_mean THEN sum(yy1) * 0.000000000001 END,
+    CASE WHEN s.is_mean THEN sum(y0) * 0.000001 END,
+    CASE WHEN s.is_mean THEN sum(yy0) * 0.000000000001 END
 FROM counted AS c JOIN scope AS s USING (number)
 GROUP BY s.experiment_id, s.metric, s.is_mean, c.block, c.stratum
 ON CONFLICT DO NOTHING

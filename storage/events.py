@@ -47,7 +47,10 @@ _RECEIPT = (
 
 
 class RuntimeEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """An event as it is stored, but for its time of receipt; `flags` and `properties` are JSON."""
+    """An event as it is stored, but for its time of receipt.
+
+    `flags` and `properties` are JSON, `value` is in whole millionths.
+    """
 
     project_id: int
     environment: str
@@ -59,7 +62,7 @@ class RuntimeEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     pseudonym: bytes | None = None
     trusted: bool = False
     event_id: str | None = None
-    value: float | None = None
+    value: int | None = None
     flags: str | None = None
     properties: str | None = None
     signed: bool = False
@@ -78,7 +81,7 @@ class RuntimeEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             "" if pseudonym is None else f"\\x{pseudonym.hex()}",
             "t" if self.trusted else "f",
             self.event_id or "",
-            "" if value is None else repr(value),
+            "" if value is None else str(value),
             self.flags or "",
             self.properties or "",
             "t" if self.signed else "f",

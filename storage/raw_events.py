@@ -108,7 +108,7 @@ def read_frozen(connection: Connection, experiment_id: str) -> FrozenExperiment:
 
 
 class RawEvent(NamedTuple):
-    """A runtime event as received; times in microseconds since the epoch."""
+    """A runtime event as received; times in microseconds since the epoch, `value` in millionths."""
 
     event: str
     session_id: str
@@ -119,7 +119,7 @@ class RawEvent(NamedTuple):
     pseudonym: bytes | None
     trusted: bool
     event_id: str | None
-    value: float | None
+    value: int | None
     flags: Mapping[str, object] | None
     signed: bool
 

@@ -184,11 +184,13 @@ runtime_events = Table(
     # Sent with the write key, hence from a server: `trusted_identity` asks.
     Column("trusted", Boolean, nullable=False),
     Column("event_id", Text),
-    Column("value", Double),
+    # In whole millionths, so that sums are exact on every engine; see storage/millionths.py.
+    Column("value", BigInteger),
     Column("flags", JSONB),
     Column("properties", JSONB),
     # A router's token holds for what the event says of its session: `signed_assignments` asks.
     Column("signed", Boolean, nullable=False, server_default=text("false")),
+    CheckConstraint("value BETWEEN -1000000000000000 AND 1000000000000000", name="value"),
     Index(None, "received_at", postgresql_using="brin"),
     # By which a session finds its user; events that name none cost nothing here.
     Index(None, "project_id", "session_id", postgresql_where=text("pseudonym IS NOT NULL")),
@@ -340,7 +342,8 @@ amounts = Table(
     Column("unit", Text, nullable=False),
     Column("key", Text, nullable=False),
     _moment("received_at"),
-    Column("value", Double, nullable=False),
+    # In whole millionths; of revenue too, of which an amount can be larger than a `value`.
+    Column("value", BigInteger, nullable=False),
     PrimaryKeyConstraint("experiment_id", "metric", "unit", "key"),
 )
 

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, text
+from sqlalchemy.exc import IntegrityError
 
 from storage.keys import KeyKind
 from storage.tables import runtime_events
@@ -59,7 +60,7 @@ def test_one_event_is_stored_with_every_member_it_names(service: Any) -> None:
     assert (row.event, row.session_id, row.environment) == ("page_view", "s-1", "staging")
     assert (row.occurred_at, row.commit_sha) == (occurred_at, "abcdef1")
     assert row.route == "/checkout/[id]"
-    assert (row.flags, row.value) == ({"new_checkout": True, "theme": "dark"}, 12.0)
+    assert (row.flags, row.value) == ({"new_checkout": True, "theme": "dark"}, 12_000_000)
     assert row.properties == {"deep": [1, {"er": None}]}
     assert (row.event_id, len(row.pseudonym), row.trusted) == ("e-1", 32, False)
 
@@ -383,11 +384,16 @@ def test_a_text_is_accepted_up_to_its_limit(service: Any, member: str, longest: 
         ("flags", {f"f{n}": True for n in range(50)}, 202),
         ("flags", {f"f{n}": True for n in range(51)}, 422),
         ("flags", {"f": 1}, 422),
-        ("value", 1.5e308, 202),
+        ("value", 1e9, 202),
+        ("value", -1e9, 202),
+        ("value", 1_000_000_000.0000002, 422),
+        ("value", -1e200, 422),
+        ("value", 1.5e308, 422),
+        ("value", 1e-100, 202),
         ("value", -3, 202),
         ("value", True, 422),
         ("value", "1", 422),
-        ("value", 2**63 - 1, 202),
+        ("value", 2**63 - 1, 422),
         ("value", 2**63, 422),
         ("commit", "abcdef", 422),
         ("commit", "abcdef1\n", 422),
@@ -402,6 +408,29 @@ def test_a_member_is_held_to_its_rule(service: Any, member: str, value: Any, sta
     assert answer.status_code == status
     if status == 422:
         assert answer.json()["errors"][0]["pointer"].startswith(f"/{member}")
+
+
+@pytest.mark.parametrize("more", [{}, {"unheard_of": 1}], ids=["known members", "an unknown one"])
+@pytest.mark.parametrize("path", ["/v1/events", "/v1/events?replay=true"])
+def test_a_value_beyond_the_bound_rejects_its_own_event_alone(
+    service: Any, runtime_event: dict[str, Any], path: str, more: dict[str, Any]
+) -> None:
+    event = {**runtime_event, "occurred_at": "2026-10-01T00:00:00Z"}
+    batch = [event, {**event, "value": 1e200, **more}, {**event, "value": 40.25}]
+    answer = service.post(path, {"events": batch})
+    assert answer.status_code == 202
+    (rejected,) = answer.json()["rejected"]
+    assert rejected["index"] == 1
+    (error,) = rejected["errors"]
+    assert (error["pointer"], error["code"]) == ("/events/1/value", "out_of_range")
+    assert "from -1000000000 to 1000000000" in error["detail"]
+    assert sorted(str(row.value) for row in rows(service)) == ["40250000", "None"]
+
+
+def test_the_database_refuses_a_value_beyond_the_bound(service: Any, runtime_event: Any) -> None:
+    assert sent(service, {**runtime_event, "value": 1e9}).status_code == 202
+    with pytest.raises(IntegrityError, match="ck_runtime_events_value"):
+        service.in_store(lambda c: c.execute(text("UPDATE runtime_events SET value = value + 1")))
 
 
 def test_a_batch_holds_one_to_five_hundred_events(service: Any, runtime_event: Any) -> None:

@@ -69,7 +69,7 @@ def test_lines_of_runtime_events_need_no_map(run, stored, tmp_path) -> None:
     assert result.exit_code == 0, result.output
     view, order = stored()
     assert view.occurred_at == view.received_at == order.occurred_at == order.received_at
-    assert (view.commit_sha, order.value) == ("abcdef1", 3.0)
+    assert (view.commit_sha, order.value) == ("abcdef1", 3_000_000)
     assert b"mary" not in view.pseudonym
 
 
@@ -88,6 +88,22 @@ def test_a_bad_line_is_named_and_nothing_is_stored(run, stored, tmp_path, broken
     assert result.exit_code == 1
     assert "line 3" in result.output
     assert word in result.output
+    assert stored() == []
+
+
+@pytest.mark.parametrize("cell", ["inf", "1e200", "-1e10", "nan", "12 dollars"])
+def test_a_value_that_the_store_cannot_add_up_is_refused_in_one_line(
+    run, stored, tmp_path, cell
+) -> None:
+    file, layout = tmp_path / "rows.csv", tmp_path / "map.toml"
+    layout.write_text(EVENT_MAP.replace("[columns]", "[columns]\nvalue = 'worth'"))
+    at = "2026-07-01 12:00:00"
+    file.write_text(f"who,what,at,worth\nu1,paid,{at},2.5\nu1,paid,{at},{cell}\n")
+    result = run(file, "--map", layout)
+    assert result.exit_code == 1
+    (line,) = (line for line in result.output.splitlines() if line.startswith("Error"))
+    assert cell in line
+    assert "value" in line
     assert stored() == []
 
 

@@ -74,7 +74,7 @@ class World:
         if self.chance(0.1):
             seen.append(("error", float(self.draw.uniform(0, 6)), None))
         seen += [
-            ("duration", float(self.draw.uniform(0, 17)), float(self.draw.normal(500, 300)))
+            ("duration", float(self.draw.uniform(0, 17)), round(1e6 * self.draw.normal(500, 300)))
             for _ in range(int(self.draw.integers(0, 4)))
         ]
         if self.chance(0.15):

@@ -23,7 +23,7 @@ _SESSIONS = 720
 _HOURS = 20
 # Of each ten in turn, how many order, and what they pay: more money, and nearly as many orders.
 _ORDERS = {CONTROL: 3, TREATMENT: 4}
-_PAID = {CONTROL: 10.0, TREATMENT: 13.0}
+_PAID = {CONTROL: 10, TREATMENT: 13}
 
 
 def day_of_orders(project_id: int, begin: datetime) -> Iterator[RuntimeEvent]:
@@ -42,7 +42,7 @@ def day_of_orders(project_id: int, begin: datetime) -> Iterator[RuntimeEvent]:
                     occurred_at=exposed_at + timedelta(minutes=3 * (event == "order")),
                     commit_sha=commit,
                     event_id=f"{event}-{number}",
-                    value=_PAID[commit] + number % 9 if event == "order" else None,
+                    value=1_000_000 * (_PAID[commit] + number % 9) if event == "order" else None,
                 )
 
 

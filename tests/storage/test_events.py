@@ -36,7 +36,7 @@ def test_what_the_text_format_would_read_otherwise_is_stored_as_it_was_sent(stor
         store.url,
         [
             [
-                event(name, route=name, flags=flags, pseudonym=pseudonym, value=-1e-300)
+                event(name, route=name, flags=flags, pseudonym=pseudonym, value=-(10**15))
                 for name in odd
             ]
         ],
@@ -49,7 +49,7 @@ def test_what_the_text_format_would_read_otherwise_is_stored_as_it_was_sent(stor
         ).all()
     assert [row.session_id for row in rows] == [row.route for row in rows] == odd
     assert {(row.flags["a"], bytes(row.pseudonym)) for row in rows} == {('"\\\t', pseudonym)}
-    assert {(row.value, row.occurred_at) for row in rows} == {(-1e-300, NOW)}
+    assert {(row.value, row.occurred_at) for row in rows} == {(-(10**15), NOW)}
 
 
 def test_no_request_fails_because_of_another_s_data(store: Any) -> None:

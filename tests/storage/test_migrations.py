@@ -1,17 +1,21 @@
 """Migrations: they end where the tables are."""
 
 import subprocess
+from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
 
 import psycopg
 import pytest
+from alembic import command
+from alembic.config import Config
 from sqlalchemy import make_url, text
 from sqlalchemy.exc import IntegrityError
 
 from storage.contract import waiting_contract
 from storage.engine import connection_string, open_engine
 from storage.migrate import upgrade
+from storage.partitions import create_days
 from storage.tables import SCHEMA, metadata
 
 # Found, not imported: its import makes folders.
@@ -42,6 +46,81 @@ def empty_url(postgres_url: str) -> str:
         connection.execute("DROP DATABASE IF EXISTS by_tables WITH (FORCE)")
         connection.execute("CREATE DATABASE by_tables")
     return make_url(postgres_url).set(database="by_tables").render_as_string(hide_password=False)
+
+
+def migrate_to(url: str, revision: str) -> None:
+    """Brings an empty store to an older version."""
+    migrations = find_spec("storage.migrations.env")
+    assert migrations is not None
+    assert migrations.origin is not None
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.origin).parent))
+    engine = open_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text(f"CREATE SCHEMA {SCHEMA}"))
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
+    engine.dispose()
+
+
+# What version 0010 held, and what becomes of it.
+VALUES = {
+    "40.25": 40_250_000,
+    "0.0000005": 0,
+    "0.0000015": 2,
+    "1e200": 10**15,
+    "-1e200": -(10**15),
+    "Infinity": 10**15,
+    "NaN": None,
+}
+
+
+def test_stored_values_become_whole_millionths_within_the_bound(empty_url: str) -> None:
+    migrate_to(empty_url, "0010")
+    engine = open_engine(empty_url)
+    with engine.begin() as connection:
+        insert_verdict(connection, decided=False)
+        create_days(connection, [date(2026, 10, 1)])
+        connection.execute(
+            text(
+                "INSERT INTO runtime_events (project_id, environment, event, session_id,"
+                " occurred_at, received_at, trusted, value) SELECT 1, 'production', 'm', v,"
+                " '2026-10-01T10:00Z', '2026-10-01T10:00Z', false, v::float"
+                " FROM unnest(CAST(:values AS text[])) AS v"
+            ),
+            {"values": list(VALUES)},
+        )
+        connection.execute(
+            text(
+                "INSERT INTO amounts SELECT 'exp_1', 'm', session_id,"
+                " coalesce(event_id, concat_ws(' ', event, occurred_at, value)), received_at, value"
+                " FROM runtime_events"
+            )
+        )
+        connection.execute(
+            text(
+                "INSERT INTO revenue_events (project_id, idempotency_key, event, occurred_at,"
+                " received_at, amount_value, pseudonym, digest)"
+                " VALUES (1, 'large', 'm', now(), now(), 20000000001, '', '');"
+                "INSERT INTO amounts VALUES ('exp_1', 'm', 'user', 'large', now(), 20000000001)"
+            )
+        )
+    upgrade(empty_url)
+    with engine.begin() as connection:
+        stored = connection.execute(text("SELECT session_id, value FROM runtime_events")).all()
+        amounts = dict(connection.execute(text("SELECT unit, value FROM amounts")).all())
+        # Another delivery of an event that was read before is still the same event.
+        (again,) = connection.execute(
+            text(
+                "SELECT unit FROM amounts AS a JOIN runtime_events AS e ON e.session_id = a.unit"
+                " AND a.key = concat_ws(' ', e.event, e.occurred_at, e.value)"
+            )
+        ).scalars()
+    engine.dispose()
+    assert dict(stored) == VALUES
+    assert amounts.pop("user") == 20_000_000_001_000_000
+    assert amounts == {said: value for said, value in VALUES.items() if value is not None}
+    assert again == "40.25"
 
 
 def test_the_migrated_store_equals_the_tables(store, empty_url: str) -> None:

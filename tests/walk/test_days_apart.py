@@ -61,7 +61,7 @@ def traffic(project_id: int, generator: np.random.Generator) -> Iterator[tuple[d
                     occurred_at=occurred,
                     commit_sha=commit,
                     pseudonym=bytes([number % 70]) if generator.random() < 0.5 else None,
-                    value=float(generator.integers(1, 80)),
+                    value=int(generator.integers(1, 80)) * 1_000_000,
                 )
                 for _ in range(1 + int(generator.random() < 0.1)):
                     late = generator.choice([0.0, 30.0, 400.0, 9000.0], p=[0.8, 0.1, 0.05, 0.05])

@@ -140,7 +140,7 @@ class Shop:
                 "commit_sha": str(draw.choice([A, K, "ccccccc"], p=[0.48, 0.48, 0.04])),
                 "pseudonym": None if named is None else pseudonym(named),
                 "trusted": bool(draw.random() < 0.6),
-                "value": round(float(draw.uniform(1, 50)), 2) if event == "paid" else None,
+                "value": round(float(draw.uniform(1e6, 5e7)), -4) if event == "paid" else None,
                 "occurred_at": occurred,
             }
             for _ in range(1 + (draw.random() < 0.1)):
