@@ -9,17 +9,20 @@ from enum import IntEnum
 from typing import Any
 
 import httptools
-from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
-from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import (
-    STATUS_LINE,
-    HttpToolsProtocol,
-    RequestResponseCycle,
-)
-from uvicorn.server import ServerState
 
 from api.problem import Problem, problem_document
 from api.settings import ServerLimits
+from api.uvicorn_protocol import (
+    STATUS_LINE,
+    ASGI3Application,
+    ASGIReceiveCallable,
+    ASGISendCallable,
+    Config,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+    Scope,
+    ServerState,
+)
 
 _log = logging.getLogger("api.connection")
 
@@ -35,6 +38,12 @@ _RETRY = {"Retry-After": "1"}
 _ALWAYS_ANSWERED = frozenset({b"/healthz", b"/metrics"})
 
 _NOT_HTTP = Problem("not_http", "this is a server of HTTP/1.1")
+# RFC 9112, 3.2: two servers on the way could read two different hosts out of it.
+_NOT_ONE_HOST = Problem("not_one_host", "a request of HTTP/1.1 has exactly one Host field")
+_UNKNOWN_CODING = Problem(
+    "unknown_transfer_coding",
+    "the only transfer coding read here is chunked: compress the body by Content-Encoding",
+)
 _TARGET_TOO_LONG = Problem("target_too_long", "path and query are too long")
 _HEAD_TOO_LARGE = Problem("head_too_large", "the header fields are too large")
 _LATE_HEAD = Problem("request_timeout", "the request's head took too long")
@@ -145,6 +154,9 @@ class Connection(HttpToolsProtocol):
         # Bytes of header fields, and all bytes, since the message began.
         self._head_bytes = 0
         self._received = 0
+        # Of the message: its Host fields, and the transfer codings that it names.
+        self._hosts = 0
+        self._codings: list[bytes] = []
         self._breach: Problem | None = None
         # Whether what comes is dropped, and whether this is the last request.
         self._deaf = False
@@ -187,10 +199,7 @@ class Connection(HttpToolsProtocol):
             return
         messages = self._messages
         try:
-            self.parser.feed_data(data)  # pyright: ignore[reportOptionalMemberAccess] - not deaf
-        except httptools.HttpParserUpgrade:
-            # No other protocol is spoken here: the request is answered as one of HTTP/1.1.
-            pass
+            self._parse(data)
         except httptools.HttpParserError:
             self._refuse(self._breach or _NOT_HTTP)
             return
@@ -201,6 +210,24 @@ class Connection(HttpToolsProtocol):
             self._received += len(data)
             if self._received > self._most_of_a_head:
                 self._refuse(_HEAD_TOO_LARGE)
+
+    def _parse(self, data: bytes) -> None:
+        """Parses what came; a request that offers another protocol is read as HTTP/1.1.
+
+        Java's HttpClient and `curl --http2` send `Upgrade: h2c` with every request over http://.
+        A server that does not take the offer reads the request as if it had not been made
+        (RFC 9110, 7.8), but the parser stops behind its head and skips its body.
+        """
+        rest = memoryview(data)
+        while True:
+            try:
+                self.parser.feed_data(rest)
+            except httptools.HttpParserUpgrade as offer:
+                rest = rest[offer.args[0] :]
+                self.parser = _ParserBehindHead(self).parser
+                self.parser.feed_data(_framing(self.headers))
+            else:
+                return
 
     @property
     def _most_of_a_head(self) -> int:
@@ -213,6 +240,8 @@ class Connection(HttpToolsProtocol):
         self._messages += 1
         self._head_bytes = 0
         self._received = 0
+        self._hosts = 0
+        self._codings = []
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
@@ -237,7 +266,13 @@ class Connection(HttpToolsProtocol):
             self._breach = _HEAD_TOO_LARGE
             raise ValueError(_HEAD_TOO_LARGE.detail)
         name = name.lower()
-        if name == b"expect" and value.lower() == b"100-continue":
+        # RFC 9110, 5.5: no part of the value. The parser takes away only what stands before it.
+        value = value.strip(b" \t")
+        if name == b"host":
+            self._hosts += 1
+        elif name == b"transfer-encoding":
+            self._codings.append(value.lower())
+        elif name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
         self.headers.append((name, value))
 
@@ -245,11 +280,7 @@ class Connection(HttpToolsProtocol):
         """Begins the answer, or has it wait for those before it."""
         before = None if self.running is None else self.cycle
         self._phase = _Phase.BODY
-        if len(self.tasks) < self._limits.most_requests or self.url in _ALWAYS_ANSWERED:
-            self.app = self._application
-        else:
-            self._shared.refused["overloaded"] += 1
-            self.app = _REFUSED_FOR_LOAD
+        self.app = self._application_for_head()
         super().on_headers_complete()
         if self._leaving:
             self.cycle.keep_alive = False
@@ -257,8 +288,32 @@ class Connection(HttpToolsProtocol):
                 # All that was asked is answered: the last answer ends the connection.
                 before.keep_alive = True
 
+    def _application_for_head(self) -> ASGI3Application:
+        """Returns the application, or what refuses a request in its place."""
+        if (problem := self._problem_of_head()) is not None:
+            self._shared.refused[problem.code] += 1
+            return _Refusal(problem, connection=b"close")
+        if len(self.tasks) < self._limits.most_requests or self.url in _ALWAYS_ANSWERED:
+            return self._application
+        self._shared.refused["overloaded"] += 1
+        return _REFUSED_FOR_LOAD
+
+    def _problem_of_head(self) -> Problem | None:
+        """Returns why a head is refused that the parser takes."""
+        version = self.parser.get_http_version()
+        if version not in {"1.1", "1.0"}:
+            return _NOT_HTTP
+        if self._hosts != 1 and (self._hosts or version == "1.1"):
+            return _NOT_ONE_HOST
+        if self._codings and self._codings != [b"chunked"]:
+            return _UNKNOWN_CODING
+        return None
+
     def on_message_complete(self) -> None:
         """Ends a request's body."""
+        if self.parser.should_upgrade():
+            # The parser skips the body of a request that offers another protocol: see `_parse`.
+            return
         self._phase = _Phase.DONE
         super().on_message_complete()
 
@@ -421,6 +476,50 @@ class Connection(HttpToolsProtocol):
             self._refuse(_STOPPING)
         else:
             self.transport.close()
+
+
+class _ParserBehindHead:
+    """The callbacks of a parser that begins behind a head which another parser has read.
+
+    Its first head, fed to tell it where the body ends, is not told to the connection.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._is_first_head = True
+        self.on_body = connection.on_body
+        self.on_message_complete = connection.on_message_complete
+        self.parser = httptools.HttpRequestParser(self)
+        # As uvicorn's own.
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+
+    def on_message_begin(self) -> None:
+        if not self._is_first_head:
+            self._connection.on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        if not self._is_first_head:
+            self._connection.on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._is_first_head:
+            self._connection.on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if self._is_first_head:
+            self._is_first_head = False
+        else:
+            self._connection.on_headers_complete()
+
+
+def _framing(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Returns a head that says of its body what these header fields say, and nothing else."""
+    fields = [
+        b"%s: %s\r\n" % (name, value)
+        for name, value in headers
+        if name in {b"content-length", b"transfer-encoding"}
+    ]
+    return b"".join([b"POST / HTTP/1.1\r\n", *fields, b"\r\n"])
 
 
 class Connections:

@@ -56,9 +56,11 @@ _HEADERS_BY_STATUS: Mapping[int, Sequence[str]] = {
 # interface.
 _OF_EVERY_REQUEST = (
     "not_http",
+    "not_one_host",
     "request_timeout",
     "target_too_long",
     "head_too_large",
+    "unknown_transfer_coding",
     "overloaded",
     "stopping",
 )

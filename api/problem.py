@@ -11,6 +11,7 @@ from starlette.responses import Response
 # Each code with its status and title: the words that programs may rely on.
 CODES: Mapping[str, tuple[int, str]] = {
     "not_http": (400, "Not an HTTP request"),
+    "not_one_host": (400, "Not exactly one Host field"),
     "invalid_json": (400, "The body is not JSON"),
     "duplicate_member": (400, "The body names a member twice"),
     "invalid_encoding": (400, "The body is not what Content-Encoding says"),
@@ -41,6 +42,7 @@ CODES: Mapping[str, tuple[int, str]] = {
     "rate_limited": (429, "Too many requests"),
     "head_too_large": (431, "The request's header fields are too large"),
     "internal_error": (500, "A fault of the service"),
+    "unknown_transfer_coding": (501, "A transfer coding that is not read here"),
     "store_unavailable": (503, "The store cannot be reached"),
     "not_migrated": (503, "The store is not migrated"),
     "overloaded": (503, "More at once than the service takes"),

@@ -17,10 +17,10 @@ from typing import Any, cast
 
 import psycopg
 import uvicorn
-from uvicorn.config import STARTUP_FAILURE
 
 from api.connection import Connection, Connections
 from api.settings import ApiSettings, ServerLimits
+from api.uvicorn_protocol import STARTUP_FAILURE
 from api.workers import Workers
 from storage.durability import WeakStoreError, refuse_weak_store
 

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from uvicorn.config import STARTUP_FAILURE
+from api.uvicorn_protocol import STARTUP_FAILURE
 
 _log = logging.getLogger("api.workers")
 

@@ -2,7 +2,7 @@
 
 import threading
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -17,6 +17,8 @@ class Served:
     app: ASGIApp
     host: str = "127.0.0.1"
     port: int = 0
+    # uvicorn's protocol for connections, or what makes one.
+    http: Any = "auto"
     _server: uvicorn.Server | None = field(default=None, repr=False)
     _thread: threading.Thread | None = field(default=None, repr=False)
 
@@ -34,7 +36,12 @@ class Served:
     def start(self) -> None:
         """Listens on its port: a free one, the first time."""
         config = uvicorn.Config(
-            self.app, host="127.0.0.1", port=self.port, log_level="warning", lifespan="on"
+            self.app,
+            host="127.0.0.1",
+            port=self.port,
+            http=self.http,
+            log_level="warning",
+            lifespan="on",
         )
         server = self._server = uvicorn.Server(config)
         thread = self._thread = threading.Thread(target=server.run)

@@ -1,6 +1,6 @@
 """What a client may hold of the server, against a real process with short limits."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -153,7 +153,10 @@ def test_a_field_that_never_ends_is_cut_off(wire: Wire) -> None:
         b"GET /healthz HTTP/1.1\r\nHost here\r\n\r\n",
         b"POST /v1/events HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
         b"POST /v1/events HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+        b"POST /v1/events HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: gzip\r\n\r\n",
         b"GET /\xff HTTP/1.1\r\n\r\n",
+        b"GET /healthz HTTP/2.0\r\nHost: here\r\n\r\n",
+        b"GET /healthz HTTP/0.9\r\nHost: here\r\n\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     ],
 )
@@ -162,11 +165,137 @@ def test_what_is_not_http_is_told_so(wire: Wire, sent: bytes) -> None:
     assert wire.ended()
 
 
-@pytest.mark.parametrize("protocol", ["websocket", "h2c"])
-def test_an_upgrade_is_not_taken_up(wire: Wire, protocol: str) -> None:
-    fields = ("Connection: Upgrade", f"Upgrade: {protocol}")
-    assert wire.send(get("/healthz", *fields)).answer().status == 200
+@pytest.mark.parametrize("hosts", [(), ("Host: here", "Host: here"), ("Host: here", "hOST: there")])
+def test_a_request_of_http_1_1_names_one_host(wire: Wire, hosts: tuple[str, ...]) -> None:
+    head = "\r\n".join(["GET /healthz HTTP/1.1", *hosts, "", ""])
+    assert wire.send(head).answer().is_problem(400, "not_one_host")
+    assert wire.ended()
+
+
+def test_a_request_of_http_1_0_needs_no_host(wire: Wire) -> None:
+    assert wire.send("GET /healthz HTTP/1.0\r\n\r\n").answer().status == 200
+    assert wire.ended()
+
+
+CHUNKED = b"10\r\n" + EVENT[:16] + b"\r\n" + b"%x\r\n" % (len(EVENT) - 16) + EVENT[16:] + b"\r\n"
+
+
+def chunked(*fields: str) -> bytes:
+    """A POST of an event in two chunks."""
+    head = ["POST /v1/events HTTP/1.1", "Host: here", "Content-Type: application/json", *fields]
+    return "\r\n".join([*head, "", ""]).encode() + CHUNKED + b"0\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "codings",
+    [
+        ["Transfer-Encoding: gzip, chunked"],
+        ["Transfer-Encoding: gzip", "Transfer-Encoding: chunked"],
+    ],
+)
+def test_a_transfer_coding_that_is_not_read_is_answered_501(
+    wire: Wire, key: str, codings: list[str]
+) -> None:
+    wire.send(chunked(key, *codings))
+    assert wire.answer().is_problem(501, "unknown_transfer_coding")
+    assert wire.ended()
+
+
+@pytest.mark.parametrize("around", [" ", "\t", " \t "])
+def test_white_space_around_a_field_is_no_part_of_it(wire: Wire, key: str, around: str) -> None:
+    name, _, value = key.partition(": ")
+    fields = (
+        f"{name}:{around}{value}{around}",
+        # The parser itself knows no tab behind this one: 400 then, in order.
+        "Transfer-Encoding: Chunked ",
+        f"Expect:{around}100-continue{around}",
+    )
+    wire.send(chunked(*fields))
+    assert wire.answer().status == 100
+    assert wire.answer().status == 202
+
+
+OFFERS = {
+    # As Java's HttpClient and `curl --http2` write it.
+    "h2c": (
+        "Connection: Upgrade, HTTP2-Settings",
+        "Upgrade: h2c",
+        "HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA",
+    ),
+    "websocket": (
+        "Connection: keep-alive, Upgrade",
+        "Upgrade: websocket",
+        "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+    ),
+}
+BODIES = {
+    "sized": lambda *fields: post("/v1/events", EVENT, *fields),
+    "chunked": lambda *fields: chunked("Transfer-Encoding: chunked", *fields),
+}
+each_offer = pytest.mark.parametrize("offer", OFFERS.values(), ids=OFFERS)
+each_body = pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+
+
+@each_offer
+def test_an_upgrade_is_not_taken_up(wire: Wire, offer: tuple[str, ...]) -> None:
+    for _ in range(2):
+        answer = wire.send(get("/healthz", *offer)).answer()
+        assert answer.status == 200
+        assert "upgrade" not in answer.headers
     assert wire.send(get("/healthz")).answer().status == 200
+
+
+@each_body
+@each_offer
+def test_a_request_that_offers_another_protocol_keeps_its_body(
+    wire: Wire, key: str, offer: tuple[str, ...], body: Callable[..., bytes]
+) -> None:
+    assert wire.send(body(key, *offer)).answer().document["accepted"] == 1
+    # In as many packets as there are bytes, and on the connection that stays open.
+    sent = body(key, *offer)
+    for place in range(len(sent)):
+        wire.send(sent[place : place + 1])
+    assert wire.answer().document["accepted"] == 1
+    assert wire.send(get("/healthz")).answer().status == 200
+
+
+@each_body
+@each_offer
+def test_requests_that_offer_another_protocol_are_answered_in_turn(
+    wire: Wire, key: str, offer: tuple[str, ...], body: Callable[..., bytes]
+) -> None:
+    wire.send(
+        body(key, *offer),
+        get("/nowhere", *offer),
+        body(key),
+        body(key, *offer),
+        post("/v1/events", EVENT, *offer),
+        get("/healthz"),
+    )
+    assert [wire.answer().status for _ in range(6)] == [202, 404, 202, 202, 401, 200]
+
+
+@each_offer
+def test_a_client_that_offers_another_protocol_may_wait_to_be_told_to_go_on(
+    wire: Wire, key: str, offer: tuple[str, ...]
+) -> None:
+    wire.send(post("/v1/events", b"", key, "Expect: 100-continue", *offer, length=len(EVENT)))
+    assert wire.answer().status == 100
+    assert wire.send(EVENT).answer().status == 202
+
+
+@each_offer
+def test_a_body_behind_an_offer_has_the_limits_of_every_body(
+    api: ApiProcess, wire: Wire, key: str, offer: tuple[str, ...]
+) -> None:
+    wire.send(chunked(key, "Transfer-Encoding: chunked", *offer)[: -len(b"0\r\n\r\n")], b"zz\r\n")
+    assert wire.answer().is_problem(400, "not_http")
+    with Wire(api.port) as large, Wire(api.port) as stalled:
+        large.send(post("/v1/events", b" " * (2**20 + 1), key, *offer))
+        stalled.send(post("/v1/events", EVENT[:-1], key, *offer, length=len(EVENT)))
+        assert large.answer().is_problem(413, "body_too_large")
+        assert stalled.answer().is_problem(408, "request_timeout")
 
 
 def test_requests_sent_at_once_are_answered_in_turn(wire: Wire, key: str) -> None:
@@ -183,7 +312,7 @@ def test_rubbish_after_a_request_does_not_cost_it_its_answer(wire: Wire, key: st
 
 def test_a_body_that_is_no_body_is_told_so_in_its_turn(wire: Wire, key: str) -> None:
     broken = (
-        f"POST /v1/events HTTP/1.1\r\nContent-Type: application/json\r\n{key}\r\n"
+        f"POST /v1/events HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n{key}\r\n"
         "Transfer-Encoding: chunked\r\n\r\nzz\r\n"
     )
     wire.send(get("/healthz"), broken)

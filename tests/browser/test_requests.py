@@ -1,0 +1,50 @@
+"""Requests with bodies as a browser sends them."""
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from api.app import create_app
+from api.connection import Connections
+from api.settings import ApiSettings, ServerLimits
+from storage.projects import create_project
+from tests.api.requests_with_bodies import requests_with_bodies
+from tests.conftest import Store
+from tests.served import Served
+
+pytestmark = pytest.mark.process
+
+SEND = """
+async (requests) => {
+  const statuses = [];
+  for (const { path, headers, document, encoding } of requests) {
+    let body = JSON.stringify(document);
+    if (encoding) {
+      const packed = new Blob([body]).stream().pipeThrough(new CompressionStream(encoding));
+      body = await new Response(packed).blob();
+    }
+    statuses.push((await fetch(path, { method: "POST", headers, body })).status);
+  }
+  return statuses;
+}
+"""
+
+
+def test_a_browser_sends_every_body(store: Store, page: Page) -> None:
+    with store.engine.begin() as connection:
+        project = create_project(connection, "shop")
+    settings = ApiSettings(database_url=store.url, secret=b"a secret of the tests")
+    sent: list[dict[str, Any]] = [
+        {
+            "path": request.path,
+            "headers": request.headers,
+            "document": request.document,
+            "encoding": request.encoding,
+        }
+        for request in requests_with_bodies(project)
+    ]
+    with Served(app=create_app(settings), http=Connections(ServerLimits())) as service:
+        # A page of the service's own origin: pages of others may send events alone.
+        page.goto(f"{service.url}/healthz")
+        assert page.evaluate(SEND, sent) == [202, 202, 201, 200]
