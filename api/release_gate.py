@@ -1,8 +1,8 @@
 """`/v1/reward/gate`: Argo Rollouts, Flagger and their like ask whether a rollout may go on."""
 
-import json
+from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 from fastapi.responses import PlainTextResponse
@@ -19,17 +19,26 @@ from api.documentation import json_body, reading
 from api.keyring import HEADER, admitted
 from api.runtime import runtime
 from api.shape import Commit, Environment, MetricName, OpenShape, Shape
-from storage.experiments import newest_experiment, register
+from storage.canary import commit_in_question
+from storage.commit_experiments import experiments_of_commit
+from storage.experiments import register
 from storage.freeze import current_freeze
 from storage.keys import KeyKind
 from storage.registration import PRODUCTION, Registration
-from storage.release_gate import POLICY_PATTERN, Judgment, Phase, gate_policy, judgment
-from storage.verdicts import read_evidence, read_verdict
+from storage.release_gate import (
+    POLICY_PATTERN,
+    Judgment,
+    Phase,
+    frozen,
+    gate_policy,
+    judgment,
+    unregistered,
+)
+from storage.settings import read_settings
 
 router = APIRouter(tags=["reward"])
 
 _NO_NUL = r"^[^\x00]*$"
-_NO_LOOK = "No look yet: nothing was measured."
 
 
 def _is_policy(told: str) -> str:
@@ -51,7 +60,8 @@ class GateQuestion(Shape):
     """Which change is asked for, and what must be known of it."""
 
     treatment_commit: Commit | None = Field(
-        default=None, description="By default the latest deploy's."
+        default=None,
+        description="Or its beginning. By default the one declared canary of the environment.",
     )
     environment: Environment = PRODUCTION
     target_metric: MetricName | None = Field(default=None, description="By default the project's.")
@@ -86,35 +96,44 @@ class GateAnswer(Shape):
 _BODY = body_of(GateRequest)
 
 
-async def _asked(request: Request, project_id: int, question: GateQuestion) -> dict[str, Any]:
-    """Returns the answer to a question, as a document; registers the change where it is new."""
-    policy = gate_policy(question.policy)
-    registration = Registration(
-        treatment_commit=question.treatment_commit,
-        target_metric=question.target_metric,
-        environment=question.environment,
-    )
+async def _asked(
+    request: Request, project_id: int, question: GateQuestion, *, registers: bool
+) -> Judgment:
+    """Returns the answer to a question.
 
-    def judging(connection: Connection) -> dict[str, Any]:
-        experiment_id = (
-            newest_experiment(connection, project_id, registration)
-            or register(connection, project_id, registration).experiment_id
+    Args:
+        request: The request.
+        project_id: Whose key it carries.
+        question: What it asks.
+        registers: Whether a deployed commit without an experiment on the metric gets one.
+    """
+    policy = gate_policy(question.policy)
+
+    def judging(connection: Connection) -> Judgment:
+        commit = commit_in_question(
+            connection, project_id, question.environment, named=question.treatment_commit
         )
-        # Evidence first: a breach that came with it then stands in the contract.
-        evidence = json.loads(read_evidence(connection, project_id, experiment_id) or "{}")
-        contract = json.loads(read_verdict(connection, project_id, experiment_id).contract)
-        found = judgment(contract, evidence, policy=policy, freeze=current_freeze(connection))
-        return {
-            "phase": found.phase,
-            "verdict": contract["verdict"],
-            "sentence": _sentence(found, evidence),
-        }
+        freeze = current_freeze(connection)
+        if isinstance(commit, Judgment):
+            return commit if freeze is None else frozen(freeze)
+        metric = question.target_metric or read_settings(connection, project_id).default_metric
+
+        def judged() -> Judgment | None:
+            experiments = experiments_of_commit(
+                connection, project_id, question.environment, commit
+            )
+            return judgment(experiments, metric=metric, policy=policy, freeze=freeze)
+
+        found = judged()
+        if found is None and registers:
+            registration = Registration(
+                treatment_commit=commit, target_metric=metric, environment=question.environment
+            )
+            register(connection, project_id, registration)
+            found = judged()
+        return found or unregistered(commit, metric)
 
     return await runtime(request).store.run(judging)
-
-
-def _sentence(found: Judgment, evidence: dict[str, Any]) -> str:
-    return f"{found.because} {evidence.get('sentence', _NO_LOOK)}"
 
 
 @router.get(
@@ -128,7 +147,11 @@ async def get_gate(
     caller: Reader,
     *,
     treatment_commit: Annotated[
-        str | None, Query(pattern="^[0-9a-fA-F]{7,64}$", description="Or its beginning.")
+        str | None,
+        Query(
+            pattern="^[0-9a-fA-F]{7,64}$",
+            description="Or its beginning. By default the one declared canary of the environment.",
+        ),
     ] = None,
     environment: Annotated[str, Query(min_length=1, max_length=64, pattern=_NO_NUL)] = PRODUCTION,
     target_metric: Annotated[
@@ -147,7 +170,8 @@ async def get_gate(
         target_metric=target_metric,
         policy=policy,
     )
-    return answer(await _asked(request, caller.project_id, question))
+    found = await _asked(request, caller.project_id, question, registers=False)
+    return answer(asdict(found))
 
 
 @router.post(
@@ -183,9 +207,9 @@ async def post_gate(
         await admitted(keyring, request, KeyKind.PROJECT)
     body = await _BODY(request)
     caller = await admitted(keyring, request, KeyKind.PROJECT, inside=body.metadata.key)
-    found = await _asked(request, caller.project_id, body.metadata)
-    wanted = found["phase"] == ("Failed" if want == "rollback" else "Successful")
-    return PlainTextResponse(found["sentence"], status_code=200 if wanted else 403)
+    found = await _asked(request, caller.project_id, body.metadata, registers=True)
+    wanted = found.phase == ("Failed" if want == "rollback" else "Successful")
+    return PlainTextResponse(found.sentence, status_code=200 if wanted else 403)
 
 
 @router.get(

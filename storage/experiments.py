@@ -83,32 +83,6 @@ def register(connection: Connection, project_id: int, request: Registration) -> 
     return Registered(experiment_id=experiment_id, created=True)
 
 
-def newest_experiment(connection: Connection, project_id: int, request: Registration) -> str | None:
-    """Returns the last experiment of a commit and metric, open or decided; None where none is.
-
-    Args:
-        connection: The store.
-        project_id: Whose.
-        request: Without a commit, the latest deploy's is meant.
-    """
-    deploy = _deploy(connection, project_id, request)
-    commit = request.treatment_commit if deploy is None else deploy.commit_sha
-    c = experiments.c
-    return connection.execute(
-        select(c.experiment_id)
-        .where(
-            c.project_id == project_id,
-            c.environment == request.environment,
-            c.target_metric
-            == (request.target_metric or read_settings(connection, project_id).default_metric),
-            c.treatment_commit.is_not_distinct_from(commit),
-            c.request["treatment_flag"].is_(None),
-        )
-        .order_by(c.registered_at.desc())
-        .limit(1)
-    ).scalar_one_or_none()
-
-
 def _deploy(connection: Connection, project_id: int, request: Registration) -> Row[Any] | None:
     """Returns the deploy that a registration names or means."""
     query = select(deploys).where(deploys.c.project_id == project_id)

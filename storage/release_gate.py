@@ -1,10 +1,11 @@
 """A release gate: whether a rollout may go on with a change, by a policy of the rollout's own."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from storage.commit_experiments import CommitExperiment
 from storage.freeze import Freeze
 
 # As an Argo measurement is called.
@@ -38,11 +39,31 @@ class Judgment:
 
     Attributes:
         phase: `Successful`: go on; `Failed`: go back; `Running`: neither.
-        because: Why, in a few words.
+        verdict: Of the experiment that the judgment rests on; `abstain` where there is none.
+        sentence: Why, for a person.
     """
 
     phase: Phase
-    because: str
+    verdict: str
+    sentence: str
+
+
+def hold(because: str) -> Judgment:
+    """Returns the judgment of a question that no experiment answers."""
+    return Judgment(phase="Running", verdict="abstain", sentence=f"Hold: {because}")
+
+
+def frozen(freeze: Freeze, experiment: CommitExperiment | None = None) -> Judgment:
+    """Returns what a rollout is told while the service is frozen."""
+    return _judged(experiment, "Running", f"Hold: frozen, {freeze.reason}.")
+
+
+def unregistered(commit: str, metric: str) -> Judgment:
+    """Returns what a rollout is told of a commit that no experiment is about."""
+    return hold(
+        f"commit {commit[:12]} has no experiment on {metric} yet. Register it by"
+        " POST /v1/reward/register; a POST of this question registers it, too."
+    )
 
 
 def gate_policy(told: str) -> GatePolicy:
@@ -59,57 +80,97 @@ def gate_policy(told: str) -> GatePolicy:
 
 
 def judgment(
-    contract: Mapping[str, Any],
-    evidence: Mapping[str, Any] | None,
+    experiments: Sequence[CommitExperiment],
     *,
+    metric: str,
     policy: GatePolicy,
     freeze: Freeze | None,
-) -> Judgment:
-    """Returns what a rollout is to do with a change.
+) -> Judgment | None:
+    """Returns what a rollout is to do with a commit.
 
-    A verdict against the change fails every policy, and so does a breach: it may be why the arms
-    came apart. Nothing else does: to abstain is neither to stop a rollout nor to undo it.
+    A verdict against the commit fails every policy, on whatever metric it stands, and so does a
+    breach: it may be why the arms came apart. Nothing else does: to abstain is neither to stop a
+    rollout nor to undo it. Of one metric the newest verdict holds; a registration after it, which
+    has none yet, takes nothing back.
 
     Args:
-        contract: The served verdict contract.
-        evidence: The evidence that it rests on; None before any look.
+        experiments: All of the commit in the environment, the newest first.
+        metric: The target that the rollout asks for: whether it may go on is said by the newest
+            experiment on it.
         policy: The rollout's.
         freeze: What is in force.
+
+    Returns:
+        None where nothing is against the commit and no experiment is on the metric.
     """
+    answering = next((one for one in experiments if one.metric == metric), None)
     if freeze is not None:
-        return Judgment(phase="Running", because=f"Hold: frozen, {freeze.reason}.")
-    return _failed(contract) or _faulty(contract) or _passed(contract, evidence or {}, policy)
-
-
-def _failed(contract: Mapping[str, Any]) -> Judgment | None:
-    breaches = ", ".join(contract["guardrail_breaches"])
-    because = {
-        "rollback": "Go back: rollback.",
-        "iterate": f"Go back: iterate, it harms {breaches or 'a guardrail'}.",
-    }.get(contract["verdict"], f"Go back: {breaches} is breached." if breaches else None)
-    return None if because is None else Judgment(phase="Failed", because=because)
-
-
-def _faulty(contract: Mapping[str, Any]) -> Judgment | None:
-    """Holds where nothing can be said, whatever an interval or a guardrail seems to say."""
-    reason = contract["abstain_reason"]
-    if reason not in _FAULTS:
+        return frozen(freeze, answering)
+    for experiment in _in_force(experiments):
+        if (against := _against(experiment.contract)) is not None:
+            return _judged(experiment, "Failed", f"{against}{_elsewhere(experiment, answering)}.")
+    if answering is None:
         return None
-    return Judgment(phase="Running", because=f"Hold: {reason}, {_FAULTS[reason]}.")
+    contract = answering.contract
+    if (fault := _fault(contract)) is not None:
+        return _judged(answering, "Running", f"Hold: {fault}.")
+    phase, because = _passed(contract, answering.evidence, policy)
+    return _judged(answering, phase, because)
+
+
+def _judged(experiment: CommitExperiment | None, phase: Phase, because: str) -> Judgment:
+    if experiment is None:
+        return Judgment(phase=phase, verdict="abstain", sentence=because)
+    return Judgment(
+        phase=phase,
+        verdict=experiment.contract["verdict"],
+        sentence=f"{because} {experiment.sentence}",
+    )
+
+
+def _in_force(experiments: Sequence[CommitExperiment]) -> Iterator[CommitExperiment]:
+    """Yields, of each metric, the experiments down to the newest that has a verdict."""
+    answered: set[str] = set()
+    for experiment in experiments:
+        if experiment.metric not in answered:
+            yield experiment
+        if experiment.contract["verdict"] != "abstain":
+            answered.add(experiment.metric)
+
+
+def _against(contract: Mapping[str, Any]) -> str | None:
+    """Returns what speaks for going back, if anything does."""
+    breaches = ", ".join(contract["guardrail_breaches"])
+    return {
+        "rollback": "Go back: rollback",
+        "iterate": f"Go back: iterate, it harms {breaches or 'a guardrail'}",
+    }.get(contract["verdict"], f"Go back: {breaches} is breached" if breaches else None)
+
+
+def _elsewhere(experiment: CommitExperiment, answering: CommitExperiment | None) -> str:
+    """Names an experiment that is not the one asked for."""
+    if answering is not None and answering.experiment_id == experiment.experiment_id:
+        return ""
+    return f", by {experiment.experiment_id} on {experiment.metric}"
+
+
+def _fault(contract: Mapping[str, Any]) -> str | None:
+    """Returns why nothing can be said, whatever an interval or a guardrail seems to say."""
+    reason = contract["abstain_reason"]
+    return f"{reason}, {_FAULTS[reason]}" if reason in _FAULTS else None
 
 
 def _passed(
     contract: Mapping[str, Any], evidence: Mapping[str, Any], policy: GatePolicy
-) -> Judgment:
+) -> tuple[Phase, str]:
     if contract["verdict"] == "keep":
-        return Judgment(phase="Successful", because="Go on: keep.")
+        return "Successful", "Go on: keep."
     if policy.name == "no-breach":
-        return Judgment(phase="Successful", because="Go on: no guardrail is breached.")
+        return "Successful", "Go on: no guardrail is breached."
     if policy.loss is not None and excludes_loss(evidence, policy.loss):
-        because = f"Go on: a loss beyond {100 * policy.loss:g} % of control is excluded."
-        return Judgment(phase="Successful", because=because)
+        return "Successful", f"Go on: a loss beyond {100 * policy.loss:g} % of control is excluded."
     ended = " any more" if contract["power_state"]["decided"] else " yet"
-    return Judgment(phase="Running", because=f"Hold: {policy.name} is not shown{ended}.")
+    return "Running", f"Hold: {policy.name} is not shown{ended}."
 
 
 def excludes_loss(evidence: Mapping[str, Any], share: float) -> bool:

@@ -77,7 +77,8 @@ ENDPOINTS = [
         body={"metadata": {"policy": "no-breach"}},
         free="anything",
         limit=MEBIBYTE,
-        status=200,
+        # It holds: no canary is declared.
+        status=403,
     ),
     Endpoint(
         path="/v1/reward/register",

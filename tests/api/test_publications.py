@@ -71,11 +71,12 @@ def test_a_page_never_takes_what_it_shows_for_the_news_that_came_meanwhile(
 def test_a_gate_never_goes_on_by_evidence_that_came_with_a_breach(
     service: Any, experiment: str
 ) -> None:
-    asked = {"policy": "no-harm:0.2"}
+    asked = {"policy": "no-harm:0.2", "treatment_commit": "b" * 40}
     assert service.get(GATE, params=asked).json()["phase"] == "Running"
     breach = {**OPEN, "guardrail_breaches": ["error"]}
     with after_the_first_reading_of_a_verdict(
         lambda: published(service, experiment, breach, not_worse_than=-0.01)
     ):
         answer = service.get(GATE, params=asked).json()
-    assert answer["phase"] == "Failed"
+    assert answer["phase"] != "Successful"
+    assert service.get(GATE, params=asked).json()["phase"] == "Failed"

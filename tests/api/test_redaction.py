@@ -59,7 +59,7 @@ BODIES: dict[str, Any] = {
     "/v1/reward/gate": {
         "name": "?",
         "checksum": "?",
-        "metadata": {"target_metric": "?", "environment": "?"},
+        "metadata": {"target_metric": "?"},
     },
     "/v1/reward/{experiment_id}/close": {},
 }
@@ -143,6 +143,8 @@ def test_what_a_request_says_is_heard_nowhere_but_where_it_is_meant_to_be(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     canaries = Canaries()
+    # What a gate is asked of a declared canary is registered.
+    service.post("/v1/deploys", {"commit": {"sha": "abcdef2"}, "allocation": 0.1})
     experiment_id = service.post("/v1/reward/register", {}).json()["experiment_id"]
     problems: list[str] = []
     keys = set(service.project.keys.values())

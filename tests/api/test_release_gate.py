@@ -11,7 +11,7 @@ from tests.conftest import Service
 from tests.publication import publish
 
 GATE = "/v1/reward/gate"
-A, B = "a" * 40, "b" * 40
+A, B, C, D = "a" * 40, "b" * 40, "c" * 40, "d" * 40
 LIFT = {"lift": 0.1, "confidence": 0.999, "ci": (0.05, 0.15), "cadence": "fast"}
 ABSTAIN = {"verdict": "abstain", "abstain_reason": "power", "decided": False}
 ENDED = {**ABSTAIN, "decided": True}
@@ -28,9 +28,23 @@ def service(tenant: Service) -> Service:
 @pytest.fixture
 def canary(service: Any) -> Any:
     """A service in whose production a canary runs."""
-    for sha in (A, B):
-        assert service.post("/v1/deploys", {"commit": {"sha": sha}}).status_code == 201
+    deployed(service, A)
+    deployed(service, B, 0.1)
     return service
+
+
+def deployed(service: Any, sha: str, allocation: float | None = None, **members: Any) -> None:
+    """Posts a deploy, as a pipeline does."""
+    body = {"commit": {"sha": sha}, **members}
+    if allocation is not None:
+        body["allocation"] = allocation
+    assert service.post("/v1/deploys", body).status_code == 201
+
+
+def registered(service: Any, commit: str = B, **members: Any) -> str:
+    """Registers a commit, as a pipeline does."""
+    body = {"treatment_commit": commit, **members}
+    return service.post("/v1/reward/register", body).json()["experiment_id"]
 
 
 def asked(service: Any, **parameters: Any) -> dict[str, Any]:
@@ -54,17 +68,18 @@ def flagged(service: Any, metadata: dict[str, Any], address: str = GATE) -> Any:
 
 
 def published(service: Any, answer: dict[str, Any], **known: Any) -> None:
-    """Publishes a verdict of the only experiment, as a tick does."""
-    (experiment,) = service.get("/v1/reward").json()["experiments"]
+    """Publishes a verdict of the experiment, by default the only one, as a tick does."""
+    experiment = known.pop("experiment", None)
+    if experiment is None:
+        (only,) = service.get("/v1/reward").json()["experiments"]
+        experiment = only["experiment_id"]
     members = {"abstain_reason": None, "decided": True, **answer}
     document = {
         "sentence": "What is known.",
         "policy": {"target": {"better": known.pop("better", "higher")}},
         "known": {"not_worse_than": None, **known},
     }
-    service.in_store(
-        lambda connection: publish(connection, experiment["experiment_id"], members, document)
-    )
+    service.in_store(lambda connection: publish(connection, experiment, members, document))
 
 
 PHASES = [
@@ -98,7 +113,7 @@ PHASES = [
 def test_a_rollout_goes_on_back_or_neither_as_its_policy_says(
     canary, policy: str, answer: dict[str, Any], known: dict[str, Any], phase: str
 ) -> None:
-    asked(canary)
+    registered(canary)
     published(canary, answer, **known)
 
     found = asked(canary, policy=policy)
@@ -112,40 +127,168 @@ def test_a_rollout_goes_on_back_or_neither_as_its_policy_says(
     assert wanted.status_code == (200 if phase == BACK else 403)
 
 
-def test_the_first_question_registers_the_change_and_no_later_one_does(canary) -> None:
+def test_a_post_registers_a_deployed_commit_once_and_a_get_never_does(canary) -> None:
     assert asked(canary) == {
         "phase": HOLD,
         "verdict": "abstain",
-        "sentence": "Hold: keep is not shown yet. No look yet: nothing was measured.",
+        "sentence": f"Hold: commit {B[:12]} has no experiment on activation yet. Register it by"
+        " POST /v1/reward/register; a POST of this question registers it, too.",
     }
-    flagged(canary, {})
-    asked(canary, treatment_commit=B[:7])
-    (experiment,) = canary.get("/v1/reward").json()["experiments"]
+    asked(canary, treatment_commit=B, policy="no-breach")
+    assert experiments(canary) == []
+
+    told = flagged(canary, {})
+    assert (told.status_code, told.text) == (
+        403,
+        "Hold: keep is not shown yet. No look yet: nothing was measured.",
+    )
+    flagged(canary, {"treatment_commit": B[:7]})
+    (experiment,) = experiments(canary)
     assert (experiment["treatment_commit"], experiment["control_commit"]) == (B, A)
 
     published(canary, {"verdict": "keep", **LIFT})
     assert asked(canary)["phase"] == GO
-    assert len(canary.get("/v1/reward").json()["experiments"]) == 1
+    assert flagged(canary, {}).status_code == 200
+    assert len(experiments(canary)) == 1
+
+
+def experiments(service: Any) -> list[dict[str, Any]]:
+    return service.get("/v1/reward").json()["experiments"]
+
+
+def held(service: Any, **question: Any) -> str:
+    """The sentence of a gate that holds whoever asks, and however; nothing is registered."""
+    before = experiments(service)
+    found = asked(service, **question)
+    assert found["phase"] == HOLD
+    for address in (GATE, f"{GATE}?want=rollback"):
+        told = flagged(service, question, address)
+        assert (told.status_code, told.text) == (403, found["sentence"])
+    assert experiments(service) == before
+    return found["sentence"]
 
 
 def test_a_question_names_its_change_metric_and_environment(canary) -> None:
-    for sha in (A, B):
-        canary.post("/v1/deploys", {"commit": {"sha": sha}, "environment": "staging"})
-    asked(canary, target_metric="signup_completed")
+    deployed(canary, A, environment="staging")
+    deployed(canary, B, environment="staging")
+    flagged(canary, {"target_metric": "signup_completed"})
     flagged(canary, {"environment": "staging", "treatment_commit": B})
-    asked(canary, treatment_commit="c" * 40)
 
-    found = canary.get("/v1/reward").json()["experiments"]
-    assert {(one["environment"], one["metric"], one["treatment_commit"]) for one in found} == {
-        ("production", "signup_completed", B),
-        ("staging", "activation", B),
-        ("production", "activation", "c" * 40),
-    }
+    assert {
+        (one["environment"], one["metric"], one["treatment_commit"]) for one in experiments(canary)
+    } == {("production", "signup_completed", B), ("staging", "activation", B)}
+
+
+def test_a_commit_that_no_deploy_has_is_held_and_not_registered(canary) -> None:
+    deployed(canary, C, 0.5, environment="staging")
+    # Known as a base by its name alone, and awaited by an experiment: neither is a deploy.
+    deployed(canary, B, 0.2, diff={"base_commit": D, "files": []})
+    registered(canary, C)
+    for commit in (C, D):
+        assert held(canary, treatment_commit=commit) == (
+            f"Hold: no deploy of this environment is of commit {commit[:12]}. Check the commit, or"
+            " post its deploy."
+        )
+
+
+def test_a_beginning_of_several_commits_is_held_by_their_names(canary) -> None:
+    deployed(canary, "b" * 39 + "a", 0.1)
+    assert held(canary, treatment_commit=B[:9]) == (
+        f"Hold: {B[:9]} begins 2 commits deployed here: {B[:12]}, {B[:12]}. Send more of it."
+    )
+    assert "has no experiment" in asked(canary, treatment_commit=B)["sentence"]
+
+
+def test_without_a_commit_the_one_declared_canary_is_meant_and_no_other_deploy(canary) -> None:
+    experiment = registered(canary)
+    published(canary, {"verdict": "rollback", **LIFT}, experiment=experiment)
+    # A hotfix; a second service; another commit promoted; another one withdrawn.
+    for number, share in enumerate((None, None, 1, 0)):
+        deployed(canary, f"{number}" * 40, share)
+        assert asked(canary, policy="no-breach")["phase"] == BACK
+        assert flagged(canary, {}, f"{GATE}?want=rollback").status_code == 200
+        assert flagged(canary, {"policy": "no-breach"}).status_code == 403
+    # A later step of its own ramp.
+    deployed(canary, B, 0.5)
+    assert asked(canary)["phase"] == BACK
+
+
+def test_without_a_declared_canary_it_holds_and_says_what_to_send(canary) -> None:
+    told = (
+        "Hold: no canary is declared in this environment. Post the canary's deploy with its"
+        " allocation, a share between 0 and 1, or name it by treatment_commit."
+    )
+    registered(canary)
+    for ended in (1, None, 0):
+        published(canary, {**ABSTAIN}, not_worse_than=-0.1)
+        assert asked(canary, policy="no-harm:0.2")["phase"] == GO
+        deployed(canary, B, ended)
+        assert held(canary, policy="no-harm:0.2") == told
+        deployed(canary, B, 0.25)
+
+
+def test_of_several_canaries_it_holds_and_names_them_with_their_shares(canary) -> None:
+    published(canary, {"verdict": "keep", **LIFT}, experiment=registered(canary))
+    deployed(canary, C, 0.025)
+    told = held(canary)
+    assert told == (
+        f"Hold: 2 canaries are declared here: {B[:12]} at 10 %, {C[:12]} at 2.5 %. Name"
+        " one by treatment_commit, or post allocation 0 for what is withdrawn and 1 for what is"
+        " promoted."
+    )
+    assert asked(canary, treatment_commit=B)["phase"] == GO
+    deployed(canary, C, 0)
+    assert asked(canary)["phase"] == GO
+
+
+AGAINST = [
+    {"verdict": "rollback", **LIFT},
+    {"verdict": "iterate", **LIFT, **BREACHED},
+    {**ENDED, **BREACHED},
+    {**ABSTAIN, **BREACHED},
+]
+
+
+@pytest.mark.parametrize("answer", AGAINST, ids=lambda answer: answer["verdict"])
+def test_what_speaks_against_a_commit_is_hidden_by_no_other_experiment_of_it(
+    canary, answer: dict[str, Any]
+) -> None:
+    first = registered(canary)
+    published(canary, answer, experiment=first)
+    other = registered(canary, target_metric="signup_completed")
+    published(canary, {"verdict": "keep", **LIFT}, experiment=other)
+    if answer.get("decided", True):
+        again = registered(canary)
+        assert again != first
+    for metric in ("activation", "signup_completed", "trial_to_paid"):
+        for policy in ("keep", "no-breach", "no-harm:1"):
+            found = asked(canary, policy=policy, target_metric=metric)
+            assert found["phase"] == BACK
+    assert f", by {first} on activation. " in found["sentence"]
+
+
+def test_of_one_metric_the_newest_verdict_holds(canary) -> None:
+    first = registered(canary)
+    published(canary, {"verdict": "rollback", **LIFT}, experiment=first)
+    second = registered(canary)
+    published(canary, ABSTAIN, experiment=second, not_worse_than=-0.01)
+    assert asked(canary, policy="no-harm:0.2")["phase"] == BACK
+    published(canary, {"verdict": "keep", **LIFT}, experiment=second)
+    assert asked(canary)["phase"] == GO
+
+
+def test_a_fault_of_the_set_up_is_over_with_the_experiment_that_had_it(canary) -> None:
+    first = registered(canary)
+    published(canary, {**ENDED, "abstain_reason": "interacting"}, experiment=first)
+    assert asked(canary, policy="no-breach")["phase"] == HOLD
+    second = registered(canary)
+    published(canary, ABSTAIN, experiment=second)
+    assert asked(canary, policy="no-breach")["phase"] == GO
 
 
 @pytest.mark.parametrize("policy", ["keep", "no-breach", "no-harm:1"])
 def test_while_frozen_every_gate_holds_and_none_asks_to_go_back(canary, policy: str) -> None:
-    asked(canary)
+    registered(canary)
     canary.in_store(lambda connection: freeze(connection, "an incident"))
     for verdict in ("rollback", "keep"):
         published(canary, {"verdict": verdict, **LIFT, "decided": False}, not_worse_than=-0.01)

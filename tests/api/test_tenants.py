@@ -190,7 +190,7 @@ def test_two_credentials_that_differ_are_401(
 def test_the_right_key_is_admitted_however_the_header_is_spelled(
     service: Any, path: str, method: str, operation: dict[str, Any]
 ) -> None:
-    service.post("/v1/deploys", {"commit": {"sha": "aaaaaaa"}})
+    service.post("/v1/deploys", {"commit": {"sha": "aaaaaaa"}, "allocation": 0.1})
     experiment_id = service.post("/v1/reward/register", {}).json()["experiment_id"]
     for kind in KINDS[path]:
         for header in (HEADER, HEADER.lower(), HEADER.upper()):
