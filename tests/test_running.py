@@ -107,12 +107,14 @@ _COMMANDS = {
     "deploy-reward": ("cli.main", "main"),
     "dagster": ("dagster._cli", "create_dagster_cli"),
     "dagster-daemon": ("dagster._daemon.cli", "create_dagster_daemon_cli"),
-    "dagster-webserver": ("dagster_webserver.cli", "dagster_webserver"),
+    "orchestration.web_server": ("orchestration.web_server", "main"),
 }
 
 
 def parse(words: list[str]) -> None:
     """Reads a command line as its command does, and stops there."""
+    if Path(words[0]).name == "python":
+        words = words[words.index("-m") + 1 :]
     module, name = _COMMANDS[Path(words[0]).name]
     command: Any = getattr(import_module(module), name)
     if not isinstance(command, click.Command):

@@ -32,7 +32,7 @@ _PARTS = {
     "cli api": "API",
     "code-server": "Dagster code server",
     "dagster._daemon": "Dagster daemon",
-    "dagster_webserver": "Dagster web server",
+    "orchestration.web_server": "Dagster web server",
 }
 _SIZES = """
 SELECT n.nspname AS name, sum(pg_total_relation_size(c.oid))::bigint AS bytes

@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
+from tests.browser.other_site import EVIL, REBOUND
 from tests.reliability.api_process import eventually
 
 # As distributions name it.
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 _ARGUMENTS = (
+    # Other sites, as near as can be: nothing between them and us but what the browser holds.
+    f"--host-resolver-rules=MAP {EVIL} 127.0.0.1, MAP {REBOUND} 127.0.0.1",
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0"),
     *("--disable-background-networking", "--disable-component-update", "--no-first-run"),
     # Playwright waits for a page's load, which a page out of that cache never has.
