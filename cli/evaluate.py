@@ -1,4 +1,4 @@
-"""`evaluate` and `rebuild`: the walk once, now or as of an earlier time, or all anew."""
+"""`evaluate`: the walk once, now or as of an earlier time."""
 
 import json
 from collections.abc import Generator, Sequence
@@ -19,13 +19,8 @@ from orchestration.rebuild import rebuild as walk_anew
 from storage.clock import closed_instant
 from storage.contract import document_text
 from storage.engine import open_engine
-from storage.gone_events import (
-    EventsGone,
-    StandingVerdict,
-    decided_without_events,
-    require_raw_events,
-)
-from storage.reading import empty_derived_tables, separate_reading
+from storage.gone_events import EventsGone, StandingVerdict, decided_without_events
+from storage.reading import separate_reading
 from storage.verdicts import all_contracts
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
@@ -60,40 +55,23 @@ def evaluate(as_of: datetime | None, evidence: bool, as_json: bool, data_dir: Pa
     With --as-of nothing is written; it is refused, with exit 3, where raw events are gone of what
     was open at that time.
     """
-    with store_url(data_dir) as url, _opened(url) as engine:
+    with store_url(data_dir) as url, opened(url) as engine:
         if as_of is None:
             materialize_once(url)
             with engine.begin() as connection:
                 contracts = all_contracts(connection)
-            _print([json.loads(text) for text in contracts], as_json=as_json)
+            print_contracts([json.loads(text) for text in contracts], as_json=as_json)
         else:
             _require_past(engine, as_of)
-            with separate_reading(engine) as connection, _named_where_gone():
+            with separate_reading(engine) as connection, named_where_gone():
                 stood = decided_without_events(connection, as_of=as_of)
                 drafted = walk_anew(connection, as_of=as_of)
             _print_answers(_answers(drafted, stood), evidence=evidence, as_json=as_json)
 
 
-@click.command()
-@json_option
-@data_dir_option
-def rebuild(as_json: bool, data_dir: Path) -> None:
-    """Empty every derived table and fill it again from raw events.
-
-    Refused, with exit 3, where raw events that a verdict rests on are gone.
-    """
-    with store_url(data_dir) as url, _opened(url) as engine:
-        with _named_where_gone(), engine.begin() as connection:
-            require_raw_events(connection)
-            empty_derived_tables(connection)
-        materialize_once(url)
-        with engine.begin() as connection:
-            contracts = all_contracts(connection)
-        _print([json.loads(text) for text in contracts], as_json=as_json)
-
-
 @contextmanager
-def _opened(url: str) -> Generator[Engine]:
+def opened(url: str) -> Generator[Engine]:
+    """Yields the store's connections, closed at the end."""
     engine = open_engine(url)
     try:
         yield engine
@@ -127,7 +105,8 @@ class EventsAreGone(click.ClickException):
 
 
 @contextmanager
-def _named_where_gone() -> Generator[None]:
+def named_where_gone() -> Generator[None]:
+    """Ends the command with exit 3 where raw events are gone, and names the experiments."""
     try:
         yield
     except EventsGone as gone:
@@ -150,13 +129,14 @@ def _print_answers(
     answers: Sequence[tuple[dict[str, Any], Any]], *, evidence: bool, as_json: bool
 ) -> None:
     if not (evidence and as_json):
-        _print([contract for contract, _ in answers], as_json=as_json)
+        print_contracts([contract for contract, _ in answers], as_json=as_json)
         return
     documents = [{"contract": contract, "evidence": behind} for contract, behind in answers]
     click.echo(document_text(documents))
 
 
-def _print(contracts: list[dict[str, Any]], *, as_json: bool) -> None:
+def print_contracts(contracts: list[dict[str, Any]], *, as_json: bool) -> None:
+    """Prints verdict contracts as a table, or as one JSON list."""
     if as_json:
         click.echo(document_text(contracts))
         return

@@ -8,6 +8,7 @@ import click
 
 from cli.projects import json_option, project_option
 from cli.store import data_dir_option, store_url
+from storage.clock import is_rebuilding
 from storage.contract import document_text
 from storage.engine import open_engine
 from storage.forgetting import Forgotten, forget_session, forget_user, vacuum
@@ -37,6 +38,8 @@ def forget(
         try:
             with engine.begin() as connection:
                 project_id = find_project(connection, project).project_id
+                if is_rebuilding(connection):
+                    click.echo("A rebuild is under way: waiting until it has ended.", err=True)
                 if user_ref is not None:
                     pseudonym = Pseudonyms(_secret(data_dir)).of(project_id, user_ref)
                     found = forget_user(connection, project_id, pseudonym)

@@ -49,8 +49,8 @@ COMMANDS = {
         "Erase a person; what they added to counts stays nameless.",
     ),
     "rebuild": (
-        "cli.evaluate:rebuild",
-        "Empty every derived table and fill it again from raw events.",
+        "cli.rebuild:rebuild",
+        "Compute everything anew from raw events, and swap it in at once.",
     ),
     "simulate": (
         "cli.simulate:simulate",

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, text
 # Any two numbers that no other application in the same database uses.
 LOG_LOCK = 7_246_001
 DERIVED_LOCK = 7_246_002
+REBUILD_LOCK = 7_246_012
 
 
 def receipt_time(connection: Connection) -> datetime:
@@ -48,3 +49,22 @@ def try_claim_derived_tables(connection: Connection) -> bool:
     """
     claimed = text("SELECT pg_try_advisory_xact_lock(:key)")
     return connection.execute(claimed, {"key": DERIVED_LOCK}).scalar_one()
+
+
+def claim_rebuild(connection: Connection) -> None:
+    """Makes this session the only one that rebuilds, until it ends; no person is erased meanwhile.
+
+    What a rebuild has read of a person, an erasure could not find.
+    """
+    connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": REBUILD_LOCK})
+
+
+def await_rebuild(connection: Connection) -> None:
+    """Waits for the rebuild under way, if any; none begins before this transaction ends."""
+    connection.execute(text("SELECT pg_advisory_xact_lock_shared(:key)"), {"key": REBUILD_LOCK})
+
+
+def is_rebuilding(connection: Connection) -> bool:
+    """Returns whether a rebuild is under way; if not, none begins before this transaction ends."""
+    shared = text("SELECT pg_try_advisory_xact_lock_shared(:key)")
+    return not connection.execute(shared, {"key": REBUILD_LOCK}).scalar_one()

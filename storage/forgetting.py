@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, text
 
 from storage.cells import EVENT_KEY
-from storage.clock import claim_derived_tables
+from storage.clock import await_rebuild, claim_derived_tables
 from storage.refusal import Conflict
 
 # A session that names more users than a household has is a place, such as a server that sends
@@ -50,7 +50,7 @@ def forget_user(connection: Connection, project_id: int, pseudonym: bytes) -> Fo
         project_id: The project.
         pseudonym: The reference's, in that project.
     """
-    claim_derived_tables(connection)
+    _claim(connection)
     person = _person(connection, project_id, users={pseudonym}, sessions=set())
     return _forget(connection, project_id, person, kind="user_ref")
 
@@ -66,7 +66,7 @@ def forget_session(connection: Connection, project_id: int, session_id: str) -> 
     Raises:
         Conflict: The session names more users than one person can be.
     """
-    claim_derived_tables(connection)
+    _claim(connection)
     person = _person(connection, project_id, users=set(), sessions={session_id})
     if session_id in person.places:
         raise Conflict(
@@ -75,6 +75,12 @@ def forget_session(connection: Connection, project_id: int, session_id: str) -> 
             " forget each of them by user reference",
         )
     return _forget(connection, project_id, person, kind="session")
+
+
+def _claim(connection: Connection) -> None:
+    # In this order: a rebuild holds the one, and waits for the other at its end.
+    await_rebuild(connection)
+    claim_derived_tables(connection)
 
 
 # --- Who it is -----------------------------------------------------------------------------------

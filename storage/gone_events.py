@@ -6,7 +6,6 @@ from datetime import date, datetime
 
 from sqlalchemy import Connection, text
 
-from storage.partitions import claim_past_days
 from storage.refusal import Refusal
 from storage.tables import SCHEMA
 
@@ -82,7 +81,7 @@ def _span(days: Sequence[date]) -> str:
 
 
 def require_raw_events(connection: Connection) -> None:
-    """Refuses where raw events are gone that any verdict rests on, and lets none go meanwhile.
+    """Refuses where raw events are gone that any verdict rests on, and lets no day go meanwhile.
 
     Args:
         connection: In the transaction that needs them.
@@ -90,7 +89,8 @@ def require_raw_events(connection: Connection) -> None:
     Raises:
         EventsGone: By the experiments' names, with the days.
     """
-    claim_past_days(connection)
+    # Whoever drops a day needs the whole log to himself; who writes it does not.
+    connection.execute(text(f"LOCK TABLE {SCHEMA}.runtime_events IN ACCESS SHARE MODE"))
     if gone := days_dropped(connection):
         raise EventsGone(gone)
 

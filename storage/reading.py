@@ -2,17 +2,16 @@
 
 import contextlib
 from collections.abc import Generator
+from typing import Literal
 
 import psycopg
 from sqlalchemy import Connection, Engine, text
 
-from storage.clock import claim_derived_tables
-from storage.experiments import publish_waiting
-from storage.tables import DERIVED, experiments
+from storage.tables import DERIVED
 
 # For reading whole days at once: what is sorted or hashed stays in memory, and of tables that last
 # for one statement or two a small sample tells enough.
-_SETTINGS = ("work_mem = '128MB'", "default_statistics_target = 10")
+SETTINGS = ("work_mem = '128MB'", "default_statistics_target = 10")
 
 
 @contextlib.contextmanager
@@ -22,32 +21,40 @@ def separate_reading(engine: Engine) -> Generator[Connection]:
     Temporary tables come first in every search path: the very statements that fill the served
     tables fill these instead. All is rolled back at the end.
     """
-    with engine.connect() as connection, _unprepared(connection), connection.begin() as transaction:
+    with engine.connect() as connection, unprepared(connection), connection.begin() as transaction:
         # One state of the log: events that are forgotten meanwhile and their tombstones would
         # else both be read.
         connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
         # Before the state is taken: a day dropped in between would be missing, and not be known as
         # gone.
         connection.execute(text("LOCK TABLE runtime_events IN ACCESS SHARE MODE"))
-        for setting in _SETTINGS:
+        for setting in SETTINGS:
             connection.execute(text(f"SET LOCAL {setting}"))
-        for table in DERIVED:
-            keys = ", ".join(column.name for column in table.primary_key)
-            # Their other indexes help to find a few rows among many: here all are read at once.
-            connection.execute(
-                text(
-                    f"CREATE TEMP TABLE {table.name}"
-                    f" (LIKE {table.name} INCLUDING DEFAULTS, PRIMARY KEY ({keys})) ON COMMIT DROP"
-                )
-            )
+        create_temporary_tables(connection, on_commit="DROP")
         try:
             yield connection
         finally:
             transaction.rollback()
 
 
+def create_temporary_tables(
+    connection: Connection, *, on_commit: Literal["DROP", "PRESERVE ROWS"]
+) -> None:
+    """Creates an empty temporary table of the name of each derived one, in front of it."""
+    for table in DERIVED:
+        keys = ", ".join(column.name for column in table.primary_key)
+        # Their other indexes help to find a few rows among many: here all are read at once.
+        connection.execute(
+            text(
+                f"CREATE TEMP TABLE {table.name}"
+                f" (LIKE {table.name} INCLUDING DEFAULTS, PRIMARY KEY ({keys}))"
+                f" ON COMMIT {on_commit}"
+            )
+        )
+
+
 @contextlib.contextmanager
-def _unprepared(connection: Connection) -> Generator[None]:
+def unprepared(connection: Connection) -> Generator[None]:
     """Keeps a connection from statements that it prepared before.
 
     Such a statement goes on reading the tables that it was prepared for, whatever temporary ones
@@ -62,12 +69,3 @@ def _unprepared(connection: Connection) -> Generator[None]:
         yield
     finally:
         driver.prepare_threshold = threshold
-
-
-def empty_derived_tables(connection: Connection) -> None:
-    """Empties everything that is derived from the log, verdicts included, to be filled again."""
-    claim_derived_tables(connection)
-    connection.execute(text("SET LOCAL deploy_reward.rebuild = 'on'"))
-    connection.execute(text(f"TRUNCATE {', '.join(table.name for table in DERIVED)}"))
-    for row in connection.execute(experiments.select().order_by(experiments.c.experiment_id)).all():
-        publish_waiting(connection, row.experiment_id, row.project_id)

@@ -650,7 +650,7 @@ forgettings = Table(
     Index(None, "project_id"),
 )
 
-# Everything that `rebuild` empties and the walk fills again, in the order of the walk.
+# Everything that the walk fills from the log, in its order.
 DERIVED = (
     exposures,
     strata,
@@ -668,13 +668,9 @@ _GUARD = DDL(
     """
 CREATE FUNCTION refuse_rewriting() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    -- Only a rebuild, which says so for its own transaction, may empty the verdicts.
     IF TG_OP = 'TRUNCATE' THEN
-        IF coalesce(current_setting('deploy_reward.rebuild', true), '') <> 'on' THEN
-            RAISE EXCEPTION 'verdicts are emptied by a rebuild alone'
-                USING ERRCODE = 'integrity_constraint_violation';
-        END IF;
-        RETURN NULL;
+        RAISE EXCEPTION 'verdicts are never emptied'
+            USING ERRCODE = 'integrity_constraint_violation';
     END IF;
     IF OLD.decided THEN
         RAISE EXCEPTION 'experiment %% is decided: its verdict is never rewritten',

@@ -2,7 +2,7 @@
 
 import pytest
 
-from storage.reading import empty_derived_tables
+from tests.emptied import empty_derived_tables
 from tests.orchestration.shop import NEWS, Shop, secret_of
 from tests.receiver import Receiver
 

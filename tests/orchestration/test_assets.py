@@ -10,7 +10,7 @@ import pytest
 from orchestration.assets import STEPS, evidence, exposures, session_cells, verdicts
 from orchestration.keys import EVIDENCE, SESSION_CELLS, VERDICTS
 from orchestration.resources import Store, StoreNotFoundError
-from storage.reading import empty_derived_tables
+from tests.emptied import empty_derived_tables
 
 RANGE_START, RANGE_END = (
     "dagster/asset_partition_range_start",

@@ -20,7 +20,7 @@ from cli.children import free_port
 from orchestration.assets import STEPS, session_cells
 from orchestration.keys import SESSION_CELLS
 from storage.child_process import spawn
-from storage.reading import empty_derived_tables
+from tests.emptied import empty_derived_tables
 from tests.reliability.api_process import eventually
 from tests.reliability.derived import derived_of
 

@@ -21,8 +21,8 @@ from orchestration.resources import Store
 from storage.embedded import ROLE, EmbeddedPostgres
 from storage.engine import connection_string, open_engine
 from storage.keys import KeyKind
-from storage.reading import empty_derived_tables
 from storage.tables import DERIVED
+from tests.emptied import empty_derived_tables
 from tests.reliability.api_process import ApiProcess
 from tests.reliability.delivery import CONTROL
 from tests.reliability.derived import derived_of

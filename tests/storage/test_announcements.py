@@ -96,7 +96,7 @@ def test_what_was_told_before_an_upgrade_is_announced_neither_by_it_nor_by_a_reb
     url, engine = before
     migrate.upgrade(url)
     with engine.begin() as connection:
-        connection.execute(text("SET LOCAL deploy_reward.rebuild = 'on'"))
+        connection.execute(text("SET LOCAL session_replication_role = replica"))
         connection.execute(text("TRUNCATE verdicts"))
         drafts = [
             Draft(

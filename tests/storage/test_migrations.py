@@ -180,13 +180,10 @@ def test_an_open_verdict_may_change(store) -> None:
         connection.execute(text("UPDATE verdicts SET abstain_reason = 'non_identifiable'"))
 
 
-def test_only_a_rebuild_empties_the_verdicts(store) -> None:
+def test_nothing_empties_the_verdicts(store) -> None:
     with store.engine.begin() as connection:
-        insert_verdict(connection, decided=True)
-    with pytest.raises(IntegrityError, match="rebuild alone"), store.engine.begin() as connection:
-        connection.execute(text("TRUNCATE verdicts"))
-    with store.engine.begin() as connection:
-        connection.execute(text("SET LOCAL deploy_reward.rebuild = 'on'"))
+        insert_verdict(connection, decided=False)
+    with pytest.raises(IntegrityError, match="never emptied"), store.engine.begin() as connection:
         connection.execute(text("TRUNCATE verdicts"))
 
 

@@ -26,11 +26,12 @@ from storage.invariants import units_that_do_not_add_up
 from storage.partitions import create_days
 from storage.projects import create_project
 from storage.raw_events import freeze_reads
-from storage.reading import empty_derived_tables, separate_reading
+from storage.reading import separate_reading
 from storage.refusal import Conflict
 from storage.registration import Registration
 from storage.settings import apply_settings
 from storage.verdicts import publish_verdicts, stage_evidence
+from tests.emptied import empty_derived_tables
 
 T = datetime(2026, 10, 1, tzinfo=UTC)
 A, K = "aaaaaaa", "bbbbbbb"
@@ -82,7 +83,7 @@ class Shop:
         """Stores what was told, and registers three experiments on it."""
         with self.engine.begin() as connection:
             # The walk takes every project's experiments: those of earlier examples cost time.
-            connection.execute(text("SET LOCAL deploy_reward.rebuild = 'on'"))
+            connection.execute(text("SET LOCAL session_replication_role = replica"))
             connection.execute(text("TRUNCATE projects, runtime_events CASCADE"))
             self.project_id = create_project(connection, "shop").project_id
             self.store(connection)

@@ -3,8 +3,8 @@
 from typing import Any
 
 from orchestration.delivery import deliver
-from storage.reading import empty_derived_tables
 from storage.secret import WebhookSecrets
+from tests.emptied import empty_derived_tables
 from tests.receiver import receiving
 
 A, K = "aaaaaaa1", "ccccccc3"
