@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0012"
-down_revision = "0010"
+down_revision = "0011"
 
 _GUARD = """
 CREATE OR REPLACE FUNCTION refuse_rewriting() RETURNS trigger LANGUAGE plpgsql AS $$
