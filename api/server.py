@@ -17,12 +17,15 @@ from typing import Any, cast
 
 import psycopg
 import uvicorn
+from sqlalchemy.exc import OperationalError
 
 from api.connection import Connection, Connections
 from api.settings import ApiSettings, ServerLimits
 from api.uvicorn_protocol import STARTUP_FAILURE
 from api.workers import Workers
 from storage.durability import WeakStoreError, refuse_weak_store
+from storage.engine import open_engine
+from storage.migrate import NewerStoreError, is_newest, refuse_newer_store
 
 _log = logging.getLogger("api")
 
@@ -63,7 +66,8 @@ def serve(*, host: str = "127.0.0.1", port: int = 8000, workers: int = 1) -> Non
 
     Raises:
         SystemExit: 0 at a signal; another code, after one line in the log, when it cannot start:
-            a variable is wrong, the port is taken, or the store may lose what it acknowledges.
+            a variable is wrong, the port is taken, or the store may lose what it acknowledges
+            or was migrated by a later version.
     """
     logging.config.dictConfig(dict(LOGGING))
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -73,7 +77,7 @@ def serve(*, host: str = "127.0.0.1", port: int = 8000, workers: int = 1) -> Non
         limits = ServerLimits.from_environment()
         database_url = ApiSettings.from_environment().database_url
         unasked = None if _known_to_be_safe(database_url) else database_url
-    except (ValueError, WeakStoreError) as error:
+    except (NewerStoreError, ValueError, WeakStoreError) as error:
         _log.error("%s", error)
         raise SystemExit(STARTUP_FAILURE) from None
     _raise_file_limit(limits)
@@ -107,17 +111,30 @@ def _leave(*_: object) -> None:
 
 
 def _known_to_be_safe(database_url: str) -> bool:
-    """Tells whether the store keeps what it commits; False when it cannot be asked yet.
+    """Tells whether the store is fit to serve from; False when it cannot be asked yet.
 
     Raises:
-        WeakStoreError: It does not.
+        NewerStoreError: A later version has migrated it.
+        WeakStoreError: It may lose what it has committed.
     """
     try:
-        refuse_weak_store(database_url)
-    except psycopg.Error:
+        _refuse_store(database_url)
+    except (psycopg.Error, OperationalError):
         _log.warning("the store cannot be reached; what it promises will be asked when it can")
         return False
     return True
+
+
+def _refuse_store(url: str) -> None:
+    refuse_weak_store(url)
+    engine = open_engine(url, pool_size=1)
+    try:
+        with engine.connect() as connection:
+            refuse_newer_store(connection)
+            if not is_newest(connection):
+                _log.warning("the store is not of this version yet: run `deploy-reward migrate`")
+    finally:
+        engine.dispose()
 
 
 def _raise_file_limit(limits: ServerLimits) -> None:
@@ -246,7 +263,7 @@ class Server(uvicorn.Server):
         if self._life is not None:
             loop.add_reader(self._life, self._end_as_orphan, loop, self._life)
         if self._unasked is not None:
-            self._asking = loop.create_task(self._refuse_weak_store(self._unasked))
+            self._asking = loop.create_task(self._refuse_unfit_store(self._unasked))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stops listening, answers everybody who was let in, and ends the application."""
@@ -290,15 +307,15 @@ class Server(uvicorn.Server):
         _log.warning("the process that started this worker is gone")
         self.should_exit = True
 
-    async def _refuse_weak_store(self, url: str) -> None:
+    async def _refuse_unfit_store(self, url: str) -> None:
         while True:
             try:
-                return await asyncio.to_thread(refuse_weak_store, url)
-            except WeakStoreError as error:
+                return await asyncio.to_thread(_refuse_store, url)
+            except (NewerStoreError, WeakStoreError) as error:
                 _log.error("%s", error)
                 self._refused = self.should_exit = True
                 return None
-            except psycopg.Error:
+            except (psycopg.Error, OperationalError):
                 await asyncio.sleep(_ASK_AGAIN_SECONDS)
 
 

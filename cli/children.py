@@ -18,6 +18,9 @@ from storage.embedded import EmbeddedPostgres, EmbeddedPostgresError
 DEFINITIONS = "orchestration.definitions"
 THIS_PYTHON = "--use-python-environment-entry-point"  # not whichever `dagster` the path finds
 
+# Nobody can send an event while it is away: that costs more than a loop that starts it in vain.
+API_BACKOFF_SECONDS = 2.0
+
 # It answers what it was asked before it ends; by itself it takes no longer than this.
 API_STOP_SECONDS = 10.0
 
@@ -70,6 +73,7 @@ class Servers:
             stage=_SERVERS,
             ready=lambda: _answers(reachable(host), port, "/readyz"),
             stop_seconds=API_STOP_SECONDS,
+            longest_backoff_seconds=API_BACKOFF_SECONDS,
         )
 
     def code_server(self, *, port: int) -> Child:
@@ -115,6 +119,7 @@ class Servers:
         stage: int,
         ready: Callable[[], bool] = lambda: True,
         stop_seconds: float = Child.stop_seconds,
+        longest_backoff_seconds: float = Child.longest_backoff_seconds,
     ) -> Child:
         path = fresh_log(self.data_dir / "logs" / f"{log}.log")
         command = [sys.executable, "-m", *module]
@@ -127,6 +132,7 @@ class Servers:
             log=path,
             stage=stage,
             stop_seconds=stop_seconds,
+            longest_backoff_seconds=longest_backoff_seconds,
         )
 
 

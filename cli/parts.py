@@ -8,7 +8,7 @@ import click
 
 from cli import children
 from cli.dagster_home import dagster_environment, write_dagster_home, write_workspace
-from cli.store import data_dir_option, store_url
+from cli.store import any_store_url, data_dir_option, store_url
 from cli.supervisor import Supervisor, stop_on_signals
 from storage.embedded import make_data_dir
 from storage.migrate import upgrade
@@ -33,7 +33,7 @@ def api(host: str, port: int, workers: int, data_dir: Path) -> None:
     """
     from api.server import serve  # noqa: PLC0415 (the other commands here do without)
 
-    with store_url(data_dir) as url:
+    with any_store_url(data_dir) as url:
         os.environ["SERVICE_DATABASE_URL"] = url
         os.environ["SERVICE_DATA_DIR"] = str(data_dir)
         signal.signal(signal.SIGTERM, _leave)
@@ -96,6 +96,6 @@ def migrate(data_dir: Path) -> None:
     Works on SERVICE_DATABASE_URL, or on the data directory's own store. Harmless when repeated,
     and when several run at once.
     """
-    with store_url(data_dir) as url:
+    with any_store_url(data_dir) as url:
         upgrade(url)
     click.echo("The store is at this version.")

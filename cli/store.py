@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,11 @@ from sqlalchemy import Connection
 
 from storage.embedded import EmbeddedPostgres, default_data_dir, make_data_dir, running_url
 from storage.engine import open_engine
-from storage.migrate import upgrade
+from storage.migrate import OlderStoreError, refuse_other_version, upgrade
+
+# How long a command waits for the process that started the store to migrate it.
+MIGRATION_SECONDS = 20.0
+TURN_SECONDS = 0.1
 
 _Command = Callable[..., Any]
 
@@ -30,7 +35,23 @@ def data_dir_option(command: _Command) -> _Command:
 
 @contextmanager
 def store_url(data_dir: Path) -> Generator[str]:
-    """The SQLAlchemy address of the store, for as long as the context lasts.
+    """The SQLAlchemy address of a store of this version, for as long as the context lasts.
+
+    Args:
+        data_dir: the service's data directory; made when it does not stand.
+
+    Raises:
+        storage.embedded.EmbeddedPostgresError: no server runs, and none can be started.
+        storage.migrate.StoreVersionError: the store is of another version.
+    """
+    with any_store_url(data_dir) as url:
+        _wait_for_this_version(url)
+        yield url
+
+
+@contextmanager
+def any_store_url(data_dir: Path) -> Generator[str]:
+    """The address of the store that a command works on, of whatever version it is.
 
     `SERVICE_DATABASE_URL`, else the server that runs on the data directory, else the embedded
     PostgreSQL, started for this command, brought to this version, and stopped at its end. A
@@ -60,6 +81,32 @@ def store_url(data_dir: Path) -> Generator[str]:
                     # Unlocked first: two commands that both wished to end would wait for ever.
                     fcntl.flock(lock, fcntl.LOCK_UN)
                     fcntl.flock(lock, fcntl.LOCK_EX)
+
+
+def _wait_for_this_version(url: str) -> None:
+    """Return when the store is of this version; whoever started it may be about to migrate it.
+
+    Raises:
+        storage.migrate.StoreVersionError: a later version has migrated it, or nobody migrates it.
+    """
+    deadline = time.monotonic() + MIGRATION_SECONDS
+    engine = open_engine(url, pool_size=1)
+    waits = False
+    try:
+        while True:
+            try:
+                with engine.connect() as connection:
+                    return refuse_other_version(connection)
+            except OlderStoreError:
+                # A named store is migrated by a command, whose end its owner sees.
+                if time.monotonic() > deadline or "SERVICE_DATABASE_URL" in os.environ:
+                    raise
+            if not waits:
+                click.echo("The store is being set up; waiting until it is ready.", err=True)
+                waits = True
+            time.sleep(TURN_SECONDS)
+    finally:
+        engine.dispose()
 
 
 @contextmanager

@@ -66,6 +66,7 @@ class Child:
         start_seconds: how long its first start may take.
         stop_seconds: how long it may take to stop before it is killed.
         stop_signal: what asks it to stop.
+        longest_backoff_seconds: how long it stays away at most, however often it has died.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Child:
     start_seconds: float = 180.0
     stop_seconds: float = 4.0
     stop_signal: signal.Signals = signal.SIGTERM
+    longest_backoff_seconds: float = LONGEST_BACKOFF_SECONDS
 
 
 class _Watched:
@@ -103,7 +105,7 @@ class _Watched:
             self.process = None
         if time.monotonic() - self.started_at > STEADY_SECONDS:
             self.failures = 0
-        wait = min(FIRST_BACKOFF_SECONDS * 2**self.failures, LONGEST_BACKOFF_SECONDS)
+        wait = min(FIRST_BACKOFF_SECONDS * 2**self.failures, self.child.longest_backoff_seconds)
         self.failures += 1
         self.due_at = time.monotonic() + wait
         return wait

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import dagster as dg
@@ -15,6 +15,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from storage.clock import claim_derived_tables
 from storage.embedded import default_data_dir, running_url
 from storage.engine import StoreUnavailable, open_engine
+from storage.migrate import StoreVersionError, refuse_other_version
 from storage.reading import separate_reading
 
 # A minute in all: longer than a managed PostgreSQL takes to fail over.
@@ -62,8 +63,20 @@ class Store(dg.ConfigurableResource[Any]):
     _engine: Engine | None = PrivateAttr(default=None)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002
-        """Opens the pool of connections that a run's steps share."""
-        self._engine = open_engine(self.database_url or store_url(), pool_size=2)
+        """Opens the pool of connections that a run's steps share.
+
+        Raises:
+            storage.migrate.StoreVersionError: The store is of another version.
+        """
+        engine = open_engine(self.database_url or store_url(), pool_size=2)
+        try:
+            # A store that is away is met again by the steps, which wait for it.
+            with suppress(OperationalError), engine.connect() as connection:
+                refuse_other_version(connection)
+        except StoreVersionError:
+            engine.dispose()
+            raise
+        self._engine = engine
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002
         """Closes the pool."""

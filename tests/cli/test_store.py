@@ -9,11 +9,15 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from click.testing import CliRunner
 
+from cli import store
 from cli.dagster_home import POSTGRES_VARIABLE, dagster_environment, write_dagster_home
-from cli.store import store_url
+from cli.main import main
+from cli.store import any_store_url, store_url
 from storage.embedded import EmbeddedPostgres, running_url
 from storage.engine import connection_string
+from storage.migrate import upgrade
 from tests.server_folder import server_folder
 
 pytestmark = pytest.mark.process
@@ -43,7 +47,7 @@ def migrated(url: str) -> bool:
 
 def test_a_named_store_is_taken_as_it_is(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERVICE_DATABASE_URL", "postgresql://elsewhere/store")
-    with store_url(data_dir) as url:
+    with any_store_url(data_dir) as url:
         assert url == "postgresql://elsewhere/store"
     assert not data_dir.exists()
 
@@ -56,9 +60,34 @@ def test_where_none_runs_a_store_is_started_migrated_and_stopped(data_dir: Path)
 
 def test_a_running_store_is_found_and_left_running(data_dir: Path) -> None:
     with EmbeddedPostgres(data_dir) as server:
+        upgrade(server.url)
         with store_url(data_dir) as url:
             assert url == server.url
         assert running_url(data_dir) == server.url
+
+
+def test_a_command_waits_while_another_sets_up_a_new_store(data_dir: Path) -> None:
+    with EmbeddedPostgres(data_dir) as server:
+        command = [sys.executable, "-m", "cli", "project", "list", "--data-dir", str(data_dir)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as second:
+            assert second.stdout is not None
+            assert second.stderr is not None
+            assert second.stderr.readline().startswith(b"The store is being set up; waiting")
+            upgrade(server.url)
+            assert second.stdout.read() == b"\n"
+            assert second.stderr.read() == b""
+    assert second.returncode == 0
+
+
+def test_a_store_that_nobody_sets_up_is_told_in_one_line(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "MIGRATION_SECONDS", 0.0)
+    with EmbeddedPostgres(data_dir):
+        told = CliRunner().invoke(main, ["project", "list", "--data-dir", str(data_dir)])
+    assert told.exit_code == 1
+    line = "Error: the store has no tables of deploy-reward yet: run `deploy-reward migrate`\n"
+    assert told.stderr == line
 
 
 BORROWER = """

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cli import supervisor
+from cli.children import Servers
 from cli.supervisor import Child, ChildFailedError, StopRequest, Supervisor, stop_on_signals
 from storage.child_process import fresh_log, spawn
 from tests.reliability.api_process import eventually
@@ -56,10 +57,10 @@ class Room:
         assert self.supervisor.add(child, self.never)
         return self.supervisor.processes[child.name]
 
-    def add_mortal(self, name: str) -> None:
+    def add_mortal(self, name: str, **changes: object) -> None:
         """Add a child that ends now, and at once after each restart."""
         end = self.folder / f"{name}.end"
-        self.add(self.child(name, ENDS_WHEN_TOLD, str(end)))
+        self.add(self.child(name, ENDS_WHEN_TOLD, str(end), **changes))
         end.touch()
 
     def run_until(self, condition: Callable[[], bool]) -> None:
@@ -111,12 +112,23 @@ def test_a_child_that_keeps_dying_is_started_ever_less_often(room: Room) -> None
     assert waits == [0.01, 0.02, 0.04, 0.08]
 
 
-def test_the_backoff_is_bounded(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "LONGEST_BACKOFF_SECONDS", 0.02)
-    room.add_mortal("worker")
+def test_the_backoff_is_bounded(room: Room) -> None:
+    room.add_mortal("worker", longest_backoff_seconds=0.02)
     room.run_until(lambda: sum("again in" in report for report in room.reports) >= 4)
     waits = [float(report.split()[-2]) for report in room.reports if "again in" in report][:4]
     assert waits == [0.01, 0.02, 0.02, 0.02]
+
+
+def test_the_api_is_away_for_two_seconds_at_most_however_often_it_died(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As after many deaths.
+    monkeypatch.setattr(supervisor, "FIRST_BACKOFF_SECONDS", 60.0)
+    servers = Servers(data_dir=room.folder, env={}, workspace=room.folder)
+    api = servers.api(host="127.0.0.1", port=1, workers=1)
+    room.add_mortal("API", longest_backoff_seconds=api.longest_backoff_seconds)
+    room.run_until(lambda: bool(room.reports))
+    assert room.reports == ["API ended with code 0; starting it again in 2 s"]
 
 
 def test_a_child_that_cannot_even_be_started_again_is_tried_again(room: Room) -> None:
