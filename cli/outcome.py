@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+from storage.arrival import STEADY_SHORTFALL, is_steady_shortfall
 from storage.release_gate import excludes_loss
 
 # A block, the window of `error`, the grace, and three minutes: by then traffic has had a look.
@@ -100,6 +101,9 @@ def _verdict(seen: Seen) -> Outcome | None:
 def _breach(seen: Seen) -> Outcome | None:
     if not (breaches := seen.contract["guardrail_breaches"]):
         return None
+    if is_steady_shortfall(seen.contract, seen.evidence):
+        because = f"{STEADY_SHORTFALL}: repair the cause, and register anew."
+        return Outcome(exit=Exit.FAULT, because=because)
     return Outcome(
         exit=Exit.BREACHED, because=f"breached without a verdict: {', '.join(breaches)}."
     )

@@ -95,7 +95,8 @@ def wait(
     10  rollback
     11  iterate
     13  a guardrail is breached while the verdict abstains
-    15  a fault of the set-up: non_identifiable, interacting, or no events
+    15  a fault of the set-up: non_identifiable, interacting, no events, or
+        arrival alone breached at a steady ratio
      0  --accept-harm: a greater loss is excluded, and nothing of the above holds
     12  closed without a verdict
     14  the timeout passed, or the service is frozen at its end

@@ -11,6 +11,7 @@ from orchestration.series import moment, seconds
 from stats.evidence import Arm, Evidence
 from stats.guardrail import GuardrailReading
 from stats.policy import Policy
+from stats.shortfall import Shortfall
 from storage.contract import document_text
 from storage.evidence import ExperimentReading, UnitCounts
 from storage.gates import ReturningUsers
@@ -184,6 +185,17 @@ def _gates(
         "lateness_e": _finite(gates.lateness_e),
         "interaction_e": _finite(gates.interaction_e),
         "interacting_because": [str(cause) for cause in gates.interacting_because],
+        "shortfall": _shortfall(gates.shortfall),
+    }
+
+
+def _shortfall(shortfall: Shortfall | None) -> dict[str, Any] | None:
+    if shortfall is None:
+        return None
+    return {
+        "declared": shortfall.declared,
+        "seen": shortfall.seen,
+        "steady": shortfall.steady,
     }
 
 

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from stats.decision import Candidate
 from stats.evidence import Evidence
 from stats.gate import Cause
+from stats.shortfall import Shortfall
 from stats.verdict import AbstainReason, EndedBecause, Verdict
 from storage.measure import Measure
 
@@ -35,24 +36,53 @@ def percent(value: float) -> str:
 
 def sentence(evidence: Evidence, measure: Measure) -> str:
     """Returns what an experiment's evidence says, in one or two sentences."""
+    what_is_known = _sentence(evidence, measure)
+    if evidence.gates.shortfall is None:
+        return what_is_known
+    return f"{what_is_known} {_shortfall(evidence.gates.shortfall)}"
+
+
+def _shortfall(shortfall: Shortfall) -> str:
+    """Returns what arrives of treatment, and what may be the cause."""
+    seen = f"Treatment gets {100 * shortfall.seen:.3g} % of the units"
+    declared = f"where {100 * shortfall.declared:.3g} % is declared"
+    if shortfall.steady:
+        return (
+            f"{seen}, {declared}, at a steady ratio: either the router's weight is mis-set, or the"
+            " build dies before it can report."
+        )
+    if shortfall.fell:
+        return f"{seen}, {declared}, and its share fell: the build may die before it can report."
+    return f"{seen}, {declared}: the build may die before it can report."
+
+
+def _sentence(evidence: Evidence, measure: Measure) -> str:
     decision, metric = evidence.decision, measure.name
     if decision.verdict is not Verdict.ABSTAIN:
         return _answer(evidence, measure)
     if decision.ended_because is not None:
         why = _ENDED[decision.ended_because]
         return f"No answer on {metric}: {why}. {known_sentence(evidence, measure)}".strip()
-    if decision.abstain_reason is AbstainReason.NON_IDENTIFIABLE:
-        return (
-            f"Can't say on {metric}: treatment and control were not served side by side, so the"
-            " change cannot be told from what else differs between them."
-        )
-    if decision.abstain_reason is AbstainReason.INTERACTING:
-        why = " and ".join(_BECAUSE[cause] for cause in evidence.gates.interacting_because)
-        return f"Can't say on {metric}: {why}, so the difference is not the change's alone."
+    if decision.abstain_reason in _UNFAIR:
+        return f"Can't say on {metric}: {_unfair(evidence)}."
     if evidence.candidate is not None:
         return _waiting(evidence.candidate, measure)
     known = known_sentence(evidence, measure)
     return f"Can't say yet on {metric}: {_progress(evidence)}. {known}".strip()
+
+
+def _unfair(evidence: Evidence) -> str:
+    """Returns why what differs is not the change's alone."""
+    if evidence.decision.abstain_reason is AbstainReason.NON_IDENTIFIABLE:
+        return (
+            "treatment and control were not served side by side, so the change cannot be told from"
+            " what else differs between them"
+        )
+    causes = evidence.gates.interacting_because
+    why = " and ".join(_BECAUSE[cause] for cause in causes)
+    if evidence.gates.shortfall is not None and causes == (Cause.SAMPLE_RATIO,):
+        return why
+    return f"{why}, so the difference is not the change's alone"
 
 
 def _answer(evidence: Evidence, measure: Measure) -> str:

@@ -15,6 +15,7 @@ from stats.lateness import lateness
 from stats.mixture import Mixture, e_value
 from stats.sample_ratio import sample_ratio
 from stats.series import Series
+from stats.shortfall import Shortfall, Shortfalls, shortfalls
 from stats.timeline import Timeline
 
 ALARM = 100.0
@@ -46,6 +47,7 @@ class Gates:
         lateness_e: Evidence that outcomes come too late more often in one arm; alarm at 100.
         interaction_e: Evidence that the relative effect differs between strata; alarm at 100.
         interacting_because: The causes that hold, each also where another gate masks it.
+        shortfall: What arrives of treatment; None unless `arrival` is breached.
     """
 
     vif: float | None
@@ -54,6 +56,7 @@ class Gates:
     lateness_e: float | None
     interaction_e: float | None
     interacting_because: tuple[Cause, ...]
+    shortfall: Shortfall | None
 
 
 NO_GATES = Gates(
@@ -63,6 +66,7 @@ NO_GATES = Gates(
     lateness_e=None,
     interaction_e=None,
     interacting_because=(),
+    shortfall=None,
 )
 
 
@@ -77,6 +81,7 @@ class GateReadings:
         strata: The interaction between strata.
         holds: Of each cause, at which looks it holds; from the first on, where it is sticky.
         arrival: The watch over the arrivals of treatment, where allocations are declared.
+        shortfalls: What arrives of treatment; None where `arrival` is never breached.
     """
 
     log_sample_ratio: Floats
@@ -85,6 +90,7 @@ class GateReadings:
     strata: Interaction
     holds: dict[Cause, Flags]
     arrival: Watch | None
+    shortfalls: Shortfalls | None
 
     @property
     def sticky(self) -> Flags:
@@ -100,7 +106,14 @@ class GateReadings:
             lateness_e=_e_or_none(float(self.log_lateness[look])),
             interaction_e=_e_or_none(float(self.strata.log_e[look])),
             interacting_because=tuple(cause for cause in Cause if self.holds[cause][look]),
+            shortfall=self._shortfall(look),
         )
+
+    def _shortfall(self, look: int) -> Shortfall | None:
+        if self.arrival is None or self.shortfalls is None or self.arrival.breached_at is None:
+            return None
+        breached = self.arrival.at[look] >= self.arrival.breached_at
+        return self.shortfalls.at(look) if breached else None
 
 
 def gate_readings(
@@ -137,6 +150,7 @@ def gate_readings(
             Cause.INTERACTION: strata.log_e >= math.log(ALARM),
         },
         arrival=arrival,
+        shortfalls=_shortfalls(series, arrival),
     )
 
 
@@ -162,6 +176,22 @@ def _sample_ratio(series: Series, at: Ints) -> tuple[Floats, Watch | None]:
         lift=np.full(at.size, np.nan),
         breached_at=first_reached(at, found.log_too_few, SAMPLE_RATIO_ALARM),
         non_inferior_at=None,
+    )
+
+
+def _shortfalls(series: Series, arrival: Watch | None) -> Shortfalls | None:
+    breached_at = None if arrival is None else arrival.breached_at
+    if arrival is None or breached_at is None:
+        return None
+    if series.allocation is None or series.arrivals is None:
+        return None
+    return shortfalls(
+        series.allocation,
+        series.arrivals,
+        at=arrival.at,
+        block_seconds=series.policy.block_seconds,
+        grace_seconds=series.policy.grace_seconds,
+        breached_at=breached_at,
     )
 
 

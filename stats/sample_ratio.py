@@ -68,6 +68,21 @@ class SampleRatio:
     log_too_few: Floats
 
 
+@dataclass(frozen=True, kw_only=True)
+class CountedEpoch:
+    """The units that count for one epoch; entry i is what the first i blocks of arrivals hold.
+
+    Attributes:
+        share: The declared share of treatment, inside (0, 1).
+        treatment: Units first served by the treatment commit.
+        others: All other units.
+    """
+
+    share: float
+    treatment: Floats
+    others: Floats
+
+
 def sample_ratio(
     allocation: tuple[Epoch, ...],
     arrivals: Arrivals,
@@ -77,9 +92,6 @@ def sample_ratio(
     grace_seconds: int,
 ) -> SampleRatio | None:
     """The evidence of both e-processes, products over epochs with a share inside (0, 1).
-
-    Of every later epoch the first 60 minutes are left out, since routers lag, and so are blocks
-    that reach over the end of an epoch.
 
     Args:
         allocation: The epochs, ascending.
@@ -94,9 +106,36 @@ def sample_ratio(
     declared = [epoch.start for epoch in allocation if epoch.share is not None]
     if not declared:
         return None
-    closing = arrivals.block + block_seconds + grace_seconds
-    closed = np.searchsorted(closing, at, side="right")
+    closed = closed_blocks(
+        arrivals, at=at, block_seconds=block_seconds, grace_seconds=grace_seconds
+    )
     log_e, log_too_few = np.zeros(at.size), np.zeros(at.size)
+    for epoch in counted_epochs(allocation, arrivals, block_seconds=block_seconds):
+        n1, n0 = epoch.treatment[closed], epoch.others[closed]
+        log_e += log_two_sided(n1, n0, epoch.share)
+        log_too_few += log_one_sided(n1, n0, epoch.share)
+    # Until its own block closes a deploy may still be recorded: no look before may speak of it.
+    known_from = declared[0] - declared[0] % block_seconds + block_seconds + grace_seconds
+    log_e[at < known_from] = np.nan
+    return SampleRatio(log_e=log_e, log_too_few=log_too_few)
+
+
+def closed_blocks(
+    arrivals: Arrivals, *, at: Ints, block_seconds: int, grace_seconds: int
+) -> np.ndarray[tuple[int, ...], np.dtype[np.intp]]:
+    """How many blocks of the arrivals are closed at each look."""
+    return np.searchsorted(arrivals.block + block_seconds + grace_seconds, at, side="right")
+
+
+def counted_epochs(
+    allocation: tuple[Epoch, ...], arrivals: Arrivals, *, block_seconds: int
+) -> list[CountedEpoch]:
+    """The units of each epoch with a share inside (0, 1).
+
+    Of every later epoch the first 60 minutes are left out, since routers lag, and so are blocks
+    that reach over the end of an epoch.
+    """
+    counted: list[CountedEpoch] = []
     for number, epoch in enumerate(allocation):
         if epoch.share is None or not 0 < epoch.share < 1:
             continue
@@ -106,14 +145,14 @@ def sample_ratio(
             inside &= arrivals.block >= epoch.start + ROUTER_LAG
         else:
             inside &= arrivals.block + block_seconds > epoch.start
-        n1 = _counted(arrivals.treatment, inside)[closed]
-        n0 = _counted(arrivals.others, inside)[closed]
-        log_e += log_two_sided(n1, n0, epoch.share)
-        log_too_few += log_one_sided(n1, n0, epoch.share)
-    # Until its own block closes a deploy may still be recorded: no look before may speak of it.
-    known_from = declared[0] - declared[0] % block_seconds + block_seconds + grace_seconds
-    log_e[at < known_from] = np.nan
-    return SampleRatio(log_e=log_e, log_too_few=log_too_few)
+        counted.append(
+            CountedEpoch(
+                share=epoch.share,
+                treatment=_counted(arrivals.treatment, inside),
+                others=_counted(arrivals.others, inside),
+            )
+        )
+    return counted
 
 
 def log_two_sided(n1: Floats, n0: Floats, share: float) -> Floats:

@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 from sqlalchemy.dialects.postgresql import insert
 
+from storage.arrival import ARRIVAL, is_steady_shortfall
 from storage.settings import read_settings
 from storage.tables import deliveries
 from storage.webhook import Event
@@ -41,10 +42,11 @@ def announce(connection: Connection, contracts: Sequence[Mapping[str, Any]]) -> 
         How many announcements that makes; each waits for delivery to the project's webhooks of
         this moment.
     """
+    steady = _steady_shortfalls(connection, contracts)
     news = [
         (contract["experiment_id"], kind, subject)
         for contract in contracts
-        for kind, subject in _news(contract)
+        for kind, subject in _news(contract, steady=contract["experiment_id"] in steady)
     ]
     if not news:
         return 0
@@ -71,12 +73,43 @@ def announce(connection: Connection, contracts: Sequence[Mapping[str, Any]]) -> 
     return len(announced)
 
 
-def _news(contract: Mapping[str, Any]) -> Iterator[tuple[Event, str]]:
-    """Yields what a contract gives to announce, with its subject, announced before or not."""
+_SHORTFALLS = text("""
+SELECT experiment_id, evidence #> '{gates,shortfall}' AS shortfall
+FROM verdicts WHERE experiment_id = ANY(:ids)
+""")
+
+
+def _steady_shortfalls(
+    connection: Connection, contracts: Sequence[Mapping[str, Any]]
+) -> frozenset[str]:
+    """Returns the experiments of which nothing but `arrival` is breached, at a steady ratio."""
+    breached = {
+        contract["experiment_id"]: contract
+        for contract in contracts
+        if contract["guardrail_breaches"] == [ARRIVAL]
+    }
+    if not breached:
+        return frozenset()
+    rows = connection.execute(_SHORTFALLS, {"ids": list(breached)})
+    return frozenset(
+        row.experiment_id
+        for row in rows
+        if is_steady_shortfall(breached[row.experiment_id], {"gates": {"shortfall": row.shortfall}})
+    )
+
+
+def _news(contract: Mapping[str, Any], *, steady: bool) -> Iterator[tuple[Event, str]]:
+    """Yields what a contract gives to announce, with its subject, announced before or not.
+
+    Args:
+        contract: The verdict contract.
+        steady: Whether what is breached is `arrival` alone, at a steady ratio: a fault of the
+            set-up, since whoever hears of a breach goes back.
+    """
     if contract["power_state"]["decided"]:
         yield ("closed" if contract["verdict"] == "abstain" else "decided"), ""
         return
-    for guardrail in contract["guardrail_breaches"]:
+    for guardrail in () if steady else contract["guardrail_breaches"]:
         yield "breached", guardrail
-    if contract["abstain_reason"] in _FAULTS:
+    if steady or contract["abstain_reason"] in _FAULTS:
         yield "set_up_fault", ""

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from storage.arrival import STEADY_SHORTFALL, is_steady_shortfall
 from storage.commit_experiments import CommitExperiment
 from storage.freeze import Freeze
 
@@ -107,14 +108,13 @@ def judgment(
     if freeze is not None:
         return frozen(freeze, answering)
     for experiment in _in_force(experiments):
-        if (against := _against(experiment.contract)) is not None:
+        if (against := _against(experiment)) is not None:
             return _judged(experiment, "Failed", f"{against}{_elsewhere(experiment, answering)}.")
     if answering is None:
         return None
-    contract = answering.contract
-    if (fault := _fault(contract)) is not None:
+    if (fault := _fault(answering)) is not None:
         return _judged(answering, "Running", f"Hold: {fault}.")
-    phase, because = _passed(contract, answering.evidence, policy)
+    phase, because = _passed(answering.contract, answering.evidence, policy)
     return _judged(answering, phase, because)
 
 
@@ -138,8 +138,11 @@ def _in_force(experiments: Sequence[CommitExperiment]) -> Iterator[CommitExperim
             answered.add(experiment.metric)
 
 
-def _against(contract: Mapping[str, Any]) -> str | None:
+def _against(experiment: CommitExperiment) -> str | None:
     """Returns what speaks for going back, if anything does."""
+    contract = experiment.contract
+    if contract["verdict"] != "rollback" and is_steady_shortfall(contract, experiment.evidence):
+        return None
     breaches = ", ".join(contract["guardrail_breaches"])
     return {
         "rollback": "Go back: rollback",
@@ -154,8 +157,11 @@ def _elsewhere(experiment: CommitExperiment, answering: CommitExperiment | None)
     return f", by {experiment.experiment_id} on {experiment.metric}"
 
 
-def _fault(contract: Mapping[str, Any]) -> str | None:
+def _fault(experiment: CommitExperiment) -> str | None:
     """Returns why nothing can be said, whatever an interval or a guardrail seems to say."""
+    contract = experiment.contract
+    if is_steady_shortfall(contract, experiment.evidence):
+        return STEADY_SHORTFALL
     reason = contract["abstain_reason"]
     return f"{reason}, {_FAULTS[reason]}" if reason in _FAULTS else None
 

@@ -224,11 +224,16 @@ def stage_evidence(connection: Connection, drafts: Sequence[Draft]) -> None:
         )
 
 
-_PUBLISH = text("""
+# Documents are long: only those in which `arrival` is breached are looked into.
+_STEADY = """CASE WHEN v.contract::text LIKE '%"arrival"%'
+    THEN v.evidence #>> '{gates,shortfall,steady}' END"""
+_PUBLISH = text(
+    """
 -- Verdict and evidence change in one row, hence at once. A row that would say the same is left
 -- alone: its time of publication is when the answer last changed.
 WITH before AS (
-    SELECT experiment_id, contract::text AS contract FROM verdicts WHERE NOT decided
+    SELECT experiment_id, contract::text AS contract, {steady} AS steady
+    FROM verdicts AS v WHERE NOT decided
 ), published AS (
     INSERT INTO verdicts AS v (
         experiment_id, project_id, contract, evidence, verdict, abstain_reason, decided,
@@ -253,27 +258,39 @@ WITH before AS (
       AND (v.as_of IS NULL OR v.as_of <= excluded.as_of)
       AND (v.contract::text, v.evidence::text, v.next_look_at)
           IS DISTINCT FROM (excluded.contract::text, excluded.evidence::text, excluded.next_look_at)
-    RETURNING v.experiment_id, v.project_id, v.contract::text AS contract
+    RETURNING v.experiment_id, v.project_id, v.contract::text AS contract, {steady} AS steady
 )
-SELECT p.experiment_id, p.project_id, p.contract, b.contract AS before
+SELECT p.experiment_id, p.project_id, p.contract, b.contract AS before,
+    p.steady IS DISTINCT FROM b.steady AS shortfall_changed
 FROM published AS p LEFT JOIN before AS b USING (experiment_id)
 ORDER BY p.experiment_id
-""")
+""".replace("{steady}", _STEADY)
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """A verdict that this step published, with the contract that was served before it, if any."""
+    """A verdict that this step published, with the contract that was served before it, if any.
+
+    Attributes:
+        experiment_id: The experiment.
+        project_id: Its project.
+        contract: The contract.
+        before: The contract that was served before; None where none was.
+        shortfall_changed: Whether a breach of `arrival` is explained otherwise than before.
+    """
 
     experiment_id: str
     project_id: int
     contract: dict[str, Any]
     before: dict[str, Any] | None
+    shortfall_changed: bool = False
 
     @property
     def turned(self) -> bool:
         """Whether the answer itself is another one, rather than its numbers alone."""
-        return self.before is None or _answer(self.contract) != _answer(self.before)
+        changed = self.before is None or _answer(self.contract) != _answer(self.before)
+        return changed or self.shortfall_changed
 
 
 def _answer(contract: Mapping[str, Any]) -> tuple[object, ...]:
@@ -298,6 +315,7 @@ def publish_verdicts(connection: Connection) -> list[Published]:
             project_id=row.project_id,
             contract=json.loads(row.contract),
             before=None if row.before is None else json.loads(row.before),
+            shortfall_changed=row.shortfall_changed,
         )
         for row in rows
     ]

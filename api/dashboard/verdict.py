@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from api.dashboard.figures import signs
+from storage.arrival import is_steady_shortfall
 from storage.measure import Measure, measure_of
 
 Contract = Mapping[str, Any]
@@ -32,6 +33,10 @@ _DEPLOY = (
     "Deploy the change as a canary: give it a share of traffic, and post the deploy to /v1/deploys."
 )
 _HOLD = "{} got worse: hold the ramp where it is, or roll back if you need not know the rest."
+_SHORTFALL = (
+    "Hold the ramp where it is: compare the router’s weight with the declared share, and look for"
+    " sessions in which the build dies before it reports."
+)
 _ANEW = (
     "Then close this experiment (POST /v1/reward/{}/close) and register the change again: what was"
     " counted so far stays in this one."
@@ -173,6 +178,8 @@ def _while_abstaining(contract: Contract, document: Document | None) -> Sequence
         return _when_ended(contract, document)
     breaches = contract["guardrail_breaches"]
     held = [_HOLD.format(_listed(breaches))] if breaches else []
+    if is_steady_shortfall(contract, document or {}):
+        held = [_SHORTFALL]
     if not is_fair(contract):
         anew = [_ANEW.format(contract["experiment_id"])] if lasts(document) else []
         return [*held, *_mending(contract, document), *anew]

@@ -74,7 +74,9 @@ def published(service: Any, answer: dict[str, Any], **known: Any) -> None:
         (only,) = service.get("/v1/reward").json()["experiments"]
         experiment = only["experiment_id"]
     members = {"abstain_reason": None, "decided": True, **answer}
+    shortfall = known.pop("shortfall", None)
     document = {
+        "gates": {"shortfall": shortfall},
         "sentence": "What is known.",
         "policy": {"target": {"better": known.pop("better", "higher")}},
         "known": {"not_worse_than": None, **known},
@@ -82,6 +84,9 @@ def published(service: Any, answer: dict[str, Any], **known: Any) -> None:
     service.in_store(lambda connection: publish(connection, experiment, members, document))
 
 
+SHORT = {"guardrail_breaches": ["arrival"]}
+STEADY = {"shortfall": {"declared": 0.5, "seen": 0.35, "steady": True}}
+FELL = {"shortfall": {"declared": 0.5, "seen": 0.35, "steady": False}}
 PHASES = [
     ("keep", {"verdict": "keep", **LIFT}, {}, GO),
     ("keep", {"verdict": "rollback", **LIFT}, {}, BACK),
@@ -106,6 +111,15 @@ PHASES = [
     ("no-breach", {**ABSTAIN, **BREACHED}, {}, BACK),
     ("no-breach", {**ABSTAIN, "abstain_reason": "non_identifiable"}, {}, HOLD),
     ("no-breach", {"verdict": "rollback", **LIFT}, {}, BACK),
+    ("keep", {**ABSTAIN, **SHORT}, STEADY, HOLD),
+    ("no-breach", {**ABSTAIN, **SHORT, "abstain_reason": "interacting"}, STEADY, HOLD),
+    ("no-harm:0.2", {**ENDED, **SHORT}, {"not_worse_than": -0.1, **STEADY}, HOLD),
+    ("no-breach", {"verdict": "iterate", **LIFT, **SHORT}, STEADY, HOLD),
+    ("no-breach", {**ABSTAIN, **SHORT}, FELL, BACK),
+    ("no-breach", {**ABSTAIN, **SHORT}, {}, BACK),
+    ("no-breach", {"verdict": "iterate", **LIFT, **SHORT}, FELL, BACK),
+    ("no-breach", {**ABSTAIN, "guardrail_breaches": ["error", "arrival"]}, STEADY, BACK),
+    ("no-breach", {"verdict": "rollback", **LIFT, **SHORT}, STEADY, BACK),
 ]
 
 

@@ -21,6 +21,9 @@ FOUND = {"lift": 0.1, "confidence": 0.99, "ci": (0.05, 0.15), "cadence": "fast"}
 ABSTAIN = {"verdict": "abstain", "abstain_reason": "power", "decided": False}
 ENDED = {**ABSTAIN, "decided": True}
 BREACHED = {"guardrail_breaches": ["error"]}
+SHORT = {"guardrail_breaches": ["arrival"]}
+STEADY = {"shortfall": {"declared": 0.5, "seen": 0.35, "steady": True}}
+FELL = {"shortfall": {"declared": 0.5, "seen": 0.35, "steady": False}}
 
 
 def evidence(**members: Any) -> dict[str, Any]:
@@ -81,6 +84,12 @@ CODES = [
         "interacting",
     ),
     ({**ABSTAIN, "abstain_reason": "interacting", **BREACHED}, {}, [], 13, "error"),
+    ({**ABSTAIN, **SHORT}, {"gates": STEADY}, [], 15, "arrival alone is breached, at a steady"),
+    ({**ENDED, **SHORT}, {"gates": STEADY}, [], 15, "arrival alone"),
+    ({**ABSTAIN, **SHORT}, {"gates": FELL}, [], 13, "breached without a verdict: arrival"),
+    ({**ABSTAIN, **SHORT}, {}, [], 13, "arrival"),
+    ({**ABSTAIN, "guardrail_breaches": ["error", "arrival"]}, {"gates": STEADY}, [], 13, "error"),
+    ({"verdict": "rollback", **FOUND, **SHORT}, {"gates": STEADY}, [], 10, "rollback"),
     ({"verdict": "rollback", **FOUND, **BREACHED}, {"not_worse_than": -0.1}, [], 10, "rollback"),
 ]
 

@@ -1,0 +1,111 @@
+"""The shortfall: a share that fell is told from one that was never what was declared."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stats.sample_ratio import Arrivals, Epoch, sample_ratio
+from stats.shortfall import Shortfall, Shortfalls, shortfalls
+
+BLOCK, GRACE = 300, 120
+Counts = list[tuple[int, int]]
+
+
+def found(counts: Counts, *epochs: Epoch) -> Shortfalls:
+    """The shortfall at the closing of each block, breached at the first."""
+    treatment, others = np.array(counts, dtype=np.int64).T
+    block = np.arange(len(counts), dtype=np.int64) * BLOCK
+    arrivals = Arrivals(block=block, treatment=treatment, others=others)
+    at = block + BLOCK + GRACE
+    return shortfalls(
+        epochs or (Epoch(start=0, end=None, share=0.5),),
+        arrivals,
+        at=at,
+        block_seconds=BLOCK,
+        grace_seconds=GRACE,
+        breached_at=int(at[0]),
+    )
+
+
+def drawn(seed: int, shares: list[float], units: int = 100) -> Counts:
+    rng = np.random.default_rng(seed)
+    treated = rng.binomial(units, shares)
+    return [(int(one), units - int(one)) for one in treated]
+
+
+def last(counts: Counts, *epochs: Epoch) -> Shortfall:
+    return found(counts, *epochs).at(len(counts) - 1)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_a_share_that_never_was_the_declared_one_is_steady(seed: int) -> None:
+    seen = last(drawn(seed, [0.35] * 60))
+    assert seen.steady
+    assert seen.declared == 0.5
+    assert seen.seen == pytest.approx(0.35, abs=0.05)
+
+
+@pytest.mark.parametrize("dies_at", [5, 30, 55])
+def test_a_share_that_falls_is_not_steady_whenever_it_falls(dies_at: int) -> None:
+    seen = last(drawn(1, [0.5] * dies_at + [0.1] * (60 - dies_at)))
+    assert seen.fell
+    assert not seen.steady
+
+
+def test_a_share_that_rises_is_steady() -> None:
+    assert last(drawn(1, [0.2] * 30 + [0.5] * 30)).steady
+
+
+def test_a_fall_is_remembered_though_the_share_comes_back() -> None:
+    fell = found(drawn(1, [0.5] * 20 + [0.1] * 10 + [0.5] * 200)).fell
+    assert fell[29]
+    assert fell[-1]
+    assert np.all(np.diff(fell.astype(int)) >= 0)
+
+
+def test_what_hardly_arrives_at_all_is_no_mis_set_weight() -> None:
+    assert not last([(4, 96)] * 10).steady
+    assert last([(6, 94)] * 10).steady
+    assert not last([(0, 100)] * 10).steady
+
+
+def test_a_declared_step_of_the_share_is_no_fall() -> None:
+    step = 60 * BLOCK
+    epochs = (Epoch(start=0, end=step, share=0.5), Epoch(start=step, end=None, share=0.1))
+    seen = last(drawn(1, [0.35] * 60 + [0.07] * 60), *epochs)
+    assert seen.steady
+    assert (seen.declared, seen.seen) == (0.5, pytest.approx(0.35, abs=0.02))
+
+
+def test_no_later_arrival_changes_what_was_said_at_a_look() -> None:
+    counts = drawn(1, [0.5] * 20 + [0.3] * 40)
+    whole, half = found(counts), found(counts[:30])
+    for look in range(30):
+        assert whole.at(look) == half.at(look)
+
+
+def test_where_no_unit_came_nothing_fell() -> None:
+    assert last([(0, 0)] * 5 + [(1, 3)]) == Shortfall(declared=0.5, seen=0.25, fell=False)
+
+
+@pytest.mark.calibration
+def test_a_steady_ratio_is_hardly_ever_called_a_fall() -> None:
+    """28 days of looks at each block, a mis-set weight: at most 2 % are ever called a fall."""
+    epochs = (Epoch(start=0, end=None, share=0.5),)
+    called, runs = 0, 200
+    for seed in range(runs):
+        rng = np.random.default_rng(seed)
+        block = np.arange(28 * 288, dtype=np.int64) * BLOCK
+        units = rng.poisson(24_000 / 288 * (1 + 0.5 * np.sin(block / 86_400 * 2 * np.pi)))
+        treated = rng.binomial(units, 0.35)
+        arrivals = Arrivals(block=block, treatment=treated, others=units - treated)
+        at = block + BLOCK + GRACE
+        read: dict[str, Any] = {"at": at, "block_seconds": BLOCK, "grace_seconds": GRACE}
+        ratio = sample_ratio(epochs, arrivals, **read)
+        assert ratio is not None
+        breached_at = int(at[np.flatnonzero(ratio.log_too_few >= np.log(1000))[0]])
+        called += bool(shortfalls(epochs, arrivals, **read, breached_at=breached_at).fell[-1])
+    assert called <= 0.02 * runs, called
