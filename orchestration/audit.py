@@ -172,7 +172,7 @@ def _worked_out(connection: Connection, experiment: FrozenExperiment, *, until: 
     document = evidence_document(
         reading,
         found,
-        counts=units_beside_cells(told, calendar, look=look, open_from=found.open_from * _SECOND),
+        counts=units_beside_cells(told, calendar, look=look),
         changes=stratum_contents(told),
         returning=users_who_returned(told, calendar, look=look),
     )

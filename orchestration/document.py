@@ -68,7 +68,7 @@ def evidence_document(
         "sessions": _sessions(evidence),
         "counts": {
             "in_cells": evidence.units_in_cells,
-            "open": counts.open,
+            "open": counts.exposed - evidence.units_in_cells,
             "late": counts.late,
             "in_flight": counts.in_flight,
             "unknown_commit": counts.unknown_commit,
@@ -103,6 +103,7 @@ def _policy(reading: ExperimentReading) -> dict[str, Any]:
         "window_seconds": policy["window_seconds"],
         "grace_seconds": policy["grace_seconds"],
         "block_min_units": policy["block_min_units"],
+        "undeclared_min_units": Policy.from_json(policy).undeclared_min_units,
         "horizon_days": policy["horizon_seconds"] // 86_400,
         "futility_margin": policy["futility_margin"],
         "unit": policy["unit"],
@@ -176,7 +177,7 @@ def _gates(
     return {
         "vif": _finite(gates.vif),
         "aliased_with": aliased_with(
-            reading.cells, reading.strata, changes, before=evidence.open_from
+            reading.cells, reading.strata, changes, before=evidence.closed_until
         )
         if aliased
         else [],
@@ -284,7 +285,7 @@ def _digest(reading: ExperimentReading, evidence: Evidence) -> str:
             for block, place, *counts in zip(
                 *(cells.block, cells.stratum, cells.n1, cells.x1, cells.n0, cells.x0), strict=True
             )
-            if block < evidence.open_from
+            if block < evidence.closed_until
         ],
         "deploys": [
             [

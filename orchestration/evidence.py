@@ -9,9 +9,8 @@ from sqlalchemy import Connection
 
 from orchestration.document import evidence_document
 from orchestration.series import moment, series_of
-from stats.block import analysis_block_ends
+from stats.block import analysis_blocks
 from stats.evidence import Evidence, evaluate
-from stats.policy import DAY
 from stats.series import Series
 from storage.contract import contract, document_text, waiting_contract
 from storage.evidence import (
@@ -69,7 +68,6 @@ def _drafts(
         CountsAt(
             experiment_id=reading.experiment_id,
             look=moment(evidence.as_of or 0),
-            open_from=moment(evidence.open_from),
         )
         for reading, evidence in zip(readings, found, strict=True)
     ]
@@ -125,19 +123,26 @@ def _next_look(reading: ExperimentReading, evidence: Evidence) -> datetime | Non
     windows = [one["window_seconds"] for one in (policy["target"], *policy["guardrails"])]
     wait = min(windows) + policy["grace_seconds"]
     read_to = int(reading.as_of.timestamp())
-    return moment(max(evidence.open_from + BLOCK_SECONDS + wait, read_to + BLOCK_SECONDS))
+    return moment(max(evidence.closed_until + BLOCK_SECONDS + wait, read_to + BLOCK_SECONDS))
 
 
 def _rest(series: Series) -> Rest:
-    """Returns what the next look waits for: each closing that is known by now, and the next end."""
-    policy, ends = series.policy, analysis_block_ends(series)
+    """Returns what the next look waits for: closings that are known by now, ends, and units."""
+    policy, blocks = series.policy, analysis_blocks(series)
     windows = {policy.window_seconds, *(one.window_seconds for one in series.guardrails)}
     read_to = series.as_of - policy.grace_seconds
-    last = ends[-1] if ends else series.begin
-    to_come = [end + window for end in ends for window in windows if end + window > read_to]
-    forced = [end for end in (last + DAY, series.horizon_end) if end > last]
-    to_come += [end + series.shortest_window for end in forced]
-    return Rest(ended_at=moment(last), wakes_at=moment(min(to_come)))
+    to_come = [
+        end + window
+        for end in blocks.ends[blocks.ends > read_to - max(windows)].tolist()
+        for window in windows
+        if end + window > read_to
+    ]
+    to_come.append(blocks.ends_by + series.shortest_window)
+    return Rest(
+        units_since=moment(blocks.units_since),
+        crowd_since=None if blocks.crowd_since is None else moment(blocks.crowd_since),
+        wakes_at=moment(min(to_come)),
+    )
 
 
 def _waited_out(experiment_id: str) -> Drafted:

@@ -77,10 +77,14 @@ def reading_of(
             arrivals=_arrivals(experiment, told) if any(span.share for span in spans) else [],
             crossings=sorted(
                 (
-                    Crossing(block=moment_of(told.exposures[unit].block), at=moment_of(at))
+                    Crossing(
+                        block=moment_of(told.exposures[unit].block),
+                        stratum=told.exposures[unit].standing.stratum,
+                        at=moment_of(at),
+                    )
                     for unit, at in told.crossed.items()
                 ),
-                key=lambda crossing: (crossing.at, crossing.block),
+                key=lambda crossing: (crossing.at, crossing.block, crossing.stratum),
             ),
             late=_late_outcomes(told, calendar),
         ),
@@ -265,16 +269,13 @@ def _late_outcomes(told: Attribution, calendar: Calendar) -> list[LateOutcome]:
 # --- What is counted beside the cells ----------------------------------------------------------
 
 
-def units_beside_cells(
-    told: Attribution, calendar: Calendar, *, look: int, open_from: int
-) -> UnitCounts:
+def units_beside_cells(told: Attribution, calendar: Calendar, *, look: int) -> UnitCounts:
     """Returns the counts of units as of a look.
 
     Args:
         told: The units.
         calendar: When their blocks close.
         look: The look, in microseconds since the epoch.
-        open_from: Start of the first block that is in no closed analysis block, likewise.
     """
     exposed = {
         unit: one for unit, one in told.exposures.items() if calendar.closes(one.block) <= look
@@ -291,7 +292,7 @@ def units_beside_cells(
         <= look
     )
     return UnitCounts(
-        open=sum(one.counts and one.block >= open_from for one in exposed.values()),
+        exposed=sum(one.counts for one in exposed.values()),
         late=len(late - exposed.keys() - unknown),
         in_flight=arms["in_flight"],
         unknown_commit=len(unknown - exposed.keys()),

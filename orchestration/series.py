@@ -119,9 +119,12 @@ def _arrivals(reading: ExperimentReading) -> Arrivals | None:
 
 
 def _crossings(reading: ExperimentReading) -> Crossings:
+    places = {name: place for place, name in enumerate(reading.strata)}
     found = reading.gates.crossings
     return Crossings(
         block=_integers(seconds(one.block) for one in found),
+        # No cell is in a stratum that is not known, so that none of its units counts.
+        stratum=_integers(places.get(one.stratum, len(places)) for one in found),
         # A fraction of a second after a look is after it.
         at=_integers(math.ceil(one.at.timestamp()) for one in found),
     )

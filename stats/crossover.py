@@ -16,10 +16,12 @@ class Crossings:
 
     Attributes:
         block: Start of the block of the unit's exposure.
+        stratum: Code of its stratum.
         at: When the crossing was received.
     """
 
     block: Ints
+    stratum: Ints
     at: Ints
 
 

@@ -110,7 +110,8 @@ class Evidence:
         known: What is already excluded.
         eligible_per_day: Units a day of both arms over the last 7 days, or since the start.
         units_in_cells: Units in closed cells.
-        open_from: Start of the first block that is in no closed analysis block.
+        closed_until: Exposure time that closed cells reach: the end of the last analysis block of
+            the target that has closed; in other strata the last may end earlier.
         gates: What the gates read.
         guardrails: What is known of each guardrail; `arrival` last, where shares are declared.
         candidate: The test that fired on the better side; None where it did not.
@@ -135,7 +136,7 @@ class Evidence:
     known: Known
     eligible_per_day: float | None
     units_in_cells: int
-    open_from: int
+    closed_until: int
     gates: Gates
     guardrails: tuple[GuardrailReading, ...]
     candidate: Candidate | None
@@ -248,7 +249,7 @@ def _evidence(view: _View, looks: Looks, outlook: Outlook) -> Evidence:
         known=_known(series.policy, ci, float(now.totals.control_rate[0]), outlook),
         eligible_per_day=outlook.eligible_per_day,
         units_in_cells=int(now.n0[0] + now.n1[0]),
-        open_from=int(now.end[0]),
+        closed_until=int(now.end[0]),
         gates=view.gates.at(ruling.look, vif=_vif(series, now)),
         guardrails=guardrails,
         candidate=_candidate(view, looks, guardrails),
@@ -358,7 +359,7 @@ def _evidence_before_looks(view: _View, looks: Looks) -> Evidence:
         known=Known(not_worse_than=None, not_better_than=None, smallest_lift_by_horizon=None),
         eligible_per_day=None,
         units_in_cells=0,
-        open_from=series.begin,
+        closed_until=series.begin,
         gates=NO_GATES,
         guardrails=tuple(one.reading(series.start) for one in view.watches),
         candidate=None,

@@ -11,11 +11,11 @@ def counted_from(row: Ints, received_at: Ints, *, closings: Ints) -> Ints:
     """When findings begin to count: once they are received and the unit's cell has closed.
 
     Args:
-        row: The number of the analysis block that the unit was exposed in.
+        row: The number of the closing of the unit's cell; that of none where it has not closed.
         received_at: When it was found.
-        closings: When the analysis blocks closed.
+        closings: When cells closed.
 
     Returns:
-        Epoch seconds; `NEVER` where the analysis block has not closed.
+        Epoch seconds; `NEVER` where the cell has not closed.
     """
     return np.maximum(received_at, np.append(closings, NEVER)[row])

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 import numpy as np
 
+from stats.block import AnalysisBlocks
 from stats.cell import Floats, Ints, number_or_none
 from stats.crossover import crossed_units, crossover_share, is_not_sticky
 from stats.finding import counted_from
@@ -117,7 +118,14 @@ class GateReadings:
 
 
 def gate_readings(
-    series: Series, line: Timeline, experiment: int, *, at: Ints, row: Ints, units: Ints
+    series: Series,
+    line: Timeline,
+    experiment: int,
+    *,
+    blocks: AnalysisBlocks,
+    at: Ints,
+    row: Ints,
+    units: Ints,
 ) -> GateReadings:
     """What the gates of one experiment read.
 
@@ -125,13 +133,14 @@ def gate_readings(
         series: The experiment.
         line: The timeline; its first streams are the experiments' targets.
         experiment: The number of the experiment.
+        blocks: Its analysis blocks.
         at: Its looks.
         row: The last closing of its target up to each look; −1 where there is none.
         units: Units in closed cells at each look.
     """
-    crossed = _crossed(series, line, experiment, at)
+    crossed = _crossed(series, line, experiment, blocks, at)
     log_sample_ratio, arrival = _sample_ratio(series, at)
-    log_lateness = _lateness(series, line, experiment, at)
+    log_lateness = _lateness(series, line, experiment, blocks, at)
     own = np.where(row < 0, -1, row - line.first[experiment])
     strata = _strata(series, line, experiment).gathered(own)
     return GateReadings(
@@ -195,23 +204,27 @@ def _shortfalls(series: Series, arrival: Watch | None) -> Shortfalls | None:
     )
 
 
-def _crossed(series: Series, line: Timeline, experiment: int, at: Ints) -> Ints:
+def _crossed(
+    series: Series, line: Timeline, experiment: int, blocks: AnalysisBlocks, at: Ints
+) -> Ints:
     """How many units of closed cells are known to have crossed, at each look."""
     crossings = series.crossings
     if crossings is None:
         return np.zeros(at.size, dtype=np.int64)
     rows = line.rows(experiment)
-    row = np.searchsorted(line.end[rows], crossings.block, side="right")
+    row = np.searchsorted(line.end[rows], blocks.end_of(crossings.stratum, crossings.block))
     return crossed_units(counted_from(row, crossings.at, closings=line.at[rows]), at)
 
 
-def _lateness(series: Series, line: Timeline, experiment: int, at: Ints) -> Floats:
+def _lateness(
+    series: Series, line: Timeline, experiment: int, blocks: AnalysisBlocks, at: Ints
+) -> Floats:
     """The logarithm of the evidence of unequal lateness at each look; NaN where it is not read."""
     late = series.late
     if late is None:
         return np.full(at.size, np.nan)
     rows = line.rows(experiment)
-    row = np.searchsorted(line.end[rows], late.block, side="right")
+    row = np.searchsorted(line.end[rows], blocks.end_of(late.stratum, late.block))
     score, variance = lateness(
         late,
         line.cells.of_streams(experiment, experiment + 1),

@@ -1,6 +1,7 @@
 """Interaction: whether the relative effect differs between strata."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Self
 
 import numpy as np
@@ -10,6 +11,7 @@ from stats.mixture import Mixture
 from stats.timeline import AnalysisCells
 
 MIN_CONVERSIONS = 10
+CLOSINGS_AT_ONCE = 512  # bounds the memory; results don't depend on it
 Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
@@ -52,11 +54,37 @@ def interaction(cells: AnalysisCells, *, first_row: int, mixture: Mixture) -> In
         mixture: Precisions and threshold, one entry a closing.
     """
     closings = mixture.rho_day.size
-    sums = _sums(cells, cells.row - first_row, closings)
+    cells = _comparable(cells)
+    if not cells.row.size:
+        return no_interaction(closings)
+    parts = _parts(cells)
+    code = np.unique(cells.stratum, return_inverse=True)[1]
+    before = np.zeros((parts.shape[0], int(code.max()) + 1))
+    bounds = np.arange(0, closings + CLOSINGS_AT_ONCE, CLOSINGS_AT_ONCE).clip(max=closings)
+    cell_bounds = np.searchsorted(cells.row - first_row, bounds)
+    pieces: list[Interaction] = []
+    spans = zip(pairwise(bounds.tolist()), pairwise(cell_bounds.tolist()), strict=True)
+    for (begin, stop), (first, last) in spans:
+        sums = np.zeros((*before.shape, stop - begin))
+        row = cells.row[first:last] - first_row - begin
+        sums[:, code[first:last], row] = parts[:, first:last]
+        sums[:, :, 0] += before
+        before = np.cumsum(sums, axis=2, out=sums)[:, :, -1]
+        pieces.append(_compared(sums, mixture[slice(begin, stop)]))
+    return Interaction(
+        log_e=np.concatenate([piece.log_e for piece in pieces]),
+        rises=np.concatenate([piece.rises for piece in pieces]),
+        falls=np.concatenate([piece.falls for piece in pieces]),
+    )
+
+
+def _compared(sums: Floats, mixture: Mixture) -> Interaction:
+    """The interaction at some closings, of sums (5, strata, closings) up to each."""
     R1, R0, _, x1, x0 = sums
     enough = (x1 >= MIN_CONVERSIONS) & (x0 >= MIN_CONVERSIONS)
     parts = np.where(enough, sums[:3], 0.0)
-    rest = parts.sum(axis=1, keepdims=True) - parts
+    # Added stratum by stratum: a sum in pairs would depend on how many there are.
+    rest = np.cumsum(parts, axis=1)[:, -1:] - parts
     g, v = _log_ratio(*parts)
     g_rest, v_rest = _log_ratio(*rest)
     difference, variance = g - g_rest, v + v_rest
@@ -80,21 +108,23 @@ def no_interaction(closings: int) -> Interaction:
     return Interaction(log_e=np.full(closings, np.nan), rises=nothing, falls=nothing)
 
 
-def _sums(cells: AnalysisCells, row: Ints, closings: int) -> Floats:
-    """R₁, R₀, the sum in v, x₁ and x₀ of each stratum up to each closing: (5, strata, closings).
+def _comparable(cells: AnalysisCells) -> AnalysisCells:
+    """The cells that hold both arms, of strata that have conversions enough in the end."""
+    both = (cells.n1 > 0) & (cells.n0 > 0)
+    codes, code = np.unique(cells.stratum, return_inverse=True)
+    enough = np.ones(codes.size, dtype=np.bool_)
+    for conversions in (cells.x1, cells.x0):
+        total = np.bincount(code, weights=conversions * both, minlength=codes.size)
+        enough &= total >= MIN_CONVERSIONS
+    return cells[both & enough[code]]
 
-    Over cells that hold both arms.
-    """
+
+def _parts(cells: AnalysisCells) -> Floats:
+    """What each cell adds to R₁, R₀, the sum in v, x₁ and x₀: (5, cells)."""
     t, c = cells.n1.astype(np.float64), cells.n0.astype(np.float64)
     a, b = cells.x1.astype(np.float64), cells.x0.astype(np.float64)
-    n = np.maximum(t + c, 1.0)
-    both = (cells.n1 > 0) & (cells.n0 > 0)
-    parts = (a * c / n, b * t / n, (a + b) * (t * c) / (n * n) - a * b / n, a, b)
-    names, code = np.unique(cells.stratum, return_inverse=True)
-    sums = np.zeros((len(parts), names.size, closings))
-    for number, part in enumerate(parts):
-        sums[number, code, row] = np.where(both, part, 0.0)
-    return np.cumsum(sums, axis=2, out=sums)
+    n = t + c
+    return np.stack((a * c / n, b * t / n, (a + b) * (t * c) / (n * n) - a * b / n, a, b))
 
 
 def _log_ratio(R1: Floats, R0: Floats, spread: Floats) -> tuple[Floats, Floats]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Self
 
+HOUR = 3600
 DAY = 86_400
 
 
@@ -21,7 +22,8 @@ class Policy:
         window_seconds: Attribution window of the target metric, a whole multiple of a block.
         grace_seconds: How long a block waits for late events after its last window has run out.
         block_seconds: Length of a block; a whole number of them makes a day.
-        block_min_units: Units at which an analysis block ends.
+        block_min_units: Units at which an analysis block ends while treatment's share is declared.
+        undeclared_min_units: The same where it is not declared.
         horizon_seconds: Exposure time after which an experiment is decided in any case.
         contrast_seconds: Time without a comparable unit after which it is closed.
         vif_limit: Variance inflation above which the design counts as aliased.
@@ -43,6 +45,7 @@ class Policy:
     grace_seconds: int = 120
     block_seconds: int = 300
     block_min_units: int = 50
+    undeclared_min_units: int = 20
     horizon_seconds: int = 28 * DAY
     contrast_seconds: int = DAY
     vif_limit: float = 10.0
@@ -69,6 +72,7 @@ class Policy:
             ),
             ("grace_seconds", self.grace_seconds >= 0, "is not negative"),
             ("block_min_units", self.block_min_units >= 1, "is at least 1"),
+            ("undeclared_min_units", self.undeclared_min_units >= 1, "is at least 1"),
             (
                 "horizon_seconds",
                 self.horizon_seconds >= self.block_seconds,

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from stats.cell import Floats, Ints, Totals, terms
+from stats.cell import Floats, Ints, Rows, Totals, terms
 from stats.closed_cells import ClosedCells, Values
 from stats.mean import mean_terms, mean_totals
 
@@ -16,13 +18,19 @@ class Stream:
 
     Attributes:
         cells: Its closed cells.
-        ends: The ends of the analysis blocks whose outcomes have closed.
+        cell_end: The end of the analysis block that holds each of them.
+        ends: The ends of the analysis blocks whose outcomes have closed, in any stratum.
         delay: How long after its end an analysis block closes.
     """
 
     cells: ClosedCells
+    cell_end: Ints
     ends: Ints
     delay: int
+
+    def closed(self) -> NDArray[np.intp]:
+        """The cells of analysis blocks that have closed."""
+        return np.flatnonzero(self.cell_end <= (self.ends[-1] if self.ends.size else -1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +38,8 @@ class AnalysisCells:
     """Closed cells of analysis blocks, ordered by (row, stratum).
 
     Attributes:
-        row: The closing of the analysis block, numbered through all streams.
+        row: The closing of the analysis block, numbered through all streams; those of several
+            strata that end together share one.
         stream: The number of the stream.
         stratum: Code of the stratum.
         n1: Units of treatment.
@@ -49,11 +58,13 @@ class AnalysisCells:
     x0: Ints
     values: Values | None
 
-    def of_streams(self, first: int, stop: int) -> "AnalysisCells":
+    def of_streams(self, first: int, stop: int) -> Self:
         """The cells of consecutive streams, up to before the last one."""
         begin, stop = np.searchsorted(self.stream, (first, stop)).tolist()
-        rows = slice(begin, stop)
-        return AnalysisCells(
+        return self[begin:stop]
+
+    def __getitem__(self, rows: Rows) -> Self:
+        return type(self)(
             row=self.row[rows],
             stream=self.stream[rows],
             stratum=self.stratum[rows],
@@ -70,8 +81,8 @@ class Timeline:
     """Sums of several streams, stream after stream, one entry a closing.
 
     Attributes:
-        at: When the analysis block closed, epoch seconds.
-        end: Exposure time that is covered: the end of the analysis block.
+        at: When analysis blocks closed, epoch seconds.
+        end: Exposure time that is covered: the end of those analysis blocks.
         n1: Units of treatment so far.
         x1: Units of treatment with the event.
         n0: Units of control.
@@ -146,16 +157,18 @@ def timeline(streams: Sequence[Stream]) -> Timeline:
 
 def _joined(streams: Sequence[Stream], first: Ints) -> AnalysisCells:
     """The cells of blocks, added up to those of closed analysis blocks."""
-    own = [np.searchsorted(one.ends, one.cells.block, side="right") for one in streams]
-    closed = [
-        int(np.searchsorted(row, one.ends.size)) for row, one in zip(own, streams, strict=True)
-    ]
-    stream = np.repeat(np.arange(len(streams)), closed)
-    row = np.concatenate([rows[:count] for rows, count in zip(own, closed, strict=True)])
+    closed = [one.closed() for one in streams]
+    stream = np.repeat(np.arange(len(streams)), [rows.size for rows in closed])
+    row = np.concatenate(
+        [
+            np.searchsorted(one.ends, one.cell_end[rows])
+            for one, rows in zip(streams, closed, strict=True)
+        ]
+    )
     row += first[stream]
     columns = {
         name: np.concatenate(
-            [getattr(one.cells, name)[:count] for one, count in zip(streams, closed, strict=True)]
+            [getattr(one.cells, name)[rows] for one, rows in zip(streams, closed, strict=True)]
         )
         for name in ("stratum", "n1", "x1", "n0", "x0")
     }
@@ -174,17 +187,17 @@ def _joined(streams: Sequence[Stream], first: Ints) -> AnalysisCells:
 
 
 def _joined_values(
-    streams: Sequence[Stream], closed: Sequence[int], order: Ints, begins: Ints
+    streams: Sequence[Stream], closed: Sequence[NDArray[np.intp]], order: Ints, begins: Ints
 ) -> Values | None:
     if all(stream.cells.values is None for stream in streams):
         return None
     sums = {
         name: np.concatenate(
             [
-                np.zeros(count)
+                np.zeros(rows.size)
                 if one.cells.values is None
-                else getattr(one.cells.values, name)[:count]
-                for one, count in zip(streams, closed, strict=True)
+                else getattr(one.cells.values, name)[rows]
+                for one, rows in zip(streams, closed, strict=True)
             ]
         )
         for name in ("y1", "yy1", "y0", "yy0")

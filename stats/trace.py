@@ -7,7 +7,7 @@ from typing import Self, TypeVar
 
 import numpy as np
 
-from stats.block import analysis_block_ends
+from stats.block import AnalysisBlocks, analysis_blocks
 from stats.cell import Floats, Ints, Rows, Totals
 from stats.closed_cells import ClosedCells
 from stats.gate import GateReadings, gate_readings
@@ -27,7 +27,7 @@ class Trace:
 
     Attributes:
         at: When the look is taken, epoch seconds.
-        end: Exposure time that the target's closed cells cover.
+        end: Exposure time that the target's closed cells reach; a thin stratum's lag behind.
         n1: Units of treatment.
         x1: Conversions of treatment.
         n0: Units of control.
@@ -93,7 +93,7 @@ class Batch:
 
 def traced(series: Sequence[Series]) -> Batch:
     """The trace of several experiments, each element's numbers as if it were traced alone."""
-    own, owners = _streams(series)
+    own, owners, blocks = _streams(series)
     line = timeline(own)
     looks, first = _looks(line, owners, len(series))
     row = np.concatenate([_last_closed(line, looks[i], i) for i in range(len(series))])
@@ -126,30 +126,39 @@ def traced(series: Sequence[Series]) -> Batch:
         rates=np.array([one.values is None for one in series], dtype=np.bool_),
         watches=tuple(_watches(series, line, i, owners) for i in range(len(series))),
         gates=tuple(
-            gate_readings(one, line, i, at=trace.at[own], row=row[own], units=units[own])
+            gate_readings(
+                one, line, i, blocks=blocks[i], at=trace.at[own], row=row[own], units=units[own]
+            )
             for i, (one, own) in enumerate(zip(series, looked, strict=True))
         ),
     )
 
 
-def _streams(series: Sequence[Series]) -> tuple[list[Stream], Ints]:
-    """The targets, then the guardrails of all experiments; and whose each stream is."""
-    ends = [np.array(analysis_block_ends(one), dtype=np.int64) for one in series]
+def _streams(series: Sequence[Series]) -> tuple[list[Stream], Ints, list[AnalysisBlocks]]:
+    """The targets, then the guardrails of all experiments; whose each is; analysis blocks."""
+    blocks = [analysis_blocks(one) for one in series]
     streams = [
-        _stream(one, end, one.policy.window_seconds, one.target)
-        for one, end in zip(series, ends, strict=True)
+        _stream(one, own, one.policy.window_seconds, one.target)
+        for one, own in zip(series, blocks, strict=True)
     ]
     owners = list(range(len(series)))
-    for number, (one, end) in enumerate(zip(series, ends, strict=True)):
-        streams += [_stream(one, end, rail.window_seconds, rail.cells) for rail in one.guardrails]
+    for number, (one, own) in enumerate(zip(series, blocks, strict=True)):
+        streams += [_stream(one, own, rail.window_seconds, rail.cells) for rail in one.guardrails]
         owners += [number] * len(one.guardrails)
-    return streams, np.array(owners, dtype=np.int64)
+    return streams, np.array(owners, dtype=np.int64), blocks
 
 
-def _stream(series: Series, ends: Ints, window_seconds: int, cells: ClosedCells) -> Stream:
+def _stream(
+    series: Series, blocks: AnalysisBlocks, window_seconds: int, cells: ClosedCells
+) -> Stream:
     delay = window_seconds + series.policy.grace_seconds
-    closed = int(np.searchsorted(ends, series.as_of - delay, side="right"))
-    return Stream(cells=cells, ends=ends[:closed], delay=delay)
+    closed = int(np.searchsorted(blocks.ends, series.as_of - delay, side="right"))
+    return Stream(
+        cells=cells,
+        cell_end=blocks.end_of(cells.stratum, cells.block),
+        ends=blocks.ends[:closed],
+        delay=delay,
+    )
 
 
 def _looks(line: Timeline, owners: Ints, experiments: int) -> tuple[list[Ints], Ints]:

@@ -1,5 +1,7 @@
 """The variance inflation factor: the price in information of comparing within cells only."""
 
+from itertools import pairwise
+
 import numpy as np
 
 from stats.cell import Floats, Ints
@@ -27,39 +29,31 @@ def variance_inflation(
     Returns:
         An array with one entry a look.
     """
-    owner_first = np.repeat(first[:-1], np.diff(first))
-    pooled = np.zeros(W.size)
-    rank = _ranks(experiment, stratum)
-    for r in range(int(rank.max(initial=-1)) + 1):
-        rows = rank == r
-        pooled += _information(
-            _running(look[rows], n1[rows], owner_first),
-            _running(look[rows], n0[rows], owner_first),
-        )
-    contrast = _last_contrast(W, owner_first)
+    order = np.lexsort((look, stratum, experiment))
+    begins = _begins_of_groups(experiment[order], stratum[order])
+    information = _information(_running(n1[order], begins), _running(n0[order], begins))
+    gained = np.diff(information, prepend=0.0)
+    gained[begins] = information[begins]
+    by_look = np.bincount(look[order], weights=gained, minlength=W.size)
+    pooled = np.empty(W.size)
+    for begin, stop in pairwise(first.tolist()):
+        np.cumsum(by_look[begin:stop], out=pooled[begin:stop])
+    contrast = _last_contrast(W, np.repeat(first[:-1], np.diff(first)))
     unbounded = np.full(W.size, np.inf)
     return np.divide(pooled[contrast], W, out=unbounded, where=W > 0)
 
 
-def _ranks(experiment: Ints, stratum: Ints) -> Ints:
-    """The place of each cell's stratum among those of its experiment."""
-    order = np.lexsort((stratum, experiment))
-    e, s = experiment[order], stratum[order]
-    new = np.ones(e.size, dtype=bool)
-    new[1:] = (e[1:] != e[:-1]) | (s[1:] != s[:-1])
-    number = np.cumsum(new) - 1
-    start_of_experiment = np.searchsorted(e, e, side="left")
-    rank = np.empty(e.size, dtype=np.int64)
-    rank[order] = number - number[start_of_experiment]
-    return rank
+def _begins_of_groups(experiment: Ints, stratum: Ints) -> Ints:
+    """Where the cells of each stratum begin, of cells ordered by experiment and stratum."""
+    changes = (np.diff(experiment) != 0) | (np.diff(stratum) != 0)
+    return np.flatnonzero(np.concatenate((np.ones(min(1, stratum.size), dtype=bool), changes)))
 
 
-def _running(look: Ints, units: Ints, owner_first: Ints) -> Ints:
-    """Units of one stratum up to each look of its experiment; whole numbers, so exact."""
-    cumulative = np.zeros(owner_first.size + 1, dtype=np.int64)
-    cumulative[look + 1] = units
-    cumulative = np.cumsum(cumulative)
-    return cumulative[1:] - cumulative[owner_first]
+def _running(units: Ints, begins: Ints) -> Ints:
+    """Units of each cell's stratum up to it; whole numbers, so exact."""
+    total = np.cumsum(units)
+    before = np.repeat((total - units)[begins], np.diff(np.append(begins, units.size)))
+    return total - before
 
 
 def _information(n1: Ints, n0: Ints) -> Floats:

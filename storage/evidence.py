@@ -203,18 +203,23 @@ def _cuts(deploys: Iterable[CountedDeploy], *, starts_at: datetime) -> list[date
 
 @dataclass(frozen=True, kw_only=True)
 class CountsAt:
-    """Where to count an experiment's units: at a look, with the analysis blocks closed by then."""
+    """The look at which to count an experiment's units."""
 
     experiment_id: str
     look: datetime
-    open_from: datetime
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnitCounts:
-    """Units beside those in cells, as of a look; and late ones of the target by arm."""
+    """Units as of a look.
 
-    open: int
+    Attributes:
+        exposed: Units of either arm whose exposure has closed: in cells, or still open.
+        late_treatment: Units of treatment whose outcome on the target came too late.
+        late_control: The same of control.
+    """
+
+    exposed: int
     late: int
     in_flight: int
     unknown_commit: int
@@ -229,15 +234,13 @@ class UnitCounts:
 
 _COUNTS = text("""
 WITH asked AS (
-    SELECT a.experiment_id, a.look, a.open_from,
+    SELECT a.experiment_id, a.look,
         make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS grace, x.target_metric
-    FROM unnest(
-        CAST(:ids AS text[]), CAST(:looks AS timestamptz[]), CAST(:opens AS timestamptz[])
-    ) AS a (experiment_id, look, open_from)
+    FROM unnest(CAST(:ids AS text[]), CAST(:looks AS timestamptz[])) AS a (experiment_id, look)
     JOIN experiments AS x USING (experiment_id)
 ), exposed AS (
     SELECT a.experiment_id,
-        sum(u.treatment + u.control) FILTER (WHERE u.block >= a.open_from)::bigint AS open,
+        sum(u.treatment + u.control)::bigint AS exposed,
         sum(u.in_flight)::bigint AS in_flight,
         sum(u.partial)::bigint AS partial,
         sum(u.excluded)::bigint AS excluded
@@ -293,7 +296,8 @@ WITH asked AS (
     GROUP BY a.experiment_id
 )
 SELECT a.experiment_id,
-    coalesce(open, 0) AS open, coalesce(late, 0) AS late, coalesce(in_flight, 0) AS in_flight,
+    coalesce(exposed.exposed, 0) AS exposed, coalesce(late, 0) AS late,
+    coalesce(in_flight, 0) AS in_flight,
     coalesce(unknown_commit, 0) AS unknown_commit, coalesce(partial, 0) AS partial,
     coalesce(excluded, 0) AS excluded, coalesce(unmatched_route, 0) AS unmatched_route,
     coalesce(crossover, 0) AS crossover, coalesce(unsigned, 0) AS unsigned,
@@ -312,12 +316,11 @@ def count_units(connection: Connection, wanted: Sequence[CountsAt]) -> dict[str,
         {
             "ids": [at.experiment_id for at in wanted],
             "looks": [at.look for at in wanted],
-            "opens": [at.open_from for at in wanted],
         },
     )
     return {
         row.experiment_id: UnitCounts(
-            open=row.open,
+            exposed=row.exposed,
             late=row.late,
             in_flight=row.in_flight,
             unknown_commit=row.unknown_commit,

@@ -39,9 +39,10 @@ class Arrivals:
 
 @dataclass(frozen=True, kw_only=True)
 class Crossing:
-    """A unit that was found in both arms: the block of its exposure, and when it was found."""
+    """A unit that was found in both arms: block and stratum of its exposure, and when it was."""
 
     block: datetime
+    stratum: str
     at: datetime
 
 
@@ -157,15 +158,15 @@ ORDER BY experiment_id, block
 """)
 
 _CROSSINGS = text("""
-SELECT s.experiment_id, p.block, s.at
+SELECT s.experiment_id, p.block, p.stratum, s.at
 FROM sightings AS s
 JOIN LATERAL (
-    SELECT p.block FROM exposures AS p
+    SELECT p.block, p.stratum FROM exposures AS p
     WHERE p.experiment_id = s.experiment_id AND p.unit = s.unit
     LIMIT 1
 ) AS p ON true
 WHERE s.kind = 'crossover' AND s.experiment_id = ANY(:ids)
-ORDER BY s.experiment_id, s.at, p.block
+ORDER BY s.experiment_id, s.at, p.block, p.stratum COLLATE "C"
 """)
 
 _LATE = text("""
@@ -199,7 +200,9 @@ def read_gates(
         )
     crossings: dict[str, list[Crossing]] = defaultdict(list)
     for row in connection.execute(_CROSSINGS, {"ids": list(ids)}):
-        crossings[row.experiment_id].append(Crossing(block=row.block, at=row.at))
+        crossings[row.experiment_id].append(
+            Crossing(block=row.block, stratum=row.stratum, at=row.at)
+        )
     late: dict[str, list[LateOutcome]] = defaultdict(list)
     for row in connection.execute(_LATE, {"ids": list(ids)}):
         late[row.experiment_id].append(

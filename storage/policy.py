@@ -10,6 +10,7 @@ from storage.settings import Settings, ValueRoute
 
 BLOCK_SECONDS = 300
 BLOCK_MIN_UNITS = 50
+UNDECLARED_MIN_UNITS = 20
 # 1 / (relative lift to close)^2: 20 % by day, 50 % fast (statistics.md, 2).
 RHO = {"day": 25.0, "fast": 4.0}
 
@@ -71,6 +72,7 @@ def frozen_policy(
         "grace_seconds": settings.grace_seconds,
         "block_seconds": BLOCK_SECONDS,
         "block_min_units": BLOCK_MIN_UNITS,
+        "undeclared_min_units": UNDECLARED_MIN_UNITS,
         "horizon_seconds": settings.horizon_days * DAY,
         "contrast_seconds": settings.contrast_hours * HOUR,
         "futility_margin": None if settings.futility_margin == "none" else settings.futility_margin,

@@ -78,7 +78,7 @@ class World:
                     n0=n0,
                     x0=every(self.orders[1]),
                     guardrails=(rail,),
-                    crossings=Crossings(block=crossed, at=crossed + BLOCK),
+                    crossings=Crossings(block=crossed, stratum=0 * crossed, at=crossed + BLOCK),
                 )
             ]
         )

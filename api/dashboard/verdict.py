@@ -71,8 +71,8 @@ WARNINGS = {
 }
 # An analysis block, and then what its outcomes take.
 _FIRST_LOOK = (
-    "The first look comes once 50 units came, or a day is over, and the metric’s window after that"
-    " has passed."
+    "The first look comes once 50 units came, or a day is over (20 units, or six hours, where the"
+    " share is not declared), and the metric’s window after that has passed."
 )
 
 

@@ -214,7 +214,7 @@ def powers(run: Run) -> list[Power]:
                 days=28, share=constant(share), baseline=baseline, lift=0.2 * baseline
             )
             seen = [
-                (one.open_from / 86_400, one.units_in_cells)
+                (one.closed_until / 86_400, one.units_in_cells)
                 if one.decision.verdict == "keep"
                 else (np.inf, np.inf)
                 for one in evidences(traffic, count, 20_261_403_00 + len(found))

@@ -1,48 +1,142 @@
-"""Analysis blocks: where they end, and when they are looked at."""
+"""Analysis blocks: where they end in each stratum, and when they are looked at."""
 
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from stats.block import analysis_block_ends
+from stats.block import analysis_blocks
 from stats.evidence import evaluate
-from stats.policy import DAY, Policy
+from stats.finding import NEVER
+from stats.policy import DAY, HOUR, Policy
+from stats.sample_ratio import Arrivals, Epoch
 from stats.series import Series
+from tests.oracle.analysis_blocks import Joined, joined
 
 Maker = Callable[..., Series]
+Row = tuple[int, ...]
 DELAY = 1800 + 120
+NOTHING = np.empty(0, dtype=np.int64)
+NOBODY = Arrivals(block=NOTHING, treatment=NOTHING, others=NOTHING)
 
 
-def few(blocks: int, units: int = 10) -> list[tuple[int, ...]]:
-    return [(block, 0, units // 2, 0, units - units // 2, 0) for block in range(blocks)]
+def declared(*shares: float | None, every: int = 4 * HOUR) -> dict[str, Any]:
+    """Shares declared one after the other."""
+    last = len(shares) - 1
+    epochs = tuple(
+        Epoch(start=i * every, end=None if i == last else (i + 1) * every, share=share)
+        for i, share in enumerate(shares)
+    )
+    return {"allocation": epochs, "arrivals": NOBODY}
 
 
-def test_blocks_are_joined_until_they_hold_fifty_units_of_any_arm_and_stratum(
+def few(blocks: int, units: int = 10, *, stratum: int = 0) -> list[Row]:
+    return [(block, stratum, units // 2, 0, units - units // 2, 0) for block in range(blocks)]
+
+
+def together(*strata: list[Row]) -> list[Row]:
+    return sorted(row for rows in strata for row in rows)
+
+
+def ends_by_stratum(series: Series) -> dict[int, list[int]]:
+    blocks = analysis_blocks(series)
+    return {
+        stratum: blocks.end[blocks.stratum == stratum].tolist()
+        for stratum in np.unique(blocks.stratum).tolist()
+    }
+
+
+def test_with_a_declared_share_each_stratum_is_joined_until_it_holds_fifty_units_of_any_arm(
     series: Maker,
 ) -> None:
-    rows = [(0, 0, 20, 0, 0, 0), (1, 0, 0, 0, 20, 0), (1, 1, 5, 0, 4, 0), (3, 2, 0, 0, 1, 0)]
-    assert analysis_block_ends(series(rows, as_of=4 * 300 + DELAY)) == [1200]
+    rows = [(0, 0, 20, 0, 0, 0), (0, 1, 50, 0, 0, 0), (1, 0, 0, 0, 20, 0), (1, 1, 5, 0, 4, 0)]
+    rows += [(3, 0, 0, 0, 10, 0), (3, 1, 40, 0, 0, 0)]
+    assert ends_by_stratum(series(rows, as_of=4 * 300 + DELAY, **declared(0.5))) == {
+        0: [1200],
+        1: [300],
+    }
 
 
-def test_a_block_that_holds_enough_is_its_own_analysis_block(series: Maker) -> None:
-    assert analysis_block_ends(series(few(3, 50), as_of=900 + DELAY)) == [300, 600, 900]
+def test_with_an_undeclared_share_twenty_units_of_a_stratum_are_enough(series: Maker) -> None:
+    rows = together(few(6), few(6, 4, stratum=1))
+    assert ends_by_stratum(series(rows, as_of=6 * 300 + DELAY)) == {
+        0: [600, 1200, 1800],
+        1: [1500],
+    }
 
 
-def test_an_analysis_block_is_a_day_long_at_most_also_without_units(series: Maker) -> None:
-    ends = analysis_block_ends(series([(400, 0, 1, 0, 1, 0)], start=299, as_of=3 * DAY))
-    assert ends == [DAY, 2 * DAY]
+@pytest.mark.parametrize("share", [None, 0.0, 1.0])
+def test_a_share_of_none_or_all_is_no_declared_split(series: Maker, share: float | None) -> None:
+    found = ends_by_stratum(
+        series(few(6), as_of=6 * 300 + DELAY, **declared(0.5, share, every=600))
+    )
+    assert found == {0: [600, 1200, 1800]}
 
 
-def test_a_cut_begins_a_new_analysis_block_at_the_block_that_contains_it(series: Maker) -> None:
-    cut = series(few(10), cuts=(899, 899, 0, -5), as_of=10 * 300 + DELAY)
-    assert analysis_block_ends(cut) == [600, 600 + 5 * 300]
+def test_a_thin_stratum_ends_after_an_hour_in_which_others_had_twenty_units(
+    series: Maker,
+) -> None:
+    crowd = few(40, 2)
+    rows = together(crowd, [(0, 1, 1, 0, 1, 0), (20, 1, 1, 0, 1, 0)])
+    found = ends_by_stratum(series(rows, as_of=40 * 300 + DELAY))
+    assert found[1] == [HOUR, 2 * HOUR]
+    found = ends_by_stratum(series(rows, as_of=40 * 300 + DELAY, **declared(0.5)))
+    assert 1 not in found
+
+
+def test_where_hardly_anybody_comes_an_undeclared_one_ends_after_six_hours(series: Maker) -> None:
+    rows = [(0, 0, 1, 0, 1, 0), (13, 0, 1, 0, 1, 0), (80, 0, 1, 0, 0, 0)]
+    assert ends_by_stratum(series(rows, as_of=DAY)) == {0: [6 * HOUR, 12 * HOUR]}
+
+
+def test_a_declared_one_ends_after_a_day_and_the_next_begins_there(series: Maker) -> None:
+    rows = [(2, 0, 1, 0, 1, 0), (290, 0, 1, 0, 1, 0)]
+    found = ends_by_stratum(series(rows, start=299, as_of=3 * DAY, **declared(0.5)))
+    assert found == {0: [DAY, 2 * DAY]}
+
+
+def test_an_analysis_block_without_a_unit_closes_nothing(series: Maker) -> None:
+    rows = [(2, 0, 1, 0, 1, 0), (2, 1, 1, 0, 1, 0), (4, 0, 300, 0, 300, 0)]
+    (seen,) = evaluate([series(rows, as_of=12 * HOUR, **declared(0.5))])
+    assert seen.looks.at.tolist() == [1500 + DELAY]
+    (seen,) = evaluate([series(rows, as_of=23 * HOUR)])
+    assert seen.looks.at.tolist() == [1500 + DELAY, HOUR + DELAY]
+
+
+def test_a_day_without_a_unit_is_looked_at_and_so_is_the_horizon(series: Maker) -> None:
+    policy = Policy(horizon_seconds=4 * DAY + 1000)
+    (seen,) = evaluate(
+        [series(few(3, 50), policy=policy, start=299, as_of=10 * DAY, **declared(0.5))]
+    )
+    assert seen.looks.at.tolist() == [
+        *(end + DELAY for end in (300, 600, 900)),
+        *(day * DAY + DELAY for day in (2, 3, 4)),
+        4 * DAY + 1200 + DELAY,
+    ]
+    assert seen.decision.ended_because == "horizon"
+    assert seen.sessions.per_day == 0
+
+
+def test_a_cut_ends_those_of_every_stratum_at_the_block_that_contains_it(series: Maker) -> None:
+    rows = together(few(20, 2), few(20, 6, stratum=1))
+    cut = series(rows, cuts=(899, 899, 0, -5), as_of=20 * 300 + DELAY, **declared(0.5))
+    assert ends_by_stratum(cut) == {0: [600], 1: [600, 3300, 6000]}
+
+
+def test_an_end_of_the_declaration_is_a_cut_and_changes_the_rule(series: Maker) -> None:
+    found = ends_by_stratum(
+        series(few(20, 5), as_of=21 * 300 + DELAY, **declared(0.5, None, every=1000))
+    )
+    assert found == {0: [900, 2100, 3300, 4500, 5700]}
 
 
 def test_a_cut_where_an_analysis_block_ends_anyway_changes_nothing(series: Maker) -> None:
-    plain = series(few(10), as_of=10 * 300 + DELAY)
-    assert analysis_block_ends(series(few(10), cuts=(1500,), as_of=10 * 300 + DELAY)) == (
-        analysis_block_ends(plain)
-    )
+    plain = ends_by_stratum(series(few(10), as_of=10 * 300 + DELAY, **declared(0.5)))
+    cut = series(few(10), cuts=(1500,), as_of=10 * 300 + DELAY, **declared(0.5))
+    assert ends_by_stratum(cut) == plain == {0: [1500, 3000]}
 
 
 def test_the_last_analysis_block_ends_with_the_last_whole_block_of_the_horizon(
@@ -50,22 +144,97 @@ def test_the_last_analysis_block_ends_with_the_last_whole_block_of_the_horizon(
 ) -> None:
     policy = Policy(horizon_seconds=2000)
     rows = [row for row in few(20) if row[0] >= 1]
-    ends = analysis_block_ends(series(rows, policy=policy, start=350, as_of=10**6))
-    assert ends == [300 + 5 * 300, 2100]
+    found = ends_by_stratum(series(rows, policy=policy, start=350, as_of=10**6, **declared(0.5)))
+    assert found == {0: [300 + 5 * 300, 2100]}
 
 
-@pytest.mark.parametrize(("late", "expected"), [(0, [300]), (-1, [])])
+@pytest.mark.parametrize(("late", "expected"), [(0, {0: [300]}), (-1, {})])
 def test_an_analysis_block_closes_when_window_and_grace_have_passed(
-    late: int, expected: list[int], series: Maker
+    late: int, expected: dict[int, list[int]], series: Maker
 ) -> None:
-    assert analysis_block_ends(series(few(1, 60), as_of=300 + DELAY + late)) == expected
+    assert ends_by_stratum(series(few(1, 60), as_of=300 + DELAY + late)) == expected
 
 
 def test_the_look_is_the_closing_time(series: Maker) -> None:
     (seen,) = evaluate([series(few(2, 60), as_of=600 + DELAY + 17)])
     assert seen.as_of == 600 + DELAY
     assert seen.looks.at.tolist() == [300 + DELAY, 600 + DELAY]
-    assert seen.open_from == 600
+    assert seen.closed_until == 600
+
+
+def test_at_a_look_the_open_units_of_a_thin_stratum_are_in_no_cell(series: Maker) -> None:
+    rows = together(few(4, 60), few(4, 2, stratum=1))
+    (seen,) = evaluate([series(rows, as_of=1200 + DELAY, **declared(0.5))])
+    assert seen.units_in_cells == 240
+    (seen,) = evaluate([series(rows, cuts=(1200,), as_of=1200 + DELAY, **declared(0.5))])
+    assert seen.units_in_cells == 248
+
+
+@st.composite
+def traffic(draw: st.DrawFn) -> dict[str, Any]:
+    """A few strata over some days, thick and thin, with cuts and changes of declaration."""
+    strata = st.sampled_from(draw(st.sampled_from([[0], [0, 5], [1, 2, 3]])))
+    units = st.sampled_from([0, 1, 4, 9, 30])
+    rows: dict[tuple[int, int], Row] = {}
+    block = 0
+    for _ in range(draw(st.sampled_from([3, 12, 40]))):
+        block += draw(st.sampled_from([0, 0, 1, 1, 2, 7, 30, 300]))
+        stratum, n1, n0 = draw(strata), draw(units), draw(units)
+        rows[block, stratum] = (block, stratum, n1, n1 // 3, n0, n0 // 4)
+    moments = st.integers(0, 3 * DAY)
+    starts = [-600, *sorted(draw(st.lists(moments, max_size=3)))]
+    shares = [draw(st.sampled_from([None, 0.0, 0.1, 0.5, 1.0])) for _ in starts]
+    epochs = tuple(
+        Epoch(start=start, end=end, share=share)
+        for start, end, share in zip(starts, [*starts[1:], None], shares, strict=True)
+    )
+    return {
+        "rows": sorted(rows.values()),
+        "as_of": draw(st.sampled_from([40 * DAY, 3 * DAY]) | st.integers(0, 5 * DAY)),
+        "cuts": tuple(draw(st.lists(moments, max_size=3))),
+        "policy": Policy(horizon_seconds=draw(st.sampled_from([DAY + 700, 28 * DAY]))),
+        **({"allocation": epochs, "arrivals": NOBODY} if draw(st.booleans()) else {}),
+    }
+
+
+@given(traffic())
+def test_analysis_blocks_are_those_of_a_second_reading_of_the_rule(
+    series: Maker, drawn: dict[str, Any]
+) -> None:
+    own = series(**drawn)
+    expected = [one for one in joined(own) if one.units and one.end is not None]
+    found = analysis_blocks(own)
+    assert list(zip(found.stratum.tolist(), found.end.tolist(), strict=True)) == [
+        (one.stratum, one.end) for one in expected
+    ]
+
+
+@given(traffic())
+def test_the_cells_of_a_look_are_those_of_analysis_blocks_that_have_closed(
+    series: Maker, drawn: dict[str, Any]
+) -> None:
+    own = series(**drawn)
+    (seen,) = evaluate([own])
+    closed = [one for one in joined(own) if one.end is not None and one.end <= seen.closed_until]
+    assert seen.units_in_cells == sum(one.units for one in closed)
+    score = sum(_score(own, one) for one in closed)
+    assert pytest.approx(score, abs=1e-9) == seen.S
+
+
+def _score(series: Series, one: Joined) -> float:
+    assert one.end is not None
+    rows = (series.stratum == one.stratum) & (series.block >= one.begin) & (series.block < one.end)
+    n1, x1, n0, x0 = (
+        int(column[rows].sum()) for column in (series.n1, series.x1, series.n0, series.x0)
+    )
+    return (x1 * n0 - x0 * n1) / (n1 + n0) if n1 + n0 else 0.0
+
+
+def test_no_analysis_block_holds_a_block_that_is_open_or_unknown(series: Maker) -> None:
+    blocks = analysis_blocks(series(few(5, 30), as_of=1200 + DELAY))
+    asked = np.array([0, 300, 900, 1200, 9000]), np.zeros(5, dtype=np.int64)
+    assert blocks.end_of(asked[1], asked[0]).tolist() == [300, 600, 1200, NEVER, NEVER]
+    assert blocks.end_of(np.array([7]), np.array([0])).tolist() == [NEVER]
 
 
 @pytest.mark.parametrize(

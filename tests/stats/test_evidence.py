@@ -18,6 +18,7 @@ from stats.lateness import LateUnits
 from stats.policy import DAY, Policy
 from stats.sample_ratio import Arrivals, Epoch
 from stats.series import Series
+from tests.oracle.analysis_blocks import joined
 
 Maker = Callable[..., Series]
 Row = tuple[int, ...]
@@ -91,6 +92,7 @@ def findings(draw: st.DrawFn, rows: list[Row]) -> dict[str, Any]:
         chosen = draw(st.lists(st.tuples(st.sampled_from(rows), delays), max_size=30))
         read["crossings"] = Crossings(
             block=np.array([row[0] * 300 for row, _ in chosen], dtype=np.int64),
+            stratum=np.array([row[1] for row, _ in chosen], dtype=np.int64),
             at=np.array([row[0] * 300 + delay for row, delay in chosen], dtype=np.int64),
         )
     if draw(st.booleans()) and rows:
@@ -303,7 +305,7 @@ def test_names_of_strata_do_not_matter(series: Maker, rows: list[Row], names: li
 @given(histories(strata=1))
 def test_counts_add_within_an_analysis_block(series: Maker, rows: list[Row]) -> None:
     """Halves of a block in two blocks of one analysis block count as the block itself."""
-    wide = Policy(block_min_units=10**9)
+    wide = Policy(block_min_units=10**9, undeclared_min_units=10**9)
     whole = [(2 * b, s, *counts) for b, s, *counts in rows]
     halves: list[Row] = []
     for b, s, *counts in whole:
@@ -317,7 +319,13 @@ def test_units_in_cells_are_those_of_closed_analysis_blocks(
     series: Maker, experiment: dict[str, Any]
 ) -> None:
     seen = one(series, experiment)
-    inside = [row for row in experiment["rows"] if row[0] * 300 < seen.open_from]
+    ended = {
+        (one.stratum, block)
+        for one in joined(series(**experiment))
+        if one.end is not None and one.end <= seen.closed_until
+        for block in range(one.begin, one.end, 300)
+    }
+    inside = [row for row in experiment["rows"] if (row[1], row[0] * 300) in ended]
     assert seen.units_in_cells == sum(row[2] + row[4] for row in inside)
     assert seen.arms.treatment.units == sum(row[2] for row in inside)
     assert seen.arms.treatment.conversions == sum(row[3] for row in inside)
@@ -333,7 +341,7 @@ def test_before_any_look_there_is_nothing_to_say(series: Maker) -> None:
     assert seen.arms.control.rate is None
     assert seen.looks.at.size == 0
     assert seen.looks.ci.shape == (0, 2)
-    assert seen.open_from == 0
+    assert seen.closed_until == 0
     assert (seen.decision.verdict, seen.decision.abstain_reason) == ("abstain", "power")
     assert not seen.decision.decided
     assert seen.decision.at is None

@@ -56,7 +56,7 @@ def declared(*shares: float | None, every: int = 2 * 3600) -> tuple[Epoch, ...]:
 
 def crossed(count: int, *, at: int = 0, block: int = 0) -> Crossings:
     found = np.arange(count, dtype=np.int64)
-    return Crossings(block=0 * found + block * 300, at=0 * found + at)
+    return Crossings(block=0 * found + block * 300, stratum=0 * found, at=0 * found + at)
 
 
 def late(treated: int, controlled: int, *, at: int = 300 + DELAY, block: int = 0) -> LateUnits:

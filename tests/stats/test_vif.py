@@ -21,7 +21,9 @@ def seen_of(series: Maker, arms: Arms, **options: object) -> Evidence:
     """Evidence of one stratum whose blocks hold (n1, n0), each its own analysis block."""
     rows = [(i, 0, n1, 0, n0, 0) for i, (n1, n0) in enumerate(arms)]
     as_of = 300 * len(arms) + 1920
-    (seen,) = evaluate([series(rows, as_of=as_of, policy=Policy(block_min_units=1), **options)])
+    (seen,) = evaluate(
+        [series(rows, as_of=as_of, policy=Policy(undeclared_min_units=1), **options)]
+    )
     return seen
 
 
@@ -83,7 +85,7 @@ def test_the_tail_after_a_promotion_or_a_rollback_costs_nothing(series: Maker) -
 
 def test_strata_are_pooled_one_by_one(series: Maker) -> None:
     rows = [(0, 0, 10, 0, 30, 0), (0, 1, 20, 0, 20, 0), (1, 0, 30, 0, 10, 0), (1, 2, 50, 0, 0, 0)]
-    policy = Policy(block_min_units=1)
+    policy = Policy(undeclared_min_units=1)
     (seen,) = evaluate([series(rows, as_of=600 + 1920, policy=policy)])
     pooled = 40 * 40 / 80 + 20 * 20 / 40
     assert seen.vif == pytest.approx(pooled / (10 * 30 / 40 + 20 * 20 / 40 + 30 * 10 / 40))

@@ -31,6 +31,8 @@ from tests.conftest import Store, fresh_store
 
 T = datetime(2026, 10, 1, tzinfo=UTC)
 A, K = "aaaaaaa", "bbbbbbb"
+# A hotfix, and the change on top of it: a stratum of its own.
+B, K_ON_B = "ddddddd", "eeeeeee"
 Delivery = tuple[datetime, RuntimeEvent]
 Stores = Callable[[], AbstractContextManager[Store]]
 
@@ -57,9 +59,9 @@ def deliveries(
     """Sessions with delays, duplicates, disorder, users and unknown commits."""
     told: list[Delivery] = []
     for number in range(sessions):
-        commit = str(generator.choice([A, K, "ccccccc"], p=[0.48, 0.48, 0.04]))
+        commit = str(generator.choice([A, K, B, K_ON_B, "ccccccc"], p=[0.4, 0.4, 0.08, 0.08, 0.04]))
         exposed = T + timedelta(seconds=float(generator.uniform(-2400, 5 * 3600)))
-        rate = 0.3 * (1 + lift) if commit == K else 0.3
+        rate = 0.3 * (1 + lift) if commit in {K, K_ON_B} else 0.3
         events = [("page_view", 0.0)]
         if generator.random() < rate:
             events.append(("order", float(generator.uniform(0, 2000))))
@@ -92,18 +94,24 @@ def stored(connection: Connection, told: Sequence[Delivery]) -> None:
     )
 
 
-def recorded(connection: Connection, project_id: int) -> list[str]:
-    for sha, at, base in ((A, T - timedelta(days=1), None), (K, T, A)):
+def recorded(connection: Connection, project_id: int, *, share: float | None = None) -> list[str]:
+    deploys = (
+        (A, T - timedelta(days=1), None, [], None),
+        (K, T, A, [], share),
+        (B, T, A, [], 0.1),
+        (K_ON_B, T, B, [K], 0.1),
+    )
+    for sha, at, base, changes, allocation in deploys:
         record_deploy(
             connection,
             project_id,
             DeployRequest(
                 environment="production",
-                commit={"sha": sha},
+                commit={"sha": sha, **({"changes": changes} if changes else {})},
                 deployed_at=at,
                 graph=None,
                 diff=None if base is None else {"base_commit": base, "files": []},
-                allocation=None,
+                allocation=allocation,
                 idempotency_key=None,
             ),
         )
@@ -163,22 +171,35 @@ def served(connection: Connection, ids: Sequence[str]) -> dict[str, tuple[str, s
     lift=st.sampled_from([0.0, -0.9, 1.5]),
     ticks=st.lists(st.integers(1, 700), min_size=1, max_size=8, unique=True).map(sorted),
     steps=st.lists(st.sampled_from(["exposures", "cells", "publish"]), max_size=6),
+    share=st.sampled_from([None, 0.5]),
 )
 def test_ticks_of_any_rhythm_end_where_one_reading_of_the_log_ends(
-    stores: Stores, seed: int, lift: float, ticks: list[int], steps: list[str]
+    stores: Stores,
+    seed: int,
+    lift: float,
+    ticks: list[int],
+    steps: list[str],
+    share: float | None,
 ) -> None:
     with stores() as store:
-        _ticked(store, seed, lift, ticks, steps)
+        _ticked(store, seed, lift, ticks, steps, share)
 
 
-def _ticked(store: Store, seed: int, lift: float, ticks: list[int], steps: list[str]) -> None:
+def _ticked(
+    store: Store,
+    seed: int,
+    lift: float,
+    ticks: list[int],
+    steps: list[str],
+    share: float | None,
+) -> None:
     generator = np.random.default_rng(seed)
     with store.engine.begin() as connection:
         project_id = create_project(connection, secrets.token_hex(8)).project_id
         told = deliveries(project_id, generator, lift=lift)
         stored(connection, told)
         bought(connection, project_id, generator)
-        ids = recorded(connection, project_id)
+        ids = recorded(connection, project_id, share=share)
 
     def step(name: str, as_of: datetime) -> None:
         with store.engine.begin() as connection:

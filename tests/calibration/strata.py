@@ -1,0 +1,116 @@
+"""Many strata: traffic spread over them, and what joining blocks in other ways would cost."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from stats.block import analysis_blocks
+from stats.evidence import Evidence, evaluate
+from stats.policy import DAY, Policy
+from stats.sample_ratio import Arrivals, Epoch
+from stats.series import Series
+from tests.calibration.traffic import (
+    BLOCK,
+    BLOCKS_A_DAY,
+    DELAY,
+    Floats,
+    Share,
+    constant_share,
+)
+
+AT_ONCE = 8
+NOBODY = np.empty(0, dtype=np.int64)
+
+
+def in_phase(day: Floats) -> Floats:
+    """A share that follows the day between 20 and 80 %, as the baseline does."""
+    return 0.5 + 0.3 * np.sin(2 * np.pi * day)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strata:
+    """Traffic without an effect, evenly spread over strata.
+
+    Attributes:
+        number: Strata.
+        per_day: Units a day in all of them together.
+        days: How long.
+        share: Treatment's share over time.
+        declared: The share that is declared; None where none is.
+        baseline: Control's rate on average; it swings by half of that each day.
+    """
+
+    number: int
+    per_day: int = 24_000
+    days: int = 14
+    share: Share = constant_share
+    declared: float | None = None
+    baseline: float = 0.05
+
+    def drawn(self, rng: np.random.Generator) -> Series:
+        blocks = self.days * BLOCKS_A_DAY
+        day = (np.arange(blocks) + 0.5) / BLOCKS_A_DAY
+        came = rng.poisson(self.per_day / BLOCKS_A_DAY, blocks)
+        stratum = rng.integers(0, self.number, int(came.sum()))
+        cell, units = np.unique(
+            np.repeat(np.arange(blocks), came) * self.number + stratum, return_counts=True
+        )
+        block, stratum = np.divmod(cell, self.number)
+        n1 = rng.binomial(units, self.share(day)[block])
+        rate = (self.baseline * (1 + 0.5 * np.sin(2 * np.pi * day)))[block]
+        return Series(
+            policy=Policy(),
+            start=0,
+            as_of=self.days * DAY + DELAY,
+            closed_at=None,
+            cuts=(),
+            block=block * BLOCK,
+            stratum=stratum,
+            n1=n1,
+            x1=rng.binomial(n1, rate),
+            n0=units - n1,
+            x0=rng.binomial(units - n1, rate),
+            **({} if self.declared is None else declared(self.declared)),
+        )
+
+    def evidences(self, count: int, seed: int) -> Iterator[Evidence]:
+        rng = np.random.default_rng(seed)
+        for begin in range(0, count, AT_ONCE):
+            yield from evaluate([self.drawn(rng) for _ in range(min(AT_ONCE, count - begin))])
+
+    def answers(self, count: int, seed: int) -> int:
+        """How many of so many experiments end in an answer, each of them false."""
+        return sum(one.decision.verdict != "abstain" for one in self.evidences(count, seed))
+
+
+def declared(share: float) -> dict[str, Any]:
+    """What makes a series one whose share is declared, with no arrival to hold it against."""
+    return {
+        "allocation": (Epoch(start=0, end=None, share=share),),
+        "arrivals": Arrivals(block=NOBODY, treatment=NOBODY, others=NOBODY),
+    }
+
+
+def inflation_if_joined_together(series: Series) -> float:
+    """The VIF, were analysis blocks the same in all strata: joined to fifty units of them all."""
+    block, first, place = np.unique(series.block, return_index=True, return_inverse=True)
+    counts = [
+        np.bincount(place, weights=column).astype(np.int64)
+        for column in (series.n1, series.x1, series.n0, series.x0)
+    ]
+    n1, x1, n0, x0 = counts
+    pooled = replace(
+        series, block=block, stratum=0 * first, n1=n1, x1=x1, n0=n0, x0=x0, **declared(0.5)
+    )
+    row = np.searchsorted(analysis_blocks(pooled).ends, series.block, side="right")
+    strata = int(series.stratum.max()) + 1
+    return _information(series, series.stratum) / _information(
+        series, row * strata + series.stratum
+    )
+
+
+def _information(series: Series, group: Any) -> float:
+    n1, n0 = (np.bincount(group, weights=units) for units in (series.n1, series.n0))
+    return float(np.sum(n1 * n0 / np.maximum(n1 + n0, 1)))
