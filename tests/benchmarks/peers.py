@@ -35,12 +35,15 @@ BLOCKS = 168
 SOURCE = Path(__file__).with_name("gbstats_verdicts.py")
 
 OURS = "ours"
-GBSTATS = "gbstats 0.8.0, sequential"
+# Its default is to test the relative lift, with the delta method; ours tests the difference.
+RELATIVE, ABSOLUTE = "relative", "absolute"
+GBSTATS = "gbstats 0.8.0, sequential, absolute scale (ours)"
+GBSTATS_RELATIVE = "gbstats 0.8.0, sequential, relative scale (its default)"
 PEEKED = "z test, peeked at every 5 minutes"
 PLANNED = "z test, one look as planned"
 ORACLE = "oracle SPRT, size of the effect known"
 SIGNED = "oracle SPRT, size and sign known"
-METHODS = (OURS, GBSTATS, PEEKED, PLANNED, ORACLE, SIGNED)
+METHODS = (OURS, GBSTATS, GBSTATS_RELATIVE, PEEKED, PLANNED, ORACLE, SIGNED)
 COLUMNS = (
     "type-I error, 50/50, drift ± 50 %",
     "ramp, drift ± 50 %",
@@ -59,12 +62,12 @@ class Gbstats:
 
     python: Path | None
 
-    def verdicts(self, rows: Floats) -> tuple[Floats, float]:
+    def verdicts(self, rows: Floats, scale: str) -> tuple[Floats, float]:
         """Its p-values of cumulative counts (n1, x1, n0, x0), and the CPU seconds they took."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "rows.npy"
             np.save(path, rows.astype(np.int64))
-            command = [str(self.python), str(SOURCE), str(path)]
+            command = [str(self.python), str(SOURCE), str(path), scale]
             printed = subprocess.run(command, capture_output=True, check=True).stdout
         found = json.loads(printed)
         return np.array(found["p"]), found["seconds"]
@@ -105,19 +108,26 @@ def counts_of(series: Series) -> Floats:
     return np.cumsum(np.stack(columns, axis=1), axis=0).astype(np.float64)
 
 
-def gbstats_p(counts: Floats) -> Floats:
+def gbstats_p(counts: Floats, scale: str) -> Floats:
     """What gbstats gives, for many looks at once: 1 where it can't compute.
 
     Source: its `SequentialTwoSidedTTest`; equations 155 and 161 of Waudby-Smith et al. (2023).
+
+    Args:
+        counts: Cumulative n1, x1, n0 and x0, an array (looks, 4).
+        scale: `absolute`, the difference of the rates, or `relative`, divided by control's.
     """
     n1, x1, n0, x0 = counts.T
     with np.errstate(all="ignore"):
         a, b = x0 / n0, x1 / n1
-        variance = b * (1 - b) / (a**2 * n1) + a * (1 - a) * b**2 / (a**4 * n0)
+        difference = b - a if scale == ABSOLUTE else b / a - 1
+        variance = b * (1 - b) / n1 + a * (1 - a) / n0
+        if scale == RELATIVE:
+            variance = b * (1 - b) / (a**2 * n1) + a * (1 - a) * b**2 / (a**4 * n0)
         n = n0 + n1
         rho2 = (-2 * np.log(ALPHA) + np.log(-2 * np.log(ALPHA) + 1)) / TUNING
         scaled = n * rho2 + 1
-        log_e = rho2 * (b / a - 1) ** 2 * n / variance / (2 * scaled) - np.log(scaled) / 2
+        log_e = rho2 * difference**2 * n / variance / (2 * scaled) - np.log(scaled) / 2
         p = np.minimum(1.0, np.exp(-log_e))
     unknown = (n0 < 1) | (n1 < 1) | (x0 < 1) | (x1 < 1) | (x0 == n0) | (x1 == n1)
     return np.where(unknown, 1.0, p)
@@ -159,11 +169,16 @@ def study(traffic: Traffic, count: int, seed: int) -> Study:
             answers = seen.decision.verdict != "abstain"
             note(
                 OURS,
-                seen.open_from / 86_400 if answers else np.inf,
+                seen.closed_until / 86_400 if answers else np.inf,
                 seen.units_in_cells if answers else np.inf,
             )
             z = np.abs(z_score(counts))
-            for name, fires in ((GBSTATS, gbstats_p(counts) <= ALPHA), (PEEKED, z >= limit)):
+            pooled = (
+                (GBSTATS, gbstats_p(counts, ABSOLUTE) <= ALPHA),
+                (GBSTATS_RELATIVE, gbstats_p(counts, RELATIVE) <= ALPHA),
+                (PEEKED, z >= limit),
+            )
+            for name, fires in pooled:
                 note(name, *_first(fires, (np.arange(z.size) + 1) * BLOCK, units))
             note(PLANNED, *_first(z[-1:] >= limit, np.array([z.size * BLOCK]), units[-1:]))
             looks = trace.trace[trace.rows(i)]
@@ -216,9 +231,9 @@ def speed(gbstats: Gbstats, scale: float, seed: int) -> Speed:
     if gbstats.python is None:
         return Speed(ours=ours, gbstats_last=None, gbstats_all=None)
     counts = np.stack([counts_of(one) for one in series])
-    _, last = gbstats.verdicts(counts[:, -1])
+    _, last = gbstats.verdicts(counts[:, -1], ABSOLUTE)
     some = counts[: count // 100]
-    _, every = gbstats.verdicts(some.reshape(-1, 4))
+    _, every = gbstats.verdicts(some.reshape(-1, 4), ABSOLUTE)
     return Speed(
         ours=ours,
         gbstats_last=last * VERDICTS / count,
@@ -260,7 +275,7 @@ class Peers:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        return METHODS if self.largest_difference is not None else (OURS, *METHODS[2:])
+        return METHODS if self.largest_difference is not None else (OURS, *METHODS[3:])
 
     def sessions(self, method: str) -> tuple[float, float, float]:
         if method == PLANNED:
@@ -339,12 +354,16 @@ def compared(gbstats: Gbstats, scale: float, say: Callable[[str], object]) -> Pe
 
 
 def _largest_difference(gbstats: Gbstats, looks: Floats) -> float | None:
-    """How far our formula of gbstats is from gbstats."""
+    """How far our formula of gbstats is from gbstats, on either scale."""
     if gbstats.python is None:
         return None
     # Without a unit it raises; there is nothing to compare there.
     rows = looks[(looks[:, 0] > 1) & (looks[:, 2] > 1)]
-    return float(np.max(np.abs(gbstats.verdicts(rows)[0] - gbstats_p(rows))))
+    differences = [
+        np.abs(gbstats.verdicts(rows, scale)[0] - gbstats_p(rows, scale))
+        for scale in (ABSOLUTE, RELATIVE)
+    ]
+    return float(np.max(differences))
 
 
 def found_gbstats(python: Path | None) -> Gbstats:

@@ -3,7 +3,17 @@
 import numpy as np
 import pytest
 
-from tests.benchmarks.peers import GBSTATS, OURS, PEEKED, gbstats_p, planned_sessions, study
+from tests.benchmarks.peers import (
+    ABSOLUTE,
+    GBSTATS,
+    GBSTATS_RELATIVE,
+    OURS,
+    PEEKED,
+    RELATIVE,
+    gbstats_p,
+    planned_sessions,
+    study,
+)
 from tests.calibration.traffic import Traffic, ramp
 
 
@@ -11,6 +21,7 @@ def test_on_a_ramp_with_drift_a_pooled_test_answers_falsely_and_ours_does_not() 
     found = study(Traffic(days=5, share=ramp), 40, 20_261_310)
     assert found.fired(PEEKED).share > 0.5
     assert found.fired(GBSTATS).share > 0.5
+    assert found.fired(GBSTATS_RELATIVE).share > 0.5
     assert found.fired(OURS).judgement != "**OUTSIDE**"
 
 
@@ -18,8 +29,11 @@ def test_gbstats_s_formula_gives_what_gbstats_gave() -> None:
     counts = np.array(
         [[12000, 720, 12000, 600], [2000, 150, 9000, 450], [10, 0, 12, 3]], dtype=float
     )
-    assert gbstats_p(counts) == pytest.approx(
+    assert gbstats_p(counts, RELATIVE) == pytest.approx(
         [0.05774407866799514, 0.007521086218188919, 1.0], abs=1e-12
+    )
+    assert gbstats_p(counts, ABSOLUTE) == pytest.approx(
+        [0.022503425607156458, 0.0026375460434119842, 1.0], abs=1e-12
     )
 
 
