@@ -195,13 +195,50 @@ WHERE project_id = :project_id AND environment = :environment
 """)
 
 
+_FIRST_STEP = text("""
+-- A declaration goes on from step to step of a commit's ramp. It is broken by a share of 0, 1 or
+-- none, and by another commit that takes over: deployed to everybody, or with no share declared.
+WITH earlier AS (
+    SELECT commit_sha = :commit AS own, allocation, deployed_at,
+        row_number() OVER (ORDER BY deployed_at DESC, recorded_at DESC, deploy_id DESC) AS back
+    FROM deploys
+    WHERE project_id = :project_id AND environment = :environment
+      AND (deployed_at, recorded_at, deploy_id) < (:deployed_at, :recorded_at, :deploy_id)
+), broken AS (
+    SELECT min(back) AS back FROM earlier
+    WHERE CASE WHEN own THEN coalesce(allocation IN (0, 1), true)
+        ELSE coalesce(allocation = 1, true) END
+)
+SELECT min(deployed_at) FROM earlier, broken
+WHERE own AND (broken.back IS NULL OR earlier.back < broken.back)
+""")
+
+
+def _first_step(connection: Connection, project_id: int, deploy: Row[Any]) -> datetime:
+    """Returns when the unbroken declaration began that a deploy belongs to."""
+    if deploy.allocation is None or not 0 < deploy.allocation < 1:
+        return deploy.deployed_at
+    first = connection.execute(
+        _FIRST_STEP,
+        {
+            "project_id": project_id,
+            "environment": deploy.environment,
+            "commit": deploy.commit_sha,
+            "deployed_at": deploy.deployed_at,
+            "recorded_at": deploy.recorded_at,
+            "deploy_id": deploy.deploy_id,
+        },
+    ).scalar_one()
+    return first or deploy.deployed_at
+
+
 def _start(
     connection: Connection, project_id: int, binding: Binding, *, signed_only: bool
 ) -> datetime:
-    """Returns when exposure begins: with the deploy; of a flag, when it was first on since."""
+    """Returns when exposure begins: with the first step; of a flag, when it was first on since."""
     deploy, flag = binding.deploy, binding.flag
     if flag is None:
-        return deploy.deployed_at
+        return _first_step(connection, project_id, deploy)
     first = connection.execute(
         _FIRST_FLAGGED,
         {

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, func, select, update
+from sqlalchemy import Connection, Row, and_, case, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from storage.binding import affected_routes_seen, bind, binding_of
@@ -108,11 +108,17 @@ def _deploy(connection: Connection, project_id: int, request: Registration) -> R
         connection, project_id, request.environment, known_at=datetime.max.replace(tzinfo=UTC)
     )
     sha = history.resolve(request.treatment_commit) or request.treatment_commit
-    # The first of its deploys: later ones are the steps of its ramp.
-    first = query.where(deploys.c.commit_sha == sha).order_by(
-        deploys.c.deployed_at, deploys.c.recorded_at
+    # The last step of its ramp, whether or not it was withdrawn or promoted since; of a commit that
+    # never was a canary the first deploy. Exposure begins with the first step of that ramp.
+    is_step = case((and_(deploys.c.allocation > 0, deploys.c.allocation < 1), 1), else_=0)
+    own = query.where(deploys.c.commit_sha == sha).order_by(
+        is_step.desc(),
+        case((is_step == 1, deploys.c.deployed_at)).desc(),
+        case((is_step == 1, deploys.c.recorded_at)).desc(),
+        deploys.c.deployed_at,
+        deploys.c.recorded_at,
     )
-    return connection.execute(first.limit(1)).one_or_none()
+    return connection.execute(own.limit(1)).one_or_none()
 
 
 def _register_waiting(
