@@ -109,7 +109,7 @@ def _interval(document: Mapping[str, Any], ci: list[float] | None) -> str:
 def _candidate(document: Mapping[str, Any], candidate: Mapping[str, Any] | None) -> str:
     if candidate is None:
         return ""
-    waits = ", ".join(candidate["waits_for"])
+    waits = ", ".join([*candidate["waits_for"], *([] if candidate["holds"] else ["the test"])])
     since = f"keep, since {candidate['at']}: {_interval(document, candidate['ci'])}"
     return f"{since}; waits for {waits}" if waits else since
 

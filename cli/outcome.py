@@ -6,6 +6,8 @@ from enum import IntEnum
 from typing import Any
 
 from storage.arrival import STEADY_SHORTFALL, is_steady_shortfall
+from storage.comparison import contrast_ended, is_fair
+from storage.measure import too_small
 from storage.release_gate import excludes_loss
 
 # A block, the window of `error`, the grace, and three minutes: by then traffic has had a look.
@@ -116,7 +118,10 @@ def _fault(seen: Seen, *, last: bool, waited: float) -> Outcome | None:
         "non_identifiable": f"non_identifiable: {_aliased(seen)}.",
         "interacting": f"interacting: {_interacting(seen)}.",
     }
-    said = faults.get(reason) or (_silence(seen, waited=waited) if last else None)
+    # An arm that is left alone at its end is no fault of what was compared before.
+    gone = contrast_ended(seen.evidence) and is_fair(seen.contract, seen.evidence)
+    said = None if gone else faults.get(reason)
+    said = said or (_silence(seen, waited=waited) if last else None)
     return None if said is None else Outcome(exit=Exit.FAULT, because=said)
 
 
@@ -160,6 +165,9 @@ def _closed(seen: Seen) -> Outcome | None:
     if not seen.decided:
         return None
     why = seen.evidence.get("ended_because")
+    if why == "futility":
+        margin = too_small(seen.evidence["policy"]["futility_margin"])
+        why = f"futility, the difference is {margin}"
     return Outcome(
         exit=Exit.CLOSED, because=f"closed without a verdict{f': {why}' if why else ''}."
     )

@@ -50,7 +50,7 @@ def evidence_document(
     level = control.rate if control.total is None else control.mean
     measure = measure_of_policy(reading.policy, control=level)
     return {
-        "sentence": sentence(evidence, measure),
+        "sentence": sentence(evidence, measure, reading.policy["futility_margin"]),
         "experiment_id": reading.experiment_id,
         "as_of": timestamp(evidence.as_of),
         "change": list(reading.change),
@@ -226,6 +226,7 @@ def _candidate(evidence: Evidence) -> dict[str, Any] | None:
         "confidence": candidate.confidence,
         "ci": list(candidate.ci),
         "cadence": str(candidate.cadence),
+        "holds": candidate.holds,
         "waits_for": list(candidate.waits_for),
     }
 

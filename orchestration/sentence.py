@@ -2,19 +2,17 @@
 
 from datetime import UTC, datetime
 
-from stats.decision import Candidate
 from stats.evidence import Evidence
 from stats.gate import Cause
 from stats.shortfall import Shortfall
 from stats.verdict import AbstainReason, EndedBecause, Verdict
-from storage.measure import Measure
+from storage.measure import Measure, too_small
 
 _ENDED = {
     EndedBecause.HORIZON: "the horizon was reached without an answer",
     EndedBecause.PROMOTED: "only treatment was left, so nothing could be compared any more",
     EndedBecause.WITHDRAWN: "treatment was withdrawn, so nothing could be compared any more",
     EndedBecause.SUPERSEDED: "another change took over, so nothing could be compared any more",
-    EndedBecause.FUTILITY: "the difference, if any, is too small to matter",
     EndedBecause.CLOSED: "it was closed by hand",
 }
 
@@ -25,7 +23,6 @@ _BECAUSE = {
     Cause.LATENESS: "outcomes come too late more often in one arm",
     Cause.INTERACTION: "the effect differs with what else a build carries",
 }
-# What differs is not the change's alone.
 _UNFAIR = (AbstainReason.NON_IDENTIFIABLE, AbstainReason.INTERACTING)
 
 
@@ -34,9 +31,15 @@ def percent(value: float) -> str:
     return f"{100 * value:+.1f} %"
 
 
-def sentence(evidence: Evidence, measure: Measure) -> str:
-    """Returns what an experiment's evidence says, in one or two sentences."""
-    what_is_known = _sentence(evidence, measure)
+def sentence(evidence: Evidence, measure: Measure, futility_margin: float | None) -> str:
+    """Returns what an experiment's evidence says, in one or two sentences.
+
+    Args:
+        evidence: The evidence.
+        measure: How the target's differences are written.
+        futility_margin: The share of control's rate that the project takes for no difference.
+    """
+    what_is_known = _sentence(evidence, measure, futility_margin)
     if evidence.gates.shortfall is None:
         return what_is_known
     return f"{what_is_known} {_shortfall(evidence.gates.shortfall)}"
@@ -56,17 +59,17 @@ def _shortfall(shortfall: Shortfall) -> str:
     return f"{seen}, {declared}: the build may die before it can report."
 
 
-def _sentence(evidence: Evidence, measure: Measure) -> str:
+def _sentence(evidence: Evidence, measure: Measure, futility_margin: float | None) -> str:
     decision, metric = evidence.decision, measure.name
     if decision.verdict is not Verdict.ABSTAIN:
         return _answer(evidence, measure)
     if decision.ended_because is not None:
-        why = _ENDED[decision.ended_because]
+        why = _why_it_ended(decision.ended_because, futility_margin)
         return f"No answer on {metric}: {why}. {known_sentence(evidence, measure)}".strip()
     if decision.abstain_reason in _UNFAIR:
         return f"Can't say on {metric}: {_unfair(evidence)}."
     if evidence.candidate is not None:
-        return _waiting(evidence.candidate, measure)
+        return _waiting(evidence, measure)
     known = known_sentence(evidence, measure)
     return f"Can't say yet on {metric}: {_progress(evidence)}. {known}".strip()
 
@@ -102,12 +105,23 @@ def _answer(evidence: Evidence, measure: Measure) -> str:
     )
 
 
-def _waiting(candidate: Candidate, measure: Measure) -> str:
-    guardrails = ", ".join(candidate.waits_for) or "its guardrails"
-    return (
-        f"Almost: {measure.name} moved by {measure.difference(candidate.lift)}, to the better; it"
-        f" is kept once {guardrails} is shown unharmed, or when the wait for that is over."
-    )
+def _why_it_ended(because: EndedBecause, futility_margin: float | None) -> str:
+    if because is EndedBecause.FUTILITY and futility_margin is not None:
+        return f"the difference, if any, is {too_small(futility_margin)}"
+    return _ENDED[because]
+
+
+def _waiting(evidence: Evidence, measure: Measure) -> str:
+    candidate, lift = evidence.candidate, evidence.lift
+    if candidate is None or lift is None:
+        raise ValueError("a candidate waits, but nothing was compared")
+    moved = f"Almost: {measure.name} moved by {measure.difference(lift)}"
+    guardrails = ", ".join(candidate.waits_for)
+    shown = f"{guardrails} is shown unharmed, or when the wait for that is over"
+    if candidate.holds:
+        return f"{moved}, to the better; it is kept once {shown}."
+    again = "it was beyond chance before, and is kept once it is so again"
+    return f"{moved}; {again}{f' and {shown}' if guardrails else ''}."
 
 
 def _progress(evidence: Evidence) -> str:
@@ -126,7 +140,8 @@ def _progress(evidence: Evidence) -> str:
 
 def known_sentence(evidence: Evidence, measure: Measure) -> str:
     """Returns what an interval excludes so far; empty where it excludes nothing of the change."""
-    if evidence.decision.abstain_reason in _UNFAIR:
+    # A gate holds: what differs is not the change's alone.
+    if evidence.looks.gated[-1:].any():
         return ""
     known = evidence.known
     bounds = {"worse": known.not_worse_than, "better": known.not_better_than}

@@ -21,8 +21,9 @@ class Decision:
         decided: Whether it is final.
         ended_because: Set exactly where it is final and `abstain`.
         at: The look, epoch seconds; before any look None, or when it was closed by hand.
-        cadence: The component that fired; while open, the one that the traffic suffices for.
-        lift: Treatment's rate minus control's, at the look at which the test fired.
+        cadence: The component with the larger evidence when the test first held; while open, the
+            one that the traffic suffices for.
+        lift: Treatment's rate minus control's, at the look that decided.
         confidence: 1 minus the running minimum of the p-value, at that look.
         ci: The always-valid interval of the lift at that look; of rates cut to [−1, 1].
         value_at_risk: Dollars a day, signed; None without a value per conversion.
@@ -44,14 +45,15 @@ class Decision:
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A test that fired on the better side; its numbers freeze there.
+    """The first look at which the test held on the better side, and its numbers there.
 
     Attributes:
-        at: The look at which it fired.
+        at: The look.
         lift: Treatment's rate minus control's.
         confidence: 1 minus the running minimum of the p-value.
         ci: The always-valid interval of the lift; of rates cut to [−1, 1].
-        cadence: The component that fired.
+        cadence: The component with the larger evidence.
+        holds: Whether the test holds at the last look too: only there it is kept.
         waits_for: The guardrails to which harm beyond the margin is not excluded yet.
     """
 
@@ -60,6 +62,7 @@ class Candidate:
     confidence: float
     ci: Interval
     cadence: Cadence
+    holds: bool
     waits_for: tuple[str, ...]
 
 
@@ -89,7 +92,7 @@ def answer(
     confidence: float,
     breaches: tuple[str, ...],
 ) -> Decision:
-    """The decision of a ruling that a crossing made; its numbers froze when the test fired."""
+    """The decision of a ruling that gives an answer, with the numbers of the look that decided."""
     value, traffic = policy.value_per_conversion, outlook.eligible_per_day
     return Decision(
         verdict=ruling.verdict,

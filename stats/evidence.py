@@ -114,7 +114,7 @@ class Evidence:
             the target that has closed; in other strata the last may end earlier.
         gates: What the gates read.
         guardrails: What is known of each guardrail; `arrival` last, where shares are declared.
-        candidate: The test that fired on the better side; None where it did not.
+        candidate: The test that first held on the better side; None where it did not.
         warnings: Words for what a reader should know beside the verdict.
         decision: The verdict.
     """
@@ -195,7 +195,6 @@ class _View:
             gates=gates,
             watches=watches,
             policy=series.policy,
-            start=series.start,
             horizon_end=series.horizon_end,
             closed_at=None if closed_at is None or closed_at > series.as_of else closed_at,
         )
@@ -263,8 +262,7 @@ def _decision(
 ) -> Decision:
     ruling, trace = view.ruling, view.trace
     breaches = tuple(one.metric for one in guardrails if one.breached_at is not None)
-    fired = looks.number_at(int(trace.at[ruling.fired]))
-    ci = _interval(looks, fired)
+    ci = _interval(looks, -1)
     if ci is None or ruling.verdict is Verdict.ABSTAIN:
         at = int(trace.at[ruling.look])
         return abstention(ruling, at=at, cadence=outlook.cadence, breaches=breaches)
@@ -273,9 +271,9 @@ def _decision(
         trace,
         policy=view.series.policy,
         outlook=outlook,
-        lift=float(looks.lift[fired]),
+        lift=float(looks.lift[-1]),
         ci=ci,
-        confidence=1.0 - float(looks.p_running_min[fired]),
+        confidence=1.0 - float(looks.p_running_min[-1]),
         breaches=breaches,
     )
 
@@ -297,6 +295,7 @@ def _candidate(
         confidence=1.0 - float(looks.p_running_min[fired]),
         ci=ci,
         cadence=cadence_fired(view.trace, look),
+        holds=bool(view.trace.log_e[view.ruling.look] >= view.series.policy.log_threshold),
         waits_for=tuple(
             one.metric
             for one in guardrails

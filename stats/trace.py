@@ -10,6 +10,7 @@ import numpy as np
 from stats.block import AnalysisBlocks, analysis_blocks
 from stats.cell import Floats, Ints, Rows, Totals
 from stats.closed_cells import ClosedCells
+from stats.closing import contrast_gone
 from stats.gate import GateReadings, gate_readings
 from stats.guardrail import Watch, watch
 from stats.mixture import Mixture, log_component, variance_at
@@ -18,7 +19,7 @@ from stats.timeline import Stream, Timeline, timeline
 from stats.vif import variance_inflation
 
 Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
-Number = TypeVar("Number", np.int64, np.float64)
+Number = TypeVar("Number", np.int64, np.float64, np.bool_)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,7 @@ class Trace:
         log_e: Logarithm of E(0).
         futile: Whether the interval lies inside the futility margin.
         vif: Variance inflation factor; infinite where W = 0.
+        contrast_gone: Whether units come but none can be compared any more.
     """
 
     at: Ints
@@ -58,6 +60,7 @@ class Trace:
     log_e: Floats
     futile: Flags
     vif: Floats
+    contrast_gone: Flags
 
     def __getitem__(self, rows: Rows) -> Self:
         return type(self)(**{one.name: getattr(self, one.name)[rows] for one in fields(self)})
@@ -116,6 +119,11 @@ def traced(series: Sequence[Series]) -> Batch:
         log_e=mixture.log_e(totals.S, totals.V0),
         futile=_futile(series, totals, mixture, np.diff(first)),
         vif=_gathered(_vif(line, len(series)), row, np.inf),
+        contrast_gone=_gathered(
+            np.concatenate([contrast_gone(one, line, i) for i, one in enumerate(series)]),
+            row,
+            0,
+        ),
     )
     looked = [slice(int(begin), int(stop)) for begin, stop in pairwise(first)]
     units = trace.n1 + trace.n0

@@ -27,22 +27,15 @@ def keeps_with_a_breach(connection: Connection) -> list[str]:
 _CHANGED = text(f"""
 SELECT v.experiment_id FROM verdicts AS v
 LEFT JOIN evidence AS e USING (experiment_id)
--- A candidate's numbers freeze when it fires, not when its guardrails let it be kept.
-CROSS JOIN LATERAL (
-    SELECT CASE
-        WHEN v.verdict IN ('keep', 'iterate') AND v.evidence ->> 'candidate' IS NOT NULL
-        THEN v.evidence -> 'candidate' ELSE v.evidence -> 'totals'
-    END AS at
-) AS frozen
 WHERE v.decided AND {_FRESH} AND (
     (v.contract::text, v.evidence::text) IS DISTINCT FROM (e.contract::text, e.document::text)
     OR v.contract ->> 'verdict' <> v.verdict
     OR (v.verdict <> 'abstain' AND (
-        (v.contract ->> 'lift')::float IS DISTINCT FROM (frozen.at ->> 'lift')::float
-        OR v.contract ->> 'ci' IS DISTINCT FROM frozen.at ->> 'ci'
-        OR (v.contract ->> 'confidence')::float IS DISTINCT FROM coalesce(
-            (frozen.at ->> 'confidence')::float, 1 - (frozen.at ->> 'p_running_min')::float
-        )
+        (v.contract ->> 'lift')::float
+            IS DISTINCT FROM (v.evidence #>> '{{totals,lift}}')::float
+        OR v.contract ->> 'ci' IS DISTINCT FROM v.evidence #>> '{{totals,ci}}'
+        OR (v.contract ->> 'confidence')::float
+            IS DISTINCT FROM 1 - (v.evidence #>> '{{totals,p_running_min}}')::float
     ))
 )
 ORDER BY v.experiment_id

@@ -80,6 +80,11 @@ class Measure:
         return f"{found:{sign},.0f}" if abs(found) >= 1000 else f"{found:{sign}.4g}"
 
 
+def too_small(futility_margin: float) -> str:
+    """Returns how small a difference is that a project takes for none."""
+    return f"smaller than the {100 * futility_margin:g} % that this project set"
+
+
 def measure_of(document: Mapping[str, Any]) -> Measure:
     """Returns the measure of an evidence document's target."""
     policy = document["policy"]

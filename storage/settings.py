@@ -56,7 +56,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     unit: Literal["session", "user"] = "session"
     alpha: Share = 0.05
     # TOML has no null: `none` turns it off too.
-    futility_margin: Share | Literal["none"] | None = 0.05
+    futility_margin: Share | Literal["none"] | None = 0.01
     horizon_days: Annotated[int, msgspec.Meta(ge=1, le=60)] = 28
     trusted_proxies: list[str] = []
 

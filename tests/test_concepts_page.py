@@ -84,17 +84,18 @@ class World:
         )
         rate = self.orders[1] / self.units[1] if self.units[1] else None
         shop = Measure(name="order_placed", mean=False, currency=None, unit="session", control=rate)
-        return seen.decision.verdict, seen.decision.abstain_reason, sentence(seen, shop)
+        said = sentence(seen, shop, self.policy.get("futility_margin"))
+        return seen.decision.verdict, seen.decision.abstain_reason, said
 
 
 WORLDS = {
-    "keep": World(hours=9, orders=(5, 4)),
+    "keep": World(hours=9, orders=(5, 4), errors=(0, 1)),
     "rollback": World(hours=9, orders=(3, 4)),
     "iterate": World(hours=9, orders=(5, 4), errors=(3, 1)),
     "power": World(hours=6, orders=(4, 4)),
     "almost": World(hours=9, orders=(5, 4), errors=(1, 1)),
     "futility": World(
-        hours=24 * 20, units=(400, 400), orders=(40, 40), policy={"futility_margin": 0.05}
+        hours=24 * 20, units=(9000, 9000), orders=(900, 900), policy={"futility_margin": 0.01}
     ),
     "non_identifiable": World(hours=6, units=(80, 0), orders=(8, 0)),
     "interacting": World(hours=6, orders=(4, 4), crossed=6),

@@ -28,6 +28,7 @@ from api.dashboard.verdict import (
 from api.dashboard.visit import seen
 from api.problem import Problem
 from api.verdicts import known_id
+from storage.comparison import is_fair
 from storage.evidence import WAITS_FOR_DEPLOY
 from storage.findings import Finding, finding_version, read_finding
 from storage.measure import measure_of
@@ -177,7 +178,7 @@ def _checks(document: Mapping[str, Any], contract: Mapping[str, Any]) -> list[di
     """Returns what must hold for a comparison to be fair, and whether it does."""
     gates = document["gates"]
     held = set(gates["interacting_because"])
-    compared = contract["abstain_reason"] != "non_identifiable"
+    compared = contract["abstain_reason"] != "non_identifiable" or is_fair(contract, document)
     share = gates["crossover_share"]
     crossed = None if share is None else f"{100 * share:.2f} % of units were seen in both"
     return [

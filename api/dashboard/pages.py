@@ -19,10 +19,11 @@ from api.dashboard.reach import reach_of
 from api.dashboard.route import PageRoute
 from api.dashboard.settings import get_settings, post_settings
 from api.dashboard.sign_in import get_sign_in, post_sign_in, post_sign_out
-from api.dashboard.verdict import after_the_word, answer_of, is_fair, sentence_of
+from api.dashboard.verdict import after_the_word, answer_of, sentence_of
 from api.dashboard.visit import public_address_of, seen
 from api.problem import Problem
 from storage.checklist import Line, read_lines
+from storage.comparison import is_fair
 from storage.deploys import list_deploys, read_deploy
 from storage.findings import ListedFinding, findings_of_commits, list_findings
 from storage.reach import reached_routes
@@ -192,7 +193,7 @@ def _line(finding: ListedFinding) -> dict[str, Any]:
         "finding": finding,
         "answer": answer_of(contract, candidate=finding.waits_for is not None),
         "sentence": _sentence(finding),
-        "fair": is_fair(contract),
+        "fair": is_fair(contract, None),
         "relative": _relative(lift, finding.control),
         "bar": None if lift is None or interval is None else _bar(lift, interval),
         "decided": contract["power_state"]["decided"],

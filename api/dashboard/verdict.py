@@ -6,7 +6,8 @@ from typing import Any
 
 from api.dashboard.figures import signs
 from storage.arrival import is_steady_shortfall
-from storage.measure import Measure, measure_of
+from storage.comparison import is_fair
+from storage.measure import Measure, measure_of, too_small
 
 Contract = Mapping[str, Any]
 Document = Mapping[str, Any]
@@ -25,8 +26,8 @@ _ENDED = {
     "withdrawn": "The change was withdrawn, so nothing is left to compare. Deploy it again as a"
     " canary to get an answer.",
     "superseded": "Another change took its place. Look at that one’s experiment.",
-    "futility": "The difference, if there is one, is too small to matter. Ship it or not, as you"
-    " like the code better.",
+    "futility": "The difference, if there is one, is {}. Ship it or not, as you like the code"
+    " better.",
     "closed": "It was closed by hand. Register the change again to go on measuring.",
 }
 _DEPLOY = (
@@ -129,11 +130,6 @@ def _before_any_look(contract: Contract, *, bound: bool) -> str:
     return "Nothing was measured yet."
 
 
-def is_fair(contract: Contract) -> bool:
-    """Tells whether what is seen is the change's doing."""
-    return contract["abstain_reason"] not in ("interacting", "non_identifiable")
-
-
 def after_the_word(sentence: str, *, metric: str) -> str:
     """Returns an evidence's sentence without the answer that it begins with."""
     for word in ("Keep", "Roll back", "Iterate", "Almost"):
@@ -180,7 +176,7 @@ def _while_abstaining(contract: Contract, document: Document | None) -> Sequence
     held = [_HOLD.format(_listed(breaches))] if breaches else []
     if is_steady_shortfall(contract, document or {}):
         held = [_SHORTFALL]
-    if not is_fair(contract):
+    if not is_fair(contract, document):
         anew = [_ANEW.format(contract["experiment_id"])] if lasts(document) else []
         return [*held, *_mending(contract, document), *anew]
     return [*held, *_on_the_way(document)[: 1 if held else None]]
@@ -188,8 +184,10 @@ def _while_abstaining(contract: Contract, document: Document | None) -> Sequence
 
 def _when_ended(contract: Contract, document: Document | None) -> Sequence[str]:
     ended = None if document is None else document.get("ended_because")
-    if ended == "horizon" and not is_fair(contract):
+    if ended == "horizon" and not is_fair(contract, document):
         return [*_mending(contract, document), "Then register the change again."]
+    if document is not None and ended == "futility":
+        return [_ENDED[ended].format(too_small(document["policy"]["futility_margin"]))]
     told = "To measure the change after all, post its deploy and register it again."
     return [_ENDED.get(ended or "", told)]
 
@@ -225,8 +223,10 @@ def _on_the_way(document: Document | None) -> Sequence[str]:
         ]
     candidate = document.get("candidate")
     if candidate is not None:
-        guardrails = _listed(candidate["waits_for"]) or "its guardrails"
-        return [f"Leave the canary running until {guardrails} is shown unharmed."]
+        shown = [f"{name} is shown unharmed" for name in candidate["waits_for"]]
+        again = [] if candidate["holds"] else ["the difference is beyond chance again"]
+        until = _listed([*shown, *again]) or "its guardrails are shown unharmed"
+        return [f"Leave the canary running until {until}."]
     return [
         "Leave the canary running; looking often does no harm.",
         "A larger share of traffic decides sooner.",
@@ -248,7 +248,7 @@ def worth(contract: Contract, document: Document | None) -> tuple[float, float] 
         return at_risk, at_risk
     if document is None or document["as_of"] is None:
         return None
-    if not is_fair(contract):
+    if not is_fair(contract, document):
         return None
     value = document["policy"]["value_per_conversion"]
     interval, per_day = document["totals"]["ci"], document["sessions"]["per_day"]

@@ -31,6 +31,7 @@ def document(**members: Any) -> dict[str, Any]:
             "unit": "session",
             "level": 0.05,
             "value_per_conversion": None,
+            "futility_margin": 0.01,
         },
         "arms": {"control": {"rate": 0.1}, "treatment": {"rate": 0.12}},
         "totals": {"lift": 0.02, "ci": [-0.01, 0.05]},
@@ -61,6 +62,34 @@ def test_every_answer_has_a_word_and_something_to_do() -> None:
 def test_every_end_has_advice_of_its_own(cause: EndedBecause) -> None:
     ended = advice(told("abstain", reason="power"), document(ended_because=cause))
     assert ended != advice(told("abstain", reason="power"), None)
+
+
+def test_an_end_by_futility_names_the_margin_that_the_project_set() -> None:
+    (ended,) = advice(told("abstain", reason="power"), document(ended_because="futility"))
+    assert "smaller than the 1 % that this project set" in ended
+
+
+@pytest.mark.parametrize(("gated", "known"), [(False, True), (True, False)])
+def test_what_was_compared_before_an_arm_was_left_alone_stays_worth_knowing(
+    *, gated: bool, known: bool
+) -> None:
+    policy = {**document()["policy"], "value_per_conversion": 2.0}
+    ended = document(ended_because="promoted", looks=[{"gated": gated}], policy=policy)
+    found = worth(told("abstain", reason="non_identifiable"), ended)
+    assert (found is not None) == known
+
+
+def test_a_candidate_waits_for_what_it_lacks() -> None:
+    waiting = told("abstain", reason="power", decided=False)
+    lacks = {
+        (("error",), True): "until error is shown unharmed.",
+        (("error",), False): "until error is shown unharmed and the difference is beyond chance",
+        ((), False): "until the difference is beyond chance again.",
+        ((), True): "until its guardrails are shown unharmed.",
+    }
+    for (waits_for, holds), words in lacks.items():
+        candidate = {"waits_for": list(waits_for), "holds": holds}
+        assert words in advice(waiting, document(candidate=candidate))[0]
 
 
 def test_every_cause_that_forbids_a_comparison_has_its_remedy() -> None:

@@ -78,13 +78,19 @@ def family_of_guardrails(number: int, *, days: int) -> Draw:
     return draw
 
 
-def better_target(*, errors: float) -> Draw:
-    """Target 5 % and +20 % for a week, with this error rate in treatment and 1 % in control."""
+def better_target(*, errors: float, before: float = 0.01, lift: float = 0.2) -> Draw:
+    """Target 5 % and this relative lift for a week.
+
+    Args:
+        errors: The error rate in treatment.
+        before: The error rate in control.
+        lift: What treatment adds to the target, relative to control.
+    """
 
     def draw(rng: np.random.Generator) -> Series:
         n1, n0 = units(rng, BLOCKS_A_DAY * 7, 83, 0.5)
-        watched = rail("error", n1, rng.binomial(n1, errors), n0, rng.binomial(n0, 0.01))
-        x1, x0 = rng.binomial(n1, 0.06), rng.binomial(n0, 0.05)
+        watched = rail("error", n1, rng.binomial(n1, errors), n0, rng.binomial(n0, before))
+        x1, x0 = rng.binomial(n1, 0.05 * (1 + lift)), rng.binomial(n0, 0.05)
         return of_one_stratum(n1, x1, n0, x0, guardrails=(watched,))
 
     return draw
@@ -159,3 +165,64 @@ def of_shares(rng: np.random.Generator, allocation: tuple[Epoch, ...], share: An
     )
     assert found is not None
     return found
+
+
+def quiet(
+    *,
+    days: int,
+    per_day: int,
+    shares: Sequence[tuple[float, float]],
+    strata: int = 1,
+    declared: Sequence[tuple[float, float | None]] = (),
+) -> Draw:
+    """Traffic so thin that arms miss each other for a day, and a test that never fires.
+
+    Args:
+        days: How long it comes.
+        per_day: Units of all strata.
+        shares: (day, share) from when on treatment gets which share.
+        strata: Units fall into these evenly.
+        declared: (day, share) that is declared; empty where nothing is.
+    """
+    looks = days * BLOCKS_A_DAY
+    block = np.arange(looks, dtype=np.int64) * BLOCK
+    share = _steps(shares, block)
+    epochs = (
+        tuple(
+            Epoch(start=int(day * DAY), end=end, share=one)
+            for (day, one), end in zip(
+                declared, [*[int(day * DAY) for day, _ in declared[1:]], None], strict=True
+            )
+        )
+        if declared
+        else None
+    )
+
+    def draw(rng: np.random.Generator) -> Series:
+        arrived = rng.poisson(per_day / BLOCKS_A_DAY / strata, (looks, strata))
+        n1 = rng.binomial(arrived, share[:, np.newaxis])
+        n0 = arrived - n1
+        came = arrived.ravel() > 0
+        nothing = np.zeros(int(came.sum()), dtype=np.int64)
+        return of_one_stratum(
+            n1.ravel()[came],
+            nothing,
+            n0.ravel()[came],
+            nothing,
+            block=np.repeat(block, strata)[came],
+            stratum=np.tile(np.arange(strata, dtype=np.int64), looks)[came],
+            as_of=looks * BLOCK + DELAY,
+            cuts=tuple(epoch.start for epoch in (epochs or ())[1:]),
+            allocation=epochs,
+            arrivals=None
+            if epochs is None
+            else Arrivals(block=block, treatment=n1.sum(axis=1), others=n0.sum(axis=1)),
+        )
+
+    return draw
+
+
+def _steps(steps: Sequence[tuple[float, float]], block: Ints) -> Any:
+    """The value in force at each block."""
+    begins = np.array([day * DAY for day, _ in steps])
+    return np.array([value for _, value in steps])[np.searchsorted(begins, block, side="right") - 1]

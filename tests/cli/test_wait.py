@@ -24,13 +24,17 @@ BREACHED = {"guardrail_breaches": ["error"]}
 SHORT = {"guardrail_breaches": ["arrival"]}
 STEADY = {"shortfall": {"declared": 0.5, "seen": 0.35, "steady": True}}
 FELL = {"shortfall": {"declared": 0.5, "seen": 0.35, "steady": False}}
+ALIASED = {"abstain_reason": "non_identifiable"}
 
 
 def evidence(**members: Any) -> dict[str, Any]:
     """An evidence document, as far as the gate reads it."""
     return {
         "sentence": "What is known.",
-        "policy": {"target": {"better": members.pop("better", "higher")}},
+        "policy": {
+            "target": {"better": members.pop("better", "higher")},
+            "futility_margin": 0.01,
+        },
         "known": {"not_worse_than": members.pop("not_worse_than", None)},
         "gates": {"aliased_with": [], "interacting_because": []},
         "counts": {"in_cells": members.pop("in_cells", 5000), "open": 0},
@@ -64,7 +68,15 @@ CODES = [
     ({**ABSTAIN, "abstain_reason": "non_identifiable"}, {}, [], 15, "non_identifiable"),
     ({**ABSTAIN, "abstain_reason": "interacting"}, {}, [], 15, "interacting"),
     ({**ENDED, "abstain_reason": "interacting"}, {}, [], 15, "interacting"),
-    (ENDED, {"ended_because": "futility"}, [], 12, "futility"),
+    (ENDED, {"ended_because": "futility"}, [], 12, "smaller than the 1 % that this project set"),
+    ({**ENDED, **ALIASED}, {"ended_because": "promoted"}, [], 12, "promoted"),
+    (
+        {**ENDED, **ALIASED},
+        {"ended_because": "promoted", "looks": [{"gated": True}]},
+        [],
+        15,
+        "non_identifiable",
+    ),
     (ENDED, {"in_cells": 0}, [], 15, "no events"),
     (ENDED, {"warnings": ["metric_never_seen"]}, [], 15, "target metric"),
     (ABSTAIN, {"warnings": ["metric_never_seen"], "in_cells": 999}, [], 14, "no verdict"),

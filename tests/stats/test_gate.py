@@ -428,7 +428,7 @@ def test_a_gated_look_is_not_a_crossing_and_an_ungated_one_after_it_is(series: M
 
 def test_a_sticky_gate_holds_a_waiting_candidate_back(series: Maker, guardrail: RailMaker) -> None:
     unsure = guardrail([(i * HOUR, 0, 2000, 5, 2000, 5) for i in range(60)], margin=1e-4)
-    cells = [[BETTER, *[(2000, 200, 2000, 200)] * 59]]
+    cells = [[BETTER, *[(2000, 250, 2000, 200)] * 59]]
     free = seen_of(series, cells, guardrails=(unsure,))
     assert free.decision.verdict == "keep"
     held = seen_of(series, cells, guardrails=(unsure,), crossings=crossed(900, at=2 * 3600))
@@ -436,16 +436,22 @@ def test_a_sticky_gate_holds_a_waiting_candidate_back(series: Maker, guardrail: 
     assert (held.decision.abstain_reason, held.decision.decided) == ("interacting", False)
 
 
-def test_strata_that_come_to_differ_do_not_hold_a_waiting_candidate_back(
+def test_strata_that_come_to_differ_hold_a_waiting_candidate_back_while_they_do(
     series: Maker, guardrail: RailMaker
 ) -> None:
     first, then = [scaled(0.1, 1.5)] * 2, ([scaled(0.1, 2.0)] * 40, [scaled(0.1, 0.8)] * 40)
     cells = [[first[0], *then[0]], [first[1], *then[1]]]
     rows = sorted((i * HOUR, s, 4000, 4, 4000, 4) for s in range(2) for i in range(41))
     rail = guardrail(rows, margin=1e-4)
-    seen = seen_of(series, cells, guardrails=(rail,))
-    assert seen.gates.interacting_because == ("interaction",)
-    assert (seen.decision.verdict, seen.warnings) == ("keep", ("guardrails_unproven",))
+    held = seen_of(series, cells, guardrails=(rail,))
+    assert held.candidate is not None
+    assert held.gates.interacting_because == ("interaction",)
+    assert (held.decision.abstain_reason, held.decision.decided) == ("interacting", False)
+    again = [[*cells[0], *then[1]], [*cells[1], *then[0]]]
+    rows = sorted((i * HOUR, s, 4000, 4, 4000, 4) for s in range(2) for i in range(81))
+    free = seen_of(series, again, guardrails=(guardrail(rows, margin=1e-4),))
+    assert free.gates.interacting_because == ()
+    assert (free.decision.verdict, free.warnings) == ("keep", ("guardrails_unproven",))
 
 
 def test_a_candidate_that_is_held_back_is_closed_for_lack_of_contrast(
@@ -458,7 +464,7 @@ def test_a_candidate_that_is_held_back_is_closed_for_lack_of_contrast(
     )
     assert (seen.decision.ended_because, seen.decision.abstain_reason) == (
         "promoted",
-        "interacting",
+        "non_identifiable",
     )
 
 

@@ -26,6 +26,7 @@ RAIL_DELAY = 420
 BETTER = (2000, 300, 2000, 200)
 WORSE = (2000, 200, 2000, 300)
 EVEN = (2000, 200, 2000, 200)
+MILD = (2000, 260, 2000, 200)
 # Of the same 2000 units an arm.
 SAFE = (2000, 100, 2000, 400)
 UNSURE = (2000, 20, 2000, 20)
@@ -162,10 +163,10 @@ def test_a_candidate_whose_guardrails_are_shown_safe_is_kept_at_once(
     assert seen.warnings == ()
 
 
-def test_a_candidate_waits_for_its_guardrails_and_its_numbers_freeze(
+def test_a_candidate_waits_for_its_guardrails_and_serves_the_numbers_of_the_look_that_decides(
     series: Maker, guardrail: RailMaker
 ) -> None:
-    targets = [BETTER, EVEN, EVEN, EVEN]
+    targets = [BETTER, MILD, MILD, MILD]
     rail = guardrail(hourly([UNSURE, UNSURE, UNSURE, SAFE]))
     waiting = seen_of(series, targets, (rail,), as_of=3 * 3600)
     assert (waiting.decision.verdict, waiting.decision.abstain_reason) == ("abstain", "power")
@@ -175,13 +176,56 @@ def test_a_candidate_waits_for_its_guardrails_and_its_numbers_freeze(
     kept = seen_of(series, targets, (rail,))
     assert kept.decision.verdict == "keep"
     assert kept.decision.at == 3 * 3600 + 300 + RAIL_DELAY
-    assert kept.decision.lift == waiting.candidate.lift == pytest.approx(0.05)
-    assert kept.decision.ci == waiting.candidate.ci
-    assert kept.decision.confidence == waiting.candidate.confidence
-    assert kept.decision.cadence == waiting.candidate.cadence
-    assert kept.lift is not None
-    assert kept.lift < 0.02
+    assert waiting.candidate.lift == pytest.approx(0.05)
+    # The guardrail closes first: the target's fourth cell is not in yet.
+    assert kept.decision.lift == kept.lift == pytest.approx((0.05 + 2 * 0.03) / 3)
+    assert kept.decision.ci == kept.ci
+    assert kept.decision.confidence == 1 - kept.p_running_min
+    assert kept.candidate is not None
+    assert (kept.candidate.at, kept.candidate.lift) == (300 + DELAY, waiting.candidate.lift)
     assert kept.warnings == ()
+
+
+def test_a_candidate_is_kept_only_at_a_look_at_which_the_test_holds(
+    series: Maker, guardrail: RailMaker
+) -> None:
+    rail = guardrail(hourly([*[UNSURE] * 10, *[SAFE] * 60]), margin=0.001)
+    faded = [BETTER, *[EVEN] * 40]
+    waiting = seen_of(series, faded, (rail,), as_of=41 * 3600)
+    assert waiting.guardrails[0].non_inferior_at is not None
+    assert waiting.p_value > 0.05
+    assert (waiting.decision.decided, waiting.decision.lift) == (False, None)
+    assert waiting.candidate is not None
+    assert waiting.candidate.waits_for == ()
+    kept = seen_of(series, [*faded, *[BETTER] * 10], (rail,), as_of=60 * 3600)
+    assert kept.decision.verdict == "keep"
+    assert kept.decision.at is not None
+    assert kept.decision.at > 41 * 3600
+    assert kept.p_value <= 0.05
+    assert kept.decision.ci is not None
+    assert kept.decision.ci[0] > 0
+
+
+def test_a_candidate_that_turns_out_worse_is_rolled_back(
+    series: Maker, guardrail: RailMaker
+) -> None:
+    rail = guardrail(hourly([UNSURE] * 9), margin=1e-4)
+    seen = seen_of(series, [BETTER, *[WORSE] * 8], (rail,))
+    assert (seen.decision.verdict, seen.decision.decided) == ("rollback", True)
+    assert seen.candidate is not None
+    assert seen.decision.lift is not None
+    assert seen.decision.lift < 0
+
+
+def test_a_waiting_candidate_is_not_ended_by_futility(series: Maker, guardrail: RailMaker) -> None:
+    many = (4_000_000, 400_000, 4_000_000, 400_000)
+    rail = guardrail(hourly([UNSURE] * 2), margin=1e-4)
+    policy = Policy(futility_margin=0.05)
+    alone = seen_of(series, [EVEN, many], (rail,), policy=policy, as_of=9000)
+    assert alone.decision.ended_because == "futility"
+    waiting = seen_of(series, [BETTER, many], (rail,), policy=policy, as_of=9000)
+    assert waiting.candidate is not None
+    assert not waiting.decision.decided
 
 
 def test_a_breach_while_waiting_is_to_be_iterated(series: Maker, guardrail: RailMaker) -> None:
@@ -194,7 +238,7 @@ def test_a_breach_while_waiting_is_to_be_iterated(series: Maker, guardrail: Rail
 def test_a_candidate_waits_until_the_later_of_a_day_and_twice_its_units(
     per_hour: int, hours: int, series: Maker, guardrail: RailMaker
 ) -> None:
-    more = (per_hour, per_hour // 10, per_hour, per_hour // 10)
+    more = (per_hour, per_hour // 8, per_hour, per_hour // 10)
     unsure = (per_hour, 0, per_hour, 0)
     rail = guardrail(hourly([UNSURE, *[unsure] * 60]), margin=1e-4)
     seen = seen_of(series, [BETTER, *[more] * 60], (rail,))
@@ -204,14 +248,21 @@ def test_a_candidate_waits_until_the_later_of_a_day_and_twice_its_units(
     assert seen.decision.at in {look + DELAY, look - 3600 + DELAY + 3600}
 
 
-def test_a_candidate_that_waits_in_vain_is_kept_at_the_horizon(
-    series: Maker, guardrail: RailMaker
+@pytest.mark.parametrize(("hours", "kept"), [(6, False), (25, True)])
+def test_a_waiting_candidate_is_answered_at_the_horizon_only_by_its_own_rule(
+    *, hours: int, kept: bool, series: Maker, guardrail: RailMaker
 ) -> None:
-    policy = Policy(horizon_seconds=6 * 3600)
-    rail = guardrail(hourly([UNSURE] * 10), margin=1e-4)
-    seen = seen_of(series, [BETTER] * 10, (rail,), policy=policy)
-    assert (seen.decision.verdict, seen.decision.at) == ("keep", 6 * 3600 + DELAY)
-    assert seen.warnings == ("guardrails_unproven",)
+    policy = Policy(horizon_seconds=hours * 3600)
+    rail = guardrail(hourly([UNSURE, *[(0, 0, 0, 0)] * 24]), margin=1e-4)
+    # The other units come in the last block before the horizon: the wait ends there or never.
+    rows = [(0, 0, *BETTER), (hours * HOUR - 1, 0, *BETTER)]
+    (seen,) = evaluate([series(rows, guardrails=(rail,), policy=policy, as_of=40 * DAY)])
+    assert seen.decision.at == hours * 3600 + DELAY
+    assert seen.decision.decided
+    assert seen.candidate is not None
+    assert seen.decision.verdict == ("keep" if kept else "abstain")
+    assert seen.decision.ended_because == (None if kept else "horizon")
+    assert seen.warnings == (("guardrails_unproven",) if kept else ())
 
 
 def test_a_waiting_candidate_is_not_closed_for_lack_of_contrast(
@@ -251,6 +302,26 @@ def test_the_margin_is_half_a_point_or_a_fifth_or_as_registered(
     same = (30_000, round(30_000 * rate), 30_000, round(30_000 * rate))
     rail = guardrail(hourly([same]), margin=margin)
     seen = seen_of(series, [(30_000, 3000, 30_000, 3000)], (rail,), as_of=4000)
+    assert (seen.guardrails[0].non_inferior_at is not None) == proven
+
+
+@pytest.mark.parametrize(
+    ("rate", "rise", "proven"),
+    [
+        (0.1, 0.015, True),  # within a fifth
+        (0.01, 0.003, True),  # within half a point
+        (0.001, 0.002, False),  # half a point would let errors triple
+        (0.001, 0.0003, True),  # they may double
+        (0.0001, 0.0004, True),  # within a tenth of a point
+        (0.0001, 0.0015, False),
+    ],
+)
+def test_the_margin_is_no_more_than_the_rate_itself_and_no_less_than_a_tenth_of_a_point(
+    *, rate: float, rise: float, proven: bool, series: Maker, guardrail: RailMaker
+) -> None:
+    n = 400_000
+    rail = guardrail(hourly([(n, round(n * (rate + rise)), n, round(n * rate))]))
+    seen = seen_of(series, [(n, 0, n, 0)], (rail,), as_of=4000)
     assert (seen.guardrails[0].non_inferior_at is not None) == proven
 
 

@@ -97,7 +97,8 @@ def test_a_day_without_contrast_closes_and_names_the_arm_that_is_left(
     rows = hourly([EVEN] * 5 + [tail] * 40)
     found = decided(series, rows, as_of=3 * DAY)
     assert (found.verdict, found.decided, found.ended_because) == ("abstain", True, reason)
-    assert found.abstain_reason == "power"
+    # No concurrent control is left: more traffic would not help.
+    assert found.abstain_reason == "non_identifiable"
     last_contrast = 4 * 3600 + 300
     assert found.at is not None
     assert 0 <= found.at - DELAY - last_contrast - DAY <= 3600
@@ -107,6 +108,7 @@ def test_both_arms_in_strata_of_their_own_are_superseded(series: Maker) -> None:
     tail = sorted(hourly([ONLY_TREATMENT] * 40, 5) + hourly([ONLY_CONTROL] * 40, 5, stratum=1))
     found = decided(series, [*hourly([EVEN] * 5), *tail], as_of=3 * DAY)
     assert (found.ended_because, found.decided) == ("superseded", True)
+    assert found.abstain_reason == "non_identifiable"
 
 
 def test_silence_is_no_lack_of_contrast(series: Maker) -> None:

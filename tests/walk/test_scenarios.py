@@ -49,7 +49,7 @@ def test_a_lift_that_breaks_a_guardrail_is_iterated(story) -> None:
 
 def test_a_lift_with_sound_guardrails_is_kept_without_breaches(story) -> None:
     canary(story)
-    story.crowd(A, start=0, minutes=600, units=6000, rates={"order": 0.10, "error": 0.002})
+    story.crowd(A, start=0, minutes=600, units=6000, rates={"order": 0.10, "error": 0.01})
     story.crowd(K, start=0, minutes=600, units=6000, rates={"order": 0.14, "error": 0.002})
     story.send()
     experiment = story.register(treatment_commit=K, guardrails=["error"])
@@ -200,7 +200,7 @@ def test_a_promotion_or_a_withdrawal_raises_no_alarm(story, share: float, left: 
     evidence = story.evidence(experiment)
     assert evidence["gates"]["interacting_because"] == []
     assert evidence["ended_because"] == ("promoted" if share else "withdrawn")
-    assert reason == "power"
+    assert reason == "non_identifiable"
 
 
 def test_a_router_that_draws_at_each_request_is_found_by_its_crossings(story) -> None:
@@ -354,7 +354,7 @@ def test_a_fix_on_top_of_an_iterated_canary_is_a_change_of_its_own(story) -> Non
     story.crowd(K, start=0, minutes=300, units=4000, rates={"order": 0.16, "error": 0.05})
     story.deploy(K, minutes=300, allocation=0)
     story.deploy(L, minutes=300, base=K, allocation=0.5)
-    story.crowd(A, start=331, minutes=300, units=6000, rates={"order": 0.10, "error": 0.002})
+    story.crowd(A, start=331, minutes=300, units=6000, rates={"order": 0.10, "error": 0.01})
     story.crowd(L, start=331, minutes=300, units=6000, rates={"order": 0.16, "error": 0.002})
     story.send()
     first = story.register(treatment_commit=K, guardrails=["error"])

@@ -201,7 +201,7 @@ def _ended(gallery: Gallery) -> None:
     for commit in (old, next_one):
         _visit(gallery, "superseded", commit, 100, start=after + 30, minutes=400, order=0.1)
     _register(gallery, "superseded", deploy, control_commit=old)
-    _settings(gallery, contrast_hours=24, futility_margin=0.05)
+    _settings(gallery, contrast_hours=24, futility_margin=0.01)
     old, new, deploy = _canary(gallery, "closed", "Try a darker header")
     for commit in (old, new):
         _visit(gallery, "closed", commit, 100, order=0.1)

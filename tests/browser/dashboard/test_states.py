@@ -58,7 +58,7 @@ STATES = {
     "mean_kept": Told("Keep", "spent rose by 0.1013 USD per session", "Ship it: send all traffic"),
     "futility": Told(
         "No answer",
-        "the difference, if any, is too small to matter",
+        "the difference, if any, is smaller than the 60 % that this project set",
         "Ship it or not, as you like the code better",
     ),
     "horizon": Told(

@@ -1,0 +1,132 @@
+"""Lack of contrast: an arm is held to be gone only where its absence is beyond chance."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stats.evidence import Decision, evaluate
+from stats.policy import DAY, Policy
+from stats.sample_ratio import Arrivals, Epoch
+from stats.series import Series
+
+Maker = Callable[..., Series]
+Row = tuple[int, ...]
+HOUR = 12  # blocks
+WHOLE_HOUR = 3600
+# Every block is an analysis block, so that each row is a cell.
+POLICY = Policy(block_min_units=1)
+
+
+def decided(series: Maker, rows: list[Row], *steps: tuple[int, float | None]) -> Decision:
+    """The decision on rows (hour, stratum, n1, n0), with shares declared from some hours on."""
+    cells = sorted((hour * HOUR, stratum, n1, 0, n0, 0) for hour, stratum, n1, n0 in rows)
+    read: dict[str, Any] = {}
+    if steps:
+        ends: list[int | None] = [hour * WHOLE_HOUR for hour, _ in steps[1:]]
+        read["allocation"] = tuple(
+            Epoch(start=hour * WHOLE_HOUR, end=end, share=share)
+            for (hour, share), end in zip(steps, [*ends, None], strict=True)
+        )
+        nobody = np.zeros(0, dtype=np.int64)
+        read["arrivals"] = Arrivals(block=nobody, treatment=nobody, others=nobody)
+        read["cuts"] = tuple(hour * WHOLE_HOUR for hour, _ in steps[1:])
+    as_of = (rows[-1][0] + 1) * WHOLE_HOUR + 300 + 1920
+    (seen,) = evaluate([series(cells, as_of=as_of, policy=POLICY, **read)])
+    return seen.decision
+
+
+def alone(first: int, hours: int, n0: int, stratum: int = 0) -> list[Row]:
+    return [(first + i, stratum, 0, n0) for i in range(hours)]
+
+
+BOTH = [(hour, 0, 25, 75) for hour in range(4)]
+
+
+@pytest.mark.parametrize(("last", "gone"), [(8, False), (9, True)])
+def test_an_arm_is_gone_once_its_absence_has_a_chance_below_one_in_a_million(
+    *, last: int, gone: bool, series: Maker
+) -> None:
+    # Four cells of ten at a quarter, and one more: (0.75 ** 10) ** 4 * 0.75 ** 8 = 1.006e-6.
+    found = decided(series, [*BOTH, *alone(4, 4, 10), *alone(30, 1, last)], (0, 0.25))
+    assert (found.ended_because == "withdrawn") == gone
+
+
+def test_a_ramp_that_steps_down_is_judged_at_the_share_declared_now(series: Maker) -> None:
+    quiet = alone(4, 60, 10)
+    assert decided(series, [*BOTH, *quiet], (0, 0.25)).ended_because == "withdrawn"
+    assert not decided(series, [*BOTH, *quiet], (0, 0.25), (4, 0.01)).decided
+    # 1,400 units without one, at a declared share of 1 %, are no chance any more.
+    assert decided(series, [*BOTH, *alone(4, 30, 47)], (0, 0.25), (4, 0.01)).decided
+
+
+def test_a_share_declared_a_moment_ago_says_nothing_of_the_units_before_it(
+    series: Maker,
+) -> None:
+    rows = [(0, 0, 1, 99), *alone(1, 30, 10), *alone(31, 1, 5)]
+    assert not decided(series, rows, (0, 0.01), (31, 0.25)).decided
+
+
+def test_a_share_that_is_served_below_its_declaration_counts_as_it_is_served(
+    series: Maker,
+) -> None:
+    served = [(4, 0, 0, 1000), (5, 0, 1, 999)]
+    rows = [*BOTH, *served, *alone(6, 40, 40)]
+    assert not decided(series, rows, (0, 0.25), (4, 0.1)).decided
+    dense = [(4, 0, 100, 900), (5, 0, 100, 900)]
+    assert decided(series, [*BOTH, *dense, *alone(6, 40, 40)], (0, 0.25), (4, 0.1)).decided
+
+
+@pytest.mark.parametrize(("share", "rest"), [(0.0, "withdrawn"), (1.0, "promoted")])
+def test_a_declared_end_leaves_the_share_out_that_it_declares(
+    share: float, rest: str, series: Maker
+) -> None:
+    tail = [(4 + i, 0, *((3, 0) if share else (0, 3))) for i in range(30)]
+    found = decided(series, [*BOTH, *tail], (0, 0.25), (4, share))
+    assert (found.ended_because, found.abstain_reason) == (rest, "non_identifiable")
+
+
+def test_where_nothing_is_declared_an_arm_may_be_as_thin_as_one_percent(series: Maker) -> None:
+    assert not decided(series, [*BOTH, *alone(4, 60, 20)]).decided
+    assert decided(series, [*BOTH, *alone(4, 60, 24)]).ended_because == "withdrawn"
+
+
+def test_an_arm_that_never_came_is_judged_at_its_declared_share(series: Maker) -> None:
+    assert decided(series, alone(0, 26, 10), (0, 0.5)).ended_because == "withdrawn"
+    assert not decided(series, alone(0, 26, 10), (0, 0.01)).decided
+    assert not decided(series, alone(0, 26, 10)).decided
+
+
+def test_a_cell_of_one_unit_is_no_evidence_of_a_missing_arm(series: Maker) -> None:
+    thin = [(4 + 24 * day, 1 + stratum, 0, 1) for day in range(6) for stratum in range(30)]
+    assert not decided(series, [*BOTH, *thin], (0, 0.5)).decided
+    dense = [(4 + 24 * day, 1, 0, 30) for day in range(6)]
+    assert decided(series, [*BOTH, *dense], (0, 0.5)).decided
+
+
+def test_arms_that_miss_each_other_in_thin_strata_are_not_superseded(series: Maker) -> None:
+    def strata(units: int) -> list[Row]:
+        found: list[Row] = []
+        for number in range(24):
+            counts = (units, 0) if number % 2 else (0, units)
+            found.append((4 + 2 * number, number, *counts))
+        return found
+
+    # Twelve pairs at a half: a chance of one in four thousand. Then fives: one in 10 ** 28.
+    assert not decided(series, [*BOTH, *strata(2)], (0, 0.5)).decided
+    found = decided(series, [*BOTH, *strata(5)], (0, 0.5))
+    assert (found.ended_because, found.abstain_reason) == ("superseded", "non_identifiable")
+
+
+def test_the_chance_of_two_arms_is_that_of_the_rarer_one(series: Maker) -> None:
+    threes = [(20 + i, i, *((0, 3) if i else (3, 0))) for i in range(22)]
+    assert decided(series, [*BOTH, *threes], (0, 0.5)).ended_because == "superseded"
+    assert not decided(series, [*BOTH, *threes], (0, 0.5), (4, 0.97)).decided
+
+
+def test_lack_of_contrast_takes_a_day_however_many_units_come(series: Maker) -> None:
+    assert not decided(series, [*BOTH, *alone(4, 22, 5000)], (0, 0.5), (4, 0.0)).decided
+    found = decided(series, [*BOTH, *alone(4, 30, 5000)], (0, 0.5), (4, 0.0))
+    assert found.at is not None
+    assert found.at - 1920 - (3 * WHOLE_HOUR + 300) >= DAY
