@@ -94,9 +94,47 @@ def decided_differences(connection: Connection) -> list[Difference]:
 
 # --- The swap ------------------------------------------------------------------------------------
 
+# A decided experiment is read no further by any tick: how far it was read.
+_REACH = text(f"""
+CREATE TEMP TABLE reach ON COMMIT DROP AS
+SELECT v.experiment_id, e.at AS exposed_to,
+    e.at + make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS known_to,
+    o.at + make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS received_to
+FROM {SCHEMA}.verdicts AS v
+JOIN {SCHEMA}.experiments AS x USING (experiment_id)
+JOIN {SCHEMA}.cursors AS e ON e.stage = 'exposures' AND e.experiment_id = v.experiment_id
+JOIN {SCHEMA}.cursors AS o ON o.stage = 'conversions' AND o.experiment_id = v.experiment_id
+WHERE v.decided
+""")
+
+_OUTCOMES_BEYOND = """
+side.received_at > r.received_to OR NOT EXISTS (
+    SELECT FROM pg_temp.exposures AS p
+    WHERE p.experiment_id = side.experiment_id AND p.unit = side.unit
+)
+"""
+# By table, in this order: what the side tables hold beyond that.
+_BEYOND = {
+    "exposures": "side.block >= r.exposed_to",
+    "block_units": "side.block >= r.exposed_to",
+    "sightings": "side.at > r.known_to",
+    "conversions": _OUTCOMES_BEYOND,
+    "amounts": _OUTCOMES_BEYOND,
+    "cells": f"""
+EXISTS (
+    SELECT FROM {SCHEMA}.cursors AS c
+    WHERE c.experiment_id = side.experiment_id AND c.stage = 'cells/' || side.metric
+      AND side.block >= c.at
+)
+""",
+}
+
 # Rows that say what became of the served verdicts, which no log tells.
 _KEPT = {
-    "cursors": "served.stage IN ('staged', 'published', 'turned')",
+    "cursors": """
+served.stage IN ('staged', 'published', 'turned')
+OR served.experiment_id IN (SELECT experiment_id FROM reach)
+""",
     # A decided verdict keeps what it was published from.
     "evidence": f"""
 EXISTS (
@@ -117,6 +155,14 @@ def swap_in(connection: Connection) -> None:
     Args:
         connection: Of `side_tables`, in a transaction that is the only writer of derived tables.
     """
+    connection.execute(_REACH)
+    for name, beyond in _BEYOND.items():
+        connection.execute(
+            text(
+                f"DELETE FROM pg_temp.{name} AS side USING reach AS r"
+                f" WHERE side.experiment_id = r.experiment_id AND ({beyond})"
+            )
+        )
     for table in DERIVED:
         if table is not verdicts:
             connection.execute(_outdated(table))

@@ -6,8 +6,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 # Forked from a server that has loaded everything once, as a code server has.
-_FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["tests.reliability.code_server"])
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["tests.reliability.code_server"])
 
 
 def _answer(url: str, answer: Connection) -> None:
@@ -25,8 +25,8 @@ class Tick:
     _answer: Connection = field(init=False)
 
     def __post_init__(self) -> None:
-        self._answer, inner = _FORKS.Pipe(duplex=False)
-        self.process = _FORKS.Process(target=_answer, args=(self.url, inner))
+        self._answer, inner = FORKS.Pipe(duplex=False)
+        self.process = FORKS.Process(target=_answer, args=(self.url, inner))
         self.process.start()
         inner.close()
 
