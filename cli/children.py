@@ -91,7 +91,7 @@ class Servers:
         """Dagster's daemon: schedules, the run queue, run monitoring."""
         return self._child(
             "Dagster daemon",
-            ["dagster._daemon", "run", "-w", str(self.workspace)],
+            ["orchestration.daemon", "run", "-w", str(self.workspace)],
             log="dagster-daemon",
             stage=_DAGSTER,
         )
@@ -127,7 +127,7 @@ class Servers:
             name=name,
             # Started in the data directory: a folder `stats` or `api` where the user stands
             # would else be imported for ours.
-            start=lambda: spawn(command, log=path, env=self.env, cwd=self.data_dir),
+            start=lambda: spawn(command, log=path, env=self.env, cwd=self.data_dir, umask=0o077),
             ready=ready,
             log=path,
             stage=stage,

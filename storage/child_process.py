@@ -21,7 +21,9 @@ def fresh_log(path: Path) -> Path:
     Returns:
         `path`, where no file stands any more; the three logs before it end in `.1` to `.3`.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # A log may tell of people whose data these are; folders of older versions were open to all.
+    path.parent.chmod(0o700)
     for age in range(_LOGS_KEPT, 0, -1):
         older = path.with_name(f"{path.name}.{age}")
         newer = path.with_name(f"{path.name}.{age - 1}") if age > 1 else path
@@ -33,7 +35,7 @@ def fresh_log(path: Path) -> Path:
 def cut_log(path: Path) -> None:
     """Move what a living child has written aside, once it is long; the child writes on."""
     if path.exists() and path.stat().st_size > LOG_BYTES:
-        shutil.copyfile(path, path.with_name(f"{path.name}.1"))
+        shutil.copy(path, path.with_name(f"{path.name}.1"))
         os.truncate(path, 0)
 
 
@@ -44,6 +46,7 @@ def spawn(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     user: pwd.struct_passwd | None = None,
+    umask: int = -1,
     death_signal: signal.Signals = signal.SIGTERM,
 ) -> subprocess.Popen[bytes]:
     """Start a child that a terminal's Ctrl-C does not reach, so that its parent ends it in order.
@@ -57,13 +60,14 @@ def spawn(
         env: the child's whole environment; by default ours.
         cwd: the folder that it starts in; by default ours.
         user: whom it runs as; by default ourselves.
+        umask: the permissions that its files lack; by default as ours.
         death_signal: what tells the child that its parent is gone.
 
     Raises:
         OSError: the program cannot be started.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as output:
+    with open(log, "ab", opener=_private) as output:
         return subprocess.Popen(
             [str(part) for part in command],
             stdin=subprocess.DEVNULL,
@@ -75,9 +79,15 @@ def spawn(
             user=user.pw_uid if user else None,
             group=user.pw_gid if user else None,
             extra_groups=[] if user else None,
+            umask=umask,
             # Must follow the change of user, which clears the setting: so no wrapper can do it.
             preexec_fn=_end_with_parent(death_signal),  # noqa: PLW1509 (async-signal-safe calls)
         )
+
+
+def _private(path: str, flags: int) -> int:
+    """Open a file that its owner alone may read, once it is made."""
+    return os.open(path, flags, 0o600)
 
 
 def _end_with_parent(death_signal: signal.Signals) -> Callable[[], None]:

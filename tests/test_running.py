@@ -107,6 +107,8 @@ _COMMANDS = {
     "deploy-reward": ("cli.main", "main"),
     "dagster": ("dagster._cli", "create_dagster_cli"),
     "dagster-daemon": ("dagster._daemon.cli", "create_dagster_daemon_cli"),
+    # Hands its words on.
+    "orchestration.daemon": ("dagster._daemon.cli", "create_dagster_daemon_cli"),
     "orchestration.web_server": ("orchestration.web_server", "main"),
 }
 

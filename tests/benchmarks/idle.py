@@ -31,7 +31,7 @@ _PARTS = {
     "postgres": "PostgreSQL",
     "cli api": "API",
     "code-server": "Dagster code server",
-    "dagster._daemon": "Dagster daemon",
+    "orchestration.daemon": "Dagster daemon",
     "orchestration.web_server": "Dagster web server",
 }
 _SIZES = """

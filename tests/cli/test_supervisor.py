@@ -260,6 +260,26 @@ def test_a_child_of_who_ignores_the_signals_still_hears_them(room: Room) -> None
     assert not int(ignored, 16) & (1 << (signal.SIGTERM - 1))
 
 
+def test_logs_and_what_children_write_are_their_owners_alone(room: Room) -> None:
+    servers = Servers(data_dir=room.folder, env=dict(os.environ), workspace=room.folder)
+    before = os.umask(0o022)
+    try:
+        # A folder as older versions left it.
+        (room.folder / "logs").mkdir()
+        api = servers.api(host="127.0.0.1", port=1, workers=1)
+        process = api.start()
+    finally:
+        os.umask(before)
+    try:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+    finally:
+        process.kill()
+        process.wait()
+    assert "Umask:\t0077" in status
+    assert api.log.stat().st_mode & 0o777 == 0o600
+    assert api.log.parent.stat().st_mode & 0o777 == 0o700
+
+
 def test_the_last_three_logs_are_kept(tmp_path: Path) -> None:
     log = tmp_path / "logs" / "api.log"
     for start in range(6):
