@@ -1,6 +1,10 @@
 """Connections to the store, with the session settings that every reader and writer shares."""
 
-from sqlalchemy import Engine, create_engine, make_url
+import re
+
+import psycopg
+from sqlalchemy import Engine, ExceptionContext, create_engine, event, make_url
+from sqlalchemy.exc import StatementError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from storage.tables import SCHEMA
@@ -29,7 +33,7 @@ def open_engine(url: str, *, pool_size: int = 5) -> Engine:
         url: Any PostgreSQL URL; the driver is always psycopg 3.
         pool_size: Connections kept open.
     """
-    return create_engine(
+    engine = create_engine(
         make_url(url).set(drivername="postgresql+psycopg"),
         pool_size=pool_size,
         pool_pre_ping=True,
@@ -37,6 +41,8 @@ def open_engine(url: str, *, pool_size: int = 5) -> Engine:
         hide_parameters=True,
         connect_args={"options": _OPTIONS, "connect_timeout": 5},
     )
+    event.listen(engine, "handle_error", _mask_values)
+    return engine
 
 
 def open_async_engine(url: str, *, pool_size: int = 10) -> AsyncEngine:
@@ -51,6 +57,23 @@ def open_async_engine(url: str, *, pool_size: int = 10) -> AsyncEngine:
         hide_parameters=True,
         connect_args={"options": f"{_OPTIONS} {PATIENCE}", "connect_timeout": 5},
     )
+
+
+def _mask_values(context: ExceptionContext) -> None:
+    """Take the values of rows out of an error, whose text ends in logs and in Dagster's records.
+
+    PostgreSQL quotes them in DETAIL and CONTEXT, and what it could not read (SQLSTATE class 22) in
+    the message itself. Names of tables and constraints stay.
+    """
+    error, outer = context.original_exception, context.sqlalchemy_exception
+    if not isinstance(error, psycopg.Error):
+        return
+    message = re.split(r"\n(?:DETAIL|CONTEXT|LINE \d+):", str(error))[0]
+    if (error.sqlstate or "").startswith("22"):
+        message = re.sub(r'"[^"]*"', '"…"', message)
+    error.args = (message,)
+    if isinstance(outer, StatementError):
+        outer.args = (f"({type(error).__module__}.{type(error).__qualname__}) {message}",)
 
 
 def session_options() -> str:

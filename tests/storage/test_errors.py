@@ -1,0 +1,27 @@
+"""Errors of the store: they name tables and constraints, and no value of a row."""
+
+import traceback
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+
+from tests.conftest import Store
+
+CANARY = "canary@shop.example"
+
+
+@pytest.mark.parametrize(
+    ("statement", "named"),
+    [
+        ("SELECT CAST(CAST(:value AS text) AS integer)", "invalid input syntax for type integer"),
+        ("SELECT CAST(CAST(:value AS text) AS jsonb)", "invalid input syntax for type json"),
+        ("INSERT INTO projects (name, settings) VALUES (:value, NULL)", '"settings"'),
+    ],
+)
+def test_an_error_quotes_no_value_of_a_row(store: Store, statement: str, named: str) -> None:
+    with pytest.raises(DBAPIError) as failed, store.engine.begin() as connection:
+        connection.execute(text(statement), {"value": CANARY})
+    told = "".join(traceback.format_exception(failed.value))
+    assert named in told
+    assert CANARY not in told
