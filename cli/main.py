@@ -20,7 +20,7 @@ COMMANDS = {
     "settings": ("cli.projects:settings", "Show and apply a project's settings."),
     "dashboard": ("cli.dashboard:dashboard", "Print a link that signs a browser in, once."),
     "import": (
-        "cli.import_history:import_history",
+        "cli.imports.command:import_history",
         "Read historical data from NDJSON, CSV or Parquet.",
     ),
     "evaluate": ("cli.evaluate:evaluate", "Materialize the assets once, for every project."),

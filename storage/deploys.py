@@ -21,9 +21,10 @@ from storage.graphs import (
     store_graph,
 )
 from storage.histories import read_history, remember_commit
+from storage.projects import lock_project
 from storage.refusal import Conflict, Missing
 from storage.standing import standing_commit
-from storage.tables import deploys, projects
+from storage.tables import deploys
 
 # GitHub's compare answer names at most so many files.
 _FILES_CAP = 300
@@ -82,12 +83,7 @@ def record_deploy(
         Conflict: The same deploy, or the same idempotency key, was posted with another body.
     """
     # One post at a time in a project: each sees the deploys and experiments before it.
-    connection.execute(
-        select(projects.c.project_id)
-        .where(projects.c.project_id == project_id)
-        # Not its key: revenue events, which refer to it, hold the log's lock that we ask for next.
-        .with_for_update(key_share=True)
-    )
+    lock_project(connection, project_id)
     if (earlier := _posted_before(connection, project_id, request)) is not None:
         return RecordedDeploy(record=deploy_record(earlier), replayed=True)
     previous = graph_id = current_graph_id(connection, project_id)

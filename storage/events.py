@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import chain
 from typing import Any, Self
@@ -10,7 +11,7 @@ from typing import Any, Self
 import msgspec
 import psycopg
 from psycopg import AsyncConnection
-from sqlalchemy import Connection, bindparam, text
+from sqlalchemy import Connection, text
 from sqlalchemy.util import await_only
 
 from storage.clock import LOG_LOCK, receipt_time
@@ -39,6 +40,7 @@ COLUMNS = (
 # PostgreSQL's text format. No text that is stored is empty: the empty field is free for NULL.
 _COPY = f"COPY runtime_events ({', '.join(COLUMNS)}) FROM STDIN WITH (NULL '')"
 _TABS = len(COLUMNS) - 2
+_TAB, _TIME = "\t", COLUMNS.index("occurred_at")
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 # The clock is read after the lock is held: the argument is evaluated first.
 _RECEIPT = (
@@ -172,11 +174,12 @@ def _create_days(url: str, today: date) -> None:
 
 
 _CLOSED = text("""
-SELECT experiment_id, environment, starts_at,
+SELECT DISTINCT ON (environment) experiment_id, environment, starts_at,
     starts_at - interval '30 minutes' AS closed_from -- where units in flight are looked for
 FROM experiments
-WHERE project_id = :project_id AND bound_at IS NOT NULL AND environment IN :environments
-""").bindparams(bindparam("environments", expanding=True))
+WHERE project_id = :project_id AND bound_at IS NOT NULL
+ORDER BY environment, starts_at
+""")
 
 
 def append_history(
@@ -203,39 +206,104 @@ def append_history(
         events[0].project_id,
         [(event.environment, event.occurred_at) for event in events],
     )
-    lines = "".join([f"{event.line()}\t{event.occurred_at.isoformat()}\n" for event in events])
+    copy_history(connection, [history_lines(events).encode()])
+
+
+def history_lines(events: Sequence[RuntimeEvent]) -> str:
+    """Returns events in COPY's text format, received when they occurred."""
+    lines = [event.line() for event in events]
+    # The time stands in each line already; to write one costs as much as to write all the others.
+    return "".join([f"{line}\t{line.split(_TAB, _TIME + 1)[_TIME]}\n" for line in lines])
+
+
+def copy_history(
+    connection: Connection, blocks: Iterable[bytes], *, table: str = "runtime_events"
+) -> None:
+    """Copies lines of events into the log, or into a table like it.
+
+    Args:
+        connection: In a transaction that keeps the days of the events from being dropped
+            (`write_past_days`), and that asks `require_open_history` before it commits.
+        blocks: What `history_lines` returns, cut anywhere.
+        table: Where to.
+    """
+    copy = _COPY.replace("runtime_events", table, 1).encode()
     driver = connection.connection.driver_connection
     if isinstance(driver, AsyncConnection):
         # The API's connections are asyncio's, under SQLAlchemy's blocking face.
-        await_only(_copied(driver, lines))
+        await_only(_copied(driver, copy, blocks))
     elif isinstance(driver, psycopg.Connection):
-        with driver.cursor().copy(_COPY) as copy:
-            copy.write(lines)
+        with driver.cursor().copy(copy) as copying:
+            for block in blocks:
+                copying.write(block)
 
 
-async def _copied(connection: AsyncConnection[Any], lines: str) -> None:
-    async with connection.cursor().copy(_COPY) as copy:
-        await copy.write(lines)
+async def _copied(connection: AsyncConnection[Any], copy: bytes, blocks: Iterable[bytes]) -> None:
+    async with connection.cursor().copy(copy) as copying:
+        for block in blocks:
+            await copying.write(block)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClosedHistory:
+    """The past of an environment that experiments have been measuring.
+
+    Attributes:
+        environment: Which one.
+        closed_from: From when on nothing of the past is taken any more.
+        experiment_id: The first experiment that measures it.
+        starts_at: Since when.
+    """
+
+    environment: str
+    closed_from: datetime
+    experiment_id: str
+    starts_at: datetime
+
+    def require_before(self, latest: datetime) -> None:
+        """Refuses history whose latest event falls into it.
+
+        Raises:
+            Conflict: It does.
+        """
+        if latest >= self.closed_from:
+            raise Conflict(
+                "history_closed",
+                f"experiment {self.experiment_id} has been measuring {self.environment!r} since"
+                f" {self.starts_at.isoformat()}: send history before registering",
+            )
+
+
+def closed_histories(connection: Connection, project_id: int) -> dict[str, ClosedHistory]:
+    """Returns the closed histories of a project, by environment."""
+    rows = connection.execute(_CLOSED, {"project_id": project_id})
+    return {
+        row.environment: ClosedHistory(
+            environment=row.environment,
+            closed_from=row.closed_from,
+            experiment_id=row.experiment_id,
+            starts_at=row.starts_at,
+        )
+        for row in rows
+    }
 
 
 def require_open_history(
-    connection: Connection, project_id: int, moments: Sequence[tuple[str, datetime]]
+    connection: Connection, project_id: int, moments: Iterable[tuple[str, datetime]]
 ) -> None:
     """Refuses what would change the past of a bound experiment.
 
     Args:
-        connection: In the transaction that stores, its receipt time taken.
+        connection: In the transaction that stores; final once its receipt time is taken.
         project_id: The project.
-        moments: Environment and time of each event.
+        moments: Environment and time of each event, or of the last of each environment.
+
+    Raises:
+        Conflict: One falls at or after the start of an experiment that is bound.
     """
     latest: dict[str, datetime] = {}
     for environment, moment in moments:
         latest[environment] = max(moment, latest.get(environment, moment))
-    bound = connection.execute(_CLOSED, {"project_id": project_id, "environments": sorted(latest)})
-    for row in bound:
-        if latest[row.environment] >= row.closed_from:
-            raise Conflict(
-                "history_closed",
-                f"experiment {row.experiment_id} has been measuring {row.environment!r} since"
-                f" {row.starts_at.isoformat()}: send history before registering",
-            )
+    closed = closed_histories(connection, project_id)
+    for environment in sorted(latest.keys() & closed.keys()):
+        closed[environment].require_before(latest[environment])

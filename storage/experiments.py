@@ -13,10 +13,11 @@ from storage.binding import affected_routes_seen, bind, binding_of
 from storage.clock import binding_time
 from storage.contract import waiting_contract
 from storage.histories import read_history
+from storage.projects import lock_project
 from storage.refusal import Conflict, Invalid, Missing
 from storage.registration import Registration
 from storage.settings import read_settings
-from storage.tables import deploys, experiments, projects, verdicts
+from storage.tables import deploys, experiments, verdicts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,12 +35,7 @@ def register(connection: Connection, project_id: int, request: Registration) -> 
         Invalid: The deploy is unknown, contradicts the treatment, or carries no change.
         Conflict: The open experiment has other routes, guardrails or control.
     """
-    connection.execute(
-        select(projects.c.project_id)
-        .where(projects.c.project_id == project_id)
-        # Not its key: revenue events, which refer to it, hold the log's lock that we ask for next.
-        .with_for_update(key_share=True)
-    )
+    lock_project(connection, project_id)
     if request.treatment_flag is not None and request.treatment_commit is not None:
         raise Invalid(
             "two_treatments",
@@ -81,6 +77,25 @@ def register(connection: Connection, project_id: int, request: Registration) -> 
     )
     bind(connection, project_id, experiment_id, request, binding=binding, metric=metric)
     return Registered(experiment_id=experiment_id, created=True)
+
+
+def bound_experiment(
+    connection: Connection, project_id: int, environment: str, *, treatment: str, metric: str
+) -> str | None:
+    """Returns the last experiment of a commit and metric that has begun, None where none has."""
+    c = experiments.c
+    return connection.execute(
+        select(c.experiment_id)
+        .where(
+            c.project_id == project_id,
+            c.environment == environment,
+            c.target_metric == metric,
+            c.treatment_commit.startswith(treatment, autoescape=True),
+            c.bound_at.is_not(None),
+        )
+        .order_by(c.bound_at.desc())
+        .limit(1)
+    ).scalar_one_or_none()
 
 
 def _deploy(connection: Connection, project_id: int, request: Registration) -> Row[Any] | None:

@@ -62,6 +62,16 @@ def list_projects(connection: Connection) -> list[Project]:
     ]
 
 
+def lock_project(connection: Connection, project_id: int) -> None:
+    """Lets one transaction at a time record deploys and register experiments of a project."""
+    connection.execute(
+        select(projects.c.project_id)
+        .where(projects.c.project_id == project_id)
+        # Not its key: revenue events, which refer to it, hold the log's lock that is asked next.
+        .with_for_update(key_share=True)
+    )
+
+
 def find_project(connection: Connection, name: str) -> Project:
     """Returns the project of that name, or of that number.
 

@@ -16,8 +16,8 @@ import pytest
 from api.app import create_app
 from api.problem import CODES
 from api.settings import ApiSettings
-from cli.import_map import MEMBERS as EVENT_MEMBERS
-from cli.import_map import Experiment, ImportMap, Times, read_map
+from cli.imports.map import MEMBERS as EVENT_MEMBERS
+from cli.imports.map import Experiment, ImportMap, Outcome, Times, read_map
 from cli.main import main
 from mcp_server.address import Address
 from mcp_server.tools import tools
@@ -117,7 +117,7 @@ def test_every_setting_of_a_project_is_named_with_its_default() -> None:
 
 def test_every_member_of_a_map_is_named() -> None:
     words = named(page("import.md"))
-    for struct in (ImportMap, Times, Experiment):
+    for struct in (ImportMap, Times, Outcome, Experiment):
         for name in struct.__struct_fields__:
             assert name in words or f"[{name}]" in words, name
     assert words >= EVENT_MEMBERS

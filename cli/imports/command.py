@@ -1,0 +1,190 @@
+"""`import`: historical data from a file, as events received when they occurred."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+from rich.console import Console
+from sqlalchemy import Engine
+
+from api.event_batch import EventReader
+from cli.imports.checks import EventChecks
+from cli.imports.experiments import ExperimentPlan, planned, require_unregistered
+from cli.imports.faults import ImportFailedError
+from cli.imports.layouts import UnitLayout, layout_of
+from cli.imports.lines import LineReader, require_lines
+from cli.imports.map import ImportMap, Times, read_map
+from cli.imports.progress import Bars, shown_bars
+from cli.imports.report import ImportReport
+from cli.imports.spool import Spool, Tally
+from cli.imports.storing import Storing
+from cli.imports.tables import chunks
+from cli.projects import project_option
+from cli.store import data_dir_option, store_url
+from storage.engine import open_engine
+from storage.events import ClosedHistory, RuntimeEvent, closed_histories
+from storage.projects import find_project
+from storage.secret import Pseudonyms, service_secret
+
+
+@click.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@project_option
+@click.option(
+    "--map",
+    "map_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="TOML that says how rows become events; NDJSON of runtime events needs none.",
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Read, check and count the whole file, and store nothing."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print what was stored as JSON.")
+@data_dir_option
+def import_history(
+    file: Path,
+    *,
+    project: str,
+    map_file: Path | None,
+    dry_run: bool,
+    as_json: bool,
+    data_dir: Path,
+) -> None:
+    """Read historical data from NDJSON, CSV or Parquet."""
+    console = Console(stderr=True)
+    try:
+        layout = _NO_MAP if map_file is None else read_map(map_file)
+        if map_file is None:
+            require_lines(file)
+        with store_url(data_dir) as url:
+            engine = open_engine(url, pool_size=2)
+            try:
+                history = _opened_history(engine, project, layout, data_dir)
+                report = history.imported(
+                    file, console, is_mapped=map_file is not None, is_rehearsal=dry_run
+                )
+            finally:
+                engine.dispose()
+    except ImportFailedError as fault:
+        raise click.ClickException(str(fault)) from fault
+    if as_json:
+        click.echo(json.dumps(report.document(), default=str))
+    else:
+        click.echo("\n".join(report.lines()))
+
+
+# Lines of runtime events have a form of their own, and no experiments.
+_NO_MAP = ImportMap(layout="event", times=Times(column="occurred_at"), columns={"event": "event"})
+
+
+@dataclass(kw_only=True)
+class _Reading:
+    """What was read of a file besides its events."""
+
+    rows: int = 0
+    skipped: Counter[str] = field(default_factory=Counter[str])
+    arms: Counter[str] = field(default_factory=Counter[str])
+    notes: list[str] = field(default_factory=list[str])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _History:
+    """The history of a project, to which a file is to be added.
+
+    Attributes:
+        engine: Of the store.
+        layout: How to read the file.
+        plan: The experiments of the file.
+        closed: The environments whose history is closed from some time on.
+        reader: The reader of the API, for events of the past.
+    """
+
+    engine: Engine
+    layout: ImportMap
+    plan: ExperimentPlan
+    closed: Mapping[str, ClosedHistory]
+    reader: EventReader
+
+    def imported(
+        self, file: Path, console: Console, *, is_mapped: bool, is_rehearsal: bool
+    ) -> ImportReport:
+        """Checks the whole file, then stores it, and returns what came of it."""
+        reading = _Reading()
+        with shown_bars(console) as bars, Spool.opened() as spool:
+            events = self._rows(file, reading) if is_mapped else self._lines(file, reading)
+            self._check(events, spool, bars, file.name)
+            storing = Storing(engine=self.engine, spool=spool, plan=self.plan, bars=bars)
+            counts = storing.rehearse() if is_rehearsal else storing.store()
+            tally = spool.tally
+        return ImportReport(
+            rows=reading.rows,
+            tally=tally,
+            skipped=reading.skipped,
+            arms=reading.arms,
+            notes=reading.notes,
+            experiments=counts,
+            is_rehearsal=is_rehearsal,
+        )
+
+    def _check(
+        self,
+        batches: Iterator[tuple[list[RuntimeEvent], float]],
+        spool: Spool,
+        bars: Bars,
+        name: str,
+    ) -> None:
+        shown = bars.begin(f"Checking {name}")
+        for events, share in batches:
+            spool.add(events)
+            self._require_open_history(spool.tally)
+            shown.advance_to(share)
+        shown.advance_to(1.0)
+
+    def _require_open_history(self, tally: Tally) -> None:
+        for environment, closed in self.closed.items():
+            if environment in tally.last:
+                closed.require_before(tally.last[environment])
+
+    def _rows(self, file: Path, reading: _Reading) -> Iterator[tuple[list[RuntimeEvent], float]]:
+        layout = layout_of(self.layout)
+        checks = EventChecks(self.reader, layout)
+        checks.require_map()
+        for chunk in chunks(file, self.layout.column_names):
+            for events in checks.events(chunk, layout.drafts(chunk)):
+                yield events, chunk.progress
+        if isinstance(layout, UnitLayout):
+            layout.require_all_arms()
+        reading.rows, reading.skipped, reading.arms = layout.rows, layout.skipped, layout.arms
+        reading.notes += layout.notes()
+
+    def _lines(self, file: Path, reading: _Reading) -> Iterator[tuple[list[RuntimeEvent], float]]:
+        lines = LineReader(self.reader)
+        yield from lines.events(file)
+        reading.rows = lines.rows
+        reading.notes += lines.notes()
+
+
+def _opened_history(engine: Engine, project: str, layout: ImportMap, data_dir: Path) -> _History:
+    """Returns a project's history, its map checked, before the file is read."""
+    with engine.begin() as connection:
+        project_id = find_project(connection, project).project_id
+        closed = closed_histories(connection, project_id)
+        if layout.environment in closed:
+            require_unregistered(connection, project_id, layout)
+        return _History(
+            engine=engine,
+            layout=layout,
+            plan=planned(connection, project_id, layout),
+            closed=closed,
+            reader=EventReader(
+                project_id=project_id,
+                now=datetime.now(UTC),
+                trusted=True,
+                history=True,
+                pseudonyms=Pseudonyms(service_secret(data_dir)),
+            ),
+        )

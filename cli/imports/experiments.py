@@ -1,0 +1,407 @@
+"""The experiments of an import: their form, their deploys, their settings and registrations."""
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from pydantic import TypeAdapter
+from sqlalchemy import Connection
+
+from api.deploys import Deploy
+from api.experiments import RegistrationBody
+from api.moment import text
+from api.problem import Problem
+from api.shape import validated
+from cli.imports.faults import ImportFailedError, MapError, name_list, suggestion
+from cli.imports.map import Experiment, ImportMap, length_in_seconds
+from cli.imports.spool import Tally
+from storage.currency import minor_unit_digits
+from storage.deploys import record_deploy
+from storage.experiments import bound_experiment, register
+from storage.history_counts import HistoryCount, count_history, names_in_log
+from storage.metric import metric_definition
+from storage.refusal import Invalid
+from storage.registration import Registration
+from storage.settings import (
+    Settings,
+    apply_settings,
+    lock_settings,
+    parse_settings,
+    stored_settings,
+)
+
+# Control was there before the file begins, by as long as sessions in flight may last.
+_CONTROL_BEFORE = timedelta(days=1)
+_DEPLOY = TypeAdapter(Deploy)
+_REGISTRATION = TypeAdapter(RegistrationBody)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentCount:
+    """An experiment of the file, with what the log holds of it.
+
+    Attributes:
+        experiment: As the map has it.
+        metric: Its target's whole definition.
+        count: Units and outcomes of its arms.
+        experiment_id: None where nothing was stored.
+    """
+
+    experiment: Experiment
+    metric: Mapping[str, Any]
+    count: HistoryCount
+    experiment_id: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentPlan:
+    """The experiments that a map names, checked before the first row is read.
+
+    Attributes:
+        layout: The map.
+        project_id: The project.
+        settings: The project's, with what the experiments define.
+        defined: The members of the settings that the experiments define, as they are stored.
+    """
+
+    layout: ImportMap
+    project_id: int
+    settings: Settings
+    defined: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def experiments(self) -> Sequence[Experiment]:
+        """The experiments, in the map's order."""
+        return self.layout.experiments
+
+    def metric(self, name: str) -> dict[str, Any]:
+        """Returns the whole definition of a metric."""
+        return metric_definition(name, self.settings.metrics)
+
+    def require_named(self, connection: Connection, tally: Tally) -> None:
+        """Holds that the file, or the log, has the commits and events that experiments name.
+
+        Raises:
+            MapError: One is a typing error; the message names what the file has.
+        """
+        for number, experiment in enumerate(self.experiments):
+            place = self._place(number)
+            for member in ("control_commit", "treatment_commit"):
+                commit = getattr(experiment, member)
+                if not self._is_logged(
+                    connection,
+                    commits=spelled(tally.commits, commit) or [commit],
+                    known=tally.commits,
+                ):
+                    raise MapError(
+                        f"{place}.{member} is {commit!r}, which no event names:"
+                        f" {suggestion(commit, tally.commits)}the file's commits are"
+                        f" {name_list(sorted(tally.commits)) or 'none'}"
+                    )
+            known = self._events(tally)
+            for member, name in self._metrics(experiment):
+                sources = self.metric(name)["sources"]
+                if not self._is_logged(connection, events=sources, known=known):
+                    raise MapError(
+                        f"{place}.{member} is {name!r}, but no event is called"
+                        f" {name_list(sources)}: {suggestion(name, known)}the file's"
+                        f" events are {name_list(sorted(known)) or 'none'}"
+                    )
+
+    def _events(self, tally: Tally) -> set[str]:
+        """Returns the events that the file has, or that its columns of outcomes could give."""
+        return {*tally.events, *(outcome.event for outcome in self.layout.outcomes.values())}
+
+    def _place(self, number: int) -> str:
+        return "experiment" if len(self.experiments) == 1 else f"experiment {number + 1}"
+
+    def _metrics(self, experiment: Experiment) -> Iterable[tuple[str, str]]:
+        yield "target_metric", experiment.target_metric
+        for name in experiment.guardrails or ():
+            yield "guardrails", name
+
+    def _is_logged(
+        self,
+        connection: Connection,
+        *,
+        known: Container[str],
+        events: Sequence[str] = (),
+        commits: Sequence[str] = (),
+    ) -> bool:
+        if any(name in known for name in (*events, *commits)):
+            return True
+        environment = self.layout.environment
+        return bool(
+            names_in_log(connection, self.project_id, environment, events=events, commits=commits)
+        )
+
+    def counts(
+        self, connection: Connection, tally: Tally, *, table: str = "runtime_events"
+    ) -> list[ExperimentCount]:
+        """Returns what the log holds of each experiment since the file's first event."""
+        return [
+            ExperimentCount(
+                experiment=experiment,
+                metric=(metric := self.metric(experiment.target_metric)),
+                count=count_history(
+                    connection,
+                    self.project_id,
+                    self.layout.environment,
+                    control=spelled(tally.commits, experiment.control_commit),
+                    treatment=spelled(tally.commits, experiment.treatment_commit),
+                    metric=metric,
+                    routes=experiment.routes,
+                    since=self._start(tally),
+                    unit=self.settings.unit,
+                    table=table,
+                ),
+            )
+            for experiment in self.experiments
+        ]
+
+    def _start(self, tally: Tally) -> datetime:
+        environment = self.layout.environment
+        if environment not in tally.first:
+            raise MapError(
+                f"experiment: no row is of environment {environment!r}, in which it measures; set"
+                f" constants.environment to one of {name_list(sorted(tally.first)) or 'the rows'}"
+            )
+        return tally.first[environment]
+
+    def register(self, connection: Connection, tally: Tally) -> list[str]:
+        """Posts the deploys, applies the settings, registers, and returns the experiments' ids.
+
+        The caller holds the project's lock and the lock of bindings.
+        """
+        start = self._start(tally)
+        deploy_ids = [self._post(connection, experiment, start) for experiment in self.experiments]
+        if self.defined:
+            # Others may have changed the settings since they were read.
+            lock_settings(connection, self.project_id)
+            again = planned(connection, self.project_id, self.layout)
+            apply_settings(connection, self.project_id, again.defined)
+        return [
+            register(
+                connection, self.project_id, _registration(experiment, deploy_id=deploy_id)
+            ).experiment_id
+            for experiment, deploy_id in zip(self.experiments, deploy_ids, strict=True)
+        ]
+
+    def _post(self, connection: Connection, experiment: Experiment, start: datetime) -> str:
+        deploy_id = ""
+        for members in _deploys(experiment, self.layout.environment, start):
+            request = validated(_DEPLOY, members).request(None)
+            deploy_id = record_deploy(connection, self.project_id, request).record["deploy_id"]
+        return deploy_id
+
+
+def planned(connection: Connection, project_id: int, layout: ImportMap) -> ExperimentPlan:
+    """Returns the plan of a map's experiments, held to the rules before any row is read.
+
+    Raises:
+        MapError: A member breaks a rule of deploys or registrations, or contradicts the settings.
+        ImportFailedError: An experiment of the map is registered already.
+    """
+    before = chosen = stored_settings(connection, project_id)
+    for number, experiment in enumerate(layout.experiments):
+        place = "experiment" if len(layout.experiments) == 1 else f"experiment {number + 1}"
+        _require_form(experiment, layout, place)
+        _require_commits(experiment, layout, place)
+        chosen = _with_definition(chosen, experiment, layout, place)
+    try:
+        settings = parse_settings(chosen)
+    except Invalid as invalid:
+        raise MapError(f"experiment: {invalid.pointer}: {invalid.detail}") from None
+    _require_amounts(layout, settings)
+    defined = {name: value for name, value in chosen.items() if before.get(name) != value}
+    return ExperimentPlan(layout=layout, project_id=project_id, settings=settings, defined=defined)
+
+
+def _require_amounts(layout: ImportMap, settings: Settings) -> None:
+    """Holds that the mean of an experiment has amounts to add up."""
+    with_value = {outcome.event for outcome in layout.outcomes.values() if outcome.value}
+    for experiment in layout.experiments:
+        name = experiment.target_metric
+        metric: Mapping[str, Any] = metric_definition(name, settings.metrics)
+        if layout.outcomes and metric["kind"] == "mean" and not with_value & {*metric["sources"]}:
+            raise MapError(
+                f"experiment: {name!r} is of kind 'mean', but no column of [metrics] gives its"
+                f" event {name_list(metric['sources'])} an amount: set value = true there"
+            )
+
+
+def require_unregistered(connection: Connection, project_id: int, layout: ImportMap) -> None:
+    """Holds that no experiment of a map is registered.
+
+    Raises:
+        ImportFailedError: One is: the file was imported before.
+    """
+    for experiment in layout.experiments:
+        known = bound_experiment(
+            connection,
+            project_id,
+            layout.environment,
+            treatment=experiment.treatment_commit.lower(),
+            metric=experiment.target_metric,
+        )
+        if known is not None:
+            raise ImportFailedError(
+                f"already registered: {known} measures {experiment.target_metric!r} of"
+                f" {experiment.treatment_commit}, and its history is closed; nothing was stored."
+                f" See it by `deploy-reward explain {known}`"
+            )
+
+
+def spelled(names: Iterable[str], commit: str) -> list[str]:
+    """Returns how events write a commit: as it is, shorter or longer."""
+    sha = commit.lower()
+    return [name for name in names if name.startswith(sha) or sha.startswith(name)]
+
+
+def _deploys(experiment: Experiment, environment: str, start: datetime) -> list[dict[str, Any]]:
+    """Returns the bodies of the two deploys, as `POST /v1/deploys` takes them."""
+    control, treatment = experiment.control_commit, experiment.treatment_commit
+    posts: list[dict[str, Any]] = [
+        {"commit": {"sha": control}, "deployed_at": text(start - _CONTROL_BEFORE)},
+        {
+            "commit": {"sha": treatment},
+            "deployed_at": text(start),
+            "diff": {"base_commit": control, "files": []},
+            "allocation": experiment.allocation,
+        },
+    ]
+    return [{**post, "environment": environment} for post in posts]
+
+
+def _registration(experiment: Experiment, *, deploy_id: str | None = None) -> Registration:
+    """Returns the registration, held to the rules of `POST /v1/reward/register`."""
+    target: object = experiment.target_metric
+    if experiment.value_per_conversion is not None:
+        target = {"name": target, "value_per_conversion": experiment.value_per_conversion}
+    members = {
+        "deploy_id": deploy_id,
+        "control_commit": experiment.control_commit,
+        "target_metric": target,
+        "routes": experiment.routes,
+        "guardrails": experiment.guardrails,
+    }
+    given = {name: value for name, value in members.items() if value is not None}
+    return validated(_REGISTRATION, given).registration()
+
+
+_EARLY = datetime.fromisoformat("2020-01-01T00:00:00Z")
+
+
+def _require_form(experiment: Experiment, layout: ImportMap, place: str) -> None:
+    try:
+        for members in _deploys(experiment, layout.environment, _EARLY):
+            validated(_DEPLOY, members)
+        _registration(experiment)
+    except Problem as problem:
+        member = problem.faults[0].at if problem.faults else ""
+        commit = {
+            "/commit/sha": "control_commit or treatment_commit",
+            "/control_commit": "control_commit",
+        }.get(member)
+        if commit is not None:
+            raise MapError(
+                f"{place}: {commit} is no commit: 7 to 64 hexadecimal digits, as for POST"
+                f" /v1/deploys; they are {experiment.control_commit!r} and"
+                f" {experiment.treatment_commit!r}"
+            ) from None
+        raise MapError(f"{place}: {problem.detail}") from None
+
+
+def _require_commits(experiment: Experiment, layout: ImportMap, place: str) -> None:
+    """Holds that in layout `unit` an experiment's commits are those of arms."""
+    if layout.layout != "unit":
+        return
+    for member in ("control_commit", "treatment_commit"):
+        commit = getattr(experiment, member)
+        if not spelled(map(str.lower, layout.commits.values()), commit):
+            raise MapError(
+                f"{place}.{member} is {commit!r}, which is no value of [commits]:"
+                f" {suggestion(commit, layout.commits.values())}these are"
+                f" {name_list(layout.commits.values())}"
+            )
+
+
+def _with_definition(
+    chosen: Mapping[str, Any], experiment: Experiment, layout: ImportMap, place: str
+) -> dict[str, Any]:
+    """Returns a project's settings with what an experiment says of its target.
+
+    Raises:
+        MapError: The settings say something else.
+    """
+    name = experiment.target_metric
+    metrics = dict(chosen.get("metrics", {}))
+    metric = dict(metrics.get(name, {}))
+    for member, value, stored in _definition(experiment, layout):
+        known = metric.get(stored)
+        if known is not None and known != value:
+            raise MapError(
+                f"{place}.{member} is {getattr(experiment, member)!r}, but the project's settings"
+                f" say metrics.{name}.{stored} = {known!r}: make them the same, or leave {member}"
+                " out of the map"
+            )
+        metric[stored] = value
+    merged = dict(chosen)
+    if metric:
+        merged["metrics"] = {**metrics, name: metric}
+    if experiment.grace is not None:
+        grace, known = length_in_seconds(experiment.grace), chosen.get("grace_seconds")
+        if known is not None and known != grace:
+            raise MapError(
+                f"{place}.grace is {experiment.grace!r}, but the project's settings say"
+                f" grace_seconds = {known}: make them the same, or leave grace out of the map"
+            )
+        merged["grace_seconds"] = grace
+    return merged
+
+
+def _definition(experiment: Experiment, layout: ImportMap) -> Iterable[tuple[str, Any, str]]:
+    """Yields what an experiment defines of its target: its member, and the setting's."""
+    currency = experiment.currency or _currency_of(experiment, layout)
+    if experiment.window is not None:
+        yield "window", length_in_seconds(experiment.window), "window_seconds"
+    if experiment.sources is not None:
+        yield "sources", experiment.sources, "sources"
+    for member in ("kind", "better"):
+        if getattr(experiment, member) is not None:
+            yield member, getattr(experiment, member), member
+    if currency is not None:
+        yield "currency", currency, "currency"
+    if experiment.cap is not None:
+        digits = 0 if currency is None else minor_unit_digits(currency)
+        yield "cap", float(experiment.cap * 10**digits), "cap"
+
+
+def _currency_of(experiment: Experiment, layout: ImportMap) -> str | None:
+    """Returns the currency of the column that a mean adds up."""
+    if experiment.kind != "mean":
+        return None
+    sources = experiment.sources or [experiment.target_metric]
+    columns = [outcome for outcome in layout.outcomes.values() if outcome.event in sources]
+    return next((outcome.currency for outcome in columns if outcome.currency), None)
+
+
+def experiment_document(counted: ExperimentCount) -> dict[str, Any]:
+    """Returns an experiment of an import as JSON shows it."""
+    count = counted.count
+    return {
+        "experiment_id": counted.experiment_id,
+        "control_commit": counted.experiment.control_commit,
+        "treatment_commit": counted.experiment.treatment_commit,
+        "target_metric": counted.experiment.target_metric,
+        "window_seconds": counted.metric["window_seconds"],
+        "arms": {
+            "control": msgspec.to_builtins(count.control),
+            "treatment": msgspec.to_builtins(count.treatment),
+        },
+        "outcomes": count.outcomes,
+        "outcomes_before_exposure": count.before,
+        "outcomes_after_window": count.after,
+    }

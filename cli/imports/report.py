@@ -1,0 +1,160 @@
+"""The report of an import: what was stored, counted by arm, and what was left out."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from cli.imports.experiments import ExperimentCount, experiment_document
+from cli.imports.spool import Tally
+from cli.outcome import span
+from storage.currency import minor_unit_digits
+from storage.history_counts import ArmCount
+from storage.metric import DAY, HOUR, LONGEST_WINDOW, MINUTE
+
+_WINDOWS = (30 * MINUTE, HOUR, 6 * HOUR, DAY, 3 * DAY, 7 * DAY, 14 * DAY, LONGEST_WINDOW)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportReport:
+    """What came of an import.
+
+    Attributes:
+        rows: How many rows were read.
+        tally: The events that were made of them.
+        skipped: How many rows were left out, by why.
+        arms: How many rows each arm has, in layout `unit`.
+        notes: What the file itself decided, as sentences.
+        experiments: The experiments, counted.
+        is_rehearsal: Whether nothing was stored.
+    """
+
+    rows: int
+    tally: Tally
+    skipped: Counter[str]
+    arms: Counter[str]
+    notes: Sequence[str]
+    experiments: Sequence[ExperimentCount]
+    is_rehearsal: bool
+
+    def document(self) -> dict[str, Any]:
+        """Returns the report as JSON."""
+        return {
+            "dry_run": self.is_rehearsal,
+            "rows": self.rows,
+            "events": self.tally.events.total(),
+            "events_by_name": dict(sorted(self.tally.events.items())),
+            "first": self._first,
+            "last": self._last,
+            "skipped_rows": dict(self.skipped.most_common()),
+            "rows_by_arm": dict(self.arms),
+            "notes": list(self.notes),
+            "experiments": [
+                {**experiment_document(counted), "warnings": list(_warnings(counted))}
+                for counted in self.experiments
+            ],
+        }
+
+    @property
+    def _first(self) -> datetime | None:
+        return min(self.tally.first.values(), default=None)
+
+    @property
+    def _last(self) -> datetime | None:
+        return max(self.tally.last.values(), default=None)
+
+    def lines(self) -> Iterator[str]:
+        """Yields the report as lines of text."""
+        total = self.tally.events.total()
+        stored = "would be stored" if self.is_rehearsal else "stored"
+        between = f", from {self._first} to {self._last}" if total else ""
+        yield f"{self.rows:,} rows read, {total:,} events {stored}{between}."
+        if len(self.tally.events) > 1:
+            events = self.tally.events.most_common(20)
+            yield "Events: " + ", ".join(f"{name} {count:,}" for name, count in events) + "."
+        if self.arms and not self.experiments:
+            arms = ", ".join(f"{arm!r} {count:,}" for arm, count in self.arms.most_common())
+            yield f"Rows by arm: {arms}."
+        yield from self._skipped_lines()
+        yield from self.notes
+        for counted in self.experiments:
+            yield ""
+            yield from _experiment_lines(counted)
+        if self.is_rehearsal:
+            yield "Nothing was stored: this was a dry run."
+        elif self.experiments:
+            yield "Now: deploy-reward evaluate"
+
+    def _skipped_lines(self) -> Iterator[str]:
+        where = self.skipped["where"]
+        if where:
+            yield f"{where:,} rows are left out by `where`."
+        arms = [(name, count) for name, count in self.skipped.most_common() if name != "where"]
+        if arms:
+            total = sum(count for _, count in arms)
+            named = ", ".join(f"{name.removeprefix('arm ')} {count:,}" for name, count in arms[:10])
+            yield f"{total:,} rows of arms that [commits] does not name are skipped: {named}."
+
+
+def _experiment_lines(counted: ExperimentCount) -> Iterator[str]:
+    experiment, metric, count = counted.experiment, counted.metric, counted.count
+    name = experiment.target_metric
+    registered = "" if counted.experiment_id is None else f", registered as {counted.experiment_id}"
+    yield f"{name}, {_shown_span(metric['window_seconds'])} after the exposure{registered}"
+    yield _arm_line("control", experiment.control_commit, count.control, metric)
+    yield _arm_line("treatment", experiment.treatment_commit, count.treatment, metric)
+    yield from _warnings(counted)
+
+
+def _arm_line(arm: str, commit: str, count: ArmCount, metric: Mapping[str, Any]) -> str:
+    share = f" ({100 * count.converting / count.units:.2f} %)" if count.units else ""
+    line = (
+        f"  {arm:<10} {commit[:12]:<12} {count.units:>10,} units {count.converting:>10,}"
+        f" with {' or '.join(metric['sources'])}{share}"
+    )
+    if metric["kind"] != "mean" or not count.units:
+        return line
+    currency = metric["currency"]
+    scale = 1.0 if currency is None else 10.0 ** -minor_unit_digits(currency)
+    mean = f"{count.total * scale / count.units:,.4g}"
+    return f"{line}, {mean}{'' if currency is None else f' {currency}'} a unit"
+
+
+def _warnings(counted: ExperimentCount) -> Iterator[str]:
+    """Yields what keeps the verdict from seeing what the file holds."""
+    count, metric = counted.count, counted.metric
+    for arm, found in (("control", count.control), ("treatment", count.treatment)):
+        if not found.units:
+            yield f"Warning: no unit of {arm}: no first event of a unit names its commit."
+    events = " or ".join(f"`{source}`" for source in metric["sources"])
+    window = _shown_span(metric["window_seconds"])
+    if count.after:
+        yield (
+            f"Warning: {count.after:,} of {count.outcomes:,} {events} events fall outside the"
+            f" {window} window of their unit's exposure and do not count; {_wider(counted)}"
+        )
+    if count.before:
+        yield (
+            f"Warning: {count.before:,} of {count.outcomes:,} {events} events come before their"
+            " unit's exposure and do not count."
+        )
+
+
+def _wider(counted: ExperimentCount) -> str:
+    longest = counted.count.longest.total_seconds()
+    wide = next((window for window in _WINDOWS if window >= longest), None)
+    if wide is None:
+        return f"the last comes {_shown_span(longest)} after it, and a window is at most 28 days."
+    name = counted.experiment.target_metric
+    length = f"{wide // HOUR}h" if wide % DAY else f"{wide // DAY}d"
+    return (
+        f'window = "{length if wide >= HOUR else "30m"}" in [experiment], or window_seconds ='
+        f" {wide} of metric {name!r} in the settings, before the registration, takes all in."
+    )
+
+
+def _shown_span(seconds: float) -> str:
+    names = {"d": "day", "h": "hour", "m": "minute", "s": "second"}
+    number, unit = span(seconds).split()
+    return f"{number}-{names[unit]}"

@@ -1,0 +1,80 @@
+"""The spool: checked events on disk, until the whole file has passed the checks."""
+
+import tempfile
+from collections import Counter
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from typing import IO, Self
+
+from storage.events import RuntimeEvent, history_lines
+
+_BLOCK = 1 << 20
+
+
+@dataclass(kw_only=True)
+class Tally:
+    """What the events of a file are, counted.
+
+    Attributes:
+        events: How many there are of each name.
+        commits: How many name each commit.
+        first: The first time, by environment.
+        last: The last time, by environment.
+        days: The days, in UTC, of any event.
+    """
+
+    events: Counter[str] = field(default_factory=Counter[str])
+    commits: Counter[str] = field(default_factory=Counter[str])
+    first: dict[str, datetime] = field(default_factory=dict[str, datetime])
+    last: dict[str, datetime] = field(default_factory=dict[str, datetime])
+    days: set[date] = field(default_factory=set[date])
+
+    def add(self, events: Sequence[RuntimeEvent]) -> None:
+        """Counts some events."""
+        self.events.update([event.event for event in events])
+        self.commits.update([event.commit_sha for event in events if event.commit_sha is not None])
+        times: dict[str, list[datetime]] = {}
+        for event in events:
+            times.setdefault(event.environment, []).append(event.occurred_at)
+        for environment, occurred in times.items():
+            first, last = min(occurred), max(occurred)
+            self.first[environment] = min(first, self.first.get(environment, first))
+            self.last[environment] = max(last, self.last.get(environment, last))
+            self.days.update([time.date() for time in occurred])
+
+
+class Spool:
+    """Events as lines of COPY's text format in a file that has no name.
+
+    Attributes:
+        tally: What was added, counted.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.tally = Tally()
+        self._file = file
+
+    @classmethod
+    @contextmanager
+    def opened(cls) -> Generator[Self]:
+        """Gives an empty spool; the disk is free again at its end, also at a kill."""
+        with tempfile.TemporaryFile() as file:
+            yield cls(file)
+
+    def add(self, events: Sequence[RuntimeEvent]) -> None:
+        """Appends events."""
+        self._file.write(history_lines(events).encode())
+        self.tally.add(events)
+
+    @property
+    def size(self) -> int:
+        """How many bytes it holds."""
+        return self._file.tell()
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yields what was added, from the beginning."""
+        self._file.seek(0)
+        while block := self._file.read(_BLOCK):
+            yield block

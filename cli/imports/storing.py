@@ -1,0 +1,116 @@
+"""The storing of a checked file: all of it in one transaction, or nothing."""
+
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from sqlalchemy import Connection, Engine
+
+from cli.imports.experiments import ExperimentCount, ExperimentPlan
+from cli.imports.progress import Bars
+from cli.imports.spool import Spool
+from storage.clock import binding_time, receipt_time
+from storage.events import copy_history, require_open_history
+from storage.history_counts import REHEARSAL, make_rehearsal
+from storage.lock_waits import blocking_transaction, name_transaction
+from storage.partitions import MOST_DAYS, write_past_days
+from storage.projects import lock_project
+
+# What others see of this transaction who wait for it.
+_NAME = "deploy-reward import"
+_ASK_EVERY_SECONDS = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Storing:
+    """Stores a spool of checked events, and the experiments of its plan.
+
+    Attributes:
+        engine: Of the store.
+        spool: The events.
+        plan: The experiments.
+        bars: Where progress is shown.
+    """
+
+    engine: Engine
+    spool: Spool
+    plan: ExperimentPlan
+    bars: Bars
+
+    def rehearse(self) -> list[ExperimentCount]:
+        """Returns what would be counted, and leaves nothing in the store."""
+        with self.engine.connect() as connection:
+            self.plan.require_named(connection, self.spool.tally)
+            if not self.plan.experiments:
+                return []
+            make_rehearsal(connection)
+            copy_history(connection, self._blocks("Counting events"), table=REHEARSAL)
+            return self.plan.counts(connection, self.spool.tally, table=REHEARSAL)
+
+    def store(self) -> list[ExperimentCount]:
+        """Stores events, deploys and registrations, and returns what the log holds of them.
+
+        Raises:
+            Conflict: The history is closed, or it has too many days.
+            MapError: An experiment names a commit or event that nothing has.
+        """
+        tally = self.spool.tally
+        with self.engine.begin() as connection, self._told_waits(connection):
+            self.plan.require_named(connection, tally)
+            # Its own transaction: to make a day holds up everybody else who makes one.
+            write_past_days(connection, tally.days, most_new=MOST_DAYS)
+        with self.engine.begin() as connection, self._told_waits(connection):
+            write_past_days(connection, tally.days, most_new=MOST_DAYS)
+            self._require_open_history(connection)
+            copy_history(connection, self._blocks("Storing events"))
+            counts = self.plan.counts(connection, tally)
+            # Only now the log's lock, for which the service's writers would wait: a registration
+            # that came during the copy is seen under it.
+            if not self.plan.experiments:
+                receipt_time(connection)
+                self._require_open_history(connection)
+                return counts
+            lock_project(connection, self.plan.project_id)
+            binding_time(connection)
+            self._require_open_history(connection)
+            ids = self.plan.register(connection, tally)
+        return [
+            replace(count, experiment_id=experiment_id)
+            for count, experiment_id in zip(counts, ids, strict=True)
+        ]
+
+    def _require_open_history(self, connection: Connection) -> None:
+        require_open_history(connection, self.plan.project_id, self.spool.tally.last.items())
+
+    def _blocks(self, words: str) -> Iterator[bytes]:
+        shown, size, done = self.bars.begin(words), max(1, self.spool.size), 0
+        for block in self.spool.blocks():
+            yield block
+            done += len(block)
+            shown.advance_to(done / size)
+        shown.advance_to(1.0)
+
+    @contextmanager
+    def _told_waits(self, connection: Connection) -> Generator[None]:
+        """Says, while a transaction waits for another one, which that is."""
+        pid = name_transaction(connection, _NAME)
+        ended = threading.Event()
+        watch = threading.Thread(target=self._watch, args=(pid, ended), daemon=True)
+        watch.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watch.join()
+
+    def _watch(self, pid: int, ended: threading.Event) -> None:
+        said: str | None = None
+        with self.engine.connect() as connection:
+            while not ended.wait(_ASK_EVERY_SECONDS):
+                other = blocking_transaction(connection, pid)
+                # A snapshot of the statistics lasts as long as its transaction.
+                connection.rollback()
+                if other is not None and other != said:
+                    self.bars.say(f"Waiting for another transaction to end: {other}.")
+                    said = other
