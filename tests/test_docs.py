@@ -132,8 +132,8 @@ def test_every_tool_is_named_with_its_arguments() -> None:
 
 
 def test_maps_that_are_shown_can_be_read(tmp_path: Path) -> None:
-    first, second, third = blocks(page("import.md"), "toml")
-    for number, text in enumerate((first, second, third)):
+    first, second, *others = blocks(page("import.md"), "toml")
+    for number, text in enumerate((first, second, *others)):
         (tmp_path / f"{number}.toml").write_text(text)
         read_map(tmp_path / f"{number}.toml")
     # The page shows the maps that stand beside it.

@@ -224,7 +224,7 @@ def _require_amounts(layout: ImportMap, settings: Settings) -> None:
     with_value = {outcome.event for outcome in layout.outcomes.values() if outcome.value}
     for experiment in layout.experiments:
         name = experiment.target_metric
-        metric: Mapping[str, Any] = metric_definition(name, settings.metrics)
+        metric: dict[str, Any] = {**metric_definition(name, settings.metrics)}
         if layout.outcomes and metric["kind"] == "mean" and not with_value & {*metric["sources"]}:
             raise MapError(
                 f"experiment: {name!r} is of kind 'mean', but no column of [metrics] gives its"

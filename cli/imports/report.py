@@ -101,7 +101,8 @@ def _experiment_lines(counted: ExperimentCount) -> Iterator[str]:
     experiment, metric, count = counted.experiment, counted.metric, counted.count
     name = experiment.target_metric
     registered = "" if counted.experiment_id is None else f", registered as {counted.experiment_id}"
-    yield f"{name}, {_shown_span(metric['window_seconds'])} after the exposure{registered}"
+    window = _length(metric["window_seconds"])
+    yield f"{name} within {window} of the exposure{registered}:"
     yield _arm_line("control", experiment.control_commit, count.control, metric)
     yield _arm_line("treatment", experiment.treatment_commit, count.treatment, metric)
     yield from _warnings(counted)
@@ -128,7 +129,8 @@ def _warnings(counted: ExperimentCount) -> Iterator[str]:
         if not found.units:
             yield f"Warning: no unit of {arm}: no first event of a unit names its commit."
     events = " or ".join(f"`{source}`" for source in metric["sources"])
-    window = _shown_span(metric["window_seconds"])
+    number, unit = span(metric["window_seconds"]).split()
+    window = f"{number}-{_UNITS[unit]}"
     if count.after:
         yield (
             f"Warning: {count.after:,} of {count.outcomes:,} {events} events fall outside the"
@@ -145,7 +147,7 @@ def _wider(counted: ExperimentCount) -> str:
     longest = counted.count.longest.total_seconds()
     wide = next((window for window in _WINDOWS if window >= longest), None)
     if wide is None:
-        return f"the last comes {_shown_span(longest)} after it, and a window is at most 28 days."
+        return f"the last comes {_length(longest)} after it, and a window is at most 28 days."
     name = counted.experiment.target_metric
     length = f"{wide // HOUR}h" if wide % DAY else f"{wide // DAY}d"
     return (
@@ -154,7 +156,9 @@ def _wider(counted: ExperimentCount) -> str:
     )
 
 
-def _shown_span(seconds: float) -> str:
-    names = {"d": "day", "h": "hour", "m": "minute", "s": "second"}
+_UNITS = {"d": "day", "h": "hour", "m": "minute", "s": "second"}
+
+
+def _length(seconds: float) -> str:
     number, unit = span(seconds).split()
-    return f"{number}-{names[unit]}"
+    return f"{number} {_UNITS[unit]}{'' if number == '1' else 's'}"

@@ -1,7 +1,11 @@
 """`import`: files of each kind become the same events, all of them or none."""
 
+import gzip
 import json
+import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -10,7 +14,9 @@ from click.testing import CliRunner, Result
 from sqlalchemy import text
 
 from cli.main import main
+from storage.lock_waits import name_transaction
 from storage.projects import create_project
+from storage.settings import apply_settings
 
 LINES = [
     {
@@ -91,7 +97,7 @@ def test_a_bad_line_is_named_and_nothing_is_stored(run, stored, tmp_path, broken
     assert stored() == []
 
 
-@pytest.mark.parametrize("cell", ["inf", "1e200", "-1e10", "nan", "12 dollars"])
+@pytest.mark.parametrize("cell", ["inf", "1e200", "-1e10", "12 dollars"])
 def test_a_value_that_the_store_cannot_add_up_is_refused_in_one_line(
     run, stored, tmp_path, cell
 ) -> None:
@@ -103,7 +109,7 @@ def test_a_value_that_the_store_cannot_add_up_is_refused_in_one_line(
     assert result.exit_code == 1
     (line,) = (line for line in result.output.splitlines() if line.startswith("Error"))
     assert cell in line
-    assert "value" in line
+    assert "row 2 (line 3), column 'worth'" in line
     assert stored() == []
 
 
@@ -161,5 +167,401 @@ def test_history_after_the_start_of_a_bound_experiment_is_refused(run, stored, t
     before = stored()
     again = run(file, "--map", layout)
     assert again.exit_code == 1
-    assert "send history before registering" in again.output
+    assert "already registered" in again.output
+    later = layout.read_text().split("[experiment]")[0]
+    layout.write_text(later)
+    without = run(file, "--map", layout)
+    assert without.exit_code == 1
+    assert "send history before registering" in without.output
     assert stored() == before
+
+
+UNIT_MAP = """
+layout = "unit"
+unit = "who"
+arm = "arm"
+[times]
+column = "at"
+[commits]
+old = "aaaaaaa"
+new = "bbbbbbb"
+[metrics]
+hit = "order"
+"""
+EXPERIMENT = """
+[experiment]
+control_commit = "aaaaaaa"
+treatment_commit = "bbbbbbb"
+target_metric = "order"
+"""
+AT = "2026-10-01T00:00:00Z"
+
+
+def outcomes(hits: Any) -> pd.DataFrame:
+    """A row a unit, in turn of one arm and of the other, a minute apart."""
+    count = len(hits)
+    at = pd.Timestamp(AT) + pd.to_timedelta(range(count), unit="min")
+    arms = ["old", "new"] * count
+    return pd.DataFrame(
+        {"who": [f"u{i}" for i in range(count)], "at": at, "arm": arms[:count], "hit": hits}
+    )
+
+
+def saved(folder: Path, frame: pd.DataFrame, form: str) -> Path:
+    file = folder / f"rows.{form}"
+    if form == "csv":
+        frame.to_csv(file, index=False)
+    elif form == "parquet":
+        frame.to_parquet(file)
+    else:
+        frame.to_json(file, orient="records", lines=True, date_format="iso")
+    return file
+
+
+def mapped(folder: Path, text_of_map: str) -> Path:
+    layout = folder / "map.toml"
+    layout.write_text(text_of_map)
+    return layout
+
+
+def error_of(result: Result) -> str:
+    """The one line that an import ends with."""
+    assert result.exit_code == 1, result.output
+    assert isinstance(result.exception, SystemExit), result.exception
+    lines = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
+    assert len(lines) == 1, result.stderr
+    return lines[0].removeprefix("Error: ")
+
+
+COLUMNS_OF_OUTCOMES = {
+    "NULL and numbers, as a LEFT JOIN exports them": [None, 17.0, 0.0, 4.5],
+    "a nullable boolean": pd.array([None, True, False, True], dtype="boolean"),
+    "true and false": [False, True, False, True],
+    "words": ["False", "True", "no", "YES"],
+    "empty and NA": ["", "1", "NA", "1.0"],
+    "whole numbers": [0, 1, 0, -3],
+    "nothing and yes": [None, "t", None, "y"],
+}
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "ndjson"])
+@pytest.mark.parametrize("hits", COLUMNS_OF_OUTCOMES.values(), ids=COLUMNS_OF_OUTCOMES)
+def test_an_empty_outcome_is_a_no_in_every_format(run, stored, tmp_path, form, hits) -> None:
+    result = run(
+        saved(tmp_path, outcomes(hits), form), "--map", mapped(tmp_path, UNIT_MAP), "--json"
+    )
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["events_by_name"] == {"order": 2, "page_view": 4}
+    assert sorted(row.session_id for row in stored() if row.event == "order") == ["u1", "u3"]
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "ndjson"])
+def test_an_empty_member_is_absent_in_every_format(run, stored, tmp_path, form) -> None:
+    frame = pd.DataFrame(
+        {
+            "who": ["u1", "u2"],
+            "what": ["page_view", "order"],
+            "at": pd.to_datetime(["2026-07-01 12:00:00", "2026-07-01 12:00:00"]),
+            "build": ["abcdef1", None],
+            "worth": [None, 2.5],
+            "page": [None, "/cart"],
+            "customer": [None, "mary"],
+            "key": [None, "e1"],
+        }
+    )
+    text_of_map = EVENT_MAP.replace(
+        "[columns]",
+        "[columns]\ncommit = 'build'\nvalue = 'worth'\nroute = 'page'\nuser_ref = 'customer'\n"
+        "event_id = 'key'",
+    )
+    result = run(saved(tmp_path, frame, form), "--map", mapped(tmp_path, text_of_map))
+    assert result.exit_code == 0, result.output
+    view, order = sorted(stored(), key=lambda row: row.session_id)
+    assert (view.commit_sha, view.value, view.route, view.pseudonym) == (
+        "abcdef1",
+        None,
+        None,
+        None,
+    )
+    assert (order.commit_sha, order.value, order.route) == (None, 2_500_000, "/cart")
+    assert order.pseudonym is not None
+    assert (view.event_id, order.event_id) == (None, "e1")
+
+
+FIRST = "who,at,arm,hit\nu0,2026-10-01T00:00:00Z,old,0\n"
+BERLIN = UNIT_MAP.replace('column = "at"', 'column = "at"\nzone = "Europe/Berlin"')
+MISTAKES = {
+    "outcome column": ("u1,A,new,1", ("hit =", "hitt ="), "'hitt'", "did you mean 'hit'?"),
+    "time column": ("u1,A,new,1", ('"at"', '"when"'), "times.column", "who, at, arm, hit"),
+    "arm column": ("u1,A,new,1", ('arm = "arm"', 'arm = "group"'), "'group'", "it has"),
+    "unit column": ("u1,A,new,1", ('"who"', '"user"'), "'user'", "it has"),
+    "decimal comma": ('u1,A,new,"1,5"', None, "column 'hit', cell '1,5'", 'decimal = ","'),
+    "no outcome": ("u1,A,new,maybe", None, "row 2 (line 3), column 'hit', cell 'maybe'", "yes"),
+    "empty time": ("u1,,new,1", None, "column 'at', cell ''", "names no time"),
+    "other form of time": ("u1,10/25/2026 01:00,new,1", None, "10/25/2026 01:00", "format"),
+    "seconds and milliseconds": (
+        "u1,1790000000,new,1\nu2,1790000000000,new,1",
+        None,
+        "row 3 (line 4), column 'at', cell '1790000000000'",
+        "milliseconds",
+    ),
+    "empty unit": (",A,new,1", None, "column 'who', cell ''", "names no unit"),
+    "future": ("u1,2097-01-01T00:00:00Z,new,1", None, "2097-01-01", "in the future"),
+    "long unit": (f"{'x' * 300},A,new,1", None, "session_id", "1 to 128 characters"),
+    "commit": ("u1,A,new,1", ("aaaaaaa", "m000000a"), "commits.old", "hexadecimal"),
+    "arm of no row": ("u1,A,new,1", ("new =", "newer ="), "'newer'", "'new'"),
+    "cells missing": ("u1,A", None, "row 2 (line 3)", "has 2 cells"),
+    "zone": ("u1,A,new,1", ('"at"', '"at"\nzone = "Berlin"'), "times", "Europe/Berlin"),
+    "no member": ("u1,A,new,1", ("[times]", "colour = 3\n[times]"), "'colour'", "known are"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_ends_in_one_line_that_names_it(run, stored, tmp_path, mistake) -> None:
+    rows, change, *words = mistake
+    file = tmp_path / "rows.csv"
+    file.write_text(FIRST + rows.replace(",A,", f",{AT},").replace(",A", f",{AT}") + "\n")
+    text_of_map = UNIT_MAP if change is None else UNIT_MAP.replace(*change)
+    line = error_of(run(file, "--map", mapped(tmp_path, text_of_map)))
+    for word in words:
+        assert word in line
+    assert len(line) < 400
+    assert stored() == []
+
+
+TYPING_ERRORS = {
+    "treatment_commit": ("treatment_commit = 'bbbbbbc'", "'bbbbbbb'"),
+    "control_commit": ("control_commit = 'aaaaaac'", "'aaaaaaa'"),
+    "target_metric": ("target_metric = 'ordr'", "'order'"),
+    "guardrails": ("guardrails = ['eror']", "page_view"),
+}
+
+
+@pytest.mark.parametrize("layout", ["unit", "event"])
+@pytest.mark.parametrize("member", TYPING_ERRORS)
+def test_what_an_experiment_names_must_stand_in_the_file(
+    *, run, stored, tmp_path, member, layout
+) -> None:
+    wrong, known = TYPING_ERRORS[member]
+    kept = [line for line in EXPERIMENT.splitlines() if not line.startswith(member)]
+    experiment = "\n".join([*kept, wrong])
+    if layout == "unit":
+        rows, text_of_map = outcomes([0, 1]), UNIT_MAP
+    else:
+        rows = pd.DataFrame(
+            {
+                "who": ["u1", "u1", "u2"],
+                "what": ["page_view", "order", "page_view"],
+                "at": [AT] * 3,
+                "build": ["aaaaaaa", "aaaaaaa", "bbbbbbb"],
+            }
+        )
+        text_of_map = EVENT_MAP.replace("[columns]", "[columns]\ncommit = 'build'")
+    file = saved(tmp_path, rows, "csv")
+    line = error_of(run(file, "--map", mapped(tmp_path, text_of_map + experiment)))
+    assert f"experiment.{member}" in line
+    assert known in line
+    assert stored() == []
+
+
+def test_a_table_without_a_map_is_told_what_a_map_says(run, tmp_path) -> None:
+    for form in ("csv", "parquet"):
+        result = run(saved(tmp_path, outcomes([0, 1]), form))
+        assert result.exit_code == 1
+        assert "--map" in result.stderr
+        assert "who, at, arm, hit" in result.stderr
+        assert 'layout = "event"' in result.stderr
+
+
+TIMES = {
+    "offsets that change": (
+        "",
+        ["2026-10-25T02:30:00+02:00", "2026-10-25T02:30:00+01:00"],
+        ["00:30", "01:30"],
+    ),
+    "epoch seconds": ('unit = "s"', [1792888200, 1792891800], ["00:30", "01:30"]),
+    "epoch milliseconds, detected": ("", [1792888200000, 1792891800000], ["00:30", "01:30"]),
+    "a format": (
+        'format = "%m/%d/%Y %H:%M"',
+        ["10/25/2026 00:30", "10/25/2026 01:30"],
+        ["00:30", "01:30"],
+    ),
+    "the earlier of two": (
+        'zone = "Europe/Berlin"\nambiguous = "earlier"',
+        ["2026-10-25 02:30:00", "2026-10-25 03:30:00"],
+        ["00:30", "02:30"],
+    ),
+    "the later of two": (
+        'zone = "Europe/Berlin"\nambiguous = "later"',
+        ["2026-10-25 02:30:00", "2026-10-25 03:30:00"],
+        ["01:30", "02:30"],
+    ),
+    "as BigQuery writes": (
+        "",
+        ["2026-10-25 00:30:00 UTC", "2026-10-25 01:30:00+00"],
+        ["00:30", "01:30"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TIMES.values(), ids=TIMES)
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_times_are_read_in_every_form_that_is_unambiguous(
+    *, run, stored, tmp_path, case, form
+) -> None:
+    members, cells, expected = case
+    frame = outcomes([0, 0]).assign(at=cells)
+    text_of_map = UNIT_MAP.replace('column = "at"', f'column = "at"\n{members}')
+    result = run(saved(tmp_path, frame, form), "--map", mapped(tmp_path, text_of_map))
+    assert result.exit_code == 0, result.output
+    assert sorted(f"{row.occurred_at:%H:%M}" for row in stored()) == expected
+    assert ("were read as milliseconds" in result.stdout) == (cells[0] == 1792888200000)
+
+
+@pytest.mark.parametrize(
+    ("time", "word"),
+    [("2026-10-25 02:30:00", "ambiguous"), ("2026-03-29 02:30:00", "nonexistent")],
+)
+def test_an_hour_that_is_twice_or_never_is_refused_by_its_row(
+    run, stored, tmp_path, time, word
+) -> None:
+    file = saved(tmp_path, outcomes([0, 0]).assign(at=["2026-01-01 00:00:00", time]), "csv")
+    line = error_of(run(file, "--map", mapped(tmp_path, BERLIN)))
+    assert line.startswith("row 2 (line 3), column 'at'")
+    assert word in line
+    assert stored() == []
+
+
+def test_a_users_name_is_never_shown(run, tmp_path) -> None:
+    frame = outcomes([0, 0]).assign(customer=["ann", "mary" * 100])
+    text_of_map = UNIT_MAP.replace("[metrics]", "[columns]\nuser_ref = 'customer'\n[metrics]")
+    line = error_of(run(saved(tmp_path, frame, "csv"), "--map", mapped(tmp_path, text_of_map)))
+    assert "user_ref" in line
+    assert "row 2" in line
+    assert "mary" not in line
+
+
+THREE_ARMS = """
+layout = "unit"
+arm = "arm"
+[times]
+column = "at"
+[commits]
+none = "aaaaaaa"
+red = "bbbbbbb"
+blue = "ccccccc"
+[metrics]
+hit = "order"
+[[experiment]]
+control_commit = "aaaaaaa"
+treatment_commit = "bbbbbbb"
+target_metric = "order"
+[[experiment]]
+control_commit = "aaaaaaa"
+treatment_commit = "ccccccc"
+target_metric = "order"
+"""
+
+
+def test_a_file_of_three_arms_becomes_two_experiments_with_one_control(
+    run, stored, tmp_path
+) -> None:
+    arms = ["none", "red", "blue", "none", "red", "blue", "green"]
+    frame = outcomes([0, 1, 1, 0, 1, 0, 1]).assign(arm=arms)
+    words = (saved(tmp_path, frame, "csv"), "--map", mapped(tmp_path, THREE_ARMS), "--json")
+    rehearsed = run(*words, "--dry-run")
+    assert stored() == []
+    result = run(*words)
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert report["skipped_rows"] == {"arm 'green'": 1}
+    red, blue = report["experiments"]
+    assert red["experiment_id"] != blue["experiment_id"]
+    assert red["arms"]["control"] == blue["arms"]["control"]
+    assert red["arms"]["control"]["units"] == 2
+    assert (red["arms"]["treatment"]["converting"], blue["arms"]["treatment"]["converting"]) == (
+        2,
+        1,
+    )
+    # A rehearsal counts the same, and has no experiment to name.
+    for experiment in report["experiments"]:
+        experiment["experiment_id"] = None
+    assert json.loads(rehearsed.stdout) == {**report, "dry_run": True}
+
+
+LATER = UNIT_MAP.replace('hit = "order"', 'ordered = { event = "order", at = "ordered" }')
+
+
+def test_conversions_hours_later_are_counted_by_the_window_of_the_map(
+    run, stored, tmp_path
+) -> None:
+    later = pd.Timestamp(AT) + pd.Timedelta(hours=20)
+    frame = outcomes([0] * 4).assign(ordered=[pd.NaT, later, pd.NaT, later])
+    file = saved(tmp_path, frame, "parquet")
+    narrow = run(file, "--map", mapped(tmp_path, LATER + EXPERIMENT), "--dry-run")
+    assert "2 of 2 `order` events fall outside the 30-minute window" in narrow.stdout
+    assert 'window = "1d"' in narrow.stdout
+    layout = mapped(tmp_path, LATER + EXPERIMENT + 'window = "1d"\n')
+    result = run(file, "--map", layout, "--json")
+    assert result.exit_code == 0, result.output
+    (experiment,) = json.loads(result.stdout)["experiments"]
+    assert experiment["arms"]["treatment"]["converting"] == 2
+    assert (experiment["outcomes"], experiment["warnings"]) == (2, [])
+    orders = [row.occurred_at for row in stored() if row.event == "order"]
+    assert orders == [later.to_pydatetime()] * 2
+
+
+def test_settings_that_contradict_a_map_are_named_beside_it(run, store, stored, tmp_path) -> None:
+    with store.engine.begin() as connection:
+        apply_settings(connection, 1, {"metrics": {"order": {"window_seconds": 3600}}})
+    layout = mapped(tmp_path, UNIT_MAP + EXPERIMENT + 'window = "3d"\n')
+    line = error_of(run(saved(tmp_path, outcomes([0, 1]), "csv"), "--map", layout))
+    assert "experiment.window is '3d'" in line
+    assert "metrics.order.window_seconds = 3600" in line
+    assert stored() == []
+
+
+def test_an_amount_of_each_unit_becomes_a_mean_in_minor_units(run, stored, tmp_path) -> None:
+    text_of_map = UNIT_MAP.replace(
+        'hit = "order"', 'hit = { event = "order", value = true, currency = "USD" }'
+    )
+    text_of_map += EXPERIMENT.replace("'order'", "'revenue'").replace('"order"', '"revenue"')
+    text_of_map += "sources = ['order']\nkind = 'mean'\n"
+    file = saved(tmp_path, outcomes([None, 12.34, 0.0, 7.66]), "csv")
+    result = run(file, "--map", mapped(tmp_path, text_of_map))
+    assert result.exit_code == 0, result.output
+    assert [row.value for row in stored() if row.value] == [1_234_000_000, 766_000_000]
+    assert "10 USD a unit" in result.stdout
+
+
+def test_a_fault_in_the_last_row_leaves_nothing_in_the_store(run, stored, tmp_path) -> None:
+    rows = "".join(f"u{i},{AT},{'old' if i % 2 else 'new'},1\n" for i in range(12_000))
+    file = tmp_path / "rows.csv.gz"
+    file.write_bytes(gzip.compress(f"who,at,arm,hit\n{rows}u,{AT},new,perhaps\n".encode()))
+    line = error_of(run(file, "--map", mapped(tmp_path, UNIT_MAP + EXPERIMENT)))
+    assert line.startswith("row 12001 (line 12002)")
+    assert stored() == []
+
+
+def test_an_import_that_waits_says_for_whom(run, store, stored, tmp_path) -> None:
+    file, layout = saved(tmp_path, outcomes([0, 1]), "csv"), mapped(tmp_path, UNIT_MAP)
+    said: list[Result] = []
+    with store.engine.connect() as other, store.engine.connect() as asking:
+        name_transaction(other, "somebody else")
+        # Both locks of those who write: of the days, and of the log.
+        other.execute(text("SELECT pg_advisory_xact_lock(7246005)"))
+        importing = threading.Thread(target=lambda: said.append(run(file, "--map", layout)))
+        importing.start()
+        waiting = text(
+            "SELECT count(*) FROM pg_stat_activity"
+            " WHERE application_name = 'deploy-reward import'"
+            " AND now() - query_start > interval '1500 milliseconds' AND wait_event_type = 'Lock'"
+        )
+        until = datetime.now(UTC).timestamp() + 60
+        while not asking.execute(waiting).scalar_one() and datetime.now(UTC).timestamp() < until:
+            asking.rollback()
+        other.rollback()
+        importing.join(60)
+    assert said[0].exit_code == 0, said[0].output
+    assert "Waiting for another transaction to end: somebody else." in said[0].stderr
+    assert len(stored()) == 3
