@@ -10,7 +10,7 @@ import dagster as dg
 # A command's module is imported when it is called, in whoever calls it.
 import cli.evaluate
 import cli.forget
-import cli.import_history
+import cli.imports.command
 import cli.rebuild  # noqa: F401
 from cli.main import main
 from orchestration.assets import STEPS
