@@ -261,9 +261,16 @@ def _warnings(
         "unknown_commit": counts.unknown_commit > 0,
         "unmatched_route": counts.unmatched_route > 0,
         "unsigned": counts.unsigned > 0,
+        "uncapped": _is_uncapped(reading.policy),
         "sticky_by_user": _is_sticky_by_user(evidence, returning),
     }
     return [*evidence.warnings, *(word for word, holds in found.items() if holds)]
+
+
+def _is_uncapped(policy: Mapping[str, Any]) -> bool:
+    """Tells whether a single value can outweigh all others of a mean."""
+    metrics = [policy["target"], *policy["guardrails"]]
+    return any(metric["kind"] == "mean" and metric["cap"] is None for metric in metrics)
 
 
 def _is_sticky_by_user(evidence: Evidence, returning: ReturningUsers) -> bool:

@@ -62,6 +62,7 @@ class Outcomes:
         """Counts a delivery: the first one of an event speaks for it."""
         self.received[unit] = min(received, self.received.get(unit, received))
         if self.metric.is_mean and value is not None:
-            capped = value if self.metric.cap is None else min(value, self.metric.cap)
+            cap = self.metric.cap
+            capped = value if cap is None else max(min(value, cap), -cap)
             own = self.values[unit]
             own[key] = min((received, capped), own.get(key, (received, capped)))

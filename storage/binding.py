@@ -19,7 +19,9 @@ from storage.tables import experiments, verdicts
 
 _ROUTES_SEEN_WITHIN = timedelta(days=7)
 # statistics.md, 4: what a mean is capped at unless the project says so.
-_CAP_FROM, _CAP_VALUES = timedelta(days=28), 1000
+_CAP_FROM = timedelta(days=28)
+_FEW_VALUES, _MANY_VALUES = 20, 1000
+_MEDIANS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,7 +256,10 @@ def _start(
 
 
 _CAP = text("""
-SELECT count(*) AS values, percentile_disc(0.99) WITHIN GROUP (ORDER BY value) AS cap
+SELECT count(*) AS values,
+    percentile_cont(0.5) WITHIN GROUP (ORDER BY abs(value)) AS median,
+    percentile_disc(0.95) WITHIN GROUP (ORDER BY abs(value)) AS percentile_95,
+    percentile_disc(0.99) WITHIN GROUP (ORDER BY abs(value)) AS percentile_99
 FROM (
     SELECT value * 0.000001 AS value FROM runtime_events
     WHERE project_id = :project_id AND environment = :environment AND event = ANY(:sources)
@@ -275,7 +280,12 @@ def _cap(
     *,
     before: datetime,
 ) -> float | None:
-    """Returns the 99th percentile of a metric's values before the start, None of too few."""
+    """Returns what a metric's values are capped at, by those before the start; None of too few.
+
+    That is the 99th percentile of the values that are not zero; where these are fewer than a
+    thousand the larger of twenty times their median and their 95th percentile. Without a cap a
+    whale hides whatever the others do.
+    """
     row = connection.execute(
         _CAP,
         {
@@ -287,7 +297,11 @@ def _cap(
             "before": before,
         },
     ).one()
-    return float(row.cap) if row.values >= _CAP_VALUES else None
+    if row.values >= _MANY_VALUES:
+        return float(row.percentile_99)
+    if row.values >= _FEW_VALUES:
+        return max(_MEDIANS * float(row.median), float(row.percentile_95))
+    return None
 
 
 def _decided_attempts(

@@ -142,7 +142,7 @@ _AMOUNTS = text("""
 -- The first delivery of an event speaks for it, in whatever order the deliveries are read.
 INSERT INTO amounts (experiment_id, metric, unit, key, received_at, value)
 SELECT DISTINCT ON (experiment_id, metric, unit, key)
-    experiment_id, metric, unit, key, received_at, least(value, cap)
+    experiment_id, metric, unit, key, received_at, greatest(least(value, cap), -cap)
 FROM occurred
 WHERE is_mean AND value IS NOT NULL
 ORDER BY experiment_id, metric, unit, key, received_at, value

@@ -31,8 +31,8 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     better: Literal["higher", "lower"] | None = None
     kind: Literal["conversion", "mean"] = "conversion"
     cap: float | None = None
-    # The loss of a guardrail that is accepted; `default` is 20 % of the control rate or half a
-    # point, `none` waits for nothing.
+    # The loss of a guardrail that is accepted; `default` is that of statistics.md, 4, and `none`
+    # waits for nothing.
     margin: float | Literal["default", "none"] | None = "default"
     currency: str | None = None
 
@@ -45,6 +45,8 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             )
         if self.sources is not None and not self.sources:
             raise ValueError("sources is empty: name at least one event")
+        if self.cap is not None and not 0 < self.cap < math.inf:
+            raise ValueError(f"cap is {self.cap}: a positive number")
         if isinstance(self.margin, float | int) and not 0 < self.margin < math.inf:
             raise ValueError(f"margin is {self.margin}: a positive number, 'default' or 'none'")
 

@@ -63,6 +63,8 @@ WARNINGS = {
     "unmatched_route": "Some events name a route that is not in the static graph. Upload the graph"
     " of this version.",
     "unsigned": "Some events carry no valid signature of the router and do not count.",
+    "uncapped": "A mean has no cap, since too few values came before the start to choose one: one"
+    " very large value can hide a difference. Set the metric’s cap.",
     "sticky_by_user": "Users rather than sessions keep their arm. Set unit to user, so that"
     " a user’s sessions count once.",
     "guardrails_unproven": "It is kept though not every guardrail was shown unharmed in the time"
