@@ -78,7 +78,8 @@ def _is_long(
     connection: Connection, waiting: datetime, cursor: str | None, *, as_of: datetime
 ) -> bool:
     """Returns whether the work is for a run, as far as that can be told beforehand."""
-    if cursor and as_of - datetime.fromisoformat(cursor) < _BY_RUNS:
+    # A cursor in the future is that of a clock that ran ahead.
+    if cursor and timedelta() <= as_of - datetime.fromisoformat(cursor) < _BY_RUNS:
         return True
     if as_of - waiting < _BACKLOG:
         return False

@@ -170,7 +170,8 @@ WITH tail AS MATERIALIZED (
         WHERE c.project_id = n.project_id AND c.environment = n.environment
     )
 )
-SELECT extract(epoch FROM clock_timestamp() - max(newest))::float AS seconds,
+-- Received under a clock that ran ahead, an event has no age yet.
+SELECT greatest(0, extract(epoch FROM clock_timestamp() - max(newest)))::float AS seconds,
     (SELECT sum(CASE WHEN known THEN 0 ELSE events END) / sum(events) FROM judged)::float
         AS unknown_share
 FROM tail
@@ -185,7 +186,8 @@ def _latest_events(connection: Connection) -> Row[Any] | None:
 
 
 _LAST_WALK = text("""
-SELECT extract(epoch FROM clock_timestamp() - ended_at)::float AS since, seconds FROM walks
+SELECT greatest(0, extract(epoch FROM clock_timestamp() - ended_at))::float AS since, seconds
+FROM walks
 """)
 
 _PROGRESS = text("""

