@@ -27,6 +27,7 @@ from tests.emptied import empty_derived_tables
 from tests.orchestration.conftest import TREATMENT
 from tests.reliability.api_process import eventually
 from tests.reliability.derived import derived_of
+from tests.reliability.past import walk_to
 
 _WAITS = text("""
 SELECT count(*) FROM pg_locks
@@ -172,6 +173,18 @@ def test_a_store_that_lost_all_that_is_derived_is_filled_again(shop) -> None:
     assert rebuild().exit_code == 0
 
     assert derived_of(shop.engine) == whole
+
+
+def test_a_store_that_ticks_have_filled_in_their_time_is_rebuilt_to_the_same_rows(canary) -> None:
+    walk_to(canary.engine, canary.first_day + timedelta(days=2))
+    assert canary.contract("click")["power_state"]["decided"]
+    walk(canary.engine, most_seconds=120)
+    before, verdicts = derived_of(canary.engine), served(canary.engine)
+
+    assert rebuild().exit_code == 0
+
+    assert derived_of(canary.engine) == before
+    assert served(canary.engine) == verdicts
 
 
 def test_a_decided_verdict_that_the_log_gives_otherwise_is_named_and_stays(shop) -> None:
