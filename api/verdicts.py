@@ -86,11 +86,19 @@ class ListedVerdict(Shape):
     environment: str
     metric: str
     as_of: datetime | None
+    decided_at: datetime | None = Field(description="When the verdict became final.")
+    allocation: float | None = Field(
+        description="The share of units that the newest deploy of the commit declares."
+    )
+    superseded_by: str | None = Field(
+        description="Of a declared canary: the newest commit that came after it. Whoever promotes"
+        " the canary takes that commit from users."
+    )
     contract: VerdictContract
 
 
 class VerdictList(Shape):
-    """A page of a project's experiments, the newest first."""
+    """A page of a project's experiments."""
 
     experiments: list[ListedVerdict]
     next_cursor: str | None
@@ -210,8 +218,9 @@ def _cursor(value: str) -> str:
     return value
 
 
-def _after(last: ListedExperiment) -> str:
-    position = f"{text(last.registered_at)} {last.experiment_id}"
+def _after(last: ListedExperiment, *, pending: bool) -> str:
+    at = last.decided_at if pending and last.decided_at else last.registered_at
+    position = f"{text(at)} {last.experiment_id}"
     return base64.urlsafe_b64encode(position.encode()).decode()
 
 
@@ -237,16 +246,27 @@ async def get_verdicts(
     decided_after: Annotated[
         str | None, Query(json_schema_extra={"format": "date-time"}), AfterValidator(_moment)
     ] = None,
+    pending: Annotated[
+        bool,
+        Query(
+            description="Decisions that nobody acted on yet, the oldest first: the commit is still"
+            " the declared canary that it was when it was decided."
+        ),
+    ] = False,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     cursor: Annotated[str | None, Query(max_length=512), AfterValidator(_cursor)] = None,
 ) -> Response:
-    """List the project's experiments with their verdicts, the newest first."""
+    """List the project's experiments with their verdicts, the newest first.
+
+    With `pending`, the decisions to act on, the oldest first.
+    """
     wanted = VerdictFilter(
         status=status,
         treatment_commit=treatment_commit.lower() if treatment_commit else None,
         deploy_id=deploy_id,
         metric=metric,
         decided_after=moment(decided_after) if decided_after else None,
+        pending=pending,
     )
     after = _position(cursor) if cursor else None
 
@@ -261,7 +281,7 @@ async def get_verdicts(
     return answer(
         {
             "experiments": [_listed(experiment) for experiment in page],
-            "next_cursor": _after(page[-1]) if len(found) > limit else None,
+            "next_cursor": _after(page[-1], pending=pending) if len(found) > limit else None,
         }
     )
 
@@ -276,5 +296,8 @@ def _listed(experiment: ListedExperiment) -> dict[str, Any]:
         "environment": experiment.environment,
         "metric": experiment.metric,
         "as_of": experiment.as_of,
+        "decided_at": experiment.decided_at,
+        "allocation": experiment.allocation,
+        "superseded_by": experiment.superseded_by,
         "contract": experiment.contract,
     }

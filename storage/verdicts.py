@@ -6,7 +6,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Text, and_, cast, or_, select, text
+from sqlalchemy import (
+    Boolean,
+    Connection,
+    Double,
+    Text,
+    and_,
+    case,
+    cast,
+    literal_column,
+    select,
+    text,
+    tuple_,
+)
 
 from storage.announcements import announce
 from storage.refusal import Missing
@@ -82,18 +94,36 @@ def project_of(connection: Connection, experiment_id: str) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class VerdictFilter:
-    """Which experiments a list shows; None admits all."""
+    """Which experiments a list shows; None admits all.
+
+    Attributes:
+        status: `open` or `decided`.
+        treatment_commit: The commit or its beginning.
+        deploy_id: The deploy.
+        metric: The target.
+        decided_after: Those decided later.
+        pending: Those that are decided and whose commit is still the declared canary that it was:
+            since the deciding look nobody posted that it is promoted, withdrawn or not declared.
+    """
 
     status: str | None = None
     treatment_commit: str | None = None
     deploy_id: str | None = None
     metric: str | None = None
     decided_after: datetime | None = None
+    pending: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListedExperiment:
-    """An experiment in a list, with its verdict."""
+    """An experiment in a list, with its verdict.
+
+    Attributes:
+        decided_at: When its verdict became final; None while it is open.
+        allocation: The share that the newest deploy of its commit declares; None for none.
+        superseded_by: Of a declared canary, the newest commit that came after it in the
+            environment: whoever promotes the canary takes that commit from users. None for none.
+    """
 
     experiment_id: str
     registered_at: datetime
@@ -104,6 +134,47 @@ class ListedExperiment:
     metric: str
     contract: dict[str, Any]
     as_of: datetime | None
+    decided_at: datetime | None
+    allocation: float | None
+    superseded_by: str | None
+
+
+_OWN_DEPLOYS = """
+    FROM deploys AS d
+    WHERE d.project_id = experiments.project_id AND d.environment = experiments.environment
+      AND d.commit_sha = experiments.treatment_commit"""
+_ALLOCATION = f"""(SELECT d.allocation {_OWN_DEPLOYS}
+    ORDER BY d.deployed_at DESC, d.recorded_at DESC LIMIT 1)"""
+_FLAG = "experiments.request -> 'treatment_flag' IS NOT NULL"
+# A flag's change is no commit's: no deploy of a commit acts on it.
+_PENDING = f"""(verdicts.decided AND NOT {_FLAG} AND {_ALLOCATION} > 0 AND {_ALLOCATION} < 1
+    AND NOT EXISTS (SELECT {_OWN_DEPLOYS}
+      AND (d.allocation IS NULL OR d.allocation IN (0, 1))
+      AND d.deployed_at > coalesce(verdicts.as_of, verdicts.published_at)))"""
+# A commit came after the canary where its first deploy did, or where it was put before everybody
+# since: a hotfix, a promotion, an older commit deployed again. What is withdrawn came not at all.
+_SUPERSEDED_BY = f"""(
+    SELECT later.commit_sha
+    FROM (
+        SELECT d.commit_sha, max(d.deployed_at) AS last_at,
+            bool_or(d.allocation IS NULL OR d.allocation = 1) AS for_everybody,
+            (array_agg(d.allocation ORDER BY d.deployed_at DESC, d.recorded_at DESC))[1] AS share
+        FROM deploys AS d
+        WHERE {_ALLOCATION} > 0 AND {_ALLOCATION} < 1
+          AND d.project_id = experiments.project_id AND d.environment = experiments.environment
+          AND d.commit_sha <> experiments.treatment_commit
+          AND d.deployed_at > (SELECT min(d.deployed_at) {_OWN_DEPLOYS})
+        GROUP BY d.commit_sha
+    ) AS later
+    WHERE later.share IS DISTINCT FROM 0
+      AND (later.for_everybody OR NOT EXISTS (
+          SELECT FROM deploys AS e
+          WHERE e.project_id = experiments.project_id
+            AND e.environment = experiments.environment AND e.commit_sha = later.commit_sha
+            AND e.deployed_at <= (SELECT min(d.deployed_at) {_OWN_DEPLOYS})
+      ))
+    ORDER BY later.last_at DESC, later.commit_sha LIMIT 1
+)"""
 
 
 def list_verdicts(
@@ -114,14 +185,15 @@ def list_verdicts(
     limit: int,
     after: tuple[datetime, str] | None = None,
 ) -> list[ListedExperiment]:
-    """Returns a project's experiments, the newest first.
+    """Returns a project's experiments, the newest first; pending ones by decision, oldest first.
 
     Args:
         connection: To the store.
         project_id: The project.
         wanted: What to show.
         limit: How many at most.
-        after: (registered_at, experiment_id) of the last one of the page before.
+        after: (registered_at, experiment_id) of the last one of the page before; of a pending
+            one (decided_at, experiment_id).
     """
     x, v = experiments.c, verdicts.c
     conditions = [x.project_id == project_id]
@@ -135,19 +207,26 @@ def list_verdicts(
         conditions.append(x.target_metric == wanted.metric)
     if wanted.decided_after is not None:
         conditions.append(and_(v.decided, v.published_at > wanted.decided_after))
+    position = tuple_(x.registered_at, x.experiment_id)
+    order = (x.registered_at.desc(), x.experiment_id.desc())
+    if wanted.pending:
+        conditions.append(literal_column(_PENDING, Boolean))
+        position = tuple_(v.published_at, x.experiment_id)
+        order = (v.published_at, x.experiment_id)
     if after is not None:
-        moment, experiment_id = after
-        conditions.append(
-            or_(
-                x.registered_at < moment,
-                and_(x.registered_at == moment, x.experiment_id < experiment_id),
-            )
-        )
+        conditions.append(position > after if wanted.pending else position < after)
     rows = connection.execute(
-        select(experiments, v.contract, v.as_of)
+        select(
+            experiments,
+            v.contract,
+            v.as_of,
+            case((v.decided, v.published_at)).label("decided_at"),
+            literal_column(_ALLOCATION, Double).label("allocation"),
+            literal_column(_SUPERSEDED_BY, Text).label("superseded_by"),
+        )
         .join_from(experiments, verdicts)
         .where(*conditions)
-        .order_by(x.registered_at.desc(), x.experiment_id.desc())
+        .order_by(*order)
         .limit(limit)
     )
     return [
@@ -161,6 +240,9 @@ def list_verdicts(
             metric=row.target_metric,
             contract=row.contract,
             as_of=row.as_of,
+            decided_at=row.decided_at,
+            allocation=row.allocation,
+            superseded_by=row.superseded_by,
         )
         for row in rows
     ]
