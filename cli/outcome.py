@@ -149,7 +149,10 @@ def _silence(seen: Seen, *, waited: float) -> str | None:
             return "no events: no exposed unit was counted; check the events' route and commit."
     never_seen = "metric_never_seen" in seen.evidence.get("warnings", ())
     if never_seen and counts.get("in_cells", 0) >= UNITS_TO_MISS_A_METRIC:
-        return "no events of the target metric; check its name and its sources."
+        return (
+            "no outcome of the target metric: none came, or none within the metric's window after"
+            " a unit's exposure; check its name, its sources and its window."
+        )
     return None
 
 

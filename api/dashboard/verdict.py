@@ -56,8 +56,9 @@ _LASTING = ("sample_ratio", "crossover", "lateness")
 WARNINGS = {
     "base_assumed": "No base commit was posted with the deploy, so the commit that served before"
     " was taken for it. Send the diff’s base_commit to be exact.",
-    "metric_never_seen": "The target metric was never received. Check its name, and that events of"
-    " that name arrive.",
+    "metric_never_seen": "No outcome of the target metric was counted: none came, or none within"
+    " its window after a unit’s exposure. Check its name, that events of that name arrive, and its"
+    " window.",
     "unknown_commit": "Some events name a commit that no deploy recorded. Post each deploy before"
     " it gets traffic.",
     "unmatched_route": "Some events name a route that is not in the static graph. Upload the graph"
