@@ -9,7 +9,7 @@ from prometheus_client.core import GaugeMetricFamily
 
 from api.store import Store
 from storage.engine import StoreUnavailable
-from storage.gauges import Gauges, read_gauges
+from storage.gauges import TICK_STAGES, Gauges, read_gauges
 
 # A monitor asks each 15 seconds or so, and perhaps several do.
 _FRESH_SECONDS = 5.0
@@ -42,6 +42,16 @@ _SHOWN = (
         "verdict_overdue_seconds",
         "Since when the most overdue look of an open experiment with traffic is due.",
         "overdue_verdict_seconds",
+    ),
+    (
+        "seconds_since_last_tick",
+        "Since a tick of the fast sensor last ended without an error.",
+        "last_tick_seconds",
+    ),
+    (
+        "experiments_set_aside",
+        "Experiments whose own data breaks a stage; all others go on.",
+        "set_aside",
     ),
     ("open_experiments", "Experiments with a deploy and no decision.", "open_experiments"),
     (
@@ -130,6 +140,10 @@ class _Shown:
         for step, seconds in gauges.step_seconds.items():
             steps.add_metric([step], seconds)
         yield steps
+        failed = _gauge("failed_ticks", "Ticks that an error ended, ever.", label="stage")
+        for stage in (*TICK_STAGES, *(gauges.failed_ticks.keys() - set(TICK_STAGES))):
+            failed.add_metric([stage], gauges.failed_ticks.get(stage, 0))
+        yield failed
 
 
 def _gauge(

@@ -7,6 +7,7 @@ import psycopg
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import OperationalError
 
+from orchestration.failed_tick import NotNow
 from stats.crossover import MIN_CROSSINGS, MOST_CROSSED
 from storage.checklist import (
     CHECKS,
@@ -69,7 +70,7 @@ def keep_checklists(connection: Connection) -> int:
         raise
 
 
-class ChecklistsTooLong(Exception):  # noqa: N818 - a state of affairs: the next tick tries again
+class ChecklistsTooLong(NotNow):
     """Somebody holds what the checklists read; they tell since when nothing looked."""
 
 

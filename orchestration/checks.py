@@ -27,6 +27,7 @@ from storage.invariants import (
     risen_running_p,
     units_that_do_not_add_up,
 )
+from storage.set_aside import read_set_aside
 from storage.sources import lags_of_measured_projects
 
 # Enough to begin a search with; a check's record is kept for ever.
@@ -93,6 +94,35 @@ def running_p_never_rose(store: Store) -> dg.AssetCheckResult:
     """Looks at the published evidence of what is open or fresh."""
     with store.reading() as connection:
         return _holds_for_all(risen_running_p(connection))
+
+
+@dg.asset_check(
+    asset=EVIDENCE,
+    additional_deps=[VERDICTS],
+    description="Every open experiment can be computed from its own data.\n\n"
+    "Where one cannot, it is set aside, its last verdict stays, and every other experiment goes on."
+    " **When it fails**, the experiments are named below with the error and its place in the code:"
+    " update the service, forget what broke it, or `deploy-reward close` it.",
+)
+def no_experiment_is_set_aside(store: Store) -> dg.AssetCheckResult:
+    """Names the experiments whose own data breaks a stage of the pipeline."""
+    with store.reading() as connection:
+        found = read_set_aside(connection)
+    experiments = pd.DataFrame(
+        [
+            {
+                "experiment": experiment_link(one.experiment_id),
+                "stage": one.stage,
+                "error": plain(one.error),
+                "since, UTC": f"{one.first_failed_at:%d %b %H:%M}",
+            }
+            for one in found[:_SHOWN]
+        ]
+    )
+    return dg.AssetCheckResult(
+        passed=not found,
+        metadata={"set_aside": len(found), **_found(experiments=experiments)},
+    )
 
 
 @dg.asset_check(
@@ -209,6 +239,7 @@ FACTS = (
     no_keep_with_a_breach,
     decided_verdicts_are_unchanged,
     running_p_never_rose,
+    no_experiment_is_set_aside,
     every_received_unit_is_accounted,
     rebuild_equals_increment,
     source_lag_is_under_the_grace,

@@ -50,12 +50,25 @@ def draft_evidence(
         Drafts in the order of their identifiers; of experiments without a look, those alone
         that no deploy came for.
     """
+    drafted = [*draft_bound(connection, only=only), *draft_waited_out(connection, as_of=as_of)]
+    return sorted(drafted, key=lambda one: one.draft.experiment_id)
+
+
+def draft_bound(connection: Connection, *, only: Sequence[str] | None = None) -> list[Drafted]:
+    """Computes evidence and contract of the bound experiments that are not decided yet.
+
+    Args:
+        connection: To the store, or to a separate reading of it.
+        only: The experiments to compute; None for all.
+    """
     readings = read_experiments(connection, only=only)
     series = [series_of(reading) for reading in readings]
-    drafted = _drafts(connection, readings, series, evaluate(series))
-    for experiment_id in experiments_waited_out(connection, as_of=as_of):
-        drafted.append(_waited_out(experiment_id))
-    return sorted(drafted, key=lambda one: one.draft.experiment_id)
+    return _drafts(connection, readings, series, evaluate(series))
+
+
+def draft_waited_out(connection: Connection, *, as_of: datetime) -> list[Drafted]:
+    """Returns the drafts of the experiments that no deploy came for until a time."""
+    return [_waited_out(name) for name in experiments_waited_out(connection, as_of=as_of)]
 
 
 def _drafts(

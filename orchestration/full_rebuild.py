@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from sqlalchemy import Connection, Engine
 
+from orchestration.batch import REBUILD
 from orchestration.walk import close_cells, expose, publish, stage, stage_due
 from storage.clock import claim_derived_tables
 from storage.gone_events import require_raw_events
@@ -47,7 +48,7 @@ def rebuild_all(
             require_raw_events(side)
             for phase, step in zip(PHASES, (expose, close_cells, stage), strict=False):
                 begin(phase)
-                step(side)
+                step(side, patience=REBUILD)
         begin("what came meanwhile")
         with side.begin():
             index_side_tables(side)
@@ -67,9 +68,9 @@ def rebuild_all(
 
 def _catch_up(side: Connection) -> None:
     """Adds to the side tables what the log received since they were filled."""
-    expose(side)
-    close_cells(side)
-    stage_due(side)
+    expose(side, patience=REBUILD)
+    close_cells(side, patience=REBUILD)
+    stage_due(side, patience=REBUILD)
 
 
 def _publish(connection: Connection) -> None:

@@ -6,6 +6,7 @@ from orchestration.assets import STEPS
 from orchestration.checks import (
     FACTS,
     decided_verdicts_are_unchanged,
+    no_experiment_is_set_aside,
     no_keep_with_a_breach,
     rebuild_equals_increment,
     running_p_never_rose,
@@ -22,7 +23,10 @@ fast = dg.define_asset_job(
     " walked, or walks what is too much for it. A few runs for each experiment in its life.",
     selection=dg.AssetSelection.assets(*STEPS).without_checks()
     | dg.AssetSelection.checks(
-        no_keep_with_a_breach, decided_verdicts_are_unchanged, running_p_never_rose
+        no_keep_with_a_breach,
+        decided_verdicts_are_unchanged,
+        running_p_never_rose,
+        no_experiment_is_set_aside,
     ),
     tags={_MAX_RUNTIME: "900"},
     executor_def=dg.in_process_executor,

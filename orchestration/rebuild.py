@@ -1,24 +1,30 @@
 """A rebuild: everything derived, computed anew from the log beside what is served."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 
 from sqlalchemy import Connection
 
-from orchestration.evidence import Drafted, draft_evidence
+from orchestration.batch import Patience, work_apart
+from orchestration.evidence import Drafted, draft_bound, draft_waited_out
 from storage.cells import extend_cells
 from storage.days_apart import (
     Beginning,
     await_outcomes,
     begin_days,
     cells_unlike_served,
+    leave_out,
     read_what_is_served,
     rows_unlike_served,
     verdicts_unlike_served,
 )
 from storage.exposures import extend_exposures
+from storage.set_aside import bound_experiments, experiments_to_compute
 from storage.verdicts import stage_evidence
+
+# Whole days are read at once: only the server's own limit of time holds.
+PATIENCE = Patience(together=None, alone=0.0, retry_all=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +61,29 @@ def rebuild(separate: Connection, *, as_of: datetime) -> list[Drafted]:
     Returns:
         The drafts of all experiments that the reading does not hold for decided.
     """
-    extend_exposures(separate, as_of=as_of)
-    extend_cells(separate)
-    drafted = draft_evidence(separate, as_of=as_of)
+    ids = bound_experiments(separate)
+    ids = _computed(separate, ids, lambda only: extend_exposures(separate, as_of=as_of, only=only))
+    ids = _computed(separate, ids, lambda only: extend_cells(separate, only=only))
+    return _drafted(separate, ids, as_of=as_of)
+
+
+def _computed(
+    separate: Connection, ids: Sequence[str], work: Callable[[Sequence[str]], object]
+) -> list[str]:
+    """Does a step for each experiment whose data lets it, and returns these."""
+    _, broken = work_apart(separate, ids, work, patience=PATIENCE, limit=len(ids) + 1)
+    return [experiment_id for experiment_id in ids if experiment_id not in broken]
+
+
+def _drafted(separate: Connection, ids: Sequence[str], *, as_of: datetime) -> list[Drafted]:
+    def bound(only: Sequence[str]) -> list[Drafted]:
+        return draft_bound(separate, only=only)
+
+    parts, _ = work_apart(separate, ids, bound, patience=PATIENCE, limit=len(ids) + 1)
+    drafted = [one for part in parts for one in part]
+    drafted += draft_waited_out(separate, as_of=as_of)
     stage_evidence(separate, [one.draft for one in drafted])
-    return drafted
+    return sorted(drafted, key=lambda one: one.draft.experiment_id)
 
 
 def rebuild_days(separate: Connection, first: date, last: date, *, as_of: datetime) -> Beginning:
@@ -79,9 +103,13 @@ def rebuild_days(separate: Connection, first: date, last: date, *, as_of: dateti
     """
     begun = begin_days(separate, first, last)
     if begun.closed_at is not None:
-        extend_exposures(separate, as_of=min(as_of, begun.closed_at))
+        until, ids = min(as_of, begun.closed_at), experiments_to_compute(separate, "verdicts")
+        computed = _computed(
+            separate, ids, lambda only: extend_exposures(separate, as_of=until, only=only)
+        )
         await_outcomes(separate, as_of=as_of)
-        extend_cells(separate)
+        computed = _computed(separate, computed, lambda only: extend_cells(separate, only=only))
+        leave_out(separate, set(ids) - set(computed))
     return begun
 
 
@@ -116,8 +144,7 @@ def compare_days(separate: Connection, first: date, last: date, *, as_of: dateti
         for row in rows_unlike_served(separate)
     ]
     read_what_is_served(separate)
-    drafted = draft_evidence(separate, as_of=as_of)
-    stage_evidence(separate, [one.draft for one in drafted])
+    _drafted(separate, experiments_to_compute(separate, "verdicts"), as_of=as_of)
     return Comparison(
         experiments=begun.experiments,
         gone=begun.gone,

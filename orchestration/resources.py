@@ -6,26 +6,20 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import dagster as dg
-import psycopg
 from pydantic import Field, PrivateAttr
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from storage.clock import claim_derived_tables
 from storage.embedded import default_data_dir, running_url
-from storage.engine import StoreUnavailable, open_engine
+from storage.engine import open_engine
 from storage.migrate import StoreVersionError, refuse_other_version
+from storage.passing_error import is_passing
 from storage.reading import separate_reading
 
 # A minute in all: longer than a managed PostgreSQL takes to fail over.
 RETRIES = dg.RetryPolicy(
     max_retries=6, delay=1, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS
 )
-
-# What a later attempt may not meet, beside connections that were lost or could not be made:
-# the server starts, stops or has no place left; two transactions met each other.
-_PASSING = ("08", "57P", "53300", "40001", "40P01")
 
 
 class StoreNotFoundError(RuntimeError):
@@ -122,7 +116,7 @@ def _tried_again_when_lost() -> Generator[None]:
         yield
     except Exception as error:
         attempt = _attempt()
-        if attempt is None or not _is_passing(error):
+        if attempt is None or not is_passing(error):
             raise
         raise dg.RetryRequested(
             max_retries=RETRIES.max_retries, seconds_to_wait=RETRIES.calculate_delay(attempt)
@@ -135,11 +129,3 @@ def _attempt() -> int | None:
         return dg.OpExecutionContext.get().retry_number + 1
     except dg.DagsterInvariantViolationError:
         return None
-
-
-def _is_passing(error: Exception) -> bool:
-    if isinstance(error, DBAPIError):
-        state = error.orig.sqlstate if isinstance(error.orig, psycopg.Error) else None
-        lost = isinstance(error, OperationalError | InterfaceError) and state is None
-        return lost or error.connection_invalidated or (state or "").startswith(_PASSING)
-    return isinstance(error, StoreUnavailable | PoolTimeoutError)

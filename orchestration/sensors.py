@@ -7,6 +7,7 @@ import dagster as dg
 from sqlalchemy import Connection
 
 from orchestration.checklist import ChecklistsTooLong, keep_checklists
+from orchestration.failed_tick import failures_counted
 from orchestration.jobs import fast
 from orchestration.keys import PREFIX
 from orchestration.partitions import key_of
@@ -14,6 +15,7 @@ from orchestration.resources import Store
 from orchestration.walk import Walked, WalkTooLong, WalkUnderWay, walk
 from storage.backlog import count_events, unwalked_from
 from storage.clock import try_claim_derived_tables
+from storage.gauges import note_good_tick
 from storage.progress import last_turn
 
 INTERVAL_SECONDS = 30
@@ -41,8 +43,14 @@ def each_half_minute(context: dg.SensorEvaluationContext, store: Store) -> dg.Se
     """Walks where there is anything to walk, and keeps the checklists either way."""
     result = _walked(store, context.cursor)
     # A walk that somebody holds up holds up the checklists too: they wait for another tick.
-    with suppress(ChecklistsTooLong), store.reading() as connection:
+    with (
+        suppress(ChecklistsTooLong),
+        failures_counted(store.engine, "checklists"),
+        store.reading() as connection,
+    ):
         keep_checklists(connection)
+    with store.reading() as connection:
+        note_good_tick(connection)
     return result
 
 
@@ -55,7 +63,7 @@ def _walked(store: Store, cursor: str | None) -> dg.SensorResult:
     The cursor is the time of the last walk that took too long for a tick.
     """
     as_of = datetime.now(UTC)
-    with store.reading() as connection:
+    with failures_counted(store.engine, "backlog"), store.reading() as connection:
         waiting = unwalked_from(connection)
         long = waiting is not None and _is_long(connection, waiting, cursor, as_of=as_of)
         if long and not try_claim_derived_tables(connection):

@@ -4,7 +4,10 @@ from datetime import date, datetime
 
 from sqlalchemy import Connection, text
 
-_UNWALKED = text("""
+from storage.policy_columns import span_of
+from storage.set_aside import ANY_DUE
+
+_UNWALKED = text(f"""
 -- By the mark of the walk's last step: one that broke off after any other has work left.
 SELECT min(open.from_block) FROM (
     SELECT
@@ -14,15 +17,18 @@ SELECT min(open.from_block) FROM (
             date_bin('5 minutes', x.starts_at - interval '30 minutes', 'epoch')
         ) AS from_block,
         date_bin('5 minutes', least(
-            clock_timestamp() - make_interval(secs => (x.policy ->> 'grace_seconds')::float),
+            clock_timestamp() - {span_of("grace_seconds")},
             -- Past this nothing is read: see exposures.
-            x.starts_at + make_interval(secs => (x.policy ->> 'horizon_seconds')::float)
-                + make_interval(secs => (x.policy ->> 'window_seconds')::float)
+            x.starts_at + {span_of("horizon_seconds")} + {span_of("window_seconds")}
         ), 'epoch') AS to_block
     FROM verdicts AS v
     JOIN experiments AS x USING (experiment_id)
     LEFT JOIN cursors AS c ON c.stage = 'published' AND c.experiment_id = x.experiment_id
     WHERE NOT v.decided AND x.bound_at IS NOT NULL
+      -- Whoever is set aside has no end to come to; now and then it is tried again.
+      AND NOT EXISTS (SELECT FROM set_aside AS s WHERE s.experiment_id = x.experiment_id)
+    UNION ALL
+    SELECT clock_timestamp() - interval '1 second', clock_timestamp() FROM ({ANY_DUE}) AS due
     UNION ALL
     SELECT least(x.closed_at, x.registered_at + interval '28 days'), clock_timestamp()
     FROM verdicts AS v

@@ -1,5 +1,6 @@
 """Cells: units and conversions of a block, stratum and arm, final once their outcomes close."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy import Connection, text
@@ -26,7 +27,12 @@ SELECT row_number() OVER ()::integer AS number,
     (x.policy ->> 'trusted_identity')::boolean AS trusted,
     coalesce(done.at, date_bin('5 minutes', x.starts_at, 'epoch')) AS from_block,
     exposed.at AS to_block
-FROM experiments AS x
+-- First those asked for: a policy that cannot be read fails its own experiment alone.
+FROM (
+    SELECT * FROM experiments
+    WHERE CAST(:only AS text[]) IS NULL OR experiment_id = ANY(CAST(:only AS text[]))
+    OFFSET 0
+) AS x
 CROSS JOIN LATERAL jsonb_array_elements(
     jsonb_build_array(x.policy -> 'target') || (x.policy -> 'guardrails')
 ) AS m
@@ -223,16 +229,17 @@ ON CONFLICT (stage, experiment_id) DO UPDATE SET at = greatest(cursors.at, exclu
 """)
 
 
-def extend_cells(connection: Connection) -> int:
+def extend_cells(connection: Connection, *, only: Sequence[str] | None = None) -> int:
     """Adds the cells whose outcomes have closed, as far as the exposures were read.
 
     Args:
         connection: In a transaction that is the only writer of derived tables.
+        only: The experiments to add to; None for all.
 
     Returns:
         The number of new cells.
     """
-    connection.execute(_SCOPE)
+    connection.execute(_SCOPE, {"only": None if only is None else list(only)})
     connection.execute(text("ANALYZE scope"))
     span = connection.execute(_SPAN).one()
     added = 0

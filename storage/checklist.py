@@ -10,6 +10,7 @@ from sqlalchemy import Connection, text
 
 from storage.admissions import Admissions, counted_lately, read_admissions
 from storage.deploys import ELSEWHERE
+from storage.policy_columns import number_of
 from storage.recent_traffic import (
     Traffic,
     count_new_events,
@@ -17,6 +18,7 @@ from storage.recent_traffic import (
     read_names,
     read_traffic,
 )
+from storage.set_aside import read_set_aside
 from storage.settings import Settings, parse_settings
 
 PRODUCTION = "production"
@@ -33,6 +35,8 @@ CHECKS = (
     "crossover",
     "rejected, late, limited",
 )
+# A line beside these for each experiment that is set aside, and none while none is.
+COMPUTED = "experiment computed"
 # So long without an event, and the first line turns red though no tick rewrites it.
 SILENCE = timedelta(minutes=15)
 # Several ticks of half a minute.
@@ -64,11 +68,11 @@ WHERE s.newest_at < excluded.newest_at - interval '1 hour'
 RETURNING project_id
 """)
 
-_REVENUE_SPAN = text("""
+_REVENUE_SPAN = text(f"""
 -- A user is looked for among the exposures, which come when a block of 5 minutes has closed.
 SELECT statement_timestamp() - interval '1 day' AS begins,
     statement_timestamp() - interval '10 minutes' - make_interval(secs => coalesce((
-        SELECT max((x.policy ->> 'grace_seconds')::float)
+        SELECT max({number_of("grace_seconds")})
         FROM verdicts AS v JOIN experiments AS x USING (experiment_id)
         WHERE NOT v.decided
     ), 0)) AS ends
@@ -460,6 +464,15 @@ def read_lines(connection: Connection, project_id: int) -> list[Line]:
     row = connection.execute(_READ, {"project_id": project_id}).one()
     lines = [Line(**line) for line in row.lines or ()] or [
         Line(check=check, ok=None, seen="Not looked at yet.", fix=_UNSEEN_FIX) for check in CHECKS
+    ]
+    lines += [
+        Line(
+            check=COMPUTED,
+            ok=False,
+            seen=f"{one.experiment_id}: {one.sentence}",
+            fix=f"`deploy-reward close {one.experiment_id}`, or update the service.",
+        )
+        for one in read_set_aside(connection, project_id=project_id)
     ]
     if row.kept_at is None or row.now - row.kept_at > _UNKEPT:
         return [_unkept(row.kept_at), *lines[1:]]

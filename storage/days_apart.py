@@ -1,6 +1,6 @@
 """Days apart: some days of exposure begun as they once began, and compared with what is served."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
@@ -32,7 +32,13 @@ SELECT x.experiment_id, x.project_id, x.environment, p.by_user, p.trusted, p.gra
         WHERE gone.dropped_at >= x.bound_at AND gone.day < d.ends + p.wait + p.grace
           AND gone.day + 1 > greatest(d.begins, x.starts_at) - interval '{LOOK_BACK}'
     ) AS is_gone
-FROM {SCHEMA}.experiments AS x
+FROM (
+    -- Whoever is set aside cannot be computed here either.
+    SELECT * FROM {SCHEMA}.experiments AS x
+    WHERE x.bound_at IS NOT NULL
+      AND NOT EXISTS (SELECT FROM set_aside AS s WHERE s.experiment_id = x.experiment_id)
+    OFFSET 0
+) AS x
 JOIN {SCHEMA}.cursors AS c ON c.stage = 'exposures' AND c.experiment_id = x.experiment_id
 CROSS JOIN LATERAL (
     SELECT CAST(:first AS date)::timestamptz AS begins,
@@ -49,7 +55,7 @@ CROSS JOIN LATERAL (
             ) AS m
         ) AS wait
 ) AS p
-WHERE x.bound_at IS NOT NULL AND x.starts_at < d.ends AND c.at > d.begins
+WHERE x.starts_at < d.ends AND c.at > d.begins
 """)
 
 _OTHERS = text(f"""
@@ -164,6 +170,11 @@ def begin_days(separate: Connection, first: date, last: date) -> Beginning:
         separate.execute(_USERS_BEFORE)
         separate.execute(_IN_FLIGHT_BEFORE)
     return Beginning(experiments=span.experiments, gone=gone, closed_at=span.ends)
+
+
+def leave_out(separate: Connection, ids: Iterable[str]) -> None:
+    """Leaves experiments out of what is compared: their data cannot be computed."""
+    separate.execute(text("DELETE FROM apart WHERE experiment_id = ANY(:ids)"), {"ids": list(ids)})
 
 
 # --- The outcomes --------------------------------------------------------------------------------
@@ -348,6 +359,8 @@ SELECT rebuilt.experiment_id
 FROM pg_temp.evidence AS rebuilt
 JOIN {SCHEMA}.verdicts AS served USING (experiment_id)
 WHERE (served.decided OR served.as_of = rebuilt.as_of)
+  -- What was decided while it was set aside was not computed.
+  AND NOT coalesce(jsonb_exists(served.evidence::jsonb -> 'warnings', 'set_aside'), false)
   AND (served.contract::text, served.evidence::text)
       IS DISTINCT FROM (rebuilt.contract::text, rebuilt.document::text)
 ORDER BY rebuilt.experiment_id

@@ -65,11 +65,14 @@ class ExperimentReading:
 
 _ACTIVE = text("""
 SELECT x.*, read.at + make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS as_of
-FROM experiments AS x
+FROM (
+    SELECT * FROM experiments
+    WHERE CAST(:only AS text[]) IS NULL OR experiment_id = ANY(CAST(:only AS text[]))
+    OFFSET 0
+) AS x
 JOIN cursors AS read ON read.stage = 'conversions' AND read.experiment_id = x.experiment_id
 LEFT JOIN verdicts AS v ON v.experiment_id = x.experiment_id
 WHERE NOT coalesce(v.decided, false)
-  AND (CAST(:only AS text[]) IS NULL OR x.experiment_id = ANY(CAST(:only AS text[])))
 ORDER BY x.experiment_id
 """)
 

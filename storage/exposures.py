@@ -57,7 +57,13 @@ FROM (
             date_bin('5 minutes', CAST(:as_of AS timestamptz) - p.grace, 'epoch'),
             date_bin('5 minutes', x.starts_at + p.horizon + p.wait, 'epoch')
         ) AS to_block
-    FROM experiments AS x
+    -- First those asked for: a policy that cannot be read fails its own experiment alone.
+    FROM (
+        SELECT * FROM experiments
+        WHERE bound_at IS NOT NULL
+          AND (CAST(:only AS text[]) IS NULL OR experiment_id = ANY(CAST(:only AS text[])))
+        OFFSET 0
+    ) AS x
     CROSS JOIN LATERAL (
         SELECT make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS grace,
             make_interval(secs => (x.policy ->> 'horizon_seconds')::float) AS horizon,
@@ -65,7 +71,7 @@ FROM (
     ) AS p
     LEFT JOIN cursors AS c ON c.stage = 'exposures' AND c.experiment_id = x.experiment_id
     LEFT JOIN verdicts AS v ON v.experiment_id = x.experiment_id
-    WHERE x.bound_at IS NOT NULL AND NOT coalesce(v.decided, false)
+    WHERE NOT coalesce(v.decided, false)
 ) AS reading
 WHERE to_block > from_block
 """)
@@ -385,17 +391,39 @@ _INTAKES = (
 )
 
 
-def extend_exposures(connection: Connection, *, as_of: datetime) -> int:
+_UNREADABLE = text("""
+SELECT count(*) FROM experiments AS x
+WHERE x.bound_at IS NOT NULL
+  AND (CAST(:only AS text[]) IS NULL OR x.experiment_id = ANY(CAST(:only AS text[])))
+  AND NOT jsonb_exists_all(x.policy, ARRAY['grace_seconds', 'horizon_seconds', 'window_seconds',
+      'unit', 'routes', 'trusted_identity', 'flag', 'target', 'guardrails'])
+""")
+
+
+class UnreadablePolicyError(ValueError):
+    """A frozen policy lacks what the pipeline reads of it: it is of another version, or broken."""
+
+
+def extend_exposures(
+    connection: Connection, *, as_of: datetime, only: Sequence[str] | None = None
+) -> int:
     """Adds the exposures of the blocks that have closed since the last step.
 
     Args:
         connection: In a transaction that is the only writer of derived tables.
         as_of: A time up to which the log is final.
+        only: The experiments to read for; None for all.
 
     Returns:
         The number of new exposures.
+
+    Raises:
+        UnreadablePolicyError: The policy of one of them is of another version, or broken.
     """
-    connection.execute(_SCOPE, {"as_of": as_of})
+    asked = {"only": None if only is None else list(only)}
+    if connection.execute(_UNREADABLE, asked).scalar_one():
+        raise UnreadablePolicyError("a policy lacks what the pipeline reads of it")
+    connection.execute(_SCOPE, {"as_of": as_of, **asked})
     connection.execute(text("ANALYZE scope"))
     scope = connection.execute(text("SELECT * FROM scope ORDER BY experiment_id")).all()
     added = 0

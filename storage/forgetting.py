@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Engine, text
 from storage.cells import EVENT_KEY
 from storage.clock import await_rebuild, claim_derived_tables
 from storage.refusal import Conflict
+from storage.set_aside import retry_soon
 
 # A session that names more users than a household has is a place, such as a server that sends
 # one session for all. It ties nobody to anybody, and stays without the person's own events.
@@ -51,6 +52,8 @@ def forget_user(connection: Connection, project_id: int, pseudonym: bytes) -> Fo
         pseudonym: The reference's, in that project.
     """
     _claim(connection)
+    # What could not be computed with this data may be so without.
+    retry_soon(connection, project_id)
     person = _person(connection, project_id, users={pseudonym}, sessions=set())
     return _forget(connection, project_id, person, kind="user_ref")
 
@@ -67,6 +70,7 @@ def forget_session(connection: Connection, project_id: int, session_id: str) -> 
         Conflict: The session names more users than one person can be.
     """
     _claim(connection)
+    retry_soon(connection, project_id)
     person = _person(connection, project_id, users=set(), sessions={session_id})
     if session_id in person.places:
         raise Conflict(

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Row, text
 
 from storage.dagster_schema import DAGSTER_SCHEMA
 from storage.partitions import newest_partitions
+from storage.policy_columns import span_of
 from storage.tables import SCHEMA
 
 # How much of the log's end is looked at: some thousand events, however many there are in all.
@@ -17,12 +18,31 @@ _TAIL_PAGES = 128
 # Whoever invents commit ids must not make the look-up of each of them a cost.
 _MOST_COMMITS = 500
 
+# Where an error can end a tick of the fast sensor.
+TICK_STAGES = ("backlog", "exposures", "session_cells", "evidence", "verdicts", "checklists")
+
 _WALKED = text("""
 INSERT INTO walks (ended_at, walked_to, seconds)
 VALUES (clock_timestamp(), :walked_to, CAST(:seconds AS json))
 ON CONFLICT (place) DO UPDATE
 SET ended_at = excluded.ended_at, seconds = excluded.seconds,
     walked_to = greatest(walks.walked_to, excluded.walked_to)
+""")
+
+_GOOD_TICK = text("""
+INSERT INTO ticks (succeeded_at) VALUES (clock_timestamp())
+ON CONFLICT (place) DO UPDATE SET succeeded_at = excluded.succeeded_at
+""")
+
+_FAILED_TICK = text("""
+INSERT INTO failed_ticks AS f (stage, failures, failed_at) VALUES (:stage, 1, clock_timestamp())
+ON CONFLICT (stage) DO UPDATE SET failures = f.failures + 1, failed_at = excluded.failed_at
+""")
+
+_TICKS = text("""
+SELECT (SELECT extract(epoch FROM clock_timestamp() - succeeded_at)::float FROM ticks) AS since,
+    (SELECT count(*) FROM set_aside) AS set_aside,
+    coalesce((SELECT json_object_agg(stage, failures) FROM failed_ticks), '{}') AS failures
 """)
 
 _CHECKED = text("""
@@ -42,6 +62,21 @@ def note_walk(connection: Connection, *, walked_to: datetime, seconds: Mapping[s
         seconds: How long each step took, by its name, in the order of the walk.
     """
     connection.execute(_WALKED, {"walked_to": walked_to, "seconds": json.dumps(dict(seconds))})
+
+
+def note_good_tick(connection: Connection) -> None:
+    """Keeps that a tick of the fast sensor has ended without an error."""
+    connection.execute(_GOOD_TICK)
+
+
+def note_failed_tick(connection: Connection, *, stage: str) -> None:
+    """Counts a tick that an error ended.
+
+    Args:
+        connection: In a transaction of its own.
+        stage: Where in the tick it was.
+    """
+    connection.execute(_FAILED_TICK, {"stage": stage})
 
 
 def note_self_check(connection: Connection, *, first: date, last: date, equal: bool) -> None:
@@ -71,6 +106,9 @@ class Gauges:
             experiment that is furthest behind.
         overdue_verdict_seconds: For how long the next look is due, for the open experiment with
             traffic that has waited longest.
+        last_tick_seconds: Since a tick last ended without an error; None before the first.
+        failed_ticks: How many ticks an error ended, ever, by the stage that it ended.
+        set_aside: Experiments whose own data breaks a stage: all others go on.
         open_experiments: Bound and not decided.
         unequal_days: Days of the last 90 whose last self-check found a difference.
         failed_runs: Dagster's runs that failed within the last hour; None where its records are
@@ -89,6 +127,9 @@ class Gauges:
     step_seconds: Mapping[str, float]
     walk_behind_seconds: float
     overdue_verdict_seconds: float
+    last_tick_seconds: float | None
+    failed_ticks: Mapping[str, int]
+    set_aside: int
     open_experiments: int
     unequal_days: int
     failed_runs: int | None
@@ -120,6 +161,7 @@ def read_gauges(connection: Connection, *, patience_seconds: float = 2.0) -> Gau
     latest = _latest_events(connection)
     walk = connection.execute(_LAST_WALK).one_or_none()
     progress = connection.execute(_PROGRESS).one()
+    ticks = connection.execute(_TICKS).one()
     notes = connection.execute(_NOTES).one()
     outbox = connection.execute(_OUTBOX).one()
     size = connection.execute(_SIZE, {"log": f"{SCHEMA}.runtime_events"}).one()
@@ -130,6 +172,9 @@ def read_gauges(connection: Connection, *, patience_seconds: float = 2.0) -> Gau
         step_seconds={} if walk is None else walk.seconds,
         walk_behind_seconds=progress.behind,
         overdue_verdict_seconds=progress.overdue,
+        last_tick_seconds=ticks.since,
+        failed_ticks=ticks.failures,
+        set_aside=ticks.set_aside,
         open_experiments=progress.experiments,
         unequal_days=notes.unequal_days,
         failed_runs=_failed_runs(connection),
@@ -190,7 +235,7 @@ SELECT greatest(0, extract(epoch FROM clock_timestamp() - ended_at))::float AS s
 FROM walks
 """)
 
-_PROGRESS = text("""
+_PROGRESS = text(f"""
 WITH progress AS MATERIALIZED (
     SELECT x.experiment_id, exposed.at AS exposed_to,
         least(
@@ -205,9 +250,8 @@ WITH progress AS MATERIALIZED (
     FROM verdicts AS v
     JOIN experiments AS x USING (experiment_id)
     CROSS JOIN LATERAL (
-        SELECT make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS grace,
-            make_interval(secs => (x.policy ->> 'horizon_seconds')::float) AS horizon,
-            make_interval(secs => (x.policy ->> 'window_seconds')::float) AS wait
+        SELECT {span_of("grace_seconds")} AS grace, {span_of("horizon_seconds")} AS horizon,
+            {span_of("window_seconds")} AS wait
     ) AS p
     -- The marks of the walk's first step and of its last.
     LEFT JOIN cursors AS exposed
@@ -215,6 +259,8 @@ WITH progress AS MATERIALIZED (
     LEFT JOIN cursors AS published
       ON published.stage = 'published' AND published.experiment_id = x.experiment_id
     WHERE NOT v.decided AND x.bound_at IS NOT NULL
+      -- Whoever is set aside has a gauge of their own.
+      AND NOT EXISTS (SELECT FROM set_aside AS s WHERE s.experiment_id = x.experiment_id)
 ), overdue AS MATERIALIZED (
     -- As good as none, while all goes well: only of these is it asked whether they have traffic.
     SELECT * FROM progress WHERE overdue > interval '10 minutes'

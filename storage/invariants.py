@@ -7,6 +7,7 @@ from sqlalchemy import Connection, Row, text
 
 from storage.exposures import UNIT
 from storage.graphs import graph_patterns
+from storage.policy_columns import span_of, truth_of
 from storage.route import RouteTable, canonical_route
 
 # What is older was looked at while it was fresh, and the database refuses to rewrite it.
@@ -68,7 +69,7 @@ def risen_running_p(connection: Connection) -> list[str]:
 _UNACCOUNTED = text(f"""
 WITH told AS (
     SELECT v.experiment_id, v.as_of,
-        make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS grace,
+        {span_of("grace_seconds")} AS grace,
         (v.evidence #>> '{{arms,control,units}}')::bigint
             + (v.evidence #>> '{{arms,treatment,units}}')::bigint AS in_arms,
         (v.evidence #>> '{{counts,in_cells}}')::bigint AS in_cells,
@@ -106,13 +107,13 @@ def units_that_do_not_add_up(connection: Connection) -> Sequence[Row[Any]]:
     return connection.execute(_UNACCOUNTED).all()
 
 
-_LOG = """
+_LOG = f"""
 -- The events of the last hour that was read, of the experiments that are open.
 FROM (
     SELECT x.experiment_id, x.project_id, x.environment, x.starts_at, c.at,
         x.policy ->> 'graph_id' AS graph_id, x.policy -> 'routes' AS routes,
         x.policy ->> 'unit' = 'user' AS by_user,
-        (x.policy ->> 'trusted_identity')::boolean AS trusted
+        {truth_of("trusted_identity")} AS trusted
     FROM experiments AS x
     JOIN verdicts AS v USING (experiment_id)
     JOIN cursors AS c ON c.stage = 'exposures' AND c.experiment_id = x.experiment_id

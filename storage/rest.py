@@ -1,12 +1,13 @@
 """Rest: until when an experiment has nothing new to say, so that a tick passes it by."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Connection, text
 
 from storage.policy import UNDECLARED_MIN_UNITS
+from storage.policy_columns import span_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +67,11 @@ def note_rests(connection: Connection, rests: Mapping[str, Rest]) -> None:
 # stratum are counted since the oldest open analysis block of any, and a deploy may cut or not.
 _DUE = text("""
 SELECT x.experiment_id
-FROM experiments AS x
+FROM (
+    SELECT * FROM experiments
+    WHERE CAST(:only AS text[]) IS NULL OR experiment_id = ANY(CAST(:only AS text[]))
+    OFFSET 0
+) AS x
 JOIN cursors AS read ON read.stage = 'conversions' AND read.experiment_id = x.experiment_id
 LEFT JOIN cursors AS units ON units.stage = 'units' AND units.experiment_id = x.experiment_id
 LEFT JOIN cursors AS crowd ON crowd.stage = 'crowd' AND crowd.experiment_id = x.experiment_id
@@ -116,18 +121,26 @@ ORDER BY x.experiment_id
 """)
 
 
-def experiments_due(connection: Connection) -> list[str]:
-    """Returns the open experiments of which a look may have come since they were last computed."""
-    return list(connection.execute(_DUE, {"undeclared": UNDECLARED_MIN_UNITS}).scalars())
+def experiments_due(connection: Connection, *, only: Sequence[str] | None = None) -> list[str]:
+    """Returns the open experiments of which a look may have come since they were last computed.
+
+    Args:
+        connection: To the store.
+        only: Those of them to ask for; None for all.
+    """
+    asked = {
+        "only": None if only is None else list(only),
+        "undeclared": UNDECLARED_MIN_UNITS,
+    }
+    return list(connection.execute(_DUE, asked).scalars())
 
 
-_PUT_OFF = text("""
+_PUT_OFF = text(f"""
 UPDATE evidence AS e
 SET next_look_at = n.at
 FROM (
     SELECT x.experiment_id,
-        read.at + make_interval(secs => (x.policy ->> 'grace_seconds')::float)
-            + interval '5 minutes' AS at
+        read.at + {span_of("grace_seconds")} + interval '5 minutes' AS at
     FROM experiments AS x
     JOIN cursors AS read ON read.stage = 'conversions' AND read.experiment_id = x.experiment_id
     JOIN verdicts AS v ON v.experiment_id = x.experiment_id

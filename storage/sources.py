@@ -7,6 +7,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
+from storage.policy_columns import number_of
+
 
 @dataclass(frozen=True, kw_only=True)
 class SourceReading:
@@ -67,10 +69,10 @@ def read_sources(connection: Connection) -> dict[str, SourceReading]:
     return readings
 
 
-_LAGS = text("""
+_LAGS = text(f"""
 -- Of the projects that measure something now: their events against the shortest grace in force.
 WITH grace AS (
-    SELECT x.project_id, x.environment, min((x.policy ->> 'grace_seconds')::float) AS seconds
+    SELECT x.project_id, x.environment, min({number_of("grace_seconds")}) AS seconds
     FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
     WHERE x.bound_at IS NOT NULL AND NOT v.decided
     GROUP BY x.project_id, x.environment

@@ -413,6 +413,21 @@ verdicts = Table(
     Index(None, "project_id", "decided"),
 )
 
+# Experiments whose own data breaks a stage of the pipeline: every other experiment goes on.
+set_aside = Table(
+    "set_aside",
+    metadata,
+    Column("experiment_id", Text, ForeignKey("experiments.experiment_id"), primary_key=True),
+    # The first stage that cannot be computed; the stages before it go on.
+    Column("stage", Text, nullable=False),
+    # What kind of error, and where in the code: no value of any row.
+    Column("error", Text, nullable=False),
+    _moment("first_failed_at"),
+    _moment("last_tried_at"),
+    Column("tries", Integer, nullable=False),
+    CheckConstraint("stage IN ('exposures', 'cells', 'evidence', 'verdicts')", name="stage"),
+)
+
 # --- How the service itself fares: what its monitor reads --------------------------------------
 
 # The last walk from events to verdicts; one row.
@@ -426,6 +441,24 @@ walks = Table(
     # By step, in the order of the walk.
     Column("seconds", JSON, nullable=False),
     CheckConstraint("place = 1", name="one"),
+)
+
+# When a tick of the fast sensor last ended without an error; one row.
+ticks = Table(
+    "ticks",
+    metadata,
+    Column("place", Integer, primary_key=True, autoincrement=False, server_default=text("1")),
+    _moment("succeeded_at"),
+    CheckConstraint("place = 1", name="one"),
+)
+
+# The ticks that failed, by where: Dagster keeps no run of them.
+failed_ticks = Table(
+    "failed_ticks",
+    metadata,
+    Column("stage", Text, primary_key=True),
+    Column("failures", BigInteger, nullable=False),
+    _moment("failed_at"),
 )
 
 # The last self-check of each day: whether a rebuild from the log equals what stands.

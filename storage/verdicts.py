@@ -315,7 +315,7 @@ _PUBLISH = text(
 -- alone: its time of publication is when the answer last changed.
 WITH before AS (
     SELECT experiment_id, contract::text AS contract, {steady} AS steady
-    FROM verdicts AS v WHERE NOT decided
+    FROM verdicts AS v WHERE NOT decided AND experiment_id = ANY(:ids)
 ), published AS (
     INSERT INTO verdicts AS v (
         experiment_id, project_id, contract, evidence, verdict, abstain_reason, decided,
@@ -329,7 +329,7 @@ WITH before AS (
     JOIN experiments AS x USING (experiment_id)
     LEFT JOIN verdicts AS served USING (experiment_id)
     -- The conflict below would leave the decided ones alone too; by then all were read.
-    WHERE served.decided IS NOT TRUE
+    WHERE served.decided IS NOT TRUE AND e.experiment_id = ANY(:ids)
     ON CONFLICT (experiment_id) DO UPDATE
     SET contract = excluded.contract, evidence = excluded.evidence, verdict = excluded.verdict,
         abstain_reason = excluded.abstain_reason, decided = excluded.decided,
@@ -384,13 +384,32 @@ def _answer(contract: Mapping[str, Any]) -> tuple[object, ...]:
     )
 
 
-def publish_verdicts(connection: Connection) -> list[Published]:
-    """Publishes all staged evidence with its verdicts and returns what that changed.
+_STAGED = text("""
+SELECT e.experiment_id FROM evidence AS e LEFT JOIN verdicts AS v USING (experiment_id)
+WHERE v.decided IS NOT TRUE
+ORDER BY e.experiment_id
+""")
+
+
+def staged_experiments(connection: Connection) -> list[str]:
+    """Returns the undecided experiments of which evidence is staged."""
+    return list(connection.execute(_STAGED).scalars())
+
+
+def publish_verdicts(
+    connection: Connection, *, only: Sequence[str] | None = None
+) -> list[Published]:
+    """Publishes staged evidence with its verdicts and returns what that changed.
 
     What is news to a project is announced in the same transaction: no verdict without its
     announcement, and no announcement without its verdict.
+
+    Args:
+        connection: In a transaction that is the only writer of derived tables.
+        only: The experiments to publish; None for all.
     """
-    rows = connection.execute(_PUBLISH).all()
+    ids = staged_experiments(connection) if only is None else list(only)
+    rows = connection.execute(_PUBLISH, {"ids": ids}).all()
     published = [
         Published(
             experiment_id=row.experiment_id,

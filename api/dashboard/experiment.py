@@ -32,6 +32,7 @@ from storage.comparison import is_fair
 from storage.evidence import WAITS_FOR_DEPLOY
 from storage.findings import Finding, finding_version, read_finding
 from storage.measure import measure_of
+from storage.set_aside import read_set_aside
 from storage.sign_ins import Visitor
 from storage.verdicts import read_evidence
 
@@ -48,11 +49,11 @@ async def get_experiment(request: Request) -> Response:
     """Return the page of an experiment."""
     experiment_id = request.path_params["experiment_id"]
 
-    def reading(connection: Connection, visitor: Visitor) -> tuple[Finding, str]:
+    def reading(connection: Connection, visitor: Visitor) -> tuple[Finding, str, str | None]:
         return _read(connection, visitor, experiment_id)
 
-    _, (finding, version) = await seen(request, reading)
-    known = _known(finding)
+    _, (finding, version, fault) = await seen(request, reading)
+    known = _known(finding, fault)
     return page(
         request,
         "experiment.html",
@@ -69,14 +70,14 @@ async def get_live(request: Request) -> Response:
     experiment_id = request.path_params["experiment_id"]
     known = request.headers.get("If-None-Match")
 
-    def reading(connection: Connection, visitor: Visitor) -> tuple[Finding, str]:
+    def reading(connection: Connection, visitor: Visitor) -> tuple[Finding, str, str | None]:
         return _read(connection, visitor, experiment_id)
 
-    _, (finding, version) = await seen(request, reading)
+    _, (finding, version, fault) = await seen(request, reading)
     wait = _wait(finding)
     if (etag := _etag(version)) == known:
         return Response(status_code=304, headers={"ETag": etag, "Retry-After": str(wait)})
-    told = _known(finding)
+    told = _known(finding, fault)
     document = {
         "version": VERSION,
         "decided": finding.decided,
@@ -100,10 +101,22 @@ async def get_evidence(request: Request) -> Response:
     return Response(evidence, media_type="application/json")
 
 
-def _read(connection: Connection, visitor: Visitor, experiment_id: str) -> tuple[Finding, str]:
+def _read(
+    connection: Connection, visitor: Visitor, experiment_id: str
+) -> tuple[Finding, str, str | None]:
+    """Returns an experiment, its version, and why it cannot be computed, if it cannot."""
     # Its version first: what is published in between is then read again rather than missed.
     version = finding_version(connection, visitor.project_id, known_id(experiment_id))
-    return read_finding(connection, visitor.project_id, known_id(experiment_id)), version
+    fault = next(
+        (
+            one.sentence
+            for one in read_set_aside(connection, project_id=visitor.project_id)
+            if one.experiment_id == experiment_id
+        ),
+        None,
+    )
+    finding = read_finding(connection, visitor.project_id, known_id(experiment_id))
+    return finding, version if fault is None else f"{version} {fault}", fault
 
 
 def _etag(version: str) -> str:
@@ -118,7 +131,7 @@ def _wait(finding: Finding) -> int:
     return min(max(seconds, _SOONEST_SECONDS), _LATEST_SECONDS)
 
 
-def _known(finding: Finding) -> dict[str, Any]:
+def _known(finding: Finding, fault: str | None) -> dict[str, Any]:
     """Returns what the templates of an experiment name."""
     contract: dict[str, Any] = msgspec.json.decode(finding.contract)
     evidence = None if finding.evidence is None else msgspec.json.decode(finding.evidence)
@@ -128,6 +141,7 @@ def _known(finding: Finding) -> dict[str, Any]:
     candidate = document is not None and document.get("candidate") is not None
     return {
         "finding": finding,
+        "fault": fault,
         "contract": contract,
         "contract_text": json.dumps(contract, indent=2, ensure_ascii=False),
         "document": document,

@@ -70,6 +70,8 @@ WARNINGS = {
     " a user’s sessions count once.",
     "guardrails_unproven": "It is kept though not every guardrail was shown unharmed in the time"
     " that there was.",
+    "set_aside": "Its data cannot be computed at the moment, so what is shown is the last verdict"
+    " that could be. All other experiments go on.",
     "allocation_undeclared": "The share of traffic that gets the change is not declared, so nothing"
     " can check that the split is fair. Post allocation with the deploy.",
 }

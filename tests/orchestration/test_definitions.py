@@ -22,7 +22,11 @@ SOURCES = {name for name, (group, _, _) in GRAPH.items() if group == "log"}
 CHECKS = {
     "runtime_events": {"source_lag_is_under_the_grace"},
     "session_cells": {"rebuild_equals_increment"},
-    "evidence": {"running_p_never_rose", "every_received_unit_is_accounted"},
+    "evidence": {
+        "running_p_never_rose",
+        "no_experiment_is_set_aside",
+        "every_received_unit_is_accounted",
+    },
     "verdicts": {"no_keep_with_a_breach", "decided_verdicts_are_unchanged"},
 }
 

@@ -1,4 +1,4 @@
-"""Values as whole millionths, within 10⁹ by a rule of the database itself."""
+"""Values as whole millionths within 10⁹; experiments set aside, and the ticks that failed."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -89,3 +89,40 @@ def upgrade() -> None:
             type_=sa.BigInteger(),
             postgresql_using=_WHOLE,
         )
+    _create_tables()
+
+
+def _create_tables() -> None:
+    op.create_table(
+        "set_aside",
+        sa.Column("experiment_id", sa.Text(), nullable=False),
+        sa.Column("stage", sa.Text(), nullable=False),
+        sa.Column("error", sa.Text(), nullable=False),
+        sa.Column("first_failed_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("last_tried_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("tries", sa.Integer(), nullable=False),
+        sa.CheckConstraint(
+            "stage IN ('exposures', 'cells', 'evidence', 'verdicts')",
+            name=op.f("ck_set_aside_stage"),
+        ),
+        sa.ForeignKeyConstraint(
+            ["experiment_id"],
+            ["experiments.experiment_id"],
+            name=op.f("fk_set_aside_experiment_id"),
+        ),
+        sa.PrimaryKeyConstraint("experiment_id", name=op.f("pk_set_aside")),
+    )
+    op.create_table(
+        "ticks",
+        sa.Column("place", sa.Integer(), server_default=sa.text("1"), nullable=False),
+        sa.Column("succeeded_at", sa.DateTime(timezone=True), nullable=False),
+        sa.CheckConstraint("place = 1", name=op.f("ck_ticks_one")),
+        sa.PrimaryKeyConstraint("place", name=op.f("pk_ticks")),
+    )
+    op.create_table(
+        "failed_ticks",
+        sa.Column("stage", sa.Text(), nullable=False),
+        sa.Column("failures", sa.BigInteger(), nullable=False),
+        sa.Column("failed_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("stage", name=op.f("pk_failed_ticks")),
+    )

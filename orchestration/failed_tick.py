@@ -1,0 +1,27 @@
+"""Failed ticks: counted where they happen, since Dagster keeps no run of a sensor's error."""
+
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from storage.gauges import note_failed_tick
+
+
+class NotNow(Exception):  # noqa: N818 - nothing is wrong: the work is for another tick or a run
+    """A tick leaves work to somebody else, or to later."""
+
+
+@contextmanager
+def failures_counted(engine: Engine, stage: str) -> Generator[None]:
+    """Counts an error that ends a tick, by the stage that it ended."""
+    try:
+        yield
+    except NotNow:
+        raise
+    except Exception:
+        # Where the store itself is away, only the time since the last good tick tells.
+        with suppress(SQLAlchemyError), engine.begin() as connection:
+            note_failed_tick(connection, stage=stage)
+        raise

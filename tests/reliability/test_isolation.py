@@ -1,0 +1,338 @@
+"""Isolation: what one experiment's data breaks is set aside by name; every other one goes on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from dagster import AssetCheckResult, build_init_resource_context
+from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
+
+from orchestration import checks
+from orchestration.batch import Patience, compute
+from orchestration.rebuild import compare_days
+from orchestration.resources import Store
+from orchestration.walk import expose, walk
+from storage.clock import claim_derived_tables, closed_instant
+from storage.forgetting import forget_session
+from storage.reading import separate_reading
+from storage.set_aside import read_set_aside
+from tests.api.owner import Owner
+from tests.conftest import Service
+
+CONTROL, TREATMENT = "aaaaaaa1", "ccccccc3"
+UNITS = 120
+
+
+def at(minutes: float) -> str:
+    return (datetime(2026, 10, 1, tzinfo=UTC) + timedelta(minutes=minutes)).isoformat()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Neighbours:
+    """Two projects with a canary each, whose traffic all has closed, and nothing is computed yet.
+
+    Attributes:
+        guilty: The project whose data will break something, and its experiment.
+        clean: The other one.
+    """
+
+    guilty: Service
+    guilty_experiment: str
+    clean: Service
+    clean_experiment: str
+
+    def sql(self, statement: str, **values: Any) -> Any:
+        values = {"id": self.guilty_experiment, **values}
+        asked = {name: value for name, value in values.items() if f":{name}" in statement}
+        return self.guilty.in_store(lambda c: c.execute(text(statement), asked))
+
+    def break_by(self, statement: str) -> None:
+        """Runs a statement whose trigger, if it makes any, knows whom it is meant for."""
+        engine = self.guilty.store.engine
+        database = engine.url.database
+        self.sql(f"ALTER DATABASE {database} SET tests.guilty = '{self.guilty_experiment}'")
+        engine.dispose()
+        self.sql(statement)
+
+    def tick(self) -> None:
+        walk(self.guilty.store.engine, most_seconds=60)
+
+    def set_aside(self) -> dict[str, str]:
+        with self.guilty.store.engine.connect() as connection:
+            return {one.experiment_id: one.stage for one in read_set_aside(connection)}
+
+    def retry_is_due(self) -> None:
+        self.sql("UPDATE set_aside SET last_tried_at = last_tried_at - interval '2 hours'")
+
+
+def decided(service: Service, experiment: str) -> str | None:
+    contract = service.get(f"/v1/reward/{experiment}").json()
+    return contract["verdict"] if contract["power_state"]["decided"] else None
+
+
+def canary(service: Service, *, target: str) -> str:
+    """Posts a canary that is plainly better in orders and in what they are worth."""
+    graph = {"schema_version": 1, "routes": [{"path": "/cart/[id]", "files": ["app/cart.tsx"]}]}
+    diff = {"base_commit": CONTROL, "files": [{"filename": "app/cart.tsx", "status": "modified"}]}
+    for sha, minutes, more in ((CONTROL, -1440, {"graph": graph}), (TREATMENT, 0, {"diff": diff})):
+        body = {"commit": {"sha": sha}, "deployed_at": at(minutes), **more}
+        assert service.post("/v1/deploys", body).status_code == 201
+    events: list[dict[str, Any]] = []
+    for number in range(2 * UNITS):
+        commit = (CONTROL, TREATMENT)[number % 2]
+        seen = {"session_id": f"s{number}", "commit": commit, "route": "/cart/7"}
+        minutes = 1 + 300 * number / (2 * UNITS)
+        events.append({**seen, "event": "page_view", "occurred_at": at(minutes)})
+        if number % 20 in ((0, 2), (1, 3, 5, 7, 9, 11, 13))[number % 2]:
+            order = {**seen, "event": "order", "value": 10 + number % 7}
+            events.append({**order, "occurred_at": at(minutes + 1)})
+    for begin in range(0, len(events), 500):
+        batch = {"events": events[begin : begin + 500]}
+        assert service.post("/v1/events?replay=true", batch).json()["rejected"] == []
+    registered = service.post(
+        "/v1/reward/register",
+        {
+            "target_metric": target,
+            "guardrails": [],
+            "treatment_commit": TREATMENT,
+            "routes": ["/cart/[id]"],
+        },
+    )
+    assert registered.status_code == 201, registered.text
+    return registered.json()["experiment_id"]
+
+
+@pytest.fixture
+def neighbours(service: Service) -> Neighbours:
+    other = Service(store=service.store, client=service.client, project=service.new_project("b"))
+    service.settings(metrics={"worth": {"kind": "mean", "sources": ["order"]}})
+    return Neighbours(
+        guilty=service,
+        guilty_experiment=canary(service, target="worth"),
+        clean=other,
+        clean_experiment=canary(other, target="order"),
+    )
+
+
+def raising(table: str) -> str:
+    """A store in which no row of the experiment can be written to a table."""
+    return f"""
+        CREATE FUNCTION unreadable() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            IF NEW.experiment_id = current_setting('tests.guilty') THEN
+                RAISE EXCEPTION 'a secret value' USING ERRCODE = 'data_exception';
+            END IF;
+            RETURN NEW;
+        END $$;
+        CREATE TRIGGER unreadable BEFORE INSERT OR UPDATE ON {table}
+            FOR EACH ROW EXECUTE FUNCTION unreadable();
+    """
+
+
+HEAL = "DROP FUNCTION unreadable CASCADE"
+LATER = """
+UPDATE experiments SET policy = policy - 'grace_seconds' || '{"version": 2, "grace": "2 min"}'
+WHERE experiment_id = :id
+"""
+EARLIER = """
+UPDATE experiments SET policy = policy - 'version' - 'grace' || '{"grace_seconds": 120}'
+WHERE experiment_id = :id
+"""
+NO_NUMBER = """
+UPDATE experiments SET policy = policy || '{"grace_seconds": "two minutes"}'
+WHERE experiment_id = :id
+"""
+NO_GRAPH = """
+UPDATE graphs SET document = '{"routes": 5}'
+WHERE project_id = (SELECT project_id FROM experiments WHERE experiment_id = :id)
+"""
+GRAPH = NO_GRAPH.replace("5}", '[{"path": "/cart/[id]"}]}')
+
+# What is broken, the stage that it breaks, and what a release that can read it again restores.
+WAYS = {
+    "exposures that cannot be written": (raising("exposures"), "exposures", HEAL),
+    "cells that cannot be written": (raising("cells"), "cells", HEAL),
+    "evidence that cannot be staged": (raising("evidence"), "evidence", HEAL),
+    "a verdict that cannot be published": (raising("verdicts"), "verdicts", HEAL),
+    "a policy of a later version": (LATER, "exposures", EARLIER),
+    "a policy that is broken": (NO_NUMBER, "exposures", EARLIER),
+    "a graph that is no graph": (NO_GRAPH, "exposures", GRAPH),
+}
+
+
+# One of each kind with the other tests: the rest tells the same of the same code.
+_QUICK = ("cells that cannot be written", "a policy of a later version")
+_WAYS = [way if way in _QUICK else pytest.param(way, marks=pytest.mark.deep) for way in WAYS]
+
+
+@pytest.mark.parametrize("way", _WAYS)
+def test_what_one_experiment_breaks_keeps_no_other_from_its_verdict_of_the_same_tick(
+    neighbours: Neighbours, way: str
+) -> None:
+    breaking, stage, healing = WAYS[way]
+    neighbours.break_by(breaking)
+    neighbours.tick()
+    assert decided(neighbours.clean, neighbours.clean_experiment) == "keep"
+    assert decided(neighbours.guilty, neighbours.guilty_experiment) is None
+    assert neighbours.set_aside() == {neighbours.guilty_experiment: stage}
+    # A release that can read it computes it as if nothing had been.
+    neighbours.sql(healing)
+    neighbours.retry_is_due()
+    neighbours.tick()
+    assert neighbours.set_aside() == {}
+    assert decided(neighbours.guilty, neighbours.guilty_experiment) == "keep"
+
+
+# Where the row itself of evidence or verdict cannot be written, only a release cures it.
+_UNWRITABLE = ("evidence that cannot be staged", "a verdict that cannot be published")
+_CLOSED = [
+    "a policy that is broken",
+    *(
+        pytest.param(way, marks=pytest.mark.deep)
+        for way in WAYS
+        if way not in (*_UNWRITABLE, "a policy that is broken")
+    ),
+]
+
+
+@pytest.mark.parametrize("way", _CLOSED)
+def test_closing_decides_an_experiment_whose_data_cannot_be_computed(
+    neighbours: Neighbours, way: str
+) -> None:
+    neighbours.break_by(WAYS[way][0])
+    neighbours.tick()
+    closed = neighbours.guilty.post(f"/v1/reward/{neighbours.guilty_experiment}/close", {})
+    assert closed.status_code == 200
+    neighbours.tick()
+    contract = neighbours.guilty.get(f"/v1/reward/{neighbours.guilty_experiment}").json()
+    assert contract["power_state"] == {"clock": "decided", "decided": True}
+    assert (contract["verdict"], contract["abstain_reason"]) == ("abstain", "power")
+    evidence = neighbours.guilty.get(f"/v1/reward/{neighbours.guilty_experiment}/evidence").json()
+    assert "closed by hand" in evidence["sentence"]
+    assert evidence["ended_because"] == "closed"
+    assert neighbours.set_aside() == {}
+
+
+ONE_SESSION = f"""
+    {raising("exposures")}
+""".replace(
+    "NEW.experiment_id = current_setting('tests.guilty')",
+    "NEW.unit = 's3' AND NEW.experiment_id = current_setting('tests.guilty')",
+)
+
+
+def test_forgetting_the_session_that_broke_it_cures_an_experiment_at_the_next_tick(
+    neighbours: Neighbours,
+) -> None:
+    neighbours.break_by(ONE_SESSION)
+    neighbours.tick()
+    assert neighbours.set_aside() == {neighbours.guilty_experiment: "exposures"}
+    project_id = neighbours.guilty.project_id
+    neighbours.guilty.in_store(lambda c: forget_session(c, project_id, "s3"))
+    neighbours.tick()
+    assert neighbours.set_aside() == {}
+    assert decided(neighbours.guilty, neighbours.guilty_experiment) == "keep"
+
+
+def test_an_experiment_that_is_set_aside_is_named_wherever_a_person_looks(
+    neighbours: Neighbours,
+) -> None:
+    neighbours.break_by(raising("cells"))
+    neighbours.tick()
+    guilty, name = neighbours.guilty, neighbours.guilty_experiment
+    red = [line for line in guilty.get("/v1/reward/checklist").json() if line["ok"] is False]
+    (line,) = (line for line in red if line["check"] == "experiment computed")
+    assert line["seen"].startswith(f"{name}: The cells of this experiment cannot be computed since")
+    assert f"deploy-reward close {name}" in line["fix"]
+    others = neighbours.clean.get("/v1/reward/checklist").json()
+    assert "experiment computed" not in [line["check"] for line in others]
+    owner = Owner(guilty)
+    for page in ("/dashboard", f"/dashboard/experiments/{name}"):
+        assert "The cells of this experiment cannot be computed since" in owner.page(page)
+    metrics = guilty.client.get("/metrics").text
+    assert "\ndeploy_reward_experiments_set_aside 1.0\n" in metrics
+    store = Store(database_url=guilty.store.url)
+    store.setup_for_execution(build_init_resource_context())
+    found = checks.no_experiment_is_set_aside(store=store)
+    store.teardown_after_execution(build_init_resource_context())
+    assert isinstance(found, AssetCheckResult)
+    assert not found.passed
+    assert name in str(found.metadata["experiments"].value)
+    # Where, and what kind of error; no word of what the data said.
+    told = f"{line} {metrics} {found.metadata}"
+    assert "InvalidParameterValue" in told or "DataException" in told or "DataError" in told
+    assert "storage/cells.py" in told
+    assert "a secret value" not in told
+
+
+def test_evidence_that_was_served_stays_and_says_that_nothing_new_can_be_computed(
+    neighbours: Neighbours,
+) -> None:
+    # So that the traffic decides nothing, and the horizon has not come.
+    open_still = '{"alpha": 1e-290, "horizon_seconds": 31104000}'
+    neighbours.sql(
+        "UPDATE experiments SET policy = policy || CAST(:more AS jsonb)", more=open_still
+    )
+    neighbours.tick()
+    name = neighbours.guilty_experiment
+    before = neighbours.guilty.get(f"/v1/reward/{name}/evidence").json()
+    contract = neighbours.guilty.get(f"/v1/reward/{name}").text
+    assert before["totals"]["W"] > 0
+    neighbours.break_by(LATER)
+    neighbours.sql("UPDATE cursors SET at = at - interval '5 minutes' WHERE stage = 'exposures'")
+    neighbours.tick()
+    after = neighbours.guilty.get(f"/v1/reward/{name}/evidence").json()
+    assert after == {**before, "warnings": [*before["warnings"], "set_aside"]}
+    assert neighbours.guilty.get(f"/v1/reward/{name}").text == contract
+    owner = Owner(neighbours.guilty)
+    assert "what is shown is the last verdict" in owner.page(f"/dashboard/experiments/{name}")
+    neighbours.sql(EARLIER)
+    neighbours.retry_is_due()
+    neighbours.tick()
+    again = neighbours.guilty.get(f"/v1/reward/{name}/evidence").json()
+    assert "set_aside" not in again["warnings"]
+
+
+def test_the_day_is_compared_without_an_experiment_that_is_set_aside(
+    neighbours: Neighbours,
+) -> None:
+    neighbours.break_by(raising("cells"))
+    neighbours.tick()
+    neighbours.sql(LATER)
+    with separate_reading(neighbours.guilty.store.engine) as separate:
+        day = datetime(2026, 10, 1, tzinfo=UTC).date()
+        found = compare_days(separate, day, day, as_of=closed_instant(separate))
+    assert found.equal
+    assert found.experiments == 1
+
+
+@pytest.mark.deep
+def test_an_experiment_that_takes_too_long_is_set_aside_by_a_run(neighbours: Neighbours) -> None:
+    slow = raising("exposures").replace(
+        "RAISE EXCEPTION 'a secret value' USING ERRCODE = 'data_exception'", "PERFORM pg_sleep(60)"
+    )
+    neighbours.break_by(slow)
+    patience = Patience(together=2.0, alone=2.0, retry_all=True)
+    with neighbours.guilty.store.engine.begin() as connection:
+        claim_derived_tables(connection)
+        expose(connection, patience=patience)
+    assert neighbours.set_aside() == {neighbours.guilty_experiment: "exposures"}
+    neighbours.tick()
+    assert decided(neighbours.clean, neighbours.clean_experiment) == "keep"
+
+
+def test_an_error_of_the_connection_sets_nobody_aside(neighbours: Neighbours) -> None:
+    def lost(_: Sequence[str]) -> None:
+        with neighbours.guilty.store.engine.connect() as other:
+            other.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": pid})
+        connection.execute(text("SELECT 1"))
+
+    patience = Patience(together=None, alone=1.0, retry_all=True)
+    with neighbours.guilty.store.engine.connect() as connection:
+        pid = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
+        with pytest.raises(OperationalError):
+            compute(connection, "cells", lost, ids=["exp_1", "exp_2"], patience=patience)
+    assert neighbours.set_aside() == {}
