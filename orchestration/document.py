@@ -5,6 +5,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from orchestration.aliasing import aliased_with
 from orchestration.sentence import known_sentence, sentence
 from orchestration.series import moment, seconds
@@ -162,7 +164,7 @@ def _looks(evidence: Evidence) -> list[dict[str, Any]]:
                 "e_value": float(looks.e_value[i]),
                 "p_running_min": float(looks.p_running_min[i]),
                 "lift": None if math.isnan(lift) else lift,
-                "ci": None if math.isnan(lift) else [float(end) for end in looks.ci[i]],
+                "ci": None if np.isnan(looks.ci[i]).any() else [float(end) for end in looks.ci[i]],
                 "gated": bool(looks.gated[i]),
             }
         )

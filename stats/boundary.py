@@ -25,22 +25,23 @@ def widened(inside: Floats, outside: Floats, rows: Rows, excess: Excess) -> tupl
         excess: Negative exactly within the set of an element; takes points and their elements.
 
     Returns:
-        The last point found inside and the first found outside, for each element.
-
-    Raises:
-        ArithmeticError: A set has no boundary in reach.
+        The last point found inside and the first found outside, for each element; both NaN, which
+        stands for 'cannot say', where a set has no boundary in reach.
     """
     inside, outside = inside.copy(), outside.copy()
     step = outside - inside
     open_rows: Ints = np.arange(inside.size)[rows]
-    for _ in range(DOUBLINGS):
-        open_rows = open_rows[excess(outside[open_rows], open_rows) < 0]
-        if not open_rows.size:
-            return inside, outside
-        inside[open_rows] = outside[open_rows]
-        step[open_rows] *= 2.0
-        outside[open_rows] += step[open_rows]
-    raise ArithmeticError(f"{open_rows.size} sets have no boundary within 2^{DOUBLINGS} steps")
+    with np.errstate(over="ignore", invalid="ignore"):
+        for _ in range(DOUBLINGS):
+            # What is not even a number is no boundary.
+            open_rows = open_rows[~(excess(outside[open_rows], open_rows) >= 0)]
+            if not open_rows.size:
+                return inside, outside
+            inside[open_rows] = outside[open_rows]
+            step[open_rows] *= 2.0
+            outside[open_rows] += step[open_rows]
+    inside[open_rows] = outside[open_rows] = np.nan
+    return inside, outside
 
 
 def last_inside(inside: Floats, outside: Floats, tolerance: Floats, excess: Excess) -> Floats:

@@ -52,7 +52,9 @@ class Mixture:
 def log_component(score: Floats, variance: Floats, rho: Floats) -> Floats:
     """Logarithm of E_ρ = √(ρ/(ρ+V)) · exp(S²/(2(ρ+V)))."""
     total = rho + variance
-    return 0.5 * np.log(rho / total) + score * score / (2.0 * total)
+    # S²/(2(ρ+V)), though S² alone may be beyond the range of doubles.
+    standard = score / np.sqrt(total)
+    return 0.5 * np.log(rho / total) + 0.5 * standard * standard
 
 
 def e_value(log_e: Floats) -> Floats:

@@ -16,6 +16,7 @@ from stats.mixture import Mixture
 from stats.policy import Policy
 from stats.requirement import required_sessions_of_mean, smallest_lift_of_mean
 from stats.series import Series
+from stats.verdict import Verdict
 
 Maker = Callable[..., Series]
 Sample = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -61,6 +62,31 @@ def plain(blocks: list[tuple[Sample, Sample]]) -> dict[str, float]:
         total = rho + scale**2 * V
         parts.append(0.5 * math.log(rho / total) + (scale * S) ** 2 / (2 * total))
     return {"S": S, "W": W, "V": V, "log_e": float(np.logaddexp(*parts)) - math.log(2)}
+
+
+SCALES = [2.0**power for power in (-480, -332, -40, -1, 3, 40, 332, 480)]
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("shift", [0.0, 0.6, -0.6])
+def test_values_of_any_scale_give_the_same_evidence(
+    series: Maker, scale: float, shift: float
+) -> None:
+    blocks = drawn(7, shift=shift)
+    plainly = seen_of(series, blocks)
+    scaled = seen_of(series, [(t * scale, c * scale) for t, c in blocks])
+    assert (scaled.log_e, scaled.p_value, scaled.gates.vif) == pytest.approx(
+        (plainly.log_e, plainly.p_value, plainly.gates.vif), rel=1e-12
+    )
+    assert scaled.decision.verdict is plainly.decision.verdict
+    assert plainly.ci is not None
+    assert scaled.ci == pytest.approx([scale * end for end in plainly.ci], rel=1e-9)
+
+
+def test_values_whose_squares_no_double_holds_say_nothing(series: Maker) -> None:
+    seen = seen_of(series, [(t * 1e-170, c * 1e-170) for t, c in drawn(7)])
+    assert (seen.e_value, seen.ci) == (1.0, None)
+    assert seen.decision.verdict is Verdict.ABSTAIN
 
 
 def drawn(seed: int, *, shift: float = 0.0, spread: float = 1.0) -> list[tuple[Sample, Sample]]:
