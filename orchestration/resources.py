@@ -8,6 +8,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field, PrivateAttr
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import OperationalError
 
 from storage.clock import claim_derived_tables
 from storage.embedded import default_data_dir, running_url
