@@ -37,7 +37,7 @@ def _closed(verdict: ServedVerdict) -> Drafted:
         guardrail_breaches=verdict.contract["guardrail_breaches"],
     )
     before = verdict.evidence or {"experiment_id": verdict.experiment_id, "as_of": None}
-    document = {
+    document: dict[str, object] = {
         **before,
         "sentence": _CLOSED,
         "warnings": _with_warning(before),
