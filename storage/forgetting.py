@@ -52,8 +52,6 @@ def forget_user(connection: Connection, project_id: int, pseudonym: bytes) -> Fo
         pseudonym: The reference's, in that project.
     """
     _claim(connection)
-    # What could not be computed with this data may be so without.
-    retry_soon(connection, project_id)
     person = _person(connection, project_id, users={pseudonym}, sessions=set())
     return _forget(connection, project_id, person, kind="user_ref")
 
@@ -70,7 +68,6 @@ def forget_session(connection: Connection, project_id: int, session_id: str) -> 
         Conflict: The session names more users than one person can be.
     """
     _claim(connection)
-    retry_soon(connection, project_id)
     person = _person(connection, project_id, users=set(), sessions={session_id})
     if session_id in person.places:
         raise Conflict(
@@ -321,6 +318,8 @@ def _forget(connection: Connection, project_id: int, person: _Person, *, kind: s
         "users": list(person.users),
         "sessions": list(person.sessions),
     }
+    # What could not be computed with this person's data may be so without.
+    retry_soon(connection, project_id)
     connection.execute(_ERASED)
     connection.execute(_ERASE_EVENTS, asked)
     connection.execute(_ERASE_REVENUE, asked)
