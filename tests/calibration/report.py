@@ -1,6 +1,6 @@
 """The report of the calibration, `docs/calibration.md`: written by one command, at any scale.
 
-Run by `make calibrate`. A scale of 1 takes less than ten minutes of one core; a scale of 10 has
+Run by `make calibrate`. A scale of 1 takes some 15 minutes of one core; a scale of 10 has
 ten times the replications.
 """
 
@@ -661,7 +661,7 @@ def say(what: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--scale", type=float, default=1.0, help="1: less than ten minutes")
+    parser.add_argument("--scale", type=float, default=1.0, help="1: some 15 minutes of a core")
     parser.add_argument("--gbstats", type=Path, help="the Python that has gbstats")
     parser.add_argument("--processes", type=int, default=2, help="how many work at once")
     parser.add_argument("--docs", type=Path, default=DOCS, help="where the page is written to")

@@ -7,7 +7,6 @@ import pytest
 
 from stats.evidence import Decision, evaluate
 from stats.policy import DAY, Policy
-from stats.sample_ratio import Arrivals, Epoch
 from stats.series import Series
 
 Maker = Callable[..., Series]
@@ -129,15 +128,10 @@ def test_a_thin_canary_that_misses_a_day_by_chance_stays_open(series: Maker) -> 
 def test_thin_canaries_are_never_closed_by_a_quiet_day(series: Maker) -> None:
     closed = 0
     generator = np.random.default_rng(20261121)
-    nobody = np.empty(0, dtype=np.int64)
-    declared = {
-        "allocation": (Epoch(start=0, end=None, share=0.01),),
-        "arrivals": Arrivals(block=nobody, treatment=nobody, others=nobody),
-    }
     for _ in range(40):
         treated = generator.binomial(4, 0.01, size=28 * 24)
         cells = [(int(n), 0, 4 - int(n), 0) for n in treated]
-        found = decided(series, hourly(cells), as_of=27 * DAY, **declared)
+        found = decided(series, hourly(cells), as_of=27 * DAY)
         closed += found.ended_because == "withdrawn"
     assert closed == 0
 
