@@ -97,6 +97,10 @@ class RateLimit:
             if await self._fetched(item, policy, identity):
                 return
             seconds = await self._seconds_left(item, policy, identity)
+            if seconds > 2 * _MINUTE:
+                # Begun under a clock that ran ahead, it would refuse until time has caught up.
+                await self._limiter.clear(item, policy, identity)
+                return
         except StorageError:
             # Counting is a protection of ours: without it events are still taken.
             _log.warning("rate limits cannot be counted: their Redis cannot be reached")
@@ -105,7 +109,7 @@ class RateLimit:
             "rate_limited",
             f"more than {most} {_TOLD[policy]}",
             headers={
-                "Retry-After": str(seconds),
+                "Retry-After": str(seconds := min(seconds, _MINUTE)),
                 # draft-ietf-httpapi-ratelimit-headers-10
                 "RateLimit-Policy": f'"{policy}";q={most};w={_MINUTE}',
                 "RateLimit": f'"{policy}";r=0;t={seconds}',
@@ -133,7 +137,7 @@ class RateLimit:
 
     async def _seconds_left(self, item: RateLimitItem, *identity: str) -> int:
         window = await self._limiter.get_window_stats(item, *identity)
-        return min(max(1, math.ceil(window.reset_time - time.time())), _MINUTE)
+        return max(1, math.ceil(window.reset_time - time.time()))
 
 
 @lru_cache(maxsize=1024)

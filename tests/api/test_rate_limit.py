@@ -1,6 +1,7 @@
 """Whose address a request comes from, and what happens when nobody counts."""
 
 import asyncio
+import time
 from ipaddress import ip_network
 
 import pytest
@@ -79,3 +80,31 @@ def test_a_limit_is_exact_however_many_are_counted_at_a_time(most: int) -> None:
 
     asyncio.run(all_asked())
     assert refused == 7
+
+
+def test_a_limit_reached_under_a_clock_that_ran_ahead_holds_nobody_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    right = time.time
+    limits = RateLimits(per_key=3)
+    caller = Caller(
+        project_id=1, kind=KeyKind.PUBLIC, settings=Settings(rate_limits=limits), key="digest"
+    )
+    limit = RateLimit(None)
+
+    async def admitted(count: int) -> int:
+        for number in range(count):
+            try:
+                await limit.admit(caller, address="203.0.113.7")
+            except Problem:
+                return number
+        return count
+
+    async def story() -> list[int]:
+        monkeypatch.setattr(time, "time", lambda: right() + 39 * 3600)
+        ahead = await admitted(9)
+        monkeypatch.setattr(time, "time", right)
+        # The one request that finds the old window is let in beyond the limit.
+        return [ahead, await admitted(9)]
+
+    assert asyncio.run(story()) == [3, 4]
