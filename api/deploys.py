@@ -29,9 +29,12 @@ from storage.deploys import (
     list_deploys,
     record_deploy,
 )
+from storage.refusal import Missing
+from storage.withdrawal import withdraw_deploy
 
 router = APIRouter(tags=["deploys"])
 
+_DEPLOY_ID = re.compile("dep_[0-9a-f]{20}")
 _IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?", re.ASCII)
 
 
@@ -162,6 +165,13 @@ class DeployReceipt(Shape):
     dashboard_url: str
 
 
+class WithdrawnDeploy(Shape):
+    """A deploy that was withdrawn."""
+
+    deploy: DeployRecord
+    withdrawn_at: datetime
+
+
 class LastDeploy(Shape):
     """The latest deploy of an environment, with its graph."""
 
@@ -229,6 +239,24 @@ async def post_deploy(
         status=200 if recorded.replayed else 201,
         headers={"Idempotent-Replayed": "true"} if recorded.replayed else None,
     )
+
+
+@router.delete(
+    "/v1/deploys/{deploy_id}",
+    summary="Withdraw a deploy that was posted by mistake",
+    responses={200: {"model": WithdrawnDeploy}},
+    openapi_extra=reading(problems=["unknown_deploy", "deploy_in_use"]),
+)
+async def delete_deploy(request: Request, caller: Writer, deploy_id: str) -> Response:
+    """Withdraw a record while no experiment rests on it; the same post is then a new deploy."""
+
+    def withdrawing(connection: Connection) -> tuple[dict[str, Any], datetime]:
+        if not _DEPLOY_ID.fullmatch(deploy_id):
+            raise Missing("unknown_deploy", "there is no such deploy")
+        return withdraw_deploy(connection, caller.project_id, deploy_id)
+
+    deploy, withdrawn_at = await runtime(request).store.run(withdrawing)
+    return answer({"deploy": deploy, "withdrawn_at": withdrawn_at})
 
 
 def _idempotency_key(request: Request) -> str | None:

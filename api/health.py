@@ -2,6 +2,7 @@
 
 from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST
+from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
@@ -10,6 +11,7 @@ from api.documentation import PlainRoute, reading
 from api.problem import Problem
 from api.runtime import runtime
 from storage.migrate import is_newest
+from storage.write_probe import probe_writing
 
 router = APIRouter(route_class=PlainRoute, tags=["operation"])
 
@@ -26,11 +28,19 @@ async def get_health(_: Request) -> Response:
     openapi_extra=reading(keys=(), problems=["store_unavailable", "not_migrated"]),
 )
 async def get_readiness(request: Request) -> Response:
-    """Answer 200 when the store can be reached and is of this version, else 503."""
-    if not await runtime(request).store.run(is_newest):
+    """Answer 200 when the store can be reached and written and is of this version, else 503."""
+    if not await runtime(request).store.run(_is_ready):
         detail = "the store is of another version: run `deploy-reward migrate`"
         raise Problem("not_migrated", detail, headers={"Retry-After": "5"})
     return answer({"status": "ready"})
+
+
+def _is_ready(connection: Connection) -> bool:
+    """Tells whether the store is of this version, and shows that it can be written if so."""
+    if not is_newest(connection):
+        return False
+    probe_writing(connection)
+    return True
 
 
 @router.get("/metrics", summary="Metrics for Prometheus", response_class=PlainTextResponse)

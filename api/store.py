@@ -9,7 +9,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from storage.engine import StoreUnavailable
+from storage.engine import StoreUnavailable, unavailable
 
 ResultT = TypeVar("ResultT")
 
@@ -27,15 +27,17 @@ class Store:
         """Returns what `work` returns, once its transaction is committed to disk.
 
         Raises:
-            StoreUnavailable: The store cannot be reached, or broke off.
+            StoreUnavailable: The store cannot be reached or written, or broke off.
         """
         try:
             async with self._engine.begin() as connection:
                 return await connection.run_sync(work)
         except (OperationalError, InterfaceError, PoolTimeoutError, *_AWAY) as error:
-            raise StoreUnavailable("the store cannot be reached") from error
+            raise unavailable(getattr(error, "orig", error)) from error
         except DBAPIError as error:
-            # A standby just after a failover is read-only; a store not yet migrated lacks tables.
+            # A standby just after a failover; a store not yet migrated lacks tables.
+            if isinstance(error.orig, psycopg.errors.ReadOnlySqlTransaction):
+                raise unavailable(error.orig) from error
             if error.connection_invalidated or isinstance(
                 error.orig, psycopg.InternalError | psycopg.errors.UndefinedTable
             ):

@@ -32,6 +32,7 @@ COMMANDS = {
         "cli.deploy:deploy",
         "Record a deploy, or a step of its ramp, and print its id.",
     ),
+    "withdraw": ("cli.withdraw:withdraw", "Withdraw a deploy that was recorded by mistake."),
     "register": ("cli.register:register", "Register a change as an experiment and print its id."),
     "wait": ("cli.wait:wait", "Wait for a verdict, and exit with it."),
     "explain": ("cli.explain:explain", "Say what is behind a verdict."),

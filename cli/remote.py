@@ -68,6 +68,14 @@ class Remote:
         """
         return self._ask("GET", path, body=None, headers={})
 
+    def delete(self, path: str) -> Answer:
+        """The answer to a DELETE.
+
+        Raises:
+            RemoteFault: There is none, or it is no success.
+        """
+        return self._ask("DELETE", path, body=None, headers={})
+
     def post(
         self, path: str, body: Mapping[str, object], *, headers: Mapping[str, str] | None = None
     ) -> Answer:

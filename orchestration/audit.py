@@ -144,7 +144,7 @@ def _worked_out(connection: Connection, experiment: FrozenExperiment, *, until: 
         since=experiment.starts_at - IN_FLIGHT,
         until=until,
     )
-    events, deploys = list(log.events()), log.deploys()
+    events, deploys = list(log.events()), log.deploys(bound_at=experiment.bound_at)
     attributor = Attributor(
         experiment,
         calendar,

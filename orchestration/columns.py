@@ -88,6 +88,8 @@ DESCRIPTIONS: Mapping[dg.AssetKey, Mapping[str, str]] = {
         "affected_routes_complete": "Whether every changed file was found in the graph.",
         "idempotency_key": "The sender's name for the request.",
         "digest": _DIGEST,
+        "withdrawn_at": "When it was withdrawn; experiments bound before still read it.",
+        "graph_before": "The project's current graph until then.",
     },
     STATIC_GRAPHS: {
         "graph_id": "The graph.",

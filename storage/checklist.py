@@ -124,7 +124,8 @@ FROM projects AS p
 LEFT JOIN checklists AS c USING (project_id)
 CROSS JOIN LATERAL (
     SELECT md5(concat_ws(' ', p.settings, p.current_graph_id, (
-        SELECT max(d.recorded_at) FROM deploys AS d WHERE d.project_id = p.project_id
+        SELECT max(greatest(d.recorded_at, d.withdrawn_at)) FROM deploys AS d
+        WHERE d.project_id = p.project_id
     ), (
         -- How far it was walked tells that its units may be others.
         SELECT string_agg(
@@ -262,6 +263,7 @@ SELECT p.project_id, p.settings, p.current_graph_id, latest.environment AS lates
     EXISTS (
         SELECT FROM deploys AS d
         WHERE d.project_id = p.project_id AND d.environment = :production
+          AND d.withdrawn_at IS NULL
     ) AS production,
     c.newest_event_at, coalesce(c.revenue_events, 0) AS revenue_events,
     coalesce(c.revenue_tested, 0) AS revenue_tested,
@@ -270,7 +272,7 @@ FROM projects AS p
 LEFT JOIN checklists AS c USING (project_id)
 LEFT JOIN LATERAL (
     SELECT d.environment FROM deploys AS d
-    WHERE d.project_id = p.project_id
+    WHERE d.project_id = p.project_id AND d.withdrawn_at IS NULL
     ORDER BY d.recorded_at DESC LIMIT 1
 ) AS latest ON true
 WHERE p.project_id = ANY(:ids)

@@ -3,11 +3,11 @@
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, or_, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Row, and_, func, or_, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
 from storage.binding import bind_waiting
@@ -22,12 +22,19 @@ from storage.graphs import (
 )
 from storage.histories import read_history, remember_commit
 from storage.projects import lock_project
-from storage.refusal import Conflict, Missing
+from storage.refusal import Conflict, Invalid, Missing
 from storage.standing import standing_commit
 from storage.tables import deploys
 
 # GitHub's compare answer names at most so many files.
 _FILES_CAP = 300
+# How far a sender's clock may run ahead of the store's, as for events.
+_AHEAD = timedelta(minutes=2)
+NOT_WITHDRAWN: ColumnElement[bool] = deploys.c.withdrawn_at.is_(None)
+# A store of an earlier version may hold a deploy of the future: it counts once its time has come.
+BEGUN: ColumnElement[bool] = and_(
+    NOT_WITHDRAWN, deploys.c.deployed_at <= func.clock_timestamp() + _AHEAD
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +88,7 @@ def record_deploy(
 
     Raises:
         Conflict: The same deploy, or the same idempotency key, was posted with another body.
+        Invalid: `deployed_at` lies in the future.
     """
     # One post at a time in a project: each sees the deploys and experiments before it.
     lock_project(connection, project_id)
@@ -91,6 +99,13 @@ def record_deploy(
         graph_id = store_graph(connection, project_id, request.stored_graph).graph_id
     recorded_at = binding_time(connection)
     deployed_at = request.deployed_at or recorded_at
+    if deployed_at > recorded_at + _AHEAD:
+        raise Invalid(
+            "in_the_future",
+            "more than 2 minutes in the future: leave it out for a deploy of now, and post a"
+            " planned one when it happens",
+            pointer="/deployed_at",
+        )
     history = read_history(connection, project_id, request.environment, known_at=recorded_at)
     sha = history.resolve(request.commit["sha"]) or request.commit["sha"]
     base, assumed = _base(connection, project_id, request, sha=sha, before=deployed_at)
@@ -118,6 +133,7 @@ def record_deploy(
             deployed_at=deployed_at,
             recorded_at=recorded_at,
             graph_id=graph_id,
+            graph_before=previous,
             diff=request.diff,
             allocation=request.allocation,
             affected_routes=_affected_routes(
@@ -146,7 +162,7 @@ def _posted_before(
     if request.idempotency_key is not None:
         same.append(deploys.c.idempotency_key == request.idempotency_key)
     rows = connection.execute(
-        select(deploys).where(deploys.c.project_id == project_id, or_(*same))
+        select(deploys).where(deploys.c.project_id == project_id, NOT_WITHDRAWN, or_(*same))
     ).all()
     for row in rows:
         if row.digest == request.digest:
@@ -176,6 +192,7 @@ def _base(
             deploys.c.project_id == project_id,
             deploys.c.environment == request.environment,
             deploys.c.commit_sha == sha,
+            NOT_WITHDRAWN,
         )
         .order_by(deploys.c.recorded_at)
         .limit(1)
@@ -220,6 +237,7 @@ def graph_of_commit(
             deploys.c.environment == environment,
             deploys.c.commit_sha == commit,
             deploys.c.graph_id.is_not(None),
+            NOT_WITHDRAWN,
         )
         .order_by(deploys.c.deployed_at.desc())
         .limit(1)
@@ -254,7 +272,7 @@ def last_deploy(
     """
     row = connection.execute(
         select(deploys)
-        .where(deploys.c.project_id == project_id, deploys.c.environment == environment)
+        .where(deploys.c.project_id == project_id, deploys.c.environment == environment, BEGUN)
         .order_by(deploys.c.deployed_at.desc(), deploys.c.recorded_at.desc())
         .limit(1)
     ).one_or_none()
@@ -273,7 +291,9 @@ def read_deploy(connection: Connection, project_id: int, deploy_id: str) -> dict
         Missing: The project has no such deploy.
     """
     row = connection.execute(
-        select(deploys).where(deploys.c.project_id == project_id, deploys.c.deploy_id == deploy_id)
+        select(deploys).where(
+            deploys.c.project_id == project_id, deploys.c.deploy_id == deploy_id, NOT_WITHDRAWN
+        )
     ).one_or_none()
     if row is None:
         raise Missing("unknown_deploy", "there is no such deploy")
@@ -286,7 +306,7 @@ ELSEWHERE = """
 ARRAY(
     SELECT DISTINCT d.environment FROM deploys AS d
     WHERE x.deploy_id IS NULL AND d.project_id = x.project_id AND d.environment <> x.environment
-      AND starts_with(d.commit_sha, x.treatment_commit)
+      AND d.withdrawn_at IS NULL AND starts_with(d.commit_sha, x.treatment_commit)
     ORDER BY d.environment
 )
 """
@@ -313,7 +333,7 @@ def list_deploys(
         Missing: The project has no deploy `before`.
     """
     d = deploys.c
-    conditions = [d.project_id == project_id]
+    conditions = [d.project_id == project_id, NOT_WITHDRAWN]
     if environment is not None:
         conditions.append(d.environment == environment)
     if before is not None:

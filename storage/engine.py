@@ -13,7 +13,19 @@ _OPTIONS = f"-c search_path={SCHEMA} -c timezone=UTC -c jit=off"
 
 
 class StoreUnavailable(Exception):  # noqa: N818 - a state of the store, retried by the client
-    """The store cannot be reached, or more waits for it than it takes."""
+    """The store cannot be reached or written, or more waits for it than it takes."""
+
+
+# By SQLSTATE: what keeps a store that answers from being written.
+_NOT_WRITABLE = {"53100": "its disk is full", "25006": "it is read-only"}
+
+
+def unavailable(error: BaseException) -> StoreUnavailable:
+    """Returns what is told of a store that failed by an error of the driver."""
+    reason = _NOT_WRITABLE.get(getattr(error, "sqlstate", None) or "")
+    if reason is None:
+        return StoreUnavailable("the store cannot be reached")
+    return StoreUnavailable(f"the store cannot be written: {reason}")
 
 
 # Of those who answer requests: a table that somebody locks is no reason to hang.

@@ -78,7 +78,7 @@ ORDER BY x.experiment_id
 
 _DEPLOYS = text("""
 SELECT project_id, environment, commit_sha, base_commit, base_assumed, deploy_id, deployed_at,
-    recorded_at, allocation
+    recorded_at, allocation, withdrawn_at
 FROM deploys
 WHERE (project_id, environment) IN (
     SELECT project_id, environment FROM experiments WHERE experiment_id = ANY(:ids)
@@ -100,12 +100,8 @@ def read_experiments(
     ids = [row.experiment_id for row in active]
     cells = read_cells(connection, ids)
     strata = read_strata(connection, ids)
-    deploys: dict[tuple[int, str], list[Row[Any]]] = defaultdict(list)
-    for row in connection.execute(_DEPLOYS, {"ids": ids}):
-        deploys[row.project_id, row.environment].append(row)
-    known = {
-        row.experiment_id: _counted(row, deploys[row.project_id, row.environment]) for row in active
-    }
+    deploys = _deploys(connection, active)
+    known = {row.experiment_id: _counted(row, deploys[row.experiment_id]) for row in active}
     shares = {
         row.experiment_id: []
         if row.policy["flag"] is not None
@@ -141,11 +137,11 @@ def read_experiments(
                     recorded_at=deploy.recorded_at,
                     allocation=deploy.allocation,
                 )
-                for deploy in deploys[row.project_id, row.environment]
+                for deploy in deploys[row.experiment_id]
             ],
             base_assumed=any(
                 deploy.base_assumed
-                for deploy in deploys[row.project_id, row.environment]
+                for deploy in deploys[row.experiment_id]
                 if deploy.deploy_id == row.deploy_id
             ),
             allocations=shares[row.experiment_id],
@@ -153,6 +149,26 @@ def read_experiments(
         )
         for row in active
     ]
+
+
+def _deploys(connection: Connection, active: Iterable[Row[Any]]) -> dict[str, list[Row[Any]]]:
+    """Returns the deploys that each experiment reads, in order.
+
+    One that was withdrawn is still read by the experiments that were bound before: what was
+    evidence once stays it, and an evaluation as of an earlier time reads the same.
+    """
+    ids = [row.experiment_id for row in active]
+    recorded: dict[tuple[int, str], list[Row[Any]]] = defaultdict(list)
+    for deploy in connection.execute(_DEPLOYS, {"ids": ids}):
+        recorded[deploy.project_id, deploy.environment].append(deploy)
+    return {
+        row.experiment_id: [
+            deploy
+            for deploy in recorded[row.project_id, row.environment]
+            if deploy.withdrawn_at is None or deploy.withdrawn_at > row.bound_at
+        ]
+        for row in active
+    }
 
 
 def _metrics(policy: Mapping[str, Any]) -> list[str]:

@@ -12,6 +12,7 @@ from sqlalchemy.dialects.postgresql import insert
 from storage.binding import affected_routes_seen, bind, binding_of
 from storage.clock import binding_time
 from storage.contract import waiting_contract
+from storage.deploys import BEGUN, NOT_WITHDRAWN
 from storage.histories import read_history
 from storage.projects import lock_project
 from storage.refusal import Conflict, Invalid, Missing
@@ -100,7 +101,7 @@ def bound_experiment(
 
 def _deploy(connection: Connection, project_id: int, request: Registration) -> Row[Any] | None:
     """Returns the deploy that a registration names or means."""
-    query = select(deploys).where(deploys.c.project_id == project_id)
+    query = select(deploys).where(deploys.c.project_id == project_id, NOT_WITHDRAWN)
     if request.deploy_id is not None:
         row = connection.execute(
             query.where(deploys.c.deploy_id == request.deploy_id)
@@ -115,7 +116,7 @@ def _deploy(connection: Connection, project_id: int, request: Registration) -> R
                 pointer="/treatment_commit",
             )
         return row
-    query = query.where(deploys.c.environment == request.environment)
+    query = query.where(deploys.c.environment == request.environment, BEGUN)
     if request.treatment_commit is None:
         newest = query.order_by(deploys.c.deployed_at.desc(), deploys.c.recorded_at.desc())
         return connection.execute(newest.limit(1)).one_or_none()

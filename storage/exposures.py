@@ -310,6 +310,7 @@ WHERE {_VOUCHED_FOR} AND NOT EXISTS (
     WHERE d.project_id = s.project_id AND d.environment = s.environment
       AND d.deployed_at > x.exposed_at AND d.deployed_at <= e.occurred_at
       AND d.recorded_at <= greatest(b.closed_at, s.bound_at)
+      AND (d.withdrawn_at IS NULL OR d.withdrawn_at > s.bound_at)
 )
 GROUP BY s.experiment_id, x.unit
 ON CONFLICT (experiment_id, kind, unit) DO UPDATE SET at = least(sightings.at, excluded.at)

@@ -7,8 +7,15 @@ from typing import Any, Generic, Self, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection
+from sqlalchemy.exc import DBAPIError
 
-from storage.engine import PATIENCE, StoreUnavailable, connection_string, session_options
+from storage.engine import (
+    PATIENCE,
+    StoreUnavailable,
+    connection_string,
+    session_options,
+    unavailable,
+)
 
 AskT = TypeVar("AskT")
 AnswerT = TypeVar("AnswerT")
@@ -102,11 +109,11 @@ class Group(Generic[AskT, AnswerT]):
                     await self._answer([one])
             else:
                 _fail(waiting, error)
-        except (psycopg.Error, OSError) as error:
+        except (psycopg.Error, DBAPIError, OSError) as error:
             await self._forget_connection()
-            unavailable = StoreUnavailable("the store cannot be reached")
-            unavailable.__cause__ = error
-            _fail(waiting, unavailable)
+            failure = unavailable(getattr(error, "orig", error))
+            failure.__cause__ = error
+            _fail(waiting, failure)
         except Exception as error:  # noqa: BLE001 - a fault of ours must not end the rounds
             await self._forget_connection()
             _fail(waiting, error)

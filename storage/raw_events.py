@@ -191,6 +191,7 @@ SELECT deploy_id, commit_sha, base_commit, base_assumed, {_micros("deployed_at")
     {_micros("recorded_at")}, allocation
 FROM deploys
 WHERE project_id = :project_id AND environment = :environment
+  AND (withdrawn_at IS NULL OR withdrawn_at > :bound_at)
 ORDER BY deployed_at, recorded_at, deploy_id
 """)
 
@@ -237,9 +238,9 @@ class RawLog:
         rows = self._rows(_SIGHTINGS, since=since, trusted_only=trusted_only)
         return map(Sighting._make, rows)
 
-    def deploys(self) -> list[RawDeploy]:
-        """Returns the environment's deploys of all times, in order."""
-        return list(map(RawDeploy._make, self._rows(_DEPLOYS)))
+    def deploys(self, *, bound_at: datetime) -> list[RawDeploy]:
+        """Returns the deploys of all times that an experiment bound then reads, in order."""
+        return list(map(RawDeploy._make, self._rows(_DEPLOYS, bound_at=bound_at)))
 
 
 _COUNTED = text("""

@@ -12,6 +12,7 @@ WITH latest AS (
     SELECT DISTINCT ON (commit_sha) commit_sha, deployed_at, recorded_at, allocation
     FROM deploys
     WHERE project_id = :project_id AND environment = :environment AND deployed_at < :before
+      AND withdrawn_at IS NULL
     ORDER BY commit_sha, deployed_at DESC, recorded_at DESC
 )
 SELECT commit_sha

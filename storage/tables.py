@@ -146,8 +146,16 @@ deploys = Table(
     Column("idempotency_key", Text),
     # SHA-256 of the normalised body: the same deploy with another body is a conflict.
     Column("digest", LargeBinary, nullable=False),
-    UniqueConstraint("project_id", "environment", "commit_sha", "deployed_at"),
-    UniqueConstraint("project_id", "idempotency_key"),
+    # Posted by mistake, and taken back then: only experiments bound before go on reading it.
+    _moment("withdrawn_at", nullable=True),
+    # The project's current graph until this deploy was recorded: another one where it brought one.
+    Column("graph_before", Text, ForeignKey("graphs.graph_id")),
+    *(
+        Index(
+            None, "project_id", *members, unique=True, postgresql_where=text("withdrawn_at IS NULL")
+        )
+        for members in (("environment", "commit_sha", "deployed_at"), ("idempotency_key",))
+    ),
     CheckConstraint("allocation BETWEEN 0 AND 1", name="allocation"),
     Index(None, "project_id", "recorded_at"),
 )
@@ -559,6 +567,15 @@ checklist_marks = Table(
     # How many pages the newest days had then, by the name of their partition.
     Column("pages", JSON, nullable=False),
     _moment("revenue_to"),
+    CheckConstraint("place = 1", name="one"),
+)
+
+# When somebody last showed that the store can be written; one row.
+write_probe = Table(
+    "write_probe",
+    metadata,
+    Column("place", Integer, primary_key=True, autoincrement=False, server_default=text("1")),
+    _moment("written_at"),
     CheckConstraint("place = 1", name="one"),
 )
 

@@ -22,8 +22,10 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
+from sqlalchemy import Connection
 
 from storage.contract import document_text, waiting_contract
+from storage.deploys import DeployRequest, record_deploy
 from storage.embedded import EmbeddedPostgres
 from storage.engine import open_engine
 from storage.experiments import register
@@ -60,6 +62,7 @@ class Target:
     session_id: int
     keys: dict[KeyKind, str]
     experiment_id: str
+    deploy_id: str
     answers: Counter[tuple[str, int]] = field(default_factory=Counter)
 
     @property
@@ -80,6 +83,7 @@ def target() -> Iterator[Target]:
         with engine.begin() as connection:
             created = create_project(connection, "shop")
             experiment_id = register(connection, created.project_id, Registration()).experiment_id
+            deploy_id = _deploy(connection, created.project_id)
             stage_evidence(connection, [_evidence(experiment_id)])
             publish_verdicts(connection)
         engine.dispose()
@@ -91,7 +95,22 @@ def target() -> Iterator[Target]:
                 session_id=api.process.pid,
                 keys=created.keys,
                 experiment_id=experiment_id,
+                deploy_id=deploy_id,
             )
+
+
+def _deploy(connection: Connection, project_id: int) -> str:
+    """A deploy that no experiment waits for."""
+    request = DeployRequest(
+        environment="beside",
+        commit={"sha": "aaaaaaa"},
+        deployed_at=None,
+        graph=None,
+        diff=None,
+        allocation=None,
+        idempotency_key=None,
+    )
+    return record_deploy(connection, project_id, request).record["deploy_id"]
 
 
 def _evidence(experiment_id: str) -> Draft:
@@ -116,6 +135,9 @@ def variants(target: Target) -> Iterator[Callable[[requests.Session, int], None]
                 yield _asking(target, operation, kind, mode, {})
             if "{experiment_id}" in operation.path:
                 known = {"experiment_id": target.experiment_id}
+                yield _asking(target, operation, kind, GenerationMode.POSITIVE, known)
+            if "{deploy_id}" in operation.path:
+                known = {"deploy_id": target.deploy_id}
                 yield _asking(target, operation, kind, GenerationMode.POSITIVE, known)
 
 

@@ -58,6 +58,48 @@ def test_a_store_that_cannot_be_reached_is_503_and_the_process_stays_up(
         assert client.get("/healthz").status_code == 200
 
 
+def test_a_store_that_cannot_be_written_is_not_ready(
+    service: Any, store: Any, runtime_event: dict[str, Any]
+) -> None:
+    name = store.engine.url.database
+    read_only = text(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    service.in_store(lambda connection: connection.execute(read_only))
+    settings = ApiSettings(database_url=store.url, secret=b"secret")
+    # Its connections begin after the setting.
+    with TestClient(create_app(settings)) as client:
+        answers = [
+            client.get("/readyz"),
+            client.post("/v1/events", json=runtime_event, headers=service.public),
+        ]
+        for answer in answers:
+            assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
+            assert answer.json()["detail"].startswith(
+                "the store cannot be written: it is read-only"
+            )
+        assert client.get("/healthz").status_code == 200
+
+
+def test_workers_show_together_that_the_store_can_be_written(service: Any) -> None:
+    asked = text("SELECT written_at FROM write_probe")
+
+    def written_at() -> Any:
+        return service.in_store(lambda connection: connection.execute(asked).scalar_one())
+
+    assert service.client.get("/readyz").status_code == 200
+    first = written_at()
+    assert service.client.get("/readyz").status_code == 200
+    assert written_at() == first
+    # Of another time, whichever way clocks were set meanwhile.
+    for shift in ("-", "+"):
+        service.in_store(
+            lambda connection, shift=shift: connection.execute(
+                text(f"UPDATE write_probe SET written_at = written_at {shift} interval '1 hour'")
+            )
+        )
+        assert service.client.get("/readyz").status_code == 200
+        assert abs((written_at() - first).total_seconds()) < 600
+
+
 def test_a_store_that_goes_away_comes_back_without_a_restart(
     service: Any, postgres_url: str, runtime_event: dict[str, Any]
 ) -> None:

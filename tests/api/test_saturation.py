@@ -208,10 +208,21 @@ def test_a_full_disk_is_answered_503_until_there_is_room(
                 return refused(answers) == answers
 
             eventually(is_full)
+            for written in (
+                *(post("/v1/events", large, key), graph(shop.project)),
+                get("/readyz").encode(),
+            ):
+                told = wire.send(written).answer()
+                assert told.is_problem(503, "store_unavailable")
+                assert told.document["detail"].startswith(
+                    "the store cannot be written: its disk is full"
+                )
+            assert wire.send(get("/healthz")).answer().status == 200
             assert statuses <= {200, 201, 202, 503}
             assert wire.send(verdict(shop)).answer().status in {200, 404}
             ballast.unlink()
             eventually(lambda: wire.send(event(shop.project)).answer().status == 202)
+            eventually(lambda: wire.send(get("/readyz")).answer().status == 200)
             assert wire.send(deploy(shop.project, 3)).answer().status == 201
 
 

@@ -37,6 +37,7 @@ KINDS = {
     "/v1/static-graphs": {KeyKind.WRITE},
     "/v1/deploys": {KeyKind.WRITE},
     "/v1/deploys/last": {KeyKind.WRITE},
+    "/v1/deploys/{deploy_id}": {KeyKind.WRITE},
     "/v1/revenue/events": {KeyKind.WRITE},
     "/v1/reward": {KeyKind.PROJECT},
     "/v1/reward/register": {KeyKind.PROJECT},
@@ -62,6 +63,7 @@ def asked(
     operation: dict[str, Any],
     *,
     experiment_id: str = "exp_none",
+    deploy_id: str = "dep_none",
     **options: Any,
 ) -> Any:
     """Sends the operation's own first example."""
@@ -69,7 +71,8 @@ def asked(
     examples = [example["value"] for example in body.get("examples", {}).values()]
     if examples:
         options["json"] = examples[0]
-    return service.client.request(method, path.replace("{experiment_id}", experiment_id), **options)
+    address = path.replace("{experiment_id}", experiment_id).replace("{deploy_id}", deploy_id)
+    return service.client.request(method, address, **options)
 
 
 def by(key: str) -> dict[str, Any]:
@@ -192,6 +195,8 @@ def test_the_right_key_is_admitted_however_the_header_is_spelled(
 ) -> None:
     service.post("/v1/deploys", {"commit": {"sha": "aaaaaaa"}, "allocation": 0.1})
     experiment_id = service.post("/v1/reward/register", {}).json()["experiment_id"]
+    beside = {"commit": {"sha": "bbbbbbb"}, "environment": "staging"}
+    deploy_id = service.post("/v1/deploys", beside).json()["deploy"]["deploy_id"]
     for kind in KINDS[path]:
         for header in (HEADER, HEADER.lower(), HEADER.upper()):
             answer = asked(
@@ -200,6 +205,7 @@ def test_the_right_key_is_admitted_however_the_header_is_spelled(
                 method,
                 operation,
                 experiment_id=experiment_id,
+                deploy_id=deploy_id,
                 headers={header: service.project.keys[kind]},
             )
             if path.endswith("/evidence"):
