@@ -18,7 +18,8 @@ _CANARIES = text("""
 WITH newest AS (
     SELECT DISTINCT ON (commit_sha) commit_sha, allocation, deployed_at
     FROM deploys
-    WHERE project_id = :project_id AND environment = :environment
+    WHERE project_id = :project_id AND environment = :environment AND withdrawn_at IS NULL
+      AND deployed_at <= clock_timestamp() + interval '2 minutes'
     ORDER BY commit_sha, deployed_at DESC, recorded_at DESC
 )
 SELECT commit_sha, allocation
@@ -79,6 +80,7 @@ def _named_commit(
         .where(
             deploys.c.project_id == project_id,
             deploys.c.environment == environment,
+            deploys.c.withdrawn_at.is_(None),
             deploys.c.commit_sha.startswith(named, autoescape=True),
         )
         .order_by(deploys.c.commit_sha)
