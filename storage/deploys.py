@@ -306,7 +306,8 @@ ELSEWHERE = """
 ARRAY(
     SELECT DISTINCT d.environment FROM deploys AS d
     WHERE x.deploy_id IS NULL AND d.project_id = x.project_id AND d.environment <> x.environment
-      AND d.withdrawn_at IS NULL AND starts_with(d.commit_sha, x.treatment_commit)
+      AND d.withdrawn_at IS NULL
+      AND starts_with(d.commit_sha, x.treatment_commit)
     ORDER BY d.environment
 )
 """
