@@ -39,6 +39,8 @@ def read_text(cell: object) -> str | None:
     Raises:
         CellError: The cell is a list or an object, or holds half a character.
     """
+    if type(cell) is int:
+        return str(cell)
     if is_null(cell):
         return None
     if isinstance(cell, str):

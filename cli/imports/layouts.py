@@ -52,16 +52,25 @@ def column_values(
         RowError: A cell cannot be read; row, column and cell are named.
     """
     cells = chunk.cells(column)
-    values: list[Any] = []
     try:
-        for row in rows:
-            values.append(read(cells[row]))  # noqa: PERF401 - the fault's row is len(values)
-    except CellError as fault:
-        row = rows[len(values)]
-        raise RowError(
-            chunk.place(row), str(fault), column=column, cell=cells[row], is_secret=is_secret
-        ) from None
-    return values
+        return [read(cells[row]) for row in rows]
+    except CellError:
+        raise _row_error(chunk, column, rows, read, is_secret=is_secret) from None
+
+
+def _row_error(
+    chunk: Chunk, column: str, rows: Sequence[int], read: _Read, *, is_secret: bool
+) -> RowError:
+    """Returns the fault of the first cell that cannot be read."""
+    cells = chunk.cells(column)
+    for row in rows:
+        try:
+            read(cells[row])
+        except CellError as fault:
+            return RowError(
+                chunk.place(row), str(fault), column=column, cell=cells[row], is_secret=is_secret
+            )
+    raise AssertionError("no cell of the column is at fault")  # pragma: no cover
 
 
 class RowTimes:

@@ -47,12 +47,12 @@ class TimeReader:
         Raises:
             CellError: It is no time by the map.
         """
+        if isinstance(cell, datetime):
+            return self._in_utc(cell)
         if is_null(cell):
             return None
         if isinstance(cell, str):
             return self._text(cell.strip())
-        if isinstance(cell, datetime):
-            return self._in_utc(cell)
         if isinstance(cell, date):
             return self._in_utc(datetime.combine(cell, time()))
         if isinstance(cell, int | float | Decimal) and not isinstance(cell, bool):
