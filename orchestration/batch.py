@@ -37,14 +37,11 @@ class Patience:
         together: For a batch of several; None where the transaction's own limit holds, and ends it.
         alone: For a single experiment that is set aside, or that a batch took too long with.
         retry_all: Whether everybody who is set aside is tried again, however lately it was before.
-        remembers: Whether the store keeps who is set aside; a rebuild, which lasts long, only
-            leaves them out.
     """
 
     together: float | None
     alone: float
     retry_all: bool
-    remembers: bool = True
 
 
 # A tick has twenty seconds for everybody.
@@ -52,7 +49,7 @@ TICK = Patience(together=None, alone=5.0, retry_all=False)
 # A run has a quarter of an hour.
 RUN = Patience(together=200.0, alone=120.0, retry_all=True)
 # Whole lives are read at once.
-REBUILD = Patience(together=None, alone=3600.0, retry_all=True, remembers=False)
+REBUILD = Patience(together=None, alone=3600.0, retry_all=True)
 
 
 def compute(
@@ -76,9 +73,8 @@ def compute(
         What the work returned of each part of the batch.
     """
     done, broken = work_apart(connection, ids, work, patience=patience)
-    if patience.remembers:
-        for experiment_id, error in broken.items():
-            set_aside(connection, experiment_id, stage=stage, error=error)
+    for experiment_id, error in broken.items():
+        set_aside(connection, experiment_id, stage=stage, error=error)
     retried = experiments_to_retry(connection, stage, at_once=patience.retry_all)
     for experiment_id in retried:
         if experiment_id in broken:
@@ -86,8 +82,7 @@ def compute(
         found = _tried(connection, [experiment_id], work, seconds=patience.alone)
         if not isinstance(found, _Broken):
             done.append(found)
-        if patience.remembers:
-            _note_try(connection, experiment_id, stage, found)
+        _note_try(connection, experiment_id, stage, found)
     return done
 
 

@@ -10,7 +10,7 @@ from storage.clock import claim_rebuild, is_rebuilding
 from storage.experiments import publish_waiting
 from storage.intake import sample_grown
 from storage.reading import SETTINGS, create_temporary_tables, unprepared
-from storage.tables import DERIVED, SCHEMA, verdicts
+from storage.tables import DERIVED, SCHEMA, set_aside, verdicts
 
 # How soon the server ends a statement whose rebuild was killed, and with it the session.
 _NOTICED_AFTER = "1s"
@@ -40,7 +40,15 @@ def side_tables(engine: Engine, *, waiting: Callable[[], None]) -> Generator[Con
         with connection.begin():
             claim_rebuild(connection)
             create_temporary_tables(connection, on_commit="PRESERVE ROWS")
+            connection.execute(_SET_ASIDE_HERE)
         yield connection
+
+
+# Whoever is set aside is tried anew by a rebuild, and named in the served table at its end alone.
+_SET_ASIDE_HERE = text("""
+CREATE TEMP TABLE set_aside (LIKE set_aside INCLUDING DEFAULTS, PRIMARY KEY (experiment_id))
+ON COMMIT PRESERVE ROWS
+""")
 
 
 def index_side_tables(connection: Connection) -> None:
@@ -129,6 +137,32 @@ EXISTS (
 """,
 }
 
+# Experiments whose own data breaks a stage, or that a stage has not come to: their served rows
+# stay as they are, all of them.
+_UNFINISHED = text(f"""
+CREATE TEMP TABLE unfinished ON COMMIT DROP AS
+SELECT experiment_id FROM pg_temp.set_aside
+UNION
+SELECT s.experiment_id FROM {SCHEMA}.cursors AS s
+WHERE s.stage = 'conversions' AND NOT EXISTS (
+    SELECT FROM pg_temp.cursors AS c JOIN pg_temp.evidence USING (experiment_id)
+    WHERE c.stage = 'conversions' AND c.experiment_id = s.experiment_id
+)
+""")
+_IS_UNFINISHED = "{side}.experiment_id IN (SELECT experiment_id FROM unfinished)"
+
+_NAME_SET_ASIDE = (
+    text(f"""
+    DELETE FROM {SCHEMA}.set_aside
+    WHERE experiment_id NOT IN (SELECT experiment_id FROM unfinished)
+    """),
+    text(f"""
+    INSERT INTO {SCHEMA}.set_aside SELECT * FROM pg_temp.set_aside
+    ON CONFLICT (experiment_id) DO UPDATE
+    SET stage = excluded.stage, error = excluded.error, last_tried_at = excluded.last_tried_at
+    """),
+)
+
 # Rows that say what became of the served verdicts, which no log tells.
 _KEPT = {
     "cursors": """
@@ -148,6 +182,7 @@ EXISTS (
 def swap_in(connection: Connection) -> None:
     """Makes what the side tables hold the served state; the verdicts themselves are left alone.
 
+    Of an experiment whose data breaks a stage all served rows stay, and it is named as set aside.
     Only rows that differ are written: readers of the served tables wait for nothing, an interrupted
     swap leaves the old rows, and what stands behind the tables (indexes, rights, statistics)
     stays. Afterwards the side tables are gone, and the tables' names mean the served ones again.
@@ -156,6 +191,7 @@ def swap_in(connection: Connection) -> None:
         connection: Of `side_tables`, in a transaction that is the only writer of derived tables.
     """
     connection.execute(_REACH)
+    connection.execute(_UNFINISHED)
     for name, beyond in _BEYOND.items():
         connection.execute(
             text(
@@ -168,7 +204,9 @@ def swap_in(connection: Connection) -> None:
             connection.execute(_outdated(table))
             added = connection.execute(_missing(table)).rowcount
             sample_grown(connection, f"{SCHEMA}.{table.name}", added)
-    names = ", ".join(f"pg_temp.{table.name}" for table in DERIVED)
+    for statement in _NAME_SET_ASIDE:
+        connection.execute(statement)
+    names = ", ".join(f"pg_temp.{table.name}" for table in (*DERIVED, set_aside))
     connection.execute(text(f"DROP TABLE {names}"))
     for row in connection.execute(_WITHOUT_VERDICT).all():
         publish_waiting(connection, row.experiment_id, row.project_id)
@@ -179,6 +217,7 @@ def _outdated(table: Table) -> TextClause:
     kept = _KEPT.get(table.name, "false")
     return text(
         f"DELETE FROM {SCHEMA}.{table.name} AS served WHERE NOT ({kept})"
+        f" AND NOT ({_IS_UNFINISHED.format(side='served')})"
         f" AND NOT EXISTS (SELECT FROM pg_temp.{table.name} AS side"
         f" WHERE {_keys_equal(table)}"
         f" AND {_row('side', values)} IS NOT DISTINCT FROM {_row('served', values)})"
@@ -190,7 +229,8 @@ def _missing(table: Table) -> TextClause:
     return text(
         f"INSERT INTO {SCHEMA}.{table.name} ({names})"
         f" SELECT {names} FROM pg_temp.{table.name} AS side"
-        f" WHERE NOT EXISTS (SELECT FROM {SCHEMA}.{table.name} AS served"
+        f" WHERE NOT ({_IS_UNFINISHED.format(side='side')})"
+        f" AND NOT EXISTS (SELECT FROM {SCHEMA}.{table.name} AS served"
         f" WHERE {_keys_equal(table)})"
     )
 

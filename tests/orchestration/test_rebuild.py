@@ -23,6 +23,7 @@ from storage.gone_events import days_dropped
 from storage.reading import separate_reading
 from storage.registration import Registration
 from storage.retention import DEFAULT_DAYS, drop_old_days
+from storage.set_aside import read_set_aside
 from tests.emptied import empty_derived_tables
 from tests.orchestration.conftest import TREATMENT
 from tests.reliability.api_process import eventually
@@ -185,6 +186,38 @@ def test_a_store_that_ticks_have_filled_in_their_time_is_rebuilt_to_the_same_row
 
     assert derived_of(canary.engine) == before
     assert served(canary.engine) == verdicts
+
+
+def test_what_is_served_of_an_experiment_whose_data_breaks_a_stage_stays_as_it_is(shop) -> None:
+    view = shop.experiments["view"]
+    whole, verdicts = derived_of(shop.engine), served(shop.engine)
+    shop.tamper("UPDATE cells SET n0 = n0 + 2 WHERE experiment_id <> '{view}'")
+    policy = "SELECT policy::text FROM experiments WHERE experiment_id = :view"
+    with shop.engine.begin() as connection:
+        frozen = connection.execute(text(policy), {"view": view}).scalar_one()
+    shop.tamper(
+        'UPDATE experiments SET policy = policy || \'{{"block_min_units": "many"}}\''
+        " WHERE experiment_id = '{view}'"
+    )
+
+    assert rebuild().exit_code == 0
+
+    assert derived_of(shop.engine) == whole
+    assert served(shop.engine) == verdicts
+    assert set_aside(shop.engine) == [view]
+    with shop.engine.begin() as connection:
+        connection.execute(
+            text("UPDATE experiments SET policy = :frozen WHERE experiment_id = :view"),
+            {"frozen": frozen, "view": view},
+        )
+    assert rebuild().exit_code == 0
+    assert set_aside(shop.engine) == []
+    assert derived_of(shop.engine) == whole
+
+
+def set_aside(engine: Engine) -> list[str]:
+    with engine.connect() as connection:
+        return [one.experiment_id for one in read_set_aside(connection)]
 
 
 def test_a_decided_verdict_that_the_log_gives_otherwise_is_named_and_stays(shop) -> None:
