@@ -88,6 +88,7 @@ def _facts(document: Mapping[str, Any]) -> dict[str, str]:
         "e-value": f"{totals['e_value']:.4g} (fires at {1 / document['policy']['level']:.4g})",
         "always-valid p": f"{totals['p_running_min']:.4g}",
         "interval": _interval(document, totals["ci"]),
+        "yes or no": _yes_no(document.get("yes_no")),
         "candidate": _candidate(document, document.get("candidate")),
         **_gates(document["gates"]),
         "units": ", ".join(f"{count:,} {name}" for name, count in counts.items() if count),
@@ -104,6 +105,15 @@ def _interval(document: Mapping[str, Any], ci: list[float] | None) -> str:
         return ""
     measure = measure_of(document)
     return f"{measure.interval(*ci)}{f' {measure.per}' if measure.mean else ''}"
+
+
+def _yes_no(yes_no: Mapping[str, Any] | None) -> str:
+    """Returns what is known, beside a mean, of the share of units that had its event."""
+    if yes_no is None:
+        return ""
+    lift, low, high = (f"{100 * number:+.2f}" for number in (yes_no["lift"], *yes_no["ci"]))
+    said = f"units with the event {lift} points, {low} to {high}"
+    return f"{said} (e-value {yes_no['e_value']:.4g}; decides nothing)"
 
 
 def _candidate(document: Mapping[str, Any], candidate: Mapping[str, Any] | None) -> str:

@@ -62,6 +62,7 @@ def evidence_document(
             "treatment": _arm(evidence.arms.treatment, late=counts.late_treatment),
         },
         "totals": _totals(evidence),
+        **_yes_no(evidence),
         "known": _known(evidence, measure),
         "looks": _looks(evidence),
         "gates": _gates(reading, evidence, changes=changes),
@@ -128,6 +129,15 @@ def _arm(arm: Arm, *, late: int) -> dict[str, Any]:
         **({} if arm.total is None else {"total": arm.total, "mean": arm.mean}),
         "late": late,
     }
+
+
+def _yes_no(evidence: Evidence) -> dict[str, Any]:
+    """Returns, beside a mean, whether units had its event: what no whale hides."""
+    yes_no = evidence.yes_no
+    if yes_no is None:
+        return {}
+    ci = list(yes_no.ci)
+    return {"yes_no": {"lift": yes_no.lift, "e_value": yes_no.e_value, "ci": ci}}
 
 
 def _totals(evidence: Evidence) -> dict[str, Any]:

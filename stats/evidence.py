@@ -11,7 +11,7 @@ from stats.decision import Candidate, Decision, Interval, abstention, answer, ca
 from stats.gate import NO_GATES, GateReadings, Gates
 from stats.guardrail import GuardrailReading, Watch
 from stats.looks import Looks, served_intervals, served_rows
-from stats.mixture import p_value
+from stats.mixture import Mixture, confidence_sequence, e_value, p_value
 from stats.outlook import NO_OUTLOOK, Outlook, Sessions, outlooks
 from stats.policy import Policy
 from stats.ruling import Ruling, decide
@@ -89,6 +89,23 @@ class Known:
 
 
 @dataclass(frozen=True, kw_only=True)
+class YesNo:
+    """What the test says of whether units had a continuous metric's event; it never decides.
+
+    One whale hides a difference of a mean, but is one unit here.
+
+    Attributes:
+        lift: The share of treatment's units with the event minus control's.
+        e_value: E(0), capped at 1e300.
+        ci: The interval of the lift, cut to [−1, 1].
+    """
+
+    lift: float
+    e_value: float
+    ci: Interval
+
+
+@dataclass(frozen=True, kw_only=True)
 class Evidence:
     """Everything behind a verdict, as of one look.
 
@@ -117,6 +134,8 @@ class Evidence:
         candidate: The test that first held on the better side; None where it did not.
         warnings: Words for what a reader should know beside the verdict.
         decision: The verdict.
+        yes_no: Beside a mean, the test of whether units had the event; None of a conversion, and
+            where nothing was compared.
     """
 
     as_of: int | None
@@ -142,6 +161,7 @@ class Evidence:
     candidate: Candidate | None
     warnings: tuple[str, ...]
     decision: Decision
+    yes_no: YesNo | None = None
 
     @property
     def guardrail_breaches(self) -> tuple[str, ...]:
@@ -254,6 +274,24 @@ def _evidence(view: _View, looks: Looks, outlook: Outlook) -> Evidence:
         candidate=_candidate(view, looks, guardrails),
         warnings=_warnings(series, ruling),
         decision=_decision(view, looks, outlook, guardrails),
+        yes_no=_yes_no(series, now),
+    )
+
+
+def _yes_no(series: Series, now: Trace) -> YesNo | None:
+    if series.values is None or not now.events.W[0] > 0:
+        return None
+    policy, events = series.policy, now.events
+    mixture = Mixture(
+        rho_day=np.array([policy.rho_day]),
+        rho_fast=np.array([policy.rho_fast]),
+        log_threshold=np.array([policy.log_threshold]),
+    )
+    low, high = np.clip(confidence_sequence(events, mixture)[0], -1.0, 1.0).tolist()
+    return YesNo(
+        lift=float(events.lift[0]),
+        e_value=float(e_value(mixture.log_e(events.S, events.V0))[0]),
+        ci=(low, high),
     )
 
 

@@ -91,6 +91,7 @@ class Timeline:
         y0: Sum of control's values.
         weight: Σ w of the units, whether or not the test can be taken yet.
         totals: The sums that the test reads.
+        events: The same sums of whether a unit had the event; the test's own for a conversion.
         factor: What the policy's mixture precisions are multiplied by; 1 for conversions.
         first: The first closing of each stream, and the number of closings at the end.
         cells: What was added up.
@@ -106,6 +107,7 @@ class Timeline:
     y0: Floats
     weight: Floats
     totals: Totals
+    events: Totals
     factor: Floats
     first: Ints
     cells: AnalysisCells
@@ -128,7 +130,7 @@ def timeline(streams: Sequence[Stream]) -> Timeline:
     sums = _summed(cells, first, counts)
     n1, x1, n0, x0 = sums.astype(np.int64)
     rows = _summed(cells, first, terms(cells.n1, cells.x1, cells.n0, cells.x0))
-    weight = rows[1]
+    weight, events = rows[1], Totals.from_rows(rows)
     factor, y1, y0 = np.ones_like(weight), np.zeros_like(weight), np.zeros_like(weight)
     if cells.values is not None:
         parts = _summed(cells, first, mean_terms(cells.n1, cells.n0, cells.values))
@@ -149,6 +151,7 @@ def timeline(streams: Sequence[Stream]) -> Timeline:
         y0=y0,
         weight=weight,
         totals=Totals.from_rows(rows),
+        events=events,
         factor=factor,
         first=first,
         cells=cells,

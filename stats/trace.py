@@ -37,6 +37,7 @@ class Trace:
         y0: Sum of control's values.
         weight: Σ w of all cells; W of the totals is 0 before a continuous metric can be tested.
         totals: The sums that the test reads.
+        events: The same sums of whether a unit had the event.
         log_day: Logarithm of the day component of E(0).
         log_fast: Logarithm of the fast component of E(0).
         log_e: Logarithm of E(0).
@@ -55,6 +56,7 @@ class Trace:
     y0: Floats
     weight: Floats
     totals: Totals
+    events: Totals
     log_day: Floats
     log_fast: Floats
     log_e: Floats
@@ -114,6 +116,7 @@ def traced(series: Sequence[Series]) -> Batch:
         y0=_gathered(line.y0, row, 0.0),
         weight=_gathered(line.weight, row, 0.0),
         totals=totals,
+        events=line.events.gathered(row),
         log_day=log_component(totals.S, totals.V0, mixture.rho_day),
         log_fast=log_component(totals.S, totals.V0, mixture.rho_fast),
         log_e=mixture.log_e(totals.S, totals.V0),

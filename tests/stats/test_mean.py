@@ -284,3 +284,23 @@ def test_values_that_are_no_numbers_or_too_many_cannot_be_built(
     fine = np.array([1.0])
     with pytest.raises(ValueError, match=r"finite|length"):
         series([(0, 0, 1, 1, 1, 1)], values=Values(y1=wrong, yy1=fine, y0=fine, yy0=fine))
+
+
+@pytest.mark.parametrize("whale", [0.0, 500_000.0])
+def test_the_yes_no_twin_of_a_mean_shows_what_a_whale_hides(whale: float, series: Maker) -> None:
+    x1, x0 = np.full(12, 90), np.full(12, 60)
+    y1, y0 = 20.0 * x1, 20.0 * x0
+    yy1, yy0 = 500.0 * x1, 500.0 * x0
+    y1[0] += whale
+    yy1[0] += whale**2
+    rows = [(block, 0, 2000, 90, 2000, 60) for block in range(12)]
+    values = Values(y1=y1, yy1=yy1, y0=y0, yy0=yy0)
+    (mean,) = evaluate([series(rows, as_of=3600 + 1920, values=values)])
+    (rate,) = evaluate([series(rows, as_of=3600 + 1920, policy=Policy(alpha=1e-290))])
+    assert (mean.decision.verdict == "abstain") == (whale > 0)
+    assert mean.yes_no is not None
+    assert mean.yes_no.ci[0] > 0
+    assert mean.yes_no.lift == pytest.approx(0.015)
+    assert rate.yes_no is None
+    if whale:
+        assert mean.yes_no.e_value == pytest.approx(rate.e_value)

@@ -51,3 +51,6 @@ def test_a_value_is_clipped_on_both_sides_and_a_named_cap_is_kept(story) -> None
     assert evidence["policy"]["target"]["cap"] == 7.0
     for arm in evidence["arms"].values():
         assert arm["total"] == 7.0 - 59 * 7.0
+    # All units paid, in both arms: the yes/no twin stands beside the mean.
+    assert evidence["yes_no"]["lift"] == 0.0
+    assert evidence["yes_no"]["e_value"] <= 1
