@@ -4,6 +4,8 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from cli.courier import PASSING
 from storage.settings import parse_settings
 
@@ -17,6 +19,17 @@ def rows(heading: str) -> list[str]:
     section = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
     columns = re.findall(r"^\| (`[^|]+) \|", section, re.MULTILINE)
     return [name for column in columns for name in re.findall(r"`([^`]+)`", column)]
+
+
+@pytest.mark.requirement("key.public.variable")
+def test_a_build_of_next_js_hands_over_the_public_key_of_its_variable() -> None:
+    (snippet,) = re.findall(r"^```tsx\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    read = dict(re.findall(r"(data-\w+)=\{\s*process\.env\.(\w+)", snippet))
+    assert read["data-key"] == "NEXT_PUBLIC_SERVICE_KEY"
+    # The file takes what each of these attributes says as the option of that name.
+    assert {name.removeprefix("data-") for name in read} <= set(rows("Options"))
+    (described,) = re.findall(r"^\| `key` \|(.*)\|$", PAGE, re.MULTILINE)
+    assert re.findall(r"NEXT_PUBLIC_\w+", described) == [read["data-key"]]
 
 
 def test_every_option_and_call_is_named_and_no_other() -> None:

@@ -119,6 +119,19 @@ def test_registering_answers_201_with_the_new_identifier_alone(service: Any) -> 
 
 
 @pytest.mark.requirement(
+    "endpoint.register.target_metric",
+    "experiment.target_metric.string",
+    "experiment.target_metric.object",
+)
+def test_a_target_metric_is_a_name_or_an_object_with_one(service: Any) -> None:
+    service.post(DEPLOYS, deploy("aaaaaaa"))
+    for metric in ("a", {"name": "b", "value_per_conversion": 2.5}):
+        assert service.post(REGISTER, {"target_metric": metric}).status_code == 201
+    listed = service.get("/v1/reward").json()["experiments"]
+    assert [one["metric"] for one in listed] == ["b", "a"]
+
+
+@pytest.mark.requirement(
     "endpoint.register.deploy_id", "endpoint.register.treatment_commit", "experiment.members"
 )
 def test_a_registration_may_name_its_deploy_its_commit_or_both(service: Any) -> None:

@@ -193,7 +193,6 @@ class TestPolling:
         "verdict.abstain",
         "power_state.open",
         "endpoint.poll",
-        "endpoint.poll.experiment_id",
         "status.poll",
         "status.abstain",
     )
@@ -215,6 +214,13 @@ class TestPolling:
             "guardrail_breaches": [],
         }
         assert answer.headers["Retry-After"] == "60"
+
+    @pytest.mark.requirement("endpoint.poll.experiment_id", "contract.experiment_id")
+    def test_the_path_names_the_experiment(self, service: Any) -> None:
+        names = [registered(service, target_metric=metric) for metric in ("a", "b")]
+        polled = [service.get(f"/v1/reward/{name}").json()["experiment_id"] for name in names]
+        assert polled == names
+        assert service.get("/v1/reward/exp_00000000000000000000").status_code == 404
 
     def test_the_published_contract_is_served_to_the_byte(self, service: Any) -> None:
         experiment_id = registered(service)

@@ -125,6 +125,7 @@ class TestRegistering:
         assert service.requests[0]["method"] == "POST"
         assert service.requests[0]["body"] == {}
 
+    @pytest.mark.requirement("mcp.register_experiment")
     def test_what_is_given_is_passed_on_and_nothing_else(self, service: Any, call: Any) -> None:
         given = {
             "deploy_id": "dep_1",

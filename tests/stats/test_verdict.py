@@ -205,19 +205,34 @@ def test_a_crossing_at_the_horizon_itself_comes_too_late(series: Maker) -> None:
 @pytest.mark.requirement("cadence.concurrent")
 @pytest.mark.parametrize(
     ("cell", "cadence"),
-    [((4000, 200, 4000, 120), "fast"), ((120_000, 6450, 120_000, 6000), "day")],
+    # E_day and E_fast are 11 and 82 here, then 32 and 18: their mean is above 20, the other one
+    # alone would not be.
+    [((200, 60, 200, 30), "fast"), ((12_000, 713, 12_000, 600), "day")],
 )
-def test_an_answer_names_the_component_that_fired(
+def test_either_cadence_fires_where_the_other_alone_would_not(
     cell: tuple[int, int, int, int], cadence: str, series: Maker
 ) -> None:
     found = decided(series, hourly([cell]), as_of=4000)
     assert (found.decided, found.cadence) == (True, cadence)
 
 
-@pytest.mark.parametrize(("per_hour", "cadence"), [(500, "fast"), (50, "day"), (3, None)])
+@pytest.mark.requirement("cadence.day")
+def test_a_day_of_24_thousand_sessions_closes_a_lift_of_20_percent(series: Maker) -> None:
+    # As many conversions as 5 % and 6 % are expected to give, 500 sessions an hour in each arm.
+    found = decided(series, hourly([(500, 30, 500, 25)] * 24), as_of=DAY + DELAY)
+    assert (found.verdict, found.decided, found.cadence) == ("keep", True, "day")
+
+
+@pytest.mark.requirement("cadence.day", "cadence.fast")
+@pytest.mark.parametrize(
+    ("per_hour", "cadence"),
+    # statistics.md: at a rate of 5 % a lift of 50 % needs 5,815 sessions, here within a day, and
+    # one of 20 % needs 33,335, here within 28 days. Both arms have so many an hour.
+    [(140, "fast"), (120, "day"), (40, "day"), (20, None)],
+)
 def test_an_open_experiment_names_the_cadence_that_its_traffic_suffices_for(
     per_hour: int, cadence: str | None, series: Maker
 ) -> None:
-    rows = hourly([(*(per_hour, per_hour // 20 or i % 20 == 0) * 2,) for i in range(120)])
+    rows = hourly([(per_hour, per_hour // 20) * 2] * 120)
     found = decided(series, rows, as_of=120 * 3600)
     assert (found.decided, found.cadence) == (False, cadence)

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from api.event_batch import MOST_EVENTS
 from api.verdicts import VerdictContract
 from cli.main import main
+from cli.plan import Design, prospects
 from mcp_server.contract import Verdict as ToolVerdict
 from orchestration.evidence import draft_evidence
 from stats.verdict import AbstainReason, Cadence, Verdict
@@ -116,10 +117,16 @@ def test_a_canary_that_halves_conversions_is_rolled_back(judged) -> None:
     assert told["ci"][1] < 0
 
 
-@pytest.mark.requirement("cadence.day", "cadence.concurrent")
-def test_a_small_lift_in_much_traffic_is_kept_by_the_day_cadence(judged) -> None:
+@pytest.mark.requirement("cadence.day", "cadence.fast")
+def test_a_small_lift_in_much_traffic_is_kept_by_the_day_cadence(story, judged) -> None:
     told = judged((2400, 1350), (2400, 1200))
     assert (told["verdict"], told["cadence"]) == ("keep", "day")
+    # The cadences are those of `plan`: lifts of 20 and of 50 %.
+    design = Design(sessions_per_day=4800, rate=0.5, share=0.5)
+    planned = {one.relative_lift: one for one in prospects(design, alpha=0.05)}
+    sessions = story.evidence(told["experiment_id"])["sessions"]
+    assert sessions["required"] == pytest.approx(planned[0.2].sessions_to_decide, rel=1e-3)
+    assert sessions["required_fast"] == pytest.approx(planned[0.5].sessions_to_decide, rel=1e-3)
 
 
 @pytest.mark.requirement(
