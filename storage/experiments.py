@@ -65,7 +65,14 @@ def register(connection: Connection, project_id: int, request: Registration) -> 
             "the treatment carries no change that the control lacks: nothing can be measured",
             pointer="/control_commit" if request.control_commit else "/treatment_commit",
         )
-    if (known := _open_experiment(connection, project_id, binding.change, metric)) is not None:
+    known = _open_experiment(
+        connection,
+        project_id,
+        environment=deploy.environment,
+        change=binding.change,
+        metric=metric,
+    )
+    if known is not None:
         _require_same(known, request, control_commit=binding.control_commit)
         return Registered(experiment_id=known.experiment_id, created=False)
     experiment_id = _insert(
@@ -202,13 +209,19 @@ def _guardrails_of(known: Row[Any]) -> Sequence[str] | None:
 
 
 def _open_experiment(
-    connection: Connection, project_id: int, change: Sequence[str], metric: str
+    connection: Connection,
+    project_id: int,
+    *,
+    environment: str,
+    change: Sequence[str],
+    metric: str,
 ) -> Row[Any] | None:
     return connection.execute(
         select(experiments)
         .join_from(experiments, verdicts)
         .where(
             experiments.c.project_id == project_id,
+            experiments.c.environment == environment,
             experiments.c.change == list(change),
             experiments.c.target_metric == metric,
             experiments.c.closed_at.is_(None),

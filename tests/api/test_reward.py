@@ -91,6 +91,18 @@ class TestRegistering:
         assert registered(service, target_metric="activation") == first
         assert registered(service, target_metric="other") != first
 
+    def test_the_same_change_in_another_environment_is_an_experiment_of_its_own(
+        self, service: Any
+    ) -> None:
+        experiments: dict[str, str] = {}
+        for environment in ("staging", "production"):
+            for commit in ("aaaaaaa", "bbbbbbb"):
+                body = {"commit": {"sha": commit}, "environment": environment}
+                deploy_id = service.post("/v1/deploys", body).json()["deploy"]["deploy_id"]
+            experiments[environment] = registered(service, deploy_id=deploy_id)
+        listed = service.get("/v1/reward").json()["experiments"]
+        assert {one["environment"]: one["experiment_id"] for one in listed} == experiments
+
     @pytest.mark.parametrize(
         ("members", "named"), [({"routes": ["/a"]}, "routes"), ({"guardrails": []}, "guardrails")]
     )
