@@ -3,8 +3,9 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
+import psycopg
 from sqlalchemy import Connection, Row, text
 
 from storage.graphs import graph_patterns
@@ -91,15 +92,47 @@ CASE WHEN e.received_at BETWEEN s.received_from AND s.received_to
       AND e.occurred_at >= s.in_flight_from AND e.occurred_at < s.to_block THEN true END
 """
 
-# The values that an event names of tested flags, as canonical JSON text; where no experiment of
-# the step tests any, the planner is told so and reads no event's.
-_SERVED = """
-CASE WHEN NOT :flagged OR NOT s.flagged OR e.flags IS NULL THEN '{}'
-ELSE (
-    SELECT coalesce(jsonb_object_agg(name, e.flags ->> name), '{}')::text
-    FROM jsonb_array_elements_text(s.flags) AS name
-    WHERE jsonb_exists(e.flags, name)
-) END
+# What the flags that are under test in an environment were for an event, as canonical JSON text:
+# worked out once for each set of flags that events name, however many events and experiments.
+_CONTEXTS = text("""
+CREATE TEMP TABLE contexts ON COMMIT DROP AS
+SELECT project_id, environment, flags, tested,
+    dense_rank() OVER (ORDER BY project_id, environment, tested)::integer AS context
+FROM (
+    SELECT e.project_id, e.environment, e.flags, (
+            SELECT jsonb_object_agg(name, e.flags ->> name)::text
+            FROM jsonb_array_elements_text(s.flags) AS name
+            WHERE jsonb_exists(e.flags, name)
+        ) AS tested
+    FROM (
+        SELECT project_id, environment, flags
+        FROM received
+        WHERE flags IS NOT NULL AND commit_sha IS NOT NULL
+        GROUP BY project_id, environment, flags
+    ) AS e
+    JOIN (SELECT DISTINCT project_id, environment, flags FROM scope WHERE flagged) AS s
+      ON s.project_id = e.project_id AND s.environment = e.environment
+) AS named
+WHERE tested IS NOT NULL
+""")
+
+_EVENT_COLUMNS = """
+e.project_id, e.environment, e.session_id, e.occurred_at, e.received_at, e.commit_sha,
+e.route, e.pseudonym, e.trusted, e.signed
+"""
+
+# The received events with their context; 0 where an event names no flag under test. OFFSET 0 has
+# the context be looked up once for each event, rather than once more for each experiment.
+_EVENTS_IN_CONTEXT = f"""
+SELECT {_EVENT_COLUMNS}, coalesce(k.context, 0) AS context
+FROM received AS e
+LEFT JOIN contexts AS k
+  ON k.project_id = e.project_id AND k.environment = e.environment AND k.flags = e.flags
+OFFSET 0
+"""
+
+_EVENTS_WITHOUT_CONTEXT = f"""
+CREATE TEMP VIEW events_in_context AS SELECT {_EVENT_COLUMNS}, 0 AS context FROM received AS e
 """
 
 # The unit that an event is of: its session, or the user that it names.
@@ -114,17 +147,16 @@ _VOUCHED_FOR = "(NOT s.signed_only OR e.trusted OR e.signed)"
 
 _COMMITS = text(f"""
 -- Of each environment what its events name at all, once for all its experiments.
-SELECT s.number, e.commit_sha, {_SERVED} AS served
+SELECT s.number, e.commit_sha, e.context
 FROM (
-    SELECT project_id, environment, commit_sha, trusted, signed,
-        CASE WHEN :flagged THEN flags END AS flags
-    FROM received
+    SELECT project_id, environment, commit_sha, trusted, signed, context
+    FROM events_in_context
     WHERE commit_sha IS NOT NULL
     GROUP BY 1, 2, 3, 4, 5, 6
 ) AS e
 JOIN scope AS s ON s.project_id = e.project_id AND s.environment = e.environment
 WHERE {_VOUCHED_FOR}
-GROUP BY s.number, e.commit_sha, served
+GROUP BY s.number, e.commit_sha, e.context
 """)
 
 _ROUTES = text(f"""
@@ -137,23 +169,20 @@ WHERE s.by_route AND e.route IS NOT NULL
 # Where the events of a commit stand that occurred in a span of blocks.
 _PLACES = text("""
 CREATE TEMP TABLE places (
-    place integer, number integer, commit_sha text, served text, resolved text,
+    place integer, number integer, commit_sha text, context integer, resolved text,
     occurred_from timestamptz, occurred_to timestamptz, arm text, stratum text
 ) ON COMMIT DROP
 """)
 
-_PLACE = text("""
-INSERT INTO places VALUES (
-    :place, :number, :commit_sha, :served, :resolved,
-    coalesce(CAST(:occurred_from AS timestamptz), '-infinity'),
-    coalesce(CAST(:occurred_to AS timestamptz), 'infinity'),
-    :arm, :stratum
-)
-""")
+_COPY_PLACES = """
+COPY places (
+    place, number, commit_sha, context, resolved, occurred_from, occurred_to, arm, stratum
+) FROM STDIN
+"""
 
 # The place of an event, if its commit is known.
-_PLACED = f"""
-p.number = s.number AND p.commit_sha = e.commit_sha AND p.served = {_SERVED}
+_PLACED = """
+p.number = s.number AND p.commit_sha = e.commit_sha AND p.context = e.context
 AND e.occurred_at >= p.occurred_from AND e.occurred_at < p.occurred_to
 """
 
@@ -186,7 +215,8 @@ FROM (
             ELSE 'exposure'
         END AS kind
     FROM scope AS s
-    JOIN received AS e ON e.project_id = s.project_id AND e.environment = s.environment AND {_READ}
+    JOIN events_in_context AS e
+      ON e.project_id = s.project_id AND e.environment = s.environment AND {_READ}
     LEFT JOIN routes_in_scope AS r
       ON r.experiment_id = s.experiment_id AND r.route = e.route
     LEFT JOIN places AS p ON {_PLACED}
@@ -299,7 +329,8 @@ _CROSSOVERS = text(f"""
 INSERT INTO sightings (experiment_id, kind, unit, at)
 SELECT s.experiment_id, 'crossover', x.unit, min(greatest(e.received_at, b.closed_at))
 FROM scope AS s
-JOIN received AS e ON e.project_id = s.project_id AND e.environment = s.environment AND {_READ}
+JOIN events_in_context AS e
+  ON e.project_id = s.project_id AND e.environment = s.environment AND {_READ}
 JOIN moved AS x
   ON x.number = s.number AND x.unit = {UNIT}
  AND e.occurred_at > x.exposed_at AND e.occurred_at <= x.exposed_at + s.wait
@@ -381,6 +412,8 @@ ON CONFLICT (stage, experiment_id) DO UPDATE SET at = greatest(cursors.at, exclu
 
 
 _INTAKES = (
+    "events_in_context",
+    "contexts",
     "received",
     "places",
     "routes_in_scope",
@@ -434,12 +467,12 @@ def extend_exposures(
         span = {"received_from": begins.isoformat(), "received_to": ends.isoformat()}
         received = _RECEIVED.format(**span)
         lay_out(connection, "received", received, of=IN_SCOPE, begins=begins, ends=ends)
-        flagged = {"flagged": any(row.flagged for row in scope)}
-        _place_commits(connection, scope, flagged)
+        _name_contexts(connection, scope, begins=begins, ends=ends)
+        _place_commits(connection, scope)
         _match_routes(connection, scope)
         lay_exposures(connection)
         with by_hash(connection):
-            connection.execute(_SEEN, flagged)
+            connection.execute(_SEEN)
         connection.execute(text("ANALYZE seen"))
         each = "OFFSET 0" if connection.execute(_CANDIDATES).rowcount < _LOOKED_UP else ""
         connection.execute(text("ANALYZE candidates"))
@@ -454,19 +487,38 @@ def extend_exposures(
         connection.execute(_BLOCK_UNITS)
         if connection.execute(_MOVED).rowcount:
             connection.execute(text("ANALYZE moved"))
-            connection.execute(_CROSSOVERS, flagged)
+            connection.execute(_CROSSOVERS)
     connection.execute(_CURSORS)
     drop_intakes(connection, *_INTAKES)
     return added
 
 
-def _place_commits(
-    connection: Connection, scope: Sequence[Row[Any]], flagged: dict[str, bool]
+def _name_contexts(
+    connection: Connection, scope: Sequence[Row[Any]], *, begins: datetime, ends: datetime
 ) -> None:
+    """Numbers what events name of flags under test, and lays out the events with that number."""
+    if not any(row.flagged for row in scope):
+        connection.execute(text(_EVENTS_WITHOUT_CONTEXT))
+        return
+    connection.execute(_CONTEXTS)
+    connection.execute(text("ANALYZE contexts"))
+    lay_out(connection, "events_in_context", _EVENTS_IN_CONTEXT, begins=begins, ends=ends)
+
+
+def _tested_flags(connection: Connection, scope: Sequence[Row[Any]]) -> dict[int, str]:
+    """Returns the flags under test of each context."""
+    if not any(row.flagged for row in scope):
+        return {0: "{}"}
+    rows = connection.execute(text("SELECT DISTINCT context, tested FROM contexts"))
+    return {0: "{}", **{row.context: row.tested for row in rows}}
+
+
+def _place_commits(connection: Connection, scope: Sequence[Row[Any]]) -> None:
     connection.execute(_PLACES)
-    named: dict[int, list[tuple[str, str]]] = defaultdict(list)
-    for row in connection.execute(_COMMITS, flagged):
-        named[row.number].append((row.commit_sha, row.served))
+    tested = _tested_flags(connection, scope)
+    named: dict[int, list[tuple[str, int]]] = defaultdict(list)
+    for number, commit, context in connection.execute(_COMMITS):
+        named[number].append((commit, context))
     environments = [(row.project_id, row.environment) for row in scope]
     facts = read_facts(connection, environments)
     flags = read_flags(connection, environments)
@@ -474,29 +526,29 @@ def _place_commits(
         place: Histories(facts[place], flags=flags.get(place, {})) for place in set(environments)
     }
     placed = (
-        (experiment, placement)
-        for experiment in scope
-        for commit, served in named[experiment.number]
+        (experiment, context, placement)
+        for experiment, question in ((row, _question(row)) for row in scope)
+        for commit, context in named[experiment.number]
         for placement in histories[experiment.project_id, experiment.environment].placements(
-            _question(experiment), commit, served=served
+            question, commit, served=tested[context]
         )
     )
-    rows = [
-        {
-            "place": place,
-            "number": experiment.number,
-            "commit_sha": placement.commit,
-            "served": placement.served,
-            "resolved": placement.resolved,
-            "occurred_from": _first_to_know(experiment, placement.known_from),
-            "occurred_to": _first_to_know(experiment, placement.known_to),
-            "arm": placement.arm,
-            "stratum": placement.stratum,
-        }
-        for place, (experiment, placement) in enumerate(placed)
-    ]
-    if rows:
-        connection.execute(_PLACE, rows)
+    driver = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
+    with driver.cursor().copy(_COPY_PLACES) as copying:
+        for place, (experiment, context, placement) in enumerate(placed):
+            copying.write_row(
+                (
+                    place,
+                    experiment.number,
+                    placement.commit,
+                    context,
+                    placement.resolved,
+                    _first_to_know(experiment, placement.known_from) or "-infinity",
+                    _first_to_know(experiment, placement.known_to) or "infinity",
+                    placement.arm,
+                    placement.stratum,
+                )
+            )
     connection.execute(text("ANALYZE places"))
 
 
