@@ -11,7 +11,7 @@ from stats.mixture import Mixture
 from stats.timeline import AnalysisCells
 
 MIN_CONVERSIONS = 10
-CLOSINGS_AT_ONCE = 512  # bounds the memory; results don't depend on it
+AT_ONCE = 65_536  # sums of strata at closings: bounds the memory; results don't depend on it
 Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
@@ -59,8 +59,10 @@ def interaction(cells: AnalysisCells, *, first_row: int, mixture: Mixture) -> In
         return no_interaction(closings)
     parts = _parts(cells)
     code = np.unique(cells.stratum, return_inverse=True)[1]
-    before = np.zeros((parts.shape[0], int(code.max()) + 1))
-    bounds = np.arange(0, closings + CLOSINGS_AT_ONCE, CLOSINGS_AT_ONCE).clip(max=closings)
+    strata = int(code.max()) + 1
+    before = np.zeros((parts.shape[0], strata))
+    at_once = max(1, AT_ONCE // strata)
+    bounds = np.arange(0, closings + at_once, at_once).clip(max=closings)
     cell_bounds = np.searchsorted(cells.row - first_row, bounds)
     pieces: list[Interaction] = []
     spans = zip(pairwise(bounds.tolist()), pairwise(cell_bounds.tolist()), strict=True)
