@@ -204,7 +204,7 @@ WITH earlier AS (
     SELECT commit_sha = :commit AS own, allocation, deployed_at,
         row_number() OVER (ORDER BY deployed_at DESC, recorded_at DESC, deploy_id DESC) AS back
     FROM deploys
-    WHERE project_id = :project_id AND environment = :environment
+    WHERE project_id = :project_id AND environment = :environment AND withdrawn_at IS NULL
       AND (deployed_at, recorded_at, deploy_id) < (:deployed_at, :recorded_at, :deploy_id)
 ), broken AS (
     SELECT min(back) AS back FROM earlier

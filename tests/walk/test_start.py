@@ -58,6 +58,17 @@ def test_another_commit_that_takes_over_breaks_a_declaration(story) -> None:
     assert treated(story, experiment) == 20
 
 
+def test_a_deploy_that_was_posted_by_mistake_breaks_no_declaration(story) -> None:
+    def mistaken(told) -> None:
+        deploy = told.deploy(B, minutes=110, base=A)
+        path = f"/v1/deploys/{deploy['deploy_id']}"
+        answer = told.service.client.delete(path, headers=told.service.write)
+        assert answer.status_code == 200, answer.text
+
+    ramp(story, meanwhile=mistaken)
+    assert treated(story, story.register(treatment_commit=K)) == 40
+
+
 @pytest.mark.parametrize("share", [0.1, 0])
 def test_a_canary_beside_it_or_its_end_breaks_no_declaration(story, share: float) -> None:
     ramp(story, meanwhile=lambda told: told.deploy(L, minutes=110, base=A, allocation=share))
