@@ -229,7 +229,7 @@ def test_a_body_of_unknown_length_is_cut_at_the_limit(service: Any, endpoint: En
     assert answer.status_code == 413
 
 
-@pytest.mark.requirement("endpoint.json")
+@pytest.mark.requirement("endpoint.json", "endpoint.static-graphs.request")
 @every_endpoint
 @pytest.mark.parametrize(
     ("content_type", "status"),

@@ -99,11 +99,17 @@ def test_attributes_are_free_and_the_provider_changes_nothing(
         event = {**revenue_event, "idempotency_key": str(number)}
         answer = service.post(REVENUE, {**event, "attributes": {**kept, **provider}})
         assert (answer.status_code, answer.json()["accepted"]) == (200, 1)
-    columns = "event, amount_value, amount_currency, pseudonym, environment, session_id"
+    columns = "event, occurred_at, amount_value, amount_currency, pseudonym, environment"
     stored = service.in_store(
-        lambda c: c.execute(text(f"SELECT DISTINCT {columns} FROM revenue_events")).all()
+        lambda c: c.execute(
+            text(
+                f"SELECT {columns}, session_id, attributes::jsonb - 'provider' FROM revenue_events"
+            )
+        ).all()
     )
-    assert len(stored) == 1
+    assert len(stored) == len(providers)
+    assert len({row[:-1] for row in stored}) == 1
+    assert all(row[-1] == kept for row in stored)
 
 
 @pytest.mark.requirement(

@@ -188,6 +188,7 @@ def test_two_credentials_that_differ_are_401(
     "auth.revenue.header",
     "auth.reward.header",
     "auth.public",
+    "endpoint.json",
 )
 @every_operation
 def test_the_right_key_is_admitted_however_the_header_is_spelled(
@@ -212,6 +213,9 @@ def test_the_right_key_is_admitted_however_the_header_is_spelled(
                 assert answer.json()["code"] == "no_evidence_yet"
             else:
                 assert 200 <= answer.status_code < 300
+                # Flagger shows a person what the gate answers it.
+                if (method, path) != ("post", "/v1/reward/gate"):
+                    assert answer.headers["Content-Type"] == "application/json"
 
 
 @pytest.mark.requirement("service.project-scope", "auth.reward.scope")

@@ -47,11 +47,12 @@ def test_iterate_names_the_breached_guardrails() -> None:
     assert "error and 1 more" in advice(verdict("iterate", guardrail_breaches=["error", "slow"]), 9)
 
 
-@pytest.mark.requirement("mcp.poll.until")
+@pytest.mark.requirement("mcp.poll.until", "mcp.action.abstain")
 @pytest.mark.parametrize("reason", ["power", "non_identifiable", "interacting"])
 def test_an_open_abstention_names_its_reason_and_the_next_look(reason: str) -> None:
     line = advice(verdict("abstain", abstain_reason=reason), 45)
     assert reason in line
+    assert "log abstain_reason" in line.lower()
     assert "Look again in 45 seconds" in line
 
 
@@ -59,9 +60,11 @@ def test_a_look_that_is_overdue_is_no_reason_to_hurry() -> None:
     assert "Look again in 30 seconds" in advice(verdict("abstain"), 1)
 
 
-@pytest.mark.requirement("mcp.poll.until")
+@pytest.mark.requirement("mcp.poll.until", "mcp.action.abstain")
 def test_a_final_abstention_asks_for_no_further_look() -> None:
-    assert "No need to look again" in advice(verdict("abstain", power_state=DECIDED), 45)
+    line = advice(verdict("abstain", power_state=DECIDED), 45)
+    assert "Log abstain_reason." in line
+    assert "No need to look again" in line
 
 
 @pytest.mark.requirement("mcp.poll.pace")

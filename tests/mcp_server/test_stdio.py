@@ -186,6 +186,7 @@ def test_a_process_serves_a_verdict_and_errors_on_nothing_but_json_rpc(
     assert session.ended() == ([], "")
 
 
+@pytest.mark.requirement("service.two-interfaces")
 @pytest.mark.process
 def test_a_client_of_nobody_s_library_lists_calls_and_errs(
     launched: Callable[[list[str]], Session], service: Any
@@ -209,6 +210,7 @@ def test_a_client_of_nobody_s_library_lists_calls_and_errs(
 
     tools = session.asked(1, "tools/list", {})["result"]["tools"]
     schemas = {tool["name"]: tool for tool in tools}
+    assert {"register_experiment", "get_verdict", "subscribe"} <= schemas.keys()
     for number, (name, schema) in enumerate(schemas.items(), start=2):
         for part in ("inputSchema", "outputSchema"):
             Draft202012Validator.check_schema(schema[part])

@@ -59,6 +59,18 @@ class TestTheListOfTools:
                     for name, member in part["properties"].items():
                         assert member.get("description"), (tool.name, name)
 
+    @pytest.mark.requirement(
+        "mcp.action.keep", "mcp.action.rollback", "mcp.action.iterate", "mcp.action.abstain"
+    )
+    def test_a_poll_describes_what_each_verdict_asks_of_the_client(
+        self, tools: dict[str, Any]
+    ) -> None:
+        description = tools["get_verdict"].description
+        assert "`keep` means ship;" in description
+        assert "`rollback` means revert;" in description
+        assert "`iterate` means revise using `guardrail_breaches`;" in description
+        assert "`abstain` means log `abstain_reason`." in description
+
     def test_the_list_leaves_an_agent_s_context_its_room(self, in_session: Any) -> None:
         listed = in_session(lambda client: client.list_tools())
         tools = [

@@ -56,6 +56,7 @@ def test_the_ramp_of_1_5_25_50_percent_costs_what_is_specified(series: Maker) ->
     assert f"{seen.vif:.3f}" == "1.305"
 
 
+@pytest.mark.requirement("abstain.non_identifiable")
 @pytest.mark.parametrize("leak", [0.01, 0.0256, 0.0258, 0.1])
 def test_before_and_after_a_deploy_it_is_told_by_the_leak(leak: float, series: Maker) -> None:
     kept, leaked = round(10_000 * (1 - leak)), round(10_000 * leak)

@@ -91,6 +91,7 @@ def judged(story) -> Callable[..., dict[str, Any]]:
     "contract.confidence",
     "contract.ci",
     "contract.value_at_risk.null",
+    "contract.cadence",
     "cadence.fast",
 )
 def test_a_canary_that_doubles_conversions_is_kept(story, judged) -> None:
@@ -117,7 +118,7 @@ def test_a_canary_that_halves_conversions_is_rolled_back(judged) -> None:
     assert told["ci"][1] < 0
 
 
-@pytest.mark.requirement("cadence.day", "cadence.fast")
+@pytest.mark.requirement("cadence.day", "cadence.fast", "contract.cadence")
 def test_a_small_lift_in_much_traffic_is_kept_by_the_day_cadence(story, judged) -> None:
     told = judged((2400, 1350), (2400, 1200))
     assert (told["verdict"], told["cadence"]) == ("keep", "day")
