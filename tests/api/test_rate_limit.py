@@ -82,6 +82,21 @@ def test_a_limit_is_exact_however_many_are_counted_at_a_time(most: int) -> None:
     assert refused == 7
 
 
+@pytest.mark.requirement("limit.rate.address")
+def test_each_address_has_a_minute_of_its_own() -> None:
+    settings = Settings(rate_limits=RateLimits(per_key=100, per_address=1))
+    caller = Caller(project_id=1, kind=KeyKind.PUBLIC, settings=settings, key="digest")
+    limit = RateLimit(None)
+
+    async def requests() -> None:
+        await limit.admit(caller, address="203.0.113.7")
+        await limit.admit(caller, address="203.0.113.8")
+        with pytest.raises(Problem, match="one address"):
+            await limit.admit(caller, address="203.0.113.7")
+
+    asyncio.run(requests())
+
+
 def test_a_limit_reached_under_a_clock_that_ran_ahead_holds_nobody_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

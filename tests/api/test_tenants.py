@@ -213,7 +213,7 @@ def test_the_right_key_is_admitted_however_the_header_is_spelled(
                 assert answer.json()["code"] == "no_evidence_yet"
             else:
                 assert 200 <= answer.status_code < 300
-                # Flagger shows a person what the gate answers it.
+                # The gate answers Flagger in plain text, which it shows a person.
                 if (method, path) != ("post", "/v1/reward/gate"):
                     assert answer.headers["Content-Type"] == "application/json"
 
