@@ -74,7 +74,7 @@ def _send(failures: Failures, url: str) -> None:
         raise AlertNotSentError("SERVICE_ALERT_FORMAT is neither raw nor slack")
     document = _slack(failures) if kind == "slack" else _raw(failures)
     try:
-        answer = asyncio.run(post(url, document_text(document).encode(), headers={}))
+        answer = asyncio.run(post(url, document_text(document).encode(), headers={}, private=True))
     except Unanswered as reason:
         raise AlertNotSentError(f"{receiver.host}: {reason}") from None
     if not answer.taken:

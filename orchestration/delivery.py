@@ -125,7 +125,13 @@ class _Sending:
             await self._postponed(attempt, str(lack))
             return False
         try:
-            answer = await post(webhook.url, body, headers=headers, tls=self._tls_context())
+            answer = await post(
+                webhook.url,
+                body,
+                headers=headers,
+                private=webhook.is_private,
+                tls=self._tls_context(),
+            )
         except Unanswered as reason:
             await self._failed(attempt, f"{webhook.host}: {reason}")
             return False

@@ -12,6 +12,8 @@ from email.utils import parsedate_to_datetime
 
 import httpx2
 
+from storage.receiver_address import Address, RefusedAddressError, judged, resolve
+
 TIMEOUT_SECONDS = 10.0
 # Enough for the receiver to see its answer taken; it is read and dropped.
 _ANSWER_BYTES = 1024
@@ -35,7 +37,12 @@ class Answer:
 
 
 async def post(
-    url: str, body: bytes, *, headers: Mapping[str, str], tls: ssl.SSLContext | None = None
+    url: str,
+    body: bytes,
+    *,
+    headers: Mapping[str, str],
+    private: bool,
+    tls: ssl.SSLContext | None = None,
 ) -> Answer:
     """Posts JSON and returns how it was answered; follows no redirect.
 
@@ -43,6 +50,7 @@ async def post(
         url: Whom to post to.
         body: The JSON.
         headers: Besides the type of the content and who we are.
+        private: Whether the receiver may be on a private network.
         tls: What certificates are checked with, where it stands already.
 
     Raises:
@@ -51,9 +59,11 @@ async def post(
     with _silence():
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
-                return await _exchange(url, body, headers=headers, tls=tls)
+                return await _exchange(url, body, headers=headers, private=private, tls=tls)
         except (TimeoutError, httpx2.TimeoutException):
             problem = f"no answer within {TIMEOUT_SECONDS:.0f} seconds"
+        except RefusedAddressError as refused:
+            problem = str(refused)
         except httpx2.ConnectError:
             problem = "no connection"
         except Exception:  # noqa: BLE001 - whatever it is, its message could quote the address
@@ -67,15 +77,57 @@ def open_tls() -> ssl.SSLContext:
 
 
 async def _exchange(
-    url: str, body: bytes, *, headers: Mapping[str, str], tls: ssl.SSLContext | None
+    url: str,
+    body: bytes,
+    *,
+    headers: Mapping[str, str],
+    private: bool,
+    tls: ssl.SSLContext | None,
 ) -> Answer:
-    told = {"Content-Type": "application/json", "User-Agent": "deploy-reward", **headers}
+    """Posts to the first address that answers of those that were judged; none is looked up again.
+
+    Raises:
+        RefusedAddressError: The host leads where the receiver may not be.
+        httpx2.ConnectError: It has no address, or none that takes a connection.
+    """
+    target = httpx2.URL(url)
+    found = await asyncio.to_thread(resolve, target.host)
+    failure = httpx2.ConnectError("no address")
+    for address in judged(target.host, found, private=private):
+        try:
+            return await _posted(target, address, body, headers=headers, tls=tls)
+        except httpx2.ConnectError as error:
+            failure = error
+    raise failure
+
+
+async def _posted(
+    target: httpx2.URL,
+    address: Address,
+    body: bytes,
+    *,
+    headers: Mapping[str, str],
+    tls: ssl.SSLContext | None,
+) -> Answer:
+    told = {
+        "Content-Type": "application/json",
+        "User-Agent": "deploy-reward",
+        "Host": target.netloc.decode("ascii"),
+        **headers,
+    }
     # A client for each: no receiver's cookies or connections serve another.
     async with (
         httpx2.AsyncClient(
             verify=tls or open_tls(), timeout=TIMEOUT_SECONDS, follow_redirects=False
         ) as client,
-        client.stream("POST", url, content=body, headers=told) as response,
+        client.stream(
+            "POST",
+            target.copy_with(host=str(address)),
+            content=body,
+            headers=told,
+            # The certificate is that of the name, wherever the name leads.
+            extensions={"sni_hostname": target.host},
+        ) as response,
     ):
         async for _ in response.aiter_raw(_ANSWER_BYTES):
             break

@@ -10,6 +10,7 @@ import msgspec
 from sqlalchemy import Connection, Select, select, update
 
 from storage.metric import Metric
+from storage.receiver_address import RefusedAddressError, require_host
 from storage.refusal import Invalid, Missing
 from storage.tables import projects
 from storage.webhook import MOST_WEBHOOKS, Webhook
@@ -119,6 +120,12 @@ def chosen_settings(chosen: Mapping[str, object]) -> Settings:
         if not _is_network(network):
             detail = f"{network!r} is no network: one is 10.0.0.0/8, or an address"
             raise Invalid("invalid_setting", detail, pointer=f"/trusted_proxies/{number}")
+    for number, webhook in enumerate(settings.webhooks):
+        try:
+            require_host(webhook.host)
+        except RefusedAddressError as refused:
+            detail = f"{webhook.host}: {refused}"
+            raise Invalid("invalid_setting", detail, pointer=f"/webhooks/{number}/url") from None
     return settings
 
 

@@ -2,10 +2,11 @@
 
 import hashlib
 import re
-from ipaddress import IPv6Address, ip_address
 from typing import Annotated, Literal, get_args
 
 import msgspec
+
+from storage.receiver_address import is_private_host
 
 Event = Literal["decided", "closed", "breached", "set_up_fault"]
 Format = Literal["raw", "slack", "github"]
@@ -23,9 +24,6 @@ _URL = re.compile(
 )
 _TOKEN = re.compile(rf"{TOKEN_PREFIX}[A-Z0-9_]{{1,64}}")
 _DISPATCHES = re.compile(r"(/api/v3)?/repos/[\w.-]+/[\w.-]+/dispatches")
-# Names that no public resolver knows: those of a cluster, a company's network, a container's
-# neighbours.
-_NEAR = (".cluster.local", ".home.arpa", ".internal", ".lan", ".local", ".localhost", ".svc")
 
 
 class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,6 +65,11 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return _require_address(self.url)["host"]
 
     @property
+    def is_private(self) -> bool:
+        """Whether its address says that it is on a private network, where it may then be."""
+        return is_private_host(self.host)
+
+    @property
     def shown(self) -> str:
         """The address with its path masked."""
         return f"{self.url.split('://')[0]}://{self.host}/{MASK}"
@@ -91,21 +94,6 @@ def _require_address(url: str) -> re.Match[str]:
             "an address is http(s)://HOST[:PORT][/PATH][?QUERY] in ASCII, without user, password"
             " and fragment"
         )
-    _require_host(parts["host"], scheme=parts["scheme"])
+    if parts["scheme"] == "http" and not is_private_host(parts["host"]):
+        raise ValueError(f"{parts['host']} is not on a private network: its address must be https")
     return parts
-
-
-def _require_host(host: str, *, scheme: str) -> None:
-    try:
-        address = ip_address(host.strip("[]"))
-    except ValueError:
-        near = "." not in host or host.lower().endswith(_NEAR)
-    else:
-        if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-            address = address.ipv4_mapped
-        # Where clouds serve the credentials of their machines.
-        if address.is_link_local or address.is_multicast or address.is_unspecified:
-            raise ValueError(f"{host} is no address of a receiver")
-        near = address.is_loopback or address.is_private
-    if scheme == "http" and not near:
-        raise ValueError(f"{host} is not on a private network: its address must be https")

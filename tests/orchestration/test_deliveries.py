@@ -2,6 +2,7 @@
 
 import json
 import logging
+import socket
 import subprocess
 import sys
 import threading
@@ -309,3 +310,46 @@ def test_the_path_of_an_address_is_told_to_its_receiver_alone(
     assert canary not in told
     shop.service.settings(webhooks=[])
     assert canary not in dumped(shop.service.store.url)
+
+
+# --- Only to an address that was judged -----------------------------------------------------------
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """Names of a resolver of the test's own: each look-up takes the next address."""
+    found: dict[str, list[str]] = {}
+    real = socket.getaddrinfo
+
+    def getaddrinfo(host: Any, port: Any, *more: Any, **options: Any) -> Any:
+        return real(found[host].pop(0) if host in found else host, port, *more, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    return found
+
+
+def test_a_public_name_that_leads_to_a_private_network_is_not_posted_to(
+    shop: Shop, receiver: Receiver, names: dict[str, list[str]]
+) -> None:
+    names["hooks.example"] = ["127.0.0.1"]
+    shop.service.settings(webhooks=[{"url": f"https://hooks.example:{receiver.port}/hook"}])
+    shop.publish(shop.register(), "decided")
+    assert shop.tick() == (
+        "1 × hooks.example: its name leads to the loopback range 127.0.0.0/8,"
+        " where the receiver may not be"
+    )
+    assert receiver.got == []
+
+
+def test_a_name_is_resolved_once_and_the_address_that_was_judged_is_posted_to(
+    shop: Shop, receiver: Receiver, names: dict[str, list[str]]
+) -> None:
+    # A second look-up would lead elsewhere.
+    names["hook.corp.internal"] = ["127.0.0.1", "192.0.2.1"]
+    url = f"http://hook.corp.internal:{receiver.port}/hook"
+    shop.service.settings(webhooks=[{"url": url}])
+    shop.publish(shop.register(), "decided")
+    assert shop.tick() == "1 delivered"
+    assert names["hook.corp.internal"] == ["192.0.2.1"]
+    (got,) = receiver.got
+    assert got.headers["host"] == f"hook.corp.internal:{receiver.port}"

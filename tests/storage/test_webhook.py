@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from storage.refusal import Invalid
-from storage.settings import parse_settings
+from storage.settings import chosen_settings
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ from storage.settings import parse_settings
 )
 def test_a_webhook_that_must_not_be_is_refused_without_quoting_it(webhook: Any) -> None:
     with pytest.raises(Invalid) as refused:
-        parse_settings({"webhooks": [webhook]})
+        chosen_settings({"webhooks": [webhook]})
     assert refused.value.pointer.startswith("/webhooks/0")
     assert "secret-path" not in str(refused.value)
     assert "password" not in str(refused.value).replace("without user, password", "")
@@ -68,13 +68,13 @@ def test_a_webhook_that_must_not_be_is_refused_without_quoting_it(webhook: Any) 
     ],
 )
 def test_an_address_on_a_private_network_may_be_plain(url: str) -> None:
-    assert parse_settings({"webhooks": [{"url": url}]}).webhooks[0].url == url
+    assert chosen_settings({"webhooks": [{"url": url}]}).webhooks[0].url == url
 
 
 def test_a_project_has_ten_webhooks_at_most_and_none_twice() -> None:
     ten = [{"url": f"https://shop.example/{number}"} for number in range(10)]
-    assert len(parse_settings({"webhooks": ten}).webhooks) == 10
+    assert len(chosen_settings({"webhooks": ten}).webhooks) == 10
     with pytest.raises(Invalid):
-        parse_settings({"webhooks": [*ten, {"url": "https://shop.example/10"}]})
+        chosen_settings({"webhooks": [*ten, {"url": "https://shop.example/10"}]})
     with pytest.raises(Invalid, match="same address"):
-        parse_settings({"webhooks": [ten[0], {**ten[0], "events": ["closed"]}]})
+        chosen_settings({"webhooks": [ten[0], {**ten[0], "events": ["closed"]}]})
