@@ -530,7 +530,10 @@ def _place_commits(connection: Connection, scope: Sequence[Row[Any]]) -> None:
         for experiment, question in ((row, _question(row)) for row in scope)
         for commit, context in named[experiment.number]
         for placement in histories[experiment.project_id, experiment.environment].placements(
-            question, commit, served=tested[context]
+            question,
+            commit,
+            served=tested[context],
+            until=experiment.to_block + experiment.grace,
         )
     )
     driver = cast("psycopg.Connection[Any]", connection.connection.driver_connection)

@@ -116,17 +116,30 @@ class Histories:
     def _begun(self, commit: str) -> list[str]:
         return [name for name in self._names if name.startswith(commit)]
 
-    def placements(self, question: Question, commit: str, *, served: str = "{}") -> list[Placement]:
+    def placements(
+        self,
+        question: Question,
+        commit: str,
+        *,
+        served: str = "{}",
+        until: datetime | None = None,
+    ) -> list[Placement]:
         """Returns the placements of a commit id, none while it is unknown.
 
         Args:
             question: What the experiment asks.
             commit: A commit id as an event named it, perhaps short.
             served: The values of tested flags that the event names, as a JSON object.
+            until: When the last block closes that is asked about; what became known after it
+                and after the binding changes no placement. None for all that is known.
         """
         values: dict[str, str] = json.loads(served)
         known_since = {self._flags[name] for name in values if name in self._flags}
-        later = (turn for turn in self.turns(commit) | known_since if turn > question.bound_at)
+        later = (
+            turn
+            for turn in self.turns(commit) | known_since
+            if turn > question.bound_at and (until is None or turn <= until)
+        )
         turns = sorted({question.bound_at, *later})
         placements: list[Placement] = []
         for known_from, known_to in zip(turns, [*turns[1:], None], strict=True):
