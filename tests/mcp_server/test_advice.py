@@ -37,9 +37,10 @@ def verdict(word: str, **members: object) -> Verdict:
     ("word", "action"), [("keep", "Ship"), ("rollback", "Revert"), ("iterate", "Revise")]
 )
 def test_each_verdict_names_its_action_and_needs_no_further_look(word: str, action: str) -> None:
-    line = advice(verdict(word), 60)
-    assert action in line
-    assert "No need to look again" in line
+    for power_state in (DECIDED, OPEN):
+        line = advice(verdict(word, power_state=power_state), 60)
+        assert action in line
+        assert "No need to look again" in line
 
 
 @pytest.mark.requirement("mcp.action.iterate")

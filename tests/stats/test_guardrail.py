@@ -186,6 +186,19 @@ def test_a_candidate_waits_for_its_guardrails_and_serves_the_numbers_of_the_look
     assert kept.warnings == ()
 
 
+@pytest.mark.requirement("contract.confidence")
+def test_confidence_keeps_the_strongest_look_though_a_later_one_decides(
+    series: Maker, guardrail: RailMaker
+) -> None:
+    even = (2000, 200, 2000, 200)
+    rail = guardrail(hourly([UNSURE, UNSURE, SAFE]))
+    kept = seen_of(series, [BETTER, even, even], (rail,))
+    assert (kept.decision.verdict, kept.decision.at) == ("keep", 2 * 3600 + 300 + RAIL_DELAY)
+    assert kept.candidate is not None
+    assert kept.p_value is not None
+    assert kept.decision.confidence == kept.candidate.confidence > 1 - kept.p_value
+
+
 def test_a_candidate_is_kept_only_at_a_look_at_which_the_test_holds(
     series: Maker, guardrail: RailMaker
 ) -> None:

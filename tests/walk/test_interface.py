@@ -161,7 +161,9 @@ def test_a_deploy_to_everyone_at_once_cannot_be_told_from_time(story) -> None:
     assert story.evidence(experiment_id)["gates"]["vif"] == "inf"
 
 
-@pytest.mark.requirement("contract.value_at_risk", "experiment.target_metric.object")
+@pytest.mark.requirement(
+    "contract.value_at_risk", "experiment.target_metric.object", "endpoint.register.target_metric"
+)
 @pytest.mark.parametrize(("treated", "sign"), [((200, 120), 1), ((200, 30), -1)])
 def test_a_registered_value_makes_value_at_risk_known(
     judged, treated: tuple[int, int], sign: int
