@@ -113,7 +113,7 @@ PLACES: list[tuple[str, str, Callable[[Any], Any], bool]] = [
     (REPLAY, "/occurred_at", _event, False),
     (REVENUE, "/occurred_at", _revenue, True),
     (f"{REVENUE}?replay=true", "/occurred_at", _revenue, True),
-    ("/v1/deploys", "/deployed_at", _deploy, True),
+    ("/v1/deploys", "/deployed_at", _deploy, False),
     ("/v1/deploys", "/commit/committed_at", _commit, True),
 ]
 
