@@ -536,8 +536,9 @@ def _place_commits(connection: Connection, scope: Sequence[Row[Any]]) -> None:
             until=experiment.to_block + experiment.grace,
         )
     )
-    driver = cast("psycopg.Connection[Any]", connection.connection.driver_connection)
-    with driver.cursor().copy(_COPY_PLACES) as copying:
+    # The proxy knows its cursor also where the connection has left its pool, as for a rebuild.
+    cursor = cast("psycopg.Cursor[Any]", connection.connection.cursor())
+    with cursor.copy(_COPY_PLACES) as copying:
         for place, (experiment, context, placement) in enumerate(placed):
             copying.write_row(
                 (
