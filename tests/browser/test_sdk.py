@@ -29,6 +29,8 @@ from tests.served import Served
 SECRET = b"a secret of the tests"
 SHA = "4f2a9c1d"
 MONTH = 30 * 86_400
+# Values are stored in whole millionths.
+MILLION = 1_000_000
 # From where on a vital is poor, in milliseconds and as a score (web.dev/articles/vitals).
 POOR = {"lcp": 4000, "cls": 0.25, "inp": 500}
 
@@ -293,7 +295,7 @@ def test_events_may_be_named_before_the_file_is_there(shop: Shop, page: Page) ->
     eventually(lambda: any(row.event == "thanked" for row in shop.rows))
     named = {row.event: row for row in shop.rows}
     order = named["order_placed"]
-    assert (order.value, order.properties, order.route) == (40.5, {"items": 2}, "/cart")
+    assert (order.value, order.properties, order.route) == (40_500_000, {"items": 2}, "/cart")
     assert order.commit_sha == SHA
     assert named["page_view"].flags == order.flags == {"new_cart": True}
     assert named["thanked"].flags == {"new_cart": False}
@@ -335,7 +337,7 @@ def test_vitals_are_told_when_the_page_is_left(shop: Shop, page: Page) -> None:
     measured(page, "event", "entry.interactionId && entry.duration >= 600")
     leave(page)
     eventually(lambda: any(row.event == "inp" for row in shop.rows))
-    values = {row.event: row.value for row in shop.rows if row.value is not None}
+    values = {row.event: row.value / MILLION for row in shop.rows if row.value is not None}
     assert values.keys() == POOR.keys()
     assert values["lcp"] > 0
     assert 0 < values["cls"] < 1
@@ -374,7 +376,7 @@ def test_a_hundred_events_and_more_are_sent_in_parts_that_outlive_the_page(
     page.evaluate("for (let n = 0; n < 150; n++) deployReward.track('scrolled', { value: n })")
     leave(page)
     rows = shop.stored(150, event="scrolled")
-    assert sorted(row.value for row in rows) == list(range(150))
+    assert sorted(row.value for row in rows) == [n * MILLION for n in range(150)]
     assert max(len(attempt.events) for attempt in shop.moody.attempts) < MOST_EVENTS
 
 
