@@ -91,8 +91,11 @@ def _row(delivery: Delivery, part: dict[str, object]) -> Row:
         amount = part["amount"]
         assert isinstance(amount, dict)
         return ("invoice", part["idempotency_key"], amount["value"])
-    names = ("event", "session_id", "event_id", "commit", "value")
-    return ("event", *(part.get(name) for name in names))
+    names = ("event", "session_id", "event_id", "commit")
+    value = part.get("value")
+    # The store keeps whole millionths.
+    stored = round(1_000_000 * value) if isinstance(value, int | float) else None
+    return ("event", *(part.get(name) for name in names), stored)
 
 
 def _stored(connection: Connection) -> Iterator[Row]:
