@@ -77,7 +77,9 @@ def test_revenue_events_have_the_eight_names_and_no_other(
         assert answer.json()["errors"][0]["pointer"] == "/event"
 
 
-@pytest.mark.requirement("revenue.amount.value", "revenue.amount.currency")
+@pytest.mark.requirement(
+    "revenue.amount.value", "revenue.amount.currency", "endpoint.revenue.monetary"
+)
 @pytest.mark.parametrize("member", ["value", "currency"])
 def test_an_amount_has_a_value_and_a_currency(
     service: Any, revenue_event: dict[str, Any], member: str

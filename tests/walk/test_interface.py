@@ -145,7 +145,9 @@ def test_a_canary_without_an_effect_abstains_for_power(judged) -> None:
     assert (told["lift"], told["confidence"], told["ci"]) == (None, None, None)
 
 
-@pytest.mark.requirement("abstain.non_identifiable", "contract.confidence.null", "contract.ci.null")
+@pytest.mark.requirement(
+    "abstain.non_identifiable", "verdict.abstain", "contract.confidence.null", "contract.ci.null"
+)
 def test_a_deploy_to_everyone_at_once_cannot_be_told_from_time(story) -> None:
     start = minutes_before_now(RECENT)
     story.deploy(A, minutes=start - 1440)
