@@ -266,9 +266,10 @@ def test_a_waiting_candidate_is_answered_at_the_horizon_only_by_its_own_rule(
     *, hours: int, kept: bool, series: Maker, guardrail: RailMaker
 ) -> None:
     policy = Policy(horizon_seconds=hours * 3600)
-    rail = guardrail(hourly([UNSURE, *[(0, 0, 0, 0)] * 24]), margin=1e-4)
     # The other units come in the last block before the horizon: the wait ends there or never.
-    rows = [(0, 0, *BETTER), (hours * HOUR - 1, 0, *BETTER)]
+    last = hours * HOUR - 1
+    rail = guardrail([(0, 0, *UNSURE), (last, 0, *UNSURE)], margin=1e-4)
+    rows = [(0, 0, *BETTER), (last, 0, *BETTER)]
     (seen,) = evaluate([series(rows, guardrails=(rail,), policy=policy, as_of=40 * DAY)])
     assert seen.decision.at == hours * 3600 + DELAY
     assert seen.decision.decided
