@@ -16,9 +16,10 @@ from storage.withdrawal import withdraw_deploy
 @project_option
 @data_dir_option
 def withdraw(deploy_id: str, project: str, data_dir: Path) -> None:
-    """Withdraw a deploy that was recorded by mistake, while no experiment rests on it.
+    """Withdraw a deploy that was recorded by mistake.
 
-    DEPLOY_ID is what `deploy` printed (dep_…). Posted again, the same deploy is a new one. With
+    It is refused while an experiment rests on the deploy. DEPLOY_ID is what `deploy` printed
+    (dep_…). Posted again, the same deploy is a new one. With
     SERVICE_API_URL the running service is asked, with the write key in SERVICE_PROJECT_KEY; without
     it the store of the data directory is written, and --project names the project.
     """

@@ -20,6 +20,7 @@ BASE, SHA = "a1b2c3d", "e4f5a6b"
 RUN_ELSEWHERE = {
     ("docs/checklist.md", "deploy-reward doctor"): "tests/cli/test_doctor.py",
     ("docs/ci.md", "# BASE and SHA"): "tests/test_ci_page.py",
+    ("docs/ci.md", "uri()"): "tests/test_ci_page.py",
     ("docs/concepts.md", "deploy-reward plan"): "tests/test_concepts_page.py",
     ("docs/next-graph.md", "curl -sSfO"): "tests/api/test_next_graph.py",
     ("docs/operations/keeping.md", "pg_dump"): "tests/reliability/test_restores.py",

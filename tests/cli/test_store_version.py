@@ -35,6 +35,7 @@ OPENING = {
     "import": ["events.ndjson", "--project", "shop"],
     "evaluate": [],
     "deploy": ["4f2a9c1", "--project", "shop"],
+    "withdraw": [f"dep_{'a' * 20}", "--project", "shop"],
     "register": ["--project", "shop", "--metric", "signup"],
     "wait": [EXPERIMENT],
     "explain": [EXPERIMENT],
