@@ -481,7 +481,7 @@ class Connection(HttpToolsProtocol):
 class _ParserBehindHead:
     """The callbacks of a parser that begins behind a head which another parser has read.
 
-    Its first head, fed to tell it where the body ends, is not told to the connection.
+    The first head that it reads only says where the body ends: the connection knows that head.
     """
 
     def __init__(self, connection: Connection) -> None:

@@ -77,13 +77,13 @@ async def get_live(request: Request) -> Response:
     wait = _wait(finding)
     if (etag := _etag(version)) == known:
         return Response(status_code=304, headers={"ETag": etag, "Retry-After": str(wait)})
-    told = _known(finding, fault)
+    members = _known(finding, fault)
     document = {
         "version": VERSION,
         "decided": finding.decided,
         "wait": wait,
-        "plot": told["plot"],
-        "parts": {part: markup(f"experiment/{part}.html", **told) for part in _PARTS},
+        "plot": members["plot"],
+        "parts": {part: markup(f"experiment/{part}.html", **members) for part in _PARTS},
     }
     return answer(document, headers={"ETag": etag})
 

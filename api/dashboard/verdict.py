@@ -178,13 +178,13 @@ def _while_abstaining(contract: Contract, document: Document | None) -> Sequence
     if contract["power_state"]["decided"]:
         return _when_ended(contract, document)
     breaches = contract["guardrail_breaches"]
-    held = [_HOLD.format(_listed(breaches))] if breaches else []
+    hold = [_HOLD.format(_listed(breaches))] if breaches else []
     if is_steady_shortfall(contract, document or {}):
-        held = [_SHORTFALL]
+        hold = [_SHORTFALL]
     if not is_fair(contract, document):
         anew = [_ANEW.format(contract["experiment_id"])] if lasts(document) else []
-        return [*held, *_mending(contract, document), *anew]
-    return [*held, *_on_the_way(document)[: 1 if held else None]]
+        return [*hold, *_mending(contract, document), *anew]
+    return [*hold, *_on_the_way(document)[: 1 if hold else None]]
 
 
 def _when_ended(contract: Contract, document: Document | None) -> Sequence[str]:

@@ -326,7 +326,7 @@ class OutcomeColumn:
             return [None if time is None else {"occurred_at": time} for time in times]
         values = column_values(chunk, column, rows, self._read)
         yes = [index for index, value in enumerate(values) if value]
-        found: list[dict[str, Any] | None] = [None] * len(rows)
+        members: list[dict[str, Any] | None] = [None] * len(rows)
         times = (
             [exposures[index] for index in yes]
             if at is None
@@ -334,8 +334,8 @@ class OutcomeColumn:
         )
         for index, time in zip(yes, times, strict=True):
             amount = {"value": values[index] * self._minor_units} if self.outcome.value else {}
-            found[index] = {"occurred_at": time, **amount}
-        return found
+            members[index] = {"occurred_at": time, **amount}
+        return members
 
     def _times_of(self, chunk: Chunk, rows: Sequence[int], column: str) -> list[datetime]:
         times = column_values(chunk, column, rows, self._times.read)
