@@ -29,6 +29,7 @@ class _Count:
     accepted: int = 0
     late: int = 0
     rejected: int = 0
+    sampled_out: int = 0
     reason: str | None = None
 
 
@@ -61,12 +62,19 @@ class Admissions:
             await rounds
 
     def took(
-        self, project_id: int, *, accepted: int, late: int, rejected: Sequence[Rejected]
+        self,
+        project_id: int,
+        *,
+        accepted: int,
+        late: int,
+        rejected: Sequence[Rejected],
+        sampled_out: int,
     ) -> None:
         """Counts a request of which events were stored."""
         count = self._of(project_id)
         count.accepted += accepted
         count.late += late
+        count.sampled_out += sampled_out
         if rejected:
             count.rejected += len(rejected)
             count.reason = _reason(rejected[0].faults[0])

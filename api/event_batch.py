@@ -17,6 +17,7 @@ from api.strict_json import DEEPEST, examined, plain
 from storage.events import RuntimeEvent
 from storage.millionths import LARGEST_VALUE, VALUE_RULE, value_in_millionths
 from storage.route import canonical_route
+from storage.sample import Sample
 from storage.secret import Pseudonyms
 
 MOST_EVENTS = 500
@@ -112,11 +113,12 @@ class Rejected:
 
 @dataclass(kw_only=True)
 class Batch:
-    """What was read of a request."""
+    """What was read of a request; `sampled_out` counts the valid events that are not stored."""
 
     events: list[RuntimeEvent] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
     ignored: set[str] = field(default_factory=set)
+    sampled_out: int = 0
 
     @property
     def faults(self) -> list[Fault]:
@@ -141,6 +143,7 @@ class EventReader:
         pseudonyms: What user references become.
         signatures: Which events a router vouches for; None where nobody asks.
         epochs: The numbers of the keys that routers sign with.
+        sample: The units whose events are stored; None for all.
     """
 
     project_id: int
@@ -150,6 +153,7 @@ class EventReader:
     pseudonyms: Pseudonyms
     signatures: Signatures | None = None
     epochs: Sequence[int] = ()
+    sample: Sample | None = None
     latest: datetime = field(init=False)
 
     def __post_init__(self) -> None:
@@ -174,7 +178,7 @@ class EventReader:
         batch = Batch()
         for index, told in enumerate([known] if single else known.events):
             try:
-                batch.events.append(self._stored(told, skew))
+                self._keep(self._stored(told, skew), batch)
             except _RefusedError as refused:
                 faults = [refused.fault("" if single else f"/events/{index}")]
                 batch.rejected.append(Rejected(index=index, faults=faults))
@@ -221,12 +225,18 @@ class EventReader:
         for index, (document, pointer, faults) in enumerate(told):
             read = faults or self._event(document, pointer, skew)
             if isinstance(read, RuntimeEvent):
-                batch.events.append(read)
+                self._keep(read, batch)
             else:
                 batch.rejected.append(Rejected(index=index, faults=read))
             if isinstance(document, dict) and not document.keys() <= EVENT_MEMBERS:
                 batch.ignored |= document.keys() - EVENT_MEMBERS
         return batch
+
+    def _keep(self, event: RuntimeEvent, batch: Batch) -> None:
+        if self.sample is None or self.sample.takes(event.session_id, event.pseudonym):
+            batch.events.append(event)
+        else:
+            batch.sampled_out += 1
 
     def _event(
         self, document: object, pointer: str, skew: timedelta

@@ -19,6 +19,7 @@ from api.store import Store
 from storage.engine import StoreUnavailable
 from storage.keys import KeyKind, holder, is_well_formed, key_digest, note_use
 from storage.metric import metric_definition
+from storage.sample import Sample, read_sample
 from storage.settings import Settings, read_settings
 
 HEADER = "X-Service-Project-Key"
@@ -39,6 +40,8 @@ class Caller:
     settings: Settings
     # The digest of its key, in hexadecimal.
     key: str
+    # The units whose events are stored; None for all.
+    sample: Sample | None = None
 
     @cached_property
     def late_after(self) -> timedelta:
@@ -135,11 +138,13 @@ def _looked_up(key: str) -> Callable[[Connection], Caller | None]:
         found = holder(connection, key)
         if found is None:
             return None
+        settings = read_settings(connection, found.project_id)
         return Caller(
             project_id=found.project_id,
             kind=found.kind,
-            settings=read_settings(connection, found.project_id),
+            settings=settings,
             key=key_digest(key).hex(),
+            sample=read_sample(connection, found.project_id, settings),
         )
 
     return look_up

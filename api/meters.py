@@ -29,12 +29,14 @@ class Meters:
         )
         self.events = Counter(
             "deploy_reward_runtime_events",
-            "Runtime events received: accepted ones, of these the late ones, and rejected ones.",
+            "Runtime events received: accepted ones, of these the late ones, rejected ones, and"
+            " those outside the sample.",
             ["outcome"],
             registry=self.registry,
         )
-        self.accepted, self.late, self.rejected = (
-            self.events.labels(outcome) for outcome in ("accepted", "late", "rejected")
+        self.accepted, self.late, self.rejected, self.sampled_out = (
+            self.events.labels(outcome)
+            for outcome in ("accepted", "late", "rejected", "sampled_out")
         )
         self.assignments = Counter(
             "deploy_reward_assignments",

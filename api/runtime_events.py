@@ -20,6 +20,7 @@ from api.runtime import Runtime, runtime
 from api.shape import FaultShown, Shape
 from storage.events import append_history
 from storage.keys import KeyKind, is_well_formed
+from storage.sample import Sample
 
 router = APIRouter(route_class=PlainRoute, tags=["events"])
 
@@ -44,12 +45,26 @@ class RejectedEvent(Shape):
     errors: list[FaultShown]
 
 
+class Sampling(Shape):
+    """The units whose events are stored, so that a sender may leave the others out itself."""
+
+    salt: str
+    session: float | None = Field(default=None, description="The share of sessions.")
+    user: float | None = Field(default=None, description="The share of users.")
+
+
 class EventsReceipt(Shape):
     """What became of the events."""
 
     accepted: int
     late: int = Field(description="Of these, too old for any verdict to count.")
     rejected: list[RejectedEvent]
+    sampled_out: int = Field(
+        default=0, description="Valid events outside the project's sample; left out if none."
+    )
+    sampling: Sampling | None = Field(
+        default=None, description="The sample; left out where all units are in it."
+    )
     ignored: list[str] = Field(default=[], description="Unknown members; left out if none.")
 
 
@@ -119,17 +134,24 @@ async def _received(
         pseudonyms=shared.pseudonyms,
         signatures=shared.signatures,
         epochs=caller.settings.assignment_epochs,
+        # History was measured whole: experiments take their sample of it.
+        sample=None if history else caller.sample,
     )
     batch = reader.batch(raw)
     shared.meters.rejected.inc(len(batch.rejected))
-    if not batch.events:
+    shared.meters.sampled_out.inc(batch.sampled_out)
+    if not batch.events and not batch.sampled_out:
         raise invalid(batch.faults)
-    late = await _stored(shared, caller, batch, history=history)
+    late = await _stored(shared, caller, batch, history=history) if batch.events else 0
     if not history:
         shared.admissions.took(
-            caller.project_id, accepted=len(batch.events), late=late, rejected=batch.rejected
+            caller.project_id,
+            accepted=len(batch.events),
+            late=late,
+            rejected=batch.rejected,
+            sampled_out=batch.sampled_out,
         )
-    return answer(_receipt(batch, late=late), status=202)
+    return answer(_receipt(batch, late=late, sample=caller.sample), status=202)
 
 
 async def _stored(shared: Runtime, caller: Caller, batch: Batch, *, history: bool) -> int:
@@ -148,7 +170,7 @@ async def _stored(shared: Runtime, caller: Caller, batch: Batch, *, history: boo
     return late
 
 
-def _receipt(batch: Batch, *, late: int) -> dict[str, object]:
+def _receipt(batch: Batch, *, late: int, sample: Sample | None) -> dict[str, object]:
     receipt: dict[str, object] = {
         "accepted": len(batch.events),
         "late": late,
@@ -157,6 +179,10 @@ def _receipt(batch: Batch, *, late: int) -> dict[str, object]:
             for one in batch.rejected
         ],
     }
+    if batch.sampled_out:
+        receipt["sampled_out"] = batch.sampled_out
+    if sample is not None:
+        receipt["sampling"] = sample.document()
     if batch.ignored:
         receipt["ignored"] = batch.ignored_names
     return receipt

@@ -168,13 +168,19 @@ class _Round:
         errand = _Errand(client=self.client, request=request, ledger=self.ledger, over=self.over)
         began = time.monotonic()
         try:
-            landed = Posted.told(errand.run(), events=len(batch.bodies))
+            receipt = errand.run()
+            landed = Posted.told(receipt, events=len(batch.bodies))
         except Refused:
             self.over.set()
             raise
         now = time.monotonic()
         since_due = (datetime.now(UTC) - batch.due).total_seconds() if self.paced else now - began
-        self.ledger.land(landed, since_due=since_due, since_sent=now - errand.sent_at)
+        self.ledger.land(
+            landed,
+            since_due=since_due,
+            since_sent=now - errand.sent_at,
+            sampling=receipt.get("sampling"),
+        )
         if self.advance is not None:
             self.advance(landed)
 

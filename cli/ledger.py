@@ -23,6 +23,7 @@ class Posted:
         duplicates: Revenue events known before.
         late: Events that came after everything they could count for had closed.
         rejected: Events that broke a rule.
+        sampled_out: Events of units outside the project's sample.
     """
 
     requests: int = 0
@@ -31,6 +32,7 @@ class Posted:
     duplicates: int = 0
     late: int = 0
     rejected: int = 0
+    sampled_out: int = 0
 
     @classmethod
     def told(cls, receipt: dict[str, Any], *, events: int) -> "Posted":
@@ -42,6 +44,7 @@ class Posted:
             duplicates=receipt.get("duplicates", 0),
             late=receipt.get("late", 0),
             rejected=len(receipt.get("rejected", ())),
+            sampled_out=receipt.get("sampled_out", 0),
         )
 
     def __add__(self, other: "Posted") -> "Posted":
@@ -88,6 +91,7 @@ class Ledger:
         self._bytes = 0
         self._from_due, self._from_sent = Durations(), Durations()
         self.posted = Posted()
+        self.sampling: dict[str, Any] | None = None
 
     def attempt(self, status: int | None, *, size: int, again: bool) -> None:
         """Enter that a body was sent.
@@ -102,16 +106,25 @@ class Ledger:
             self._retries += again
             self._bytes += size
 
-    def land(self, posted: Posted, *, since_due: float, since_sent: float) -> None:
+    def land(
+        self,
+        posted: Posted,
+        *,
+        since_due: float,
+        since_sent: float,
+        sampling: dict[str, Any] | None = None,
+    ) -> None:
         """Enter a request that is answered for good.
 
         Args:
             posted: What the service said.
             since_due: Seconds from the time when it should have been sent first.
             since_sent: Seconds from the time when it was sent, this last time.
+            sampling: The sample that the service takes events of, if it said one.
         """
         with self._lock:
             self.posted += posted
+            self.sampling = sampling or self.sampling
             self._from_due.add(since_due)
             self._from_sent.add(since_sent)
 
@@ -134,7 +147,7 @@ class Ledger:
 
 def rows(document: dict[str, Any]) -> list[tuple[str, str]]:
     """What a ledger's document says, as lines for people."""
-    counts = ("accepted", "duplicates", "late", "rejected")
+    counts = ("accepted", "duplicates", "late", "rejected", "sampled_out")
     answers = ", ".join(f"{status}: {count:,}" for status, count in document["statuses"].items())
     return [
         ("seconds", f"{document['seconds']:.1f}"),
@@ -142,7 +155,7 @@ def rows(document: dict[str, Any]) -> list[tuple[str, str]]:
             (name, f"{document[name]:,} ({document[f'{name}_per_second']:,.0f} a second)")
             for name in ("requests", "events")
         ),
-        *((name, f"{document[name]:,}") for name in counts),
+        *((name.replace("_", " "), f"{document[name]:,}") for name in counts),
         ("answers", answers or "-"),
         ("retries", f"{document['retries']:,}"),
         ("bytes sent", f"{document['bytes_sent']:,}"),

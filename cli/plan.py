@@ -1,7 +1,7 @@
 """The command `plan`: how long a canary takes, before it begins."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import click
@@ -32,12 +32,19 @@ class Design:
         rate: The share of control's sessions that convert.
         share: The share of sessions that treatment gets.
         changes: How many changes it bundles whose relative lifts add up.
+        sample_rate: The share of the sessions that is measured.
     """
 
     sessions_per_day: float
     rate: float
     share: float
     changes: int = 1
+    sample_rate: float = 1.0
+
+    @property
+    def measured_per_day(self) -> float:
+        """Sessions a day that count."""
+        return self.sessions_per_day * self.sample_rate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +53,8 @@ class Prospect:
 
     Attributes:
         relative_lift: Of each change, relative to control's rate.
-        sessions_to_decide: Of both arms, until the test finds the lift; None where none can.
+        sessions_to_decide: Of both arms, measured, until the test finds the lift; None where none
+            can.
         days_to_decide: The same at the design's traffic.
         sessions_to_exclude_harm: Until a loss of that size is excluded where there is none.
         days_to_exclude_harm: The same at the design's traffic.
@@ -72,16 +80,33 @@ class Prospect:
 @click.option(
     "--share", type=_OPEN_SHARE, required=True, help="The share that the canary gets: 0.1, say."
 )
+@click.option(
+    "--sample-rate",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="The share of them that is measured: the project's setting.",
+)
 @click.option("--alpha", type=_OPEN_SHARE, default=Policy().alpha, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
-def plan(sessions_per_day: float, rate: float, share: float, alpha: float, as_json: bool) -> None:
+def plan(
+    *,
+    sessions_per_day: float,
+    rate: float,
+    share: float,
+    sample_rate: float,
+    alpha: float,
+    as_json: bool,
+) -> None:
     """Say how many days a canary takes, and what would make it quicker.
 
     To decide: until a lift of that size is found in 80 % of runs. To exclude harm: until a loss
     of that size is excluded in 80 % of runs of a change that does nothing, as `wait
     --accept-harm` asks. Days are days of traffic; the metric's window comes after them.
     """
-    design = Design(sessions_per_day=sessions_per_day, rate=rate, share=share)
+    design = Design(
+        sessions_per_day=sessions_per_day, rate=rate, share=share, sample_rate=sample_rate
+    )
     document = planned(design, alpha=alpha)
     if as_json:
         click.echo(json.dumps(document))
@@ -100,6 +125,7 @@ def planned(design: Design, *, alpha: float) -> dict[str, Any]:
         "sessions_per_day": design.sessions_per_day,
         "rate": design.rate,
         "share": design.share,
+        "sample_rate": design.sample_rate,
         "alpha": alpha,
         "power": 0.8,
         "horizon_days": HORIZON_DAYS,
@@ -111,6 +137,7 @@ def planned(design: Design, *, alpha: float) -> dict[str, Any]:
                 "rate": other.rate,
                 "share": other.share,
                 "changes": other.changes,
+                "sample_rate": other.sample_rate,
                 "lifts": [asdict(one) for one in prospects(other, alpha=alpha)],
             }
             for name, other in alternatives(design)
@@ -130,9 +157,9 @@ def prospects(design: Design, *, alpha: float) -> list[Prospect]:
         Prospect(
             relative_lift=lift,
             sessions_to_decide=number_or_none(decide[i]),
-            days_to_decide=number_or_none(decide[i] / design.sessions_per_day),
+            days_to_decide=number_or_none(decide[i] / design.measured_per_day),
             sessions_to_exclude_harm=number_or_none(exclude[i]),
-            days_to_exclude_harm=number_or_none(exclude[i] / design.sessions_per_day),
+            days_to_exclude_harm=number_or_none(exclude[i] / design.measured_per_day),
         )
         for i, lift in enumerate(LIFTS)
     ]
@@ -140,28 +167,26 @@ def prospects(design: Design, *, alpha: float) -> list[Prospect]:
 
 def alternatives(design: Design) -> list[tuple[str, Design]]:
     """What one could do instead, in words, with the design that it makes."""
-    n, p, pi = design.sessions_per_day, design.rate, design.share
+    p = design.rate
+    whole = (
+        []
+        if design.sample_rate == 1
+        else [("all sessions measured", replace(design, sample_rate=1.0))]
+    )
     shares = [
-        (f"a share of {100 * share:g} %", Design(sessions_per_day=n, rate=p, share=share))
+        (f"a share of {100 * share:g} %", replace(design, share=share))
         for share in SHARES
-        if share > pi
+        if share > design.share
     ]
     bundles = [
-        (
-            f"{changes} such changes at once",
-            Design(sessions_per_day=n, rate=p, share=pi, changes=changes),
-        )
-        for changes in BUNDLES
+        (f"{changes} such changes at once", replace(design, changes=changes)) for changes in BUNDLES
     ]
     earlier = [
-        (
-            f"an earlier step at {100 * times * p:.3g} %",
-            Design(sessions_per_day=n, rate=times * p, share=pi),
-        )
+        (f"an earlier step at {100 * times * p:.3g} %", replace(design, rate=times * p))
         for times in EARLIER_RATES
         if times * p < 1
     ]
-    return [*shares, *bundles, *earlier]
+    return [*whole, *shares, *bundles, *earlier]
 
 
 def _mixture(alpha: float, length: int) -> Mixture:
@@ -175,7 +200,7 @@ def _mixture(alpha: float, length: int) -> Mixture:
 
 def _smallest_lift(design: Design, *, alpha: float) -> float | None:
     """The smallest relative rise that the sessions of the whole horizon find."""
-    sessions = design.sessions_per_day * HORIZON_DAYS
+    sessions = design.measured_per_day * HORIZON_DAYS
     rate, share, expected = (np.array([one]) for one in (design.rate, design.share, sessions))
     found = smallest_lift(rate, share, expected, _mixture(alpha, 1))
     return number_or_none(found[0] / design.rate)
@@ -185,13 +210,18 @@ def _print(document: dict[str, Any]) -> None:
     console = Console()
     console.print(
         f"{document['sessions_per_day']:,.0f} sessions a day, {100 * document['rate']:g} %"
-        f" convert, {100 * document['share']:g} % get the canary",
+        f" convert, {100 * document['share']:g} % get the canary{_sampled(document)}",
         highlight=False,
     )
     console.print(_needs(document["lifts"]))
     if document["instead"]:
         console.print(_instead(document))
     console.print(_horizon(document), highlight=False)
+
+
+def _sampled(document: dict[str, Any]) -> str:
+    rate = document["sample_rate"]
+    return "" if rate == 1 else f", {100 * rate:g} % are measured"
 
 
 def _needs(lifts: list[dict[str, Any]]) -> Table:

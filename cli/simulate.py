@@ -27,6 +27,7 @@ from cli.interruption import INTERRUPTED, interruptible
 from cli.ledger import Ledger, rows
 from cli.load import load
 from cli.traffic import Delivery, Scenario, Traffic, traffic
+from storage.sample import Sample
 
 CONNECTIONS = 4
 # The attribution window of the truth: a metric's default.
@@ -62,10 +63,12 @@ class Summary:
     Attributes:
         document: The ledger's.
         interrupted: Whether it was ended before its time.
+        sample: The units that the service measures; None for all.
     """
 
     document: dict[str, Any]
     interrupted: bool
+    sample: Sample | None
 
 
 @simulate.command("canary")
@@ -255,7 +258,11 @@ def sent(
         except KeyboardInterrupt:
             interrupted = True
     seconds = max(time.monotonic() - began, 1e-9)
-    return Summary(document=ledger.document(seconds), interrupted=interrupted)
+    return Summary(
+        document=ledger.document(seconds),
+        interrupted=interrupted,
+        sample=None if ledger.sampling is None else Sample.of_document(ledger.sampling),
+    )
 
 
 def _step(text: str, start: datetime) -> tuple[datetime, float]:
@@ -293,6 +300,9 @@ def _machine(summary: Summary, run: Traffic) -> dict[str, object]:
         "treatment": run.scenario.treatment,
         "start": run.scenario.start.isoformat(),
         "truth": {arm: asdict(told) for arm, told in run.truth.items()},
+        "sampled_truth": None
+        if summary.sample is None
+        else {arm: asdict(told) for arm, told in run.truth_within(summary.sample).items()},
     }
 
 
@@ -301,7 +311,11 @@ def _table(summary: Summary, run: Traffic) -> Table:
     table = Table(title=title, show_header=False)
     for name, value in rows(summary.document):
         table.add_row(name, value)
-    for arm, told in run.truth.items():
-        counts = f"{told.conversions:,} of {told.units:,} sessions"
-        table.add_row(f"truth, {arm}", f"{counts} ({told.rate:.2%})")
+    truths = {"truth": run.truth}
+    if summary.sample is not None:
+        truths["truth in the sample"] = run.truth_within(summary.sample)
+    for name, truth in truths.items():
+        for arm, told in truth.items():
+            counts = f"{told.conversions:,} of {told.units:,} sessions"
+            table.add_row(f"{name}, {arm}", f"{counts} ({told.rate:.2%})")
     return table

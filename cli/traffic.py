@@ -8,6 +8,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from storage.sample import Sample
+
 Arm = Literal["control", "treatment"]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -193,6 +195,7 @@ class Traffic:
     treated: Bools
     converted_after: Floats
     truth: dict[Arm, ArmTruth]
+    _failed: Bools
     _tokens: NDArray[np.uint64]
     _events: _Events
     _delivered: Floats
@@ -206,6 +209,18 @@ class Traffic:
     def sessions(self) -> int:
         """Sessions of both arms."""
         return len(self.arrived)
+
+    def truth_within(self, sample: Sample) -> dict[Arm, ArmTruth]:
+        """What each arm holds of the sessions that a project's sample takes."""
+        taken = [sample.takes(self._session_id(session), None) for session in range(self.sessions)]
+        return _truth(
+            self.scenario,
+            self.treated,
+            self.converted_after,
+            self._failed,
+            self._events,
+            within=np.array(taken, dtype=np.bool_),
+        )
 
     def deliveries(self) -> Iterator[Delivery]:
         """The events in the order in which they reach the service."""
@@ -278,7 +293,15 @@ def traffic(scenario: Scenario, generator: np.random.Generator) -> Traffic:
         arrived=arrived,
         treated=treated,
         converted_after=converted_after,
-        truth=_truth(scenario, treated, converted_after, failed, events),
+        truth=_truth(
+            scenario,
+            treated,
+            converted_after,
+            failed,
+            events,
+            within=np.ones(len(arrived), dtype=np.bool_),
+        ),
+        _failed=failed,
         _tokens=tokens,
         _events=events,
         _delivered=delivered,
@@ -376,6 +399,8 @@ def _truth(
     converted_after: Floats,
     failed: Bools,
     events: _Events,
+    *,
+    within: Bools,
 ) -> dict[Arm, ArmTruth]:
     # NaN compares false: a session without a conversion is in no window.
     converted = converted_after <= scenario.window.total_seconds()
@@ -391,4 +416,4 @@ def _truth(
             late=int(np.sum(members & converted & late)),
         )
 
-    return {"control": arm(~treated), "treatment": arm(treated)}
+    return {"control": arm(within & ~treated), "treatment": arm(within & treated)}

@@ -24,6 +24,7 @@ from storage.raw_events import (
     Sighting,
     microseconds,
 )
+from storage.sample import is_sampled
 from storage.tombstones import Tombstones
 
 IN_FLIGHT = timedelta(minutes=30)
@@ -110,6 +111,7 @@ class Attributor:
         self._exposes = exposes
         self._deploys = deploys
         self._by_user: bool = policy["unit"] == "user"
+        self._experiment = experiment
         self._trusted_only: bool = policy["trusted_identity"]
         self._signed_only: bool = policy.get("signed_assignments", False)
         self._metrics = metrics_of(policy)
@@ -152,7 +154,7 @@ class Attributor:
 
     def _admit(self, event: RawEvent) -> None:
         unit, block = self._unit(event), block_of(event.occurred_at)
-        if unit is None or not self._calendar.has_closed(block):
+        if unit is None or not self._calendar.has_closed(block) or not self._samples(unit):
             return
         in_time = event.received_at <= self._calendar.closes(block)
         if event.occurred_at < self._calendar.start:
@@ -168,6 +170,10 @@ class Attributor:
             self._consider(event, unit, block)
         elif exposes:
             _earliest(self._told.late, unit, event.received_at)
+
+    def _samples(self, unit: str) -> bool:
+        experiment = self._experiment
+        return is_sampled(unit, project_id=experiment.project_id, policy=experiment.policy)
 
     def _is_vouched_for(self, event: RawEvent) -> bool:
         """Tells whether the event may say which arm served its session."""

@@ -302,10 +302,11 @@ def _refused(wiring: Wiring) -> _Told:
     told = wiring.admissions
     if told is None:
         return None, "No request to /v1/events in the last 15 minutes.", _SEND
-    events = told.accepted + told.rejected
+    events = told.accepted + told.rejected + told.sampled_out
     why = "" if told.reason is None else f" (the last: {told.reason})"
+    sampled = f", {told.sampled_out:,} outside the sample" if told.sampled_out else ""
     seen = (
-        f"{told.rejected:,} of {events:,} events rejected{why}, {told.late:,} late;"
+        f"{told.rejected:,} of {events:,} events rejected{why}, {told.late:,} late{sampled};"
         f" {told.limited:,} of {told.requests:,} requests limited, in 15 minutes."
     )
     if told.limited > _MOST_REFUSED * told.requests:

@@ -111,6 +111,8 @@ def _policy(reading: ExperimentReading) -> dict[str, Any]:
         "futility_margin": policy["futility_margin"],
         "unit": policy["unit"],
         "value_per_conversion": policy["value_per_conversion"],
+        # A policy that measures every unit, or was frozen before samples, keeps its bytes.
+        **({"sample_rate": rate} if (rate := policy.get("sample_rate", 1)) < 1 else {}),
         **({"signed_assignments": True} if _asks_for_signatures(reading) else {}),
     }
 

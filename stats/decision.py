@@ -104,7 +104,10 @@ def answer(
         lift=lift,
         confidence=confidence,
         ci=ci,
-        value_at_risk=None if value is None or traffic is None else lift * traffic * value,
+        # Of all units, not only of those that are measured.
+        value_at_risk=None
+        if value is None or traffic is None
+        else lift * (traffic / policy.sample_rate) * value,
         guardrail_breaches=breaches,
     )
 

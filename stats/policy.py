@@ -31,6 +31,7 @@ class Policy:
             difference; None where that ends nothing.
         guardrail_alpha: The level of all guardrails together, apart from the target's.
         value_per_conversion: Dollars that one conversion is worth, where configured.
+        sample_rate: The share of all units that are measured, in (0, 1].
 
     Raises:
         ValueError: A member is outside its range; the message states the value and the rule.
@@ -52,6 +53,7 @@ class Policy:
     futility_margin: float | None = None
     guardrail_alpha: float = 0.05
     value_per_conversion: float | None = None
+    sample_rate: float = 1.0
 
     def __post_init__(self) -> None:
         rules = (
@@ -91,6 +93,7 @@ class Policy:
                 self.value_per_conversion is None or math.isfinite(self.value_per_conversion),
                 "is finite or null",
             ),
+            ("sample_rate", 0 < self.sample_rate <= 1, "lies in (0, 1]"),
         )
         for name, holds, rule in rules:
             if not holds:

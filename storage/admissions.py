@@ -11,19 +11,20 @@ WINDOW = "15 minutes"
 
 _ADD = text("""
 INSERT INTO admissions AS a (
-    project_id, minute, requests, limited, accepted, late, rejected, reason
+    project_id, minute, requests, limited, accepted, late, rejected, sampled_out, reason
 )
 SELECT n.project_id, date_trunc('minute', clock_timestamp()), n.requests, n.limited, n.accepted,
-    n.late, n.rejected, nullif(n.reason, '')
+    n.late, n.rejected, n.sampled_out, nullif(n.reason, '')
 FROM unnest(
     CAST(:ids AS int[]), CAST(:requests AS bigint[]), CAST(:limited AS bigint[]),
     CAST(:accepted AS bigint[]), CAST(:late AS bigint[]), CAST(:rejected AS bigint[]),
-    CAST(:reasons AS text[])
-) AS n (project_id, requests, limited, accepted, late, rejected, reason)
+    CAST(:sampled_out AS bigint[]), CAST(:reasons AS text[])
+) AS n (project_id, requests, limited, accepted, late, rejected, sampled_out, reason)
 ON CONFLICT (project_id, minute) DO UPDATE
 SET requests = a.requests + excluded.requests, limited = a.limited + excluded.limited,
     accepted = a.accepted + excluded.accepted, late = a.late + excluded.late,
-    rejected = a.rejected + excluded.rejected, reason = coalesce(excluded.reason, a.reason)
+    rejected = a.rejected + excluded.rejected,
+    sampled_out = a.sampled_out + excluded.sampled_out, reason = coalesce(excluded.reason, a.reason)
 """)
 
 
@@ -37,6 +38,7 @@ class Admissions:
         accepted: Events.
         late: Of these, too old for any verdict to count.
         rejected: Events that broke a rule; of a request refused whole, one.
+        sampled_out: Valid events outside the project's sample, which are not stored.
         reason: Why the last one was rejected; None where none was.
     """
 
@@ -45,6 +47,7 @@ class Admissions:
     accepted: int = 0
     late: int = 0
     rejected: int = 0
+    sampled_out: int = 0
     reason: str | None = None
 
 
@@ -61,6 +64,7 @@ def add_admissions(connection: Connection, counted: Mapping[int, Admissions]) ->
             "accepted": [one.accepted for _, one in rows],
             "late": [one.late for _, one in rows],
             "rejected": [one.rejected for _, one in rows],
+            "sampled_out": [one.sampled_out for _, one in rows],
             "reasons": [one.reason or "" for _, one in rows],
         },
     )
@@ -85,7 +89,7 @@ def counted_lately(connection: Connection) -> frozenset[int]:
 _READ = text(f"""
 SELECT project_id, sum(requests)::bigint AS requests, sum(limited)::bigint AS limited,
     sum(accepted)::bigint AS accepted, sum(late)::bigint AS late,
-    sum(rejected)::bigint AS rejected,
+    sum(rejected)::bigint AS rejected, sum(sampled_out)::bigint AS sampled_out,
     (array_agg(reason ORDER BY minute DESC) FILTER (WHERE reason IS NOT NULL))[1] AS reason
 FROM admissions
 WHERE project_id = ANY(:ids) AND minute > statement_timestamp() - interval '{WINDOW}'
@@ -102,6 +106,7 @@ def read_admissions(connection: Connection, ids: Sequence[int]) -> dict[int, Adm
             accepted=row.accepted,
             late=row.late,
             rejected=row.rejected,
+            sampled_out=row.sampled_out,
             reason=row.reason,
         )
         for row in connection.execute(_READ, {"ids": list(ids)})

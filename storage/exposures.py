@@ -13,6 +13,7 @@ from storage.histories import read_facts, read_flags
 from storage.intake import IN_SCOPE, by_hash, drop_intakes, lay_out, sample_grown
 from storage.placement import Flag, Histories, Question
 from storage.route import RouteTable, canonical_route
+from storage.sample import BOUND_OF_POLICY, IN_SAMPLE
 from storage.tombstones import lay_exposures
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -38,6 +39,7 @@ FROM (
         -- A policy that was frozen before there were signatures asks for none.
         coalesce((x.policy ->> 'signed_assignments')::boolean, false) AS signed_only,
         x.policy ->> 'unit' = 'user' AS by_user,
+        {BOUND_OF_POLICY} AS sample_bound,
         x.policy -> 'flag' AS flag,
         p.wait,
         -- The flags that the environment's experiments test: values that a context may hold.
@@ -200,7 +202,7 @@ CREATE TEMP TABLE seen ON COMMIT DROP AS
 SELECT number, unit, kind, place, route,
     min(CASE kind WHEN 'exposure' THEN occurred_at ELSE known_at END) AS at
 FROM (
-    SELECT s.number, {UNIT} AS unit, e.occurred_at, p.place,
+    SELECT s.number, {UNIT} AS unit, s.project_id, s.sample_bound, e.occurred_at, p.place,
         greatest(e.received_at, {_CLOSED_AT}) AS known_at,
         -- Events of one moment and commit stand in other places by their flags alone.
         CASE WHEN s.flagged THEN e.route END AS route,
@@ -221,7 +223,7 @@ FROM (
       ON r.experiment_id = s.experiment_id AND r.route = e.route
     LEFT JOIN places AS p ON {_PLACED}
 ) AS told
-WHERE unit IS NOT NULL
+WHERE unit IS NOT NULL AND {IN_SAMPLE}
 GROUP BY number, unit, kind, place, route
 """)
 

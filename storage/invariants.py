@@ -9,6 +9,7 @@ from storage.exposures import UNIT
 from storage.graphs import graph_patterns
 from storage.policy_columns import span_of, truth_of
 from storage.route import RouteTable, canonical_route
+from storage.sample import BOUND_OF_POLICY, IN_SAMPLE
 
 # What is older was looked at while it was fresh, and the database refuses to rewrite it.
 _FRESH = "(NOT v.decided OR v.published_at > clock_timestamp() - interval '1 day')"
@@ -113,7 +114,7 @@ FROM (
     SELECT x.experiment_id, x.project_id, x.environment, x.starts_at, c.at,
         x.policy ->> 'graph_id' AS graph_id, x.policy -> 'routes' AS routes,
         x.policy ->> 'unit' = 'user' AS by_user,
-        {truth_of("trusted_identity")} AS trusted
+        {truth_of("trusted_identity")} AS trusted, {BOUND_OF_POLICY} AS sample_bound
     FROM experiments AS x
     JOIN verdicts AS v USING (experiment_id)
     JOIN cursors AS c ON c.stage = 'exposures' AND c.experiment_id = x.experiment_id
@@ -134,14 +135,14 @@ _LOST = text(f"""
 WITH exposing AS (
     SELECT * FROM unnest(CAST(:ids AS text[]), CAST(:routes AS text[])) AS _ (experiment_id, route)
 ), seen AS (
-    SELECT DISTINCT s.experiment_id, {UNIT} AS unit
+    SELECT DISTINCT s.experiment_id, s.project_id, s.sample_bound, {UNIT} AS unit
     {_LOG} WHERE date_bin('5 minutes', e.occurred_at, 'epoch') < s.at AND (
         s.routes = 'null' OR (s.experiment_id, e.route) IN (TABLE exposing)
     )
 )
 SELECT s.experiment_id, count(*) AS units
 FROM seen AS s
-WHERE s.unit IS NOT NULL
+WHERE s.unit IS NOT NULL AND {IN_SAMPLE}
   AND NOT EXISTS (
       SELECT FROM exposures AS p
       WHERE p.experiment_id = s.experiment_id AND p.unit = s.unit

@@ -61,6 +61,7 @@ def frozen_policy(
         "graph_id": graph_id,
         "flag": None if flag is None else asdict(flag),
         "unit": settings.unit,
+        "sample_rate": settings.sample_rate,
         "trusted_identity": settings.trusted_identity,
         "signed_assignments": settings.signed_assignments,
         "alpha": settings.alpha,

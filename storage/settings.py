@@ -17,6 +17,8 @@ from storage.webhook import MOST_WEBHOOKS, Webhook
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 Share = Annotated[float, msgspec.Meta(gt=0, lt=1)]
+# Below one in ten thousand no experiment of a real shop would ever end by its evidence.
+SampleRate = Annotated[float, msgspec.Meta(ge=0.0001, le=1)]
 Epoch = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 
@@ -55,6 +57,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     allowed_origins: list[str] = []
     rate_limits: RateLimits = RateLimits()
     unit: Literal["session", "user"] = "session"
+    sample_rate: SampleRate = 1
     alpha: Share = 0.05
     # TOML has no null: `none` turns it off too.
     futility_margin: Share | Literal["none"] | None = 0.01

@@ -532,6 +532,8 @@ admissions = Table(
     Column("rejected", BigInteger, nullable=False),
     # Of a rejection the code and the member, in words of ours.
     Column("reason", Text),
+    # Valid, but of units outside the project's sample: not stored.
+    Column("sampled_out", BigInteger, nullable=False, server_default=text("0")),
     PrimaryKeyConstraint("project_id", "minute"),
     Index(None, "minute"),
 )

@@ -68,6 +68,13 @@ GROUPS: Mapping[str, Sequence[Field]] = {
             control="choice",
             choices={"session": "Session", "user": "User"},
         ),
+        Field(
+            name="sample_rate",
+            label="Sample rate",
+            hint="Share of units whose events are stored: 0.1 is one in ten, the same in both arms."
+            " A lower one takes effect as the experiments end that are open now.",
+            reads=number,
+        ),
     ),
     "How it is decided": (
         Field(

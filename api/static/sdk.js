@@ -29,12 +29,14 @@
 
   const shared = {};
   let options = {};
-  let address, route, path, broken, timer;
+  let address, route, path, broken, timer, tracked;
   let early = [];
   let waiting = [];
   let sending = 0;
   let notBefore = 0;
   let failures = 0;
+  // Until when each unit is silent that the service keeps no events of.
+  let silent = {};
 
   function track(event, members) {
     if (!address) return early.push([event, members]);
@@ -47,7 +49,8 @@
       ...shared,
       ...members,
     });
-    if (text.length < MOST_TEXT) waiting.push(text);
+    tracked = [shared.session_id, shared.user_ref];
+    if (text.length < MOST_TEXT && !(Date.now() < silent[tracked])) waiting.push(text);
     later();
   }
 
@@ -64,6 +67,7 @@
     let size = 0;
     while (waiting[count] && (size += waiting[count].length) < MOST_TEXT) count++;
     const events = waiting.splice(0, count);
+    const sampled = !waiting[0] && tracked;
     // The clock of this attempt: by it the service corrects a clock that is wrong.
     const body = `{"sent_at":"${time()}","events":[${events}]}`;
     let answer;
@@ -81,6 +85,8 @@
               credentials: "omit",
               signal: AbortSignal.timeout?.(30000),
             });
+      // Nothing was stored of valid events: the unit is not in the project's sample.
+      if ((await answer.json()).accepted === 0) silent[sampled] = Date.now() + 36e5;
     } catch {}
     sending--;
     if (answer && !PASSING.includes(answer.status)) failures = 0;
@@ -194,7 +200,8 @@
     const base = url ? url.replace(/\/?$/, "/") : script?.src || location.origin;
     address = new URL(`v1/events?key=${key}`, base).href;
     safe(() => {
-      waiting = [].concat(JSON.parse(sessionStorage[NAME]));
+      silent = sessionStorage;
+      waiting = [].concat(JSON.parse(silent[NAME]));
     })();
     page(options.route?.call ? "" : options.route);
     for (const event of early) track(...event);

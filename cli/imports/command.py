@@ -120,6 +120,11 @@ class _History:
             storing = Storing(engine=self.engine, spool=spool, plan=self.plan, bars=bars)
             counts = storing.rehearse() if is_rehearsal else storing.store()
             tally = spool.tally
+        if (rate := self.plan.settings.sample_rate) < 1:
+            reading.notes.append(
+                f"The project's sample_rate is {rate:g}: its experiments count that share of these"
+                " units. With sample_rate = 1 before the registration they count all."
+            )
         return ImportReport(
             rows=reading.rows,
             tally=tally,

@@ -20,7 +20,9 @@ from api.event_batch import MOST_EVENTS
 from api.settings import ApiSettings
 from storage.keys import KeyKind
 from storage.projects import CreatedProject, create_project
+from storage.sample import Sample, salt_of
 from storage.secret import Assignments, assignment_message, assignment_token
+from storage.settings import apply_settings
 from storage.tables import runtime_events
 from tests.conftest import Store, fresh_store
 from tests.reliability.api_process import eventually
@@ -112,6 +114,20 @@ class Shop:
 
     def url(self, path: str = "/") -> str:
         return f"{self.served.url}{path}"
+
+    def sampled(self, rate: float) -> None:
+        """Has the project measure a share of its units."""
+        with self.store.engine.begin() as connection:
+            apply_settings(connection, self.project.project_id, {"sample_rate": rate})
+
+    def sessions_by_sample(self, rate: float) -> tuple[str, str]:
+        """A session that is in the sample, and one that is not."""
+        sample = Sample(salt=salt_of(self.project.project_id), rates={"session": rate})
+        names = [f"s-{number}" for number in range(200)]
+        return (
+            next(name for name in names if sample.takes(name, None)),
+            next(name for name in names if not sample.takes(name, None)),
+        )
 
     @property
     def key(self) -> str:
@@ -403,6 +419,26 @@ def test_what_is_refused_is_not_sent_again(shop: Shop, page: Page) -> None:
     eventually(lambda: len(shop.moody.attempts) == 2)
     names = [[event["event"] for event in one.events] for one in shop.moody.attempts]
     assert names == [["page_view"], ["later"]]
+
+
+def test_a_unit_outside_the_sample_is_silent_after_its_first_answer(shop: Shop, page: Page) -> None:
+    shop.sampled(0.5)
+    inside, outside = shop.sessions_by_sample(0.5)
+    shop.shows(cookie="session")
+    page.context.add_cookies([{"name": "session", "value": outside, "url": shop.url()}])
+    page.goto(shop.url("/first"))
+    page.wait_for_function("Object.keys(sessionStorage).some((name) => name.includes(','))")
+    answered = len(shop.moody.attempts)
+    page.evaluate("deployReward.track('order_placed')")
+    page.goto(shop.url("/second"))
+    page.context.add_cookies([{"name": "session", "value": inside, "url": shop.url()}])
+    # Another unit of the same tab is asked for anew.
+    page.goto(shop.url("/third"))
+    eventually(lambda: len(shop.moody.attempts) > answered)
+    shop.stored(1)
+    later = [event for one in shop.moody.attempts[answered:] for event in one.events]
+    assert {event["session_id"] for event in later} == {inside}
+    assert [row.session_id for row in shop.rows] == [inside]
 
 
 def test_while_the_service_is_away_events_wait_for_it_from_page_to_page(

@@ -15,7 +15,7 @@ from sqlalchemy import text
 
 from cli.main import main
 from storage.lock_waits import name_transaction
-from storage.projects import create_project
+from storage.projects import create_project, find_project
 from storage.settings import apply_settings
 
 LINES = [
@@ -487,6 +487,20 @@ def test_a_file_of_three_arms_becomes_two_experiments_with_one_control(
     for experiment in report["experiments"]:
         experiment["experiment_id"] = None
     assert json.loads(rehearsed.stdout) == {**report, "dry_run": True}
+
+
+def test_an_import_into_a_sampled_project_stores_all_and_says_what_is_counted(
+    run, store, stored, tmp_path
+) -> None:
+    with store.engine.begin() as connection:
+        shop = find_project(connection, "default").project_id
+        apply_settings(connection, shop, {"sample_rate": 0.25})
+    result = run(
+        saved(tmp_path, outcomes([0, 1, 0, 1]), "csv"), "--map", mapped(tmp_path, UNIT_MAP)
+    )
+    assert result.exit_code == 0, result.output
+    assert "sample_rate is 0.25" in result.output
+    assert len({event.session_id for event in stored()}) == 4
 
 
 LATER = UNIT_MAP.replace('hit = "order"', 'ordered = { event = "order", at = "ordered" }')

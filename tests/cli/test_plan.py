@@ -73,6 +73,21 @@ def test_days_are_sessions_at_the_traffic() -> None:
         assert one.days_to_exclude_harm == pytest.approx(10 * other.days_to_exclude_harm)
 
 
+def test_a_tenth_of_the_sessions_measured_takes_ten_times_the_days(command) -> None:
+    whole, tenth = (
+        json.loads(command("plan", *WORDS, "--sample-rate", rate, "--json").stdout)
+        for rate in ("1", "0.1")
+    )
+    for one, other in zip(whole["lifts"], tenth["lifts"], strict=True):
+        assert other["sessions_to_decide"] == one["sessions_to_decide"]
+        assert other["days_to_decide"] == pytest.approx(10 * one["days_to_decide"])
+        assert other["days_to_exclude_harm"] == pytest.approx(10 * one["days_to_exclude_harm"])
+    assert tenth["smallest_lift_by_horizon"] > whole["smallest_lift_by_horizon"]
+    assert tenth["instead"][0]["change"] == "all sessions measured"
+    assert tenth["instead"][0]["lifts"] == whole["lifts"]
+    assert "10 % are measured" in command("plan", *WORDS, "--sample-rate", "0.1").stdout
+
+
 def test_alternatives_are_larger_shares_bundles_and_earlier_steps() -> None:
     found = dict(alternatives(Design(sessions_per_day=1000, rate=0.3, share=0.1)))
     assert list(found) == [
@@ -137,7 +152,14 @@ def test_the_tables_show_each_lift_and_what_is_beyond_the_horizon(command) -> No
 
 
 @pytest.mark.parametrize(
-    "words", [["--rate", "1"], ["--share", "0"], ["--sessions-per-day", "0"], ["--alpha", "1"]]
+    "words",
+    [
+        ["--rate", "1"],
+        ["--share", "0"],
+        ["--sessions-per-day", "0"],
+        ["--alpha", "1"],
+        ["--sample-rate", "0"],
+    ],
 )
 def test_what_is_no_design_is_a_wrong_call(command, words) -> None:
     assert command("plan", *WORDS, *words).exit_code == 2

@@ -320,6 +320,39 @@ def test_live_traffic_comes_as_it_occurs_with_its_revenue_and_its_late_events(
     assert np.mean([delay >= timedelta(seconds=2) for delay in delays]) > 0.1
 
 
+def test_the_truth_of_the_sample_is_what_the_service_stored(service: Any, serve: Any) -> None:
+    service.settings(sample_rate=0.5)
+    start = datetime.now(UTC)
+    scenario = Scenario(
+        start=start,
+        end=start + timedelta(seconds=1),
+        control="c0ffee0",
+        treatment="bada550",
+        sessions_per_day=100 * 86_400,
+        baseline=0.5,
+        delay=timedelta(seconds=0.1),
+        delay_spread=0.1,
+    )
+    run = traffic(scenario, np.random.default_rng(3))
+    with serve(service) as url, connected(url) as client:
+        told = sent(client, run, key=key(service), replay=False, console=nowhere())
+    assert told.document["accepted"] + told.document["sampled_out"] == len(run)
+    assert told.sample is not None
+    counted = text(
+        "SELECT commit_sha, count(DISTINCT session_id) AS units,"
+        " count(*) FILTER (WHERE event = 'activation') AS conversions"
+        " FROM runtime_events GROUP BY commit_sha"
+    )
+    rows = service.in_store(lambda connection: connection.execute(counted).all())
+    stored = {row.commit_sha: (row.units, row.conversions) for row in rows}
+    truth = run.truth_within(told.sample)
+    assert 20 < sum(arm.units for arm in truth.values()) < 80
+    assert stored == {
+        "c0ffee0": (truth["control"].units, truth["control"].conversions),
+        "bada550": (truth["treatment"].units, truth["treatment"].conversions),
+    }
+
+
 def key(service: Any) -> str:
     return service.project.keys[KeyKind.WRITE]
 

@@ -15,6 +15,7 @@ from scipy.stats import norm
 from stats.evidence import evaluate
 from stats.policy import Policy
 from stats.series import Series
+from storage.sample import Sample
 from tests.benchmarks.peers import counts_of, z_score
 from tests.calibration.traffic import AT_ONCE, BLOCK, DELAY, Ints
 
@@ -88,3 +89,21 @@ def test_of_splits_of_the_same_traffic_no_more_than_alpha_find_an_effect_in_289_
     assert ours <= ALPHA * count
     # The mutant: a z test that is looked at as often.
     assert peeked > 0.4 * count
+
+
+def test_of_splits_of_a_sample_of_the_traffic_no_more_than_alpha_find_an_effect(
+    visitors: Ints,
+) -> None:
+    generator = np.random.default_rng(20_261_122)
+    count, fired = 300, 0
+    for begin in range(0, count, AT_ONCE):
+        series: list[Series] = []
+        for number in range(begin, min(begin + AT_ONCE, count)):
+            # Each time another project's tenth.
+            sample = Sample(salt=f"sample:{number}", rates={"session": 0.1})
+            taken = np.array([sample.takes(f"s-{one}", None) for one in range(0, 145_274, 5)])
+            treated = generator.integers(0, 2, taken.size)
+            measured = visitors[::5][taken]
+            series.append(_split(measured, treated[taken]))
+        fired += sum(one.decision.verdict in ("keep", "rollback") for one in evaluate(series))
+    assert fired <= ALPHA * count

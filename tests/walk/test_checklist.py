@@ -233,6 +233,13 @@ def events_come_too_late(shop: Shop) -> None:
     shop.posted("/v1/events", {"events": old})
 
 
+def half_is_measured(shop: Shop) -> None:
+    shop.set(sample_rate=0.5)
+    shop.live()
+    orders = [{**shop.page_view, "event": "order", "session_id": f"n{n}"} for n in range(20)]
+    shop.posted("/v1/events", {"events": orders})
+
+
 Wrong = Callable[[Shop], None]
 WAYS: Sequence[tuple[Wrong, str, str, str]] = (
     (nothing_is_sent, "events", "No event", "POST /v1/events"),
@@ -277,7 +284,7 @@ def shops(postgres_url: str, migrated_template: str) -> Iterator[dict[str, Shop]
         found: dict[str, Shop] = {}
         # When the API ends, what it refused is noted.
         with opened(store) as client:
-            for live in (Shop.live, *(way[0] for way in WAYS)):
+            for live in (Shop.live, half_is_measured, *(way[0] for way in WAYS)):
                 with store.engine.begin() as connection:
                     project = create_project(connection, live.__name__)
                 found[live.__name__] = Shop(store=store, client=client, project=project)
@@ -291,10 +298,14 @@ def shops(postgres_url: str, migrated_template: str) -> Iterator[dict[str, Shop]
             yield found
 
 
-def test_a_project_that_is_set_up_right_is_green_in_every_line(shops: dict[str, Shop]) -> None:
-    found = shops["live"].lines()
+@pytest.mark.parametrize("story", ["live", "half_is_measured"])
+def test_a_project_that_is_set_up_right_is_green_in_every_line(
+    shops: dict[str, Shop], story: str
+) -> None:
+    found = shops[story].lines()
     assert [line for line in found.values() if line["ok"] is not True] == []
     assert {line["fix"] for line in found.values()} == {""}
+    assert ("outside the sample" in found[CHECKS[-1]]["seen"]) == (story == "half_is_measured")
 
 
 @pytest.mark.parametrize(("wrong", "check", "seen", "fix"), WAYS, ids=NAMES)
