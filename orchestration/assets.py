@@ -23,6 +23,7 @@ from orchestration.keys import (
     PREFIX,
     REVENUE_EVENTS,
     RUNTIME_EVENTS,
+    SEALED_LOG,
     SESSION_CELLS,
     STATIC_GRAPHS,
     TAGS,
@@ -81,7 +82,7 @@ def _step(
 
 @_step(
     EXPOSURES,
-    deps=[RUNTIME_EVENTS, DEPLOYS, STATIC_GRAPHS],
+    deps=[RUNTIME_EVENTS, SEALED_LOG, DEPLOYS, STATIC_GRAPHS],
     group="units",
     kinds={"python", "postgres"},
 )

@@ -12,6 +12,7 @@ from orchestration.keys import (
     EXPOSURES,
     REVENUE_EVENTS,
     RUNTIME_EVENTS,
+    SEALED_LOG,
     SESSION_CELLS,
     STATIC_GRAPHS,
     VERDICTS,
@@ -25,6 +26,7 @@ TABLES: Mapping[dg.AssetKey, Table] = {
     REVENUE_EVENTS: tables.revenue_events,
     DEPLOYS: tables.deploys,
     STATIC_GRAPHS: tables.graphs,
+    SEALED_LOG: tables.sealed_hours,
     EXPOSURES: tables.exposures,
     SESSION_CELLS: tables.cells,
     EVIDENCE: tables.evidence,
@@ -56,6 +58,8 @@ DESCRIPTIONS: Mapping[dg.AssetKey, Mapping[str, str]] = {
         "flags": "What the unit was served behind feature flags.",
         "properties": "Whatever else the sender said; nothing here reads it.",
         "signed": "Whether a router's token vouches for the session's arm.",
+        "part": "Of which further part of its hour it is, where history brought it after the hour"
+        " was closed; null of all others.",
     },
     REVENUE_EVENTS: {
         "project_id": _PROJECT,
@@ -98,6 +102,18 @@ DESCRIPTIONS: Mapping[dg.AssetKey, Mapping[str, str]] = {
         "document": "The routes and the files that each reaches, as it came.",
         "route_count": "How many routes it has.",
         "uploaded_at": "When it came first.",
+    },
+    SEALED_LOG: {
+        "hour": "When the hour of receipt begins.",
+        "part": "0: what was received live; 1 and up: history that came after the hour was closed.",
+        "closed_at": "From when on nothing was added to it.",
+        "sealed_at": "When it was listed; null while it waits.",
+        "file": "Its Parquet file below `SERVICE_LAKE`; null where it has no event.",
+        "rows": "How many events it holds.",
+        "bytes": "How large the file is.",
+        "sha256": "SHA-256 of the file.",
+        "last_erasure": "The newest erasure that was carried out before its rows were read.",
+        "compared_at": "When the file was found to hold what PostgreSQL held.",
     },
     EXPOSURES: {
         "experiment_id": _EXPERIMENT,

@@ -9,13 +9,14 @@ from orchestration.housekeeping import each_day, housekeeping
 from orchestration.jobs import JOBS
 from orchestration.resources import Store
 from orchestration.schedules import SCHEDULES
+from orchestration.sealed_log import sealed_hours_hold_what_the_log_held, sealed_log
 from orchestration.sensors import SENSORS
 from orchestration.sources import log
 from orchestration.webhooks import webhooks
 
 definitions = dg.Definitions(
-    assets=[log, *STEPS],
-    asset_checks=FACTS,
+    assets=[log, sealed_log, *STEPS],
+    asset_checks=[*FACTS, sealed_hours_hold_what_the_log_held],
     jobs=[*JOBS, housekeeping],
     schedules=[*SCHEDULES, each_day],
     sensors=[*SENSORS, webhooks, alert],

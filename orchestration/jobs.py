@@ -12,6 +12,7 @@ from orchestration.checks import (
     running_p_never_rose,
 )
 from orchestration.keys import PREFIX
+from orchestration.sealed_log import sealed_hours_hold_what_the_log_held, sealed_log
 from orchestration.sources import log
 
 # A run whose processes were all killed stays in progress for ever unless it says how long it may.
@@ -36,12 +37,16 @@ day = dg.define_asset_job(
     f"{PREFIX}_day",
     description="The same walk, the log observed and every fact checked; for a day whose last"
     " metric has closed, a rebuild of that day from the log. 25 runs a day.",
-    selection=dg.AssetSelection.assets(log, *STEPS) | dg.AssetSelection.checks(*FACTS),
+    selection=dg.AssetSelection.assets(log, sealed_log, *STEPS)
+    | dg.AssetSelection.checks(*FACTS, sealed_hours_hold_what_the_log_held),
     tags={_MAX_RUNTIME: "7200"},
     executor_def=dg.in_process_executor,
 )
 
 REBUILT = rebuild_equals_increment.check_key
-OTHERS = [fact.check_key for fact in FACTS if fact is not rebuild_equals_increment]
+OTHERS = [
+    sealed_hours_hold_what_the_log_held.check_key,
+    *(fact.check_key for fact in FACTS if fact is not rebuild_equals_increment),
+]
 
 JOBS = (fast, day)

@@ -7,7 +7,7 @@ import dagster as dg
 
 from orchestration.assets import STEPS
 from orchestration.jobs import OTHERS, REBUILT, day
-from orchestration.keys import PREFIX, SESSION_CELLS
+from orchestration.keys import PREFIX, SEALED_LOG, SESSION_CELLS
 from orchestration.partitions import DAYS, key_of
 from orchestration.resources import Store
 from orchestration.sources import SOURCES
@@ -36,7 +36,11 @@ def each_hour(context: dg.ScheduleEvaluationContext, store: Store) -> Iterator[d
     yield dg.RunRequest(
         run_key=at.isoformat(),
         partition_key=key_of(at - timedelta(days=1)),
-        asset_selection=[*(spec.key for spec in SOURCES), *(step.key for step in STEPS)],
+        asset_selection=[
+            *(spec.key for spec in SOURCES),
+            SEALED_LOG,
+            *(step.key for step in STEPS),
+        ],
         asset_check_keys=OTHERS,
     )
     with store.reading() as connection:

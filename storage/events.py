@@ -17,6 +17,7 @@ from sqlalchemy.util import await_only
 from storage.clock import LOG_LOCK, receipt_time
 from storage.engine import StoreUnavailable, open_engine
 from storage.group import Group
+from storage.log.parts import hour_of, next_part, note_part
 from storage.partitions import MOST_NEW_DAYS, create_days, write_past_days
 from storage.refusal import Conflict
 
@@ -198,15 +199,18 @@ def append_history(
     """
     if not events:
         return
-    days = {event.occurred_at.astimezone(UTC).date() for event in events}
+    hours = {hour_of(event.occurred_at) for event in events}
+    days = {hour.date() for hour in hours}
     write_past_days(connection, days, most_new=most_new_days)
+    part = next_part(connection, days)
     receipt_time(connection)
     require_open_history(
         connection,
         events[0].project_id,
         [(event.environment, event.occurred_at) for event in events],
     )
-    copy_history(connection, [history_lines(events).encode()])
+    copy_history(connection, [history_lines(events).encode()], part=part)
+    note_part(connection, part, hours)
 
 
 def history_lines(events: Sequence[RuntimeEvent]) -> str:
@@ -217,7 +221,11 @@ def history_lines(events: Sequence[RuntimeEvent]) -> str:
 
 
 def copy_history(
-    connection: Connection, blocks: Iterable[bytes], *, table: str = "runtime_events"
+    connection: Connection,
+    blocks: Iterable[bytes],
+    *,
+    part: int | None = None,
+    table: str = "runtime_events",
 ) -> None:
     """Copies lines of events into the log, or into a table like it.
 
@@ -225,9 +233,13 @@ def copy_history(
         connection: In a transaction that keeps the days of the events from being dropped
             (`write_past_days`), and that asks `require_open_history` before it commits.
         blocks: What `history_lines` returns, cut anywhere.
+        part: What `storage.log.parts.next_part` returns of their days; `note_part` must follow.
         table: Where to.
     """
     copy = _COPY.replace("runtime_events", table, 1).encode()
+    if part is not None:
+        copy = copy.replace(b"received_at)", b"received_at, part)")
+        blocks = (block.replace(b"\n", b"\t%d\n" % part) for block in blocks)
     driver = connection.connection.driver_connection
     if isinstance(driver, AsyncConnection):
         # The API's connections are asyncio's, under SQLAlchemy's blocking face.

@@ -18,6 +18,7 @@ from sqlalchemy import (
     LargeBinary,
     MetaData,
     PrimaryKeyConstraint,
+    SmallInteger,
     Table,
     Text,
     UniqueConstraint,
@@ -198,6 +199,9 @@ runtime_events = Table(
     Column("properties", JSONB),
     # A router's token holds for what the event says of its session: `signed_assignments` asks.
     Column("signed", Boolean, nullable=False, server_default=text("false")),
+    # Of which further part of its hour it is, where the hour was closed when history brought it;
+    # null of all others, which costs them nothing: see storage/log/parts.py.
+    Column("part", SmallInteger),
     CheckConstraint("value BETWEEN -1000000000000000 AND 1000000000000000", name="value"),
     Index(None, "received_at", postgresql_using="brin"),
     # By which a session finds its user; events that name none cost nothing here.
@@ -642,6 +646,81 @@ freezes = Table(
         unique=True,
         postgresql_where=text("unfrozen_at IS NULL"),
     ),
+)
+
+# --- The sealed log: hours of runtime events in files ---------------------------------------------
+
+# Parts of hours of receipt that are closed: no event is added to one any more. Those with a
+# `sealed_at` are sealed: whole in a file of the lake, or without any event and without a file.
+sealed_hours = Table(
+    "sealed_hours",
+    metadata,
+    _moment("hour"),
+    # 0: received live, or brought by history before the hour was closed; 1 and up: later history.
+    Column("part", SmallInteger, nullable=False),
+    _moment("closed_at"),
+    _moment("sealed_at", nullable=True),
+    # Below SERVICE_LAKE, so that a lake that is moved needs no change here.
+    Column("file", Text, unique=True),
+    Column("rows", BigInteger),
+    Column("bytes", BigInteger),
+    Column("sha256", LargeBinary),
+    # The newest erasure that was carried out before its rows were read: later ones may be in it.
+    Column("last_erasure", BigInteger),
+    # When the file was found to hold what PostgreSQL held.
+    _moment("compared_at", nullable=True),
+    PrimaryKeyConstraint("hour", "part"),
+    CheckConstraint("part >= 0", name="part"),
+    CheckConstraint(
+        "(sealed_at IS NULL) = (rows IS NULL) AND (sealed_at IS NULL) = (last_erasure IS NULL)",
+        name="sealed",
+    ),
+    CheckConstraint(
+        "(file IS NOT NULL) = (coalesce(rows, 0) > 0) AND (file IS NULL) = (bytes IS NULL)"
+        " AND (file IS NULL) = (sha256 IS NULL)",
+        name="file",
+    ),
+)
+
+# Parts that history brought to closed hours, until they are closed themselves. Two writers at once
+# may leave the same row twice.
+replayed_hours = Table(
+    "replayed_hours",
+    metadata,
+    _moment("hour"),
+    Column("part", SmallInteger, nullable=False),
+    Index(None, "hour", "part"),
+)
+
+# Files of the lake that were listed once, until they are deleted.
+unlisted_files = Table(
+    "unlisted_files",
+    metadata,
+    Column("file", Text, primary_key=True),
+    _moment("unlisted_at"),
+)
+
+# Who was forgotten since files were last rewritten: readers of files leave these events out.
+erasures = Table(
+    "erasures",
+    metadata,
+    Column("erasure_id", BigInteger, Identity(), primary_key=True),
+    _project(),
+    Column("session_id", Text),
+    Column("pseudonym", LargeBinary),
+    _moment("erased_at"),
+    CheckConstraint("num_nonnulls(session_id, pseudonym) = 1", name="one"),
+    Index(None, "project_id"),
+)
+
+# When a run last sealed, and the error that ended it, if one did.
+sealing_runs = Table(
+    "sealing_runs",
+    metadata,
+    Column("place", Integer, primary_key=True, autoincrement=False, server_default=text("1")),
+    _moment("ended_at"),
+    Column("error", Text),
+    CheckConstraint("place = 1", name="one"),
 )
 
 # --- What the log can tell no longer: days that were dropped --------------------------------------

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import tempfile
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,6 +28,10 @@ from tests.server_folder import server_folder
 # The developer's own service is never touched. Nothing of ours reads these when it is imported.
 for _name in [name for name in os.environ if name.startswith("SERVICE_") and name[8:] != "PG_BIN"]:
     del os.environ[_name]
+
+# The lake of all stores of the tests; each file's name is its own.
+_LAKE = tempfile.TemporaryDirectory(prefix="deploy-reward-lake-")
+os.environ["SERVICE_LAKE"] = _LAKE.name
 
 # A busy machine is no fault of an example.
 hypothesis.settings.register_profile(

@@ -14,6 +14,7 @@ from storage.clock import binding_time, receipt_time
 from storage.events import copy_history, require_open_history
 from storage.history_counts import REHEARSAL, make_rehearsal
 from storage.lock_waits import blocking_transaction, name_transaction
+from storage.log.parts import next_part, note_part_of_days
 from storage.partitions import MOST_DAYS, write_past_days
 from storage.projects import lock_project
 
@@ -63,7 +64,9 @@ class Storing:
         with self.engine.begin() as connection, self._told_waits(connection):
             write_past_days(connection, tally.days, most_new=MOST_DAYS)
             self._require_open_history(connection)
-            copy_history(connection, self._blocks("Storing events"))
+            part = next_part(connection, tally.days)
+            copy_history(connection, self._blocks("Storing events"), part=part)
+            note_part_of_days(connection, part, tally.days)
             counts = self.plan.counts(connection, tally)
             # Only now the log's lock, for which the service's writers would wait: a registration
             # that came during the copy is seen under it.

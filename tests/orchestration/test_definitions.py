@@ -13,7 +13,8 @@ GRAPH = {
     "revenue_events": ("log", False, set()),
     "deploys": ("log", False, set()),
     "static_graphs": ("log", False, set()),
-    "exposures": ("units", False, {"runtime_events", "deploys", "static_graphs"}),
+    "sealed_log": ("units", True, {"runtime_events"}),
+    "exposures": ("units", False, {"sealed_log", "runtime_events", "deploys", "static_graphs"}),
     "session_cells": ("units", True, {"exposures", "runtime_events", "revenue_events"}),
     "evidence": ("answers", False, {"session_cells", "exposures", "deploys"}),
     "verdicts": ("answers", False, {"evidence"}),
@@ -21,6 +22,7 @@ GRAPH = {
 SOURCES = {name for name, (group, _, _) in GRAPH.items() if group == "log"}
 CHECKS = {
     "runtime_events": {"source_lag_is_under_the_grace"},
+    "sealed_log": {"sealed_hours_hold_what_the_log_held"},
     "session_cells": {"rebuild_equals_increment"},
     "evidence": {
         "running_p_never_rose",

@@ -1,0 +1,157 @@
+"""The comparison of sealed files with the log, by counts, sums and digests of their events."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any
+
+import duckdb
+from sqlalchemy import Connection, text
+
+from storage.log.lake import Lake, file_sha256
+from storage.log.parquet import canonical_json
+from storage.log.parts import HOUR
+from storage.log.sealed_hours import SealedFile, UnsealedRange, keep_files
+
+# In words that PostgreSQL and DuckDB share, but for times, the pseudonym and the digest.
+_SUMS = """
+SELECT count(*), sum(project_id), sum({occurred}), sum({received}), sum(value),
+    count(commit_sha), count(route), count(pseudonym), count(event_id), count(value),
+    count(flags), count(properties), count(*) FILTER (WHERE trusted),
+    count(*) FILTER (WHERE signed), sum({digest})
+FROM {source}
+"""
+_TEXTS = (
+    "concat_ws(chr(31), environment, event, session_id, coalesce(commit_sha, ''),"
+    " coalesce(route, ''), coalesce({pseudonym}, ''), coalesce(event_id, ''),"
+    " {occurred}, coalesce({properties}, ''))"
+)
+_FLAGS = "SELECT flags, count(*) FROM {source} WHERE flags IS NOT NULL GROUP BY flags"
+_OCCURRED, _RECEIVED = (
+    f"(extract(epoch FROM {name}) * 1000000)::bigint" for name in ("occurred_at", "received_at")
+)
+
+_UNCOMPARED = text("""
+SELECT hour, part, file AS name, rows, bytes AS size, sha256, last_erasure
+FROM sealed_hours AS s
+WHERE file IS NOT NULL AND compared_at IS NULL
+  -- Of a day that is in PostgreSQL no longer there is nothing to compare with.
+  AND to_regclass('runtime_events_' || to_char(hour AT TIME ZONE 'UTC', 'YYYYMMDD')) IS NOT NULL
+  -- Before it is rewritten it holds what the log holds no longer.
+  AND NOT EXISTS (SELECT FROM erasures AS e WHERE e.erasure_id > s.last_erasure)
+ORDER BY hour, part LIMIT :most
+""")
+
+_COMPARED = text("""
+UPDATE sealed_hours SET compared_at = clock_timestamp() WHERE file = :file
+""")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DifferentFile:
+    """A listed file that does not hold what PostgreSQL holds, or not what was listed."""
+
+    name: str
+    hour: datetime
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """How many files were compared for the first time, and which of them differ."""
+
+    files: int
+    different: Sequence[DifferentFile]
+
+
+def compare_files(connection: Connection, lake: Lake, *, most: int = 500) -> Compared:
+    """Compares files that were not compared yet with the events in PostgreSQL.
+
+    Args:
+        connection: In a transaction of its own.
+        lake: Where the files are.
+        most: How many files at once; the next call goes on with the others.
+    """
+    connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
+    keep_files(connection)
+    files = [
+        SealedFile(**row) for row in connection.execute(_UNCOMPARED, {"most": most}).mappings()
+    ]
+    different: list[DifferentFile] = []
+    for file in files:
+        if (reason := _difference(connection, lake, file)) is None:
+            connection.execute(_COMPARED, {"file": file.name})
+        else:
+            different.append(DifferentFile(name=file.name, hour=file.hour, reason=reason))
+    return Compared(files=len(files), different=different)
+
+
+def _difference(connection: Connection, lake: Lake, file: SealedFile) -> str | None:
+    try:
+        with lake.reading(file.name) as path, duckdb.connect() as database:
+            if file_sha256(path) != file.sha256:
+                return "its SHA-256 is not the one that is listed"
+            held = _held_by_file(database, f"read_parquet('{path}', hive_partitioning = false)")
+    except FileNotFoundError:
+        return "it is missing"
+    events = UnsealedRange(part=file.part, begins=file.hour, ends=file.hour + HOUR)
+    if held != _held_by_log(connection, events.condition):
+        return "its counts or checksums are not those of the log"
+    return None
+
+
+def _held_by_file(database: duckdb.DuckDBPyConnection, source: str) -> Any:  # noqa: ANN401 - rows
+    texts = _TEXTS.format(pseudonym="pseudonym", occurred="occurred", properties="properties")
+    sums = _SUMS.format(
+        occurred="occurred",
+        received="received",
+        digest=f"('0x' || left(md5({texts}), 15))::BIGINT",
+        source=source,
+    )
+    flags = database.execute(_FLAGS.format(source=source)).fetchall()
+    row = database.execute(sums).fetchone()
+    return _whole(row or ()), dict(flags)
+
+
+def _held_by_log(connection: Connection, condition: str) -> Any:  # noqa: ANN401 - rows
+    texts = _TEXTS.format(
+        pseudonym="encode(pseudonym, 'hex')", occurred=_OCCURRED, properties="properties::text"
+    )
+    source = f"runtime_events WHERE {condition}"
+    sums = _SUMS.format(
+        occurred=_OCCURRED,
+        received=_RECEIVED,
+        digest=f"('x' || left(md5({texts}), 15))::bit(60)::bigint",
+        source=source,
+    )
+    flags = _FLAGS.format(source=f"(SELECT flags::text FROM {source}) AS e")
+    counted = {canonical_json(row[0]): row[1] for row in connection.execute(text(flags))}
+    return _whole(tuple(connection.execute(text(sums)).one())), counted
+
+
+def _whole(sums: Sequence[Any]) -> tuple[int | None, ...]:
+    return tuple(None if one is None else int(one) for one in sums)
+
+
+_OF_DAY = text("""
+SELECT count(*) FILTER (WHERE sealed_at IS NOT NULL AND part = 0) AS hours,
+    coalesce(sum(rows), 0)::bigint AS rows, coalesce(sum(bytes), 0)::bigint AS bytes,
+    count(file) AS files
+FROM sealed_hours WHERE CAST(hour AT TIME ZONE 'UTC' AS date) = :day
+""")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SealedDay:
+    """What is sealed of a day."""
+
+    hours: int
+    rows: int
+    size: int
+    files: int
+
+
+def sealed_day(connection: Connection, day: date) -> SealedDay:
+    """Returns what is sealed of a day, in UTC."""
+    row = connection.execute(_OF_DAY, {"day": day}).one()
+    return SealedDay(hours=row.hours, rows=row.rows, size=row.bytes, files=row.files)

@@ -1,0 +1,206 @@
+"""The lake: the folder, or the bucket, that holds the files of the sealed log."""
+
+import hashlib
+import os
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from storage.embedded import default_data_dir
+
+VARIABLE = "SERVICE_LAKE"
+# Of files that are being written, which no list names.
+_UNFINISHED = ".unfinished"
+_CHUNK = 1 << 20
+
+
+class LakeError(RuntimeError):
+    """The lake cannot be opened, read or written; the message says what to do."""
+
+
+class Lake(ABC):
+    """Files that are written once, whole, and are never changed.
+
+    Names are relative: `2026-11-22/13-0-5f0c9a1e.parquet`.
+    """
+
+    @abstractmethod
+    def uri(self, name: str) -> str:
+        """Returns where DuckDB, Spark or anybody else reads a file."""
+
+    @abstractmethod
+    @contextmanager
+    def writing(self, name: str) -> Generator[Path]:
+        """Yields a path on this machine to write; at the end the file is durable under its name."""
+
+    @abstractmethod
+    @contextmanager
+    def reading(self, name: str) -> Generator[Path]:
+        """Yields a path on this machine at which the file can be read.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+        """
+
+    @abstractmethod
+    def delete(self, name: str) -> None:
+        """Deletes a file, if it is there."""
+
+    @abstractmethod
+    def names(self) -> Iterator[tuple[str, datetime]]:
+        """Yields every file with the time of its last change, those left unfinished included."""
+
+    def sha256(self, name: str) -> bytes:
+        """Returns the digest of a file's bytes, read back from where it is kept."""
+        with self.reading(name) as path:
+            return file_sha256(path)
+
+
+def file_sha256(path: Path) -> bytes:
+    """Returns the SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
+
+
+class FolderLake(Lake):
+    """A lake in a folder that its owner alone reads."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def uri(self, name: str) -> str:
+        """Returns the file's absolute path."""
+        return str(self.folder / name)
+
+    @contextmanager
+    def writing(self, name: str) -> Generator[Path]:
+        """Yields a path beside the file's own; renamed when the bytes are on the disk."""
+        path = self.folder / name
+        self._make_folder(path.parent)
+        unfinished = path.with_name(path.name + _UNFINISHED)
+        try:
+            yield unfinished
+            _sync(unfinished)
+            unfinished.rename(path)
+            _sync(path.parent)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
+
+    def _make_folder(self, folder: Path) -> None:
+        for missing in [path for path in (self.folder, folder) if not path.is_dir()]:
+            missing.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _sync(missing.parent)
+
+    @contextmanager
+    def reading(self, name: str) -> Generator[Path]:
+        """Yields the file's own path."""
+        path = self.folder / name
+        if not path.is_file():
+            raise FileNotFoundError(f"the lake {self.folder} has no file {name}")
+        yield path
+
+    def delete(self, name: str) -> None:
+        """Deletes the file, and its day's folder with the last one."""
+        path = self.folder / name
+        path.unlink(missing_ok=True)
+        try:
+            path.parent.rmdir()
+        except OSError:
+            return
+
+    def names(self) -> Iterator[tuple[str, datetime]]:
+        """Yields the files of every day."""
+        for path in sorted(self.folder.glob("????-??-??/*")):
+            changed = datetime.fromtimestamp(path.stat().st_mtime, tz=UTC)
+            yield str(path.relative_to(self.folder)), changed
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class BucketLake(Lake):
+    """A lake in an object store, by fsspec: an object appears whole or not at all."""
+
+    def __init__(self, address: str) -> None:
+        """Opens the object store.
+
+        Raises:
+            LakeError: fsspec, or what it needs for this address, is not installed.
+        """
+        try:
+            fsspec: Any = import_module("fsspec")
+            self.filesystem, root = fsspec.core.url_to_fs(address)
+        except ImportError as error:
+            raise LakeError(
+                f"{VARIABLE} is {address!r}, and {error.name or error} is not installed: install"
+                " deploy-reward[lake], or name a folder"
+            ) from error
+        except ValueError as error:
+            raise LakeError(f"{VARIABLE} is {address!r}: {error}") from error
+        self._address, self._root = address.rstrip("/"), PurePosixPath(root)
+
+    def uri(self, name: str) -> str:
+        """Returns the object's address."""
+        return f"{self._address}/{name}"
+
+    @contextmanager
+    def writing(self, name: str) -> Generator[Path]:
+        """Yields a temporary file; put into the object store when it is whole."""
+        target = str(self._root / name)
+        with tempfile.TemporaryDirectory(prefix="deploy-reward-lake-") as folder:
+            path = Path(folder) / "file.parquet"
+            yield path
+            self.filesystem.makedirs(str(self._root / name.rpartition("/")[0]), exist_ok=True)
+            self.filesystem.put_file(str(path), target)
+
+    @contextmanager
+    def reading(self, name: str) -> Generator[Path]:
+        """Yields a temporary copy of the object."""
+        with tempfile.TemporaryDirectory(prefix="deploy-reward-lake-") as folder:
+            path = Path(folder) / "file.parquet"
+            self.filesystem.get_file(str(self._root / name), str(path))
+            yield path
+
+    def delete(self, name: str) -> None:
+        """Deletes the object."""
+        try:
+            self.filesystem.rm_file(str(self._root / name))
+        except FileNotFoundError:
+            return
+
+    def names(self) -> Iterator[tuple[str, datetime]]:
+        """Yields the objects of every day."""
+        if not self.filesystem.exists(str(self._root)):
+            return
+        for path in sorted(self.filesystem.find(str(self._root))):
+            changed = self.filesystem.modified(path)
+            name = PurePosixPath(path).relative_to(self._root)
+            yield str(name), changed if changed.tzinfo else changed.replace(tzinfo=UTC)
+
+
+def open_lake(address: str | None = None) -> Lake:
+    """Opens the lake that is named, or that SERVICE_LAKE names, or `lake` in the data directory.
+
+    Args:
+        address: A folder, or an address that fsspec knows, as `s3://bucket/lake`.
+
+    Raises:
+        LakeError: It is an address that cannot be opened here.
+    """
+    named = address or os.environ.get(VARIABLE, "").strip()
+    if not named:
+        return FolderLake(default_data_dir() / "lake")
+    if "://" not in named:
+        return FolderLake(Path(named).expanduser().resolve())
+    return BucketLake(named)

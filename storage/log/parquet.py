@@ -1,0 +1,232 @@
+"""Runtime events as Arrow and Parquet: their columns, read from PostgreSQL and written to files."""
+
+import json
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Self, TypeAlias
+
+import adbc_driver_postgresql.dbapi as adbc
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet as pq
+from sqlalchemy import Connection, Engine, text
+
+from storage.engine import connection_string
+from storage.tables import SCHEMA
+
+# pyarrow has no types.
+Batch: TypeAlias = Any
+Batches: TypeAlias = Iterable[Any]
+Table: TypeAlias = Any
+_compute: Any = pyarrow.compute
+
+# Times in microseconds since the epoch, `value` in whole millionths, `flags` as canonical JSON.
+COLUMNS = pa.schema(
+    [
+        pa.field("project_id", pa.int32(), nullable=False),
+        pa.field("environment", pa.string(), nullable=False),
+        pa.field("event", pa.string(), nullable=False),
+        pa.field("session_id", pa.string(), nullable=False),
+        pa.field("occurred", pa.int64(), nullable=False),
+        pa.field("received", pa.int64(), nullable=False),
+        pa.field("commit_sha", pa.string()),
+        pa.field("route", pa.string()),
+        pa.field("pseudonym", pa.string()),
+        pa.field("trusted", pa.bool_(), nullable=False),
+        pa.field("signed", pa.bool_(), nullable=False),
+        pa.field("event_id", pa.string()),
+        pa.field("value", pa.int64()),
+        pa.field("flags", pa.string()),
+        pa.field("properties", pa.string()),
+    ]
+)
+# What PostgreSQL sends: it takes it longer to make an integer of a time than to send the time.
+_READ = f"""
+SELECT project_id, environment, event, session_id, occurred_at AS occurred,
+    received_at AS received, commit_sha, route, encode(pseudonym, 'hex') AS pseudonym, trusted,
+    signed, event_id, value, flags::text AS flags, properties::text AS properties
+FROM {SCHEMA}.runtime_events
+WHERE {{condition}}
+"""
+_REVENUE = f"""
+SELECT project_id, environment, event, idempotency_key, session_id,
+    (extract(epoch FROM occurred_at) * 1000000)::bigint AS occurred,
+    (extract(epoch FROM received_at) * 1000000)::bigint AS received,
+    encode(pseudonym, 'hex') AS pseudonym, amount_value AS amount, amount_currency AS currency
+FROM {SCHEMA}.revenue_events
+WHERE {{condition}}
+"""
+# The order within a row group. Measured on a day of 2 million events: 12.5 bytes an event, against
+# 13.1 in the order of receipt and 18.7 with dictionaries for times.
+_ORDER = [(name, "ascending") for name in ("project_id", "environment", "session_id", "occurred")]
+# Rows sorted and compressed together, which bounds the memory.
+ROW_GROUP = 1_000_000
+_TEXTS = [field.name for field in COLUMNS if field.type == pa.string()]
+
+
+class SnapshotReader:
+    """Reads PostgreSQL into Arrow, as the transaction of another connection sees it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._address = connection_string(engine.url.render_as_string(hide_password=False))
+        self._opened: adbc.Connection | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+    @contextmanager
+    def cursor(self, connection: Connection) -> Generator[adbc.Cursor]:
+        """Yields a cursor that reads only.
+
+        Args:
+            connection: In a transaction whose snapshot is read; what it wrote itself is not seen.
+        """
+        if self._opened is None:
+            # Takes a tenth of a second, in which it learns the server's types.
+            self._opened = adbc.connect(self._address)
+        snapshot = connection.execute(text("SELECT pg_export_snapshot()")).scalar_one()
+        with closing(self._opened.cursor()) as cursor:
+            try:
+                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                cursor.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+                yield cursor
+            finally:
+                self._opened.rollback()
+
+
+def read_events(cursor: adbc.Cursor, condition: str) -> Iterator[Batch]:
+    """Yields the events of the log that hold a condition, in the columns of the files.
+
+    Args:
+        cursor: Of `SnapshotReader`.
+        condition: SQL on the columns of `runtime_events`, without anything that a user named.
+    """
+    cursor.execute(_READ.format(condition=condition))
+    for batch in cursor.fetch_record_batch():
+        yield _converted(batch)
+
+
+def read_revenue(cursor: adbc.Cursor, condition: str) -> Batches:
+    """Returns the revenue events that hold a condition; times in microseconds since the epoch."""
+    cursor.execute(_REVENUE.format(condition=condition))
+    return cursor.fetch_record_batch()
+
+
+def _converted(batch: Batch) -> Batch:
+    arrays = [
+        _canonical(array) if field.name == "flags" else array.cast(field.type)
+        for field, array in zip(COLUMNS, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=COLUMNS)
+
+
+def _canonical(flags: Batch) -> Batch:
+    if flags.null_count == len(flags):
+        return flags
+    # Events of one build and its flags are many: each set of values is parsed once.
+    encoded = flags.dictionary_encode()
+    texts = [canonical_json(text) for text in encoded.dictionary.to_pylist()]
+    return pa.DictionaryArray.from_arrays(encoded.indices, pa.array(texts, pa.string())).cast(
+        pa.string()
+    )
+
+
+def canonical_json(text: str) -> str:
+    """Returns a JSON object of texts and booleans with sorted keys and no spaces."""
+    return json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def write_events(path: Path, batches: Batches) -> int:
+    """Writes events to a Parquet file and returns how many there were; none make no file."""
+    rows, writer = 0, None
+    try:
+        for group in _groups(batches):
+            if writer is None:
+                writer = _writer(path)
+            writer.write_table(group.sort_by(_ORDER), row_group_size=ROW_GROUP)
+            rows += group.num_rows
+    finally:
+        if writer is not None:
+            writer.close()
+    return rows
+
+
+def _groups(batches: Batches) -> Iterator[Table]:
+    waiting: list[Batch] = []
+    rows = 0
+    for batch in batches:
+        for begin in range(0, batch.num_rows, ROW_GROUP):
+            piece = batch.slice(begin, ROW_GROUP)
+            if rows and rows + piece.num_rows > ROW_GROUP:
+                yield pa.Table.from_batches(waiting)
+                waiting, rows = [], 0
+            waiting.append(piece)
+            rows += piece.num_rows
+    if rows:
+        yield pa.Table.from_batches(waiting)
+
+
+def _writer(path: Path) -> Any:  # noqa: ANN401 - pyarrow has no types
+    writer: Any = pq.ParquetWriter
+    return writer(
+        path,
+        COLUMNS,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=_TEXTS,
+        column_encoding={"occurred": "DELTA_BINARY_PACKED", "received": "DELTA_BINARY_PACKED"},
+    )
+
+
+def count_rows(path: Path) -> int:
+    """Returns how many rows a file's own footer tells."""
+    return pq.read_metadata(path).num_rows
+
+
+def rewrite_without(
+    source: Path, target: Path, *, sessions: set[tuple[int, str]], users: set[tuple[int, str]]
+) -> int:
+    """Copies a file but for some events, and returns how many stay; none make no file.
+
+    Args:
+        source: The file.
+        target: The new one.
+        sessions: (project_id, session_id) of events that are left out.
+        users: (project_id, pseudonym in hexadecimal) of events that are left out.
+    """
+    with closing(pq.ParquetFile(source)) as file:
+        return write_events(
+            target,
+            (
+                batch.filter(_compute.invert(_of_any(batch, sessions=sessions, users=users)))
+                for batch in file.iter_batches()
+            ),
+        )
+
+
+def holds_any(source: Path, *, sessions: set[tuple[int, str]], users: set[tuple[int, str]]) -> bool:
+    """Tells whether a file has an event of any of these sessions or users."""
+    with closing(pq.ParquetFile(source)) as file:
+        columns = ["project_id", "session_id", "pseudonym"]
+        return any(
+            _compute.any(_of_any(batch, sessions=sessions, users=users)).as_py()
+            for batch in file.iter_batches(columns=columns)
+        )
+
+
+def _of_any(batch: Batch, *, sessions: set[tuple[int, str]], users: set[tuple[int, str]]) -> Batch:
+    matches = pa.repeat(pa.scalar(value=False), batch.num_rows)
+    for name, keys in (("session_id", sessions), ("pseudonym", users)):
+        for project_id in sorted({project for project, _ in keys}):
+            texts = pa.array([key for project, key in keys if project == project_id], pa.string())
+            match = _compute.and_(
+                _compute.equal(batch["project_id"], project_id),
+                _compute.is_in(batch[name], value_set=texts),
+            )
+            matches = _compute.or_(matches, match)
+    return matches

@@ -1,0 +1,62 @@
+"""Removal of files from the lake: those that were listed once, and those that never were."""
+
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import Engine, text
+from sqlalchemy.exc import OperationalError
+
+from storage.log.lake import Lake
+from storage.log.sealed_hours import claim_files
+
+_LOCK_NOT_AVAILABLE = "55P03"
+# Longer than any run that writes a file and has not listed it yet.
+_ABANDONED_AFTER = timedelta(days=1)
+
+_UNLISTED = text("SELECT file FROM unlisted_files ORDER BY file")
+_REMOVED = text("DELETE FROM unlisted_files WHERE file = ANY(:files)")
+_KNOWN = text("""
+SELECT file FROM sealed_hours WHERE file IS NOT NULL UNION ALL SELECT file FROM unlisted_files
+""")
+
+
+def delete_unlisted(engine: Engine, lake: Lake) -> int | None:
+    """Deletes the files that are listed no longer.
+
+    Returns:
+        How many; None where somebody reads files, who may have their names: the next run tries
+        again.
+    """
+    try:
+        with engine.begin() as connection:
+            claim_files(connection)
+            files = list(connection.execute(_UNLISTED).scalars())
+            for file in files:
+                lake.delete(file)
+            connection.execute(_REMOVED, {"files": files})
+    except OperationalError as error:
+        if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+            raise
+        return None
+    return len(files)
+
+
+def sweep(engine: Engine, lake: Lake, *, as_of: datetime | None = None) -> int:
+    """Deletes the files that a run left which died before it listed them, after a day.
+
+    Args:
+        engine: Of the store; the lake is of this store alone.
+        lake: Its files.
+        as_of: Now.
+
+    Returns:
+        How many were deleted.
+    """
+    before = (as_of or datetime.now(UTC)) - _ABANDONED_AFTER
+    # In this order: what is listed meanwhile is in the list that is read afterwards.
+    old = [name for name, changed in lake.names() if changed < before]
+    with engine.begin() as connection:
+        known = set(connection.execute(_KNOWN).scalars())
+    abandoned = [name for name in old if name not in known]
+    for name in abandoned:
+        lake.delete(name)
+    return len(abandoned)

@@ -1,0 +1,172 @@
+"""The list of sealed hours: which files hold which events, and whom readers must leave out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+from sqlalchemy import Connection, text
+
+from storage.log.parts import HOUR, hour_of
+from storage.partitions import day_of, existing_days
+
+
+@dataclass(frozen=True, kw_only=True)
+class SealedFile:
+    """A file of the lake that is listed.
+
+    Attributes:
+        hour: When its hour of receipt begins.
+        part: Which part of that hour it is.
+        name: Below the lake.
+        rows: How many events it holds.
+        size: In bytes.
+        sha256: Of its bytes.
+        last_erasure: The newest erasure that was carried out before its rows were read.
+    """
+
+    hour: datetime
+    part: int
+    name: str
+    rows: int
+    size: int
+    sha256: bytes
+    last_erasure: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Erasure:
+    """An identity that was forgotten: a session, or a user's pseudonym.
+
+    Its events in files with an older `last_erasure` are no events any more.
+    """
+
+    erasure_id: int
+    project_id: int
+    session_id: str | None
+    pseudonym: bytes | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnsealedRange:
+    """Events of one part, received from `begins` to just before `ends`, that no file holds."""
+
+    part: int
+    begins: datetime
+    ends: datetime
+
+    @property
+    def condition(self) -> str:
+        """SQL that holds for these events of the log alone."""
+        part = "part IS NULL" if self.part == 0 else f"part = {self.part}"
+        return (
+            f"(received_at >= '{self.begins.isoformat()}'"
+            f" AND received_at < '{self.ends.isoformat()}' AND {part})"
+        )
+
+
+_FILES = text("""
+SELECT hour, part, file AS name, rows, bytes AS size, sha256, last_erasure FROM sealed_hours
+WHERE file IS NOT NULL AND hour > CAST(:received_from AS timestamptz) - interval '1 hour'
+  AND hour <= :received_to
+ORDER BY hour, part
+""")
+
+_ERASURES = text("SELECT erasure_id, project_id, session_id, pseudonym FROM erasures ORDER BY 1")
+
+_SEALED_LIVE = text("""
+SELECT hour FROM sealed_hours
+WHERE part = 0 AND sealed_at IS NOT NULL
+  AND hour > CAST(:received_from AS timestamptz) - interval '1 hour' AND hour <= :received_to
+""")
+
+_UNSEALED_PARTS = text("""
+SELECT hour, part FROM replayed_hours AS r
+WHERE hour > CAST(:received_from AS timestamptz) - interval '1 hour' AND hour <= :received_to
+  AND NOT EXISTS (
+      SELECT FROM sealed_hours AS s
+      WHERE s.hour = r.hour AND s.part = r.part AND s.sealed_at IS NOT NULL
+  )
+UNION
+SELECT hour, part FROM sealed_hours
+WHERE sealed_at IS NULL AND part > 0
+  AND hour > CAST(:received_from AS timestamptz) - interval '1 hour' AND hour <= :received_to
+ORDER BY 1, 2
+""")
+
+
+def keep_files(connection: Connection) -> None:
+    """Keeps files that are listed now from being deleted until this transaction ends.
+
+    Args:
+        connection: Before it reads the list, and before its snapshot where it has one for good,
+            which a lock of a table does not take.
+    """
+    connection.execute(text("LOCK TABLE unlisted_files IN ACCESS SHARE MODE"))
+
+
+def claim_files(connection: Connection) -> None:
+    """Makes sure that nobody reads files until this transaction ends.
+
+    `pg_dump` counts as a reader: what it lists stays until it has ended.
+
+    Raises:
+        sqlalchemy.exc.OperationalError: Somebody does (SQLSTATE 55P03).
+    """
+    connection.execute(text("LOCK TABLE unlisted_files IN ACCESS EXCLUSIVE MODE NOWAIT"))
+
+
+def sealed_files(
+    connection: Connection, received_from: datetime, received_to: datetime
+) -> list[SealedFile]:
+    """Returns the listed files that may hold events received between two times, in order."""
+    rows = connection.execute(
+        _FILES, {"received_from": received_from, "received_to": received_to}
+    ).mappings()
+    return [SealedFile(**row) for row in rows]
+
+
+def read_erasures(connection: Connection) -> list[Erasure]:
+    """Returns the erasures that some listed file may not have been rewritten for, in order."""
+    return [Erasure(**row) for row in connection.execute(_ERASURES).mappings()]
+
+
+def unsealed_ranges(
+    connection: Connection, received_from: datetime, received_to: datetime
+) -> list[UnsealedRange]:
+    """Returns where PostgreSQL alone holds events received between two times, both included."""
+    bounds = {"received_from": received_from, "received_to": received_to}
+    sealed = {hour.astimezone(UTC) for hour in connection.execute(_SEALED_LIVE, bounds).scalars()}
+    last = received_to + timedelta(microseconds=1)
+    hours = [(hour, 0) for hour in _hours(connection, received_from, last) if hour not in sealed]
+    hours += [
+        (row.hour.astimezone(UTC), row.part) for row in connection.execute(_UNSEALED_PARTS, bounds)
+    ]
+    return _joined(hours, received_from, last)
+
+
+def _hours(connection: Connection, first: datetime, last: datetime) -> list[datetime]:
+    """Returns the hours between two times that have a partition."""
+    days = sorted(day for name in existing_days(connection) if (day := day_of(name)) is not None)
+    return [
+        hour for day in days for hour in hours_of_day(day) if hour + HOUR > first and hour < last
+    ]
+
+
+def hours_of_day(day: date) -> Sequence[datetime]:
+    """Returns the hours of a day, in UTC."""
+    midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
+    return [midnight + number * HOUR for number in range(24)]
+
+
+def _joined(
+    hours: Sequence[tuple[datetime, int]], first: datetime, last: datetime
+) -> list[UnsealedRange]:
+    ranges: list[UnsealedRange] = []
+    for hour, part in sorted(hours, key=lambda one: (one[1], one[0])):
+        begins, ends = max(hour, first), min(hour_of(hour) + HOUR, last)
+        before = ranges[-1] if ranges else None
+        if before is not None and before.part == part and before.ends == begins:
+            ranges[-1] = UnsealedRange(part=part, begins=before.begins, ends=ends)
+        else:
+            ranges.append(UnsealedRange(part=part, begins=begins, ends=ends))
+    return ranges

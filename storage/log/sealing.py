@@ -1,0 +1,255 @@
+"""Sealing: hours of receipt that have ended are closed, written to files, checked and listed."""
+
+import secrets
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import chain
+from pathlib import Path
+
+import adbc_driver_postgresql.dbapi as adbc
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import OperationalError
+
+from storage.clock import closed_instant
+from storage.log.lake import Lake, file_sha256
+from storage.log.parquet import SnapshotReader, count_rows, read_events, write_events
+from storage.log.parts import HOUR
+from storage.log.sealed_hours import UnsealedRange
+from storage.partitions import claim_past_days, day_of, existing_days
+
+_SEALING_LOCK = 7_246_014
+_LOCK_NOT_AVAILABLE = "55P03"
+# Whoever writes history meanwhile waits behind us for as long as we wait: rather come back.
+_PATIENCE = "SET LOCAL lock_timeout = '100ms'"
+
+
+class SealingError(RuntimeError):
+    """A file does not hold what was written to it; it is not listed."""
+
+
+@dataclass(kw_only=True)
+class SealedRun:
+    """What a run of sealing did.
+
+    Attributes:
+        hours: How many parts of hours it listed, those without an event included.
+        rows: How many events they hold.
+        size: Of the files, in bytes.
+        seconds: How long reading, writing and listing took.
+        waiting: How many closed parts are left to the next run.
+        writers_under_way: Whether no hour could be closed because events were being written.
+    """
+
+    hours: int = 0
+    rows: int = 0
+    size: int = 0
+    seconds: float = 0.0
+    waiting: int = 0
+    writers_under_way: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    hour: datetime
+    part: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Written:
+    name: str
+    rows: int
+    size: int
+    sha256: bytes
+
+
+def _nothing_more(_step: str) -> None:
+    return
+
+
+@dataclass(kw_only=True)
+class Sealer:
+    """Seals the log of a store into a lake.
+
+    Attributes:
+        engine: Of the store.
+        lake: Where the files go.
+        at_step: Called before each step with its name; tests end the process there.
+    """
+
+    engine: Engine
+    lake: Lake
+    at_step: Callable[[str], None] = field(default=_nothing_more)
+
+    def seal(self, *, most_seconds: float = 1200.0) -> SealedRun | None:
+        """Closes the hours that have ended, and seals what is closed, the oldest first.
+
+        Nothing is lost wherever this ends: what is closed and not listed is written anew by the
+        next run, and a file that is not listed is nobody's.
+
+        Args:
+            most_seconds: After so long no further file is begun.
+
+        Returns:
+            What was done; None where another run seals.
+
+        Raises:
+            LakeError, OSError: The lake cannot be written; what was sealed before stays.
+        """
+        with sealing_alone(self.engine) as connection:
+            if connection is None:
+                return None
+            run = SealedRun()
+            self.at_step("close")
+            run.writers_under_way = not _close_hours(self.engine)
+            waiting = _closed_parts(connection)
+            ends_at = time.monotonic() + most_seconds
+            with SnapshotReader(self.engine) as reader:
+                for number, part in enumerate(waiting):
+                    if time.monotonic() > ends_at:
+                        run.waiting = len(waiting) - number
+                        break
+                    self._seal_part(connection, reader, part, run)
+        return run
+
+    def _seal_part(
+        self, connection: Connection, reader: SnapshotReader, part: _Part, run: SealedRun
+    ) -> None:
+        begun = time.monotonic()
+        name = _new_name(part)
+        with connection.begin():
+            last_erasure = _last_erasure(connection)
+            with reader.cursor(connection) as cursor:
+                written = self._write(cursor, part, name)
+        self.at_step("list")
+        if not _list(connection, part, written, last_erasure):
+            # The day was dropped meanwhile.
+            self.lake.delete(name)
+            return
+        run.hours += 1
+        run.seconds += time.monotonic() - begun
+        if written is not None:
+            run.rows += written.rows
+            run.size += written.size
+
+    def _write(self, cursor: adbc.Cursor, part: _Part, name: str) -> _Written | None:
+        events = UnsealedRange(part=part.part, begins=part.hour, ends=part.hour + HOUR)
+        self.at_step("write")
+        batches = (batch for batch in read_events(cursor, events.condition) if batch.num_rows)
+        first = next(batches, None)
+        if first is None:
+            return None
+        found = chain([first], batches)
+        return store_file(self.lake, name, lambda path: write_events(path, found))
+
+
+def store_file(lake: Lake, name: str, write: Callable[[Path], int]) -> _Written:
+    """Stores a file, reads it back, and returns what is listed of it.
+
+    Raises:
+        SealingError: What is read back is not what was written.
+    """
+    with lake.writing(name) as path:
+        rows = write(path)
+        digest, size = file_sha256(path), path.stat().st_size
+    with lake.reading(name) as path:
+        if count_rows(path) != rows or file_sha256(path) != digest:
+            raise SealingError(f"the file {name} is not read back as it was written")
+    return _Written(name=name, rows=rows, size=size, sha256=digest)
+
+
+@contextmanager
+def sealing_alone(engine: Engine) -> Generator[Connection | None]:
+    """Yields a connection that alone writes and lists files, None where another one does.
+
+    Files are listed on this very connection: one that was lost, and its lock with it, lists none.
+    """
+    with engine.connect() as connection:
+        # Closed at the end rather than used again: the lock ends with the session.
+        connection.detach()
+        with connection.begin():
+            claimed = connection.execute(
+                text("SELECT pg_try_advisory_lock(:key)"), {"key": _SEALING_LOCK}
+            ).scalar_one()
+        yield connection if claimed else None
+
+
+def _new_name(part: _Part) -> str:
+    return f"{part.hour:%Y-%m-%d/%H}-{part.part}-{secrets.token_hex(4)}.parquet"
+
+
+_CLOSE_LIVE = text("""
+INSERT INTO sealed_hours (hour, part, closed_at)
+SELECT hour, 0, clock_timestamp()
+FROM unnest(CAST(:days AS date[])) AS present (day)
+CROSS JOIN generate_series(
+    day::timestamp AT TIME ZONE 'UTC', (day + 1)::timestamp AT TIME ZONE 'UTC' - interval '1 hour',
+    interval '1 hour'
+) AS hour
+WHERE hour + interval '1 hour' <= :closed
+ON CONFLICT DO NOTHING
+""")
+
+_CLOSE_HISTORY = text("""
+WITH brought AS (DELETE FROM replayed_hours RETURNING hour, part)
+INSERT INTO sealed_hours (hour, part, closed_at)
+SELECT DISTINCT hour, part, clock_timestamp() FROM brought
+ON CONFLICT DO NOTHING
+""")
+
+_CLOSED = text("""
+SELECT hour, part FROM sealed_hours WHERE sealed_at IS NULL ORDER BY hour, part
+""")
+
+
+def _close_hours(engine: Engine) -> bool:
+    """Closes the hours that have ended; returns whether no writer was in the way."""
+    try:
+        with engine.begin() as connection:
+            connection.execute(text(_PATIENCE))
+            claim_past_days(connection)
+            closed = closed_instant(connection)
+            days = [day for name in existing_days(connection) if (day := day_of(name)) is not None]
+            connection.execute(_CLOSE_LIVE, {"days": days, "closed": closed})
+            connection.execute(_CLOSE_HISTORY)
+    except OperationalError as error:
+        if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+            raise
+        return False
+    return True
+
+
+def _closed_parts(connection: Connection) -> list[_Part]:
+    with connection.begin():
+        return [_Part(hour=row.hour, part=row.part) for row in connection.execute(_CLOSED)]
+
+
+_LAST_ERASURE = text("SELECT coalesce(max(erasure_id), 0) FROM erasures")
+
+
+def _last_erasure(connection: Connection) -> int:
+    connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
+    return connection.execute(_LAST_ERASURE).scalar_one()
+
+
+_LIST = text("""
+UPDATE sealed_hours SET sealed_at = clock_timestamp(), file = :file, rows = :rows, bytes = :size,
+    sha256 = :sha256, last_erasure = :last_erasure
+WHERE hour = :hour AND part = :part AND sealed_at IS NULL
+""")
+
+
+def _list(connection: Connection, part: _Part, written: _Written | None, last_erasure: int) -> bool:
+    listed = {
+        "hour": part.hour,
+        "part": part.part,
+        "file": written and written.name,
+        "rows": written.rows if written else 0,
+        "size": written and written.size,
+        "sha256": written and written.sha256,
+        "last_erasure": last_erasure,
+    }
+    with connection.begin():
+        return connection.execute(_LIST, listed).rowcount == 1

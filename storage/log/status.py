@@ -1,0 +1,64 @@
+"""The status of sealing: how many hours wait, how much is sealed, and what failed last."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, text
+
+from storage.tables import SCHEMA
+
+_NOTE = text("""
+INSERT INTO sealing_runs (ended_at, error) VALUES (clock_timestamp(), :error)
+ON CONFLICT (place) DO UPDATE SET ended_at = excluded.ended_at, error = excluded.error
+""")
+
+_STATUS = text(f"""
+SELECT (SELECT error FROM sealing_runs) AS error,
+    (
+        SELECT count(*)
+        FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
+        CROSS JOIN LATERAL generate_series(
+            to_date(right(c.relname, 8), 'YYYYMMDD')::timestamp AT TIME ZONE 'UTC',
+            least(
+                to_date(right(c.relname, 8), 'YYYYMMDD')::timestamp AT TIME ZONE 'UTC'
+                    + interval '23 hours',
+                date_trunc('hour', clock_timestamp()) - interval '1 hour'
+            ),
+            interval '1 hour'
+        ) AS hour
+        WHERE i.inhparent = to_regclass('{SCHEMA}.runtime_events')
+          AND pg_relation_size(c.oid) > 0
+          AND NOT EXISTS (
+              SELECT FROM {SCHEMA}.sealed_hours AS s
+              WHERE s.hour = hour.hour AND s.part = 0 AND s.sealed_at IS NOT NULL
+          )
+    ) AS waiting_hours,
+    (SELECT coalesce(sum(bytes), 0)::bigint FROM {SCHEMA}.sealed_hours) AS lake_bytes
+""")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SealingStatus:
+    """How sealing fares.
+
+    Attributes:
+        waiting_hours: Hours that have ended, of days with events, and are not sealed.
+        lake_bytes: Of all listed files.
+        error: What ended the last run of sealing; None where nothing did.
+    """
+
+    waiting_hours: int
+    lake_bytes: int
+    error: str | None
+
+
+def note_sealing(connection: Connection, *, error: str | None) -> None:
+    """Keeps how a run of sealing ended."""
+    connection.execute(_NOTE, {"error": error})
+
+
+def read_sealing(connection: Connection) -> SealingStatus:
+    """Returns how sealing fares."""
+    row = connection.execute(_STATUS).one()
+    return SealingStatus(
+        waiting_hours=row.waiting_hours, lake_bytes=row.lake_bytes, error=row.error
+    )

@@ -1,0 +1,105 @@
+"""The asset of the sealed log: hours become files, files are compared, a failure stops nothing."""
+
+import shutil
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from sqlalchemy import text
+
+from orchestration.definitions import definitions
+from orchestration.keys import EXPOSURES, SEALED_LOG
+from orchestration.sealed_log import sealed_hours_hold_what_the_log_held
+
+CHECK = sealed_hours_hold_what_the_log_held.check_key
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SERVICE_LAKE", str(tmp_path / "lake"))
+    return tmp_path / "lake"
+
+
+def sealed(canary: Any, instance: dg.DagsterInstance) -> Any:
+    """A run of the asset, its check and the exposures that follow it, of the first day."""
+    return definitions.resolve_job_def("deploy_reward_day").execute_in_process(
+        instance=instance,
+        partition_key=canary.first_day.date().isoformat(),
+        asset_selection=[SEALED_LOG, EXPOSURES],
+        raise_on_error=False,
+    )
+
+
+def metadata(result: Any) -> dict[str, Any]:
+    (event,) = result.asset_materializations_for_node("deploy_reward__sealed_log")
+    return {name: value.value for name, value in event.metadata.items()}
+
+
+def check(result: Any) -> Any:
+    (evaluation,) = [
+        one for one in result.get_asset_check_evaluations() if one.check_name == CHECK.name
+    ]
+    return evaluation
+
+
+def test_a_run_seals_what_has_ended_and_tells_of_its_day(canary, instance, lake) -> None:
+    result = sealed(canary, instance)
+
+    found = metadata(result)
+    with canary.engine.begin() as connection:
+        events = connection.execute(text("SELECT count(*) FROM runtime_events")).scalar_one()
+        of_day = connection.execute(
+            text("SELECT count(*) FROM runtime_events WHERE received_at < :end"),
+            {"end": canary.first_day + timedelta(days=1)},
+        ).scalar_one()
+    assert found["rows_sealed_now"] == events
+    assert found["dagster/partition_row_count"] == of_day
+    assert found["hours"] == 24
+    assert found["hours_waiting"] == 0
+    assert found["bytes"] == sum(
+        path.stat().st_size for path in (lake / f"{canary.first_day:%Y-%m-%d}").iterdir()
+    )
+    assert check(result).passed
+    assert check(result).metadata["compared"].value > 24
+
+
+def test_a_file_that_somebody_damaged_is_named(canary, instance, lake) -> None:
+    sealed(canary, instance)
+    canary.tamper("UPDATE sealed_hours SET compared_at = NULL")
+    (first, *_) = sorted(lake.rglob("*.parquet"))
+    first.write_bytes(first.read_bytes() + b"!")
+
+    result = sealed(canary, instance)
+
+    assert not check(result).passed
+    assert first.name in check(result).metadata["files"].value
+
+
+def test_a_lake_that_cannot_be_written_stops_nothing_and_is_named(canary, instance, lake) -> None:
+    lake.write_text("a file stands where the folder should be")
+
+    result = sealed(canary, instance)
+
+    assert result.success
+    assert result.asset_materializations_for_node("deploy_reward__exposures")
+    assert not check(result).passed
+    assert "FileExistsError" in check(result).metadata["error"].value
+    assert check(result).metadata["hours_waiting"].value > 24
+
+    lake.unlink()
+    healed = sealed(canary, instance)
+    assert check(healed).passed
+    assert metadata(healed)["hours_waiting"] == 0
+
+
+def test_a_lake_that_was_lost_is_named_file_by_file(canary, instance, lake) -> None:
+    sealed(canary, instance)
+    canary.tamper("UPDATE sealed_hours SET compared_at = NULL")
+    shutil.rmtree(lake)
+
+    result = sealed(canary, instance)
+
+    assert not check(result).passed
+    assert "it is missing" in check(result).metadata["files"].value

@@ -1,0 +1,189 @@
+"""Sealing: an hour that has ended becomes a file, and no event is lost or counted twice."""
+
+import hashlib
+import os
+import stat
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pyarrow.parquet as pq
+import pytest
+from sqlalchemy import text
+
+from storage.events import append_history
+from storage.log.comparison import compare_files
+from storage.log.lake import FolderLake
+from storage.log.sealing import Sealer
+from tests.storage.log.conftest import BEGIN
+
+
+def without_flags(rows: Counter) -> Counter:
+    """Flags are compared by what they say: PostgreSQL writes them with spaces."""
+    return Counter({(*row[:13], row[14]): count for row, count in rows.items()})
+
+
+def test_sealed_files_hold_exactly_what_the_log_held(day) -> None:
+    run = day.seal()
+
+    assert without_flags(day.in_files()) == without_flags(day.stored())
+    assert run.rows == 160
+    assert run.size == sum(path.stat().st_size for path in day.listed())
+    assert day.files() == sorted(day.listed())
+    assert {row[13] for row in day.in_files()} == {None, '{"b":true,"long-name":"b","ä":"x"}'}
+
+
+def test_each_listed_file_is_named_with_its_digest_its_size_and_its_rows(day) -> None:
+    day.seal()
+
+    rows = day.execute("SELECT file, rows, bytes, sha256 FROM sealed_hours WHERE rows > 0").all()
+    assert len(rows) == 3
+    for row in rows:
+        content = (day.lake.folder / row.file).read_bytes()
+        assert (len(content), hashlib.sha256(content).digest()) == (row.bytes, row.sha256)
+        assert pq.read_metadata(day.lake.folder / row.file).num_rows == row.rows
+
+
+def test_the_lake_is_its_owners_alone(day) -> None:
+    before = os.umask(0o077)
+    day.seal()
+    os.umask(before)
+
+    assert stat.S_IMODE(day.lake.folder.stat().st_mode) == 0o700
+
+
+def test_an_hour_without_events_is_sealed_without_a_file(day) -> None:
+    day.seal()
+
+    (sealed, empty) = day.execute(
+        "SELECT count(*), count(*) FILTER (WHERE file IS NULL AND rows = 0) FROM sealed_hours"
+    ).one()
+    assert (sealed, empty) == (24, 21)
+
+
+def test_an_hour_that_has_not_ended_stays_open(service, tmp_path) -> None:
+    service.post("/v1/events", {"event": "click", "session_id": "s1"})
+    before = datetime.now(UTC)
+
+    Sealer(engine=service.store.engine, lake=FolderLake(tmp_path)).seal()
+
+    newest = service.in_store(
+        lambda connection: connection.execute(text("SELECT max(hour) FROM sealed_hours")).scalar()
+    )
+    assert newest is None or newest + timedelta(hours=1) <= before + timedelta(minutes=5)
+
+
+def test_a_second_run_writes_nothing(day) -> None:
+    day.seal()
+    before = {path: path.stat().st_mtime_ns for path in day.files()}
+
+    again = day.seal()
+
+    assert (again.hours, again.rows) == (0, 0)
+    assert {path: path.stat().st_mtime_ns for path in day.files()} == before
+
+
+def test_a_reader_gets_each_event_once_whichever_hours_are_sealed(day) -> None:
+    whole = day.read()
+    assert without_flags(whole) == without_flags(day.stored())
+
+    day.seal()
+    assert day.read() == whole
+    day.append(day.event("s1", 61.5, event="order"), day.event("s1", 24 * 60 + 5))
+    assert without_flags(day.read()) == without_flags(day.stored())
+
+
+def test_a_reader_gets_what_was_received_between_two_times_alone(day) -> None:
+    day.seal()
+
+    found = day.read(BEGIN + timedelta(minutes=11), BEGIN + timedelta(minutes=66))
+
+    assert sum(found.values()) == 51
+
+
+def test_history_that_comes_to_a_sealed_hour_makes_a_further_part_of_it(day) -> None:
+    day.seal()
+    first = day.listed()
+    day.append(*(day.event("late", 30 + number, event="order") for number in range(60)))
+
+    assert sum(day.read().values()) == 220
+    day.seal()
+
+    parts = day.execute(
+        "SELECT part, count(*) AS hours, sum(rows)::int AS rows FROM sealed_hours"
+        " WHERE rows > 0 GROUP BY part ORDER BY part"
+    ).all()
+    assert [tuple(row) for row in parts] == [(0, 3, 160), (1, 2, 60)]
+    assert set(first) < set(day.listed())
+    assert without_flags(day.in_files()) == without_flags(day.stored())
+    assert without_flags(day.read()) == without_flags(day.stored())
+
+
+def test_history_of_open_and_closed_hours_is_sealed_whole(day) -> None:
+    day.seal()
+    day.append(day.event("late", 5), day.event("late", 24 * 60 + 5))
+    day.append(day.event("later", 6), day.event("later", 24 * 60 + 6))
+
+    day.seal()
+    day.append(day.event("last", 7), day.event("last", 24 * 60 + 7))
+    assert without_flags(day.read()) == without_flags(day.stored())
+    day.seal()
+
+    assert without_flags(day.in_files()) == without_flags(day.stored())
+    assert sum(day.in_files().values()) == 166
+
+
+def test_hours_stay_open_while_history_is_being_written(day) -> None:
+    with day.engine.begin() as connection:
+        append_history(connection, [day.event("slow", 5)])
+        run = day.seal()
+
+    assert run.writers_under_way
+    assert run.hours == 0
+    day.seal()
+    assert sum(day.in_files().values()) == 161
+
+
+def test_a_run_that_has_used_its_time_leaves_the_rest_to_the_next(day) -> None:
+    run = Sealer(engine=day.engine, lake=day.lake).seal(most_seconds=0)
+    assert run is not None
+
+    assert (run.hours, run.waiting) == (0, 24)
+    assert without_flags(day.read()) == without_flags(day.stored())
+    day.seal()
+    assert sum(day.in_files().values()) == 160
+
+
+def test_files_are_found_to_hold_what_the_log_holds_once_each(day) -> None:
+    day.seal()
+    with day.engine.begin() as connection:
+        first = compare_files(connection, day.lake)
+    with day.engine.begin() as connection:
+        again = compare_files(connection, day.lake)
+
+    assert (first.files, first.different) == (3, [])
+    assert again.files == 0
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        ("UPDATE runtime_events SET value = 7 WHERE value IS NOT NULL", "checksums"),
+        ("UPDATE runtime_events SET route = '/else' WHERE route = '/list'", "checksums"),
+        (
+            """UPDATE runtime_events SET flags = '{"b": false}' WHERE flags IS NOT NULL""",
+            "checksums",
+        ),
+        ("DELETE FROM runtime_events WHERE session_id = 's1'", "checksums"),
+        ("UPDATE sealed_hours SET sha256 = '' WHERE file IS NOT NULL", "SHA-256"),
+        ("UPDATE sealed_hours SET file = 'no-' || file", "missing"),
+    ],
+)
+def test_a_file_that_differs_from_the_log_is_named(day, damage, reason) -> None:
+    day.seal()
+    day.execute(damage)
+
+    with day.engine.begin() as connection:
+        found = compare_files(connection, day.lake)
+
+    assert len(found.different) == 3
+    assert all(reason in one.reason for one in found.different)
