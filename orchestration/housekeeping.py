@@ -10,6 +10,9 @@ import dagster as dg
 from orchestration.keys import PREFIX
 from orchestration.own_records import OwnRecords
 from orchestration.resources import Store
+from storage.log.erasures import rewrite_files
+from storage.log.lake import open_lake
+from storage.log.removal import delete_unlisted, sweep
 from storage.retention import (
     DEFAULT_DAYS,
     LEAST_DAYS,
@@ -95,6 +98,30 @@ def expire_deliveries(context: dg.OpExecutionContext, store: Store) -> None:
     context.add_output_metadata({"rows": gone})
 
 
+@dg.op(
+    name="tend_lake",
+    ins={"dropped": dg.In(dg.Nothing)},
+    description="Writes the files of the sealed log anew that hold somebody who was forgotten,"
+    " deletes those that are listed no longer, and sweeps away what a dead run left over a day ago."
+    " What is in use is left for the next hour.",
+)
+def tend_lake(context: dg.OpExecutionContext, store: Store) -> None:
+    """After the days that went: their files go with them."""
+    lake = open_lake()
+    rewriting = rewrite_files(store.engine, lake)
+    deleted = delete_unlisted(store.engine, lake)
+    if rewriting is None or deleted is None:
+        context.log.warning("files of the lake are in use: the rest is done with the next run")
+    context.add_output_metadata(
+        {
+            "erasures_ended": rewriting.erasures if rewriting else 0,
+            "files_rewritten": rewriting.files if rewriting else 0,
+            "files_deleted": deleted or 0,
+            "files_swept": sweep(store.engine, lake),
+        }
+    )
+
+
 # --- What Dagster keeps --------------------------------------------------------------------------
 
 
@@ -169,14 +196,17 @@ def _told(context: dg.OpExecutionContext, found: dict[str, Any]) -> None:
 
 @dg.job(
     name=f"{PREFIX}_housekeeping",
-    description="Drops old days of raw events and what rests on them, and prunes our own runs,"
-    " ticks and check rows: the disk in use stays what it is. One run a day.",
+    description="Drops old days of raw events and what rests on them, writes those who were"
+    " forgotten out of the sealed log, and prunes our own runs, ticks and check rows: the disk in"
+    " use stays what it is. One run a day.",
     tags={"dagster/max_runtime": "3600"},
     executor_def=dg.in_process_executor,
 )
 def housekeeping() -> None:
     """Steps that need not wait for one another don't: where one fails, the others are done."""
-    expire_units(drop_days())
+    dropped = drop_days()
+    expire_units(dropped)
+    tend_lake(dropped)
     expire_deliveries()
     prune_runs()
     prune_ticks()

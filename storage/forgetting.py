@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Engine, text
 
 from storage.cells import EVENT_KEY
 from storage.clock import await_rebuild, claim_derived_tables
+from storage.log.erasures import note_erasure
 from storage.refusal import Conflict
 from storage.set_aside import retry_soon
 
@@ -323,6 +324,7 @@ def _forget(connection: Connection, project_id: int, person: _Person, *, kind: s
     connection.execute(_ERASED)
     connection.execute(_ERASE_EVENTS, asked)
     connection.execute(_ERASE_REVENUE, asked)
+    note_erasure(connection, project_id, sessions=person.sessions, users=person.users)
     connection.execute(_FORGOTTEN, {"project_id": project_id, "units": person.units})
     connection.execute(_SHARED, {"project_id": project_id, "units": sorted(person.places)})
     connection.execute(_MASKS, asked)

@@ -10,6 +10,7 @@ from sqlalchemy.exc import OperationalError
 
 from storage.clock import claim_derived_tables, receipt_time
 from storage.gone_events import READ
+from storage.log.removal import unlist_day
 from storage.partitions import claim_past_days, day_of, existing_days, partition_name
 from storage.tables import SCHEMA, tombstones
 
@@ -98,6 +99,7 @@ def drop_day(
     had = connection.execute(text(f"SELECT EXISTS (SELECT FROM {name})")).scalar_one()
     taken = connection.execute(_SIZE, {"name": f"{SCHEMA}.{name}"}).one()
     connection.execute(text(f"DROP TABLE {name}"))
+    unlist_day(connection, day)
     connection.execute(_FORGET_REPLAYS, {"day": day})
     if had:
         connection.execute(_NOTE_DROPPED, {"day": day, "at": dropped_at})

@@ -36,7 +36,10 @@ class Lake(ABC):
     @abstractmethod
     @contextmanager
     def writing(self, name: str) -> Generator[Path]:
-        """Yields a path on this machine to write; at the end the file is durable under its name."""
+        """Yields a path on this machine to write; at the end the file is durable under its name.
+
+        Where nothing was written there, there is no file.
+        """
 
     @abstractmethod
     @contextmanager
@@ -85,6 +88,8 @@ class FolderLake(Lake):
         unfinished = path.with_name(path.name + _UNFINISHED)
         try:
             yield unfinished
+            if not unfinished.exists():
+                return
             _sync(unfinished)
             unfinished.rename(path)
             _sync(path.parent)
@@ -161,6 +166,8 @@ class BucketLake(Lake):
         with tempfile.TemporaryDirectory(prefix="deploy-reward-lake-") as folder:
             path = Path(folder) / "file.parquet"
             yield path
+            if not path.exists():
+                return
             self.filesystem.makedirs(str(self._root / name.rpartition("/")[0]), exist_ok=True)
             self.filesystem.put_file(str(path), target)
 

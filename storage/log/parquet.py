@@ -1,8 +1,9 @@
 """Runtime events as Arrow and Parquet: their columns, read from PostgreSQL and written to files."""
 
 import json
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Set
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
@@ -188,45 +189,42 @@ def count_rows(path: Path) -> int:
     return pq.read_metadata(path).num_rows
 
 
-def rewrite_without(
-    source: Path, target: Path, *, sessions: set[tuple[int, str]], users: set[tuple[int, str]]
-) -> int:
-    """Copies a file but for some events, and returns how many stay; none make no file.
+@dataclass(frozen=True, kw_only=True)
+class EventKeys:
+    """Sessions and users by whom events are found: (project_id, id), a pseudonym in hexadecimal."""
 
-    Args:
-        source: The file.
-        target: The new one.
-        sessions: (project_id, session_id) of events that are left out.
-        users: (project_id, pseudonym in hexadecimal) of events that are left out.
-    """
+    sessions: Set[tuple[int, str]]
+    users: Set[tuple[int, str]]
+
+    def matches(self, batch: Batch) -> Batch:
+        """Returns for each event of a batch whether it is of one of them."""
+        found = pa.repeat(pa.scalar(value=False), batch.num_rows)
+        for name, keys in (("session_id", self.sessions), ("pseudonym", self.users)):
+            for project_id in sorted({project for project, _ in keys}):
+                texts = pa.array([key for project, key in keys if project == project_id])
+                match = _compute.and_(
+                    _compute.equal(batch["project_id"], project_id),
+                    _compute.is_in(batch[name], value_set=texts.cast(pa.string())),
+                )
+                found = _compute.or_(found, match)
+        return found
+
+
+def rewrite_without(source: Path, target: Path, keys: EventKeys) -> int:
+    """Copies a file but for some events, and returns how many stay; none make no file."""
     with closing(pq.ParquetFile(source)) as file:
         return write_events(
             target,
-            (
-                batch.filter(_compute.invert(_of_any(batch, sessions=sessions, users=users)))
-                for batch in file.iter_batches()
-            ),
+            (batch.filter(_compute.invert(keys.matches(batch))) for batch in file.iter_batches()),
         )
 
 
-def holds_any(source: Path, *, sessions: set[tuple[int, str]], users: set[tuple[int, str]]) -> bool:
+def holds_any(source: Path, keys: EventKeys) -> bool:
     """Tells whether a file has an event of any of these sessions or users."""
     with closing(pq.ParquetFile(source)) as file:
         columns = ["project_id", "session_id", "pseudonym"]
         return any(
-            _compute.any(_of_any(batch, sessions=sessions, users=users)).as_py()
+            _compute.any(keys.matches(batch)).as_py()
             for batch in file.iter_batches(columns=columns)
+            if batch.num_rows
         )
-
-
-def _of_any(batch: Batch, *, sessions: set[tuple[int, str]], users: set[tuple[int, str]]) -> Batch:
-    matches = pa.repeat(pa.scalar(value=False), batch.num_rows)
-    for name, keys in (("session_id", sessions), ("pseudonym", users)):
-        for project_id in sorted({project for project, _ in keys}):
-            texts = pa.array([key for project, key in keys if project == project_id], pa.string())
-            match = _compute.and_(
-                _compute.equal(batch["project_id"], project_id),
-                _compute.is_in(batch[name], value_set=texts),
-            )
-            matches = _compute.or_(matches, match)
-    return matches

@@ -1,8 +1,8 @@
 """Removal of files from the lake: those that were listed once, and those that never were."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import OperationalError
 
 from storage.log.lake import Lake
@@ -17,6 +17,35 @@ _REMOVED = text("DELETE FROM unlisted_files WHERE file = ANY(:files)")
 _KNOWN = text("""
 SELECT file FROM sealed_hours WHERE file IS NOT NULL UNION ALL SELECT file FROM unlisted_files
 """)
+
+
+_UNLIST_DAY = text("""
+WITH gone AS (
+    DELETE FROM sealed_hours WHERE CAST(hour AT TIME ZONE 'UTC' AS date) = :day
+    RETURNING file, rows
+), unlisted AS (
+    INSERT INTO unlisted_files (file, unlisted_at)
+    SELECT file, clock_timestamp() FROM gone WHERE file IS NOT NULL
+)
+SELECT coalesce(sum(rows), 0)::bigint FROM gone
+""")
+_FORGET_PARTS = text("""
+DELETE FROM replayed_hours WHERE CAST(hour AT TIME ZONE 'UTC' AS date) = :day
+""")
+
+
+def unlist_day(connection: Connection, day: date) -> int:
+    """Takes a day, in UTC, off the list; its files are deleted later.
+
+    Args:
+        connection: In a transaction that keeps others from writing into past days.
+        day: Which one.
+
+    Returns:
+        How many events its files held.
+    """
+    connection.execute(_FORGET_PARTS, {"day": day})
+    return connection.execute(_UNLIST_DAY, {"day": day}).scalar_one()
 
 
 def delete_unlisted(engine: Engine, lake: Lake) -> int | None:

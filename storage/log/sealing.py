@@ -6,7 +6,6 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import chain
 from pathlib import Path
 
 import adbc_driver_postgresql.dbapi as adbc
@@ -58,7 +57,9 @@ class _Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Written:
+class Written:
+    """A file that is in the lake, whole, and not listed yet."""
+
     name: str
     rows: int
     size: int
@@ -134,30 +135,36 @@ class Sealer:
             run.rows += written.rows
             run.size += written.size
 
-    def _write(self, cursor: adbc.Cursor, part: _Part, name: str) -> _Written | None:
+    def _write(self, cursor: adbc.Cursor, part: _Part, name: str) -> Written | None:
         events = UnsealedRange(part=part.part, begins=part.hour, ends=part.hour + HOUR)
         self.at_step("write")
-        batches = (batch for batch in read_events(cursor, events.condition) if batch.num_rows)
-        first = next(batches, None)
-        if first is None:
-            return None
-        found = chain([first], batches)
-        return store_file(self.lake, name, lambda path: write_events(path, found))
+        batches = read_events(cursor, events.condition)
+        return store_file(self.lake, name, lambda path: write_events(path, batches))
 
 
-def store_file(lake: Lake, name: str, write: Callable[[Path], int]) -> _Written:
+def store_file(lake: Lake, name: str, write: Callable[[Path], int]) -> Written | None:
     """Stores a file, reads it back, and returns what is listed of it.
+
+    Args:
+        lake: Where to.
+        name: Its name there.
+        write: Writes events to a path and returns how many; without any it makes no file.
+
+    Returns:
+        None where there is no event.
 
     Raises:
         SealingError: What is read back is not what was written.
     """
     with lake.writing(name) as path:
         rows = write(path)
+        if not rows:
+            return None
         digest, size = file_sha256(path), path.stat().st_size
     with lake.reading(name) as path:
         if count_rows(path) != rows or file_sha256(path) != digest:
             raise SealingError(f"the file {name} is not read back as it was written")
-    return _Written(name=name, rows=rows, size=size, sha256=digest)
+    return Written(name=name, rows=rows, size=size, sha256=digest)
 
 
 @contextmanager
@@ -241,7 +248,7 @@ WHERE hour = :hour AND part = :part AND sealed_at IS NULL
 """)
 
 
-def _list(connection: Connection, part: _Part, written: _Written | None, last_erasure: int) -> bool:
+def _list(connection: Connection, part: _Part, written: Written | None, last_erasure: int) -> bool:
     listed = {
         "hour": part.hour,
         "part": part.part,

@@ -1,0 +1,147 @@
+"""Erasures: who was forgotten, left out of files at once, and written out of them at night."""
+
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, Engine, text
+
+from storage.log.lake import Lake
+from storage.log.parquet import EventKeys, holds_any, rewrite_without
+from storage.log.sealed_hours import Erasure, SealedFile, read_erasures
+from storage.log.sealing import Written, sealing_alone, store_file
+
+_NOTE = text("""
+INSERT INTO erasures (project_id, session_id, pseudonym, erased_at)
+SELECT :project_id, session_id, pseudonym, clock_timestamp()
+FROM (
+    SELECT session_id, CAST(NULL AS bytea) AS pseudonym
+    FROM unnest(CAST(:sessions AS text[])) AS session_id
+    UNION ALL
+    SELECT NULL, pseudonym FROM unnest(CAST(:users AS bytea[])) AS pseudonym
+) AS erased
+-- An hour is closed before its file is written: without any there is no file to leave them out of.
+WHERE EXISTS (SELECT FROM sealed_hours)
+""")
+
+
+def note_erasure(
+    connection: Connection, project_id: int, *, sessions: Iterable[str], users: Iterable[bytes]
+) -> None:
+    """Makes every reader of files leave somebody's events out, from this commit on.
+
+    Args:
+        connection: In the transaction that deletes the events from PostgreSQL, which no other
+            erasure goes on beside.
+        project_id: Whose project.
+        sessions: All of whose events go.
+        users: All of whose events go.
+    """
+    erased = {"project_id": project_id, "sessions": list(sessions), "users": list(users)}
+    connection.execute(_NOTE, erased)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rewriting:
+    """What a rewriting did: how many erasures it ended, and how many files it wrote anew."""
+
+    erasures: int
+    files: int
+
+
+_OLDER = text("""
+SELECT hour, part, file AS name, rows, bytes AS size, sha256, last_erasure FROM sealed_hours
+WHERE file IS NOT NULL AND last_erasure < :newest
+ORDER BY hour, part
+""")
+
+_SWAP = text("""
+UPDATE sealed_hours SET file = :file, rows = :rows, bytes = :size, sha256 = :sha256,
+    last_erasure = :newest, compared_at = NULL
+WHERE file = :old
+""")
+_UNLIST = text("""
+INSERT INTO unlisted_files (file, unlisted_at) VALUES (:file, clock_timestamp())
+""")
+_PASS = text("""
+UPDATE sealed_hours SET last_erasure = :newest WHERE last_erasure < :newest
+""")
+_END = text("DELETE FROM erasures WHERE erasure_id <= :newest")
+
+
+def rewrite_files(engine: Engine, lake: Lake) -> Rewriting | None:
+    """Writes the files anew that hold anything of somebody who was forgotten, under new names.
+
+    One transaction lists the new ones in the place of the old ones, which are to be deleted then,
+    and ends the erasures. A run that dies before leaves files that are not listed.
+
+    Args:
+        engine: Of the store.
+        lake: Where the files are.
+
+    Returns:
+        What was done; None where hours are being sealed: the next run does it.
+    """
+    with sealing_alone(engine) as connection:
+        if connection is None:
+            return None
+        with connection.begin():
+            erasures = read_erasures(connection)
+        if not erasures:
+            return Rewriting(erasures=0, files=0)
+        newest = erasures[-1].erasure_id
+        with connection.begin():
+            rows = connection.execute(_OLDER, {"newest": newest}).mappings()
+            files = [SealedFile(**row) for row in rows]
+        rewritten = [
+            (file, _rewritten(lake, file, _keys(erasures, after=file.last_erasure)))
+            for file in files
+            if _holds_any(lake, file, _keys(erasures, after=file.last_erasure))
+        ]
+        with connection.begin():
+            gone = _swap(connection, rewritten, newest)
+        for file in gone:
+            lake.delete(file)
+    return Rewriting(erasures=len(erasures), files=len(rewritten))
+
+
+def _keys(erasures: Sequence[Erasure], *, after: int) -> EventKeys:
+    later = [one for one in erasures if one.erasure_id > after]
+    return EventKeys(
+        sessions={(one.project_id, one.session_id) for one in later if one.session_id is not None},
+        users={(one.project_id, one.pseudonym.hex()) for one in later if one.pseudonym is not None},
+    )
+
+
+def _holds_any(lake: Lake, file: SealedFile, keys: EventKeys) -> bool:
+    with lake.reading(file.name) as path:
+        return holds_any(path, keys)
+
+
+def _rewritten(lake: Lake, file: SealedFile, keys: EventKeys) -> Written | None:
+    name = f"{file.name.rpartition('-')[0]}-{secrets.token_hex(4)}.parquet"
+    with lake.reading(file.name) as path:
+        return store_file(lake, name, lambda target: rewrite_without(path, target, keys))
+
+
+def _swap(
+    connection: Connection, rewritten: Sequence[tuple[SealedFile, Written | None]], newest: int
+) -> list[str]:
+    """Lists the new files, and returns those whose day was dropped meanwhile."""
+    gone: list[str] = []
+    for old, new in rewritten:
+        listed = {
+            "old": old.name,
+            "file": new and new.name,
+            "rows": new.rows if new else 0,
+            "size": new and new.size,
+            "sha256": new and new.sha256,
+            "newest": newest,
+        }
+        if connection.execute(_SWAP, listed).rowcount:
+            connection.execute(_UNLIST, {"file": old.name})
+        elif new is not None:
+            gone.append(new.name)
+    connection.execute(_PASS, {"newest": newest})
+    connection.execute(_END, {"newest": newest})
+    return gone
