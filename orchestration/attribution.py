@@ -16,14 +16,8 @@ from orchestration.calendar import BLOCK, Calendar, block_of
 from orchestration.outcomes import Outcomes, metrics_of
 from orchestration.standings import ARMS, Standing, Standings
 from storage.millionths import amount_in_millionths
-from storage.raw_events import (
-    FrozenExperiment,
-    RawDeploy,
-    RawEvent,
-    RawRevenue,
-    Sighting,
-    microseconds,
-)
+from storage.pipeline.moments import microseconds
+from storage.raw_events import FrozenExperiment, RawDeploy, RawEvent, RawRevenue, Sighting
 from storage.sample import is_sampled
 from storage.tombstones import Tombstones
 

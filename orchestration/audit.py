@@ -26,14 +26,13 @@ from storage.contract import document_text, waiting_contract
 from storage.evidence import ExperimentReading
 from storage.graphs import graph_patterns
 from storage.histories import read_facts, read_flags
+from storage.pipeline.moments import microseconds, moment_of
 from storage.raw_events import (
     FrozenExperiment,
     RawLog,
     ServedTables,
     ServedVerdict,
     days_gone,
-    microseconds,
-    moment_of,
     read_derived,
     read_frozen,
     read_served,

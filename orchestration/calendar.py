@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from storage.raw_events import FrozenExperiment, microseconds
+from storage.pipeline.moments import microseconds
+from storage.raw_events import FrozenExperiment
 
 SECOND = 1_000_000
 BLOCK = 300 * SECOND

@@ -20,7 +20,8 @@ from storage.gates import (
 )
 from storage.millionths import MILLION
 from storage.packed_cells import CellColumns, CellRow
-from storage.raw_events import FrozenExperiment, RawDeploy, moment_of
+from storage.pipeline.moments import moment_of
+from storage.raw_events import FrozenExperiment, RawDeploy
 
 
 def reading_of(

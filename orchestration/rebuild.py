@@ -8,7 +8,6 @@ from sqlalchemy import Connection
 
 from orchestration.batch import Patience, work_apart
 from orchestration.evidence import Drafted, draft_bound, draft_waited_out
-from storage.cells import extend_cells
 from storage.days_apart import (
     Beginning,
     await_outcomes,
@@ -19,7 +18,7 @@ from storage.days_apart import (
     rows_unlike_served,
     verdicts_unlike_served,
 )
-from storage.exposures import extend_exposures
+from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.set_aside import bound_experiments, experiments_to_compute
 from storage.verdicts import stage_evidence
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from functools import cache
 
 from storage.lineage import CommitFact, History, place
+from storage.pipeline.moments import microseconds, moment_of
 from storage.placement import Flag, flag_change, stratum_name
-from storage.raw_events import FrozenExperiment, RawEvent, microseconds, moment_of
+from storage.raw_events import FrozenExperiment, RawEvent
 from storage.route import RouteTable, canonical_route
 
 TREATMENT, CONTROL, PARTIAL = "treatment", "control", "partial"

@@ -16,10 +16,9 @@ from orchestration.batch import RUN, TICK, Patience, compute
 from orchestration.evidence import Drafted, draft_bound, draft_waited_out
 from orchestration.failed_tick import NotNow, failures_counted
 from orchestration.set_aside import draft_set_aside
-from storage.cells import extend_cells
 from storage.clock import closed_instant, try_claim_derived_tables
-from storage.exposures import extend_exposures
 from storage.gauges import note_walk
+from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.progress import note_published, note_staged
 from storage.rest import experiments_due, note_rests, put_off_looks
 from storage.set_aside import drop_decided, experiments_to_compute, experiments_to_publish

@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
-from storage.exposures import UNIT
 from storage.gone_events import LOOK_BACK
+from storage.invariants import UNIT
 from storage.tables import DERIVED, SCHEMA
 
 # As far as the steps look back: a client's clock may run ahead by 2 minutes, a server's by one.

@@ -301,17 +301,12 @@ WITH asked AS (
     GROUP BY a.experiment_id
 ), tardy AS (
     SELECT a.experiment_id,
-        count(*) FILTER (WHERE p.arm = 'treatment') AS late_treatment,
-        count(*) FILTER (WHERE p.arm = 'control') AS late_control
+        count(*) FILTER (WHERE c.arm = 'treatment') AS late_treatment,
+        count(*) FILTER (WHERE c.arm = 'control') AS late_control
     FROM asked AS a
     JOIN conversions AS c
       ON c.experiment_id = a.experiment_id AND c.metric = a.target_metric
      AND c.late AND c.received_at <= a.look
-    JOIN LATERAL (
-        SELECT p.arm FROM exposures AS p
-        WHERE p.experiment_id = a.experiment_id AND p.unit = c.unit
-        LIMIT 1
-    ) AS p ON true
     GROUP BY a.experiment_id
 )
 SELECT a.experiment_id,

@@ -12,9 +12,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 
-from storage.cells import EVENT_KEY
 from storage.clock import await_rebuild, claim_derived_tables
 from storage.log.erasures import note_erasure
+from storage.pipeline.postgres_engine import STORED_EVENT_KEY
 from storage.refusal import Conflict
 from storage.set_aside import retry_soon
 
@@ -167,7 +167,7 @@ WITH gone AS (
     DELETE FROM runtime_events AS e
     WHERE e.project_id = :project_id
       AND (e.session_id = ANY(:sessions) OR e.pseudonym = ANY(:users))
-    RETURNING e.tableoid::regclass::text AS source, {EVENT_KEY} AS key
+    RETURNING e.tableoid::regclass::text AS source, {STORED_EVENT_KEY} AS key
 )
 INSERT INTO erased SELECT source, key FROM gone
 """)
@@ -234,14 +234,14 @@ JOIN exposures AS o USING (experiment_id, unit)
 LEFT JOIN masks AS m USING (experiment_id, pseudonym)
 """,
     "sightings": f"""
-SELECT experiment_id, o.kind, f.ghost, {_SECOND.format(moment="o.at")}
+SELECT experiment_id, o.kind, f.ghost, {_SECOND.format(moment="o.at")}, o.block, o.arm, o.stratum
 FROM forgotten AS f JOIN sightings AS o USING (experiment_id, unit)
 """,
     "conversions": f"""
 SELECT o.experiment_id, o.metric, f.ghost,
     CASE WHEN o.received_at <= closed.at THEN closed.at
         ELSE {_SECOND.format(moment="o.received_at")} END,
-    o.late
+    o.late, o.block, o.arm, o.stratum
 FROM forgotten AS f JOIN conversions AS o USING (experiment_id, unit)
 {_CLOSED}
 """,
@@ -271,12 +271,14 @@ ON CONFLICT (experiment_id, unit) DO UPDATE SET pseudonym = excluded.pseudonym
 """,
     "sightings": """
 SELECT o.* FROM shared AS s JOIN sightings AS o USING (experiment_id, unit)
-ON CONFLICT (experiment_id, kind, unit) DO UPDATE SET at = excluded.at
+ON CONFLICT (experiment_id, kind, unit) DO UPDATE
+SET at = excluded.at, block = excluded.block, arm = excluded.arm, stratum = excluded.stratum
 """,
     "conversions": """
 SELECT o.* FROM shared AS s JOIN conversions AS o USING (experiment_id, unit)
 ON CONFLICT (experiment_id, metric, unit) DO UPDATE
-SET received_at = excluded.received_at, late = excluded.late
+SET received_at = excluded.received_at, late = excluded.late, block = excluded.block,
+    arm = excluded.arm, stratum = excluded.stratum
 """,
     "amounts": """
 SELECT o.* FROM shared AS s JOIN amounts AS o USING (experiment_id, unit)

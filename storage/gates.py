@@ -158,28 +158,18 @@ ORDER BY experiment_id, block
 """)
 
 _CROSSINGS = text("""
-SELECT s.experiment_id, p.block, p.stratum, s.at
-FROM sightings AS s
-JOIN LATERAL (
-    SELECT p.block, p.stratum FROM exposures AS p
-    WHERE p.experiment_id = s.experiment_id AND p.unit = s.unit
-    LIMIT 1
-) AS p ON true
-WHERE s.kind = 'crossover' AND s.experiment_id = ANY(:ids)
-ORDER BY s.experiment_id, s.at, p.block, p.stratum COLLATE "C"
+SELECT experiment_id, block, stratum, at
+FROM sightings
+WHERE kind = 'crossover' AND experiment_id = ANY(:ids)
+ORDER BY experiment_id, at, block, stratum COLLATE "C"
 """)
 
 _LATE = text("""
-SELECT c.experiment_id, p.block, p.stratum, p.arm = 'treatment' AS treated, c.received_at
+SELECT c.experiment_id, c.block, c.stratum, c.arm = 'treatment' AS treated, c.received_at
 FROM conversions AS c
 JOIN experiments AS x ON x.experiment_id = c.experiment_id AND x.target_metric = c.metric
-JOIN LATERAL (
-    SELECT p.unit, p.block, p.stratum, p.arm FROM exposures AS p
-    WHERE p.experiment_id = c.experiment_id AND p.unit = c.unit
-    LIMIT 1
-) AS p ON true
 WHERE c.experiment_id = ANY(:ids) AND c.late
-ORDER BY c.experiment_id, c.received_at, p.block, p.stratum COLLATE "C", treated, p.unit COLLATE "C"
+ORDER BY c.experiment_id, c.received_at, c.block, c.stratum COLLATE "C", treated, c.unit COLLATE "C"
 """)
 
 

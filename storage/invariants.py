@@ -5,7 +5,6 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
-from storage.exposures import UNIT
 from storage.graphs import graph_patterns
 from storage.policy_columns import span_of, truth_of
 from storage.route import RouteTable, canonical_route
@@ -107,6 +106,13 @@ def units_that_do_not_add_up(connection: Connection) -> Sequence[Row[Any]]:
     """
     return connection.execute(_UNACCOUNTED).all()
 
+
+# The unit that an event is of: its session, or the user that it names.
+UNIT = """
+CASE WHEN NOT s.by_user THEN e.session_id
+     WHEN e.trusted OR NOT s.trusted THEN encode(e.pseudonym, 'hex')
+END
+"""
 
 _LOG = f"""
 -- The events of the last hour that was read, of the experiments that are open.

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, TextClause, text
@@ -11,21 +11,9 @@ from storage.gone_events import days_dropped
 from storage.partitions import existing_days, partition_name
 from storage.refusal import Missing
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 # A client's clock may run ahead by 2 minutes; and a minute for the servers' own.
 _AHEAD = timedelta(minutes=3)
 _ROWS_AT_ONCE = 10_000
-
-
-def microseconds(moment: datetime) -> int:
-    """Returns whole microseconds since the epoch: the store's own grain of time."""
-    return (moment - _EPOCH) // _MICROSECOND
-
-
-def moment_of(epoch_microseconds: int) -> datetime:
-    """Returns the UTC time of whole microseconds since the epoch."""
-    return _EPOCH + epoch_microseconds * _MICROSECOND
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from sqlalchemy import JSON, Column, Connection, Engine, Table, TextClause, text
 
 from storage.clock import claim_rebuild, is_rebuilding
 from storage.experiments import publish_waiting
-from storage.intake import sample_grown
+from storage.pipeline.samples import sample_grown
 from storage.reading import SETTINGS, create_temporary_tables, unprepared
 from storage.tables import DERIVED, SCHEMA, set_aside, verdicts
 

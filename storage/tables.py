@@ -54,6 +54,21 @@ def _experiment() -> Column[object]:
     return Column("experiment_id", Text, ForeignKey("experiments.experiment_id"), nullable=False)
 
 
+def _experiment_of_unit() -> Column[object]:
+    # Without a foreign key, which would be checked for each unit: no experiment is ever deleted,
+    # and the pipeline alone writes here, of experiments that it has just read.
+    return Column("experiment_id", Text, nullable=False)
+
+
+def _exposure_of_unit() -> tuple[Column[object], ...]:
+    """Block, arm and stratum of the unit's exposure, so that no reader joins all units."""
+    return (
+        _moment("block", nullable=True),
+        Column("arm", Text),
+        Column("stratum", Text),
+    )
+
+
 # --- Who may speak -------------------------------------------------------------------------
 
 projects = Table(
@@ -263,7 +278,7 @@ experiments = Table(
 exposures = Table(
     "exposures",
     metadata,
-    _experiment(),
+    _experiment_of_unit(),
     Column("unit", Text, nullable=False),
     _moment("exposed_at"),
     _moment("block"),
@@ -295,10 +310,12 @@ strata = Table(
 sightings = Table(
     "sightings",
     metadata,
-    _experiment(),
+    _experiment_of_unit(),
     Column("kind", Text, nullable=False),
     Column("unit", Text, nullable=False),
     _moment("at"),
+    # Of a crossover.
+    *_exposure_of_unit(),
     PrimaryKeyConstraint("experiment_id", "kind", "unit"),
     CheckConstraint(
         "kind IN ('in_flight', 'unknown_commit', 'late', 'unmatched_route', 'crossover',"
@@ -335,11 +352,13 @@ block_units = Table(
 conversions = Table(
     "conversions",
     metadata,
-    _experiment(),
+    _experiment_of_unit(),
     Column("metric", Text, nullable=False),
     Column("unit", Text, nullable=False),
     _moment("received_at"),
     Column("late", Boolean, nullable=False),
+    # Of one that is late.
+    *_exposure_of_unit(),
     PrimaryKeyConstraint("experiment_id", "metric", "unit"),
     Index(None, "experiment_id", "metric", postgresql_where=text("late")),
 )
@@ -349,7 +368,7 @@ conversions = Table(
 amounts = Table(
     "amounts",
     metadata,
-    _experiment(),
+    _experiment_of_unit(),
     Column("metric", Text, nullable=False),
     Column("unit", Text, nullable=False),
     Column("key", Text, nullable=False),

@@ -36,8 +36,8 @@ class Extent(Protocol):
     """What is read: times of receipt in microseconds since the epoch, and whose events."""
 
     @property
-    def received_from(self) -> int:
-        """The first time of receipt."""
+    def named_from(self) -> int:
+        """The first time of receipt of an event that names a user; of others more are returned."""
         ...
 
     @property
@@ -73,13 +73,13 @@ class SealedLog:
         keep_files(self.connection)
         received_from, received_to = (
             _EPOCH + timedelta(microseconds=moment)
-            for moment in (extent.received_from, extent.received_to)
+            for moment in (extent.named_from, extent.received_to)
         )
         files = sealed_files(self.connection, received_from, received_to)
         erasures = read_erasures(self.connection)
         unsealed = unsealed_ranges(self.connection, received_from, received_to)
         rest = _copied(database, "log_rest", self._rest(unsealed, extent))
-        received = f"received BETWEEN {extent.received_from} AND {extent.received_to}"
+        received = f"received BETWEEN {extent.named_from} AND {extent.received_to}"
         columns = ", ".join(COLUMNS.names)
         parts = [f"SELECT {columns} FROM {rest} WHERE {received}"]
         if isinstance(self.lake, BucketLake) and files:

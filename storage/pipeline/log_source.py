@@ -50,11 +50,14 @@ class Extent:
     """The part of the log that a computation reads; a source may return more of the log than this.
 
     Attributes:
-        received_from: The first time of receipt, in microseconds since the epoch.
+        named_from: From when on rows are read that have a pseudonym: a session may have named its
+            user weeks before.
+        received_from: From when on all rows are read, in microseconds since the epoch.
         received_to: The last one, itself included.
         environments: The (project_id, environment) pairs; revenue is asked for by project.
     """
 
+    named_from: int
     received_from: int
     received_to: int
     environments: frozenset[tuple[int, str]]

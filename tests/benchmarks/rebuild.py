@@ -23,15 +23,14 @@ from rich.table import Table
 from sqlalchemy import Connection, Engine, text
 
 from orchestration.rebuild import compare_days, rebuild_days
-from storage.cells import extend_cells
 from storage.clock import claim_derived_tables
 from storage.deploys import DeployRequest, record_deploy
 from storage.embedded import EmbeddedPostgres
 from storage.engine import open_engine
 from storage.experiments import register
-from storage.exposures import extend_exposures
 from storage.migrate import upgrade
 from storage.partitions import create_days, partition_name
+from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.projects import create_project
 from storage.reading import separate_reading
 from storage.registration import PRODUCTION, Registration

@@ -31,15 +31,14 @@ from orchestration.definitions import definitions
 from orchestration.evidence import draft_evidence
 from orchestration.own_records import OwnRecords
 from orchestration.resources import Store
-from storage.cells import extend_cells
 from storage.dagster_schema import create_dagster_schema, dagster_url
 from storage.deploys import DeployRequest, record_deploy
 from storage.embedded import EmbeddedPostgres
 from storage.engine import open_engine
 from storage.experiments import register
-from storage.exposures import extend_exposures
 from storage.migrate import upgrade
 from storage.partitions import create_days
+from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.projects import create_project
 from storage.registration import PRODUCTION, Registration
 from storage.retention import DEFAULT_DAYS, compact_replays, delete_expired_units, drop_old_days

@@ -21,9 +21,8 @@ from api.app import create_app
 from api.settings import ApiSettings
 from orchestration.checklist import keep_checklists
 from orchestration.walk import publish, stage_due
-from storage.cells import extend_cells
 from storage.clock import claim_derived_tables
-from storage.exposures import extend_exposures
+from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.projects import create_project
 from storage.tables import runtime_events
 from tests.benchmarks.running import running_service

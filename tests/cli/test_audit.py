@@ -9,9 +9,8 @@ import pytest
 from sqlalchemy import text
 
 from orchestration.evidence import draft_evidence
-from storage.cells import extend_cells
 from storage.clock import closed_instant
-from storage.exposures import extend_exposures
+from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.verdicts import publish_verdicts, stage_evidence
 
 A, K = "aaaaaaa", "bbbbbbb"

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from orchestration.evidence import draft_evidence
-from storage.cells import extend_cells
 from storage.clock import closed_instant
-from storage.exposures import extend_exposures
 from storage.keys import KeyKind
+from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.verdicts import publish_verdicts, stage_evidence
 
 A, K, MISTAKE = "aaaaaaa", "bbbbbbb", "ccccccc"

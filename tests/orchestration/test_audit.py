@@ -15,12 +15,11 @@ from sqlalchemy import Connection, Engine, text
 
 from orchestration.audit import Audit, audit
 from orchestration.evidence import draft_evidence
-from storage.cells import extend_cells
 from storage.deploys import DeployRequest, record_deploy
 from storage.events import COLUMNS, RuntimeEvent
 from storage.experiments import close, register
-from storage.exposures import extend_exposures
 from storage.partitions import create_days
+from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.placement import Flag
 from storage.projects import create_project
 from storage.raw_events import freeze_reads

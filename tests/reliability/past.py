@@ -8,10 +8,9 @@ from sqlalchemy import Engine, text
 
 from orchestration.evidence import draft_evidence
 from orchestration.rebuild import rebuild
-from storage.cells import extend_cells
 from storage.clock import claim_derived_tables, closed_instant
 from storage.events import RuntimeEvent
-from storage.exposures import extend_exposures
+from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.reading import separate_reading
 from storage.registration import PRODUCTION
 from storage.tables import DERIVED

@@ -7,13 +7,12 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import Connection, Engine, func, select, text
 
 from orchestration.evidence import draft_evidence
-from storage.cells import extend_cells
 from storage.deploys import DeployRequest, record_deploy
 from storage.engine import open_engine
 from storage.events import RuntimeEvent, append_history
 from storage.experiments import register
-from storage.exposures import extend_exposures
 from storage.keys import KeyKind
+from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.projects import CreatedProject, create_project
 from storage.registration import PRODUCTION, Registration
 from storage.settings import apply_settings

@@ -4,7 +4,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from storage.intake import by_hash
+from storage.pipeline.postgres_engine import grouped_by_hash
 
 _BY_EXPRESSION = "SELECT n / 3, count(*) FROM many GROUP BY n / 3"
 
@@ -20,7 +20,7 @@ def test_what_is_grouped_by_hash_leaves_the_planner_as_it_was(store: Any) -> Non
         for statement in (made, "ANALYZE many", "SET LOCAL work_mem = '64kB'"):
             connection.execute(text(statement))
         before = plan(connection)
-        with by_hash(connection):
+        with grouped_by_hash(connection):
             assert plan(connection).startswith("HashAggregate")
         assert plan(connection) == before
         assert before.startswith("GroupAggregate")

@@ -1,9 +1,11 @@
 """Lineage: which changes a commit carries, and where its units stand."""
 
+import json
 from datetime import UTC, datetime, timedelta
 
 from storage.lineage import CommitFact, History, place
-from storage.placement import Flag, Histories, Question
+from storage.pipeline.assignments import KnownHistory, Question
+from storage.placement import Flag
 
 T0 = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -86,17 +88,17 @@ def test_arms_follow_from_the_change_and_strata_from_the_rest() -> None:
 
 
 def test_a_commit_stands_nowhere_until_it_is_known() -> None:
-    histories = Histories([fact("a"), fact("k", "a", recorded=30)])
+    histories = KnownHistory([fact("a"), fact("k", "a", recorded=30)])
     change = frozenset({"k"})
-    (only,) = histories.placements(Question(change=change, bound_at=at(10)), "k")
+    (only,) = histories.assignments(Question(change=change, bound_at=at(10)), "k")
     assert (only.known_from, only.known_to, only.arm) == (at(30), None, "treatment")
-    (known,) = histories.placements(Question(change=change, bound_at=at(10)), "a")
+    (known,) = histories.assignments(Question(change=change, bound_at=at(10)), "a")
     assert (known.known_from, known.arm) == (at(10), "control")
 
 
 def test_a_base_named_later_splits_the_placement_in_time() -> None:
-    histories = Histories([fact("a"), fact("k", "a", base_recorded=30)])
-    first, second = histories.placements(Question(change=frozenset({"k"}), bound_at=at(10)), "k")
+    histories = KnownHistory([fact("a"), fact("k", "a", base_recorded=30)])
+    first, second = histories.assignments(Question(change=frozenset({"k"}), bound_at=at(10)), "k")
     assert (first.known_from, first.known_to) == (at(10), at(30))
     assert (second.known_from, second.known_to) == (at(30), None)
     assert first.stratum != second.stratum
@@ -106,9 +108,9 @@ FLAG = Flag(name="new_cart", treatment="true")
 
 
 def arm_of(served: str, *, flag: Flag = FLAG, **flags: datetime) -> tuple[str, str]:
-    histories = Histories([fact("a")], flags={"new_cart": at(0), **flags})
+    histories = KnownHistory([fact("a")], flags={"new_cart": at(0), **flags})
     question = Question(change=frozenset({flag.change}), bound_at=at(10), flag=flag)
-    (found,) = histories.placements(question, "a", served=served)
+    (found,) = histories.assignments(question, "a", values=json.loads(served))
     return found.arm, found.stratum
 
 

@@ -16,6 +16,7 @@ from storage.contract import waiting_contract
 from storage.engine import connection_string, open_engine
 from storage.migrate import upgrade
 from storage.partitions import create_days
+from storage.pipeline.postgres_engine import STORED_EVENT_KEY
 from storage.tables import SCHEMA, metadata
 
 # Found, not imported: its import makes folders.
@@ -116,7 +117,7 @@ def test_stored_values_become_whole_millionths_within_the_bound(empty_url: str) 
         (again,) = connection.execute(
             text(
                 "SELECT unit FROM amounts AS a JOIN runtime_events AS e ON e.session_id = a.unit"
-                " AND a.key = concat_ws(' ', e.event, e.occurred_at, e.value)"
+                f" AND a.key = {STORED_EVENT_KEY}"
             )
         ).scalars()
     engine.dispose()

@@ -10,12 +10,11 @@ import pytest
 from sqlalchemy import Connection, Engine, text
 
 from orchestration.rebuild import rebuild_days
-from storage.cells import extend_cells
 from storage.deploys import DeployRequest, record_deploy
 from storage.experiments import register
-from storage.exposures import extend_exposures
 from storage.invariants import lost_sessions
 from storage.partitions import create_days, partition_name
+from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.projects import create_project
 from storage.reading import separate_reading
 from storage.registration import Registration

@@ -9,9 +9,8 @@ import pytest
 from sqlalchemy import text
 
 from orchestration.walk import publish, stage_due
-from storage.cells import extend_cells
 from storage.clock import claim_derived_tables, closed_instant
-from storage.exposures import extend_exposures
+from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.placement import stratum_name
 
 # A block begins here; long enough ago that everything in the stories has closed.

@@ -13,12 +13,11 @@ from sqlalchemy import Connection, Engine, text
 
 from orchestration.evidence import draft_evidence
 from orchestration.rebuild import Comparison, compare_days, rebuild_days
-from storage.cells import extend_cells
 from storage.deploys import DeployRequest, record_deploy
 from storage.events import COLUMNS, RuntimeEvent
 from storage.experiments import register
-from storage.exposures import extend_exposures
 from storage.partitions import create_days
+from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.projects import create_project
 from storage.reading import separate_reading
 from storage.registration import Registration

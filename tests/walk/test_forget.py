@@ -16,14 +16,13 @@ from sqlalchemy import Connection, Engine, text
 from orchestration.audit import audit
 from orchestration.evidence import draft_evidence
 from orchestration.rebuild import rebuild
-from storage.cells import extend_cells
 from storage.clock import DERIVED_LOCK, claim_derived_tables
 from storage.deploys import DeployRequest, record_deploy
 from storage.experiments import register
-from storage.exposures import extend_exposures
 from storage.forgetting import Forgotten, forget_session, forget_user
 from storage.invariants import units_that_do_not_add_up
 from storage.partitions import create_days
+from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.projects import create_project
 from storage.raw_events import freeze_reads
 from storage.reading import separate_reading
@@ -84,7 +83,12 @@ class Shop:
         with self.engine.begin() as connection:
             # The walk takes every project's experiments: those of earlier examples cost time.
             connection.execute(text("SET LOCAL session_replication_role = replica"))
-            connection.execute(text("TRUNCATE projects, runtime_events CASCADE"))
+            connection.execute(
+                text(
+                    "TRUNCATE projects, runtime_events, exposures, sightings, conversions,"
+                    " amounts CASCADE"
+                )
+            )
             self.project_id = create_project(connection, "shop").project_id
             self.store(connection)
             self._deploy(connection)

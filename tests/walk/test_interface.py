@@ -17,10 +17,9 @@ from cli.plan import Design, prospects
 from mcp_server.contract import Verdict as ToolVerdict
 from orchestration.evidence import draft_evidence
 from stats.verdict import AbstainReason, Cadence, Verdict
-from storage.cells import extend_cells
 from storage.clock import claim_derived_tables
 from storage.contract import MEMBERS, contract
-from storage.exposures import extend_exposures
+from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.verdicts import publish_verdicts, stage_evidence
 
 A, K = "aaaaaaa1", "ccccccc3"

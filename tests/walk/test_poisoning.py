@@ -13,10 +13,9 @@ from sqlalchemy import text
 
 from orchestration.audit import audit
 from orchestration.evidence import draft_evidence
-from storage.cells import extend_cells
 from storage.clock import claim_derived_tables
-from storage.exposures import extend_exposures
 from storage.invariants import lost_sessions, units_that_do_not_add_up
+from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.raw_events import freeze_reads
 from storage.secret import Assignments, assignment_message, assignment_token
 from storage.verdicts import publish_verdicts, stage_evidence

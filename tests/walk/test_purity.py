@@ -18,12 +18,11 @@ from sqlalchemy import Connection, Engine, text
 
 from orchestration.rebuild import rebuild
 from orchestration.walk import publish, stage_due
-from storage.cells import extend_cells
 from storage.deploys import DeployRequest, record_deploy
 from storage.events import COLUMNS, RuntimeEvent
 from storage.experiments import register
-from storage.exposures import extend_exposures
 from storage.partitions import create_days
+from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.projects import create_project
 from storage.reading import separate_reading
 from storage.registration import Registration

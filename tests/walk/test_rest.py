@@ -7,9 +7,8 @@ from sqlalchemy import text
 
 from orchestration.evidence import draft_evidence
 from orchestration.walk import publish, stage_due
-from storage.cells import extend_cells
 from storage.clock import claim_derived_tables
-from storage.exposures import extend_exposures
+from storage.pipeline.increment import extend_cells, extend_exposures
 
 T = datetime(2026, 10, 1, tzinfo=UTC)
 DAY = 24 * 60

@@ -15,6 +15,7 @@ from storage.events import RuntimeEvent, append_history
 from storage.log.lake import FolderLake
 from storage.log.reader import SealedLog
 from storage.log.sealing import SealedRun, Sealer
+from storage.pipeline.log_source import Extent
 from storage.projects import create_project
 
 BEGIN = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=2)
@@ -27,13 +28,6 @@ SELECT project_id, environment, event, session_id,
     encode(pseudonym, 'hex'), trusted, signed, event_id, value, flags::text, properties::text
 FROM runtime_events
 """
-
-
-@dataclass(frozen=True, kw_only=True)
-class Extent:
-    received_from: int
-    received_to: int
-    environments: frozenset[tuple[int, str]]
 
 
 def micros(moment: datetime) -> int:
@@ -76,6 +70,7 @@ class World:
     def read(self, begin: datetime = BEGIN, end: datetime = BEGIN + timedelta(days=3)) -> Any:
         """What a reader of both tiers gets."""
         extent = Extent(
+            named_from=micros(begin),
             received_from=micros(begin),
             received_to=micros(end),
             environments=frozenset({(self.project_id, "production")}),

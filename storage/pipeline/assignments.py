@@ -1,0 +1,211 @@
+"""Assignments: arm and stratum of each commit and set of flags in an experiment, over time."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+from storage.lineage import CommitFact, History, place
+from storage.placement import Flag, flag_change, stratum_name
+
+FlagValues = Mapping[str, str]
+NO_FLAGS: FlagValues = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What an experiment asks of a context.
+
+    Attributes:
+        change: D, the change under test.
+        bound_at: The binding: the earliest knowledge that counts.
+        flag: The flag under test, if the change is one.
+    """
+
+    change: frozenset[str]
+    bound_at: datetime
+    flag: Flag | None = None
+
+
+class Assignment(NamedTuple):
+    """The arm and stratum of a commit id with some flags, over a span of knowledge.
+
+    A block is assigned by what was known at the later of its close and the binding: the assignment
+    holds for known_from <= that time < known_to (None: for ever).
+    """
+
+    resolved: str
+    known_from: datetime
+    known_to: datetime | None
+    arm: str
+    stratum: str
+
+
+class KnownHistory:
+    """The knowledge of one environment at any time; nothing is worked out twice.
+
+    Args:
+        facts: What was recorded of its commits.
+        flags: The flags that its experiments test, and since when each is known.
+    """
+
+    def __init__(
+        self, facts: Sequence[CommitFact], *, flags: Mapping[str, datetime] | None = None
+    ) -> None:
+        self._facts = facts
+        self._flags = flags or {}
+        self._by_commit = {fact.commit: fact for fact in facts}
+        self._histories: dict[datetime, History] = {}
+        self._named_as_base: dict[str, set[datetime]] = {}
+        for fact in facts:
+            if fact.base is not None and fact.base_recorded_at is not None:
+                self._named_as_base.setdefault(fact.base, set()).add(fact.base_recorded_at)
+        self._names = self._by_commit.keys() | self._named_as_base.keys()
+        self._changes: dict[str, Sequence[datetime]] = {}
+        self._resolved: dict[tuple[str, datetime], tuple[str, frozenset[str]] | None] = {}
+        # One object for each lineage, so that sets that hold the same are compared at once.
+        self._lineages: dict[frozenset[str], frozenset[str]] = {}
+        self._assigned: dict[tuple[frozenset[str], ...], tuple[str, str]] = {}
+        self._strata: dict[frozenset[str], str] = {}
+
+    def _knowledge_changes(self, commit: str) -> Sequence[datetime]:
+        """Returns the times at which the knowledge of a commit id's lineage can change."""
+        if commit not in self._changes:
+            times: set[datetime] = set()
+            for name in self._names:
+                if name.startswith(commit):
+                    times |= self._changes_of(name)
+            self._changes[commit] = sorted(times)
+        return self._changes[commit]
+
+    def _changes_of(self, name: str) -> set[datetime]:
+        times = set(self._named_as_base.get(name, ()))
+        passed: set[str] = set()
+        current: str | None = name
+        while current is not None and current not in passed:
+            passed.add(current)
+            fact = self._by_commit.get(current)
+            if fact is None:
+                break
+            times.add(fact.recorded_at)
+            if fact.base_recorded_at is not None:
+                times.add(fact.base_recorded_at)
+            current = fact.base
+        return times
+
+    def _lineage(self, commit: str, known_at: datetime) -> tuple[str, frozenset[str]] | None:
+        """Returns the known commit that an id is, and what it carries; None while it is unknown."""
+        key = commit, known_at
+        if key not in self._resolved:
+            if known_at not in self._histories:
+                self._histories[known_at] = History(self._facts, known_at=known_at)
+            history = self._histories[known_at]
+            resolved = history.resolve(commit)
+            if resolved is None:
+                self._resolved[key] = None
+            else:
+                lineage = history.lineage(resolved)
+                self._resolved[key] = resolved, self._lineages.setdefault(lineage, lineage)
+        return self._resolved[key]
+
+    def assignments(
+        self,
+        question: Question,
+        commit: str,
+        *,
+        values: FlagValues = NO_FLAGS,
+        until: datetime | None = None,
+    ) -> list[Assignment]:
+        """Returns the assignments of a commit id in order of time, none while it is unknown.
+
+        Args:
+            question: What the experiment asks.
+            commit: A commit id as an event named it, perhaps short.
+            values: The values of flags under test that the event names.
+            until: When the last block closes that is asked about; what became known after it
+                and after the binding changes no assignment. None for all that is known.
+        """
+        times = self._times(question, commit, values, until)
+        third = _is_third_value(question.flag, values)
+        found: list[Assignment] = []
+        for known_from, known_to in zip(times, [*times[1:], None], strict=True):
+            known = self._lineage(commit, known_from)
+            if known is None:
+                continue
+            resolved, lineage = known
+            flags = self._flag_changes(question.flag, values, known_at=known_from)
+            arm, stratum = self._assign(question.change, lineage, flags)
+            if third:
+                arm = "partial"
+            before = found[-1] if found else None
+            if before is not None and _continues(before, (resolved, known_from, arm, stratum)):
+                known_from = found.pop().known_from  # noqa: PLW2901 - the span goes on
+            found.append(Assignment(resolved, known_from, known_to, arm, stratum))
+        return found
+
+    def _times(
+        self, question: Question, commit: str, values: FlagValues, until: datetime | None
+    ) -> list[datetime]:
+        """Returns the times from which on something else may be known, the binding first."""
+        bound_at = question.bound_at
+        known = self._knowledge_changes(commit)
+        times = {
+            *known[bisect_right(known, bound_at) :],
+            *(self._flags[name] for name in values if name in self._flags),
+        }
+        later = (at for at in times if at > bound_at and (until is None or at <= until))
+        return [bound_at, *sorted(later)]
+
+    def _flag_changes(
+        self, flag: Flag | None, values: FlagValues, *, known_at: datetime
+    ) -> frozenset[str]:
+        """Returns the flag values that belong to a context.
+
+        Those of flags that experiments test; of the flag under test only the value under test,
+        since any other value is what control is.
+        """
+        own = None if flag is None else flag.name
+        return frozenset(
+            flag_change(name, value)
+            for name, value in values.items()
+            if (
+                flag is not None and value == flag.treatment
+                if name == own
+                else name in self._flags and self._flags[name] <= known_at
+            )
+        )
+
+    def _assign(
+        self, change: frozenset[str], lineage: frozenset[str], flags: frozenset[str]
+    ) -> tuple[str, str]:
+        key = change, lineage, flags
+        if key not in self._assigned:
+            found = place(change, lineage | flags)
+            if found.stratum not in self._strata:
+                self._strata[found.stratum] = stratum_name(found.stratum)
+            self._assigned[key] = found.arm, self._strata[found.stratum]
+        return self._assigned[key]
+
+
+def _is_third_value(flag: Flag | None, values: FlagValues) -> bool:
+    """Tells a value that is neither the one under test nor the one it is compared with."""
+    if flag is None or flag.control is None:
+        return False
+    return values.get(flag.name) not in (flag.treatment, flag.control)
+
+
+def _continues(before: Assignment, after: tuple[str, datetime, str, str]) -> bool:
+    """Tells whether what became known in between changed nothing."""
+    return after == (before.resolved, before.known_to, before.arm, before.stratum)
+
+
+def tested_values(served: Mapping[str, object], tested: Iterable[str]) -> dict[str, str]:
+    """Returns the values of flags under test that an event names, as text, in order of names."""
+    return {
+        name: _value_text(served[name]) for name in sorted(tested) if served.get(name) is not None
+    }
+
+
+def _value_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,114 @@
+"""DuckDB as an engine of the text: in this process, within a bound of memory, over whole days."""
+
+import shutil
+import tempfile
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from storage.pipeline.engine import Columns
+from storage.pipeline.steps import IN_SAMPLE, Step
+
+_TYPES = {
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "text": pa.string(),
+    "json": pa.string(),
+    "experiment": pa.int32(),
+    "bool": pa.bool_(),
+}
+
+
+# As `storage.sample` says it to PostgreSQL.
+_UNIT_IN_SAMPLE = """
+(sample_bound IS NULL
+ OR left(sha256(concat('sample:', project_id, ':', unit)), 8) < sample_bound)
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DuckDBLimits:
+    """What a computation may use of the machine.
+
+    Attributes:
+        memory_mib: Of memory; what needs more is written to a temporary folder.
+        threads: How many threads compute.
+        folder: Where that folder is made; None for the system's own.
+    """
+
+    memory_mib: int = 1024
+    threads: int = 1
+    folder: Path | None = None
+
+
+@contextmanager
+def open_duckdb(limits: DuckDBLimits) -> Generator["DuckDBEngine"]:
+    """Yields an engine on a database of its own, which is gone afterwards."""
+    # The database lies in a file, so that relations that do not fit leave memory page by page.
+    folder = Path(tempfile.mkdtemp(prefix="deploy-reward-", dir=limits.folder))
+    try:
+        with duckdb.connect(
+            str(folder / "pipeline.duckdb"),
+            config={
+                "memory_limit": f"{limits.memory_mib}MiB",
+                "threads": limits.threads,
+                "temp_directory": str(folder / "spill"),
+                "preserve_insertion_order": False,
+                # Extensions are downloaded; the text needs none.
+                "autoinstall_known_extensions": False,
+                "autoload_known_extensions": False,
+            },
+        ) as database:
+            yield DuckDBEngine(database, folder=folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class DuckDBEngine:
+    """Runs the text on a database of its own.
+
+    Args:
+        database: A connection to it.
+        folder: Where sources may leave files that last as long as the engine.
+    """
+
+    def __init__(self, database: duckdb.DuckDBPyConnection, *, folder: Path) -> None:
+        self.database = database
+        self.folder = folder
+
+    def register(self, name: str, columns: Columns, rows: Iterable[Sequence[Any]]) -> None:
+        """Makes a small input of rows."""
+        schema = pa.schema([(column, _TYPES[kind]) for column, kind in columns.items()])
+        by_column = list(zip(*rows, strict=True)) or [()] * len(columns)
+        arrays = [
+            pa.array(values, type=field.type)
+            for values, field in zip(by_column, schema, strict=True)
+        ]
+        table = pa.Table.from_arrays(arrays, schema=schema)
+        self.database.register("registered_rows", table)
+        self.database.execute(f"CREATE OR REPLACE TABLE {name} AS FROM registered_rows")
+        self.database.unregister("registered_rows")
+
+    def define(self, name: str, sql: str) -> None:
+        """Gives a relation's name to a statement."""
+        self.database.execute(f"CREATE OR REPLACE VIEW {name} AS {sql}")
+
+    def run(self, step: Step) -> None:
+        """Materializes a step."""
+        sql = step.sql.replace(IN_SAMPLE, _UNIT_IN_SAMPLE)
+        self.database.execute(f"CREATE OR REPLACE TABLE {step.name} AS {sql}")
+
+    def rows(self, sql: str) -> Iterable[Sequence[Any]]:
+        """Yields the rows of a statement, some thousands at a time."""
+        result = self.database.execute(sql)
+        while batch := result.fetchmany(10_000):
+            yield from batch
+
+    def experiment_key(self, number: int, experiment_id: str) -> object:  # noqa: ARG002
+        """Returns what the derived relations know an experiment by: its number."""
+        return number

@@ -1,0 +1,34 @@
+"""Engine: what runs the pipeline's text: PostgreSQL or DuckDB, each in a file of its own."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from storage.pipeline.steps import Step
+
+# The columns of an input and their types: `int`, `bigint`, `text`, or `json` (text of JSON, which
+# PostgreSQL holds as JSONB) and `experiment` (what the derived relations know an experiment by).
+Columns = Mapping[str, str]
+
+
+class Engine(Protocol):
+    """Holds relations by name, and makes new ones by statements of the text."""
+
+    def register(self, name: str, columns: Columns, rows: Iterable[Sequence[Any]]) -> None:
+        """Makes a small input of rows."""
+        ...
+
+    def define(self, name: str, sql: str) -> None:
+        """Gives a relation's name to a statement, which may be run whenever it is read."""
+        ...
+
+    def run(self, step: Step) -> None:
+        """Materializes a step."""
+        ...
+
+    def rows(self, sql: str) -> Iterable[Sequence[Any]]:
+        """Returns the rows of a statement."""
+        ...
+
+    def experiment_key(self, number: int, experiment_id: str) -> object:
+        """Returns what the derived relations know an experiment by."""
+        ...

@@ -1,0 +1,217 @@
+"""Experiments as the pipeline reads them: the frozen policy in the units of its text."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, text
+
+from storage.millionths import cap_in_millionths
+from storage.pipeline.moments import SECOND, block_of, microseconds
+from storage.pipeline.steps import AHEAD, IN_FLIGHT
+from storage.placement import Flag
+from storage.sample import bound_of
+
+
+class UnreadablePolicyError(ValueError):
+    """A frozen policy lacks what the pipeline reads of it: it is of another version, or broken."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """A metric of an experiment; the window in microseconds, the cap in millionths."""
+
+    name: str
+    sources: Sequence[str]
+    window: int
+    is_mean: bool
+    cap: int | None
+    currency: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineExperiment:
+    """A bound experiment, in the order of a batch.
+
+    Attributes:
+        number: Its number within the batch.
+        grace: How long a block waits for what is under way, in microseconds.
+        horizon: The last moment of exposure.
+        window: That of the target, in microseconds.
+        sample_bound: The first hash outside the sample; None where every unit is in it.
+        metrics: The target, then each guardrail.
+    """
+
+    number: int
+    experiment_id: str
+    project_id: int
+    environment: str
+    change: frozenset[str]
+    treatment_commit: str | None
+    bound_at: datetime
+    starts_at: int
+    graph_id: str | None
+    routes: Sequence[str] | None
+    flag: Flag | None
+    by_user: bool
+    trusted_only: bool
+    signed_only: bool
+    grace: int
+    horizon: int
+    window: int
+    sample_bound: str | None
+    metrics: Sequence[Metric]
+
+    @property
+    def place(self) -> tuple[int, str]:
+        """Its project and environment."""
+        return self.project_id, self.environment
+
+
+_EXPERIMENTS = text("""
+SELECT x.experiment_id, x.project_id, x.environment, x.change, x.treatment_commit, x.bound_at,
+    x.starts_at, x.policy
+FROM experiments AS x LEFT JOIN verdicts AS v USING (experiment_id)
+WHERE x.bound_at IS NOT NULL AND NOT coalesce(v.decided, false)
+  AND (CAST(:only AS text[]) IS NULL OR x.experiment_id = ANY(CAST(:only AS text[])))
+ORDER BY x.experiment_id
+""")
+
+
+def open_experiments(
+    connection: Connection, *, only: Sequence[str] | None
+) -> list[PipelineExperiment]:
+    """Returns the bound experiments that are not decided.
+
+    Args:
+        connection: To the store, or to a separate reading of it.
+        only: Those of them to return; None for all.
+
+    Raises:
+        UnreadablePolicyError: The policy of one of them is of another version, or broken.
+    """
+    rows = connection.execute(_EXPERIMENTS, {"only": None if only is None else list(only)})
+    return [experiment_of(row, number) for number, row in enumerate(rows)]
+
+
+def experiment_of(row: Row[Any], number: int) -> PipelineExperiment:
+    """Returns the experiment of a row of `experiments`.
+
+    Raises:
+        UnreadablePolicyError: Its policy is of another version, or broken.
+    """
+    policy = row.policy
+    starts_at = microseconds(row.starts_at)
+    try:
+        return PipelineExperiment(
+            number=number,
+            experiment_id=row.experiment_id,
+            project_id=row.project_id,
+            environment=row.environment,
+            change=frozenset(row.change),
+            treatment_commit=row.treatment_commit,
+            bound_at=row.bound_at,
+            starts_at=starts_at,
+            graph_id=policy["graph_id"],
+            routes=policy["routes"],
+            flag=None if policy["flag"] is None else Flag(**policy["flag"]),
+            by_user=policy["unit"] == "user",
+            trusted_only=policy["trusted_identity"],
+            # A policy that was frozen before there were signatures asks for none.
+            signed_only=policy.get("signed_assignments", False),
+            grace=_span(policy, "grace_seconds"),
+            horizon=starts_at + _span(policy, "horizon_seconds"),
+            window=_span(policy, "window_seconds"),
+            sample_bound=bound_of(policy.get("sample_rate", 1)),
+            metrics=[_metric(named) for named in (policy["target"], *policy["guardrails"])],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnreadablePolicyError("a policy lacks what the pipeline reads of it") from error
+
+
+def _span(policy: Mapping[str, Any], member: str) -> int:
+    return round(float(policy[member]) * SECOND)
+
+
+def _metric(definition: Mapping[str, Any]) -> Metric:
+    cap = definition["cap"]
+    return Metric(
+        name=definition["name"],
+        sources=definition["sources"],
+        window=_span(definition, "window_seconds"),
+        is_mean=definition["kind"] == "mean",
+        cap=None if cap is None else cap_in_millionths(cap),
+        currency=definition["currency"],
+    )
+
+
+# --- How far each is read ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadExperiment:
+    """An experiment and the blocks of exposure that a computation adds.
+
+    Attributes:
+        experiment: The experiment.
+        from_block: The first block.
+        to_block: The block after the last one.
+    """
+
+    experiment: PipelineExperiment
+    from_block: int
+    to_block: int
+
+    @property
+    def received_from(self) -> int:
+        """The earliest time of receipt that is read."""
+        return self.from_block - AHEAD
+
+    @property
+    def received_to(self) -> int:
+        """The latest one."""
+        return self.to_block + self.experiment.grace
+
+    @property
+    def in_flight_from(self) -> int:
+        """The earliest time of occurrence that is read."""
+        return self.experiment.starts_at - IN_FLIGHT
+
+
+def blocks_to_expose(
+    experiments: Iterable[PipelineExperiment], *, read_to: Mapping[str, int], as_of: int
+) -> list[ReadExperiment]:
+    """Returns the experiments of which blocks have closed that were not read yet.
+
+    Args:
+        experiments: The experiments.
+        read_to: Of each that was read before, up to which block.
+        as_of: A time up to which the log is final.
+    """
+    found: list[ReadExperiment] = []
+    for experiment in experiments:
+        # Nothing is read past the closing of the last outcome within the horizon.
+        to_block = min(
+            block_of(as_of - experiment.grace), block_of(experiment.horizon + experiment.window)
+        )
+        from_block = read_to.get(
+            experiment.experiment_id, block_of(experiment.starts_at - IN_FLIGHT)
+        )
+        if to_block > from_block:
+            found.append(
+                ReadExperiment(experiment=experiment, from_block=from_block, to_block=to_block)
+            )
+    return found
+
+
+_CURSORS = text("""
+SELECT experiment_id, stage, at FROM cursors
+WHERE experiment_id = ANY(:ids) AND (stage IN ('exposures', 'conversions') OR stage LIKE 'cells/%')
+""")
+
+
+def read_cursors(connection: Connection, ids: Sequence[str]) -> dict[tuple[str, str], int]:
+    """Returns how far each stage has read, by experiment and stage."""
+    rows = connection.execute(_CURSORS, {"ids": list(ids)})
+    return {(row.experiment_id, row.stage): microseconds(row.at) for row in rows}

@@ -1,0 +1,484 @@
+"""The minute's increment: the text over the new rows of the log, in the publishing transaction."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from storage.millionths import LARGEST_AMOUNT
+from storage.pipeline.experiments import (
+    PipelineExperiment,
+    ReadExperiment,
+    blocks_to_expose,
+    open_experiments,
+    read_cursors,
+)
+from storage.pipeline.inputs import (
+    ReadOutcomes,
+    read_environments,
+    register_assignments,
+    register_deploy_times,
+    register_metrics,
+    register_routes,
+    register_scope,
+)
+from storage.pipeline.moments import block_of, microseconds, moment_of
+from storage.pipeline.postgres_engine import (
+    COPIED,
+    PostgresEngine,
+    epoch_microseconds,
+    moment,
+)
+from storage.pipeline.samples import sample_grown
+from storage.pipeline.steps import (
+    AHEAD,
+    ARMS,
+    CLOSING,
+    EXPOSURE_STEPS,
+    IDENTITY,
+    NAMED,
+    NEW_AMOUNTS,
+    NEW_CELLS,
+    NEW_CONVERSIONS,
+    OUTCOMES,
+    PAID,
+    SIGHTING_KINDS,
+)
+from storage.pipeline.sums import ArmSums
+
+# --- What both halves read ---------------------------------------------------------------------
+
+_OCCURRED, _RECEIVED = epoch_microseconds("e.occurred_at"), epoch_microseconds("e.received_at")
+_ARM_NUMBER = "CASE p.arm {} END".format(
+    " ".join(f"WHEN '{name}' THEN {number}" for number, name in enumerate(ARMS))
+)
+_ARM_NAME = f"(ARRAY{list(ARMS)!r})[{{arm}} + 1]"
+
+# The derived exposures, as the text knows them.
+_EXPOSURES_NOW = f"""
+SELECT p.experiment_id AS experiment, p.unit, {epoch_microseconds("p.exposed_at")} AS exposed_at,
+    {epoch_microseconds("p.block")} AS block, {_ARM_NUMBER} AS arm, p.stratum, p.pseudonym
+FROM exposures AS p
+"""
+
+_SET_CURSORS = text("""
+INSERT INTO cursors (stage, experiment_id, at)
+SELECT * FROM unnest(
+    CAST(:stages AS text[]), CAST(:experiments AS text[]), CAST(:moments AS timestamptz[])
+)
+ON CONFLICT (stage, experiment_id) DO UPDATE SET at = greatest(cursors.at, excluded.at)
+""")
+
+
+def _set_cursors(connection: Connection, cursors: Sequence[tuple[str, str, int]]) -> None:
+    if cursors:
+        stages, experiments, moments = zip(*cursors, strict=True)
+        asked = {
+            "stages": list(stages),
+            "experiments": list(experiments),
+            "moments": [moment_of(at) for at in moments],
+        }
+        connection.execute(_SET_CURSORS, asked)
+
+
+# --- Exposures ---------------------------------------------------------------------------------
+
+# Of the log those events that any experiment of the batch may read; `log` asks the rest.
+_LOG_ROWS = f"""
+SELECT e.project_id, e.environment, e.session_id, {_OCCURRED} AS occurred, {_RECEIVED} AS received,
+    e.commit_sha, e.route, e.pseudonym, encode(e.pseudonym, 'hex') AS user_unit, e.trusted,
+    e.signed, e.flags
+FROM runtime_events AS e
+WHERE e.received_at BETWEEN timestamptz '{{begins}}' AND timestamptz '{{ends}}'
+  AND EXISTS (
+      SELECT FROM scope AS s WHERE s.project_id = e.project_id AND s.environment = e.environment
+  )
+"""
+
+_KNOWN_IN_FLIGHT = """
+SELECT experiment_id AS experiment, unit FROM sightings WHERE kind = 'in_flight'
+"""
+
+_BURIED_EXPOSURES = f"""
+SELECT s.number, p.unit, {epoch_microseconds("p.exposed_at")} AS exposed_at,
+    {epoch_microseconds("p.block")} AS block, {_ARM_NUMBER} AS arm, p.stratum, p.commit_sha,
+    p.pseudonym
+FROM scope AS s
+JOIN tombstone_exposures AS p
+  ON p.experiment_id = s.experiment AND p.block >= {moment("s.from_block")}
+ AND p.block < {moment("s.to_block")}
+"""
+
+_KIND_NUMBER = "CASE p.kind {} END".format(
+    " ".join(f"WHEN '{name}' THEN {number}" for number, name in SIGHTING_KINDS.items())
+)
+_KIND_NAME = "CASE n.kind {} END".format(
+    " ".join(f"WHEN {number} THEN '{name}'" for number, name in SIGHTING_KINDS.items())
+)
+
+_BURIED_SIGHTINGS = f"""
+SELECT s.number, {_KIND_NUMBER} AS kind, p.unit, {epoch_microseconds("p.at")} AS sighted_at,
+    {epoch_microseconds("p.block")} AS block, {_ARM_NUMBER} AS arm, p.stratum
+FROM scope AS s
+JOIN tombstone_sightings AS p
+  ON p.experiment_id = s.experiment AND p.at >= {moment("s.from_block")}
+ AND p.at <= {moment("s.received_to")}
+"""
+
+_IDENTITY = f"interval '{IDENTITY // 1_000_000} seconds'"
+_IDENTITY_ROWS = f"""
+SELECT e.project_id, e.environment, e.session_id, {_OCCURRED} AS occurred, {_RECEIVED} AS received,
+    e.pseudonym, e.trusted
+FROM runtime_events AS e
+WHERE e.pseudonym IS NOT NULL
+  AND e.received_at > timestamptz '{{begins}}' - {_IDENTITY}
+  AND e.received_at <= timestamptz '{{ends}}'
+"""
+
+# From so many units on, the log of four weeks is read once, rather than each of its days looked
+# into for each unit. The planner cannot tell: it takes the few for one, and reads all of the log.
+_LOOKED_UP = 5_000
+_IDENTITIES_LOOKED_UP = f"""
+SELECT i.*
+FROM (
+    SELECT DISTINCT s.project_id, s.environment, c.unit AS session_id
+    FROM candidates AS c JOIN scope AS s ON s.number = c.number
+    WHERE s.by_user = 0
+    OFFSET 0
+) AS c
+CROSS JOIN LATERAL (
+    {_IDENTITY_ROWS}
+      AND e.project_id = c.project_id AND e.session_id = c.session_id
+      AND e.environment = c.environment
+    OFFSET 0
+) AS i
+"""
+
+_ADD_EXPOSURES = text(f"""
+INSERT INTO exposures
+    (experiment_id, unit, exposed_at, block, arm, stratum, commit_sha, pseudonym)
+SELECT s.experiment, n.unit, {moment("n.exposed_at")}, {moment("n.block")},
+    {_ARM_NAME.format(arm="n.arm")}, n.stratum, n.commit_sha, n.pseudonym
+FROM new_exposures AS n JOIN scope AS s ON s.number = n.number
+""")
+
+_ADD_STRATA = text("""
+INSERT INTO strata (experiment_id, stratum, commit_sha)
+SELECT s.experiment, n.stratum, n.commit_sha
+FROM new_strata AS n JOIN scope AS s ON s.number = n.number
+ON CONFLICT DO NOTHING
+""")
+
+_ADD_SIGHTINGS = text(f"""
+INSERT INTO sightings (experiment_id, kind, unit, at, block, arm, stratum)
+SELECT s.experiment, {_KIND_NAME}, n.unit, {moment("n.sighted_at")}, {moment("n.block")},
+    {_ARM_NAME.format(arm="n.arm")}, n.stratum
+FROM new_sightings AS n JOIN scope AS s ON s.number = n.number
+ON CONFLICT (experiment_id, kind, unit) DO UPDATE SET at = least(sightings.at, excluded.at)
+""")
+
+_ADD_BLOCK_UNITS = text(f"""
+INSERT INTO block_units (
+    experiment_id, block, treatment, control, partial, in_flight, excluded, own, returned, strayed
+)
+SELECT s.experiment, {moment("n.block")}, n.treatment, n.control, n.partial, n.in_flight,
+    n.excluded, n.own, n.returned, n.strayed
+FROM new_block_units AS n JOIN scope AS s ON s.number = n.number
+ON CONFLICT DO NOTHING
+""")
+
+
+def extend_exposures(
+    connection: Connection, *, as_of: datetime, only: Sequence[str] | None = None
+) -> int:
+    """Adds the exposures of the blocks that have closed since the last step.
+
+    Args:
+        connection: In a transaction that is the only writer of derived tables.
+        as_of: A time up to which the log is final.
+        only: The experiments to read for; None for all.
+
+    Returns:
+        The number of new exposures.
+
+    Raises:
+        UnreadablePolicyError: The policy of one of them is of another version, or broken.
+        TooManyAssignmentsError: One of them has more assignments than can be numbered.
+    """
+    experiments = open_experiments(connection, only=only)
+    cursors = read_cursors(connection, [one.experiment_id for one in experiments])
+    read_to = {
+        experiment_id: at for (experiment_id, stage), at in cursors.items() if stage == "exposures"
+    }
+    read = blocks_to_expose(experiments, read_to=read_to, as_of=microseconds(as_of))
+    if not read:
+        return 0
+    added = _expose(connection, read)
+    _set_cursors(
+        connection, [("exposures", one.experiment.experiment_id, one.to_block) for one in read]
+    )
+    return added
+
+
+def _expose(connection: Connection, read: Sequence[ReadExperiment]) -> int:
+    begins = min(one.received_from for one in read)
+    ends = max(one.received_to for one in read)
+    span = {"begins": moment_of(begins).isoformat(), "ends": moment_of(ends).isoformat()}
+    engine = PostgresEngine(connection, copies=ends - begins <= COPIED)
+    experiments = [one.experiment for one in read]
+    environments = read_environments(connection, {one.place for one in experiments})
+    register_scope(engine, read, environments)
+    engine.view("log_rows", _LOG_ROWS.format(**span))
+    register_assignments(engine, read, environments)
+    register_routes(engine, connection, experiments)
+    register_deploy_times(engine, connection, environments.histories)
+    for name, sql in (
+        ("known_exposures", _EXPOSURES_NOW),
+        ("known_in_flight", _KNOWN_IN_FLIGHT),
+        ("buried_exposures", _BURIED_EXPOSURES),
+        ("buried_sightings", _BURIED_SIGHTINGS),
+    ):
+        engine.view(name, sql)
+    for step in EXPOSURE_STEPS:
+        if step is NAMED:
+            few = engine.count("candidates") < _LOOKED_UP
+            rows = _IDENTITIES_LOOKED_UP if few else _IDENTITY_ROWS
+            engine.view("identities", rows.format(**span))
+        engine.run(step)
+    added = connection.execute(_ADD_EXPOSURES).rowcount
+    connection.execute(_ADD_STRATA)
+    sighted = connection.execute(_ADD_SIGHTINGS).rowcount
+    connection.execute(_ADD_BLOCK_UNITS)
+    engine.close()
+    sample_grown(connection, "exposures", added)
+    sample_grown(connection, "sightings", sighted)
+    return added
+
+
+# --- Cells -------------------------------------------------------------------------------------
+
+# The events that may be an outcome: some metric names them as its source.
+_OUTCOME_EVENTS = f"""
+SELECT e.project_id, e.environment, e.event, e.session_id, {_OCCURRED} AS occurred,
+    {_RECEIVED} AS received, encode(e.pseudonym, 'hex') AS user_unit, e.trusted, e.event_id,
+    e.value
+FROM runtime_events AS e
+WHERE e.received_at BETWEEN timestamptz '{{begins}}' AND timestamptz '{{ends}}'
+  AND e.event = ANY(ARRAY(SELECT DISTINCT event FROM sources))
+  AND EXISTS (
+      SELECT FROM scope AS s WHERE s.project_id = e.project_id AND s.environment = e.environment
+  )
+"""
+
+_REVENUE = f"""
+SELECT e.project_id, e.environment, e.event, e.session_id, {_OCCURRED} AS occurred,
+    {_RECEIVED} AS received, e.pseudonym, encode(e.pseudonym, 'hex') AS user_unit,
+    e.idempotency_key,
+    CASE WHEN e.amount_value > {LARGEST_AMOUNT} THEN {LARGEST_AMOUNT} ELSE e.amount_value END
+        * 1000000 AS value,
+    e.amount_currency AS currency
+FROM revenue_events AS e
+WHERE e.received_at BETWEEN timestamptz '{{begins}}' AND timestamptz '{{ends}}'
+  AND e.project_id IN (SELECT project_id FROM scope)
+"""
+
+_CLOSING_EXPOSURES = f"""
+SELECT p.experiment_id AS experiment, p.unit, {epoch_microseconds("p.block")} AS block,
+    {_ARM_NUMBER} AS arm, p.stratum
+FROM (
+    SELECT s.experiment, {moment("min(m.closed_from)")} AS begins,
+        {moment("max(m.closed_to)")} AS ends
+    FROM metrics AS m JOIN scope AS s ON s.number = m.number
+    GROUP BY s.experiment
+) AS c
+JOIN exposures AS p
+  ON p.experiment_id = c.experiment AND p.block >= c.begins AND p.block < c.ends
+"""
+
+_BURIED_CONVERSIONS = f"""
+SELECT s.number, p.metric, p.unit, {epoch_microseconds("p.received_at")} AS received,
+    p.late::integer AS late, {epoch_microseconds("p.block")} AS block, {_ARM_NUMBER} AS arm,
+    p.stratum
+FROM scope AS s
+JOIN metrics AS m ON m.number = s.number
+JOIN tombstone_conversions AS p
+  ON p.experiment_id = s.experiment AND p.metric = m.metric
+ AND p.received_at > {moment("s.from_block")}
+ AND p.received_at <= {moment("(s.to_block + s.grace)")}
+"""
+
+_BURIED_AMOUNTS = f"""
+SELECT s.number, p.metric, p.unit, p.key AS event_key,
+    {epoch_microseconds("p.received_at")} AS received, p.value
+FROM scope AS s
+JOIN metrics AS m ON m.number = s.number
+JOIN tombstone_amounts AS p
+  ON p.experiment_id = s.experiment AND p.metric = m.metric
+ AND p.received_at > {moment("s.from_block")}
+ AND p.received_at <= {moment("(s.to_block + s.grace)")}
+"""
+
+_KNOWN_CONVERSIONS = """
+SELECT experiment_id AS experiment, metric, unit, late::integer AS late FROM conversions
+"""
+
+_KNOWN_AMOUNTS = f"""
+SELECT experiment_id AS experiment, metric, unit, {epoch_microseconds("received_at")} AS received,
+    value
+FROM amounts
+"""
+
+_ADD_CONVERSIONS = text(f"""
+INSERT INTO conversions (experiment_id, metric, unit, received_at, late, block, arm, stratum)
+SELECT s.experiment, n.metric, n.unit, {moment("n.received")}, n.late = 1,
+    CASE WHEN n.late = 1 THEN {moment("n.block")} END,
+    CASE WHEN n.late = 1 THEN {_ARM_NAME.format(arm="n.arm")} END,
+    CASE WHEN n.late = 1 THEN n.stratum END
+FROM new_conversions AS n JOIN scope AS s ON s.number = n.number
+ON CONFLICT (experiment_id, metric, unit) DO UPDATE
+SET received_at = least(conversions.received_at, excluded.received_at),
+    late = conversions.late AND excluded.late,
+    block = CASE WHEN conversions.late AND excluded.late THEN excluded.block END,
+    arm = CASE WHEN conversions.late AND excluded.late THEN excluded.arm END,
+    stratum = CASE WHEN conversions.late AND excluded.late THEN excluded.stratum END
+""")
+
+_ADD_AMOUNTS = text(f"""
+INSERT INTO amounts (experiment_id, metric, unit, key, received_at, value)
+SELECT s.experiment, n.metric, n.unit, n.event_key, {moment("n.received")}, n.value
+FROM new_amounts AS n JOIN scope AS s ON s.number = n.number
+ON CONFLICT (experiment_id, metric, unit, key) DO UPDATE
+SET received_at = excluded.received_at, value = excluded.value
+WHERE (excluded.received_at, excluded.value) < (amounts.received_at, amounts.value)
+""")
+
+_ADD_CELLS = text(f"""
+INSERT INTO cells (experiment_id, metric, block, stratum, n1, x1, n0, x0)
+SELECT s.experiment, n.metric, {moment("n.block")}, n.stratum, n.n1, n.x1, n.n0, n.x0
+FROM new_cells AS n JOIN scope AS s ON s.number = n.number
+WHERE n.is_mean = 0
+ON CONFLICT DO NOTHING
+""")
+
+_MEAN_CELLS = """
+SELECT s.experiment, n.metric, n.block, n.stratum, n.n1, n.x1, n.n0, n.x0,
+    n.y1, n.hh1, n.hl1, n.ll1, n.y0, n.hh0, n.hl0, n.ll0
+FROM new_cells AS n JOIN scope AS s ON s.number = n.number
+WHERE n.is_mean = 1
+"""
+
+_ADD_MEAN_CELLS = text("""
+INSERT INTO cells (experiment_id, metric, block, stratum, n1, x1, n0, x0, y1, yy1, y0, yy0)
+VALUES (:experiment, :metric, :block, :stratum, :n1, :x1, :n0, :x0, :y1, :yy1, :y0, :yy0)
+ON CONFLICT DO NOTHING
+""")
+
+
+def extend_cells(connection: Connection, *, only: Sequence[str] | None = None) -> int:
+    """Adds the cells whose outcomes have closed, as far as the exposures were read.
+
+    Args:
+        connection: In a transaction that is the only writer of derived tables.
+        only: The experiments to add to; None for all.
+
+    Returns:
+        The number of new cells.
+
+    Raises:
+        UnreadablePolicyError: The policy of one of them is of another version, or broken.
+    """
+    experiments = open_experiments(connection, only=only)
+    cursors = read_cursors(connection, [one.experiment_id for one in experiments])
+    exposed = [
+        _outcomes_to_read(one, cursors)
+        for one in experiments
+        if (one.experiment_id, "exposures") in cursors
+    ]
+    read = [one for one in exposed if one.to_block > one.from_block]
+    added = _close(connection, read) if read else 0
+    _set_cursors(
+        connection,
+        [
+            cursor
+            for one in exposed
+            for cursor in (
+                ("conversions", one.experiment.experiment_id, one.to_block),
+                *(
+                    (f"cells/{metric.name}", one.experiment.experiment_id, closed)
+                    for metric in one.experiment.metrics
+                    for closed in (one.to_block - metric.window,)
+                ),
+            )
+        ],
+    )
+    return added
+
+
+def _outcomes_to_read(
+    experiment: PipelineExperiment, cursors: dict[tuple[str, str], int]
+) -> ReadOutcomes:
+    first, own = block_of(experiment.starts_at), experiment.experiment_id
+    return ReadOutcomes(
+        experiment=experiment,
+        from_block=cursors.get((own, "conversions"), first),
+        to_block=cursors[own, "exposures"],
+        closed_from={
+            metric.name: cursors.get((own, f"cells/{metric.name}"), first)
+            for metric in experiment.metrics
+        },
+    )
+
+
+def _close(connection: Connection, read: Sequence[ReadOutcomes]) -> int:
+    begins = min(one.from_block for one in read) - AHEAD
+    ends = max(one.to_block + one.experiment.grace for one in read)
+    span = {"begins": moment_of(begins).isoformat(), "ends": moment_of(ends).isoformat()}
+    engine = PostgresEngine(connection, copies=ends - begins <= COPIED)
+    register_metrics(engine, read)
+    engine.define("outcome_events", _OUTCOME_EVENTS.format(**span))
+    engine.define("revenue", _REVENUE.format(**span))
+    for name, sql in (
+        ("exposed", _EXPOSURES_NOW),
+        ("closing_exposures", _CLOSING_EXPOSURES),
+        ("buried_conversions", _BURIED_CONVERSIONS),
+        ("buried_amounts", _BURIED_AMOUNTS),
+        ("known_conversions", _KNOWN_CONVERSIONS),
+        ("known_amounts", _KNOWN_AMOUNTS),
+    ):
+        engine.view(name, sql)
+    for step in (PAID, OUTCOMES, NEW_CONVERSIONS, NEW_AMOUNTS):
+        engine.run(step)
+    sample_grown(connection, "conversions", connection.execute(_ADD_CONVERSIONS).rowcount)
+    sample_grown(connection, "amounts", connection.execute(_ADD_AMOUNTS).rowcount)
+    engine.run(CLOSING)
+    engine.run(NEW_CELLS)
+    added = connection.execute(_ADD_CELLS).rowcount
+    added += _add_mean_cells(engine)
+    engine.close()
+    return added
+
+
+def _add_mean_cells(engine: PostgresEngine) -> int:
+    rows: list[dict[str, Any]] = []
+    for experiment, metric, block, stratum, n1, x1, n0, x0, *sums in engine.rows(_MEAN_CELLS):
+        treatment, control = (
+            ArmSums(*(int(part) for part in parts)) for parts in (sums[:4], sums[4:])
+        )
+        rows.append(
+            {
+                "experiment": experiment,
+                "metric": metric,
+                "block": moment_of(block),
+                "stratum": stratum,
+                "n1": n1,
+                "x1": x1,
+                "n0": n0,
+                "x0": x0,
+                "y1": treatment.y,
+                "yy1": treatment.yy,
+                "y0": control.y,
+                "yy0": control.yy,
+            }
+        )
+    return engine.connection.execute(_ADD_MEAN_CELLS, rows).rowcount if rows else 0

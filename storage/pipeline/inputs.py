@@ -1,0 +1,476 @@
+"""Inputs: the small tables beside the log that the text reads, made of experiments and history."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from storage.graphs import graph_patterns
+from storage.histories import read_facts, read_flags
+from storage.pipeline.assignments import (
+    Assignment,
+    FlagValues,
+    KnownHistory,
+    Question,
+    tested_values,
+)
+from storage.pipeline.engine import Engine
+from storage.pipeline.experiments import PipelineExperiment, ReadExperiment
+from storage.pipeline.moments import EARLIEST, LATEST, block_of, microseconds, moment_of
+from storage.pipeline.steps import (
+    ARMS,
+    FLAG_SETS,
+    LOG_WITH_CONTEXTS,
+    LOG_WITH_TIES,
+    LOG_WITHOUT_FLAGS,
+    NAMED_COMMITS,
+    NAMED_ROUTES,
+    SPOTS,
+    TIED_ROUTES,
+)
+from storage.route import RouteTable, canonical_route
+
+Place = tuple[int, str]
+
+
+class TooManyAssignmentsError(ValueError):
+    """An experiment has more assignments than a packed exposure can number."""
+
+
+# --- Scope --------------------------------------------------------------------------------------
+
+_SCOPE = {
+    "number": "int",
+    "experiment": "experiment",
+    "project_id": "int",
+    "environment": "text",
+    "by_user": "int",
+    "trusted_only": "int",
+    "signed_only": "int",
+    "by_route": "int",
+    "flagged": "int",
+    "starts_at": "bigint",
+    "bound_at": "bigint",
+    "grace": "bigint",
+    "wait": "bigint",
+    "horizon": "bigint",
+    "in_flight_from": "bigint",
+    "from_block": "bigint",
+    "to_block": "bigint",
+    "received_from": "bigint",
+    "received_to": "bigint",
+    "treatment_commit": "text",
+    "sample_bound": "text",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environments:
+    """What was recorded of the environments of some experiments.
+
+    Attributes:
+        histories: What is known of the commits of each.
+        flags: The names of the flags that its experiments test.
+    """
+
+    histories: Mapping[Place, KnownHistory]
+    flags: Mapping[Place, frozenset[str]]
+
+
+def read_environments(connection: Connection, places: Iterable[Place]) -> Environments:
+    """Returns what was recorded of these environments."""
+    wanted = sorted(set(places))
+    facts, flags = read_facts(connection, wanted), read_flags(connection, wanted)
+    return Environments(
+        histories={
+            place: KnownHistory(facts[place], flags=flags.get(place, {})) for place in wanted
+        },
+        flags={place: frozenset(flags.get(place, {})) for place in wanted},
+    )
+
+
+def register_scope(
+    engine: Engine, read: Sequence[ReadExperiment], environments: Environments
+) -> None:
+    """Registers `scope`: which experiments are computed, and which blocks of each."""
+    engine.register("scope", _SCOPE, (_scope_row(engine, one, environments) for one in read))
+
+
+def _scope_row(engine: Engine, read: ReadExperiment, environments: Environments) -> tuple[Any, ...]:
+    experiment = read.experiment
+    return (
+        experiment.number,
+        engine.experiment_key(experiment.number, experiment.experiment_id),
+        experiment.project_id,
+        experiment.environment,
+        int(experiment.by_user),
+        int(experiment.trusted_only),
+        int(experiment.signed_only),
+        int(experiment.routes is not None),
+        int(bool(environments.flags[experiment.place])),
+        experiment.starts_at,
+        microseconds(experiment.bound_at),
+        experiment.grace,
+        experiment.window,
+        experiment.horizon,
+        read.in_flight_from,
+        read.from_block,
+        read.to_block,
+        read.received_from,
+        read.received_to,
+        experiment.treatment_commit,
+        experiment.sample_bound,
+    )
+
+
+# --- Flags and assignments ----------------------------------------------------------------------
+
+_CONTEXTS = {"project_id": "int", "environment": "text", "flags": "json", "context": "int"}
+_TIED = {"project_id": "int", "environment": "text", "route": "text", "route_rank": "int"}
+_ASSIGNMENTS = {
+    "number": "int",
+    "spot": "int",
+    "commit_sha": "text",
+    "context": "int",
+    "route_rank": "int",
+    "occurred_from": "bigint",
+    "occurred_to": "bigint",
+    "arm": "int",
+    "stratum": "text",
+    "resolved": "text",
+}
+_ARM_NUMBERS = {name: number for number, name in enumerate(ARMS)}
+Contexts = Mapping[tuple[Place, int], FlagValues]
+
+
+def register_assignments(
+    engine: Engine, read: Sequence[ReadExperiment], environments: Environments
+) -> None:
+    """Registers `contexts` and `assignments`, and defines `log` with a context for each event.
+
+    Assignments cost what the commits and sets of flags that events name cost, times experiments:
+    never what the events do.
+    """
+    contexts = _register_contexts(engine, environments)
+    named = _named_commits(engine)
+    engine.register(
+        "assignments",
+        _ASSIGNMENTS,
+        (
+            row
+            for one in read
+            for row in _assignment_rows(
+                one,
+                named.get(one.experiment.place, ()),
+                contexts,
+                environments.histories[one.experiment.place],
+            )
+        ),
+    )
+
+
+def _register_contexts(engine: Engine, environments: Environments) -> Contexts:
+    if not any(environments.flags.values()):
+        engine.define("log", LOG_WITHOUT_FLAGS)
+        return {}
+    numbers: dict[tuple[Place, tuple[tuple[str, str], ...]], int] = {}
+    contexts: dict[tuple[Place, int], FlagValues] = {}
+    rows: list[tuple[int, str, str, int]] = []
+    for project_id, environment, flags in engine.rows(FLAG_SETS):
+        place = project_id, environment
+        values = tested_values(json.loads(flags), environments.flags[place])
+        if values:
+            number = numbers.setdefault((place, tuple(values.items())), len(numbers) + 1)
+            contexts[place, number] = values
+            rows.append((project_id, environment, flags, number))
+    engine.register("contexts", _CONTEXTS, rows)
+    engine.define("log", LOG_WITH_CONTEXTS)
+    _register_ties(engine)
+    return contexts
+
+
+def _register_ties(engine: Engine) -> None:
+    """Ranks the routes that decide between events of one moment, an absent one last."""
+    routes: dict[Place, list[str]] = defaultdict(list)
+    for project_id, environment, route in engine.rows(TIED_ROUTES):
+        routes[project_id, environment].append(route)
+    if not routes:
+        return
+    rows = (
+        (*place, route, rank)
+        for place, named in routes.items()
+        for rank, route in enumerate(sorted(named, key=lambda route: (route == "", route)), 1)
+    )
+    engine.register("tied_routes", _TIED, rows)
+    engine.define("log", LOG_WITH_TIES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _NamedCommit:
+    """A commit id that events name with some flags, on routes of these ranks."""
+
+    commit: str
+    context: int
+    ranks: Sequence[tuple[int, bool]]
+
+
+def _named_commits(engine: Engine) -> dict[Place, list[_NamedCommit]]:
+    ranks: dict[tuple[Place, str, int], list[tuple[int, bool]]] = defaultdict(list)
+    for project_id, environment, commit, context, rank, vouched in engine.rows(NAMED_COMMITS):
+        ranks[(project_id, environment), commit, context].append((rank, bool(vouched)))
+    named: dict[Place, list[_NamedCommit]] = defaultdict(list)
+    for (place, commit, context), found in ranks.items():
+        named[place].append(_NamedCommit(commit=commit, context=context, ranks=found))
+    return named
+
+
+def _assignment_rows(
+    read: ReadExperiment,
+    named: Iterable[_NamedCommit],
+    contexts: Contexts,
+    history: KnownHistory,
+) -> Iterator[tuple[Any, ...]]:
+    """Yields an experiment's assignments, numbered by `spot` in the order that breaks ties.
+
+    That is by commit, route, arm and stratum: a unit's first event may have others of its moment
+    beside it.
+    """
+    experiment = read.experiment
+    question = Question(
+        change=experiment.change, bound_at=experiment.bound_at, flag=experiment.flag
+    )
+    until = moment_of(read.received_to)
+    ordered: list[tuple[str, int, str, str, int, Assignment]] = []
+    for one in named:
+        ranks = [rank for rank, vouched in one.ranks if vouched or not experiment.signed_only]
+        if not ranks:
+            continue
+        values = contexts[experiment.place, one.context] if one.context else {}
+        for found in history.assignments(question, one.commit, values=values, until=until):
+            ordered += [
+                (one.commit, rank, found.arm, found.stratum, one.context, found) for rank in ranks
+            ]
+    ordered.sort(key=lambda entry: entry[:5])
+    if len(ordered) >= SPOTS:
+        raise TooManyAssignmentsError(f"an experiment has more than {SPOTS} assignments")
+    for spot, (commit, rank, arm, stratum, context, found) in enumerate(ordered):
+        yield (
+            experiment.number,
+            spot,
+            commit,
+            context,
+            rank,
+            _first_to_know(experiment, found.known_from, default=EARLIEST),
+            _first_to_know(experiment, found.known_to, default=LATEST),
+            _ARM_NUMBERS[arm],
+            stratum,
+            found.resolved,
+        )
+
+
+def _first_to_know(experiment: PipelineExperiment, known: datetime | None, *, default: int) -> int:
+    """Returns the first block that closes at a time or later, where that is a bound."""
+    if known is None or known <= experiment.bound_at:
+        return default
+    return block_of(microseconds(known) - experiment.grace - 1)
+
+
+# --- Routes -------------------------------------------------------------------------------------
+
+_ROUTES = {"number": "int", "route": "text", "exposing": "int"}
+
+
+def register_routes(
+    engine: Engine, connection: Connection, experiments: Sequence[PipelineExperiment]
+) -> None:
+    """Registers `routes`: whether a route that events name exposes, by experiment.
+
+    A route of the graph that does not expose is simply another page: it has no row.
+    """
+    named: dict[Place, list[str]] = defaultdict(list)
+    for project_id, environment, route in engine.rows(NAMED_ROUTES):
+        named[project_id, environment].append(route)
+    matcher = _RouteMatcher(connection)
+    rows = (
+        (experiment.number, route, int(exposing))
+        for experiment in experiments
+        if experiment.routes is not None
+        for route, exposing in matcher.matches(experiment, named[experiment.place])
+    )
+    engine.register("routes", _ROUTES, rows)
+
+
+class _RouteMatcher:
+    """Matches routes to the patterns of frozen graphs; experiments of one release share it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._tables: dict[tuple[int, str | None], RouteTable] = {}
+        self._matches: dict[tuple[Any, ...], list[tuple[str, bool]]] = {}
+
+    def matches(
+        self, experiment: PipelineExperiment, routes: Iterable[str]
+    ) -> list[tuple[str, bool]]:
+        key = (experiment.place, experiment.graph_id, tuple(experiment.routes or ()))
+        if key not in self._matches:
+            exposing = {canonical_route(pattern) for pattern in experiment.routes or ()}
+            table = self._table(experiment.project_id, experiment.graph_id)
+            self._matches[key] = [
+                (route, pattern is not None)
+                for route in routes
+                if (pattern := _pattern(route, exposing, table)) is None or pattern in exposing
+            ]
+        return self._matches[key]
+
+    def _table(self, project_id: int, graph_id: str | None) -> RouteTable:
+        key = project_id, graph_id
+        if key not in self._tables:
+            patterns = (
+                [] if graph_id is None else graph_patterns(self._connection, project_id, graph_id)
+            )
+            self._tables[key] = RouteTable(patterns)
+        return self._tables[key]
+
+
+def _pattern(route: str, exposing: set[str], table: RouteTable) -> str | None:
+    path = canonical_route(route)
+    return path if path in exposing else table.match(route)
+
+
+# --- Deploys ------------------------------------------------------------------------------------
+
+_DEPLOY_TIMES = {
+    "project_id": "int",
+    "environment": "text",
+    "deployed_at": "bigint",
+    "recorded_at": "bigint",
+    "withdrawn_at": "bigint",
+}
+_DEPLOYS = text("""
+SELECT project_id, environment, deployed_at, recorded_at, withdrawn_at
+FROM deploys
+WHERE (project_id, environment) IN (
+    SELECT * FROM unnest(CAST(:projects AS integer[]), CAST(:environments AS text[]))
+)
+""")
+
+
+def register_deploy_times(engine: Engine, connection: Connection, places: Iterable[Place]) -> None:
+    """Registers `deploy_times`: when deploys of the environments came, were recorded, withdrawn."""
+    wanted = sorted(set(places))
+    asked = {
+        "projects": [project_id for project_id, _ in wanted],
+        "environments": [environment for _, environment in wanted],
+    }
+    rows = (
+        (
+            row.project_id,
+            row.environment,
+            microseconds(row.deployed_at),
+            microseconds(row.recorded_at),
+            LATEST if row.withdrawn_at is None else microseconds(row.withdrawn_at),
+        )
+        for row in connection.execute(_DEPLOYS, asked)
+    )
+    engine.register("deploy_times", _DEPLOY_TIMES, rows)
+
+
+# --- Metrics ------------------------------------------------------------------------------------
+
+_METRICS = {
+    "number": "int",
+    "metric": "text",
+    "wait": "bigint",
+    "is_mean": "int",
+    "cap": "bigint",
+    "currency": "text",
+    "closed_from": "bigint",
+    "closed_to": "bigint",
+}
+_SOURCES = {"number": "int", "metric": "text", "event": "text"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOutcomes:
+    """An experiment and the outcomes that a computation adds.
+
+    Attributes:
+        experiment: The experiment.
+        from_block: Up to which block of exposure outcomes were read before.
+        to_block: Up to which they are read now.
+        closed_from: Of each metric, the first block whose cells are not there yet.
+    """
+
+    experiment: PipelineExperiment
+    from_block: int
+    to_block: int
+    closed_from: Mapping[str, int]
+
+
+def register_metrics(engine: Engine, read: Sequence[ReadOutcomes]) -> None:
+    """Registers `scope`, `metrics` and `sources` for the steps from outcomes to cells."""
+    engine.register(
+        "scope",
+        {name: _SCOPE[name] for name in _OUTCOME_SCOPE},
+        (_outcome_scope_row(engine, one) for one in read),
+    )
+    engine.register(
+        "metrics",
+        _METRICS,
+        (
+            (
+                one.experiment.number,
+                metric.name,
+                metric.window,
+                int(metric.is_mean),
+                metric.cap,
+                metric.currency,
+                one.closed_from[metric.name],
+                one.to_block - metric.window,
+            )
+            for one in read
+            for metric in one.experiment.metrics
+        ),
+    )
+    engine.register(
+        "sources",
+        _SOURCES,
+        (
+            (one.experiment.number, metric.name, event)
+            for one in read
+            for metric in one.experiment.metrics
+            for event in dict.fromkeys(metric.sources)
+        ),
+    )
+
+
+_OUTCOME_SCOPE = (
+    "number",
+    "experiment",
+    "project_id",
+    "environment",
+    "by_user",
+    "trusted_only",
+    "grace",
+    "from_block",
+    "to_block",
+)
+
+
+def _outcome_scope_row(engine: Engine, read: ReadOutcomes) -> tuple[Any, ...]:
+    experiment = read.experiment
+    return (
+        experiment.number,
+        engine.experiment_key(experiment.number, experiment.experiment_id),
+        experiment.project_id,
+        experiment.environment,
+        int(experiment.by_user),
+        int(experiment.trusted_only),
+        experiment.grace,
+        read.from_block,
+        read.to_block,
+    )

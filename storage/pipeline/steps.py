@@ -1,0 +1,614 @@
+"""Steps: the one text of SQL that says what an exposure, a conversion and a cell are.
+
+Every engine runs these statements, so they keep to what PostgreSQL, DuckDB and Spark SQL share:
+whole numbers, equi-joins, `CASE`, window functions. Times are microseconds since the epoch, spans
+microseconds, values whole millionths, flags of an input 0 or 1. An engine gives the inputs under
+their names and materializes each step under its own; `inputs` makes the small inputs.
+
+Inputs of the exposures: `scope`, `log`, `identities`, `routes`, `assignments`, `deploy_times`,
+`known_exposures`, `known_in_flight`, `buried_exposures`, `buried_sightings`.
+Inputs of the cells: `scope`, `metrics`, `sources`, `outcome_events`, `revenue`, `exposed`,
+`closing_exposures`, `buried_conversions`, `buried_amounts`, `known_conversions`, `known_amounts`.
+
+`scope.experiment` is what the derived relations know an experiment by: its id in PostgreSQL, its
+number elsewhere. `buried_*` are tombstones: rows that no event stands behind any more.
+"""
+
+from dataclasses import dataclass
+
+BLOCK = 300_000_000
+# A client's clock may run ahead by 2 minutes; and a minute for the servers' own.
+AHEAD = 180_000_000
+# Units seen so long before the start are in flight: control would have them, treatment none.
+IN_FLIGHT = 1_800_000_000
+# How far before a block's close a session is searched for the user that it named.
+IDENTITY = 2_419_200_000_000
+# An exposure is packed as (its time since the start) · SPOTS + its assignment's spot: 43 bits of
+# microseconds are 101 days.
+SPOTS = 1_048_576
+# A unit's amount is squared in two halves.
+HALF = 2_147_483_648
+
+# Stands for whether `unit` is in the sample of its row's experiment, which each engine says in the
+# words of its own hash function.
+IN_SAMPLE = "<unit is in the sample>"
+
+# What the text calls arms, and kinds of sightings.
+TREATMENT, CONTROL = 1, 0
+ARMS = ("control", "treatment", "partial", "in_flight", "excluded")
+SIGHTING_KINDS = {
+    1: "in_flight",
+    2: "unmatched_route",
+    3: "unsigned",
+    4: "late",
+    5: "unknown_commit",
+    7: "crossover",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A statement of the text, and the name under which its rows are materialized."""
+
+    name: str
+    sql: str
+
+
+# --- What the steps share ------------------------------------------------------------------------
+
+_CLOSED = f"(e.occurred - e.occurred % {BLOCK} + {BLOCK} + s.grace)"
+
+# The unit that an event is of: its session, or the user that it names.
+_UNIT = """CASE WHEN s.by_user = 0 THEN e.session_id
+         WHEN s.trusted_only = 0 OR e.trusted THEN e.user_unit END"""
+
+# Whether an experiment reads an event now. Of a range between two columns PostgreSQL's planner
+# expects so few rows that it would hash the events rather than what they are joined to; of a CASE,
+# half.
+_READ = """CASE WHEN e.received >= s.received_from AND e.received <= s.received_to
+      AND e.occurred >= s.in_flight_from AND e.occurred < s.to_block THEN 1 ELSE 0 END = 1"""
+
+_ASSIGNED = """a.number = s.number AND a.commit_sha = e.commit_sha AND a.context = e.context
+     AND a.route_rank = e.route_rank
+     AND e.occurred >= a.occurred_from AND e.occurred < a.occurred_to"""
+
+# Whether an event may say which arm served its session: anybody can send one with the public key.
+_VOUCHED = "(s.signed_only = 0 OR e.trusted OR e.signed)"
+
+# What makes another delivery of the same event the same: its own id, else when it occurred and
+# what it said.
+EVENT_KEY = (
+    "coalesce(e.event_id, concat(e.event, ' ', e.occurred, ' ', coalesce(concat(e.value, ''), '')))"
+)
+
+# --- What the small inputs are made of -----------------------------------------------------------
+
+# The sets of flags that events name where flags are under test.
+FLAG_SETS = """
+SELECT e.project_id, e.environment, concat(e.flags, '') AS flags
+FROM log_rows AS e
+JOIN (SELECT DISTINCT project_id, environment FROM scope WHERE flagged = 1) AS s
+  ON s.project_id = e.project_id AND s.environment = e.environment
+WHERE e.flags IS NOT NULL AND e.commit_sha IS NOT NULL
+GROUP BY e.project_id, e.environment, e.flags
+"""
+
+# The log where no flag is under test.
+LOG_WITHOUT_FLAGS = "SELECT e.*, 0 AS context, 0 AS route_rank FROM log_rows AS e"
+
+LOG_WITH_CONTEXTS = """
+SELECT e.*, coalesce(k.context, 0) AS context, 0 AS route_rank
+FROM log_rows AS e
+LEFT JOIN contexts AS k
+  ON k.project_id = e.project_id AND k.environment = e.environment AND k.flags = e.flags
+"""
+
+# Routes decide between events of one unit, moment and commit that differ in their flags: few.
+TIED_ROUTES = """
+SELECT DISTINCT e.project_id, e.environment, coalesce(e.route, '') AS route
+FROM log AS e
+JOIN (
+    SELECT DISTINCT project_id, environment, occurred, commit_sha
+    FROM (
+        SELECT e.project_id, e.environment, e.occurred, e.commit_sha, e.context,
+            CASE WHEN s.by_user = 0 THEN e.session_id ELSE e.user_unit END AS unit
+        FROM log AS e
+        JOIN (SELECT DISTINCT project_id, environment, by_user FROM scope WHERE flagged = 1) AS s
+          ON s.project_id = e.project_id AND s.environment = e.environment
+        WHERE e.commit_sha IS NOT NULL
+    ) AS named
+    WHERE unit IS NOT NULL
+    GROUP BY project_id, environment, unit, occurred, commit_sha
+    HAVING min(context) < max(context)
+) AS t
+  ON t.project_id = e.project_id AND t.environment = e.environment
+ AND t.occurred = e.occurred AND t.commit_sha = e.commit_sha
+"""
+
+LOG_WITH_TIES = """
+SELECT e.*, coalesce(k.context, 0) AS context, coalesce(t.route_rank, 0) AS route_rank
+FROM log_rows AS e
+LEFT JOIN contexts AS k
+  ON k.project_id = e.project_id AND k.environment = e.environment AND k.flags = e.flags
+LEFT JOIN tied_routes AS t
+  ON t.project_id = e.project_id AND t.environment = e.environment
+ AND t.route = coalesce(e.route, '')
+"""
+
+# What events name at all, by environment: once for all its experiments.
+NAMED_COMMITS = """
+SELECT e.project_id, e.environment, e.commit_sha, e.context, e.route_rank,
+    max(CASE WHEN e.trusted OR e.signed THEN 1 ELSE 0 END) AS vouched
+FROM log AS e
+JOIN (SELECT DISTINCT project_id, environment FROM scope) AS s
+  ON s.project_id = e.project_id AND s.environment = e.environment
+WHERE e.commit_sha IS NOT NULL
+GROUP BY e.project_id, e.environment, e.commit_sha, e.context, e.route_rank
+"""
+
+NAMED_ROUTES = """
+SELECT DISTINCT e.project_id, e.environment, e.route
+FROM log AS e
+JOIN (SELECT DISTINCT project_id, environment FROM scope WHERE by_route = 1) AS s
+  ON s.project_id = e.project_id AND s.environment = e.environment
+WHERE e.route IS NOT NULL
+"""
+
+# --- From the log to exposures -------------------------------------------------------------------
+
+# One reading of the events finds, of each unit, the first event of each kind.
+SEEN = Step(
+    name="seen",
+    sql=f"""
+SELECT number, unit,
+    min(CASE WHEN kind = 6 THEN (occurred - starts_at) * {SPOTS} + spot END) AS first_exposure,
+    min(CASE WHEN kind = 1 THEN known_at END) AS in_flight_at,
+    min(CASE WHEN kind = 2 THEN known_at END) AS unmatched_at,
+    min(CASE WHEN kind = 3 THEN known_at END) AS unsigned_at,
+    min(CASE WHEN kind = 4 THEN known_at END) AS late_at,
+    min(CASE WHEN kind = 5 THEN known_at END) AS unknown_at,
+    max(CASE WHEN arm = {TREATMENT} THEN 1 ELSE 0 END) AS saw_treatment,
+    max(CASE WHEN arm = {CONTROL} THEN 1 ELSE 0 END) AS saw_control
+FROM (
+    SELECT s.number, {_UNIT} AS unit, s.project_id, s.sample_bound, e.occurred, s.starts_at, a.spot,
+        a.arm,
+        CASE WHEN e.received > {_CLOSED} THEN e.received ELSE {_CLOSED} END AS known_at,
+        CASE
+            WHEN e.occurred < s.starts_at THEN CASE WHEN e.received <= {_CLOSED} THEN 1 ELSE 0 END
+            WHEN s.by_route = 1 AND r.number IS NULL THEN 0
+            WHEN s.by_route = 1 AND r.exposing = 0 THEN 2
+            WHEN NOT {_VOUCHED} THEN 3
+            WHEN e.received > {_CLOSED} THEN 4
+            WHEN a.number IS NULL THEN 5
+            ELSE 6
+        END AS kind
+    FROM scope AS s
+    JOIN log AS e ON e.project_id = s.project_id AND e.environment = s.environment AND {_READ}
+    LEFT JOIN routes AS r ON r.number = s.number AND r.route = e.route
+    LEFT JOIN assignments AS a ON {_ASSIGNED}
+) AS events
+WHERE unit IS NOT NULL AND {IN_SAMPLE}
+GROUP BY number, unit
+""",
+)
+
+# The first exposure of each unit that has none yet. Units that have one are left out last: of what
+# is left PostgreSQL's planner knows nothing.
+CANDIDATES = Step(
+    name="candidates",
+    sql=f"""
+SELECT c.number, c.unit, c.exposed_at, c.exposed_at - c.exposed_at % {BLOCK} AS block,
+    CASE WHEN c.in_flight = 1 THEN 3
+         WHEN c.exposed_at - c.exposed_at % {BLOCK} + {BLOCK} > s.horizon THEN 4
+         ELSE a.arm END AS arm,
+    a.stratum, a.resolved AS commit_sha, c.saw_treatment, c.saw_control
+FROM (
+    SELECT u.number, u.unit, u.saw_treatment, u.saw_control, u.first_exposure % {SPOTS} AS spot,
+        b.starts_at
+            + CAST((u.first_exposure - u.first_exposure % {SPOTS}) / {SPOTS} AS BIGINT)
+            AS exposed_at,
+        CASE WHEN u.in_flight_at IS NOT NULL OR f.unit IS NOT NULL OR g.unit IS NOT NULL
+            THEN 1 ELSE 0 END AS in_flight
+    FROM seen AS u
+    JOIN scope AS b ON b.number = u.number
+    LEFT JOIN known_in_flight AS f ON f.experiment = b.experiment AND f.unit = u.unit
+    LEFT JOIN (SELECT DISTINCT number, unit FROM buried_sightings WHERE kind = 1) AS g
+      ON g.number = u.number AND g.unit = u.unit
+    WHERE u.first_exposure IS NOT NULL
+) AS c
+JOIN scope AS s ON s.number = c.number
+JOIN assignments AS a ON a.number = c.number AND a.spot = c.spot
+WHERE NOT EXISTS (
+    SELECT 1 FROM known_exposures AS k WHERE k.experiment = s.experiment AND k.unit = c.unit
+) AND NOT EXISTS (
+    SELECT 1 FROM buried_exposures AS b WHERE b.number = c.number AND b.unit = c.unit
+)
+""",
+)
+
+# The session's user: the first reference among its events received by the block's close.
+NAMED = Step(
+    name="named",
+    sql=f"""
+SELECT number, unit, pseudonym
+FROM (
+    SELECT c.number, c.unit, e.pseudonym,
+        row_number() OVER (
+            PARTITION BY c.number, c.unit ORDER BY e.occurred, e.pseudonym
+        ) AS place
+    FROM candidates AS c
+    JOIN scope AS s ON s.number = c.number
+    JOIN identities AS e ON e.session_id = c.unit AND e.project_id = s.project_id
+        AND e.environment = s.environment
+    WHERE s.by_user = 0 AND (s.trusted_only = 0 OR e.trusted)
+      AND e.received > c.block + {BLOCK} + s.grace - {IDENTITY}
+      AND e.received <= c.block + {BLOCK} + s.grace
+) AS users
+WHERE place = 1
+""",
+)
+
+NEW_EXPOSURES = Step(
+    name="new_exposures",
+    sql="""
+SELECT c.number, c.unit, c.exposed_at, c.block, c.arm, c.stratum, c.commit_sha, n.pseudonym,
+    c.saw_treatment, c.saw_control
+FROM candidates AS c
+LEFT JOIN named AS n ON n.number = c.number AND n.unit = c.unit
+UNION ALL
+SELECT b.number, b.unit, b.exposed_at, b.block, b.arm, b.stratum, b.commit_sha, b.pseudonym,
+    coalesce(u.saw_treatment, 0), coalesce(u.saw_control, 0)
+FROM buried_exposures AS b
+JOIN scope AS s ON s.number = b.number
+LEFT JOIN seen AS u ON u.number = b.number AND u.unit = b.unit
+WHERE NOT EXISTS (
+    SELECT 1 FROM known_exposures AS k WHERE k.experiment = s.experiment AND k.unit = b.unit
+)
+""",
+)
+
+# Any commit may stand for a stratum: its lineage less the change is the stratum's set.
+NEW_STRATA = Step(
+    name="new_strata",
+    sql="""
+SELECT number, stratum, min(commit_sha COLLATE "C") AS commit_sha
+FROM new_exposures
+WHERE stratum IS NOT NULL
+GROUP BY number, stratum
+""",
+)
+
+# Units of one arm that were seen in the other as well: few, if any.
+MOVED = Step(
+    name="moved",
+    sql=f"""
+SELECT x.number, x.unit, x.exposed_at, x.block, x.arm, x.stratum
+FROM new_exposures AS x
+WHERE (x.arm = {TREATMENT} AND x.saw_control = 1) OR (x.arm = {CONTROL} AND x.saw_treatment = 1)
+UNION ALL
+SELECT u.number, u.unit, k.exposed_at, k.block, k.arm, k.stratum
+FROM seen AS u
+JOIN scope AS s ON s.number = u.number
+JOIN known_exposures AS k ON k.experiment = s.experiment AND k.unit = u.unit
+WHERE (k.arm = {TREATMENT} AND u.saw_control = 1) OR (k.arm = {CONTROL} AND u.saw_treatment = 1)
+""",
+)
+
+# A unit in both arms within its window, with no deploy between the sightings: the router is not
+# sticky. A deploy may rightly move units, so one in between explains it.
+CROSSOVERS = Step(
+    name="crossovers",
+    sql=f"""
+SELECT x.number, x.unit, min(x.known_at) AS sighted_at, min(x.block) AS block, min(x.arm) AS arm,
+    min(x.stratum COLLATE "C") AS stratum
+FROM (
+    SELECT e.number, e.unit, e.exposed_at, e.block, e.arm, e.stratum, e.occurred,
+        s.project_id, s.environment, s.bound_at, {_CLOSED} AS closed_at,
+        CASE WHEN e.received > {_CLOSED} THEN e.received ELSE {_CLOSED} END AS known_at
+    FROM (
+        SELECT m.number, m.unit, m.exposed_at, m.block, m.arm, m.stratum, l.project_id,
+            l.environment, l.occurred, l.received, l.commit_sha, l.context, l.route_rank,
+            l.trusted, l.signed, 0 AS by_user
+        FROM moved AS m JOIN log AS l ON l.session_id = m.unit
+        UNION ALL
+        SELECT m.number, m.unit, m.exposed_at, m.block, m.arm, m.stratum, l.project_id,
+            l.environment, l.occurred, l.received, l.commit_sha, l.context, l.route_rank,
+            l.trusted, l.signed, 1
+        FROM moved AS m JOIN log AS l ON l.user_unit = m.unit
+    ) AS e
+    JOIN scope AS s ON s.number = e.number AND s.by_user = e.by_user
+        AND s.project_id = e.project_id AND s.environment = e.environment AND {_READ}
+        AND e.occurred > e.exposed_at AND e.occurred <= e.exposed_at + s.wait
+    JOIN assignments AS a ON {_ASSIGNED} AND a.arm + e.arm = 1
+    WHERE {_VOUCHED} AND (s.by_user = 0 OR s.trusted_only = 0 OR e.trusted)
+) AS x
+WHERE NOT EXISTS (
+    SELECT 1 FROM deploy_times AS d
+    WHERE d.project_id = x.project_id AND d.environment = x.environment
+      AND d.deployed_at > x.exposed_at AND d.deployed_at <= x.occurred
+      AND d.recorded_at <= CASE WHEN x.closed_at > x.bound_at THEN x.closed_at ELSE x.bound_at END
+      AND d.withdrawn_at > x.bound_at
+)
+GROUP BY x.number, x.unit
+""",
+)
+
+# A crossover is told with the block, arm and stratum of its unit's exposure.
+NEW_SIGHTINGS = Step(
+    name="new_sightings",
+    sql="""
+SELECT number, kind, unit, min(sighted_at) AS sighted_at, min(block) AS block, min(arm) AS arm,
+    min(stratum COLLATE "C") AS stratum
+FROM (
+    SELECT number, 1 AS kind, unit, in_flight_at AS sighted_at, CAST(NULL AS BIGINT) AS block,
+        CAST(NULL AS INTEGER) AS arm, NULL AS stratum
+    FROM seen WHERE in_flight_at IS NOT NULL
+    UNION ALL SELECT number, 2, unit, unmatched_at, NULL, NULL, NULL
+    FROM seen WHERE unmatched_at IS NOT NULL
+    UNION ALL SELECT number, 3, unit, unsigned_at, NULL, NULL, NULL
+    FROM seen WHERE unsigned_at IS NOT NULL
+    UNION ALL SELECT number, 4, unit, late_at, NULL, NULL, NULL
+    FROM seen WHERE late_at IS NOT NULL
+    UNION ALL SELECT number, 5, unit, unknown_at, NULL, NULL, NULL
+    FROM seen WHERE unknown_at IS NOT NULL
+    UNION ALL SELECT number, 7, unit, sighted_at, block, arm, stratum FROM crossovers
+    UNION ALL SELECT number, kind, unit, sighted_at, block, arm, stratum FROM buried_sightings
+) AS sighted
+GROUP BY number, kind, unit
+""",
+)
+
+# The block that brought each user back, and that from which on both arms had them.
+RETURNED = Step(
+    name="returned_users",
+    sql=f"""
+SELECT number, pseudonym, min(CASE WHEN place = 2 THEN block END) AS returned,
+    CASE WHEN min(arm) < max(arm) THEN greatest(
+        min(CASE WHEN arm = {TREATMENT} THEN block END),
+        min(CASE WHEN arm = {CONTROL} THEN block END)) END AS strayed
+FROM (
+    SELECT number, pseudonym, block, arm,
+        row_number() OVER (PARTITION BY number, pseudonym ORDER BY block) AS place
+    FROM (
+        SELECT number, pseudonym, block, arm
+        FROM new_exposures
+        WHERE pseudonym IS NOT NULL AND arm <= 1
+        UNION ALL
+        SELECT u.number, u.pseudonym, k.block, k.arm
+        FROM (
+            SELECT DISTINCT x.number, s.experiment, x.pseudonym
+            FROM new_exposures AS x JOIN scope AS s ON s.number = x.number
+            WHERE x.pseudonym IS NOT NULL AND x.arm <= 1
+        ) AS u
+        JOIN known_exposures AS k ON k.experiment = u.experiment AND k.pseudonym = u.pseudonym
+        WHERE k.arm <= 1
+    ) AS met
+) AS placed
+GROUP BY number, pseudonym
+HAVING count(*) >= 2
+""",
+)
+
+NEW_BLOCK_UNITS = Step(
+    name="new_block_units",
+    sql="""
+SELECT number, block, sum(treatment) AS treatment, sum(control) AS control,
+    sum(partial) AS partial, sum(in_flight) AS in_flight, sum(excluded) AS excluded,
+    sum(own) AS own, sum(returned) AS returned, sum(strayed) AS strayed
+FROM (
+    SELECT x.number, x.block, sum(CASE WHEN x.arm = 1 THEN 1 ELSE 0 END) AS treatment,
+        sum(CASE WHEN x.arm = 0 THEN 1 ELSE 0 END) AS control,
+        sum(CASE WHEN x.arm = 2 THEN 1 ELSE 0 END) AS partial,
+        sum(CASE WHEN x.arm = 3 THEN 1 ELSE 0 END) AS in_flight,
+        sum(CASE WHEN x.arm = 4 THEN 1 ELSE 0 END) AS excluded,
+        sum(CASE WHEN x.commit_sha = s.treatment_commit AND x.arm <= 2 THEN 1 ELSE 0 END) AS own,
+        0 AS returned, 0 AS strayed
+    FROM new_exposures AS x JOIN scope AS s ON s.number = x.number
+    GROUP BY x.number, x.block
+    UNION ALL
+    SELECT u.number, u.returned, 0, 0, 0, 0, 0, 0, 1, 0
+    FROM returned_users AS u JOIN scope AS s ON s.number = u.number
+    WHERE u.returned >= s.from_block
+    UNION ALL
+    SELECT u.number, u.strayed, 0, 0, 0, 0, 0, 0, 0, 1
+    FROM returned_users AS u JOIN scope AS s ON s.number = u.number
+    WHERE u.strayed >= s.from_block
+) AS counted
+GROUP BY number, block
+""",
+)
+
+# --- From outcomes to cells ----------------------------------------------------------------------
+
+# Revenue events that an experiment's metric reads, with the unit that they name, if any.
+PAID = Step(
+    name="paid",
+    sql=f"""
+SELECT s.number, s.experiment, m.metric, r.occurred, r.received, r.idempotency_key, r.value,
+    r.session_id, r.pseudonym, s.by_user,
+    CASE WHEN s.by_user = 1 THEN r.user_unit ELSE r.session_id END AS unit
+FROM revenue AS r
+JOIN sources AS o ON o.event = r.event
+JOIN scope AS s ON s.number = o.number AND s.project_id = r.project_id
+    AND s.environment = coalesce(r.environment, s.environment)
+JOIN metrics AS m ON m.number = o.number AND m.metric = o.metric
+WHERE (m.is_mean = 0 OR m.currency = r.currency)
+  AND CASE WHEN r.received > s.from_block - {AHEAD} AND r.received <= s.to_block + s.grace
+      THEN 1 ELSE 0 END = 1
+""",
+)
+
+# Events that count for an exposed unit, each with its key. A revenue event counts by its session
+# where it names one, else by pseudonym: then once, for the earliest exposure of that pseudonym
+# whose window holds it. Earlier blocks close first, so no later exposure is ever preferred, and
+# nothing is taken back.
+OUTCOMES = Step(
+    name="outcomes",
+    sql=f"""
+SELECT t.number, t.metric, t.unit, t.received, t.event_key, t.value, t.block, t.arm, t.stratum,
+    t.block + {BLOCK} + m.wait + s.grace AS closes_at, m.is_mean, m.cap
+FROM (
+    SELECT t.number, t.metric, t.unit, t.received, t.event_key, t.value, p.block, p.arm, p.stratum
+    FROM (
+        SELECT s.number, s.experiment, m.metric, m.wait, {_UNIT} AS unit, e.occurred, e.received,
+            {EVENT_KEY} AS event_key, e.value
+        FROM outcome_events AS e
+        JOIN sources AS o ON o.event = e.event
+        JOIN scope AS s ON s.number = o.number AND s.project_id = e.project_id
+            AND s.environment = e.environment
+        JOIN metrics AS m ON m.number = o.number AND m.metric = o.metric
+        WHERE CASE WHEN e.received > s.from_block - {AHEAD} AND e.received <= s.to_block + s.grace
+            THEN 1 ELSE 0 END = 1
+    ) AS t
+    JOIN exposed AS p ON p.experiment = t.experiment AND p.unit = t.unit
+        AND t.occurred >= p.exposed_at AND t.occurred <= p.exposed_at + t.wait
+    UNION ALL
+    SELECT r.number, r.metric, p.unit, r.received, r.idempotency_key, r.value, p.block, p.arm,
+        p.stratum
+    FROM paid AS r
+    JOIN metrics AS m ON m.number = r.number AND m.metric = r.metric
+    JOIN exposed AS p ON p.experiment = r.experiment AND p.unit = r.unit
+        AND r.occurred >= p.exposed_at AND r.occurred <= p.exposed_at + m.wait
+    UNION ALL
+    SELECT number, metric, unit, received, idempotency_key, value, block, arm, stratum
+    FROM (
+        SELECT r.number, r.metric, p.unit, r.received, r.idempotency_key, r.value, p.block, p.arm,
+            p.stratum,
+            row_number() OVER (
+                PARTITION BY r.number, r.metric, r.idempotency_key
+                ORDER BY p.exposed_at, p.unit COLLATE "C"
+            ) AS place
+        FROM paid AS r
+        JOIN metrics AS m ON m.number = r.number AND m.metric = r.metric
+        JOIN exposed AS p ON p.experiment = r.experiment AND p.pseudonym = r.pseudonym
+            AND r.occurred >= p.exposed_at AND r.occurred <= p.exposed_at + m.wait
+        WHERE r.session_id IS NULL AND r.by_user = 0 AND p.arm <= 1
+    ) AS earliest
+    WHERE place = 1
+) AS t
+JOIN scope AS s ON s.number = t.number
+JOIN metrics AS m ON m.number = t.number AND m.metric = t.metric
+WHERE t.arm <= 1
+""",
+)
+
+# The earliest receipt of an outcome: on time if before its block's close.
+NEW_CONVERSIONS = Step(
+    name="new_conversions",
+    sql="""
+SELECT number, metric, unit, min(received) AS received, min(late) AS late, min(block) AS block,
+    min(arm) AS arm, min(stratum COLLATE "C") AS stratum
+FROM (
+    SELECT number, metric, unit, received, CASE WHEN received > closes_at THEN 1 ELSE 0 END AS late,
+        block, arm, stratum
+    FROM outcomes
+    UNION ALL
+    SELECT number, metric, unit, received, late, block, arm, stratum FROM buried_conversions
+) AS received
+GROUP BY number, metric, unit
+""",
+)
+
+# The first delivery of an event speaks for it, in whatever order the deliveries are read.
+NEW_AMOUNTS = Step(
+    name="new_amounts",
+    sql="""
+SELECT number, metric, unit, event_key, received, value
+FROM (
+    SELECT number, metric, unit, event_key, received, value,
+        row_number() OVER (
+            PARTITION BY number, metric, unit, event_key ORDER BY received, value
+        ) AS place
+    FROM (
+        SELECT number, metric, unit, event_key, received,
+            greatest(least(value, cap), -cap) AS value
+        FROM outcomes
+        WHERE is_mean = 1 AND value IS NOT NULL
+        UNION ALL
+        SELECT number, metric, unit, event_key, received, value FROM buried_amounts
+    ) AS delivered
+) AS deliveries
+WHERE place = 1
+""",
+)
+
+# The units whose outcomes close now.
+CLOSING = Step(
+    name="closing",
+    sql=f"""
+SELECT m.number, m.metric, m.is_mean, s.experiment, p.unit, p.block, p.stratum, p.arm,
+    p.block + {BLOCK} + m.wait + s.grace AS closes_at
+FROM metrics AS m
+JOIN scope AS s ON s.number = m.number
+JOIN closing_exposures AS p ON p.experiment = s.experiment
+WHERE p.arm <= 1 AND p.block >= m.closed_from AND p.block < m.closed_to
+""",
+)
+
+# All units are counted, and beside them those few of whom anything came. Sums are of whole numbers,
+# so that their order never matters. A unit's amount a is kept as a = high · HALF + low, and its
+# square by the sums of high², high · low and low², which no engine overflows; `cell_sums` puts them
+# together.
+NEW_CELLS = Step(
+    name="new_cells",
+    sql=f"""
+SELECT number, metric, block, stratum,
+    sum(n1) AS n1, sum(x1) AS x1, sum(n0) AS n0, sum(x0) AS x0, max(is_mean) AS is_mean,
+    sum(y1) AS y1, sum(hh1) AS hh1, sum(hl1) AS hl1, sum(ll1) AS ll1,
+    sum(y0) AS y0, sum(hh0) AS hh0, sum(hl0) AS hl0, sum(ll0) AS ll0
+FROM (
+    SELECT number, metric, block, stratum, sum(arm) AS n1, 0 AS x1, sum(1 - arm) AS n0, 0 AS x0,
+        max(is_mean) AS is_mean, 0 AS y1, 0 AS hh1, 0 AS hl1, 0 AS ll1, 0 AS y0, 0 AS hh0,
+        0 AS hl0, 0 AS ll0
+    FROM closing
+    GROUP BY number, metric, block, stratum
+    UNION ALL
+    SELECT c.number, c.metric, c.block, c.stratum, 0, sum(c.arm), 0, sum(1 - c.arm), 0,
+        0, 0, 0, 0, 0, 0, 0, 0
+    FROM closing AS c
+    JOIN known_conversions AS k
+      ON k.experiment = c.experiment AND k.metric = c.metric AND k.unit = c.unit
+    WHERE k.late = 0
+    GROUP BY c.number, c.metric, c.block, c.stratum
+    UNION ALL
+    SELECT number, metric, block, stratum, 0, 0, 0, 0, 0,
+        sum(CASE WHEN arm = 1 THEN amount ELSE 0 END),
+        sum(CASE WHEN arm = 1 THEN high * high ELSE 0 END),
+        sum(CASE WHEN arm = 1 THEN high * low ELSE 0 END),
+        sum(CASE WHEN arm = 1 THEN low * low ELSE 0 END),
+        sum(CASE WHEN arm = 0 THEN amount ELSE 0 END),
+        sum(CASE WHEN arm = 0 THEN high * high ELSE 0 END),
+        sum(CASE WHEN arm = 0 THEN high * low ELSE 0 END),
+        sum(CASE WHEN arm = 0 THEN low * low ELSE 0 END)
+    FROM (
+        SELECT number, metric, block, stratum, arm, amount,
+            CAST(CAST((amount - amount % {HALF}) / {HALF} AS BIGINT) AS DECIMAL(38, 0)) AS high,
+            amount % {HALF} AS low
+        FROM (
+            SELECT c.number, c.metric, c.block, c.stratum, c.arm, c.unit,
+                CAST(sum(k.value) AS DECIMAL(38, 0)) AS amount
+            FROM closing AS c
+            JOIN known_amounts AS k
+              ON k.experiment = c.experiment AND k.metric = c.metric AND k.unit = c.unit
+            WHERE c.is_mean = 1 AND k.received <= c.closes_at
+            GROUP BY c.number, c.metric, c.block, c.stratum, c.arm, c.unit
+        ) AS earned
+    ) AS halved
+    GROUP BY number, metric, block, stratum
+) AS counted
+GROUP BY number, metric, block, stratum
+""",
+)
+
+EXPOSURE_STEPS = (
+    SEEN,
+    CANDIDATES,
+    NAMED,
+    NEW_EXPOSURES,
+    NEW_STRATA,
+    MOVED,
+    CROSSOVERS,
+    NEW_SIGHTINGS,
+    RETURNED,
+    NEW_BLOCK_UNITS,
+)

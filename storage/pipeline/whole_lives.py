@@ -1,0 +1,304 @@
+"""Whole lives: the text over all that experiments ever read of the log, in DuckDB."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, TextClause, text
+
+from storage.millionths import LARGEST_AMOUNT
+from storage.pipeline.duckdb_engine import DuckDBEngine
+from storage.pipeline.experiments import (
+    PipelineExperiment,
+    ReadExperiment,
+    blocks_to_expose,
+)
+from storage.pipeline.inputs import (
+    ReadOutcomes,
+    read_environments,
+    register_assignments,
+    register_deploy_times,
+    register_metrics,
+    register_routes,
+    register_scope,
+)
+from storage.pipeline.log_source import Extent, LogSource
+from storage.pipeline.moments import block_of, microseconds
+from storage.pipeline.steps import (
+    ARMS,
+    CLOSING,
+    EXPOSURE_STEPS,
+    IDENTITY,
+    NEW_AMOUNTS,
+    NEW_CELLS,
+    NEW_CONVERSIONS,
+    OUTCOMES,
+    PAID,
+    SIGHTING_KINDS,
+)
+
+# --- What no event stands behind any more ---------------------------------------------------------
+
+_ARM_NUMBERS = {name: number for number, name in enumerate(ARMS)}
+_KIND_NUMBERS = {name: number for number, name in SIGHTING_KINDS.items()}
+
+_BURIED_EXPOSURES = {
+    "number": "int",
+    "unit": "text",
+    "exposed_at": "bigint",
+    "block": "bigint",
+    "arm": "int",
+    "stratum": "text",
+    "commit_sha": "text",
+    "pseudonym": "text",
+}
+_BURIED_SIGHTINGS = {
+    "number": "int",
+    "kind": "int",
+    "unit": "text",
+    "sighted_at": "bigint",
+    "block": "bigint",
+    "arm": "int",
+    "stratum": "text",
+}
+_BURIED_CONVERSIONS = {
+    "number": "int",
+    "metric": "text",
+    "unit": "text",
+    "received": "bigint",
+    "late": "int",
+    "block": "bigint",
+    "arm": "int",
+    "stratum": "text",
+}
+_BURIED_AMOUNTS = {
+    "number": "int",
+    "metric": "text",
+    "unit": "text",
+    "event_key": "text",
+    "received": "bigint",
+    "value": "bigint",
+}
+
+_HEX = "encode(pseudonym, 'hex')"
+_TOMBSTONES = {
+    name: text(f"SELECT {columns} FROM tombstone_{name} WHERE experiment_id = ANY(:ids)")
+    for name, columns in (
+        (
+            "exposures",
+            f"experiment_id, unit, exposed_at, block, arm, stratum, commit_sha, {_HEX}",
+        ),
+        ("sightings", "experiment_id, kind, unit, at, block, arm, stratum"),
+        ("conversions", "experiment_id, metric, unit, received_at, late, block, arm, stratum"),
+        ("amounts", "experiment_id, metric, unit, key, received_at, value"),
+    )
+}
+
+
+def _tombstones(
+    connection: Connection, statement: TextClause, read: Sequence[ReadExperiment]
+) -> Iterator[tuple[ReadExperiment, tuple[Any, ...]]]:
+    by_id = {one.experiment.experiment_id: one for one in read}
+    for experiment_id, *members in connection.execute(statement, {"ids": list(by_id)}):
+        yield by_id[experiment_id], tuple(members)
+
+
+def _register_buried_units(
+    engine: DuckDBEngine, connection: Connection, read: Sequence[ReadExperiment]
+) -> None:
+    rows = _tombstones(connection, _TOMBSTONES["exposures"], read)
+    engine.register(
+        "buried_exposures",
+        _BURIED_EXPOSURES,
+        (
+            (
+                one.experiment.number,
+                unit,
+                microseconds(exposed_at),
+                microseconds(block),
+                _ARM_NUMBERS[arm],
+                *others,
+            )
+            for one, (unit, exposed_at, block, arm, *others) in rows
+            if one.from_block <= microseconds(block) < one.to_block
+        ),
+    )
+    rows = _tombstones(connection, _TOMBSTONES["sightings"], read)
+    engine.register(
+        "buried_sightings",
+        _BURIED_SIGHTINGS,
+        (
+            (one.experiment.number, _KIND_NUMBERS[kind], unit, microseconds(at), *_told(exposure))
+            for one, (kind, unit, at, *exposure) in rows
+            if one.from_block <= microseconds(at) <= one.received_to
+        ),
+    )
+
+
+def _register_buried_outcomes(
+    engine: DuckDBEngine, connection: Connection, read: Sequence[ReadExperiment]
+) -> None:
+    rows = _tombstones(connection, _TOMBSTONES["conversions"], read)
+    engine.register(
+        "buried_conversions",
+        _BURIED_CONVERSIONS,
+        (
+            (one.experiment.number, metric, unit, microseconds(at), int(late), *_told(exposure))
+            for one, (metric, unit, at, late, *exposure) in rows
+            if microseconds(at) <= one.received_to
+        ),
+    )
+    rows = _tombstones(connection, _TOMBSTONES["amounts"], read)
+    engine.register(
+        "buried_amounts",
+        _BURIED_AMOUNTS,
+        (
+            (one.experiment.number, metric, unit, key, microseconds(at), value)
+            for one, (metric, unit, key, at, value) in rows
+            if microseconds(at) <= one.received_to
+        ),
+    )
+
+
+def _told(exposure: Sequence[Any]) -> tuple[Any, ...]:
+    """Returns the block, arm and stratum that stand with a row, if they do."""
+    block, arm, stratum = exposure
+    return (
+        None if block is None else microseconds(block),
+        None if arm is None else _ARM_NUMBERS[arm],
+        stratum,
+    )
+
+
+# --- The computation ------------------------------------------------------------------------------
+
+# Nothing was derived before.
+_NOTHING_KNOWN = {
+    "known_exposures": """
+SELECT 0 AS experiment, '' AS unit, 0 AS exposed_at, 0 AS block, 0 AS arm, '' AS stratum,
+    '' AS pseudonym
+WHERE 1 = 0
+""",
+    "known_in_flight": "SELECT 0 AS experiment, '' AS unit WHERE 1 = 0",
+}
+
+_DERIVED = {
+    "exposed": "SELECT number AS experiment, * FROM new_exposures",
+    "closing_exposures": "SELECT number AS experiment, * FROM new_exposures",
+    "known_conversions": "SELECT number AS experiment, * FROM new_conversions",
+    "known_amounts": "SELECT number AS experiment, * FROM new_amounts",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeLives:
+    """What a computation has materialized: the steps' relations, by their names.
+
+    Attributes:
+        engine: Which holds them.
+        read: The experiments, and which blocks of each were read.
+        events: How many runtime events were read.
+    """
+
+    engine: DuckDBEngine
+    read: Sequence[ReadExperiment]
+    events: int
+
+
+def compute_whole_lives(
+    engine: DuckDBEngine,
+    connection: Connection,
+    source: LogSource,
+    experiments: Iterable[PipelineExperiment],
+    *,
+    as_of: int,
+) -> WholeLives:
+    """Computes all that is derived of experiments, from the log alone.
+
+    Args:
+        engine: On a database that holds nothing else.
+        connection: To the store, for what is small: deploys, history, graphs, tombstones.
+        source: Of the log.
+        experiments: The experiments, numbered.
+        as_of: A time up to which the log is final, in microseconds since the epoch.
+
+    Raises:
+        TooManyAssignmentsError: One of them has more assignments than can be numbered.
+    """
+    read = blocks_to_expose(experiments, read_to={}, as_of=as_of)
+    if not read:
+        return WholeLives(engine=engine, read=(), events=0)
+    events = _attach(engine, source, read)
+    _expose(engine, connection, read)
+    _close(engine, connection, read)
+    return WholeLives(engine=engine, read=read, events=events)
+
+
+def _attach(engine: DuckDBEngine, source: LogSource, read: Sequence[ReadExperiment]) -> int:
+    """Defines the log's relations; returns how many events there are to read."""
+    begins = min(one.received_from for one in read)
+    extent = Extent(
+        named_from=min(block_of(one.experiment.starts_at) for one in read) - IDENTITY,
+        received_from=begins,
+        received_to=max(one.received_to for one in read),
+        environments=frozenset(one.experiment.place for one in read),
+    )
+    events = source.event_rows(engine.database, extent)
+    engine.define("events", events)
+    engine.define(
+        "log_rows",
+        f"SELECT e.*, e.pseudonym AS user_unit FROM events AS e WHERE e.received >= {begins}",
+    )
+    engine.define("identities", "SELECT e.* FROM events AS e WHERE e.pseudonym IS NOT NULL")
+    engine.define(
+        "revenue",
+        "SELECT r.*, r.pseudonym AS user_unit,"
+        f" CASE WHEN r.amount > {LARGEST_AMOUNT} THEN {LARGEST_AMOUNT} ELSE r.amount END"
+        " * 1000000 AS value"
+        f" FROM ({source.revenue_rows(engine.database, extent)}) AS r",
+    )
+    ((count,),) = engine.rows("SELECT count(*) FROM log_rows")
+    return count
+
+
+def _expose(engine: DuckDBEngine, connection: Connection, read: Sequence[ReadExperiment]) -> None:
+    experiments = [one.experiment for one in read]
+    environments = read_environments(connection, {one.place for one in experiments})
+    register_scope(engine, read, environments)
+    register_assignments(engine, read, environments)
+    register_routes(engine, connection, experiments)
+    register_deploy_times(engine, connection, environments.histories)
+    _register_buried_units(engine, connection, read)
+    for name, sql in _NOTHING_KNOWN.items():
+        engine.define(name, sql)
+    for step in EXPOSURE_STEPS:
+        engine.run(step)
+
+
+def _close(engine: DuckDBEngine, connection: Connection, read: Sequence[ReadExperiment]) -> None:
+    register_metrics(engine, [_outcomes(one) for one in read])
+    _register_buried_outcomes(engine, connection, read)
+    engine.define(
+        "outcome_events",
+        "SELECT e.* FROM log_rows AS e WHERE e.event IN (SELECT event FROM sources)",
+    )
+    for name, sql in _DERIVED.items():
+        if name.startswith("known"):
+            continue
+        engine.define(name, sql)
+    for step in (PAID, OUTCOMES, NEW_CONVERSIONS, NEW_AMOUNTS):
+        engine.run(step)
+    for name in ("known_conversions", "known_amounts"):
+        engine.define(name, _DERIVED[name])
+    for step in (CLOSING, NEW_CELLS):
+        engine.run(step)
+
+
+def _outcomes(read: ReadExperiment) -> ReadOutcomes:
+    first = block_of(read.experiment.starts_at)
+    return ReadOutcomes(
+        experiment=read.experiment,
+        from_block=first,
+        to_block=read.to_block,
+        closed_from={metric.name: first for metric in read.experiment.metrics},
+    )

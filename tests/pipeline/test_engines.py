@@ -1,0 +1,104 @@
+"""One text on every engine: PostgreSQL's, DuckDB's and the oracle's rows of random worlds."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from storage.pipeline.duckdb_engine import DuckDBLimits, open_duckdb
+from storage.pipeline.experiments import open_experiments
+from storage.pipeline.increment import extend_cells, extend_exposures
+from storage.pipeline.moments import microseconds, moment_of
+from storage.pipeline.stored_log import StoredLog
+from storage.pipeline.whole_lives import compute_whole_lives
+from tests.conftest import Store
+from tests.pipeline.rows import Rows, computed_rows, stored_rows, told_rows, without_keys
+from tests.pipeline.worlds import HOURS, T, World, build_world
+
+WORLDS_A_STORE = 25
+# Whatever occurred and closes has closed by then, within the hours that an experiment is read.
+END = T + timedelta(hours=HOURS + 4)
+
+
+def built(store: Store, seeds: Iterable[int]) -> list[World]:
+    with store.engine.begin() as connection:
+        return [build_world(connection, seed) for seed in seeds]
+
+
+def extended(store: Store, draw: Random) -> None:
+    """Takes both steps at some times, or at the end alone."""
+    times = sorted(draw.uniform(0, HOURS + 4) for _ in range(draw.choice([0, 1, 2])))
+    for as_of in [*(T + timedelta(hours=hours) for hours in times), END]:
+        with store.engine.begin() as connection:
+            extend_exposures(connection, as_of=as_of)
+        with store.engine.begin() as connection:
+            extend_cells(connection)
+
+
+def computed(store: Store, folder: Path) -> tuple[dict[str, Rows], dict[str, datetime]]:
+    """Returns DuckDB's rows by experiment, and up to when each is read."""
+    with (
+        store.engine.begin() as connection,
+        open_duckdb(DuckDBLimits(memory_mib=256, folder=folder)) as engine,
+    ):
+        lives = compute_whole_lives(
+            engine,
+            connection,
+            StoredLog(connection, folder=engine.folder),
+            open_experiments(connection, only=None),
+            as_of=microseconds(END),
+        )
+        ends = {one.experiment.experiment_id: moment_of(one.received_to) for one in lives.read}
+        return computed_rows(lives), ends
+
+
+def differences(one: Rows, other: Rows) -> dict[str, Any]:
+    return {
+        name: (set(one[name]) - set(rows), set(rows) - set(one[name]))
+        for name, rows in other.items()
+        if one[name] != rows
+    }
+
+
+def unequal_worlds(store: Store, seeds: Iterable[int], folder: Path) -> dict[str, Any]:
+    """Returns what any two sides tell otherwise, by world and experiment."""
+    seeds = list(seeds)
+    worlds = built(store, seeds)
+    extended(store, Random(seeds[0]))
+    by_duckdb, ends = computed(store, folder)
+    found: dict[str, Any] = {}
+    with store.engine.begin() as connection:
+        for world in worlds:
+            for number, experiment in enumerate(world.experiments):
+                stored = stored_rows(connection, experiment)
+                told = told_rows(connection, experiment, until=ends[experiment])
+                without = {**stored, "amounts": without_keys(stored["amounts"])}
+                unequal = {
+                    **{f"oracle {k}": v for k, v in differences(without, told).items()},
+                    **{
+                        f"duckdb {k}": v
+                        for k, v in differences(stored, by_duckdb[experiment]).items()
+                    },
+                }
+                if unequal:
+                    found[f"world {world.seed}, experiment {number}"] = unequal
+    return found
+
+
+@pytest.mark.parametrize("first", range(0, 200, WORLDS_A_STORE))
+def test_each_engine_tells_of_a_world_what_the_specification_tells(
+    store: Store, tmp_path: Path, first: int
+) -> None:
+    assert unequal_worlds(store, range(first, first + WORLDS_A_STORE), tmp_path) == {}
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("first", range(1000, 3000, WORLDS_A_STORE))
+def test_each_engine_tells_the_same_of_two_thousand_worlds(
+    store: Store, tmp_path: Path, first: int
+) -> None:
+    assert unequal_worlds(store, range(first, first + WORLDS_A_STORE), tmp_path) == {}

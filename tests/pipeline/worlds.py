@@ -1,0 +1,242 @@
+"""Random worlds: deploys, experiments and some hours of a log, with everything that goes wrong."""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, text
+
+from storage.deploys import DeployRequest, record_deploy
+from storage.experiments import register
+from storage.partitions import create_days
+from storage.placement import Flag
+from storage.projects import create_project
+from storage.registration import Registration
+from storage.settings import apply_settings
+
+T = datetime(2026, 10, 1, 20, 0, tzinfo=UTC)
+HOURS = 8
+A, K, B, K_ON_B, UNKNOWN, LATER = (f"{letter}" * 7 for letter in "abdef9")
+COMMITS = (A, K, B, K_ON_B, UNKNOWN, LATER, K[:7])
+ROUTES = ("/list", "/item/7", "/item/[id]", "/about", "/nowhere", None)
+GRAPH = {
+    "schema_version": 1,
+    "routes": [{"path": path, "files": ["a.ts"]} for path in ("/list", "/item/[id]", "/about")],
+}
+FLAGS = ("cart", "search")
+METRICS = {
+    "order": {"window_seconds": 3600},
+    "basket": {"window_seconds": 1800, "kind": "mean", "sources": ["basket", "order"]},
+    "spend": {"window_seconds": 7200, "kind": "mean", "sources": ["paid"], "currency": "USD"},
+    "paid": {"window_seconds": 5400},
+}
+TARGETS = tuple(METRICS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """A project with experiments and a log that has been stored."""
+
+    seed: int
+    project_id: int
+    experiments: Sequence[str]
+
+
+def build_world(connection: Connection, seed: int) -> World:
+    """Stores a world; the same seed gives the same one but for its ids."""
+    draw = Random(seed)
+    project_id = create_project(connection, secrets.token_hex(8)).project_id
+    unit = draw.choice(["session", "session", "user"])
+    chosen: dict[str, Any] = {
+        "unit": unit,
+        "metrics": METRICS,
+        "grace_seconds": draw.choice([0, 60, 120, 600]),
+        "trusted_identity": draw.random() < 0.4,
+        "sample_rate": draw.choice([1, 1, 0.7]),
+    }
+    if unit == "session" and draw.random() < 0.3:
+        chosen["signed_assignments"] = True
+    apply_settings(connection, project_id, chosen)
+    _store_events(connection, project_id, draw)
+    _store_revenue(connection, project_id, draw)
+    _record_deploys(connection, project_id, draw)
+    experiments = _register(connection, project_id, draw)
+    _move_knowledge(connection, project_id, draw)
+    return World(seed=seed, project_id=project_id, experiments=experiments)
+
+
+def _store_events(connection: Connection, project_id: int, draw: Random) -> None:
+    rows: list[dict[str, Any]] = []
+    for number in range(draw.randint(20, 60)):
+        begins = draw.uniform(-3000, HOURS * 3000)
+        commit = draw.choice(COMMITS[:4] * 3 + COMMITS)
+        route = draw.choice(ROUTES[:3] * 3 + ROUTES)
+        flags = _flags(draw)
+        for _ in range(draw.randint(1, 5)):
+            if draw.random() < 0.15:
+                commit, flags = draw.choice(COMMITS), _flags(draw)
+            if draw.random() < 0.3:
+                route = draw.choice(ROUTES)
+            # Whole seconds, so that events of one moment are no accident.
+            occurred = T + timedelta(seconds=round(begins + draw.choice([0, 0, 30, 900, 4000])))
+            row = {
+                "project_id": project_id,
+                "environment": draw.choice(["production"] * 9 + ["staging"]),
+                "event": draw.choice(["page_view", "page_view", "order", "basket", "paid"]),
+                "session_id": f"s{number}",
+                "occurred_at": occurred,
+                "commit_sha": draw.choice([commit, commit, commit, None]),
+                "route": route,
+                "pseudonym": bytes([number % 17]) if draw.random() < 0.5 else None,
+                "trusted": draw.random() < 0.4,
+                "signed": draw.random() < 0.5,
+                "event_id": draw.choice([None, None, f"e{draw.randrange(40)}"]),
+                "value": draw.choice([None, draw.randrange(-(10**9), 10**12), 10**15, -(10**15)]),
+                "flags": flags,
+            }
+            for _ in range(1 + (draw.random() < 0.2)):
+                delay = draw.choice([0, 0, 0, 20.5, 200, 650, 4000, -100])
+                rows.append({**row, "received_at": occurred + timedelta(seconds=delay)})
+    create_days(connection, {row["received_at"].date() for row in rows})
+    names = list(rows[0])
+    values = ", ".join("CAST(:flags AS jsonb)" if name == "flags" else f":{name}" for name in names)
+    connection.execute(
+        text(f"INSERT INTO runtime_events ({', '.join(names)}) VALUES ({values})"), rows
+    )
+
+
+def _flags(draw: Random) -> str | None:
+    served = {
+        name: value
+        for name in FLAGS
+        if (value := draw.choice([None, True, True, False, "blue"])) is not None
+    }
+    named = {**served, **({"untested": "x"} if draw.random() < 0.2 else {})}
+    return msgspec.json.encode(named).decode() if named and draw.random() < 0.9 else None
+
+
+def _store_revenue(connection: Connection, project_id: int, draw: Random) -> None:
+    rows = [
+        {
+            "project_id": project_id,
+            "key": f"k{number}",
+            "occurred": (at := T + timedelta(seconds=round(draw.uniform(-1000, HOURS * 3600)))),
+            "received": at + timedelta(seconds=draw.choice([0, 0, 60, 9000])),
+            "amount": draw.choice([None, 1900, -500, 2 * 10**11]),
+            "currency": draw.choice(["USD", "USD", "EUR"]),
+            "pseudonym": bytes([draw.randrange(17)]),
+            "session": draw.choice([None, None, f"s{draw.randrange(60)}"]),
+            "environment": draw.choice([None, "production", "staging"]),
+        }
+        for number in range(draw.randint(5, 40))
+    ]
+    connection.execute(
+        text(
+            "INSERT INTO revenue_events (project_id, idempotency_key, event, occurred_at,"
+            " received_at, amount_value, amount_currency, pseudonym, session_id, environment,"
+            " digest) VALUES (:project_id, :key, 'paid', :occurred, :received, :amount,"
+            " :currency, :pseudonym, :session, :environment, '')"
+        ),
+        rows,
+    )
+
+
+def _record_deploys(connection: Connection, project_id: int, draw: Random) -> None:
+    for sha, minutes, base, changes in (
+        (A, -1440, None, None),
+        (K, 0, A, None),
+        (B, 40, A, None),
+        (K_ON_B, 50, B, [K]),
+        (LATER, 60, A, None),
+    ):
+        at = T + timedelta(minutes=minutes if sha == A else minutes + draw.choice([0, 3]))
+        record_deploy(
+            connection,
+            project_id,
+            DeployRequest(
+                environment="production",
+                commit={"sha": sha, **({"changes": changes} if changes else {})},
+                deployed_at=at,
+                graph=GRAPH if sha == A else None,
+                diff=None if base is None else {"base_commit": base, "files": []},
+                allocation=None if base is None else draw.choice([0.5, 0.1]),
+                idempotency_key=None,
+            ),
+        )
+
+
+def _register(connection: Connection, project_id: int, draw: Random) -> list[str]:
+    targets = draw.sample(TARGETS, 2)
+    routes = draw.choice([None, ["/list"], ["/list", "/item/[id]"]])
+    canaries = [
+        Registration(
+            treatment_commit=K,
+            target_metric=target,
+            guardrails=draw.sample([name for name in TARGETS if name != target], 2),
+            routes=routes,
+        )
+        for target in targets
+    ]
+    flags = [
+        Registration(
+            treatment_flag=Flag(name=name, treatment="true", control=draw.choice([None, "false"])),
+            target_metric=draw.choice(TARGETS),
+            guardrails=[],
+        )
+        for name in FLAGS
+        if draw.random() < 0.4
+    ]
+    return [register(connection, project_id, asked).experiment_id for asked in (*canaries, *flags)]
+
+
+_RECORDED = """
+UPDATE commits
+SET recorded_at = :at,
+    base_recorded_at = CASE WHEN base IS NOT NULL THEN :at + interval '{after}' END
+WHERE project_id = :project AND commit_sha {which}
+"""
+
+
+def _move_knowledge(connection: Connection, project_id: int, draw: Random) -> None:
+    """Puts bindings, recordings and horizons into the hours of the log."""
+    moved = {"project": project_id, "start": T}
+    for statement, minutes in (
+        ("UPDATE experiments SET bound_at = :at WHERE project_id = :project", 20),
+        (
+            _RECORDED.format(after="37 minutes", which=f"= '{LATER}'"),
+            draw.choice([90, 150]),
+        ),
+        (
+            _RECORDED.format(after="11 seconds", which=f"<> '{LATER}'"),
+            0,
+        ),
+        (
+            "UPDATE deploys SET recorded_at = :at WHERE project_id = :project",
+            draw.choice([10, 45, 75]),
+        ),
+    ):
+        at = T + timedelta(minutes=minutes)
+        named = {**moved, "at": at}
+        connection.execute(
+            text(statement), {name: v for name, v in named.items() if f":{name}" in statement}
+        )
+    # Some end within the hours of the log.
+    connection.execute(
+        text(
+            "UPDATE experiments SET policy = policy || jsonb_build_object('horizon_seconds',"
+            " CAST(:seconds AS integer)) WHERE project_id = :project"
+        ),
+        {"project": project_id, "seconds": draw.choice([14_400, 14_500, 2_419_200])},
+    )
+    connection.execute(
+        text(
+            "UPDATE experiments SET bound_at = bound_at + interval '55 minutes'"
+            " WHERE project_id = :project AND policy ->> 'flag' IS NOT NULL"
+            " AND policy -> 'flag' ->> 'name' = 'search'"
+        ),
+        {"project": project_id},
+    )
