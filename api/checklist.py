@@ -36,7 +36,7 @@ class ChecklistLine(Shape):
 async def get_checklist(request: Request) -> Response:
     """Return ten checks: `ok` is null while there is nothing to judge, `fix` the next thing to do.
 
-    Kept by a tick each half minute; nothing is computed by asking.
+    Kept by a tick each minute; nothing is computed by asking.
     """
     shared = runtime(request)
     caller = await admitted(shared.keyring, request, KeyKind.PROJECT)

@@ -30,7 +30,7 @@ _SHOWN = (
     ),
     (
         "last_walk_age_seconds",
-        "Since a walk from events to verdicts last ended.",
+        "Since a run of the pipeline, from events to verdicts, last ended.",
         "last_walk_seconds",
     ),
     (
@@ -45,7 +45,7 @@ _SHOWN = (
     ),
     (
         "seconds_since_last_tick",
-        "Since a tick of the fast sensor last ended without an error.",
+        "Since a tick of the fast schedule found nothing due, or a run of the pipeline ended well.",
         "last_tick_seconds",
     ),
     (
@@ -136,11 +136,19 @@ class _Shown:
         for name, told, attribute in _SHOWN:
             if (value := getattr(gauges, attribute)) is not None:
                 yield _gauge(name, told, value)
-        steps = _gauge("walk_step_seconds", "How long a step of the last walk took.", label="step")
+        steps = _gauge(
+            "walk_step_seconds",
+            "How long each step of the pipeline took the last time.",
+            label="step",
+        )
         for step, seconds in gauges.step_seconds.items():
             steps.add_metric([step], seconds)
         yield steps
-        failed = _gauge("failed_ticks", "Ticks that an error ended, ever.", label="stage")
+        failed = _gauge(
+            "failed_ticks",
+            "Ticks of the fast schedule and steps of runs that an error ended, ever.",
+            label="stage",
+        )
         for stage in (*TICK_STAGES, *(gauges.failed_ticks.keys() - set(TICK_STAGES))):
             failed.add_metric([stage], gauges.failed_ticks.get(stage, 0))
         yield failed

@@ -38,7 +38,7 @@ from storage.verdicts import (
 
 router = APIRouter(tags=["reward"])
 
-# How long to wait where no look is due yet: two ticks of the walk.
+# How long to wait where no look is due yet: a tick of the fast schedule.
 _WAIT_SECONDS = 60
 _ID = re.compile(r"[0-9A-Za-z_-]{1,128}", re.ASCII)
 

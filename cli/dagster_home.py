@@ -36,10 +36,13 @@ run_monitoring:
   # Of runs without the tag, as those that a person starts from the UI.
   max_runtime_seconds: 7200
 
-# Sensors do not wait for one another: a tick may walk for some seconds.
+# Ticks do not wait for one another: that of webhooks may take some seconds.
+schedules:
+  use_threads: true
+  num_workers: 3
 sensors:
   use_threads: true
-  num_workers: 4
+  num_workers: 2
 
 # Of what a run prints; Dagster's records of it are whole all the same.
 python_logs:

@@ -350,7 +350,7 @@ def _standing(
             contract["power_state"]["clock"],
             contract["cadence"] or "-",
         )
-    text = f"Waiting for Dagster's sensor, which looks each half minute ({waited:.0f} s)"
+    text = f"Waiting for Dagster, which looks each minute ({waited:.0f} s)"
     return Group(table, Spinner("dots", text=text))
 
 

@@ -85,9 +85,9 @@ def materialize_once(url: str) -> None:
     Raises:
         click.ClickException: A step failed; its error stands in the log above.
     """
-    from orchestration.once import materialize_walk  # noqa: PLC0415 - Dagster takes seconds
+    from orchestration.once import materialize_pipeline  # noqa: PLC0415 - Dagster takes seconds
 
-    if not materialize_walk(url):
+    if not materialize_pipeline(url):
         raise click.ClickException("a step failed; its error stands above")
 
 

@@ -12,10 +12,12 @@ import pandas as pd
 from sqlalchemy import Row
 
 from orchestration.answer import answer_of
+from orchestration.batch import FAST, RUN, Patience
 from orchestration.checklist import ChecklistsTooLong, keep_checklists
 from orchestration.columns import table_metadata
 from orchestration.exhibit import chosen, exhibit, standings_table
 from orchestration.keys import (
+    CLOSES_TAG,
     DEPLOYS,
     EVIDENCE,
     EXPOSURES,
@@ -30,27 +32,48 @@ from orchestration.keys import (
     VERDICTS,
 )
 from orchestration.links import experiment_link
-from orchestration.partitions import DAYS, days_of
+from orchestration.partitions import DAYS, days_between, key_of, run_days
 from orchestration.resources import Store
 from orchestration.table import MOST_ROWS, markdown, plain, unbroken
-from orchestration.walk import close_cells, expose, publish, stage
+from orchestration.walk import close_cells, expose, publish, stage, stage_due
 from storage.answers import (
     count_answers,
     decided_lately,
     nearest_to_an_answer,
     verdicts_changed_since,
 )
-from storage.counts import cells_of_days, units_by_experiment
-from storage.progress import take_turned
+from storage.clock import seconds_until
+from storage.counts import cells_added_since, cells_of_days, closed_cells, units_by_experiment
 
-# The hourly run touches each, also where the sensor has walked all that there was.
+# The hourly run touches each, also where no block holds a unit.
 FRESHNESS = dg.FreshnessPolicy.time_window(
     fail_window=timedelta(hours=3), warn_window=timedelta(minutes=90)
 )
-# On a run: the experiments whose answers it was the first to show.
+# On a run: the experiments whose answers it turned.
 TURNED_TAG = f"{PREFIX}/turned"
 _MOST_TAGGED = 10
 _SHOWN_TO = "shown_to"
+# A run that was asked for before its block closed starts at most a minute early.
+_LONGEST_WAIT = 60.0
+
+
+def _asked_to_close(context: dg.AssetExecutionContext) -> datetime | None:
+    """Returns when the blocks close that the fast schedule asked a run for; None of any other."""
+    closes_at = context.run.tags.get(CLOSES_TAG)
+    return None if closes_at is None else datetime.fromisoformat(closes_at)
+
+
+def _patience(context: dg.AssetExecutionContext) -> Patience:
+    return RUN if _asked_to_close(context) is None else FAST
+
+
+def _await_closing(context: dg.AssetExecutionContext, store: Store) -> None:
+    """Waits for the instant at which the run's blocks close, by the store's clock."""
+    if (closes_at := _asked_to_close(context)) is None:
+        return
+    with store.reading() as connection:
+        seconds = seconds_until(connection, closes_at)
+    time.sleep(min(max(seconds, 0.0), _LONGEST_WAIT))
 
 
 def _step(
@@ -86,7 +109,7 @@ def _step(
     group="units",
     kinds={"python", "postgres"},
 )
-def exposures(store: Store) -> dg.MaterializeResult[Any]:
+def exposures(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeResult[Any]:
     """Who saw what: each unit's first qualifying event, its arm and its stratum.
 
     - **Final** once the event's block of 5 minutes has closed, the grace after it included: what
@@ -95,9 +118,10 @@ def exposures(store: Store) -> dg.MaterializeResult[Any]:
       ago.
     - **Served** as counts in `GET /v1/reward/{experiment_id}/evidence`.
     """
+    _await_closing(context, store)
     begun = time.monotonic()
-    with store.step() as connection:
-        exposed = expose(connection)
+    with store.step("exposures") as connection:
+        exposed = expose(connection, patience=_patience(context))
         units = units_by_experiment(connection)
     return dg.MaterializeResult(
         metadata={
@@ -154,27 +178,49 @@ def session_cells(context: dg.AssetExecutionContext, store: Store) -> dg.Materia
     - **Final** once the outcomes of a block have closed: its end, the metric's window, the
       grace.
     - **Backfill** any days in any order, by *Materialize* here or by `dagster asset
-      materialize`; a range is one run. Any run adds whatever closed, on whichever day; its
-      partition is the day that it reports of. To run one again changes nothing.
-    - **Missing** is a day that no run reported of; its cells may well be there, because the
-      sensor walks without a run, and an import fills many days at once.
+      materialize`; a range is one run, and a run without a partition is today's. Any run adds
+      whatever closed, on whichever day. To run one again changes nothing.
+    - **A partition** holds the cells of the units that were first exposed on that day. A run
+      reports its own days and every other day that it added cells to, each with its own counts.
     - **Served** as looks in `GET /v1/reward/{experiment_id}/evidence`.
     """
     begun = time.monotonic()
-    days = days_of(context.partition_keys)
-    with store.step() as connection:
-        added = close_cells(connection)
-        rows = cells_of_days(connection, days.first, days.last)
-    return dg.MaterializeResult(
-        metadata={
-            "dagster/partition_row_count": sum(row.cells for row in rows),
-            "added": added,
-            "experiments": len({row.experiment_id for row in rows}),
-            "units": sum(_largest(rows).values()),
-            "seconds": _since(begun),
-            "cells_of_these_days": markdown(_cells(rows)),
-        }
-    )
+    asked = run_days(context.run.tags)
+    days = days_between(asked) if asked else [datetime.now(UTC).date()]
+    with store.step("session_cells") as connection:
+        before = closed_cells(connection)
+        total = close_cells(connection, patience=_patience(context))
+        added = cells_added_since(connection, before)
+        cells = cells_of_days(connection, {*days, *added})
+    for day, rows in cells.items():
+        metadata = _of_day(rows, added=added.get(day, 0))
+        if asked and day in days:
+            context.add_asset_metadata(metadata, partition_key=day.isoformat())
+        elif DAYS.has_partition_key(day.isoformat()):
+            context.log_event(
+                dg.AssetMaterialization(
+                    SESSION_CELLS, partition=day.isoformat(), metadata=dict(metadata)
+                )
+            )
+    run: dict[str, Any] = {
+        "added_by_the_run": total,
+        "days_added_to": len(added),
+        "seconds": _since(begun),
+    }
+    if not asked:
+        run["no_partition_was_named"] = f"today's is reported: {key_of(datetime.now(UTC))}"
+    return dg.MaterializeResult(metadata=run)
+
+
+def _of_day(rows: Sequence[Row[Any]], *, added: int) -> dict[str, Any]:
+    """Returns what is reported of a day, from the sums of its cells."""
+    return {
+        "dagster/partition_row_count": sum(row.cells for row in rows),
+        "added": added,
+        "experiments": len({row.experiment_id for row in rows}),
+        "units": sum(_largest(rows).values()),
+        "cells_of_this_day": markdown(_cells(rows)),
+    }
 
 
 def _largest(rows: Sequence[Row[Any]]) -> dict[str, int]:
@@ -211,23 +257,25 @@ def _share(part: int, whole: int) -> str:
     group="answers",
     kinds={"python", "postgres"},
 )
-def evidence(store: Store) -> dg.MaterializeResult[Any]:
+def evidence(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeResult[Any]:
     """What can be said: the always-valid test of every open experiment, look by look.
 
     Computed from closed cells alone and staged: no reader sees it before `verdicts` publishes it.
 
     - **Final** when its experiment is decided.
-    - **Backfill**: none. Each run computes anew whatever is open; a tick of the sensor, which comes
-      more often, only what may have a new look.
+    - **Backfill**: none. A run of the fast schedule computes what may have a new look; every
+      other one whatever is open.
     - **Served** at `GET /v1/reward/{experiment_id}/evidence`, to the byte.
     - **Below**, by name, are the experiments that were decided last and those nearest to an
       answer: the band is the interval of treatment minus control, the straight line no difference.
     """
     begun = time.monotonic()
-    with store.step() as connection:
-        drafted = stage(connection)
+    patience = _patience(context)
+    with store.step("evidence") as connection:
+        work = stage_due if patience is FAST else stage
+        drafted = work(connection, patience=patience)
     seconds = _since(begun)
-    # What a tick of the sensor staged is shown as well; and nobody waits for the lock meanwhile.
+    # What no look came of is shown as well; and nobody waits for the lock meanwhile.
     with store.reading() as connection:
         nearest = nearest_to_an_answer(connection, most=MOST_ROWS)
         lately = decided_lately(connection, most=MOST_ROWS)
@@ -254,19 +302,18 @@ def verdicts(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
     - **Final** once decided: the database itself refuses to rewrite it.
     - **Backfill**: none. A verdict is a function of the log alone, whenever it is computed.
     - **Served** at `GET /v1/reward/{experiment_id}`, from this one row.
-    - **Changes** between two materializations are published by the sensor, without a run; the
-      next one tells of them.
+    - **Changes** since the last materialization are listed below, also those that a command
+      published.
     """
     begun = time.monotonic()
     shown_to = _shown_to(context.instance)
-    with store.step() as connection:
-        published = publish(connection)
-        turned = {one["experiment_id"] for one in take_turned(connection)}
+    with store.step("verdicts") as connection:
+        published = publish(connection, patience=_patience(context))
         answers = count_answers(connection)
         changed = verdicts_changed_since(connection, shown_to, most=MOST_ROWS)
     with suppress(ChecklistsTooLong), store.reading() as connection:
         keep_checklists(connection)
-    _tag(context, sorted(turned))
+    _tag(context, sorted(one.experiment_id for one in published if one.turned))
     found = changed[0].found if changed else 0
     return dg.MaterializeResult(
         metadata={

@@ -1,7 +1,7 @@
 """The checks: facts about what is served, each named for what it states.
 
-None blocks: each looks at what is published already, and the sensor publishes without a run. What
-must not be published at all is refused by the database and by the contract itself.
+None blocks: each looks at what is published already. What must not be published at all is refused
+by the database and by the contract itself.
 """
 
 from collections.abc import Sequence, Sized
@@ -178,7 +178,7 @@ def rebuild_equals_increment(
         return dg.AssetCheckResult(passed=True, metadata={"experiments": 0})
     with store.separate_reading() as separate:
         found = compare_days(separate, days.first, days.last, as_of=as_of)
-    with store.step() as connection:
+    with store.reading() as connection:
         note_self_check(connection, first=days.first, last=days.last, equal=found.equal)
     return dg.AssetCheckResult(
         passed=found.equal,

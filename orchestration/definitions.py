@@ -10,7 +10,6 @@ from orchestration.jobs import JOBS
 from orchestration.resources import Store
 from orchestration.schedules import SCHEDULES
 from orchestration.sealed_log import sealed_hours_hold_what_the_log_held, sealed_log
-from orchestration.sensors import SENSORS
 from orchestration.sources import log
 from orchestration.webhooks import webhooks
 
@@ -19,7 +18,7 @@ definitions = dg.Definitions(
     asset_checks=[*FACTS, sealed_hours_hold_what_the_log_held],
     jobs=[*JOBS, housekeeping],
     schedules=[*SCHEDULES, each_day],
-    sensors=[*SENSORS, webhooks, alert],
+    sensors=[webhooks, alert],
     resources={"store": Store()},
     # One process: the steps are one query each, and wait for one another anyway.
     executor=dg.in_process_executor,

@@ -1,4 +1,4 @@
-"""The jobs: the walk where an answer turned, and the whole of it, checked, each hour."""
+"""The jobs: the pipeline where a block closed, and all of it, with every check, each hour."""
 
 import dagster as dg
 
@@ -20,8 +20,8 @@ _MAX_RUNTIME = "dagster/max_runtime"
 
 fast = dg.define_asset_job(
     f"{PREFIX}_fast",
-    description="The walk as a run: shows the answers that turned while the sensor of this name"
-    " walked, or walks what is too much for it. A few runs for each experiment in its life.",
+    description="The pipeline from new events to verdicts, with the checks that are cheap. At most"
+    " one run for each block of five minutes that closes: none where no unit came.",
     selection=dg.AssetSelection.assets(*STEPS).without_checks()
     | dg.AssetSelection.checks(
         no_keep_with_a_breach,
@@ -35,7 +35,7 @@ fast = dg.define_asset_job(
 
 day = dg.define_asset_job(
     f"{PREFIX}_day",
-    description="The same walk, the log observed and every fact checked; for a day whose last"
+    description="The same pipeline, the log observed and every fact checked; for a day whose last"
     " metric has closed, a rebuild of that day from the log. 25 runs a day.",
     selection=dg.AssetSelection.assets(log, sealed_log, *STEPS)
     | dg.AssetSelection.checks(*FACTS, sealed_hours_hold_what_the_log_held),

@@ -6,6 +6,10 @@ PREFIX = "deploy_reward"
 OWNERS = [f"team:{PREFIX}"]
 # By which an instance's catalogue finds all that is ours.
 TAGS = {"service": PREFIX}
+# On a run that the fast schedule asked for: when the last block that it waits for closes.
+CLOSES_TAG = f"{PREFIX}/closes_at"
+# And why it was asked for.
+DUE_TAG = f"{PREFIX}/due"
 
 
 def asset_key(name: str) -> dg.AssetKey:

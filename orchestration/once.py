@@ -1,4 +1,4 @@
-"""One materialization of the walk in this process, for whoever waits for it."""
+"""One materialization of the pipeline in this process, for a command that waits for it."""
 
 from datetime import UTC, datetime
 
@@ -11,7 +11,7 @@ from orchestration.resources import Store
 _QUIET = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
 
 
-def materialize_walk(url: str) -> bool:
+def materialize_pipeline(url: str) -> bool:
     """Materializes exposures, cells, evidence and verdicts, with their checks, and tells success.
 
     Args:

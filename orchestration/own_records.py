@@ -29,7 +29,7 @@ SUCCEEDED_DAYS = 14
 FAILED_DAYS = 30
 # For so long a day that was materialized once shows as such, by a row or two that its run leaves.
 PARTITION_DAYS = 180
-# A sensor that ticks each half minute skips 2,880 times a day.
+# A schedule that ticks each minute skips 1,440 times a day, a sensor each half minute 2,880.
 TICK_DAYS = {
     TickStatus.SKIPPED: 1,
     TickStatus.STARTED: 7,

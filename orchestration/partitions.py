@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 
 import dagster as dg
 
@@ -31,6 +31,12 @@ def key_of(moment: datetime) -> str:
 def days_of(keys: Sequence[str]) -> Days:
     """Returns the range of the days of these keys, which are in order."""
     return Days(first=date.fromisoformat(keys[0]), last=date.fromisoformat(keys[-1]))
+
+
+def days_between(days: Days) -> list[date]:
+    """Returns the days of a range, in order."""
+    count = (days.last - days.first).days + 1
+    return [days.first + timedelta(days=number) for number in range(count)]
 
 
 def run_days(tags: Mapping[str, str]) -> Days | None:

@@ -1,6 +1,7 @@
 """The resource through which every asset, check, schedule and sensor reaches the store."""
 
 import os
+import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -10,9 +11,11 @@ from pydantic import Field, PrivateAttr
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import OperationalError
 
+from orchestration.failed_tick import failures_counted
 from storage.clock import claim_derived_tables
 from storage.embedded import default_data_dir, running_url
 from storage.engine import open_engine
+from storage.gauges import note_step
 from storage.migrate import StoreVersionError, refuse_other_version
 from storage.passing_error import is_passing
 from storage.reading import separate_reading
@@ -97,11 +100,21 @@ class Store(dg.ConfigurableResource[Any]):
             yield connection
 
     @contextmanager
-    def step(self) -> Generator[Connection]:
-        """Yields a connection in a transaction that is the only writer of derived tables."""
-        with _tried_again_when_lost(), self.engine.begin() as connection:
+    def step(self, stage: str) -> Generator[Connection]:
+        """Yields a connection in a step's transaction, which is the only writer of derived tables.
+
+        Args:
+            stage: The step, one of `PIPELINE`: when it last ended and how often it failed is kept.
+        """
+        begun = time.monotonic()
+        with (
+            _tried_again_when_lost(),
+            failures_counted(self.engine, stage),
+            self.engine.begin() as connection,
+        ):
             claim_derived_tables(connection)
             yield connection
+            note_step(connection, stage=stage, seconds=time.monotonic() - begun)
 
     @contextmanager
     def separate_reading(self) -> Generator[Connection]:

@@ -1,18 +1,129 @@
-"""The schedule: the walk of each hour, whole and checked, and the rebuild of settled days."""
+"""The schedules: a run where a block closed, a checked run each hour, rebuilds of settled days."""
 
+import os
 from collections.abc import Iterator
-from datetime import date, timedelta
+from contextlib import suppress
+from datetime import UTC, date, datetime, timedelta
 
 import dagster as dg
 
 from orchestration.assets import STEPS
-from orchestration.jobs import OTHERS, REBUILT, day
-from orchestration.keys import PREFIX, SEALED_LOG, SESSION_CELLS
+from orchestration.checklist import keep_checklists
+from orchestration.failed_tick import failures_counted
+from orchestration.jobs import OTHERS, REBUILT, day, fast
+from orchestration.keys import CLOSES_TAG, DUE_TAG, PREFIX, SEALED_LOG, SESSION_CELLS
 from orchestration.partitions import DAYS, key_of
 from orchestration.resources import Store
 from orchestration.sources import SOURCES
-from storage.backlog import settled_days
-from storage.clock import closed_instant
+from storage.backlog import DueWork, due_work, note_nothing_due, settled_days
+from storage.clock import closed_instant, try_claim_derived_tables
+
+_CRON_VARIABLE = "SERVICE_FAST_CRON"
+_EACH_MINUTE = "* * * * *"
+# A run that says for longer that it starts or works may be one whose processes were killed: two at
+# once do no harm, and one that works holds the lock on the derived tables.
+_STARTS_WITHIN = timedelta(seconds=90)
+NOTHING_DUE = "no block closed that holds a unit of an open experiment, and nothing else is due"
+UNDER_WAY = "a run of the pipeline is under way"
+
+
+class CronError(ValueError):
+    """The variable holds no cron expression; the message says what is wanted."""
+
+
+# --- Fast -----------------------------------------------------------------------------------------
+
+
+def _fast(context: dg.ScheduleEvaluationContext, store: Store) -> dg.RunRequest | dg.SkipReason:
+    """Asks the store whether anything is due: a tick with nothing to do is a few small queries.
+
+    What closes before the next tick is due as well: its run starts at once, and waits for the
+    closing. So a tick that comes a moment before a block closes costs nobody a minute.
+    """
+    until_next = context.scheduled_execution_time + timedelta(minutes=1) - datetime.now(UTC)
+    with failures_counted(store.engine, "backlog"):
+        answer = _due(store, ahead=max(timedelta(), until_next))
+        if isinstance(answer, DueWork) and _is_starting(context.instance):
+            answer = UNDER_WAY
+    _keep_checklists(store)
+    if isinstance(answer, str):
+        return dg.SkipReason(answer)
+    now = datetime.now(UTC)
+    closes_at = answer.closes_at or now
+    tags = {CLOSES_TAG: closes_at.isoformat(), DUE_TAG: answer.sentence}
+    return dg.RunRequest(partition_key=key_of(now), tags=tags)
+
+
+def _due(store: Store, *, ahead: timedelta) -> DueWork | str:
+    """Returns what is due, or why no run is to be launched."""
+    with store.reading() as connection:
+        if not try_claim_derived_tables(connection):
+            return UNDER_WAY
+        as_of = closed_instant(connection)
+        due = due_work(connection, as_of=as_of, ahead=ahead)
+        if due is None:
+            note_nothing_due(connection, as_of=as_of)
+            return NOTHING_DUE
+        return due
+
+
+def _is_starting(instance: dg.DagsterInstance) -> bool:
+    """Tells whether a run of the pipeline waits in the queue, or began a moment ago."""
+    now = datetime.now(UTC)
+    queued = dg.RunsFilter(job_name=fast.name, statuses=[dg.DagsterRunStatus.QUEUED])
+    begun = dg.RunsFilter(
+        job_name=fast.name,
+        statuses=[
+            dg.DagsterRunStatus.NOT_STARTED,
+            dg.DagsterRunStatus.STARTING,
+            dg.DagsterRunStatus.STARTED,
+        ],
+        created_after=now - _STARTS_WITHIN,
+        # Under a clock that ran ahead runs were created in the future.
+        created_before=now + _STARTS_WITHIN,
+    )
+    return any(instance.get_runs_count(runs) for runs in (queued, begun))
+
+
+def _keep_checklists(store: Store) -> None:
+    """Keeps the checklists; where that fails it is counted, and keeps nobody from a verdict."""
+    with (
+        suppress(Exception),
+        failures_counted(store.engine, "checklists"),
+        store.reading() as connection,
+    ):
+        keep_checklists(connection)
+
+
+def fast_schedule(cron: str) -> dg.ScheduleDefinition:
+    """Returns the fast schedule.
+
+    Args:
+        cron: When it ticks, in UTC.
+
+    Raises:
+        CronError: That is no cron expression.
+    """
+    try:
+        return dg.schedule(
+            name=f"{PREFIX}_fast",
+            job=fast,
+            cron_schedule=cron,
+            execution_timezone="UTC",
+            default_status=dg.DefaultScheduleStatus.RUNNING,
+            description="Each minute, or as SERVICE_FAST_CRON says: launches a run where a block"
+            " closed that holds units of an open experiment, or where anything else is due.",
+        )(_fast)
+    except dg.DagsterInvalidDefinitionError:
+        raise CronError(
+            f"{_CRON_VARIABLE} is {cron!r}: it must be a cron expression of five fields, such as"
+            f" '{_EACH_MINUTE}' for each minute or '*/5 * * * *' for every fifth"
+        ) from None
+
+
+each_minute = fast_schedule(os.environ.get(_CRON_VARIABLE) or _EACH_MINUTE)
+
+# --- Day ------------------------------------------------------------------------------------------
 
 # Carried by the run that rebuilt a day: once a day's last metric has closed, once is enough.
 REBUILT_TAG = f"{PREFIX}/rebuilt"
@@ -31,7 +142,7 @@ _DONE_OR_TO_COME = [
     description="Each hour; and, once per day of exposure, the rebuild of a day that has settled.",
 )
 def each_hour(context: dg.ScheduleEvaluationContext, store: Store) -> Iterator[dg.RunRequest]:
-    """Requests the walk for yesterday, and for one settled day its rebuild."""
+    """Requests a checked run for yesterday, and for one settled day its rebuild."""
     at = context.scheduled_execution_time
     yield dg.RunRequest(
         run_key=at.isoformat(),
@@ -67,4 +178,4 @@ def _not_rebuilt(instance: dg.DagsterInstance, days: list[date]) -> list[str]:
     ]
 
 
-SCHEDULES = (each_hour,)
+SCHEDULES = (each_minute, each_hour)

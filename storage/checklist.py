@@ -39,7 +39,7 @@ CHECKS = (
 COMPUTED = "experiment computed"
 # So long without an event, and the first line turns red though no tick rewrites it.
 SILENCE = timedelta(minutes=15)
-# Several ticks of half a minute.
+# Several ticks of a minute.
 _UNKEPT = timedelta(minutes=5)
 _LOCK = 7_246_006
 

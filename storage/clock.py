@@ -36,6 +36,14 @@ def closed_instant(connection: Connection) -> datetime:
         connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": LOG_LOCK})
 
 
+def seconds_until(connection: Connection, moment: datetime) -> float:
+    """Returns how far off a time is by the store's clock; negative once it has passed."""
+    left = text(
+        "SELECT extract(epoch FROM CAST(:moment AS timestamptz) - clock_timestamp())::float"
+    )
+    return connection.execute(left, {"moment": moment}).scalar_one()
+
+
 def claim_derived_tables(connection: Connection) -> None:
     """Makes this transaction the only writer of derived tables, waiting for its turn."""
     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": DERIVED_LOCK})

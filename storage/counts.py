@@ -1,7 +1,7 @@
 """Counts: what the derived tables hold of units and cells, by experiment."""
 
-from collections.abc import Sequence
-from datetime import date
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row, text
@@ -31,21 +31,76 @@ def units_by_experiment(connection: Connection) -> Sequence[Row[Any]]:
 
 
 _DAYS = text("""
-SELECT x.experiment_id, c.metric, count(*) AS cells, sum(c.n1) AS treatment_units,
-    sum(c.x1) AS treatment_conversions, sum(c.n0) AS control_units, sum(c.x0) AS control_conversions
-FROM cells AS c JOIN experiments AS x USING (experiment_id)
-WHERE c.block >= CAST(:first AS date)::timestamptz
-  AND c.block < CAST(:last AS date)::timestamptz + interval '1 day'
-GROUP BY x.experiment_id, c.metric
-ORDER BY x.experiment_id, c.metric
+SELECT (c.block AT TIME ZONE 'UTC')::date AS day, c.experiment_id, c.metric, count(*) AS cells,
+    sum(c.n1) AS treatment_units, sum(c.x1) AS treatment_conversions,
+    sum(c.n0) AS control_units, sum(c.x0) AS control_conversions
+FROM unnest(CAST(:days AS date[])) AS asked (day)
+JOIN cells AS c
+  ON c.block >= asked.day::timestamp AT TIME ZONE 'UTC'
+ AND c.block < (asked.day + 1)::timestamp AT TIME ZONE 'UTC'
+GROUP BY 1, c.experiment_id, c.metric
+ORDER BY 1, c.experiment_id, c.metric
 """)
 
 
-def cells_of_days(connection: Connection, first: date, last: date) -> Sequence[Row[Any]]:
-    """Returns the sums of some days' cells, a row for each experiment and metric.
+def cells_of_days(connection: Connection, days: Iterable[date]) -> dict[date, list[Row[Any]]]:
+    """Returns the sums of each of some days' cells, a row for each experiment and metric.
+
+    Args:
+        connection: To the store.
+        days: In UTC.
 
     Returns:
-        Rows of experiment_id, metric, cells, treatment_units, treatment_conversions, control_units,
-        control_conversions.
+        By day rows of day, experiment_id, metric, cells, treatment_units, treatment_conversions,
+        control_units, control_conversions; no row of a day without cells.
     """
-    return connection.execute(_DAYS, {"first": first, "last": last}).all()
+    asked = sorted(set(days))
+    found: dict[date, list[Row[Any]]] = {day: [] for day in asked}
+    for row in connection.execute(_DAYS, {"days": asked}):
+        found[row.day].append(row)
+    return found
+
+
+_CLOSED_TO = text("""
+SELECT experiment_id, substr(stage, 7) AS metric, at FROM cursors WHERE stage LIKE 'cells/%'
+""")
+
+
+def closed_cells(connection: Connection) -> dict[tuple[str, str], datetime]:
+    """Returns up to which block each experiment's cells have closed, by experiment and metric."""
+    rows = connection.execute(_CLOSED_TO)
+    return {(row.experiment_id, row.metric): row.at for row in rows}
+
+
+_ADDED = text("""
+SELECT (c.block AT TIME ZONE 'UTC')::date AS day, count(*) AS cells
+FROM unnest(
+    CAST(:experiments AS text[]), CAST(:metrics AS text[]), CAST(:begins AS timestamptz[])
+) AS before (experiment_id, metric, at)
+JOIN cells AS c
+  ON c.experiment_id = before.experiment_id AND c.metric = before.metric AND c.block >= before.at
+GROUP BY 1
+""")
+_EARLIEST = datetime(1, 1, 1, tzinfo=UTC)
+
+
+def cells_added_since(
+    connection: Connection, before: Mapping[tuple[str, str], datetime]
+) -> dict[date, int]:
+    """Returns how many cells have been added since, by the day of their units' exposure.
+
+    Args:
+        connection: To the store.
+        before: What `closed_cells` returned then.
+    """
+    moved = {
+        of: before.get(of, _EARLIEST)
+        for of, at in closed_cells(connection).items()
+        if before.get(of) != at
+    }
+    asked = {
+        "experiments": [experiment_id for experiment_id, _ in moved],
+        "metrics": [metric for _, metric in moved],
+        "begins": list(moved.values()),
+    }
+    return {row.day: row.cells for row in connection.execute(_ADDED, asked)}

@@ -1,9 +1,8 @@
 """Gauges: what the store can tell of how the whole service fares, at a cost with a bound."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date
 from typing import Any
 
 from sqlalchemy import Connection, Row, text
@@ -18,18 +17,17 @@ _TAIL_PAGES = 128
 # Whoever invents commit ids must not make the look-up of each of them a cost.
 _MOST_COMMITS = 500
 
-# Where an error can end a tick of the fast sensor.
-TICK_STAGES = ("backlog", "exposures", "session_cells", "evidence", "verdicts", "checklists")
+# Where an error can end a tick of the fast schedule, or a step of a run.
+PIPELINE = ("exposures", "session_cells", "evidence", "verdicts")
+TICK_STAGES = ("backlog", *PIPELINE, "checklists")
 
-_WALKED = text("""
-INSERT INTO walks (ended_at, walked_to, seconds)
-VALUES (clock_timestamp(), :walked_to, CAST(:seconds AS json))
-ON CONFLICT (place) DO UPDATE
-SET ended_at = excluded.ended_at, seconds = excluded.seconds,
-    walked_to = greatest(walks.walked_to, excluded.walked_to)
+_STEP_ENDED = text("""
+INSERT INTO pipeline_steps (stage, ended_at, seconds)
+VALUES (:stage, clock_timestamp(), :seconds)
+ON CONFLICT (stage) DO UPDATE SET ended_at = excluded.ended_at, seconds = excluded.seconds
 """)
 
-_GOOD_TICK = text("""
+_PIPELINE_ENDED = text("""
 INSERT INTO ticks (succeeded_at) VALUES (clock_timestamp())
 ON CONFLICT (place) DO UPDATE SET succeeded_at = excluded.succeeded_at
 """)
@@ -53,28 +51,25 @@ ON CONFLICT (day) DO UPDATE SET equal = excluded.equal, checked_at = excluded.ch
 """)
 
 
-def note_walk(connection: Connection, *, walked_to: datetime, seconds: Mapping[str, float]) -> None:
-    """Keeps that a walk from events to verdicts has ended.
+def note_step(connection: Connection, *, stage: str, seconds: float) -> None:
+    """Keeps that a step of the pipeline has ended; the last one ends the pipeline.
 
     Args:
-        connection: In a transaction, of any kind.
-        walked_to: Up to which time of receipt the walk read the log.
-        seconds: How long each step took, by its name, in the order of the walk.
+        connection: In the step's transaction.
+        stage: One of `PIPELINE`.
+        seconds: How long it took.
     """
-    connection.execute(_WALKED, {"walked_to": walked_to, "seconds": json.dumps(dict(seconds))})
-
-
-def note_good_tick(connection: Connection) -> None:
-    """Keeps that a tick of the fast sensor has ended without an error."""
-    connection.execute(_GOOD_TICK)
+    connection.execute(_STEP_ENDED, {"stage": stage, "seconds": seconds})
+    if stage == PIPELINE[-1]:
+        connection.execute(_PIPELINE_ENDED)
 
 
 def note_failed_tick(connection: Connection, *, stage: str) -> None:
-    """Counts a tick that an error ended.
+    """Counts a tick or a step of a run that an error ended.
 
     Args:
         connection: In a transaction of its own.
-        stage: Where in the tick it was.
+        stage: Where it was: one of `TICK_STAGES`.
     """
     connection.execute(_FAILED_TICK, {"stage": stage})
 
@@ -100,14 +95,15 @@ class Gauges:
         unknown_commit_share: Of the newest events of the last hour (some thousand at most) that
             name a commit where deploys are recorded: those whose commit was never deployed there,
             nor named as a base. None where there is no such event.
-        last_walk_seconds: Since a walk last ended; None before the first.
-        step_seconds: How long each step of that walk took, by its name.
+        last_walk_seconds: Since the pipeline's last step last ended; None before the first time.
+        step_seconds: How long each step took the last time, by its name.
         walk_behind_seconds: How much of the log has closed and is in no verdict yet, for the open
             experiment that is furthest behind.
         overdue_verdict_seconds: For how long the next look is due, for the open experiment with
             traffic that has waited longest.
-        last_tick_seconds: Since a tick last ended without an error; None before the first.
-        failed_ticks: How many ticks an error ended, ever, by the stage that it ended.
+        last_tick_seconds: Since a tick last found nothing due, or a run of the pipeline last ended
+            without an error; None before the first.
+        failed_ticks: How many ticks and steps of runs an error ended, ever, by stage.
         set_aside: Experiments whose own data breaks a stage: all others go on.
         open_experiments: Bound and not decided.
         unequal_days: Days of the last 90 whose last self-check found a difference.
@@ -159,7 +155,7 @@ def read_gauges(connection: Connection, *, patience_seconds: float = 2.0) -> Gau
         {"patience": f"{int(patience_seconds * 1000)}ms"},
     )
     latest = _latest_events(connection)
-    walk = connection.execute(_LAST_WALK).one_or_none()
+    steps = {row.stage: row for row in connection.execute(_STEPS)}
     progress = connection.execute(_PROGRESS).one()
     ticks = connection.execute(_TICKS).one()
     notes = connection.execute(_NOTES).one()
@@ -168,8 +164,8 @@ def read_gauges(connection: Connection, *, patience_seconds: float = 2.0) -> Gau
     return Gauges(
         last_event_seconds=None if latest is None else latest.seconds,
         unknown_commit_share=None if latest is None else latest.unknown_share,
-        last_walk_seconds=None if walk is None else walk.since,
-        step_seconds={} if walk is None else walk.seconds,
+        last_walk_seconds=steps[PIPELINE[-1]].since if PIPELINE[-1] in steps else None,
+        step_seconds={name: steps[name].seconds for name in PIPELINE if name in steps},
         walk_behind_seconds=progress.behind,
         overdue_verdict_seconds=progress.overdue,
         last_tick_seconds=ticks.since,
@@ -230,9 +226,10 @@ def _latest_events(connection: Connection) -> Row[Any] | None:
     return None
 
 
-_LAST_WALK = text("""
-SELECT greatest(0, extract(epoch FROM clock_timestamp() - ended_at))::float AS since, seconds
-FROM walks
+_STEPS = text("""
+SELECT stage, seconds,
+    greatest(0, extract(epoch FROM clock_timestamp() - ended_at))::float AS since
+FROM pipeline_steps
 """)
 
 _PROGRESS = text(f"""
@@ -242,7 +239,11 @@ WITH progress AS MATERIALIZED (
             date_bin('5 minutes', clock_timestamp() - p.grace, 'epoch'),
             -- Past this nothing is read: see exposures.
             date_bin('5 minutes', x.starts_at + p.horizon + p.wait, 'epoch')
-        ) - coalesce(published.at, greatest(x.bound_at, x.starts_at)) AS behind,
+        ) - greatest(
+            coalesce(published.at, greatest(x.bound_at, x.starts_at)),
+            -- What a tick found to hold no unit waits for nobody.
+            date_bin('5 minutes', (SELECT looked_to FROM ticks) - p.grace, 'epoch')
+        ) AS behind,
         clock_timestamp() - coalesce(
             v.next_look_at,
             greatest(x.bound_at, x.starts_at + interval '5 minutes' + p.wait + p.grace)
@@ -253,7 +254,7 @@ WITH progress AS MATERIALIZED (
         SELECT {span_of("grace_seconds")} AS grace, {span_of("horizon_seconds")} AS horizon,
             {span_of("window_seconds")} AS wait
     ) AS p
-    -- The marks of the walk's first step and of its last.
+    -- The marks of the pipeline's first step and of its last.
     LEFT JOIN cursors AS exposed
       ON exposed.stage = 'exposures' AND exposed.experiment_id = x.experiment_id
     LEFT JOIN cursors AS published

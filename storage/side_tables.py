@@ -166,7 +166,7 @@ _NAME_SET_ASIDE = (
 # Rows that say what became of the served verdicts, which no log tells.
 _KEPT = {
     "cursors": """
-served.stage IN ('staged', 'published', 'turned')
+served.stage IN ('staged', 'published')
 OR served.experiment_id IN (SELECT experiment_id FROM reach)
 """,
     # A decided verdict keeps what it was published from.

@@ -461,29 +461,27 @@ set_aside = Table(
 
 # --- How the service itself fares: what its monitor reads --------------------------------------
 
-# The last walk from events to verdicts; one row.
-walks = Table(
-    "walks",
+# The last time that each step of the pipeline ended.
+pipeline_steps = Table(
+    "pipeline_steps",
     metadata,
-    Column("place", Integer, primary_key=True, autoincrement=False, server_default=text("1")),
+    Column("stage", Text, primary_key=True),
     _moment("ended_at"),
-    # Up to which time of receipt it read the log.
-    _moment("walked_to"),
-    # By step, in the order of the walk.
-    Column("seconds", JSON, nullable=False),
-    CheckConstraint("place = 1", name="one"),
+    Column("seconds", Double, nullable=False),
 )
 
-# When a tick of the fast sensor last ended without an error; one row.
+# When the fast schedule last found nothing due, or a run of the pipeline last ended well; one row.
 ticks = Table(
     "ticks",
     metadata,
     Column("place", Integer, primary_key=True, autoincrement=False, server_default=text("1")),
     _moment("succeeded_at"),
+    # Blocks that had closed by then hold no unit that waits for a run.
+    _moment("looked_to", nullable=True),
     CheckConstraint("place = 1", name="one"),
 )
 
-# The ticks that failed, by where: Dagster keeps no run of them.
+# How often an error ended a tick of the fast schedule or a step of a run, by stage.
 failed_ticks = Table(
     "failed_ticks",
     metadata,

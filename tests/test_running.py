@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cli.dagster_home import INSTANCE
 from storage.dagster_schema import create_dagster_schema, dagster_url
-from storage.gauges import note_good_tick, note_walk
+from storage.gauges import note_step
 from tests.reliability.api_process import eventually
 
 ROOT = Path(__file__).parents[1]
@@ -47,8 +46,7 @@ def told(service: Any) -> dict[str, set[str]]:
     service.post("/v1/deploys", {"commit": {"sha": "a" * 40}})
     event = {"event": "page_view", "session_id": "s", "commit": "a" * 40}
     assert service.post("/v1/events", event).status_code == 202
-    service.in_store(lambda c: note_walk(c, walked_to=datetime.now(UTC), seconds={"cells": 1.0}))
-    service.in_store(note_good_tick)
+    service.in_store(lambda c: note_step(c, stage="verdicts", seconds=1.0))
     create_dagster_schema(service.store.url)
     kept = {"postgres": {"postgres_url": dagster_url(service.store.url)}}
     with dg.instance_for_test(overrides={"storage": kept}) as instance:

@@ -38,7 +38,7 @@ from storage.verdicts import read_evidence
 
 # Newest first; the whole history is in the evidence document.
 _MOST_LOOKS = 40
-# A tick of the walk publishes at most once a minute; and nobody waits longer for a page.
+# A run publishes at most once a minute; and nobody waits longer for a page.
 _SOONEST_SECONDS, _LATEST_SECONDS = 5, 60
 # Ticks come each minute, and one may take a few.
 _OVERDUE = timedelta(minutes=15)

@@ -20,7 +20,6 @@ from rich.table import Table
 from sqlalchemy import Connection, Engine, text
 
 from cli.traffic import Scenario, Traffic, traffic
-from orchestration.walk import walk
 from storage.deploys import DeployRequest, record_deploy
 from storage.embedded import EmbeddedPostgres
 from storage.engine import open_engine
@@ -29,6 +28,7 @@ from storage.experiments import register
 from storage.migrate import upgrade
 from storage.projects import create_project
 from storage.registration import PRODUCTION, Registration
+from tests.pipeline_run import run_pipeline
 
 SESSIONS = (5_000, 24_000, 240_000)
 PAGES = 4.0
@@ -138,7 +138,7 @@ def _played(engine: Engine, sessions: int) -> Day:
             append_history(connection, batch)
             count += len(batch)
         _deploy(connection, project_id, drawn.scenario)
-    walk(engine, most_seconds=3600)
+    run_pipeline(engine)
     grown = {
         name: (rows - before.get(name, (0, 0))[0], indexes - before.get(name, (0, 0))[1])
         for name, (rows, indexes) in _sizes(engine).items()

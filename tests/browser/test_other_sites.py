@@ -87,7 +87,8 @@ def stored(url: str) -> dict[str, Any]:
         tables = connection.execute(
             "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = 'deploy_reward'"
             # What ticks and gauges write, whoever looks on.
-            " AND tablename NOT IN ('walks', 'checklists', 'checklist_marks', 'cursors')"
+            " AND tablename NOT IN ('pipeline_steps', 'ticks', 'checklists', 'checklist_marks',"
+            " 'cursors')"
         ).fetchall()
         connection.execute("SET search_path = deploy_reward")
         return {

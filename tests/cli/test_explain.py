@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cli.interval_plot import MOST_ROWS, WIDTH, interval_plot
-from orchestration.once import materialize_walk
+from orchestration.once import materialize_pipeline
 
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)
 UNITS = 900
@@ -120,7 +120,7 @@ def moment(start: datetime, minutes: float) -> str:
 @pytest.fixture
 def explained(reached: Any) -> str:
     experiment_id = told(reached)
-    assert materialize_walk(reached.store.url)
+    assert materialize_pipeline(reached.store.url)
     return experiment_id
 
 

@@ -6,9 +6,12 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from sqlalchemy import text
 
 from orchestration.assets import STEPS, evidence, exposures, session_cells, verdicts
-from orchestration.keys import EVIDENCE, SESSION_CELLS, VERDICTS
+from orchestration.definitions import definitions
+from orchestration.keys import EVIDENCE, EXPOSURES, VERDICTS
+from orchestration.keys import SESSION_CELLS as CELLS
 from orchestration.resources import Store, StoreNotFoundError
 from tests.emptied import empty_derived_tables
 
@@ -16,11 +19,32 @@ RANGE_START, RANGE_END = (
     "dagster/asset_partition_range_start",
     "dagster/asset_partition_range_end",
 )
+ROWS = "dagster/partition_row_count"
 
 
 def materialization(result, key) -> Any:
     (event,) = [one for one in result.get_asset_materialization_events() if one.asset_key == key]
     return event.materialization.metadata
+
+
+def reported(result) -> dict[str | None, dict[str, Any]]:
+    """What a run reported of each partition of the cells."""
+    events = [one for one in result.get_asset_materialization_events() if one.asset_key == CELLS]
+    found = {
+        one.partition: {name: value.value for name, value in one.materialization.metadata.items()}
+        for one in events
+    }
+    assert len(found) == len(events)
+    return found
+
+
+def held(canary) -> dict[str, int]:
+    """The cells that the store holds, by the day of their units' exposure."""
+    with canary.engine.connect() as connection:
+        rows = connection.execute(
+            text("SELECT (block AT TIME ZONE 'UTC')::date AS day, count(*) FROM cells GROUP BY 1")
+        )
+        return {day.isoformat(): count for day, count in rows}
 
 
 @pytest.mark.requirement("service.experiment")
@@ -45,7 +69,7 @@ def test_each_materialization_says_what_it_did(canary, instance, today) -> None:
     click = canary.experiments["click"]
     assert "rose by" in materialization(result, EVIDENCE)[f"{click}"].value
     assert "(data:image/" in materialization(result, EVIDENCE)[f"{click} in full"].value
-    assert materialization(result, SESSION_CELLS)["added"].value > 0
+    assert materialization(result, EXPOSURES)["added"].value > 0
 
 
 def test_a_second_run_changes_nothing_and_says_so(canary, instance, today) -> None:
@@ -56,7 +80,44 @@ def test_a_second_run_changes_nothing_and_says_so(canary, instance, today) -> No
 
     assert canary.derived() == before
     assert materialization(result, VERDICTS)["changed"].value == 0
-    assert materialization(result, SESSION_CELLS)["added"].value == 0
+    (only,) = reported(result).items()
+    assert (only[0], only[1]["added"]) == (today, 0)
+
+
+def test_a_run_reports_every_day_that_it_added_cells_to_with_that_days_own_counts(
+    canary, instance, today
+) -> None:
+    found = reported(canary.run("deploy_reward_fast", instance, today))
+
+    assert len(found) > 2
+    assert {day: report[ROWS] for day, report in found.items()} == {today: 0} | held(canary)
+    assert {day: report["added"] for day, report in found.items()} == {today: 0} | held(canary)
+    assert instance.get_materialized_partitions(CELLS) == set(found)
+
+
+def test_a_backfill_of_a_range_reports_each_of_its_days_with_its_own_counts(
+    canary, instance, today
+) -> None:
+    canary.run("deploy_reward_fast", instance, today)
+    result = dg.materialize(
+        [session_cells],
+        instance=instance,
+        tags={RANGE_START: canary.first_day.date().isoformat(), RANGE_END: today},
+        resources={"store": canary.resource},
+    )
+    found = {day: report[ROWS] for day, report in reported(result).items()}
+
+    assert len(found) == 5
+    assert {day: count for day, count in found.items() if count} == held(canary)
+
+
+def test_a_run_without_a_partition_is_todays_and_says_so(canary, instance, today) -> None:
+    job = definitions.resolve_job_def("deploy_reward_fast")
+    result = job.execute_in_process(instance=instance)
+    found = reported(result)
+
+    assert found.pop(None)["no_partition_was_named"].endswith(today)
+    assert {day: report[ROWS] for day, report in found.items()} == {today: 0} | held(canary)
 
 
 def test_a_store_without_experiments_is_walked_without_harm(store, instance, today) -> None:
@@ -100,7 +161,7 @@ def test_a_range_of_partitions_is_one_run(canary, instance) -> None:
     )
 
     assert result.success
-    assert len(instance.get_materialized_partitions(SESSION_CELLS)) == 4
+    assert len(instance.get_materialized_partitions(CELLS)) == 4
 
 
 @pytest.mark.parametrize("order", list(permutations(range(4)))[::9])

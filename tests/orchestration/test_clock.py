@@ -38,9 +38,9 @@ def ticked(instance: dg.DagsterInstance, name: str, at: datetime) -> InstigatorS
     module = location_origin_from_module_name("orchestration.definitions", "definitions", None)
     origin = RemoteInstigatorOrigin(RemoteRepositoryOrigin(module, "__repository__"), name)
     time = at.timestamp()
-    kind = InstigatorType.SCHEDULE if name.endswith("day") else InstigatorType.SENSOR
+    kind = InstigatorType.SENSOR if name.endswith("webhooks") else InstigatorType.SCHEDULE
     data = (
-        ScheduleInstigatorData("7 * * * *", start_timestamp=1.0, last_iteration_timestamp=time)
+        ScheduleInstigatorData("* * * * *", start_timestamp=1.0, last_iteration_timestamp=time)
         if kind is InstigatorType.SCHEDULE
         else SensorInstigatorData(last_tick_timestamp=time, cursor="read to here")
     )
@@ -66,20 +66,20 @@ def last_tick(instance: dg.DagsterInstance, state: InstigatorState) -> datetime:
 
 def test_ticks_of_ours_in_the_future_are_put_back_and_nothing_else() -> None:
     with dg.instance_for_test() as instance:
-        names = ("deploy_reward_fast", "deploy_reward_day")
+        names = ("deploy_reward_fast", "deploy_reward_webhooks")
         ours = [ticked(instance, name, NOW + AHEAD) for name in names]
         past = ticked(instance, "deploy_reward_alert", NOW - timedelta(days=1))
         others = ticked(instance, "nightly_day", NOW + AHEAD)
         assert sorted(put_back_future_ticks(instance, as_of=NOW)) == sorted(names)
         assert [last_tick(instance, state) for state in ours] == [NOW, NOW]
         stored = {state.instigator_name: state for state in instance.all_instigator_state()}
-        sensor = stored["deploy_reward_fast"].instigator_data
-        schedule = stored["deploy_reward_day"].instigator_data
+        schedule = stored["deploy_reward_fast"].instigator_data
+        sensor = stored["deploy_reward_webhooks"].instigator_data
         assert sensor == SensorInstigatorData(
             last_tick_timestamp=NOW.timestamp(), cursor="read to here"
         )
         assert schedule == ScheduleInstigatorData(
-            "7 * * * *", start_timestamp=1.0, last_iteration_timestamp=NOW.timestamp()
+            "* * * * *", start_timestamp=1.0, last_iteration_timestamp=NOW.timestamp()
         )
         assert stored["deploy_reward_alert"] == past
         assert stored["nightly_day"] == others

@@ -63,16 +63,19 @@ def test_each_fact_stands_with_the_asset_that_it_is_about(graph) -> None:
     assert found == CHECKS
 
 
-def test_the_walk_has_a_sensor_an_hour_and_a_job_for_each() -> None:
+def test_verdicts_come_of_two_schedules_and_no_sensor_has_a_job() -> None:
     repository = definitions.get_repository_def()
 
-    assert repository.has_sensor_def("deploy_reward_fast")
-    assert not repository.has_schedule_def("deploy_reward_fast")
-    assert repository.has_schedule_def("deploy_reward_day")
-    assert {job.name for job in repository.get_all_jobs()} >= {
-        "deploy_reward_day",
+    assert {schedule.name for schedule in repository.schedule_defs} == {
         "deploy_reward_fast",
+        "deploy_reward_day",
+        "deploy_reward_housekeeping",
     }
+    assert {sensor.name for sensor in repository.sensor_defs} == {
+        "deploy_reward_webhooks",
+        "deploy_reward_alert",
+    }
+    assert not any(sensor.has_jobs for sensor in repository.sensor_defs)
 
 
 def test_every_asset_says_what_it_is_whose_and_of_what_kind(graph) -> None:

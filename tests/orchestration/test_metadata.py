@@ -12,9 +12,9 @@ from orchestration.assets import TURNED_TAG
 from orchestration.definitions import definitions
 from orchestration.keys import EVIDENCE, EXPOSURES, RUNTIME_EVENTS, SESSION_CELLS, VERDICTS
 from orchestration.table import MOST_ROWS, plain
-from orchestration.walk import walk
 from storage.answers import decided_lately, nearest_to_an_answer, verdicts_changed_since
 from storage.invariants import lost_sessions
+from tests.pipeline_run import run_pipeline
 
 CANARY = "canary-of-a-user"
 # Bytes of one materialization's metadata: it is kept with its run.
@@ -51,7 +51,12 @@ def test_a_columns_type_and_constraints_are_those_of_the_database() -> None:
 
 
 def metadata_of(result: Any, key: dg.AssetKey) -> dict[str, Any]:
-    (event,) = [one for one in result.get_asset_materialization_events() if one.asset_key == key]
+    own = (None, result.dagster_run.tags["dagster/partition"])
+    (event,) = [
+        one
+        for one in result.get_asset_materialization_events()
+        if one.asset_key == key and one.partition in own
+    ]
     return {name: value.value for name, value in event.materialization.metadata.items()}
 
 
@@ -125,8 +130,8 @@ def test_no_page_tells_anything_of_a_user_and_all_stay_small(canary, instance, t
 
 @pytest.fixture
 def settled(canary) -> Any:
-    """The canary after a walk, of which Dagster knows nothing."""
-    walk(canary.engine, most_seconds=60)
+    """The canary after a run of the pipeline of which Dagster knows nothing."""
+    run_pipeline(canary.engine)
     return canary
 
 

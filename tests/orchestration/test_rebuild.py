@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine, text
 from cli.main import main
 from orchestration.full_rebuild import rebuild_all
 from orchestration.rebuild import compare_days
-from orchestration.walk import close_cells, expose, publish, stage, walk
+from orchestration.walk import close_cells, expose, publish, stage
 from storage.clock import DERIVED_LOCK, REBUILD_LOCK, claim_derived_tables
 from storage.experiments import register
 from storage.forgetting import forget_session
@@ -26,6 +26,7 @@ from storage.retention import DEFAULT_DAYS, drop_old_days
 from storage.set_aside import read_set_aside
 from tests.emptied import empty_derived_tables
 from tests.orchestration.conftest import TREATMENT
+from tests.pipeline_run import run_pipeline
 from tests.reliability.api_process import eventually
 from tests.reliability.derived import derived_of
 from tests.reliability.past import walk_to
@@ -131,7 +132,7 @@ def filled_and_waiting(engine: Engine) -> Generator[tuple[Connection, Background
 @pytest.fixture
 def shop(canary: Any) -> Any:
     """The canary's store after a tick: `click` is decided, the others are open."""
-    walk(canary.engine, most_seconds=120)
+    run_pipeline(canary.engine)
     assert canary.contract("click")["verdict"] == "keep"
     return canary
 
@@ -179,7 +180,7 @@ def test_a_store_that_lost_all_that_is_derived_is_filled_again(shop) -> None:
 def test_a_store_that_ticks_have_filled_in_their_time_is_rebuilt_to_the_same_rows(canary) -> None:
     walk_to(canary.engine, canary.first_day + timedelta(days=2))
     assert canary.contract("click")["power_state"]["decided"]
-    walk(canary.engine, most_seconds=120)
+    run_pipeline(canary.engine)
     before, verdicts = derived_of(canary.engine), served(canary.engine)
 
     assert rebuild().exit_code == 0
@@ -255,7 +256,7 @@ def test_other_evidence_of_the_same_verdict_is_said_and_is_no_failure(shop) -> N
 def test_what_ticks_add_while_a_rebuild_fills_its_tables_is_neither_lost_nor_doubled(
     canary,
 ) -> None:
-    walk(canary.engine, most_seconds=120)
+    run_pipeline(canary.engine)
     with filled_and_waiting(canary.engine) as (holder, background):
         asked = Registration(treatment_commit=TREATMENT, target_metric="page_view")
         meanwhile = register(holder, canary.project_id, asked).experiment_id
@@ -270,7 +271,7 @@ def test_what_ticks_add_while_a_rebuild_fills_its_tables_is_neither_lost_nor_dou
     assert served(canary.engine) == [tuple(row) for row in ticked]
     assert meanwhile in {row[0] for row in ticked}
     assert derived_of(canary.engine) == before
-    walk(canary.engine, most_seconds=120)
+    run_pipeline(canary.engine)
     assert derived_of(canary.engine) == before
     assert differences(canary) == []
 

@@ -12,7 +12,6 @@ from sqlalchemy import text
 from cli.main import main
 from orchestration.audit import audit
 from orchestration.rebuild import compare_days
-from orchestration.walk import walk
 from storage.events import RuntimeEvent, append_history
 from storage.experiments import register
 from storage.gone_events import days_dropped
@@ -28,6 +27,7 @@ from storage.retention import (
     drop_old_days,
     old_days,
 )
+from tests.pipeline_run import run_pipeline
 
 NOW = datetime.now(UTC)
 LATER = NOW + timedelta(days=DEFAULT_DAYS + 40)
@@ -194,7 +194,7 @@ def decided(canary) -> Any:
         "UPDATE experiments SET closed_at = starts_at + interval '70 hours'"
         " WHERE experiment_id <> '{click}'"
     )
-    walk(canary.engine, most_seconds=60)
+    run_pipeline(canary.engine)
     as_though_live(canary.engine)
     canary.tamper("UPDATE verdicts SET published_at = published_at - interval '3 days'")
     return canary

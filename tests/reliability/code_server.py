@@ -1,9 +1,10 @@
-"""What a code server has loaded before its first tick, and a tick of the sensor in it.
+"""What a code server has loaded before its first tick, and a tick of the fast schedule in it.
 
 Commands are loaded beside, so that a test can fork one, and kill it, at no cost.
 """
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import dagster as dg
 
@@ -15,8 +16,9 @@ import cli.rebuild  # noqa: F401
 from cli.main import main
 from orchestration.assets import STEPS
 from orchestration.definitions import definitions
+from orchestration.keys import DUE_TAG
 from orchestration.resources import Store
-from orchestration.sensors import each_half_minute
+from orchestration.schedules import each_minute
 
 _REPOSITORY = definitions.get_repository_def()
 # Without one, Dagster makes another for the resources of each tick, which takes longer than it.
@@ -24,14 +26,29 @@ _INSTANCE = dg.DagsterInstance.ephemeral()
 
 
 def evaluate(url: str) -> str:
-    """Evaluates one tick of the sensor, and returns why it asks for no run, or for which."""
-    with dg.build_sensor_context(
+    """Evaluates one tick of the fast schedule, and executes the run that it asks for, if any.
+
+    Returns:
+        Why it asks for none, or why it asks for one.
+    """
+    store = {"store": Store(database_url=url)}
+    with dg.build_schedule_context(
         instance=_INSTANCE,
-        resources={"store": Store(database_url=url)},
+        scheduled_execution_time=datetime.now(UTC),
+        resources=store,
         repository_def=_REPOSITORY,
     ) as context:
-        asked = each_half_minute.evaluate_tick(context)
-    return asked.skip_message or ", ".join(str(one.run_key) for one in asked.run_requests or [])
+        asked = each_minute.evaluate_tick(context)
+    for request in asked.run_requests or []:
+        result = definitions.resolve_job_def(each_minute.job_name).execute_in_process(
+            instance=_INSTANCE,
+            partition_key=request.partition_key,
+            tags=request.tags,
+            resources=store,
+        )
+        assert result.success
+        return request.tags[DUE_TAG]
+    return asked.skip_message or ""
 
 
 def command(words: Sequence[str]) -> None:
@@ -40,7 +57,7 @@ def command(words: Sequence[str]) -> None:
 
 
 def backfill(url: str, *, first: str, last: str) -> None:
-    """Materializes the walk for a range of days in one run, as Dagster's backfills do."""
+    """Materializes the pipeline for a range of days in one run, as Dagster's backfills do."""
     with dg.DagsterInstance.ephemeral() as instance:
         result = dg.materialize(
             STEPS,

@@ -14,13 +14,14 @@ from orchestration import checks
 from orchestration.batch import Patience, compute
 from orchestration.rebuild import compare_days
 from orchestration.resources import Store
-from orchestration.walk import expose, walk
+from orchestration.walk import expose
 from storage.clock import claim_derived_tables, closed_instant
 from storage.forgetting import forget_session
 from storage.reading import separate_reading
 from storage.set_aside import read_set_aside
 from tests.api.owner import Owner
 from tests.conftest import Service
+from tests.pipeline_run import run_pipeline
 
 CONTROL, TREATMENT = "aaaaaaa1", "ccccccc3"
 UNITS = 120
@@ -58,7 +59,7 @@ class Neighbours:
         self.sql(statement)
 
     def tick(self) -> None:
-        walk(self.guilty.store.engine, most_seconds=60)
+        run_pipeline(self.guilty.store.engine)
 
     def set_aside(self) -> dict[str, str]:
         with self.guilty.store.engine.connect() as connection:
@@ -364,8 +365,7 @@ def test_twelve_flags_in_one_build_hold_up_no_other_project_s_tick(service: Serv
         flag = {"treatment_flag": {"name": name, "treatment": True}, "target_metric": "order"}
         answer = service.post("/v1/reward/register", {**flag, "guardrails": []})
         assert answer.status_code == 201, answer.text
-    # One walk for everybody, as a tick is; the bound is a busy machine's.
-    walk(service.store.engine, most_seconds=60)
+    run_pipeline(service.store.engine)
     assert decided(clean, canary_of_clean) == "keep"
     # Each flag is compared within every combination of those that were under test before it.
     with service.store.engine.connect() as connection:

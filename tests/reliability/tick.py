@@ -1,4 +1,4 @@
-"""Ticks of the sensor, as processes that a test can kill."""
+"""Ticks of the fast schedule with the runs that they ask for, as processes that a test can kill."""
 
 import multiprocessing
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ def _answer(url: str, answer: Connection) -> None:
 
 @dataclass(kw_only=True)
 class Tick:
-    """A tick that begins in a process of its own, as in the code server's."""
+    """A tick, and its run, in a process of their own."""
 
     url: str
     process: Any = field(init=False)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -10,7 +11,7 @@ from sqlalchemy import text
 
 from storage.dagster_schema import create_dagster_schema, dagster_url
 from storage.freeze import freeze
-from storage.gauges import Gauges, note_self_check, note_walk, read_gauges
+from storage.gauges import Gauges, note_self_check, note_step, read_gauges
 from storage.partitions import create_days
 
 NOW = datetime.now(UTC)
@@ -78,8 +79,8 @@ def test_no_age_is_negative_after_a_clock_that_ran_ahead(
     in_store(
         service,
         "UPDATE runtime_events SET received_at = date_trunc('day', now()) + interval '39 h'",
-        "INSERT INTO walks (ended_at, walked_to, seconds)"
-        " VALUES (now() + interval '39 h', now() + interval '39 h', '{}')",
+        "INSERT INTO pipeline_steps (stage, ended_at, seconds)"
+        " VALUES ('verdicts', now() + interval '39 h', 0)",
     )
     found = gauges()
     assert (found.last_event_seconds, found.last_walk_seconds) == (0, 0)
@@ -124,12 +125,12 @@ class TestTheShareOfUnknownCommits:
 
 class TestTheWalk:
     def test_is_told_with_its_steps(self, service: Any, gauges: Callable[[], Gauges]) -> None:
-        steps = {"exposures": 0.25, "cells": 0.5}
-        service.in_store(lambda c: note_walk(c, walked_to=NOW, seconds={"cells": 9.0}))
-        service.in_store(lambda c: note_walk(c, walked_to=NOW, seconds=steps))
+        for stage, seconds in (("exposures", 9.0), ("exposures", 0.25), ("verdicts", 0.5)):
+            service.in_store(partial(note_step, stage=stage, seconds=seconds))
         found = gauges()
-        assert found.step_seconds == steps
+        assert found.step_seconds == {"exposures": 0.25, "verdicts": 0.5}
         assert found.last_walk_seconds is not None
+        assert found.last_tick_seconds is not None
         assert 0 <= found.last_walk_seconds < 60
 
     def test_is_behind_by_what_closed_and_is_in_no_verdict(

@@ -12,13 +12,13 @@ from starlette.testclient import TestClient
 from api.app import create_app
 from api.settings import ApiSettings
 from orchestration.checklist import keep_checklists
-from orchestration.walk import walk
 from storage.checklist import CHECKS
 from storage.forgetting import forget_session
 from storage.keys import KeyKind
 from storage.projects import CreatedProject, create_project
 from storage.settings import apply_settings
 from tests.conftest import Store, fresh_store
+from tests.pipeline_run import run_pipeline
 
 A, K, NEVER_DEPLOYED = "aaaaaaa1", "ccccccc3", "b" * 40
 GRAPH = {"schema_version": "1", "routes": [{"path": "/checkout/[id]"}, {"path": "/"}]}
@@ -289,7 +289,7 @@ def shops(postgres_url: str, migrated_template: str) -> Iterator[dict[str, Shop]
                     project = create_project(connection, live.__name__)
                 found[live.__name__] = Shop(store=store, client=client, project=project)
                 live(found[live.__name__])
-        walk(store.engine, most_seconds=20)
+        run_pipeline(store.engine)
         with store.engine.begin() as connection:
             keep_checklists(connection)
         with opened(store) as client:
