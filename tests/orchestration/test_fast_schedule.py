@@ -9,32 +9,29 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.storage.runs.schema import RunsTable
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
 from orchestration.definitions import definitions
 from orchestration.keys import CLOSES_TAG, DUE_TAG
 from orchestration.resources import Store
-from orchestration.schedules import NOTHING_DUE, UNDER_WAY, each_minute
+from orchestration.schedules import (
+    NOTHING_DUE,
+    UNDER_WAY,
+    CronError,
+    each_minute,
+    fast_schedule,
+)
 from orchestration.walk import close_cells, expose, publish, stage
 from storage.backlog import due_work
 from storage.clock import claim_derived_tables
 from storage.experiments import register
-from storage.gauges import read_gauges
+from storage.gauges import PIPELINE, read_gauges
 from storage.partitions import create_days
 from storage.projects import create_project
 from storage.registration import Registration
 from tests.pipeline_run import run_pipeline
-
-TABLES = ["exposures", "cells", "evidence", "verdicts"]
-# The disk is full as soon as a row comes: no fault of any experiment's data, so that nothing is set
-# aside and the step ends.
-FILL_DISK = """
-CREATE FUNCTION fill_disk() RETURNS trigger LANGUAGE plpgsql AS
-$$ BEGIN RAISE 'no space left' USING ERRCODE = 'disk_full'; END $$;
-CREATE TRIGGER fill_disk BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION fill_disk()
-"""
-FREE_DISK = "DROP FUNCTION fill_disk CASCADE"
 
 
 @pytest.fixture
@@ -122,7 +119,8 @@ def test_a_tick_asks_for_a_run_that_says_why_and_ends_in_the_verdicts(
     canary.run("deploy_reward_fast", instance, today, tags=request.tags)
 
     assert canary.contract("click")["verdict"] == "keep"
-    assert tick(canary.url, instance).skip_message == NOTHING_DUE
+    # Some outcomes may have closed meanwhile.
+    assert reasons(canary) <= {"outcomes", "look"}
 
 
 def test_a_run_is_due_for_new_units_and_for_what_comes_whatever_the_traffic(quiet) -> None:
@@ -259,33 +257,26 @@ def test_a_run_that_begins_before_its_block_closes_waits_for_it(canary, instance
     assert step.metadata["read_to"].value >= closes_at.timestamp()
 
 
-@pytest.mark.parametrize("table", TABLES)
-def test_a_run_that_broke_off_between_two_steps_is_finished_by_the_next_tick(
-    canary, instance, table
+@pytest.mark.parametrize("stage", PIPELINE)
+def test_a_run_that_broke_off_in_any_step_is_finished_by_the_next_tick(
+    canary, instance, stage
 ) -> None:
-    canary.tamper(FILL_DISK.format(table=table))
+    # A step notes that it ended outside of what it does for single experiments.
+    canary.tamper(
+        f"ALTER TABLE pipeline_steps ADD CONSTRAINT broken CHECK (stage <> '{stage}') NOT VALID"
+    )
     broken = run_asked(canary, instance, raise_on_error=False)
-    canary.tamper(FREE_DISK)
+    with canary.engine.begin() as connection:
+        failed = read_gauges(connection).failed_ticks
+    canary.tamper("ALTER TABLE pipeline_steps DROP CONSTRAINT broken")
 
     assert not broken.success
-    assert reasons(canary)
+    assert failed == {stage: 1}
+    assert reasons(canary) & {"unfinished", "first evaluation"}
     assert run_asked(canary, instance).success
     assert canary.contract("click")["verdict"] == "keep"
-    assert tick(canary.url, instance).skip_message == NOTHING_DUE
-
-
-@pytest.mark.parametrize("mark", ["staged", "published"])
-def test_a_run_that_broke_off_within_a_step_is_finished_by_the_next_tick(
-    canary, instance, mark
-) -> None:
-    # A step notes how far it came outside of what it does for single experiments.
-    canary.tamper(f"ALTER TABLE cursors ADD CONSTRAINT broken CHECK (stage <> '{mark}') NOT VALID")
-    broken = run_asked(canary, instance, raise_on_error=False)
-    canary.tamper("ALTER TABLE cursors DROP CONSTRAINT broken")
-
-    assert not broken.success
-    assert run_asked(canary, instance).success
-    assert canary.contract("click")["verdict"] == "keep"
+    # Some outcomes may have closed meanwhile.
+    assert reasons(canary) <= {"outcomes", "look"}
 
 
 def test_what_another_run_read_meanwhile_does_not_count_as_published(canary) -> None:
@@ -320,33 +311,37 @@ def test_a_tick_does_not_wait_for_a_run_that_writes(canary, instance) -> None:
     assert reasons(canary)
 
 
-@pytest.mark.parametrize(
-    ("status", "minutes_ago", "waits"),
-    [
-        (dg.DagsterRunStatus.QUEUED, 30, True),
-        (dg.DagsterRunStatus.STARTING, 0, True),
-        (dg.DagsterRunStatus.STARTED, 0, True),
-        # As after a kill of all processes: the record says so for ever.
-        (dg.DagsterRunStatus.STARTED, 2, False),
-        (dg.DagsterRunStatus.STARTED, -39 * 60, False),
-        (dg.DagsterRunStatus.FAILURE, 0, False),
-    ],
-)
 def test_a_tick_asks_for_no_second_run_while_one_starts_and_waits_for_none_that_was_killed(
-    canary, instance, status, minutes_ago, waits
+    store, instance
 ) -> None:
+    with store.engine.begin() as connection:
+        register(connection, create_project(connection, "shop").project_id, Registration())
+        connection.execute(text("UPDATE experiments SET closed_at = now()"))
     job = definitions.resolve_job_def("deploy_reward_fast")
-    run = instance.create_run_for_job(job, status=status)
-    at = datetime.now(UTC) - timedelta(minutes=minutes_ago)
-    with instance.run_storage.connect() as connection:
-        connection.execute(
-            text("UPDATE runs SET create_timestamp = :at WHERE run_id = :run_id"),
-            {"at": at.replace(tzinfo=None).isoformat(" "), "run_id": run.run_id},
-        )
-    found = tick(canary.url, instance)
-
-    assert (found.skip_message == UNDER_WAY) is waits
-    assert bool(found.run_requests) is not waits
+    waits: dict[tuple[dg.DagsterRunStatus, int], bool] = {
+        (dg.DagsterRunStatus.QUEUED, 30): True,
+        (dg.DagsterRunStatus.STARTING, 0): True,
+        (dg.DagsterRunStatus.STARTED, 0): True,
+        # As after a kill of all processes: the record says so for ever.
+        (dg.DagsterRunStatus.STARTED, 2): False,
+        (dg.DagsterRunStatus.STARTED, -39 * 60): False,
+        (dg.DagsterRunStatus.FAILURE, 0): False,
+    }
+    found: dict[tuple[dg.DagsterRunStatus, int], bool] = {}
+    for status, minutes_ago in waits:
+        run = instance.create_run_for_job(job)
+        at = datetime.now(UTC) - timedelta(minutes=minutes_ago)
+        with instance.run_storage.connect() as connection:
+            connection.execute(
+                RunsTable.update()
+                .where(RunsTable.c.run_id == run.run_id)
+                .values(status=status.value, create_timestamp=at.replace(tzinfo=None))
+            )
+        asked = tick(store.url, instance)
+        found[status, minutes_ago] = asked.skip_message == UNDER_WAY
+        assert bool(asked.run_requests) is not found[status, minutes_ago]
+        instance.delete_run(run.run_id)
+    assert found == waits
 
 
 def test_two_instances_that_run_on_one_store_do_each_other_no_harm(canary, instance) -> None:
@@ -371,8 +366,9 @@ def test_a_checklist_that_cannot_be_kept_keeps_nobody_from_a_verdict(canary, ins
 
 
 def test_a_tick_without_a_store_fails_and_says_so(instance) -> None:
-    with pytest.raises(OperationalError):
+    with pytest.raises(dg.DagsterUserCodeExecutionError) as raised:
         tick("postgresql://nobody@127.0.0.1:1/none", instance)
+    assert isinstance(raised.value.user_exception, OperationalError)
 
 
 # --- Settings ------------------------------------------------------------------------------------
@@ -383,23 +379,19 @@ def test_the_schedule_ticks_each_minute_without_being_switched_on() -> None:
     assert each_minute.default_status is dg.DefaultScheduleStatus.RUNNING
 
 
-def loaded(cron: str) -> subprocess.CompletedProcess[str]:
-    """What a process says that loads the definitions with a cron expression in its environment."""
+@pytest.mark.process
+def test_a_slower_cron_is_taken_from_the_environment() -> None:
     program = "from orchestration.schedules import each_minute; print(each_minute.cron_schedule)"
-    return subprocess.run(
+    loaded = subprocess.run(
         [sys.executable, "-c", program],
-        env={**os.environ, "SERVICE_FAST_CRON": cron},
+        env={**os.environ, "SERVICE_FAST_CRON": "*/15 * * * *"},
         capture_output=True,
         text=True,
-        check=False,
+        check=True,
     )
+    assert loaded.stdout == "*/15 * * * *\n"
 
 
-@pytest.mark.process
-def test_whoever_pays_for_runs_names_a_slower_cron() -> None:
-    assert loaded("*/15 * * * *").stdout == "*/15 * * * *\n"
-
-
-@pytest.mark.process
 def test_what_is_no_cron_expression_is_refused_in_a_sentence() -> None:
-    assert "SERVICE_FAST_CRON is 'often': it must be a cron expression" in loaded("often").stderr
+    with pytest.raises(CronError, match="SERVICE_FAST_CRON is 'often': it must be a cron"):
+        fast_schedule("often")

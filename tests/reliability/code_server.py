@@ -21,8 +21,6 @@ from orchestration.resources import Store
 from orchestration.schedules import each_minute
 
 _REPOSITORY = definitions.get_repository_def()
-# Without one, Dagster makes another for the resources of each tick, which takes longer than it.
-_INSTANCE = dg.DagsterInstance.ephemeral()
 
 
 def evaluate(url: str) -> str:
@@ -32,22 +30,24 @@ def evaluate(url: str) -> str:
         Why it asks for none, or why it asks for one.
     """
     store = {"store": Store(database_url=url)}
-    with dg.build_schedule_context(
-        instance=_INSTANCE,
-        scheduled_execution_time=datetime.now(UTC),
-        resources=store,
-        repository_def=_REPOSITORY,
-    ) as context:
-        asked = each_minute.evaluate_tick(context)
-    for request in asked.run_requests or []:
-        result = definitions.resolve_job_def(each_minute.job_name).execute_in_process(
-            instance=_INSTANCE,
-            partition_key=request.partition_key,
-            tags=request.tags,
+    # Records of its own: a run that was killed is in progress there for as long as it may start.
+    with dg.instance_for_test() as instance:
+        with dg.build_schedule_context(
+            instance=instance,
+            scheduled_execution_time=datetime.now(UTC),
             resources=store,
-        )
-        assert result.success
-        return request.tags[DUE_TAG]
+            repository_def=_REPOSITORY,
+        ) as context:
+            asked = each_minute.evaluate_tick(context)
+        for request in asked.run_requests or []:
+            result = definitions.resolve_job_def(each_minute.job_name).execute_in_process(
+                instance=instance,
+                partition_key=request.partition_key,
+                tags=request.tags,
+                resources=store,
+            )
+            assert result.success
+            return request.tags[DUE_TAG]
     return asked.skip_message or ""
 
 
