@@ -93,6 +93,7 @@ def _value(word: object) -> str | None:
 
 def _policy(reading: ExperimentReading) -> dict[str, Any]:
     policy = reading.policy
+    numbers = Policy.from_json(policy)
     return {
         "target": policy["target"],
         "guardrails": policy["guardrails"],
@@ -101,12 +102,12 @@ def _policy(reading: ExperimentReading) -> dict[str, Any]:
         "routes_because": policy["routes_because"],
         "alpha": policy["alpha"],
         "attempt": policy["attempt"],
-        "level": Policy.from_json(policy).level,
+        "level": numbers.level,
         "rho": {"day": policy["rho_day"], "fast": policy["rho_fast"]},
         "window_seconds": policy["window_seconds"],
         "grace_seconds": policy["grace_seconds"],
         "block_min_units": policy["block_min_units"],
-        "undeclared_min_units": Policy.from_json(policy).undeclared_min_units,
+        "undeclared_min_units": numbers.undeclared_min_units,
         "horizon_days": policy["horizon_seconds"] // 86_400,
         "futility_margin": policy["futility_margin"],
         "unit": policy["unit"],
@@ -166,21 +167,27 @@ def _known(evidence: Evidence, measure: Measure) -> dict[str, Any]:
 
 
 def _looks(evidence: Evidence) -> list[dict[str, Any]]:
+    # Column by column: there may be hundreds of each of thousands of experiments.
     looks = evidence.looks
-    rows: list[dict[str, Any]] = []
-    for i, at in enumerate(looks.at.tolist()):
-        lift = float(looks.lift[i])
-        rows.append(
-            {
-                "at": timestamp(at),
-                "e_value": float(looks.e_value[i]),
-                "p_running_min": float(looks.p_running_min[i]),
-                "lift": None if math.isnan(lift) else lift,
-                "ci": None if np.isnan(looks.ci[i]).any() else [float(end) for end in looks.ci[i]],
-                "gated": bool(looks.gated[i]),
-            }
-        )
-    return rows
+    columns = zip(
+        np.datetime_as_string(looks.at.astype("datetime64[s]")).tolist(),
+        *(column.tolist() for column in (looks.e_value, looks.p_running_min, looks.lift)),
+        looks.ci.tolist(),
+        (np.isnan(looks.ci[:, 0]) | np.isnan(looks.ci[:, 1])).tolist(),
+        looks.gated.tolist(),
+        strict=True,
+    )
+    return [
+        {
+            "at": f"{at}Z",
+            "e_value": e_value,
+            "p_running_min": p_running_min,
+            "lift": None if math.isnan(lift) else lift,
+            "ci": None if is_unknown else ci,
+            "gated": gated,
+        }
+        for at, e_value, p_running_min, lift, ci, is_unknown, gated in columns
+    ]
 
 
 def _gates(

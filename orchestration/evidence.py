@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from orchestration.document import evidence_document
 from orchestration.series import moment, series_of
-from stats.block import analysis_blocks
+from stats.block import AnalysisBlocks, analysis_blocks
 from stats.evidence import Evidence, evaluate
 from stats.series import Series
 from storage.contract import contract, document_text, waiting_contract
@@ -63,7 +63,9 @@ def draft_bound(connection: Connection, *, only: Sequence[str] | None = None) ->
     """
     readings = read_experiments(connection, only=only)
     series = [series_of(reading) for reading in readings]
-    return _drafts(connection, readings, series, evaluate(series))
+    blocks = [analysis_blocks(one) for one in series]
+    rests = [_rest(one, own) for one, own in zip(series, blocks, strict=True)]
+    return _drafts(connection, readings, rests, evaluate(series, blocks=blocks))
 
 
 def draft_waited_out(connection: Connection, *, as_of: datetime) -> list[Drafted]:
@@ -74,7 +76,7 @@ def draft_waited_out(connection: Connection, *, as_of: datetime) -> list[Drafted
 def _drafts(
     connection: Connection,
     readings: Sequence[ExperimentReading],
-    series: Sequence[Series],
+    rests: Sequence[Rest],
     found: Sequence[Evidence],
 ) -> list[Drafted]:
     looks = [
@@ -88,7 +90,7 @@ def _drafts(
     changes = stratum_changes(connection, readings, [look.look for look in looks])
     returning = returning_users(connection, [(look.experiment_id, look.look) for look in looks])
     drafted: list[Drafted] = []
-    for reading, one, evidence in zip(readings, series, found, strict=True):
+    for reading, rest, evidence in zip(readings, rests, found, strict=True):
         document = evidence_document(
             reading,
             evidence,
@@ -103,7 +105,7 @@ def _drafts(
             contract=document_text(answer),
             as_of=None if evidence.as_of is None else moment(evidence.as_of),
             next_look_at=_next_look(reading, evidence),
-            rest=_rest(one),
+            rest=rest,
         )
         drafted.append(Drafted(draft=draft, contract=answer, evidence=evidence))
     return drafted
@@ -139,9 +141,9 @@ def _next_look(reading: ExperimentReading, evidence: Evidence) -> datetime | Non
     return moment(max(evidence.closed_until + BLOCK_SECONDS + wait, read_to + BLOCK_SECONDS))
 
 
-def _rest(series: Series) -> Rest:
+def _rest(series: Series, blocks: AnalysisBlocks) -> Rest:
     """Returns what the next look waits for: closings that are known by now, ends, and units."""
-    policy, blocks = series.policy, analysis_blocks(series)
+    policy = series.policy
     windows = {policy.window_seconds, *(one.window_seconds for one in series.guardrails)}
     read_to = series.as_of - policy.grace_seconds
     to_come = [

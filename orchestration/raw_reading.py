@@ -1,5 +1,6 @@
 """A raw reading: an attribution in the shape that the engine and the evidence document read."""
 
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,8 +12,9 @@ from orchestration.outcomes import Outcomes
 from orchestration.standings import ARMS, PARTIAL, TREATMENT
 from storage.evidence import DeployFact, ExperimentReading, UnitCounts
 from storage.gates import (
+    NO_ARRIVALS,
     Allocation,
-    Arrivals,
+    ArrivalColumns,
     Crossing,
     GateReading,
     LateOutcome,
@@ -22,6 +24,9 @@ from storage.millionths import MILLION
 from storage.packed_cells import CellColumns, CellRow
 from storage.pipeline.moments import moment_of
 from storage.raw_events import FrozenExperiment, RawDeploy
+
+# In microseconds, which raw readings count time in.
+_SECOND = 1_000_000
 
 
 def reading_of(
@@ -75,7 +80,9 @@ def reading_of(
         ),
         allocations=spans,
         gates=GateReading(
-            arrivals=_arrivals(experiment, told) if any(span.share for span in spans) else [],
+            arrivals=_arrivals(experiment, told)
+            if any(span.share for span in spans)
+            else NO_ARRIVALS,
             crossings=sorted(
                 (
                     Crossing(
@@ -226,7 +233,7 @@ def _declared_spans(
 # --- Gates -------------------------------------------------------------------------------------
 
 
-def _arrivals(experiment: FrozenExperiment, told: Attribution) -> list[Arrivals]:
+def _arrivals(experiment: FrozenExperiment, told: Attribution) -> ArrivalColumns:
     """Returns the units by block of arrival; one served by an unknown build is another's."""
     arrived: dict[int, Counter[bool]] = defaultdict(Counter)
     for unit in told.exposures.keys() | told.unknown.keys():
@@ -240,12 +247,12 @@ def _arrivals(experiment: FrozenExperiment, told: Attribution) -> list[Arrivals]
             arrived[exposed.block][own] += 1
         elif unknown is not None:
             arrived[unknown][False] += 1
-    return [
-        Arrivals(
-            block=moment_of(block), treatment=arrived[block][True], other=arrived[block][False]
-        )
-        for block in sorted(arrived)
-    ]
+    blocks = sorted(arrived)
+    return ArrivalColumns(
+        block=array("q", (block // _SECOND for block in blocks)),
+        treatment=array("q", (arrived[block][True] for block in blocks)),
+        other=array("q", (arrived[block][False] for block in blocks)),
+    )
 
 
 def _late_outcomes(told: Attribution, calendar: Calendar) -> list[LateOutcome]:

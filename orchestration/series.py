@@ -112,9 +112,7 @@ def _arrivals(reading: ExperimentReading) -> Arrivals | None:
         return None
     found = reading.gates.arrivals
     return Arrivals(
-        block=_integers(seconds(one.block) for one in found),
-        treatment=_integers(one.treatment for one in found),
-        others=_integers(one.other for one in found),
+        block=_whole(found.block), treatment=_whole(found.treatment), others=_whole(found.other)
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stats.block import AnalysisBlocks, analysis_blocks
 from stats.cell import number_or_none
 from stats.decision import Candidate, Decision, Interval, abstention, answer, cadence_fired
 from stats.gate import NO_GATES, GateReadings, Gates
@@ -169,20 +170,29 @@ class Evidence:
         return self.decision.guardrail_breaches
 
 
-def evaluate(series: Sequence[Series]) -> list[Evidence]:
+def evaluate(
+    series: Sequence[Series], *, blocks: Sequence[AnalysisBlocks] | None = None
+) -> list[Evidence]:
     """The evidence of each experiment as of its last look up to `as_of`, or its deciding look.
 
     Each result is, to the bit, what the experiment alone would give, and doesn't depend on cells
     that close after that look.
+
+    Args:
+        series: The experiments.
+        blocks: Their analysis blocks, where they are known already.
     """
+    if blocks is None:
+        blocks = [analysis_blocks(one) for one in series]
     found: list[Evidence] = []
     for begin in range(0, len(series), EXPERIMENTS_AT_ONCE):
-        found += _evaluated(series[begin : begin + EXPERIMENTS_AT_ONCE])
+        part = slice(begin, begin + EXPERIMENTS_AT_ONCE)
+        found += _evaluated(series[part], blocks[part])
     return found
 
 
-def _evaluated(series: Sequence[Series]) -> list[Evidence]:
-    batch = traced(series)
+def _evaluated(series: Sequence[Series], blocks: Sequence[AnalysisBlocks]) -> list[Evidence]:
+    batch = traced(series, blocks=blocks)
     views = [_View.of(one, batch, i) for i, one in enumerate(series)]
     rows = [served_rows(view.trace, view.ruling, view.series.policy) for view in views]
     intervals = served_intervals(batch, rows)

@@ -96,9 +96,16 @@ class Batch:
         return slice(int(self.first[experiment]), int(self.first[experiment + 1]))
 
 
-def traced(series: Sequence[Series]) -> Batch:
-    """The trace of several experiments, each element's numbers as if it were traced alone."""
-    own, owners, blocks = _streams(series)
+def traced(series: Sequence[Series], *, blocks: Sequence[AnalysisBlocks] | None = None) -> Batch:
+    """The trace of several experiments, each element's numbers as if it were traced alone.
+
+    Args:
+        series: The experiments.
+        blocks: Their analysis blocks, where they are known already.
+    """
+    if blocks is None:
+        blocks = [analysis_blocks(one) for one in series]
+    own, owners = _streams(series, blocks)
     line = timeline(own)
     looks, first = _looks(line, owners, len(series))
     row = np.concatenate([_last_closed(line, looks[i], i) for i in range(len(series))])
@@ -145,9 +152,10 @@ def traced(series: Sequence[Series]) -> Batch:
     )
 
 
-def _streams(series: Sequence[Series]) -> tuple[list[Stream], Ints, list[AnalysisBlocks]]:
-    """The targets, then the guardrails of all experiments; whose each is; analysis blocks."""
-    blocks = [analysis_blocks(one) for one in series]
+def _streams(
+    series: Sequence[Series], blocks: Sequence[AnalysisBlocks]
+) -> tuple[list[Stream], Ints]:
+    """The targets, then the guardrails of all experiments; and whose each is."""
     streams = [
         _stream(one, own, one.policy.window_seconds, one.target)
         for one, own in zip(series, blocks, strict=True)
@@ -156,7 +164,7 @@ def _streams(series: Sequence[Series]) -> tuple[list[Stream], Ints, list[Analysi
     for number, (one, own) in enumerate(zip(series, blocks, strict=True)):
         streams += [_stream(one, own, rail.window_seconds, rail.cells) for rail in one.guardrails]
         owners += [number] * len(one.guardrails)
-    return streams, np.array(owners, dtype=np.int64), blocks
+    return streams, np.array(owners, dtype=np.int64)
 
 
 def _stream(

@@ -1,11 +1,14 @@
 """What the causal gates read: allocations, arrivals, crossings, late outcomes, returning users."""
 
+from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, text
+
+from storage.packed_cells import integers_sent
 
 _BLOCK = timedelta(minutes=5)
 
@@ -29,12 +32,21 @@ class Allocation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arrivals:
-    """Units by the build that first served them, in one block: the treatment, or any other."""
+class ArrivalColumns:
+    """Units by the build that first served them, an entry a block, by block.
 
-    block: datetime
-    treatment: int
-    other: int
+    Attributes:
+        block: Where the block begins, in seconds since the epoch.
+        treatment: Units that the treatment served.
+        other: Units that any other build served.
+    """
+
+    block: "array[int]"
+    treatment: "array[int]"
+    other: "array[int]"
+
+
+NO_ARRIVALS = ArrivalColumns(block=array("q"), treatment=array("q"), other=array("q"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +80,7 @@ class ReturningUsers:
 class GateReading:
     """What the gates read of one experiment."""
 
-    arrivals: Sequence[Arrivals] = ()
+    arrivals: ArrivalColumns = NO_ARRIVALS
     crossings: Sequence[Crossing] = ()
     late: Sequence[LateOutcome] = ()
 
@@ -150,11 +162,17 @@ WITH unknown AS (
     UNION ALL
     SELECT experiment_id, unknown_from, 0, 1 FROM met WHERE exposed_from IS NULL
 )
-SELECT experiment_id, block, sum(treatment)::bigint AS treatment, sum(other)::bigint AS other
-FROM arrived
-GROUP BY experiment_id, block
-HAVING sum(treatment) + sum(other) > 0
-ORDER BY experiment_id, block
+SELECT experiment_id, string_agg(int8send(at), '' ORDER BY at) AS block,
+    string_agg(int8send(treatment), '' ORDER BY at) AS treatment,
+    string_agg(int8send(other), '' ORDER BY at) AS other
+FROM (
+    SELECT experiment_id, extract(epoch FROM block)::bigint AS at,
+        sum(treatment)::bigint AS treatment, sum(other)::bigint AS other
+    FROM arrived
+    GROUP BY experiment_id, block
+    HAVING sum(treatment) + sum(other) > 0
+) AS counted
+GROUP BY experiment_id
 """)
 
 _CROSSINGS = text("""
@@ -183,11 +201,14 @@ def read_gates(
         ids: The experiments.
         declared: Those whose treatment has a declared allocation: arrivals matter to them alone.
     """
-    arrivals: dict[str, list[Arrivals]] = defaultdict(list)
-    for row in connection.execute(_ARRIVALS, {"ids": list(declared)}):
-        arrivals[row.experiment_id].append(
-            Arrivals(block=row.block, treatment=row.treatment, other=row.other)
+    arrivals = {
+        row.experiment_id: ArrivalColumns(
+            block=integers_sent(row.block),
+            treatment=integers_sent(row.treatment),
+            other=integers_sent(row.other),
         )
+        for row in connection.execute(_ARRIVALS, {"ids": list(declared)})
+    }
     crossings: dict[str, list[Crossing]] = defaultdict(list)
     for row in connection.execute(_CROSSINGS, {"ids": list(ids)}):
         crossings[row.experiment_id].append(
@@ -204,7 +225,9 @@ def read_gates(
             )
         )
     return {
-        one: GateReading(arrivals=arrivals[one], crossings=crossings[one], late=late[one])
+        one: GateReading(
+            arrivals=arrivals.get(one, NO_ARRIVALS), crossings=crossings[one], late=late[one]
+        )
         for one in ids
     }
 

@@ -139,12 +139,12 @@ def read_cells(connection: Connection, ids: Sequence[str]) -> Mapping[tuple[str,
     """
     return {
         (row.experiment_id, row.metric): CellColumns(
-            block=_integers(row.at),
-            stratum=_integers(row.place),
-            n1=_integers(row.n1),
-            x1=_integers(row.x1),
-            n0=_integers(row.n0),
-            x0=_integers(row.x0),
+            block=integers_sent(row.at),
+            stratum=integers_sent(row.place),
+            n1=integers_sent(row.n1),
+            x1=integers_sent(row.x1),
+            n0=integers_sent(row.n0),
+            x0=integers_sent(row.x0),
             sums=Sums(
                 y1=_floats(row.y1),
                 yy1=_floats(row.yy1),
@@ -156,7 +156,8 @@ def read_cells(connection: Connection, ids: Sequence[str]) -> Mapping[tuple[str,
     }
 
 
-def _integers(sent: bytes) -> "array[int]":
+def integers_sent(sent: bytes) -> "array[int]":
+    """Returns whole numbers that PostgreSQL sent as bytes, eight a number, the highest first."""
     column = array("q", sent)
     if sys.byteorder == "little":
         column.byteswap()

@@ -1,0 +1,265 @@
+"""Experiments: what one run costs in which all of many open ones have a look due.
+
+Run by `python -m tests.benchmarks.experiments`. In an embedded PostgreSQL experiments are
+registered, ten a project, and 168 blocks of a target and a guardrail are laid for each;
+then the evidence is computed and published, in a process of its own whose memory is measured.
+"""
+
+import argparse
+import hashlib
+import json
+import multiprocessing
+import resource
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from sqlalchemy import Engine, text
+
+from orchestration.walk import publish, stage_due
+from storage.clock import claim_derived_tables
+from storage.deploys import DeployRequest, record_deploy
+from storage.embedded import EmbeddedPostgres
+from storage.engine import open_engine
+from storage.experiments import register
+from storage.migrate import upgrade
+from storage.projects import create_project
+from storage.registration import PRODUCTION, Registration
+
+CONTROL, TREATMENT = "c0ffee0", "decade1"
+STARTS = datetime(2026, 10, 5, tzinfo=UTC)
+BLOCKS = 168
+A_PROJECT = 10
+
+# Of each experiment other counts, and the same ones in every run of the benchmark: a hash draws.
+_CELLS = text("""
+INSERT INTO cells (experiment_id, metric, block, stratum, n1, x1, n0, x0)
+SELECT x.experiment_id, m ->> 'name', t.block, 'whole', :units + d.a % 2,
+    (:units * d.b % 16 = 0)::int + :units / 16, :units + d.c % 2,
+    (:units * d.d % 16 = 0)::int + :units / 16
+FROM experiments AS x
+CROSS JOIN jsonb_array_elements(
+    jsonb_build_array(x.policy -> 'target') || (x.policy -> 'guardrails')
+) AS m
+CROSS JOIN generate_series(
+    CAST(:starts AS timestamptz), CAST(:ends AS timestamptz) - CAST(:step AS interval),
+    CAST(:step AS interval)
+) AS t (block)
+CROSS JOIN LATERAL (
+    SELECT hashtextextended(
+        x.project_id || x.target_metric || (m ->> 'name') || extract(epoch FROM t.block), 7
+    ) & 2147483647 AS drawn
+) AS h
+CROSS JOIN LATERAL (
+    SELECT drawn % 1009 AS a, drawn / 1009 % 1009 AS b, drawn / 7 % 1009 AS c, drawn / 31 AS d
+) AS d
+""")
+_STRATA = text("""
+INSERT INTO strata (experiment_id, stratum, commit_sha)
+SELECT experiment_id, 'whole', control_commit FROM experiments
+""")
+_UNITS = text("""
+INSERT INTO block_units (
+    experiment_id, block, treatment, control, partial, in_flight, excluded, own, returned, strayed
+)
+SELECT c.experiment_id, c.block, c.n1, c.n0, 0, 0, 0, c.n1, 0, 0
+FROM cells AS c JOIN experiments AS x
+  ON x.experiment_id = c.experiment_id AND x.target_metric = c.metric
+""")
+_CURSORS = text("""
+INSERT INTO cursors (stage, experiment_id, at)
+SELECT s.stage, x.experiment_id, :ends
+FROM experiments AS x
+CROSS JOIN LATERAL (
+    SELECT 'exposures' UNION ALL SELECT 'conversions'
+    UNION ALL SELECT 'cells/' || (m ->> 'name')
+    FROM jsonb_array_elements(
+        jsonb_build_array(x.policy -> 'target') || (x.policy -> 'guardrails')
+    ) AS m
+) AS s (stage)
+""")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """The traffic of an experiment: as many blocks, with so many units of each arm.
+
+    Attributes:
+        name: What it is called.
+        step: From block to block.
+        units: Of an arm in a block, or one more.
+    """
+
+    name: str
+    step: timedelta
+    units: int
+
+    @property
+    def ends(self) -> datetime:
+        """Where the last block ends."""
+        return STARTS + BLOCKS * self.step
+
+
+# Fourteen hours with a look every hour or so, and a week with one every hour and metric.
+SHAPES = {
+    "thin": Shape(name="thin", step=timedelta(minutes=5), units=2),
+    "busy": Shape(name="busy", step=timedelta(hours=1), units=60),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What one run cost.
+
+    Attributes:
+        experiments: Open ones, each with a look due.
+        shape: Of their traffic.
+        evidence: Seconds of the stage that computes and stages.
+        publish: Seconds of the stage that publishes.
+        cpu: Seconds of this process, PostgreSQL apart.
+        peak_mib: Its largest resident memory.
+        digest: Of all contracts and evidence documents: a change of the code that is to change
+            no verdict leaves it as it is.
+    """
+
+    experiments: int
+    shape: str
+    evidence: float
+    publish: float
+    cpu: float
+    peak_mib: float
+    digest: str
+
+
+def lay(engine: Engine, experiments: int, shape: Shape) -> None:
+    """Registers experiments, and lays the cells that their traffic would have left."""
+    metrics = ["activation", *(f"metric{number}" for number in range(1, A_PROJECT))]
+    for number in range(-(-experiments // A_PROJECT)):
+        with engine.begin() as connection:
+            project = create_project(connection, f"shop{number}").project_id
+            for sha, at, share in (
+                (CONTROL, STARTS - timedelta(days=1), None),
+                (TREATMENT, STARTS, 0.5),
+            ):
+                base = None if share is None else {"base_commit": CONTROL, "files": []}
+                request = DeployRequest(
+                    environment=PRODUCTION,
+                    commit={"sha": sha},
+                    deployed_at=at,
+                    graph=None,
+                    diff=base,
+                    allocation=share,
+                    idempotency_key=None,
+                )
+                record_deploy(connection, project, request)
+            for metric in metrics:
+                asked = Registration(treatment_commit=TREATMENT, target_metric=metric)
+                register(connection, project, asked)
+    laid = {"starts": STARTS, "ends": shape.ends, "step": shape.step, "units": shape.units}
+    with engine.begin() as connection:
+        # The digest of the evidence tells whether a deploy was recorded by the binding's second.
+        connection.execute(text("UPDATE deploys SET recorded_at = deployed_at"))
+        connection.execute(
+            text("UPDATE experiments SET bound_at = starts_at + interval '1 minute'")
+        )
+        connection.execute(_CELLS, laid)
+        connection.execute(_STRATA)
+        connection.execute(_UNITS)
+        connection.execute(_CURSORS, {"ends": shape.ends})
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("VACUUM (ANALYZE)"))
+
+
+# Names are drawn at the registration, in the order of projects and metrics.
+_ANSWERS = text("""
+SELECT replace(v.contract::text || v.evidence::text, v.experiment_id, '') AS answer
+FROM verdicts AS v JOIN experiments AS x USING (experiment_id)
+ORDER BY x.project_id, x.target_metric
+""")
+
+
+def measured(url: str, experiments: int, shape: Shape) -> Measured:
+    """Takes the last two stages once, each in a transaction."""
+    engine = open_engine(url)
+    seconds: list[float] = []
+    begun_cpu = time.process_time()
+    for stage in (lambda c: stage_due(c, as_of=shape.ends), publish):
+        begun = time.perf_counter()
+        with engine.begin() as connection:
+            claim_derived_tables(connection)
+            stage(connection)
+        seconds.append(time.perf_counter() - begun)
+    cpu = time.process_time() - begun_cpu
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    digest = hashlib.sha256()
+    with engine.connect() as connection:
+        for answer in connection.execute(_ANSWERS).scalars():
+            digest.update(answer.encode())
+    return Measured(
+        experiments=experiments,
+        shape=shape.name,
+        evidence=seconds[0],
+        publish=seconds[1],
+        cpu=cpu,
+        peak_mib=peak,
+        digest=digest.hexdigest()[:16],
+    )
+
+
+def run(experiments: int, shape: Shape) -> Measured:
+    """Lays a world and measures a run on it, in a process that has done nothing else."""
+    with tempfile.TemporaryDirectory(prefix="deploy-reward-experiments-") as folder:
+        Path(folder).chmod(0o711)
+        with EmbeddedPostgres(Path(folder) / "data") as server:
+            upgrade(server.url)
+            engine = open_engine(server.url)
+            lay(engine, experiments, shape)
+            engine.dispose()
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                return pool.apply(measured, (server.url, experiments, shape))
+
+
+def shown(rows: Sequence[Measured]) -> Table:
+    """Returns the rows as a table."""
+    table = Table(
+        "experiments", "traffic", "evidence", "publish", "run", "CPU", "peak MiB", "digest"
+    )
+    for row in rows:
+        table.add_row(
+            f"{row.experiments:,}",
+            row.shape,
+            f"{row.evidence:.1f} s",
+            f"{row.publish:.1f} s",
+            f"{row.evidence + row.publish:.1f} s",
+            f"{row.cpu:.1f} s",
+            f"{row.peak_mib:,.0f}",
+            row.digest,
+        )
+    return table
+
+
+def main() -> None:
+    """Measures what is asked for, and prints it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--experiments", type=int, nargs="*", default=[100, 1_000, 10_000])
+    parser.add_argument("--traffic", nargs="*", choices=SHAPES, default=["thin"])
+    parser.add_argument("--json", type=Path, help="append a line for each row to this file")
+    asked = parser.parse_args()
+    rows = [
+        run(experiments, SHAPES[name])
+        for name in asked.traffic
+        for experiments in asked.experiments
+    ]
+    Console(width=120).print(shown(rows))
+    if asked.json:
+        with asked.json.open("a") as lines:
+            lines.writelines(json.dumps(asdict(row)) + "\n" for row in rows)
+
+
+if __name__ == "__main__":
+    main()
