@@ -161,6 +161,8 @@ INSERT INTO exposures
 SELECT s.experiment, n.unit, {moment("n.exposed_at")}, {moment("n.block")},
     {_ARM_NAME.format(arm="n.arm")}, n.stratum, n.commit_sha, n.pseudonym
 FROM new_exposures AS n JOIN scope AS s ON s.number = n.number
+-- In the order of their key, which takes a third of the time of any other.
+ORDER BY s.experiment, n.unit
 """)
 
 _ADD_STRATA = text("""

@@ -76,7 +76,9 @@ class PostgresEngine:
             self._make(name, "TABLE", f"CREATE TEMP TABLE {name} ON COMMIT DROP AS {sql}")
             self._analyze(name)
         else:
-            self.view(name, sql)
+            # Its columns are worked out once for each row, rather than wherever they are named, and
+            # once more for each experiment: a set of flags takes long to compare.
+            self.view(name, f"{sql} OFFSET 0")
 
     def view(self, name: str, sql: str) -> None:
         """Gives a relation's name to a statement."""
