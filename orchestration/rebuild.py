@@ -18,6 +18,8 @@ from storage.days_apart import (
     rows_unlike_served,
     verdicts_unlike_served,
 )
+from storage.pipeline.duckdb_engine import limits_of_environment
+from storage.pipeline.evidence_rows import compute_evidence_rows
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.set_aside import bound_experiments, experiments_to_compute
 from storage.verdicts import stage_evidence
@@ -51,7 +53,7 @@ class Comparison:
 
 
 def rebuild(separate: Connection, *, as_of: datetime) -> list[Drafted]:
-    """Walks from the log to evidence in one go and stages it.
+    """Computes evidence from the log in one go, in DuckDB, and stages it.
 
     Args:
         separate: A separate reading of the store: its derived tables are empty and its own.
@@ -60,9 +62,12 @@ def rebuild(separate: Connection, *, as_of: datetime) -> list[Drafted]:
     Returns:
         The drafts of all experiments that the reading does not hold for decided.
     """
-    ids = bound_experiments(separate)
-    ids = _computed(separate, ids, lambda only: extend_exposures(separate, as_of=as_of, only=only))
-    ids = _computed(separate, ids, lambda only: extend_cells(separate, only=only))
+    limits = limits_of_environment()
+
+    def computed(only: Sequence[str]) -> int:
+        return compute_evidence_rows(separate, as_of=as_of, only=only, limits=limits)
+
+    ids = _computed(separate, bound_experiments(separate), computed)
     return _drafted(separate, ids, as_of=as_of)
 
 

@@ -1,5 +1,6 @@
 """DuckDB as an engine of the text: in this process, within a bound of memory, over whole days."""
 
+import os
 import shutil
 import tempfile
 from collections.abc import Generator, Iterable, Sequence
@@ -44,6 +45,29 @@ class DuckDBLimits:
     memory_mib: int = 1024
     threads: int = 1
     folder: Path | None = None
+
+
+MEMORY, THREADS = "SERVICE_ENGINE_MEMORY_MIB", "SERVICE_ENGINE_THREADS"
+
+
+def limits_of_environment() -> DuckDBLimits:
+    """Returns the limits that the service's settings name.
+
+    Raises:
+        ValueError: One of them is no positive whole number.
+    """
+    default = DuckDBLimits()
+    return DuckDBLimits(
+        memory_mib=_positive(MEMORY, default.memory_mib),
+        threads=_positive(THREADS, default.threads),
+    )
+
+
+def _positive(variable: str, default: int) -> int:
+    text = os.environ.get(variable, str(default))
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"{variable} is {text!r}: it must be a positive whole number")
+    return int(text)
 
 
 @contextmanager
