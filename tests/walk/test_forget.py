@@ -28,6 +28,7 @@ from storage.raw_events import freeze_reads
 from storage.reading import separate_reading
 from storage.refusal import Conflict
 from storage.registration import Registration
+from storage.set_aside import bound_experiments
 from storage.settings import apply_settings
 from storage.verdicts import publish_verdicts, stage_evidence
 from tests.emptied import empty_derived_tables
@@ -569,7 +570,7 @@ def test_a_reading_under_way_sees_the_log_as_it_was(shop: Shop) -> None:
     shop.open()
     shop.tick(NIGHT)
     with separate_reading(shop.engine) as connection:
-        extend_exposures(connection, as_of=NIGHT)
+        assert bound_experiments(connection)
         shop.forget(user=1)
         told = {
             one.draft.experiment_id: (one.draft.contract, one.draft.document)
