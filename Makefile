@@ -61,6 +61,10 @@ peers: install $(PEERS)/.ready ## Set the test beside gbstats, a z test and the 
 bench: install ## Measure ingestion and polling against what bounds them (needs wrk)
 	$(BIN)/python -m tests.benchmarks.ingestion
 
+.PHONY: bench-sealing
+bench-sealing: install ## Seal a day of events: rows a second, bytes an event
+	$(BIN)/python -m tests.benchmarks.sealing
+
 .PHONY: years
 years: install ## Let 10,000 ticks go by, and print the disk in use (some minutes)
 	$(BIN)/python -m tests.benchmarks.years

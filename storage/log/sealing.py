@@ -4,7 +4,7 @@ import secrets
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -66,23 +66,17 @@ class Written:
     sha256: bytes
 
 
-def _nothing_more(_step: str) -> None:
-    return
-
-
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Sealer:
     """Seals the log of a store into a lake.
 
     Attributes:
         engine: Of the store.
         lake: Where the files go.
-        at_step: Called before each step with its name; tests end the process there.
     """
 
     engine: Engine
     lake: Lake
-    at_step: Callable[[str], None] = field(default=_nothing_more)
 
     def seal(self, *, most_seconds: float = 1200.0) -> SealedRun | None:
         """Closes the hours that have ended, and seals what is closed, the oldest first.
@@ -103,7 +97,6 @@ class Sealer:
             if connection is None:
                 return None
             run = SealedRun()
-            self.at_step("close")
             run.writers_under_way = not _close_hours(self.engine)
             waiting = _closed_parts(connection)
             ends_at = time.monotonic() + most_seconds
@@ -124,7 +117,6 @@ class Sealer:
             last_erasure = _last_erasure(connection)
             with reader.cursor(connection) as cursor:
                 written = self._write(cursor, part, name)
-        self.at_step("list")
         if not _list(connection, part, written, last_erasure):
             # The day was dropped meanwhile.
             self.lake.delete(name)
@@ -137,7 +129,6 @@ class Sealer:
 
     def _write(self, cursor: adbc.Cursor, part: _Part, name: str) -> Written | None:
         events = UnsealedRange(part=part.part, begins=part.hour, ends=part.hour + HOUR)
-        self.at_step("write")
         batches = read_events(cursor, events.condition)
         return store_file(self.lake, name, lambda path: write_events(path, batches))
 

@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import duckdb
 import pytest
 from sqlalchemy import text
 
 from orchestration.definitions import definitions
+from orchestration.full_rebuild import rebuild_all
 from orchestration.keys import EXPOSURES, SEALED_LOG
 from orchestration.sealed_log import sealed_hours_hold_what_the_log_held
+from storage.forgetting import forget_session
 
 CHECK = sealed_hours_hold_what_the_log_held.check_key
 
@@ -103,3 +106,60 @@ def test_a_lake_that_was_lost_is_named_file_by_file(canary, instance, lake) -> N
 
     assert not check(result).passed
     assert "it is missing" in check(result).metadata["files"].value
+
+
+def served(canary: Any) -> list[Any]:
+    """Verdicts and evidence, to the byte."""
+    with canary.engine.begin() as connection:
+        return connection.execute(
+            text("SELECT experiment_id, contract::text, evidence::text FROM verdicts ORDER BY 1")
+        ).all()
+
+
+def test_a_person_who_is_forgotten_is_in_no_file_after_the_night_and_no_verdict_changes(
+    walked, instance, lake
+) -> None:
+    sealed(walked, instance)
+    before = served(walked)
+    with walked.engine.begin() as connection:
+        forget_session(connection, walked.project_id, "s7")
+
+    assert (
+        definitions.resolve_job_def("deploy_reward_housekeeping")
+        .execute_in_process(instance=instance)
+        .success
+    )
+
+    files = [str(path) for path in lake.rglob("*") if path.is_file()]
+    sessions = duckdb.read_parquet(files).project("session_id").fetchall()
+    assert ("s7",) not in sessions
+    assert ("s8",) in sessions
+    assert served(walked) == before
+    assert check(sealed(walked, instance)).passed
+
+
+def test_the_log_read_back_from_files_alone_gives_the_same_cells_and_verdicts(
+    walked, instance, lake
+) -> None:
+    sealed(walked, instance)
+    before, derived = served(walked), walked.derived()
+    columns = (
+        "project_id, environment, event, session_id, occurred_at, received_at, commit_sha, route,"
+        " pseudonym, trusted, signed, event_id, value, flags, properties"
+    )
+    rows = duckdb.read_parquet([str(path) for path in lake.rglob("*.parquet")]).fetchall()
+    walked.tamper("TRUNCATE runtime_events")
+    with walked.engine.begin() as connection, connection.connection.cursor() as cursor:
+        cursor.executemany(
+            f"INSERT INTO runtime_events ({columns}) VALUES (%s, %s, %s, %s,"
+            " timestamptz 'epoch' + %s * interval '1 microsecond',"
+            " timestamptz 'epoch' + %s * interval '1 microsecond',"
+            " %s, %s, decode(%s, 'hex'), %s, %s, %s, %s, %s, %s)",
+            rows,
+        )
+
+    differences = rebuild_all(walked.engine, begin=lambda _: None, waiting=lambda: None)
+
+    assert differences == []
+    assert served(walked) == before
+    assert walked.derived() == derived

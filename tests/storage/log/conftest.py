@@ -1,7 +1,8 @@
 """A store with a day of events in it, a lake beside it, and the log as a reader sees it."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +18,34 @@ from storage.log.reader import SealedLog
 from storage.log.sealing import SealedRun, Sealer
 from storage.pipeline.log_source import Extent
 from storage.projects import create_project
+
+
+class WatchedLake(FolderLake):
+    """A lake that tells its test before and after a file is written, read or deleted."""
+
+    def __init__(self, folder: Path, at_step: Callable[[str], None]) -> None:
+        super().__init__(folder)
+        self.at_step = at_step
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[Path]:
+        self.at_step("write")
+        with super().writing(name) as path:
+            yield path
+        self.at_step("written")
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[Path]:
+        self.at_step("read")
+        with super().reading(name) as path:
+            yield path
+        self.at_step("checked")
+
+    def delete(self, name: str) -> None:
+        self.at_step("delete")
+        super().delete(name)
+        self.at_step("deleted")
+
 
 BEGIN = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=2)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

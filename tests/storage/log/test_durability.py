@@ -10,6 +10,7 @@ import pytest
 from storage.log.removal import delete_unlisted, sweep
 from storage.log.sealed_hours import keep_files
 from storage.log.sealing import Sealer
+from tests.storage.log.conftest import WatchedLake
 
 
 def test_a_file_and_its_name_are_on_the_disk_before_it_is_listed(day, monkeypatch) -> None:
@@ -26,7 +27,7 @@ def test_a_file_and_its_name_are_on_the_disk_before_it_is_listed(day, monkeypatc
     listed: list[Path] = []
 
     def at_step(step: str) -> None:
-        if step == "list":
+        if step == "checked":
             for path in set(day.files()) - set(listed):
                 assert synced[str(path.stat().st_ino)][-1] == path.stat().st_size
                 # The name is an entry of the folder, which is synced after it has it.
@@ -35,7 +36,7 @@ def test_a_file_and_its_name_are_on_the_disk_before_it_is_listed(day, monkeypatc
                 )
                 listed.append(path)
 
-    Sealer(engine=day.engine, lake=day.lake, at_step=at_step).seal()
+    Sealer(engine=day.engine, lake=WatchedLake(day.lake.folder, at_step)).seal()
 
     assert sorted(listed) == day.listed()
 
@@ -53,7 +54,7 @@ class Stopped(Exception):  # noqa: N818 - where a run ends
     pass
 
 
-@pytest.mark.parametrize("at", ["close", "write", "list"])
+@pytest.mark.parametrize("at", ["write", "written", "checked"])
 def test_a_run_that_ends_before_any_step_is_finished_by_the_next(day, at) -> None:
     whole = day.read()
     seen = 0
@@ -61,11 +62,11 @@ def test_a_run_that_ends_before_any_step_is_finished_by_the_next(day, at) -> Non
     def stop(step: str) -> None:
         nonlocal seen
         seen += step == at
-        if step == at and (seen == 5 or at == "close"):
+        if step == at and seen == 2:
             raise Stopped
 
     with pytest.raises(Stopped):
-        Sealer(engine=day.engine, lake=day.lake, at_step=stop).seal()
+        Sealer(engine=day.engine, lake=WatchedLake(day.lake.folder, stop)).seal()
     assert day.read() == whole
 
     day.seal()

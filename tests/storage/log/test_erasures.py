@@ -10,7 +10,7 @@ from storage.log.comparison import compare_files
 from storage.log.erasures import rewrite_files
 from storage.log.removal import delete_unlisted
 from storage.log.sealing import Sealer
-from tests.storage.log.conftest import World
+from tests.storage.log.conftest import WatchedLake, World
 
 
 @pytest.fixture
@@ -93,11 +93,11 @@ def test_who_is_forgotten_while_a_file_is_written_is_left_out_of_it(person) -> N
 
     def meanwhile(step: str) -> None:
         nonlocal forgotten
-        if step == "list" and not forgotten:
+        if step == "checked" and not forgotten:
             forgotten = True
             forget(person)
 
-    Sealer(engine=person.engine, lake=person.lake, at_step=meanwhile).seal()
+    Sealer(engine=person.engine, lake=WatchedLake(person.lake.folder, meanwhile)).seal()
 
     assert of_person(person.in_files()) > 0
     assert of_person(person.read()) == 0
