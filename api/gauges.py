@@ -70,6 +70,13 @@ _SHOWN = (
     ("frozen", "Whether the service is frozen by hand.", "frozen"),
     ("database_bytes", "Disk that the database takes.", "database_bytes"),
     ("log_bytes", "Disk that the runtime events take, with their indexes.", "log_bytes"),
+    (
+        "unsealed_hours",
+        "Hours of receipt that have ended and are in no file of the lake yet.",
+        "unsealed_hours",
+    ),
+    ("sealing_failed", "Whether the last run of sealing ended in an error.", "sealing_failed"),
+    ("lake_bytes", "What the listed files of the lake take.", "lake_bytes"),
 )
 
 

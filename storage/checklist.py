@@ -10,6 +10,7 @@ from sqlalchemy import Connection, text
 
 from storage.admissions import Admissions, counted_lately, read_admissions
 from storage.deploys import ELSEWHERE
+from storage.log.status import sealing_error
 from storage.policy_columns import number_of
 from storage.recent_traffic import (
     Traffic,
@@ -37,6 +38,8 @@ CHECKS = (
 )
 # A line beside these for each experiment that is set aside, and none while none is.
 COMPUTED = "experiment computed"
+# A line while the log cannot be sealed into files, whoever's events they are.
+SEALED = "log sealed"
 # So long without an event, and the first line turns red though no tick rewrites it.
 SILENCE = timedelta(minutes=15)
 # Several ticks of a minute.
@@ -456,6 +459,11 @@ _SILENT_FIX = (
     "Look at the sender: does it run, and is each of its requests to POST /v1/events answered 202?"
 )
 
+_UNSEALED_FIX = (
+    "Give the lake room, or a folder or bucket that can be written (SERVICE_LAKE): no event is lost"
+    " meanwhile, and the next run goes on."
+)
+
 
 def read_lines(connection: Connection, project_id: int) -> list[Line]:
     """Returns the checklist of a project as it was kept, the first line aged by the clock.
@@ -476,6 +484,8 @@ def read_lines(connection: Connection, project_id: int) -> list[Line]:
         )
         for one in read_set_aside(connection, project_id=project_id)
     ]
+    if (error := sealing_error(connection)) is not None:
+        lines.append(Line(check=SEALED, ok=False, seen=f"{error}.", fix=_UNSEALED_FIX))
     if row.kept_at is None or row.now - row.kept_at > _UNKEPT:
         return [_unkept(row.kept_at), *lines[1:]]
     return [_aged(lines[0], row.newest_event_at, row.now), *lines[1:]]

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, text
 
 from storage.dagster_schema import DAGSTER_SCHEMA
+from storage.log.status import read_sealing
 from storage.partitions import newest_partitions
 from storage.policy_columns import span_of
 from storage.tables import SCHEMA
@@ -115,6 +116,9 @@ class Gauges:
         frozen: Whether the service is frozen.
         database_bytes: Disk that the whole database takes.
         log_bytes: Disk that the runtime events take, with their indexes.
+        unsealed_hours: Hours of receipt that have ended and are in no file of the lake yet.
+        sealing_failed: Whether the last run of sealing ended in an error.
+        lake_bytes: What the listed files of the lake take.
     """
 
     last_event_seconds: float | None
@@ -135,6 +139,9 @@ class Gauges:
     frozen: bool
     database_bytes: int
     log_bytes: int
+    unsealed_hours: int
+    sealing_failed: bool
+    lake_bytes: int
 
 
 def read_gauges(connection: Connection, *, patience_seconds: float = 2.0) -> Gauges:
@@ -160,6 +167,7 @@ def read_gauges(connection: Connection, *, patience_seconds: float = 2.0) -> Gau
     ticks = connection.execute(_TICKS).one()
     notes = connection.execute(_NOTES).one()
     outbox = connection.execute(_OUTBOX).one()
+    sealing = read_sealing(connection)
     size = connection.execute(_SIZE, {"log": f"{SCHEMA}.runtime_events"}).one()
     return Gauges(
         last_event_seconds=None if latest is None else latest.seconds,
@@ -180,6 +188,9 @@ def read_gauges(connection: Connection, *, patience_seconds: float = 2.0) -> Gau
         frozen=notes.frozen,
         database_bytes=size.database,
         log_bytes=size.log,
+        unsealed_hours=sealing.waiting_hours,
+        sealing_failed=sealing.error is not None,
+        lake_bytes=sealing.lake_bytes,
     )
 
 

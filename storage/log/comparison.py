@@ -13,23 +13,30 @@ from storage.log.parquet import canonical_json
 from storage.log.parts import HOUR
 from storage.log.sealed_hours import SealedFile, UnsealedRange, keep_files
 
-# In words that PostgreSQL and DuckDB share, but for times, the pseudonym and the digest.
+# In words that PostgreSQL and DuckDB share, but for the digest, on columns as files have them.
 _SUMS = """
-SELECT count(*), sum(project_id), sum({occurred}), sum({received}), sum(value),
+SELECT count(*), sum(project_id), sum(occurred), sum(received), sum(value),
     count(commit_sha), count(route), count(pseudonym), count(event_id), count(value),
     count(flags), count(properties), count(*) FILTER (WHERE trusted),
     count(*) FILTER (WHERE signed), sum({digest})
 FROM {source}
 """
 _TEXTS = (
-    "concat_ws(chr(31), environment, event, session_id, coalesce(commit_sha, ''),"
-    " coalesce(route, ''), coalesce({pseudonym}, ''), coalesce(event_id, ''),"
-    " {occurred}, coalesce({properties}, ''))"
+    "md5(concat(environment, chr(31), event, chr(31), session_id, chr(31), commit_sha, chr(31),"
+    " route, chr(31), pseudonym, chr(31), event_id, chr(31), occurred, chr(31), properties))"
 )
+_DIGEST_IN_FILE = f"('0x' || left({_TEXTS}, 15))::BIGINT"
+_DIGEST_IN_LOG = f"('x' || left({_TEXTS}, 15))::bit(60)::bigint"
 _FLAGS = "SELECT flags, count(*) FROM {source} WHERE flags IS NOT NULL GROUP BY flags"
-_OCCURRED, _RECEIVED = (
-    f"(extract(epoch FROM {name}) * 1000000)::bigint" for name in ("occurred_at", "received_at")
-)
+# OFFSET 0: each time is made an integer once.
+_AS_IN_FILE = """
+(SELECT project_id, environment, event, session_id,
+    (extract(epoch FROM occurred_at) * 1000000)::bigint AS occurred,
+    (extract(epoch FROM received_at) * 1000000)::bigint AS received, commit_sha, route,
+    encode(pseudonym, 'hex') AS pseudonym, trusted, signed, event_id, value, flags,
+    properties::text AS properties
+FROM runtime_events WHERE {condition} OFFSET 0) AS e
+"""
 
 _UNCOMPARED = text("""
 SELECT hour, part, file AS name, rows, bytes AS size, sha256, last_erasure
@@ -101,32 +108,17 @@ def _difference(connection: Connection, lake: Lake, file: SealedFile) -> str | N
 
 
 def _held_by_file(database: duckdb.DuckDBPyConnection, source: str) -> Any:  # noqa: ANN401 - rows
-    texts = _TEXTS.format(pseudonym="pseudonym", occurred="occurred", properties="properties")
-    sums = _SUMS.format(
-        occurred="occurred",
-        received="received",
-        digest=f"('0x' || left(md5({texts}), 15))::BIGINT",
-        source=source,
-    )
     flags = database.execute(_FLAGS.format(source=source)).fetchall()
-    row = database.execute(sums).fetchone()
-    return _whole(row or ()), dict(flags)
+    sums = database.execute(_SUMS.format(digest=_DIGEST_IN_FILE, source=source)).fetchone()
+    return _whole(sums or ()), dict(flags)
 
 
 def _held_by_log(connection: Connection, condition: str) -> Any:  # noqa: ANN401 - rows
-    texts = _TEXTS.format(
-        pseudonym="encode(pseudonym, 'hex')", occurred=_OCCURRED, properties="properties::text"
-    )
-    source = f"runtime_events WHERE {condition}"
-    sums = _SUMS.format(
-        occurred=_OCCURRED,
-        received=_RECEIVED,
-        digest=f"('x' || left(md5({texts}), 15))::bit(60)::bigint",
-        source=source,
-    )
-    flags = _FLAGS.format(source=f"(SELECT flags::text FROM {source}) AS e")
+    source = _AS_IN_FILE.format(condition=condition)
+    flags = _FLAGS.format(source=f"(SELECT flags::text FROM runtime_events WHERE {condition}) AS e")
     counted = {canonical_json(row[0]): row[1] for row in connection.execute(text(flags))}
-    return _whole(tuple(connection.execute(text(sums)).one())), counted
+    sums = connection.execute(text(_SUMS.format(digest=_DIGEST_IN_LOG, source=source))).one()
+    return _whole(tuple(sums)), counted
 
 
 def _whole(sums: Sequence[Any]) -> tuple[int | None, ...]:

@@ -56,6 +56,14 @@ def note_sealing(connection: Connection, *, error: str | None) -> None:
     connection.execute(_NOTE, {"error": error})
 
 
+_ERROR = text("SELECT error FROM sealing_runs")
+
+
+def sealing_error(connection: Connection) -> str | None:
+    """Returns what ended the last run of sealing; None where nothing did, or none was yet."""
+    return connection.execute(_ERROR).scalar_one_or_none()
+
+
 def read_sealing(connection: Connection) -> SealingStatus:
     """Returns how sealing fares."""
     row = connection.execute(_STATUS).one()

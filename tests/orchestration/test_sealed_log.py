@@ -1,5 +1,6 @@
 """The asset of the sealed log: hours become files, files are compared, a failure stops nothing."""
 
+import re
 import shutil
 from datetime import timedelta
 from pathlib import Path
@@ -8,13 +9,16 @@ from typing import Any
 import dagster as dg
 import duckdb
 import pytest
+from click.testing import CliRunner
 from sqlalchemy import text
 
+from cli.main import main
 from orchestration.definitions import definitions
 from orchestration.full_rebuild import rebuild_all
 from orchestration.keys import EXPOSURES, SEALED_LOG
 from orchestration.sealed_log import sealed_hours_hold_what_the_log_held
 from storage.forgetting import forget_session
+from storage.gauges import read_gauges
 
 CHECK = sealed_hours_hold_what_the_log_held.check_key
 
@@ -163,3 +167,26 @@ def test_the_log_read_back_from_files_alone_gives_the_same_cells_and_verdicts(
     assert differences == []
     assert served(walked) == before
     assert walked.derived() == derived
+
+
+def test_doctor_and_the_gauges_name_a_seal_that_failed_until_it_has_passed(
+    canary, instance, lake
+) -> None:
+    lake.write_text("a file stands where the folder should be")
+    sealed(canary, instance)
+    doctor = CliRunner().invoke(main, ["doctor", "--project", "shop"])
+    with canary.engine.begin() as connection:
+        failing = read_gauges(connection)
+
+    assert doctor.exit_code == 1
+    assert re.search(r"✗\s+log sealed.*FileExistsError", doctor.stdout, re.DOTALL)
+    assert failing.sealing_failed
+    assert failing.unsealed_hours > 24
+
+    lake.unlink()
+    sealed(canary, instance)
+    with canary.engine.begin() as connection:
+        passed = read_gauges(connection)
+    assert "log sealed" not in CliRunner().invoke(main, ["doctor", "--project", "shop"]).stdout
+    assert (passed.sealing_failed, passed.unsealed_hours) == (False, 0)
+    assert passed.lake_bytes == sum(path.stat().st_size for path in lake.rglob("*.parquet"))

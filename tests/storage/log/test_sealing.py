@@ -10,10 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from sqlalchemy import text
 
-from storage.events import append_history
+from storage.events import copy_history, history_lines
 from storage.log.comparison import compare_files
 from storage.log.lake import FolderLake
 from storage.log.sealing import Sealer
+from storage.partitions import write_past_days
 from tests.storage.log.conftest import BEGIN
 
 
@@ -134,7 +135,9 @@ def test_history_of_open_and_closed_hours_is_sealed_whole(day) -> None:
 
 def test_hours_stay_open_while_history_is_being_written(day) -> None:
     with day.engine.begin() as connection:
-        append_history(connection, [day.event("slow", 5)])
+        # As an import does, which takes the lock of the log at its end alone.
+        write_past_days(connection, [BEGIN.date()])
+        copy_history(connection, [history_lines([day.event("slow", 5)]).encode()])
         run = day.seal()
 
     assert run.writers_under_way
