@@ -21,6 +21,8 @@ SELECT count(*), sum(project_id), sum(occurred), sum(received), sum(value),
     count(*) FILTER (WHERE signed), sum({digest})
 FROM {source}
 """
+# Which of them counts events with flags.
+_FLAGGED = 10
 _TEXTS = (
     "md5(concat(environment, chr(31), event, chr(31), session_id, chr(31), commit_sha, chr(31),"
     " route, chr(31), pseudonym, chr(31), event_id, chr(31), occurred, chr(31), properties))"
@@ -108,16 +110,19 @@ def _difference(connection: Connection, lake: Lake, file: SealedFile) -> str | N
 
 
 def _held_by_file(database: duckdb.DuckDBPyConnection, source: str) -> Any:  # noqa: ANN401 - rows
-    flags = database.execute(_FLAGS.format(source=source)).fetchall()
-    sums = database.execute(_SUMS.format(digest=_DIGEST_IN_FILE, source=source)).fetchone()
-    return _whole(sums or ()), dict(flags)
+    sums = database.execute(_SUMS.format(digest=_DIGEST_IN_FILE, source=source)).fetchone() or ()
+    if not sums[_FLAGGED]:
+        return _whole(sums), {}
+    return _whole(sums), dict(database.execute(_FLAGS.format(source=source)).fetchall())
 
 
 def _held_by_log(connection: Connection, condition: str) -> Any:  # noqa: ANN401 - rows
     source = _AS_IN_FILE.format(condition=condition)
+    sums = connection.execute(text(_SUMS.format(digest=_DIGEST_IN_LOG, source=source))).one()
+    if not sums[_FLAGGED]:
+        return _whole(tuple(sums)), {}
     flags = _FLAGS.format(source=f"(SELECT flags::text FROM runtime_events WHERE {condition}) AS e")
     counted = {canonical_json(row[0]): row[1] for row in connection.execute(text(flags))}
-    sums = connection.execute(text(_SUMS.format(digest=_DIGEST_IN_LOG, source=source))).one()
     return _whole(tuple(sums)), counted
 
 

@@ -37,7 +37,12 @@ class Extent(Protocol):
 
     @property
     def named_from(self) -> int:
-        """The first time of receipt of an event that names a user; of others more are returned."""
+        """From when on events are read that name a user."""
+        ...
+
+    @property
+    def received_from(self) -> int:
+        """From when on all events are read."""
         ...
 
     @property
@@ -79,7 +84,10 @@ class SealedLog:
         erasures = read_erasures(self.connection)
         unsealed = unsealed_ranges(self.connection, received_from, received_to)
         rest = _copied(database, "log_rest", self._rest(unsealed, extent))
-        received = f"received BETWEEN {extent.named_from} AND {extent.received_to}"
+        received = (
+            f"received BETWEEN {extent.named_from} AND {extent.received_to}"
+            f" AND (received >= {extent.received_from} OR pseudonym IS NOT NULL)"
+        )
         columns = ", ".join(COLUMNS.names)
         parts = [f"SELECT {columns} FROM {rest} WHERE {received}"]
         if isinstance(self.lake, BucketLake) and files:
@@ -109,14 +117,16 @@ class SealedLog:
         if not unsealed:
             return pa.Table.from_batches([], COLUMNS)
         condition = " OR ".join(one.condition for one in unsealed)
-        projects = _of_projects(extent.environments)
+        begins = _EPOCH + timedelta(microseconds=extent.received_from)
+        named = f"(received_at >= '{begins.isoformat()}' OR pseudonym IS NOT NULL)"
+        wanted = f"({condition}) AND {named} AND {_of_projects(extent.environments)}"
 
         def batches() -> Iterator[Batch]:
             with (
                 SnapshotReader(self.connection.engine) as reader,
                 reader.cursor(self.connection) as cursor,
             ):
-                yield from read_events(cursor, f"({condition}) AND {projects}")
+                yield from read_events(cursor, wanted)
 
         return pa.RecordBatchReader.from_batches(COLUMNS, batches())
 
