@@ -110,7 +110,8 @@ def _difference(connection: Connection, lake: Lake, file: SealedFile) -> str | N
 
 
 def _held_by_file(database: duckdb.DuckDBPyConnection, source: str) -> Any:  # noqa: ANN401 - rows
-    sums = database.execute(_SUMS.format(digest=_DIGEST_IN_FILE, source=source)).fetchone() or ()
+    statement = _SUMS.format(digest=_DIGEST_IN_FILE, source=source)
+    (sums,) = database.execute(statement).fetchall()
     if not sums[_FLAGGED]:
         return _whole(sums), {}
     return _whole(sums), dict(database.execute(_FLAGS.format(source=source)).fetchall())
