@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import dagster as dg
-import pandas as pd
 from sqlalchemy import Row
 
 from orchestration.answer import answer_of
@@ -34,7 +33,7 @@ from orchestration.keys import (
 from orchestration.links import experiment_link
 from orchestration.partitions import DAYS, days_between, key_of, run_days
 from orchestration.resources import Store
-from orchestration.table import MOST_ROWS, markdown, plain, unbroken
+from orchestration.table import MOST_ROWS, Rows, markdown, plain, unbroken
 from orchestration.walk import close_cells, expose, publish, stage, stage_due
 from storage.answers import (
     count_answers,
@@ -146,19 +145,17 @@ def _lag(units: Sequence[Row[Any]], as_of: datetime) -> float:
     return (as_of - min(read_to)).total_seconds() if read_to else 0.0
 
 
-def _units(units: Sequence[Row[Any]]) -> pd.DataFrame:
-    return pd.DataFrame(
-        [
-            {
-                "experiment": experiment_link(row.experiment_id),
-                "treatment": f"{row.treatment:,}",
-                "control": f"{row.control:,}",
-                "neither": f"{row.others:,}",
-                "read to, UTC": _moment(row.read_to),
-            }
-            for row in units
-        ]
-    )
+def _units(units: Sequence[Row[Any]]) -> Rows:
+    return [
+        {
+            "experiment": experiment_link(row.experiment_id),
+            "treatment": f"{row.treatment:,}",
+            "control": f"{row.control:,}",
+            "neither": f"{row.others:,}",
+            "read to, UTC": _moment(row.read_to),
+        }
+        for row in units
+    ]
 
 
 def _moment(at: datetime | None) -> str:
@@ -232,19 +229,17 @@ def _largest(rows: Sequence[Row[Any]]) -> dict[str, int]:
     return units
 
 
-def _cells(rows: Sequence[Row[Any]]) -> pd.DataFrame:
-    return pd.DataFrame(
-        [
-            {
-                "experiment": experiment_link(row.experiment_id),
-                "metric": plain(row.metric),
-                "cells": f"{row.cells:,}",
-                "treatment": _share(row.treatment_conversions, row.treatment_units),
-                "control": _share(row.control_conversions, row.control_units),
-            }
-            for row in rows
-        ]
-    )
+def _cells(rows: Sequence[Row[Any]]) -> Rows:
+    return [
+        {
+            "experiment": experiment_link(row.experiment_id),
+            "metric": plain(row.metric),
+            "cells": f"{row.cells:,}",
+            "treatment": _share(row.treatment_conversions, row.treatment_units),
+            "control": _share(row.control_conversions, row.control_units),
+        }
+        for row in rows
+    ]
 
 
 def _share(part: int, whole: int) -> str:
@@ -352,20 +347,18 @@ def _tag(context: dg.AssetExecutionContext, experiments: Sequence[str]) -> None:
     context.instance.add_run_tags(context.run.run_id, {TURNED_TAG: ", ".join(named)})
 
 
-def _changes(changed: Sequence[Row[Any]]) -> pd.DataFrame:
-    return pd.DataFrame(
-        [
-            {
-                "experiment": experiment_link(row.experiment_id),
-                "answer": unbroken(answer_of(row.contract).word),
-                "decided": "for good" if row.contract["power_state"]["decided"] else "open",
-                "breaches": plain(", ".join(row.contract["guardrail_breaches"])),
-                "at, UTC": _moment(row.published_at),
-                "in words": plain(row.sentence or "Nothing was evaluated yet."),
-            }
-            for row in changed
-        ]
-    )
+def _changes(changed: Sequence[Row[Any]]) -> Rows:
+    return [
+        {
+            "experiment": experiment_link(row.experiment_id),
+            "answer": unbroken(answer_of(row.contract).word),
+            "decided": "for good" if row.contract["power_state"]["decided"] else "open",
+            "breaches": plain(", ".join(row.contract["guardrail_breaches"])),
+            "at, UTC": _moment(row.published_at),
+            "in words": plain(row.sentence or "Nothing was evaluated yet."),
+        }
+        for row in changed
+    ]
 
 
 STEPS = (exposures, session_cells, evidence, verdicts)

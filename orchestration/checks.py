@@ -5,18 +5,19 @@ by the database and by the contract itself.
 """
 
 from collections.abc import Sequence, Sized
-from typing import Any
+from typing import Any, TypeGuard
 
 import dagster as dg
-import pandas as pd
 from sqlalchemy import Row
 
 from orchestration.keys import EVIDENCE, RUNTIME_EVENTS, SESSION_CELLS, VERDICTS
 from orchestration.links import experiment_link
 from orchestration.partitions import newest, run_days
 from orchestration.rebuild import compare_days
+from orchestration.regression import MOST_CELLS, read_inflations
 from orchestration.resources import Store
-from orchestration.table import markdown, plain
+from orchestration.table import Rows, markdown, plain
+from storage.answers import open_evidence_by_turns
 from storage.backlog import settled_days
 from storage.clock import closed_instant
 from storage.gauges import note_self_check
@@ -32,6 +33,8 @@ from storage.sources import lags_of_measured_projects
 
 # Enough to begin a search with; a check's record is kept for ever.
 _SHOWN = 20
+# A regression takes a tenth of a second; statsmodels itself, some seconds to import.
+_REGRESSED = 20
 
 
 def _holds_for_all(contradicting: Sequence[str]) -> dg.AssetCheckResult:
@@ -47,14 +50,18 @@ def _holds_for_all(contradicting: Sequence[str]) -> dg.AssetCheckResult:
 def _found(**entries: Sized) -> dict[str, Any]:
     """Returns the entries that hold anything: a check's page hides each behind a click."""
     return {
-        name: markdown(entry) if isinstance(entry, pd.DataFrame) else entry
+        name: markdown(entry) if _is_table(entry) else entry
         for name, entry in entries.items()
         if len(entry)
     }
 
 
-def _pages(contradicting: Sequence[str]) -> pd.DataFrame:
-    return pd.DataFrame({"experiment": [experiment_link(one) for one in contradicting]})
+def _is_table(entry: Sized) -> TypeGuard[Rows]:
+    return isinstance(entry, list) and isinstance(entry[0], dict)
+
+
+def _pages(contradicting: Sequence[str]) -> Rows:
+    return [{"experiment": experiment_link(one)} for one in contradicting]
 
 
 @dg.asset_check(
@@ -99,6 +106,39 @@ def running_p_never_rose(store: Store) -> dg.AssetCheckResult:
 @dg.asset_check(
     asset=EVIDENCE,
     additional_deps=[VERDICTS],
+    description="The variance inflation factor that the evidence states is that of a weighted"
+    " regression of treatment on the experiment's cells, by `statsmodels`.\n\n"
+    f"Looks at {_REGRESSED} open experiments in each run, others in each hour; one with more than"
+    f" {MOST_CELLS} cells is counted and left out. **When it fails**, whether a design can be told"
+    " apart from its surroundings is judged by a wrong number: `freeze`, and report it.",
+)
+def vif_equals_that_of_a_regression(store: Store) -> dg.AssetCheckResult:
+    """Regresses treatment on the cells of some open experiments."""
+    with store.reading() as connection:
+        evidence = open_evidence_by_turns(connection, most=_REGRESSED)
+        found = read_inflations(connection, evidence)
+    unequal = [
+        {
+            "experiment": experiment_link(one.experiment_id),
+            "evidence": f"{one.stated:.9g}",
+            "regression": f"{one.regressed:.9g}",
+        }
+        for one in found
+        if not one.is_equal
+    ]
+    return dg.AssetCheckResult(
+        passed=not unequal,
+        metadata={
+            "experiments": len(found),
+            "too_many_cells": sum(one.regressed is None for one in found),
+            **_found(unequal=unequal),
+        },
+    )
+
+
+@dg.asset_check(
+    asset=EVIDENCE,
+    additional_deps=[VERDICTS],
     description="Every open experiment can be computed from its own data.\n\n"
     "Where one cannot, it is set aside, its last verdict stays, and every other experiment goes on."
     " **When it fails**, the experiments are named below with the error and its place in the code:"
@@ -108,17 +148,15 @@ def no_experiment_is_set_aside(store: Store) -> dg.AssetCheckResult:
     """Names the experiments whose own data breaks a stage of the pipeline."""
     with store.reading() as connection:
         found = read_set_aside(connection)
-    experiments = pd.DataFrame(
-        [
-            {
-                "experiment": experiment_link(one.experiment_id),
-                "stage": one.stage,
-                "error": plain(one.error),
-                "since, UTC": f"{one.first_failed_at:%d %b %H:%M}",
-            }
-            for one in found[:_SHOWN]
-        ]
-    )
+    experiments = [
+        {
+            "experiment": experiment_link(one.experiment_id),
+            "stage": one.stage,
+            "error": plain(one.error),
+            "since, UTC": f"{one.first_failed_at:%d %b %H:%M}",
+        }
+        for one in found[:_SHOWN]
+    ]
     return dg.AssetCheckResult(
         passed=not found,
         metadata={"set_aside": len(found), **_found(experiments=experiments)},
@@ -147,7 +185,7 @@ def every_received_unit_is_accounted(store: Store) -> dg.AssetCheckResult:
             "uneven_experiments": len(uneven),
             "lost_units": sum(lost.values()),
             **_found(
-                uneven=pd.DataFrame(uneven, columns=columns),
+                uneven=[{name: str(getattr(row, name)) for name in columns} for row in uneven],
                 lost_sessions=dict(list(lost.items())[:_SHOWN]),
             ),
         },
@@ -220,25 +258,24 @@ def source_lag_is_under_the_grace(store: Store) -> dg.AssetCheckResult:
     )
 
 
-def _lags(rows: Sequence[Row[Any]]) -> pd.DataFrame:
-    return pd.DataFrame(
-        [
-            {
-                "project": plain(row.project),
-                "environment": plain(row.environment),
-                "grace, s": f"{row.grace_seconds:g}",
-                "lag of 99 %, s": f"{row.lag_seconds:.1f}",
-                "events": f"{row.events:,}",
-            }
-            for row in rows
-        ]
-    )
+def _lags(rows: Sequence[Row[Any]]) -> Rows:
+    return [
+        {
+            "project": plain(row.project),
+            "environment": plain(row.environment),
+            "grace, s": f"{row.grace_seconds:g}",
+            "lag of 99 %, s": f"{row.lag_seconds:.1f}",
+            "events": f"{row.events:,}",
+        }
+        for row in rows
+    ]
 
 
 FACTS = (
     no_keep_with_a_breach,
     decided_verdicts_are_unchanged,
     running_p_never_rose,
+    vif_equals_that_of_a_regression,
     no_experiment_is_set_aside,
     every_received_unit_is_accounted,
     rebuild_equals_increment,

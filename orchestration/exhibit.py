@@ -1,10 +1,8 @@
 """The exhibit: the experiments that matter most now, each as a thumbnail and in full."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import dagster as dg
-import pandas as pd
 
 from orchestration import svg
 from orchestration.answer import answer_of
@@ -12,7 +10,7 @@ from orchestration.interval import interval_picture
 from orchestration.links import experiment_link
 from orchestration.look import looks_of
 from orchestration.plot import evidence_plot
-from orchestration.table import plain, unbroken
+from orchestration.table import Rows, plain, unbroken
 from orchestration.thumbnail import thumbnail
 from storage.answers import Standing
 from storage.measure import measure_of
@@ -57,12 +55,12 @@ def _in_short(one: Standing) -> str:
     return f"{link}: {told}{image}"
 
 
-def standings_table(standings: Sequence[Standing]) -> pd.DataFrame:
+def standings_table(standings: Sequence[Standing]) -> Rows:
     """Returns a row for each experiment: what it says, on how much, and in what words."""
-    return pd.DataFrame([_row(one) for one in standings])
+    return [_row(one) for one in standings]
 
 
-def _row(one: Standing) -> dict[str, Any]:
+def _row(one: Standing) -> dict[str, str]:
     document, measure = one.document, measure_of(one.document)
     answer = answer_of(one.contract, candidate=document.get("candidate") is not None)
     ci = document["totals"]["ci"]

@@ -1,27 +1,29 @@
 """A table as Dagster's pages show it."""
 
 import re
+from collections.abc import Mapping, Sequence
 
 import dagster as dg
-import pandas as pd
 
+# Each with the same columns.
+Rows = Sequence[Mapping[str, str]]
 # Each run's record is kept: a table says what to look at, the store holds the rest.
 MOST_ROWS = 20
 _MARKUP = re.compile(r"[\\`*\[\]<>|]")
 
 
-def markdown(table: pd.DataFrame, *, beyond: int = 0) -> dg.MarkdownMetadataValue:
+def markdown(rows: Rows, *, beyond: int = 0) -> dg.MarkdownMetadataValue:
     """Returns a table's first rows as Markdown, and how many there are beyond.
 
     Args:
-        table: The rows, the most telling first.
+        rows: The rows, the most telling first.
         beyond: How many there are that the table itself leaves out.
     """
-    if table.empty:
+    if not rows:
         return dg.MetadataValue.md("None.")
-    shown = table.head(MOST_ROWS).astype(object).where(table.head(MOST_ROWS).notna(), "")
-    text = shown.to_markdown(index=False, disable_numparse=True)
-    more = beyond + len(table) - len(shown)
+    shown = [list(rows[0]), ["---"] * len(rows[0]), *(row.values() for row in rows[:MOST_ROWS])]
+    text = "\n".join(f"| {' | '.join(cells)} |" for cells in shown)
+    more = beyond + len(rows) - len(rows[:MOST_ROWS])
     return dg.MetadataValue.md(f"{text}\n\nand {more} more" if more else text)
 
 

@@ -15,7 +15,7 @@ from stats.gate import GateReadings, gate_readings
 from stats.guardrail import Watch, watch
 from stats.mixture import Mixture, log_component, variance_at
 from stats.series import Series
-from stats.timeline import Stream, Timeline, timeline
+from stats.timeline import AnalysisCells, Stream, Timeline, timeline
 from stats.vif import variance_inflation
 
 Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
@@ -150,6 +150,13 @@ def traced(series: Sequence[Series], *, blocks: Sequence[AnalysisBlocks] | None 
             for i, (one, own) in enumerate(zip(series, looked, strict=True))
         ),
     )
+
+
+def target_cells(series: Series, look: int) -> AnalysisCells:
+    """The cells of analysis blocks of an experiment's target that had closed by a look."""
+    own, _ = _streams([series], [analysis_blocks(series)])
+    line = timeline(own[:1])
+    return line.cells[line.at[line.cells.row] <= look]
 
 
 def _streams(

@@ -43,6 +43,22 @@ def decided_lately(connection: Connection, *, most: int) -> list[Standing]:
     return _standings(connection, _DECIDED_LATELY, most)
 
 
+_OPEN_BY_TURNS = text("""
+-- Others in each hour, so that all come in turn.
+SELECT v.experiment_id, v.evidence FROM verdicts AS v
+WHERE NOT v.decided AND json_typeof(v.evidence #> '{gates,vif}') <> 'null'
+  AND NOT EXISTS (SELECT FROM set_aside AS s WHERE s.experiment_id = v.experiment_id)
+ORDER BY md5(v.experiment_id || date_trunc('hour', clock_timestamp())), v.experiment_id
+LIMIT :most
+""")
+
+
+def open_evidence_by_turns(connection: Connection, *, most: int) -> dict[str, dict[str, Any]]:
+    """Returns the served evidence of open experiments with a look: others in each hour."""
+    rows = connection.execute(_OPEN_BY_TURNS, {"most": most})
+    return {row.experiment_id: row.evidence for row in rows}
+
+
 def _standings(connection: Connection, query: TextClause, most: int) -> list[Standing]:
     return [
         Standing(experiment_id=row.experiment_id, document=row.document, contract=row.contract)

@@ -111,6 +111,18 @@ def test_a_unit_that_is_counted_nowhere_or_twice_is_seen(bench, tampering) -> No
     assert not bench.outcome(checks.every_received_unit_is_accounted, tampering).passed
 
 
+def test_a_vif_that_is_not_that_of_a_regression_is_seen(bench) -> None:
+    found = bench.outcome(
+        checks.vif_equals_that_of_a_regression,
+        "UPDATE verdicts SET evidence = jsonb_set(evidence::jsonb, '{{gates,vif}}', '1.25')::json"
+        " WHERE experiment_id = '{view}'",
+    )
+
+    assert not found.passed
+    assert found.metadata["experiments"].value == 2
+    assert bench.canary.experiments["view"] in found.metadata["unequal"].value
+
+
 def test_a_session_that_the_walk_lost_is_seen(bench) -> None:
     found = bench.outcome(
         checks.every_received_unit_is_accounted,

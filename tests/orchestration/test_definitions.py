@@ -26,6 +26,7 @@ CHECKS = {
     "session_cells": {"rebuild_equals_increment"},
     "evidence": {
         "running_p_never_rose",
+        "vif_equals_that_of_a_regression",
         "no_experiment_is_set_aside",
         "every_received_unit_is_accounted",
     },

@@ -9,9 +9,11 @@ import statsmodels.api as sm
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestration.regression import regressed_inflation
 from stats.evidence import Evidence, evaluate
 from stats.policy import Policy
 from stats.series import Series
+from stats.trace import target_cells
 
 Maker = Callable[..., Series]
 Arms = list[tuple[int, int]]
@@ -45,6 +47,23 @@ def test_with_one_stratum_it_is_that_of_a_weighted_regression(series: Maker, arm
     arms = [*[pair for pair in arms if sum(pair)], (30, 70)]
     seen = seen_of(series, arms)
     assert seen.vif == pytest.approx(regression(arms), rel=1e-8)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 400), st.integers(0, 400)),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_with_any_strata_it_is_that_of_the_regression_that_the_check_takes(
+    series: Maker, cells: list[tuple[int, int, int]]
+) -> None:
+    rows = [(i, stratum, n1, 0, n0, 0) for i, (stratum, n1, n0) in enumerate([*cells, (0, 30, 70)])]
+    own = series(rows, as_of=300 * len(rows) + 1920, policy=Policy(undeclared_min_units=1))
+    (seen,) = evaluate([own])
+    assert seen.as_of is not None
+    assert seen.vif == pytest.approx(regressed_inflation(target_cells(own, seen.as_of)), rel=1e-8)
 
 
 def test_a_constant_share_costs_nothing(series: Maker) -> None:
