@@ -5,15 +5,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 import dagster as dg
-import pandas as pd
 
 from orchestration.assets import FRESHNESS
 from orchestration.columns import table_metadata
 from orchestration.keys import OWNERS, PREFIX, RUNTIME_EVENTS, SEALED_LOG, TAGS
-from orchestration.partitions import DAYS, days_of
+from orchestration.partitions import DAYS, days_between, run_days
 from orchestration.resources import Store
 from orchestration.table import markdown, plain
-from storage.log.comparison import compare_files, sealed_day
+from storage.log.comparison import SealedDay, compare_files, sealed_day
 from storage.log.lake import open_lake
 from storage.log.removal import delete_unlisted
 from storage.log.sealing import SealedRun, Sealer
@@ -45,25 +44,28 @@ with warnings.catch_warnings():
 
         - **Final** once its hour has ended and its files are listed in `sealed_hours`. History that
           is sent later makes a further part of its hour.
-        - **Backfill**: none is needed. Any run seals whatever has ended, on whichever day; its
-          partition is the day that it reports of.
+        - **Backfill**: none is needed. Any run seals whatever has ended, on whichever day, and
+          reports its own days, each with its own counts; a run without a partition is today's.
         - **A failure** stops nothing: the hours wait, PostgreSQL keeps their events, and the check
           below names the error.
         - **Read** it with your own DuckDB, Spark or Athena: see the page on the lake in the
           documentation.
         """
         run, error = _sealed(store)
-        days = days_of(context.partition_keys)
+        asked = run_days(context.run.tags)
+        days = days_between(asked) if asked else [datetime.now(UTC).date()]
         with store.reading() as connection:
             status = read_sealing(connection)
-            day = sealed_day(connection, days.last)
+            reports = {day: _of_day(sealed_day(connection, day)) for day in days}
+        for day, report in reports.items():
+            if asked:
+                context.add_asset_metadata(report, partition_key=day.isoformat())
+            else:
+                context.log_event(
+                    dg.AssetMaterialization(SEALED_LOG, partition=day.isoformat(), metadata=report)
+                )
         return dg.MaterializeResult(
             metadata={
-                "dagster/partition_row_count": day.rows,
-                "hours": day.hours,
-                "files": day.files,
-                "bytes": day.size,
-                "bytes_an_event": round(day.size / day.rows, 2) if day.rows else 0.0,
                 "sealed_now": run.hours,
                 "rows_sealed_now": run.rows,
                 "rows_a_second": round(run.rows / run.seconds) if run.seconds else 0,
@@ -71,6 +73,16 @@ with warnings.catch_warnings():
                 **({"error": error} if error else {}),
             }
         )
+
+
+def _of_day(day: SealedDay) -> dict[str, Any]:
+    return {
+        "dagster/partition_row_count": day.rows,
+        "hours": day.hours,
+        "files": day.files,
+        "bytes": day.size,
+        "bytes_an_event": round(day.size / day.rows, 2) if day.rows else 0.0,
+    }
 
 
 def _sealed(store: Store) -> tuple[SealedRun, str | None]:
@@ -101,12 +113,10 @@ def sealed_hours_hold_what_the_log_held(store: Store) -> dg.AssetCheckResult:
         status = read_sealing(connection)
     with store.reading() as connection:
         compared = compare_files(connection, open_lake())
-    files = pd.DataFrame(
-        [
-            {"file": plain(one.name), "hour, UTC": f"{one.hour:%d %b %H:%M}", "reason": one.reason}
-            for one in compared.different[:_SHOWN]
-        ]
-    )
+    files = [
+        {"file": plain(one.name), "hour, UTC": f"{one.hour:%d %b %H:%M}", "reason": one.reason}
+        for one in compared.different[:_SHOWN]
+    ]
     return dg.AssetCheckResult(
         passed=not compared.different and status.error is None,
         metadata={
@@ -115,6 +125,6 @@ def sealed_hours_hold_what_the_log_held(store: Store) -> dg.AssetCheckResult:
             "hours_waiting": status.waiting_hours,
             "compared_at": dg.MetadataValue.timestamp(datetime.now(UTC)),
             **({"error": status.error} if status.error else {}),
-            **({"files": markdown(files)} if len(files) else {}),
+            **({"files": markdown(files)} if files else {}),
         },
     )
