@@ -1,0 +1,38 @@
+"""Retention: a day that goes takes its files with it, and can be written anew."""
+
+from datetime import timedelta
+
+from storage.log.removal import delete_unlisted
+from storage.retention import drop_old_days
+from tests.storage.log.conftest import BEGIN, World
+
+
+def drop(world: World) -> int:
+    done = drop_old_days(world.engine, as_of=BEGIN + timedelta(days=200), retention_days=90)
+    return len(done.dropped)
+
+
+def test_a_day_that_goes_takes_its_files_with_it(day) -> None:
+    day.seal()
+    day.append(day.event("late", 5))
+    before = day.files()
+    assert drop(day) == 1
+
+    # Its files are listed no longer at once, and are deleted afterwards.
+    assert day.listed() == []
+    assert day.files() == before
+    assert delete_unlisted(day.engine, day.lake) == 3
+    assert day.files() == []
+    assert sum(day.read().values()) == 0
+
+
+def test_a_day_that_went_begins_anew_when_history_is_sent_for_it(day) -> None:
+    day.seal()
+    drop(day)
+    delete_unlisted(day.engine, day.lake)
+
+    day.append(day.event("again", 5))
+    day.seal()
+
+    assert day.execute("SELECT part FROM sealed_hours WHERE rows > 0").scalars().all() == [0]
+    assert sum(day.in_files().values()) == sum(day.read().values()) == 1
