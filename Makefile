@@ -65,6 +65,12 @@ bench: install ## Measure ingestion and polling against what bounds them (needs 
 bench-sealing: install ## Seal a day of events: rows a second, bytes an event
 	$(BIN)/python -m tests.benchmarks.sealing
 
+EVENTS ?= 1000000,10000000
+
+.PHONY: bench-rebuild
+bench-rebuild: install ## Compute a whole day in PostgreSQL and in DuckDB: CPU, memory, the curve
+	$(BIN)/python -m tests.benchmarks.whole_lives --sizes $(EVENTS)
+
 .PHONY: years
 years: install ## Let 10,000 ticks go by, and print the disk in use (some minutes)
 	$(BIN)/python -m tests.benchmarks.years

@@ -90,8 +90,8 @@ class Laid:
     events: int
 
 
-def laid(url: str, *, events: int, experiments: int) -> Laid:
-    """Lays a day that ended two days ago, registers experiments on it, and walks."""
+def stored(url: str, *, events: int, experiments: int) -> Laid:
+    """Stores a day that ended two days ago, and registers experiments on it."""
     upgrade(url)
     engine = open_engine(url)
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -124,13 +124,22 @@ def laid(url: str, *, events: int, experiments: int) -> Laid:
         for metric in METRICS[:experiments]:
             asked = Registration(treatment_commit=TREATMENT, target_metric=metric)
             register(connection, project_id, asked)
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("VACUUM (ANALYZE, FREEZE)"))
+    return Laid(engine=engine, midnight=midnight, events=events)
+
+
+def laid(url: str, *, events: int, experiments: int) -> Laid:
+    """Stores such a day, and adds its exposures and cells."""
+    one = stored(url, events=events, experiments=experiments)
+    engine, today = one.engine, one.midnight + timedelta(days=3)
     with engine.begin() as connection:
         claim_derived_tables(connection)
         extend_exposures(connection, as_of=today)
         extend_cells(connection)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("VACUUM (ANALYZE, FREEZE)"))
-    return Laid(engine=engine, midnight=midnight, events=events)
+    return one
 
 
 def _deploy(
@@ -188,8 +197,8 @@ def measured(one: Laid, *, postgres: int, experiments: int, rounds: int) -> Meas
     cells, peak = 0, 0.0
     for number in range(rounds + 1):
         with separate_reading(one.engine) as separate:
-            count.append(_timed(postgres, lambda: separate.execute(_COUNT)))
-            build.append(_timed(postgres, lambda: rebuild_days(separate, day, day, as_of=as_of)))
+            count.append(timed(postgres, lambda: separate.execute(COUNT)))
+            build.append(timed(postgres, lambda: rebuild_days(separate, day, day, as_of=as_of)))
             cells = separate.execute(text("SELECT count(*) FROM pg_temp.cells")).scalar_one()
             peak = max(peak, _peak_mib(separate))
         with separate_reading(one.engine) as separate:
@@ -218,17 +227,17 @@ def measured(one: Laid, *, postgres: int, experiments: int, rounds: int) -> Meas
     )
 
 
-_COUNT = text("SELECT count(DISTINCT session_id) FROM runtime_events")
+COUNT = text("SELECT count(DISTINCT session_id) FROM runtime_events")
 
 
-def _timed(postgres: int, work: Callable[[], object]) -> tuple[float, float]:
+def timed(postgres: int, work: Callable[[], object]) -> tuple[float, float]:
     """Returns the seconds that some work takes, and PostgreSQL's CPU seconds."""
-    begun, spent = time.perf_counter(), _cpu_seconds(postgres)
+    begun, spent = time.perf_counter(), cpu_seconds(postgres)
     work()
-    return time.perf_counter() - begun, _cpu_seconds(postgres) - spent
+    return time.perf_counter() - begun, cpu_seconds(postgres) - spent
 
 
-def _cpu_seconds(process: int) -> float:
+def cpu_seconds(process: int) -> float:
     """Returns the CPU seconds of a server and of its children, of those that ended as well."""
     total = 0
     children = Path(f"/proc/{process}/task/{process}/children").read_text().split()

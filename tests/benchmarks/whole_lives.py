@@ -1,0 +1,179 @@
+"""Whole lives: what it costs to compute a day of events, in PostgreSQL and in DuckDB.
+
+Run by `make bench-rebuild`. One day of canary traffic is stored in an embedded PostgreSQL. Its
+sessions are counted by `SELECT count(DISTINCT session_id)`; then the pipeline's text computes the
+day's exposures and cells from nothing: in PostgreSQL, and in DuckDB, in a process of its own.
+DuckDB reads a copy of the rows in Parquet, as it reads sealed hours; the copy's cost stands apart.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from sqlalchemy import Connection
+
+from storage.engine import open_engine
+from storage.pipeline.duckdb_engine import DuckDBLimits, open_duckdb
+from storage.pipeline.experiments import open_experiments
+from storage.pipeline.increment import extend_cells, extend_exposures
+from storage.pipeline.log_source import Extent
+from storage.pipeline.moments import microseconds
+from storage.pipeline.stored_log import StoredLog
+from storage.pipeline.whole_lives import compute_whole_lives
+from storage.reading import separate_reading
+from tests.benchmarks.rebuild import COUNT, Laid, serving, stored, timed
+
+MEMORY_MIB = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A day of one size: CPU seconds, and the peak memory of DuckDB's whole process."""
+
+    events: int
+    count_cpu: float
+    postgres_cpu: float
+    copy_cpu: float
+    duckdb_cpu: float
+    duckdb_seconds: float
+    peak_mib: float
+
+    @property
+    def ratio(self) -> float:
+        """Of DuckDB's CPU to that of the count."""
+        return self.duckdb_cpu / max(self.count_cpu, 0.01)
+
+
+class Copied:
+    """A stored log whose copy is made before anything is measured."""
+
+    def __init__(self, source: StoredLog) -> None:
+        self._source = source
+        self._rows: dict[str, str] = {}
+        self.cpu = 0.0
+
+    def event_rows(self, database, extent: Extent) -> str:
+        begun = time.process_time()
+        rows = self._source.event_rows(database, extent)
+        self.cpu += time.process_time() - begun
+        return rows
+
+    def revenue_rows(self, database, extent: Extent) -> str:
+        return self._source.revenue_rows(database, extent)
+
+
+def computed_in_duckdb(url: str, as_of: datetime) -> dict[str, float]:
+    """Computes the day in this process, and returns what that took."""
+    engine = open_engine(url)
+    limits = DuckDBLimits(memory_mib=MEMORY_MIB)
+    with engine.begin() as connection, open_duckdb(limits) as duck:
+        source = Copied(StoredLog(connection, folder=duck.folder))
+        begun, at = time.process_time(), time.perf_counter()
+        lives = compute_whole_lives(
+            duck,
+            connection,
+            source,
+            open_experiments(connection, only=None),
+            as_of=microseconds(as_of),
+        )
+        spent, seconds = time.process_time() - begun, time.perf_counter() - at
+        assert lives.events
+    engine.dispose()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {
+        "copy_cpu": source.cpu,
+        "duckdb_cpu": spent - source.cpu,
+        "duckdb_seconds": seconds,
+        "peak_mib": peak,
+    }
+
+
+def measured(one: Laid, *, url: str, postgres: int) -> Row:
+    as_of = one.midnight + timedelta(days=3)
+
+    def text(separate: Connection) -> None:
+        extend_exposures(separate, as_of=as_of)
+        extend_cells(separate)
+
+    with separate_reading(one.engine) as separate:
+        separate.execute(COUNT)
+        _, count_cpu = timed(postgres, lambda: separate.execute(COUNT))
+        _, postgres_cpu = timed(postgres, lambda: text(separate))
+    child = subprocess.run(
+        [sys.executable, "-m", "tests.benchmarks.whole_lives", "--child", url, as_of.isoformat()],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ},
+    )
+    return Row(
+        events=one.events,
+        count_cpu=count_cpu,
+        postgres_cpu=postgres_cpu,
+        **json.loads(child.stdout),
+    )
+
+
+def shown(rows: Sequence[Row]) -> Table:
+    table = Table(title="One day, three experiments: CPU seconds")
+    for name in (
+        "events",
+        "count(DISTINCT)",
+        "PostgreSQL",
+        "DuckDB",
+        "ratio to count",
+        "events a CPU s",
+        "copy to Parquet",
+        "DuckDB's process",
+    ):
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(
+            f"{row.events:,}",
+            f"{row.count_cpu:.2f}",
+            f"{row.postgres_cpu:.2f}",
+            f"{row.duckdb_cpu:.2f}",
+            f"{row.ratio:.2f}",
+            f"{row.events / row.duckdb_cpu:,.0f}",
+            f"{row.copy_cpu:.2f}",
+            f"{row.peak_mib:.0f} MiB",
+        )
+    return table
+
+
+def main() -> None:
+    """Measures each size and prints it."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--sizes", default="1000000,10000000", help="events of the day")
+    options.add_argument("--lines", type=Path, help="JSON lines are appended here")
+    options.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
+    chosen = options.parse_args()
+    if chosen.child:
+        url, as_of = chosen.child
+        sys.stdout.write(json.dumps(computed_in_duckdb(url, datetime.fromisoformat(as_of))))
+        return
+    rows: list[Row] = []
+    for events in map(int, chosen.sizes.split(",")):
+        with serving() as (url, postgres):
+            one = stored(url, events=events, experiments=3)
+            rows.append(measured(one, url=url, postgres=postgres))
+            one.engine.dispose()
+    Console(width=150).print(shown(rows))
+    if chosen.lines:
+        with chosen.lines.open("a") as lines:
+            for row in rows:
+                lines.write(json.dumps({"at": datetime.now(UTC).isoformat(), **asdict(row)}) + "\n")
+
+
+if __name__ == "__main__":
+    main()
