@@ -52,6 +52,9 @@ CHECKS = [
 EXAMPLES = 20
 MODES = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
 MOST_GROWTH = 50 * 2**20
+# Where a canary stands alone, so that the gate has something to let go on.
+GATED = "gated"
+PROCEEDS = {"metadata": {"environment": GATED, "policy": "no-breach"}}
 
 
 @dataclass(kw_only=True)
@@ -83,7 +86,8 @@ def target() -> Iterator[Target]:
         with engine.begin() as connection:
             created = create_project(connection, "shop")
             experiment_id = register(connection, created.project_id, Registration()).experiment_id
-            deploy_id = _deploy(connection, created.project_id)
+            deploy_id = _deploy(connection, created.project_id, environment="beside")
+            _deploy(connection, created.project_id, environment=GATED, allocation=0.5)
             stage_evidence(connection, [_evidence(experiment_id)])
             publish_verdicts(connection)
         engine.dispose()
@@ -99,15 +103,17 @@ def target() -> Iterator[Target]:
             )
 
 
-def _deploy(connection: Connection, project_id: int) -> str:
+def _deploy(
+    connection: Connection, project_id: int, *, environment: str, allocation: float | None = None
+) -> str:
     """A deploy that no experiment waits for."""
     request = DeployRequest(
-        environment="beside",
+        environment=environment,
         commit={"sha": "aaaaaaa"},
         deployed_at=None,
         graph=None,
         diff=None,
-        allocation=None,
+        allocation=allocation,
         idempotency_key=None,
     )
     return record_deploy(connection, project_id, request).record["deploy_id"]
@@ -132,13 +138,15 @@ def variants(target: Target) -> Iterator[Callable[[requests.Session, int], None]
         for kind in KINDS.get(operation.path, {None}):
             # What takes nothing can't be asked wrongly.
             for mode in MODES if kind else MODES[:1]:
-                yield _asking(target, operation, kind, mode, {})
+                yield _asking(target, operation, kind, mode)
             if "{experiment_id}" in operation.path:
                 known = {"experiment_id": target.experiment_id}
                 yield _asking(target, operation, kind, GenerationMode.POSITIVE, known)
             if "{deploy_id}" in operation.path:
                 known = {"deploy_id": target.deploy_id}
                 yield _asking(target, operation, kind, GenerationMode.POSITIVE, known)
+            if operation.label == "POST /v1/reward/gate":
+                yield _asking(target, operation, kind, GenerationMode.POSITIVE, body=PROCEEDS)
 
 
 def _asking(
@@ -146,10 +154,13 @@ def _asking(
     operation: Any,
     kind: KeyKind | None,
     mode: GenerationMode,
-    known: dict[str, str],
+    known: dict[str, str] | None = None,
+    *,
+    body: dict[str, Any] | None = None,
 ) -> Callable[[requests.Session, int], None]:
     headers = {} if kind is None else {"X-Service-Project-Key": target.keys[kind]}
-    requested = operation.as_strategy(generation_mode=mode, path_parameters=known or None)
+    fixed: dict[str, Any] = {} if body is None else {"body": body, "media_type": "application/json"}
+    requested = operation.as_strategy(generation_mode=mode, path_parameters=known, **fixed)
 
     def ask(session: requests.Session, turn: int) -> None:
         @seed(turn)
