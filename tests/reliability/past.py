@@ -1,13 +1,12 @@
 """A shop's past: a day of a canary that is told as history, and where two readings of it end."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
 
 from orchestration.evidence import draft_evidence
-from orchestration.rebuild import rebuild
 from storage.clock import claim_derived_tables, closed_instant
 from storage.events import RuntimeEvent
 from storage.pipeline.increment import extend_cells, extend_exposures
@@ -69,8 +68,8 @@ def ending(engine: Engine, *, as_of: datetime | None = None) -> Ending:
     with engine.connect() as connection:
         now = closed_instant(connection)
     with separate_reading(engine) as separate:
-        rebuild(separate, as_of=as_of or now)
-        publish_verdicts(separate)
+        for step in _steps(as_of or now):
+            step(separate)
         rows = separate.execute(text(_SERVED)).all()
         return Ending(
             derived=derived(separate),
@@ -83,15 +82,20 @@ _SERVED = "SELECT experiment_id, contract::text, evidence::text FROM verdicts"
 
 def walk_to(engine: Engine, as_of: datetime) -> None:
     """Walks as a tick did at an earlier time, each step in a transaction of its own."""
-    for step in (
+    for step in _steps(as_of):
+        with engine.begin() as connection:
+            claim_derived_tables(connection)
+            step(connection)
+
+
+def _steps(as_of: datetime) -> Sequence[Callable[[Connection], object]]:
+    """The steps from the log to what is served, as far as it was received by a time."""
+    return (
         lambda c: extend_exposures(c, as_of=as_of),
         extend_cells,
         lambda c: stage_evidence(c, [one.draft for one in draft_evidence(c, as_of=as_of)]),
         publish_verdicts,
-    ):
-        with engine.begin() as connection:
-            claim_derived_tables(connection)
-            step(connection)
+    )
 
 
 class Bookmark:
