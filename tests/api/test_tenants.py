@@ -306,8 +306,9 @@ def test_neither_keys_nor_users_nor_queries_are_logged(
 
 SCOPED = {name for name, table in metadata.tables.items() if "project_id" in table.columns}
 # A key says whose it is, and a project's settings are found by its number.
-# Of the whole service: its version, whether it is frozen, and when a tick last looked.
-UNSCOPED = {"alembic_version", "freezes", "checklist_marks"}
+# Of the whole service: its version, whether it is frozen, when a tick last looked, and how sealing
+# the log last ended.
+UNSCOPED = {"alembic_version", "freezes", "checklist_marks", "sealing_runs"}
 # Of one experiment, and so of its project: read only beside `experiments`.
 OF_EXPERIMENT = {"set_aside"}
 _READ_OR_CHANGED = re.compile(
