@@ -199,11 +199,12 @@ CANDIDATES = Step(
     sql=f"""
 SELECT c.number, c.unit, c.exposed_at, c.exposed_at - c.exposed_at % {BLOCK} AS block,
     CASE WHEN c.in_flight = 1 THEN 3
-         WHEN c.exposed_at - c.exposed_at % {BLOCK} + {BLOCK} > s.horizon THEN 4
+         WHEN c.exposed_at - c.exposed_at % {BLOCK} + {BLOCK} > c.horizon THEN 4
          ELSE a.arm END AS arm,
     a.stratum, a.resolved AS commit_sha, c.saw_treatment, c.saw_control
 FROM (
-    SELECT u.number, u.unit, u.saw_treatment, u.saw_control, u.first_exposure % {SPOTS} AS spot,
+    SELECT u.number, b.experiment, b.horizon, u.unit, u.saw_treatment, u.saw_control,
+        u.first_exposure % {SPOTS} AS spot,
         b.starts_at
             + CAST((u.first_exposure - u.first_exposure % {SPOTS}) / {SPOTS} AS BIGINT)
             AS exposed_at,
@@ -216,34 +217,36 @@ FROM (
       ON g.number = u.number AND g.unit = u.unit
     WHERE u.first_exposure IS NOT NULL
 ) AS c
-JOIN scope AS s ON s.number = c.number
 JOIN assignments AS a ON a.number = c.number AND a.spot = c.spot
 WHERE NOT EXISTS (
-    SELECT 1 FROM known_exposures AS k WHERE k.experiment = s.experiment AND k.unit = c.unit
+    SELECT 1 FROM known_exposures AS k WHERE k.experiment = c.experiment AND k.unit = c.unit
 ) AND NOT EXISTS (
     SELECT 1 FROM buried_exposures AS b WHERE b.number = c.number AND b.unit = c.unit
 )
 """,
 )
 
-# The session's user: the first reference among its events received by the block's close.
+# The session's user: the first reference among its events received by the block's close. They are
+# grouped before they are ordered, since many events of a session name one user.
 NAMED = Step(
     name="named",
     sql=f"""
 SELECT number, unit, pseudonym
 FROM (
-    SELECT c.number, c.unit, e.pseudonym,
-        row_number() OVER (
-            PARTITION BY c.number, c.unit ORDER BY e.occurred, e.pseudonym
-        ) AS place
-    FROM candidates AS c
-    JOIN scope AS s ON s.number = c.number
-    JOIN identities AS e ON e.session_id = c.unit AND e.project_id = s.project_id
-        AND e.environment = s.environment
-    WHERE s.by_user = 0 AND (s.trusted_only = 0 OR e.trusted)
-      AND e.received > c.block + {BLOCK} + s.grace - {IDENTITY}
-      AND e.received <= c.block + {BLOCK} + s.grace
-) AS users
+    SELECT number, unit, pseudonym,
+        row_number() OVER (PARTITION BY number, unit ORDER BY occurred, pseudonym) AS place
+    FROM (
+        SELECT c.number, c.unit, e.pseudonym, min(e.occurred) AS occurred
+        FROM candidates AS c
+        JOIN scope AS s ON s.number = c.number
+        JOIN identities AS e ON e.session_id = c.unit AND e.project_id = s.project_id
+            AND e.environment = s.environment
+        WHERE s.by_user = 0 AND (s.trusted_only = 0 OR e.trusted)
+          AND e.received > c.block + {BLOCK} + s.grace - {IDENTITY}
+          AND e.received <= c.block + {BLOCK} + s.grace
+        GROUP BY c.number, c.unit, e.pseudonym
+    ) AS users
+) AS ordered
 WHERE place = 1
 """,
 )

@@ -290,8 +290,9 @@ def _close(engine: DuckDBEngine, connection: Connection, read: Sequence[ReadExpe
         engine.run(step)
     for name in ("known_conversions", "known_amounts"):
         engine.define(name, _DERIVED[name])
-    for step in (CLOSING, NEW_CELLS):
-        engine.run(step)
+    # Read in place: it has a row for each unit and metric, of which each reader needs few columns.
+    engine.define(CLOSING.name, CLOSING.sql)
+    engine.run(NEW_CELLS)
 
 
 def _outcomes(read: ReadExperiment) -> ReadOutcomes:
