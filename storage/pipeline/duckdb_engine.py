@@ -13,7 +13,7 @@ import duckdb
 import pyarrow as pa
 
 from storage.pipeline.engine import Columns
-from storage.pipeline.steps import IN_SAMPLE, Step
+from storage.pipeline.steps import COMPUTED_ONCE, IN_SAMPLE, Step
 
 _TYPES = {
     "int": pa.int32(),
@@ -125,7 +125,7 @@ class DuckDBEngine:
 
     def run(self, step: Step) -> None:
         """Materializes a step."""
-        sql = step.sql.replace(IN_SAMPLE, _UNIT_IN_SAMPLE)
+        sql = step.sql.replace(IN_SAMPLE, _UNIT_IN_SAMPLE).replace(COMPUTED_ONCE, "")
         self.database.execute(f"CREATE OR REPLACE TABLE {step.name} AS {sql}")
 
     def rows(self, sql: str) -> Iterable[Sequence[Any]]:

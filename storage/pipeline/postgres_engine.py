@@ -8,7 +8,7 @@ import psycopg
 from sqlalchemy import Connection, text
 
 from storage.pipeline.engine import Columns
-from storage.pipeline.steps import EVENT_KEY, IN_SAMPLE, SEEN, Step
+from storage.pipeline.steps import COMPUTED_ONCE, EVENT_KEY, IN_SAMPLE, SEEN, Step
 from storage.sample import IN_SAMPLE as UNIT_IN_SAMPLE
 
 _TYPES = {
@@ -86,7 +86,9 @@ class PostgresEngine:
 
     def run(self, step: Step) -> None:
         """Materializes a step."""
-        sql = step.sql.replace(IN_SAMPLE, UNIT_IN_SAMPLE)
+        # The planner would merge the subquery and work `kind` out six times a row, for two thirds
+        # more time.
+        sql = step.sql.replace(IN_SAMPLE, UNIT_IN_SAMPLE).replace(COMPUTED_ONCE, "OFFSET 0")
         statement = f"CREATE TEMP TABLE {step.name} ON COMMIT DROP AS {sql}"
         if step is SEEN:
             with grouped_by_hash(self.connection):

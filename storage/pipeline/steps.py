@@ -32,6 +32,9 @@ HALF = 2_147_483_648
 # Stands for whether `unit` is in the sample of its row's experiment, which each engine says in the
 # words of its own hash function.
 IN_SAMPLE = "<unit is in the sample>"
+# Stands at the end of a subquery whose columns are worked out once for each row, however often they
+# are named outside: nothing for an engine that does so anyway.
+COMPUTED_ONCE = "<computed once>"
 
 # What the text calls arms, and kinds of sightings.
 TREATMENT, CONTROL = 1, 0
@@ -170,24 +173,29 @@ SELECT number, unit,
     max(CASE WHEN arm = {TREATMENT} THEN 1 ELSE 0 END) AS saw_treatment,
     max(CASE WHEN arm = {CONTROL} THEN 1 ELSE 0 END) AS saw_control
 FROM (
-    SELECT s.number, {_UNIT} AS unit, s.project_id, s.sample_bound, e.occurred, s.starts_at, a.spot,
-        a.arm,
-        CASE WHEN e.received > {_CLOSED} THEN e.received ELSE {_CLOSED} END AS known_at,
-        CASE
-            WHEN e.occurred < s.starts_at THEN CASE WHEN e.received <= {_CLOSED} THEN 1 ELSE 0 END
-            WHEN s.by_route = 1 AND r.number IS NULL THEN 0
-            WHEN s.by_route = 1 AND r.exposing = 0 THEN 2
-            WHEN NOT {_VOUCHED} THEN 3
-            WHEN e.received > {_CLOSED} THEN 4
-            WHEN a.number IS NULL THEN 5
-            ELSE 6
-        END AS kind
-    FROM scope AS s
-    JOIN log AS e ON e.project_id = s.project_id AND e.environment = s.environment AND {_READ}
-    LEFT JOIN routes AS r ON r.number = s.number AND r.route = e.route
-    LEFT JOIN assignments AS a ON {_ASSIGNED}
-) AS events
-WHERE unit IS NOT NULL AND {IN_SAMPLE}
+    SELECT number, unit, occurred, starts_at, spot, arm, known_at, kind
+    FROM (
+        SELECT s.number, {_UNIT} AS unit, s.project_id, s.sample_bound, e.occurred, s.starts_at,
+            a.spot, a.arm,
+            CASE WHEN e.received > {_CLOSED} THEN e.received ELSE {_CLOSED} END AS known_at,
+            CASE
+                WHEN e.occurred < s.starts_at
+                    THEN CASE WHEN e.received <= {_CLOSED} THEN 1 ELSE 0 END
+                WHEN s.by_route = 1 AND r.number IS NULL THEN 0
+                WHEN s.by_route = 1 AND r.exposing = 0 THEN 2
+                WHEN NOT {_VOUCHED} THEN 3
+                WHEN e.received > {_CLOSED} THEN 4
+                WHEN a.number IS NULL THEN 5
+                ELSE 6
+            END AS kind
+        FROM scope AS s
+        JOIN log AS e ON e.project_id = s.project_id AND e.environment = s.environment AND {_READ}
+        LEFT JOIN routes AS r ON r.number = s.number AND r.route = e.route
+        LEFT JOIN assignments AS a ON {_ASSIGNED}
+    ) AS events
+    WHERE unit IS NOT NULL AND {IN_SAMPLE}
+    {COMPUTED_ONCE}
+) AS classified
 GROUP BY number, unit
 """,
 )
