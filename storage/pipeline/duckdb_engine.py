@@ -89,6 +89,8 @@ def open_duckdb(limits: DuckDBLimits) -> Generator["DuckDBEngine"]:
                 "autoload_known_extensions": False,
             },
         ) as database:
+            # Drawn on standard output, where `evaluate --json` prints a document.
+            database.execute("SET enable_progress_bar = false")
             yield DuckDBEngine(database, folder=folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
