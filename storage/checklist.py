@@ -460,7 +460,8 @@ _SILENT_FIX = (
 )
 
 _UNSEALED_FIX = (
-    "Give the lake room, or a folder or bucket that can be written (SERVICE_LAKE): no event is lost"
+    "Tell whoever runs the service: the lake (SERVICE_LAKE) needs room, or a folder or bucket that"
+    " can be written; Dagster's check of `sealed_log` shows the whole error. No event is lost"
     " meanwhile, and the next run goes on."
 )
 
@@ -485,7 +486,10 @@ def read_lines(connection: Connection, project_id: int) -> list[Line]:
         for one in read_set_aside(connection, project_id=project_id)
     ]
     if (error := sealing_error(connection)) is not None:
-        lines.append(Line(check=SEALED, ok=False, seen=f"{error}.", fix=_UNSEALED_FIX))
+        # Its kind alone: the message names folders and buckets, which are the operator's.
+        kind = error.partition(":")[0]
+        seen = f"Hours of the log could not be written to files: {kind}."
+        lines.append(Line(check=SEALED, ok=False, seen=seen, fix=_UNSEALED_FIX))
     if row.kept_at is None or row.now - row.kept_at > _UNKEPT:
         return [_unkept(row.kept_at), *lines[1:]]
     return [_aged(lines[0], row.newest_event_at, row.now), *lines[1:]]

@@ -14,6 +14,14 @@ from storage.log.parts import HOUR
 from storage.log.sealed_hours import SealedFile, UnsealedRange, keep_files
 
 # In words that PostgreSQL and DuckDB share, but for the digest, on columns as files have them.
+# The path of a file is a parameter: a folder's name may hold a quote.
+_FILE = "read_parquet($path, hive_partitioning = false)"
+# Extensions are downloaded; sums need none, and one thread.
+_DATABASE = {
+    "threads": 1,
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+}
 _SUMS = """
 SELECT count(*), sum(project_id), sum(occurred), sum(received), sum(value),
     count(commit_sha), count(route), count(pseudonym), count(event_id), count(value),
@@ -97,10 +105,10 @@ def compare_files(connection: Connection, lake: Lake, *, most: int = 500) -> Com
 
 def _difference(connection: Connection, lake: Lake, file: SealedFile) -> str | None:
     try:
-        with lake.reading(file.name) as path, duckdb.connect() as database:
+        with lake.reading(file.name) as path, duckdb.connect(config=_DATABASE) as database:
             if file_sha256(path) != file.sha256:
                 return "its SHA-256 is not the one that is listed"
-            held = _held_by_file(database, f"read_parquet('{path}', hive_partitioning = false)")
+            held = _held_by_file(database, str(path))
     except FileNotFoundError:
         return "it is missing"
     events = UnsealedRange(part=file.part, begins=file.hour, ends=file.hour + HOUR)
@@ -109,12 +117,15 @@ def _difference(connection: Connection, lake: Lake, file: SealedFile) -> str | N
     return None
 
 
-def _held_by_file(database: duckdb.DuckDBPyConnection, source: str) -> Any:  # noqa: ANN401 - rows
-    statement = _SUMS.format(digest=_DIGEST_IN_FILE, source=source)
-    (sums,) = database.execute(statement).fetchall()
+def _held_by_file(database: duckdb.DuckDBPyConnection, path: str) -> Any:  # noqa: ANN401 - rows
+    # Drawn on standard output, which belongs to the caller.
+    database.execute("SET enable_progress_bar = false")
+    statement = _SUMS.format(digest=_DIGEST_IN_FILE, source=_FILE)
+    (sums,) = database.execute(statement, {"path": path}).fetchall()
     if not sums[_FLAGGED]:
         return _whole(sums), {}
-    return _whole(sums), dict(database.execute(_FLAGS.format(source=source)).fetchall())
+    flags = database.execute(_FLAGS.format(source=_FILE), {"path": path}).fetchall()
+    return _whole(sums), dict(flags)
 
 
 def _held_by_log(connection: Connection, condition: str) -> Any:  # noqa: ANN401 - rows

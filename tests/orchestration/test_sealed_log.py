@@ -25,8 +25,10 @@ CHECK = sealed_hours_hold_what_the_log_held.check_key
 
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("SERVICE_LAKE", str(tmp_path / "lake"))
-    return tmp_path / "lake"
+    # A quote in a folder's name is a folder like any other.
+    folder = tmp_path / "the team's lake"
+    monkeypatch.setenv("SERVICE_LAKE", str(folder))
+    return folder
 
 
 def sealed(canary: Any, instance: dg.DagsterInstance) -> Any:
@@ -180,6 +182,8 @@ def test_doctor_and_the_gauges_name_a_seal_that_failed_until_it_has_passed(
 
     assert doctor.exit_code == 1
     assert re.search(r"✗\s+log sealed.*FileExistsError", doctor.stdout, re.DOTALL)
+    # A project's keys are not the operator's: the folder is shown by Dagster alone.
+    assert lake.name not in doctor.stdout
     assert failing.sealing_failed
     assert failing.unsealed_hours > 24
 
