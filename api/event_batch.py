@@ -176,9 +176,9 @@ class EventReader:
         if around:
             raise invalid(around)
         batch = Batch()
-        for index, told in enumerate([known] if single else known.events):
+        for index, event in enumerate([known] if single else known.events):
             try:
-                self._keep(self._stored(told, skew), batch)
+                self._keep(self._stored(event, skew), batch)
             except _RefusedError as refused:
                 faults = [refused.fault("" if single else f"/events/{index}")]
                 batch.rejected.append(Rejected(index=index, faults=faults))
@@ -220,9 +220,11 @@ class EventReader:
             return timedelta(0)
         return skew if abs(skew) > _SKEW and not self.history else timedelta(0)
 
-    def _read(self, told: Sequence[tuple[Any, str, Sequence[Fault]]], *, skew: timedelta) -> Batch:
+    def _read(
+        self, documents: Sequence[tuple[Any, str, Sequence[Fault]]], *, skew: timedelta
+    ) -> Batch:
         batch = Batch()
-        for index, (document, pointer, faults) in enumerate(told):
+        for index, (document, pointer, faults) in enumerate(documents):
             read = faults or self._event(document, pointer, skew)
             if isinstance(read, RuntimeEvent):
                 self._keep(read, batch)
@@ -248,32 +250,32 @@ class EventReader:
         except _RefusedError as refused:
             return [refused.fault(pointer)]
 
-    def _stored(self, told: RuntimeEventBody, skew: timedelta) -> RuntimeEvent:
+    def _stored(self, event: RuntimeEventBody, skew: timedelta) -> RuntimeEvent:
         """Returns an event as it is stored.
 
         Raises:
             _RefusedError: Its time or size breaks a rule.
         """
-        flags, route, user_ref = told.flags, told.route, told.user_ref
+        flags, route, user_ref = event.flags, event.route, event.user_ref
         return RuntimeEvent(
             project_id=self.project_id,
-            environment=told.environment or PRODUCTION,
-            event=told.event,
-            session_id=told.session_id,
-            occurred_at=self._occurred_at(told.occurred_at, skew),
-            commit_sha=None if told.commit is None else told.commit.lower(),
+            environment=event.environment or PRODUCTION,
+            event=event.event,
+            session_id=event.session_id,
+            occurred_at=self._occurred_at(event.occurred_at, skew),
+            commit_sha=None if event.commit is None else event.commit.lower(),
             # Without the query, which may name a person.
             route=None if route is None else canonical_route(route),
             pseudonym=None if user_ref is None else self.pseudonyms.of(self.project_id, user_ref),
             trusted=self.trusted,
-            event_id=told.event_id,
-            value=None if told.value is None else _in_millionths(told.value),
+            event_id=event.event_id,
+            value=None if event.value is None else _in_millionths(event.value),
             flags=None if flags is None else msgspec.json.encode(flags).decode(),
-            properties=None if told.properties is None else _encoded(told.properties),
-            signed=told.assignment is not None and self._is_signed(told, told.assignment),
+            properties=None if event.properties is None else _encoded(event.properties),
+            signed=event.assignment is not None and self._is_signed(event, event.assignment),
         )
 
-    def _is_signed(self, told: RuntimeEventBody, token: str) -> bool:
+    def _is_signed(self, event: RuntimeEventBody, token: str) -> bool:
         """Tells whether a router vouches for what the event says of its session.
 
         An event is stored in either case, and its sender told the same.
@@ -282,24 +284,24 @@ class EventReader:
             token,
             project_id=self.project_id,
             epochs=self.epochs,
-            environment=told.environment or PRODUCTION,
-            session_id=told.session_id,
-            commit=None if told.commit is None else told.commit.lower(),
-            flags=told.flags,
+            environment=event.environment or PRODUCTION,
+            session_id=event.session_id,
+            commit=None if event.commit is None else event.commit.lower(),
+            flags=event.flags,
         )
 
-    def _occurred_at(self, told: str | None, skew: timedelta) -> datetime:
+    def _occurred_at(self, text: str | None, skew: timedelta) -> datetime:
         """Returns when an event occurred by the store's clock.
 
         Raises:
             _RefusedError: It does not say so, or not by the rules.
         """
-        if told is None:
+        if text is None:
             if self.history:
                 raise _RefusedError("/occurred_at", "missing", "history must say when it occurred")
             return self.now
         try:
-            occurred_at = moment(told)
+            occurred_at = moment(text)
         except ValueError:
             raise _RefusedError("/occurred_at", "invalid_time", MOMENT_RULE) from None
         if skew:

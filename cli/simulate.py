@@ -299,10 +299,10 @@ def _machine(summary: Summary, run: Traffic) -> dict[str, object]:
         "control": run.scenario.control,
         "treatment": run.scenario.treatment,
         "start": run.scenario.start.isoformat(),
-        "truth": {arm: asdict(told) for arm, told in run.truth.items()},
+        "truth": {arm: asdict(counts) for arm, counts in run.truth.items()},
         "sampled_truth": None
         if summary.sample is None
-        else {arm: asdict(told) for arm, told in run.truth_within(summary.sample).items()},
+        else {arm: asdict(counts) for arm, counts in run.truth_within(summary.sample).items()},
     }
 
 
@@ -315,7 +315,7 @@ def _table(summary: Summary, run: Traffic) -> Table:
     if summary.sample is not None:
         truths["truth in the sample"] = run.truth_within(summary.sample)
     for name, truth in truths.items():
-        for arm, told in truth.items():
-            counts = f"{told.conversions:,} of {told.units:,} sessions"
-            table.add_row(f"{name}, {arm}", f"{counts} ({told.rate:.2%})")
+        for arm, true in truth.items():
+            sessions = f"{true.conversions:,} of {true.units:,} sessions"
+            table.add_row(f"{name}, {arm}", f"{sessions} ({true.rate:.2%})")
     return table

@@ -258,8 +258,8 @@ def evidence(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
     Computed from closed cells alone and staged: no reader sees it before `verdicts` publishes it.
 
     - **Final** when its experiment is decided.
-    - **Backfill**: none. A run of the fast schedule computes what may have a new look; every
-      other one whatever is open.
+    - **Backfill**: none. A run of the fast schedule computes the experiments that may have a new
+      look; any other run computes all open ones.
     - **Served** at `GET /v1/reward/{experiment_id}/evidence`, to the byte.
     - **Below**, by name, are the experiments that were decided last and those nearest to an
       answer: the band is the interval of treatment minus control, the straight line no difference.
@@ -270,7 +270,7 @@ def evidence(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
         work = stage_due if patience is FAST else stage
         drafted = work(connection, patience=patience)
     seconds = _since(begun)
-    # What no look came of is shown as well; and nobody waits for the lock meanwhile.
+    # Read after the step, outside its lock: experiments without a new look are shown as well.
     with store.reading() as connection:
         nearest = nearest_to_an_answer(connection, most=MOST_ROWS)
         lately = decided_lately(connection, most=MOST_ROWS)

@@ -299,22 +299,23 @@ def _crossings(one: OpenExperiment) -> _Told:
 
 
 def _refused(wiring: Wiring) -> _Told:
-    told = wiring.admissions
-    if told is None:
+    admissions = wiring.admissions
+    if admissions is None:
         return None, "No request to /v1/events in the last 15 minutes.", _SEND
-    events = told.accepted + told.rejected + told.sampled_out
-    why = "" if told.reason is None else f" (the last: {told.reason})"
-    sampled = f", {told.sampled_out:,} outside the sample" if told.sampled_out else ""
+    events = admissions.accepted + admissions.rejected + admissions.sampled_out
+    why = "" if admissions.reason is None else f" (the last: {admissions.reason})"
+    sampled = f", {admissions.sampled_out:,} outside the sample" if admissions.sampled_out else ""
     seen = (
-        f"{told.rejected:,} of {events:,} events rejected{why}, {told.late:,} late{sampled};"
-        f" {told.limited:,} of {told.requests:,} requests limited, in 15 minutes."
+        f"{admissions.rejected:,} of {events:,} events rejected{why},"
+        f" {admissions.late:,} late{sampled};"
+        f" {admissions.limited:,} of {admissions.requests:,} requests limited, in 15 minutes."
     )
-    if told.limited > _MOST_REFUSED * told.requests:
+    if admissions.limited > _MOST_REFUSED * admissions.requests:
         return False, seen, "Send up to 500 events a request, or raise `rate_limits` in settings."
-    if told.rejected > _MOST_REFUSED * events:
-        return False, seen, _correction(told.reason)
+    if admissions.rejected > _MOST_REFUSED * events:
+        return False, seen, _correction(admissions.reason)
     fix = "Send events when they occur: none counts once its window has closed."
-    return told.late <= _MOST_REFUSED * events, seen, fix
+    return admissions.late <= _MOST_REFUSED * events, seen, fix
 
 
 def _correction(reason: str | None) -> str:

@@ -109,8 +109,9 @@ def running_p_never_rose(store: Store) -> dg.AssetCheckResult:
     description="The variance inflation factor that the evidence states is that of a weighted"
     " regression of treatment on the experiment's cells, by `statsmodels`.\n\n"
     f"Looks at {_REGRESSED} open experiments in each run, others in each hour; one with more than"
-    f" {MOST_CELLS} cells is counted and left out. **When it fails**, whether a design can be told"
-    " apart from its surroundings is judged by a wrong number: `freeze`, and report it.",
+    f" {MOST_CELLS} cells is counted and left out. **When it fails**, the gate that abstains where"
+    " treatment cannot be separated from other changes reads a wrong number: `freeze`, and report"
+    " it.",
 )
 def vif_equals_that_of_a_regression(store: Store) -> dg.AssetCheckResult:
     """Regresses treatment on the cells of some open experiments."""

@@ -38,9 +38,9 @@ from storage.verdicts import read_evidence
 
 # Newest first; the whole history is in the evidence document.
 _MOST_LOOKS = 40
-# A run publishes at most once a minute; and nobody waits longer for a page.
+# A run publishes at most once a minute, and a reader who waits for longer gives up.
 _SOONEST_SECONDS, _LATEST_SECONDS = 5, 60
-# Ticks come each minute, and one may take a few.
+# The fast schedule ticks each minute, and a run may take a few of them.
 _OVERDUE = timedelta(minutes=15)
 _PARTS = ("verdict", "progress", "evidence", "arms", "value", "checks", "looks", "contract")
 
