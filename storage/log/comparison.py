@@ -17,7 +17,7 @@ from storage.log.sealed_hours import SealedFile, UnsealedRange, keep_files
 # The path of a file is a parameter: a folder's name may hold a quote.
 _FILE = "read_parquet($path, hive_partitioning = false)"
 # Extensions are downloaded; sums need none, and one thread.
-_DATABASE = {
+_DATABASE: dict[str, str | bool | int | float | list[str]] = {
     "threads": 1,
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
