@@ -20,6 +20,7 @@ from storage.clock import closed_instant
 from storage.contract import document_text
 from storage.engine import open_engine
 from storage.gone_events import EventsGone, StandingVerdict, decided_without_events
+from storage.log.lake import open_lake
 from storage.reading import separate_reading
 from storage.verdicts import all_contracts
 
@@ -65,7 +66,8 @@ def evaluate(as_of: datetime | None, evidence: bool, as_json: bool, data_dir: Pa
             _require_past(engine, as_of)
             with separate_reading(engine) as connection, named_where_gone():
                 stood = decided_without_events(connection, as_of=as_of)
-                drafted = walk_anew(connection, as_of=as_of)
+                lake = open_lake(data_dir=data_dir)
+                drafted = walk_anew(connection, as_of=as_of, lake=lake)
             _print_answers(_answers(drafted, stood), evidence=evidence, as_json=as_json)
 
 

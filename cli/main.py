@@ -97,12 +97,20 @@ def _plain_fault(error: Exception) -> str | None:
     from cli.supervisor import ChildFailedError  # noqa: PLC0415
     from storage.durability import WeakStoreError  # noqa: PLC0415
     from storage.embedded import EmbeddedPostgresError  # noqa: PLC0415
+    from storage.log.lake import LakeError  # noqa: PLC0415
     from storage.migrate import StoreVersionError  # noqa: PLC0415
     from storage.refusal import Refusal  # noqa: PLC0415
 
     if isinstance(error, OperationalError):
         return f"the store cannot be reached: {str(error.orig).splitlines()[0]}"
-    plain = (ChildFailedError, EmbeddedPostgresError, Refusal, StoreVersionError, WeakStoreError)
+    plain = (
+        ChildFailedError,
+        EmbeddedPostgresError,
+        LakeError,
+        Refusal,
+        StoreVersionError,
+        WeakStoreError,
+    )
     if isinstance(error, plain):
         return str(error)
     return None

@@ -18,6 +18,8 @@ from storage.days_apart import (
     rows_unlike_served,
     verdicts_unlike_served,
 )
+from storage.log.lake import Lake, open_lake
+from storage.log.reader import open_log
 from storage.pipeline.duckdb_engine import limits_of_environment
 from storage.pipeline.evidence_rows import compute_evidence_rows
 from storage.pipeline.increment import extend_cells, extend_exposures
@@ -52,22 +54,24 @@ class Comparison:
         return not self.cells and not self.rows and not self.verdicts
 
 
-def rebuild(separate: Connection, *, as_of: datetime) -> list[Drafted]:
+def rebuild(separate: Connection, *, as_of: datetime, lake: Lake | None = None) -> list[Drafted]:
     """Computes evidence from the log in one go, in DuckDB, and stages it.
 
     Args:
         separate: A separate reading of the store: its derived tables are empty and its own.
         as_of: How far the log is read.
+        lake: Of the sealed log; by default that of the settings.
 
     Returns:
         The drafts of all experiments that the reading does not hold for decided.
     """
     limits = limits_of_environment()
+    with open_log(separate, lake or open_lake()) as log:
 
-    def computed(only: Sequence[str]) -> int:
-        return compute_evidence_rows(separate, as_of=as_of, only=only, limits=limits)
+        def computed(only: Sequence[str]) -> int:
+            return compute_evidence_rows(log, as_of=as_of, only=only, limits=limits)
 
-    ids = _computed(separate, bound_experiments(separate), computed)
+        ids = _computed(separate, bound_experiments(separate), computed)
     return _drafted(separate, ids, as_of=as_of)
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Row, TextClause, text
 
 from storage.gone_events import days_dropped
+from storage.log.reader import keep_log
 from storage.partitions import existing_days, partition_name
 from storage.refusal import Missing
 
@@ -64,8 +65,7 @@ def freeze_reads(connection: Connection) -> None:
         connection: Before its first statement.
     """
     connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"))
-    # Before the state is taken: a day dropped in between would be missing and not known as gone.
-    connection.execute(text("LOCK TABLE runtime_events IN ACCESS SHARE MODE"))
+    keep_log(connection)
 
 
 def read_served(connection: Connection, experiment_id: str) -> ServedVerdict:

@@ -7,6 +7,7 @@ from typing import Literal
 import psycopg
 from sqlalchemy import Connection, Engine, text
 
+from storage.log.reader import keep_log
 from storage.tables import DERIVED
 
 # For reading whole days at once: what is sorted or hashed stays in memory, and of tables that last
@@ -25,9 +26,7 @@ def separate_reading(engine: Engine) -> Generator[Connection]:
         # One state of the log: events that are forgotten meanwhile and their tombstones would
         # else both be read.
         connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
-        # Before the state is taken: a day dropped in between would be missing, and not be known as
-        # gone.
-        connection.execute(text("LOCK TABLE runtime_events IN ACCESS SHARE MODE"))
+        keep_log(connection)
         for setting in SETTINGS:
             connection.execute(text(f"SET LOCAL {setting}"))
         create_temporary_tables(connection, on_commit="DROP")

@@ -4,7 +4,7 @@ import hashlib
 import os
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import import_module
@@ -53,6 +53,10 @@ class Lake(ABC):
     @abstractmethod
     def delete(self, name: str) -> None:
         """Deletes a file, if it is there."""
+
+    @abstractmethod
+    def missing(self, names: Iterable[str]) -> set[str]:
+        """Returns those of some files that are not there, or cannot be read from here."""
 
     @abstractmethod
     def names(self) -> Iterator[tuple[str, datetime]]:
@@ -118,6 +122,10 @@ class FolderLake(Lake):
             path.parent.rmdir()
         except OSError:
             return
+
+    def missing(self, names: Iterable[str]) -> set[str]:
+        """Returns the files that this process may not read, too."""
+        return {name for name in names if not os.access(self.folder / name, os.R_OK)}
 
     def names(self) -> Iterator[tuple[str, datetime]]:
         """Yields the files of every day."""
@@ -186,6 +194,18 @@ class BucketLake(Lake):
         except FileNotFoundError:
             return
 
+    def missing(self, names: Iterable[str]) -> set[str]:
+        """Lists each day's objects once: to ask for each of them would take a request an hour."""
+        wanted = set(names)
+        # What was listed before may be remembered, and lack the files of the last hour.
+        self.filesystem.invalidate_cache()
+        present = {
+            str(PurePosixPath(path).relative_to(self._root))
+            for day in {name.rpartition("/")[0] for name in wanted}
+            for path in self.filesystem.find(str(self._root / day))
+        }
+        return wanted - present
+
     def names(self) -> Iterator[tuple[str, datetime]]:
         """Yields the objects of every day."""
         if not self.filesystem.exists(str(self._root)):
@@ -196,18 +216,19 @@ class BucketLake(Lake):
             yield str(name), changed if changed.tzinfo else changed.replace(tzinfo=UTC)
 
 
-def open_lake(address: str | None = None) -> Lake:
+def open_lake(address: str | None = None, *, data_dir: Path | None = None) -> Lake:
     """Opens the lake that is named, or that SERVICE_LAKE names, or `lake` in the data directory.
 
     Args:
         address: A folder, or an address that fsspec knows, as `s3://bucket/lake`.
+        data_dir: The service's data directory; by default that of the settings.
 
     Raises:
         LakeError: It is an address that cannot be opened here.
     """
     named = address or os.environ.get(VARIABLE, "").strip()
     if not named:
-        return FolderLake(default_data_dir() / "lake")
+        return FolderLake((data_dir or default_data_dir()) / "lake")
     if "://" not in named:
         return FolderLake(Path(named).expanduser().resolve())
     return BucketLake(named)

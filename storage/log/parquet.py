@@ -20,6 +20,7 @@ from storage.tables import SCHEMA
 Batch: TypeAlias = Any
 Batches: TypeAlias = Iterable[Any]
 Table: TypeAlias = Any
+Schema: TypeAlias = Any
 _compute: Any = pyarrow.compute
 
 # Times in microseconds since the epoch, `value` in whole millionths, `flags` as canonical JSON.
@@ -42,22 +43,33 @@ COLUMNS = pa.schema(
         pa.field("properties", pa.string()),
     ]
 )
+# What computations read of them: `properties` are kept for people.
+EVENT_COLUMNS = pa.schema([field for field in COLUMNS if field.name != "properties"])
+# Of revenue, `amount` is in minor units.
+REVENUE_COLUMNS = pa.schema(
+    [
+        pa.field("project_id", pa.int32(), nullable=False),
+        pa.field("environment", pa.string()),
+        pa.field("event", pa.string(), nullable=False),
+        pa.field("idempotency_key", pa.string(), nullable=False),
+        pa.field("session_id", pa.string()),
+        pa.field("occurred", pa.int64(), nullable=False),
+        pa.field("received", pa.int64(), nullable=False),
+        pa.field("pseudonym", pa.string(), nullable=False),
+        pa.field("amount", pa.int64()),
+        pa.field("currency", pa.string()),
+    ]
+)
 # What PostgreSQL sends: it takes it longer to make an integer of a time than to send the time.
-_READ = f"""
-SELECT project_id, environment, event, session_id, occurred_at AS occurred,
-    received_at AS received, commit_sha, route, encode(pseudonym, 'hex') AS pseudonym, trusted,
-    signed, event_id, value, flags::text AS flags, properties::text AS properties
-FROM {SCHEMA}.runtime_events
-WHERE {{condition}}
-"""
-_REVENUE = f"""
-SELECT project_id, environment, event, idempotency_key, session_id,
-    (extract(epoch FROM occurred_at) * 1000000)::bigint AS occurred,
-    (extract(epoch FROM received_at) * 1000000)::bigint AS received,
-    encode(pseudonym, 'hex') AS pseudonym, amount_value AS amount, amount_currency AS currency
-FROM {SCHEMA}.revenue_events
-WHERE {{condition}}
-"""
+_SENT = {
+    "occurred": "occurred_at",
+    "received": "received_at",
+    "pseudonym": "encode(pseudonym, 'hex')",
+    "flags": "flags::text",
+    "properties": "properties::text",
+    "amount": "amount_value",
+    "currency": "amount_currency",
+}
 # Rows ordered and compressed together, which bounds the memory.
 ROW_GROUP = 1_000_000
 _TEXTS = [field.name for field in COLUMNS if field.type == pa.string()]
@@ -68,59 +80,73 @@ class SnapshotReader:
 
     def __init__(self, engine: Engine) -> None:
         self._address = connection_string(engine.url.render_as_string(hide_password=False))
-        self._opened: adbc.Connection | None = None
+        self._idle: list[adbc.Connection] = []
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._opened is not None:
-            self._opened.close()
+        for opened in self._idle:
+            opened.close()
 
     @contextmanager
-    def cursor(self, connection: Connection) -> Generator[adbc.Cursor]:
-        """Yields a cursor that reads only.
+    def cursor(self, snapshot: str) -> Generator[adbc.Cursor]:
+        """Yields a cursor that reads only; several may be open at once.
 
         Args:
-            connection: In a transaction whose snapshot is read; what it wrote itself is not seen.
+            snapshot: Of `export_snapshot`, whose transaction has not ended.
         """
-        if self._opened is None:
-            # Takes a tenth of a second, in which it learns the server's types.
-            self._opened = adbc.connect(self._address)
-        snapshot = connection.execute(text("SELECT pg_export_snapshot()")).scalar_one()
-        with closing(self._opened.cursor()) as cursor:
-            try:
+        # Takes a tenth of a second, in which it learns the server's types.
+        opened = self._idle.pop() if self._idle else adbc.connect(self._address)
+        try:
+            with closing(opened.cursor()) as cursor:
                 cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 cursor.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
                 yield cursor
-            finally:
-                self._opened.rollback()
+        finally:
+            opened.rollback()
+            self._idle.append(opened)
 
 
-def read_events(cursor: adbc.Cursor, condition: str) -> Iterator[Batch]:
-    """Yields the events of the log that hold a condition, in the columns of the files.
+def export_snapshot(connection: Connection) -> str:
+    """Returns the name by which other connections read what a transaction sees, until it ends.
+
+    Args:
+        connection: In a transaction, outside of any savepoint. What it wrote itself is not seen by
+            the others.
+    """
+    return connection.execute(text("SELECT pg_export_snapshot()")).scalar_one()
+
+
+def read_events(cursor: adbc.Cursor, condition: str, columns: Schema = COLUMNS) -> Iterator[Batch]:
+    """Yields the events of the log that hold a condition.
 
     Args:
         cursor: Of `SnapshotReader`.
         condition: SQL on the columns of `runtime_events`, without anything that a user named.
+        columns: `COLUMNS`, or `EVENT_COLUMNS`.
     """
-    cursor.execute(_READ.format(condition=condition))
+    return _read(cursor, "runtime_events", condition, columns)
+
+
+def read_revenue(cursor: adbc.Cursor, condition: str) -> Iterator[Batch]:
+    """Yields the revenue events that hold a condition, in `REVENUE_COLUMNS`."""
+    return _read(cursor, "revenue_events", condition, REVENUE_COLUMNS)
+
+
+def _read(cursor: adbc.Cursor, table: str, condition: str, columns: Schema) -> Iterator[Batch]:
+    sent = ", ".join(f"{_SENT.get(name, name)} AS {name}" for name in columns.names)
+    cursor.execute(f"SELECT {sent} FROM {SCHEMA}.{table} WHERE {condition}")
     for batch in cursor.fetch_record_batch():
-        yield _converted(batch)
+        yield _converted(batch, columns)
 
 
-def read_revenue(cursor: adbc.Cursor, condition: str) -> Batches:
-    """Returns the revenue events that hold a condition; times in microseconds since the epoch."""
-    cursor.execute(_REVENUE.format(condition=condition))
-    return cursor.fetch_record_batch()
-
-
-def _converted(batch: Batch) -> Batch:
+def _converted(batch: Batch, columns: Schema) -> Batch:
     arrays = [
         _canonical(array) if field.name == "flags" else array.cast(field.type)
-        for field, array in zip(COLUMNS, batch.columns, strict=True)
+        for field, array in zip(columns, batch.columns, strict=True)
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=COLUMNS)
+    return pa.RecordBatch.from_arrays(arrays, schema=columns)
 
 
 def _canonical(flags: Batch) -> Batch:

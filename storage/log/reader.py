@@ -1,17 +1,26 @@
 """The reader of the whole log: its sealed files, and the rest that PostgreSQL alone holds."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import groupby
-from typing import Protocol
 
-import duckdb
+import adbc_driver_postgresql.dbapi as adbc
 import pyarrow as pa
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 
-from storage.log.lake import BucketLake, Lake
-from storage.log.parquet import COLUMNS, Batch, Batches, SnapshotReader, read_events, read_revenue
+from storage.log.lake import VARIABLE, Lake, LakeError
+from storage.log.parquet import (
+    EVENT_COLUMNS,
+    REVENUE_COLUMNS,
+    Batch,
+    Batches,
+    Schema,
+    SnapshotReader,
+    export_snapshot,
+    read_events,
+    read_revenue,
+)
 from storage.log.sealed_hours import (
     Erasure,
     SealedFile,
@@ -21,161 +30,199 @@ from storage.log.sealed_hours import (
     sealed_files,
     unsealed_ranges,
 )
+from storage.partitions import existing_days, partition_name
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_ERASED = pa.schema(
-    [
-        pa.field("erasure_id", pa.int64()),
-        pa.field("project_id", pa.int32()),
-        pa.field("key", pa.string()),
-    ]
-)
+_SNAPSHOT_LEVELS = ("repeatable read", "serializable")
 
 
-class Extent(Protocol):
-    """What is read: times of receipt in microseconds since the epoch, and whose events."""
+@dataclass(frozen=True, kw_only=True)
+class Extent:
+    """The part of the log that a computation reads; times in microseconds since the epoch.
 
-    @property
-    def named_from(self) -> int:
-        """From when on events are read that name a user."""
-        ...
+    Attributes:
+        named_from: From when on events are read that name a user: a session may have named its
+            user weeks before.
+        received_from: From when on all events are read, and revenue.
+        received_to: The last moment, itself included.
+        environments: The (project_id, environment) pairs; revenue is read by project.
+    """
 
-    @property
-    def received_from(self) -> int:
-        """From when on all events are read."""
-        ...
+    named_from: int
+    received_from: int
+    received_to: int
+    environments: frozenset[tuple[int, str]]
 
-    @property
-    def received_to(self) -> int:
-        """The last one, itself included."""
-        ...
 
-    @property
-    def environments(self) -> frozenset[tuple[int, str]]:
-        """The (project_id, environment) pairs; more may be returned."""
-        ...
+@dataclass(frozen=True, kw_only=True)
+class LogFile:
+    """A Parquet file of the log.
+
+    Attributes:
+        uri: Where it is read.
+        last_erasure: Its events are left out of whoever was erased later.
+    """
+
+    uri: str
+    last_erasure: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogRows:
+    """An extent of the log, for whatever engine reads Parquet and Arrow.
+
+    Attributes:
+        extent: Which part; files hold more than that, of other projects and times.
+        files: Parquet files with at least `EVENT_COLUMNS`.
+        erasures: Whose events in files with an older `last_erasure` are no events any more.
+        rest: The events that are read from PostgreSQL, in `EVENT_COLUMNS`; it is read once.
+        revenue: The revenue events, in `REVENUE_COLUMNS`; it is read once.
+    """
+
+    extent: Extent
+    files: Sequence[LogFile]
+    erasures: Sequence[Erasure]
+    rest: Batches
+    revenue: Batches
 
 
 @dataclass(frozen=True, kw_only=True)
 class SealedLog:
-    """The log as one transaction sees it: a log source that DuckDB reads.
+    """The log as one transaction sees it, opened by `open_log`.
 
     Attributes:
-        connection: In a transaction that lasts until the rows have been read, and until then keeps
-            every file that it read the name of from being deleted. Where it is of one snapshot,
-            `keep_files` comes before that.
+        connection: In that transaction.
         lake: Where the files are.
+        reader: Of what PostgreSQL holds.
+        snapshot: The transaction's, exported.
     """
 
     connection: Connection
     lake: Lake
+    reader: SnapshotReader
+    snapshot: str
 
-    def event_rows(self, database: duckdb.DuckDBPyConnection, extent: Extent) -> str:
-        """Returns a SELECT of the columns of `COLUMNS`, without semicolon, for this database.
+    @contextmanager
+    def rows(self, extent: Extent) -> Generator[LogRows]:
+        """Yields the rows of an extent.
 
-        What no file holds is copied into a temporary table first, which DuckDB may keep on disk.
+        A sealed hour is read from its file. Where that cannot be read from here, as in the shell of
+        an operator who has not named the lake, it is read from PostgreSQL for as long as its day is
+        there: both hold the same events.
+
+        Raises:
+            LakeError: A file cannot be read, and PostgreSQL does not hold its events any more.
         """
-        keep_files(self.connection)
-        received_from, received_to = (
-            _EPOCH + timedelta(microseconds=moment)
-            for moment in (extent.named_from, extent.received_to)
-        )
-        files = sealed_files(self.connection, received_from, received_to)
-        erasures = read_erasures(self.connection)
-        unsealed = unsealed_ranges(self.connection, received_from, received_to)
-        rest = _copied(database, "log_rest", self._rest(unsealed, extent))
-        received = (
-            f"received BETWEEN {extent.named_from} AND {extent.received_to}"
-            f" AND (received >= {extent.received_from} OR pseudonym IS NOT NULL)"
-        )
-        columns = ", ".join(COLUMNS.names)
-        parts = [f"SELECT {columns} FROM {rest} WHERE {received}"]
-        if isinstance(self.lake, BucketLake) and files:
-            database.register_filesystem(self.lake.filesystem)
-        _copy_erased(database, erasures)
-        newest = max((one.erasure_id for one in erasures), default=0)
-        for last, uris in self._by_erasure(files, newest):
-            part = (
-                f"SELECT {columns} FROM read_parquet([{uris}], hive_partitioning = false) AS e"
-                f" WHERE {received}"
+        received_from, received_to = _moment(extent.named_from), _moment(extent.received_to)
+        listed = sealed_files(self.connection, received_from, received_to)
+        names = self.lake.missing(file.name for file in listed)
+        missing = [file for file in listed if file.name in names]
+        self._require_stored(missing)
+        ranges = unsealed_ranges(self.connection, received_from, received_to, missing=missing)
+        with ExitStack() as stack:
+            yield LogRows(
+                extent=extent,
+                files=[
+                    LogFile(uri=self.lake.uri(file.name), last_erasure=file.last_erasure)
+                    for file in listed
+                    if file.name not in names
+                ],
+                erasures=read_erasures(self.connection),
+                rest=self._rest(stack, extent, ranges),
+                revenue=self._revenue(stack, extent),
             )
-            parts.append(part + (_without_erased(last) if last < newest else ""))
-        return " UNION ALL ".join(parts)
 
-    def revenue_rows(self, database: duckdb.DuckDBPyConnection, extent: Extent) -> str:
-        """Returns a SELECT of revenue, which PostgreSQL keeps for good."""
-        condition = _of_projects(extent.environments)
-        with (
-            SnapshotReader(self.connection.engine) as reader,
-            reader.cursor(self.connection) as cursor,
-        ):
-            batches = read_revenue(cursor, condition)
-            table = _copied(database, "log_revenue", batches)
-        return f"SELECT * FROM {table}"
+    def _require_stored(self, missing: Sequence[SealedFile]) -> None:
+        present = existing_days(self.connection) if missing else set[str]()
+        for file in missing:
+            hour = file.hour.astimezone(UTC)
+            if partition_name(hour.date()) not in present:
+                raise LakeError(
+                    f"the events received from {hour:%Y-%m-%d %H:%M} UTC on are"
+                    f" in the lake alone, and {self.lake.uri(file.name)} cannot be read: set"
+                    f" {VARIABLE} to the folder or bucket that the service's Dagster processes have"
+                )
 
-    def _rest(self, unsealed: Sequence[UnsealedRange], extent: Extent) -> Batches:
-        if not unsealed:
-            return pa.Table.from_batches([], COLUMNS)
-        condition = " OR ".join(one.condition for one in unsealed)
-        begins = _EPOCH + timedelta(microseconds=extent.received_from)
-        named = f"(received_at >= '{begins.isoformat()}' OR pseudonym IS NOT NULL)"
-        wanted = f"({condition}) AND {named} AND {_of_projects(extent.environments)}"
-
-        def batches() -> Iterator[Batch]:
-            with (
-                SnapshotReader(self.connection.engine) as reader,
-                reader.cursor(self.connection) as cursor,
-            ):
-                yield from read_events(cursor, wanted)
-
-        return pa.RecordBatchReader.from_batches(COLUMNS, batches())
-
-    def _by_erasure(self, files: Iterable[SealedFile], newest: int) -> Iterator[tuple[int, str]]:
-        """Yields files, quoted, by the last erasure that each was written without.
-
-        There are few such groups: files are rewritten each night.
-        """
-
-        def last_erasure(file: SealedFile) -> int:
-            return min(file.last_erasure, newest)
-
-        for last, group in groupby(sorted(files, key=last_erasure), key=last_erasure):
-            yield last, ", ".join(_quoted(self.lake.uri(file.name)) for file in group)
-
-
-def _of_projects(environments: frozenset[tuple[int, str]]) -> str:
-    numbers = ", ".join(str(number) for number in sorted({project for project, _ in environments}))
-    return f"project_id IN ({numbers})" if numbers else "false"
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _without_erased(last: int) -> str:
-    return "".join(
-        f" AND NOT EXISTS (SELECT 1 FROM log_erased_{kind} AS x WHERE x.erasure_id > {last}"
-        f" AND x.project_id = e.project_id AND x.key = e.{column})"
-        for kind, column in (("sessions", "session_id"), ("users", "pseudonym"))
-    )
-
-
-def _copied(database: duckdb.DuckDBPyConnection, name: str, rows: Batches) -> str:
-    """Copies rows into a temporary table and returns its name."""
-    database.register("arriving", rows)
-    database.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM arriving")
-    database.unregister("arriving")
-    return name
-
-
-def _copy_erased(database: duckdb.DuckDBPyConnection, erasures: Iterable[Erasure]) -> None:
-    keys: dict[str, list[dict[str, object]]] = {"sessions": [], "users": []}
-    for one in erasures:
-        kind, key = (
-            ("users", one.pseudonym.hex())
-            if one.pseudonym is not None
-            else ("sessions", one.session_id)
+    def _rest(self, stack: ExitStack, extent: Extent, ranges: Sequence[UnsealedRange]) -> Batches:
+        if not ranges:
+            return pa.RecordBatchReader.from_batches(EVENT_COLUMNS, [])
+        begins = _moment(extent.received_from).isoformat()
+        condition = (
+            f"({' OR '.join(one.condition for one in ranges)})"
+            f" AND (received_at >= '{begins}' OR pseudonym IS NOT NULL)"
+            f" AND {_of_projects(extent)}"
         )
-        keys[kind].append({"erasure_id": one.erasure_id, "project_id": one.project_id, "key": key})
-    for kind, rows in keys.items():
-        _copied(database, f"log_erased_{kind}", pa.Table.from_pylist(rows, _ERASED))
+        return self._lazily(
+            stack, EVENT_COLUMNS, lambda cursor: read_events(cursor, condition, EVENT_COLUMNS)
+        )
+
+    def _revenue(self, stack: ExitStack, extent: Extent) -> Batches:
+        condition = (
+            f"received_at BETWEEN '{_moment(extent.received_from).isoformat()}'"
+            f" AND '{_moment(extent.received_to).isoformat()}' AND {_of_projects(extent)}"
+        )
+        # Most projects send none: no second connection is made to read nothing.
+        if not self.connection.execute(
+            text(f"SELECT EXISTS (SELECT FROM revenue_events WHERE {condition})")
+        ).scalar_one():
+            return pa.RecordBatchReader.from_batches(REVENUE_COLUMNS, [])
+        return self._lazily(stack, REVENUE_COLUMNS, lambda cursor: read_revenue(cursor, condition))
+
+    def _lazily(
+        self,
+        stack: ExitStack,
+        columns: Schema,
+        read: Callable[[adbc.Cursor], Iterator[Batch]],
+    ) -> Batches:
+        def batches() -> Generator[Batch]:
+            with self.reader.cursor(self.snapshot) as cursor:
+                yield from read(cursor)
+
+        generator = batches()
+        stack.callback(generator.close)
+        return pa.RecordBatchReader.from_batches(columns, generator)
+
+
+@contextmanager
+def open_log(connection: Connection, lake: Lake) -> Generator[SealedLog]:
+    """Yields the log as a transaction sees it, for as long as that lasts.
+
+    Args:
+        connection: In a REPEATABLE READ transaction that began with `keep_log`, outside of any
+            savepoint. What it wrote itself is not seen.
+        lake: Where the files are.
+
+    Raises:
+        ValueError: The transaction is of a weaker level: its list of files, and the rest, could be
+            of two states of the log.
+    """
+    level = connection.execute(text("SHOW transaction_isolation")).scalar_one()
+    if level not in _SNAPSHOT_LEVELS:
+        raise ValueError(f"the log is read in a transaction that is {level}, not repeatable read")
+    with SnapshotReader(connection.engine) as reader:
+        yield SealedLog(
+            connection=connection,
+            lake=lake,
+            reader=reader,
+            snapshot=export_snapshot(connection),
+        )
+
+
+def keep_log(connection: Connection) -> None:
+    """Keeps days from being dropped, and listed files from being deleted, until a transaction ends.
+
+    Args:
+        connection: Before its first look at the store: a day that was dropped since then would be
+            missing, and not be known as gone. A lock of a table takes no snapshot.
+    """
+    keep_files(connection)
+    connection.execute(text("LOCK TABLE runtime_events IN ACCESS SHARE MODE"))
+
+
+def _moment(microseconds: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def _of_projects(extent: Extent) -> str:
+    projects = sorted({project_id for project_id, _ in extent.environments})
+    return f"project_id IN ({', '.join(map(str, projects))})" if projects else "false"

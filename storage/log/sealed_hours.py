@@ -1,6 +1,6 @@
 """The list of sealed hours: which files hold which events, and whom readers must leave out."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
@@ -131,16 +131,30 @@ def read_erasures(connection: Connection) -> list[Erasure]:
 
 
 def unsealed_ranges(
-    connection: Connection, received_from: datetime, received_to: datetime
+    connection: Connection,
+    received_from: datetime,
+    received_to: datetime,
+    *,
+    missing: Iterable[SealedFile] = (),
 ) -> list[UnsealedRange]:
-    """Returns where PostgreSQL alone holds events received between two times, both included."""
+    """Returns what is read from PostgreSQL of events received between two times, both included.
+
+    Args:
+        connection: To the store.
+        received_from: The first moment.
+        received_to: The last moment.
+        missing: Files that cannot be read, whose events PostgreSQL holds as well.
+    """
     bounds = {"received_from": received_from, "received_to": received_to}
     sealed = {hour.astimezone(UTC) for hour in connection.execute(_SEALED_LIVE, bounds).scalars()}
+    unread = {(file.hour.astimezone(UTC), file.part) for file in missing}
+    sealed -= {hour for hour, part in unread if part == 0}
     last = received_to + timedelta(microseconds=1)
     hours = [(hour, 0) for hour in _hours(connection, received_from, last) if hour not in sealed]
     hours += [
         (row.hour.astimezone(UTC), row.part) for row in connection.execute(_UNSEALED_PARTS, bounds)
     ]
+    hours += [(hour, part) for hour, part in unread if part > 0]
     return _joined(hours, received_from, last)
 
 

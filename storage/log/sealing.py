@@ -3,18 +3,24 @@
 import secrets
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 import adbc_driver_postgresql.dbapi as adbc
 from sqlalchemy import Connection, Engine, text
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from storage.clock import closed_instant
 from storage.log.lake import Lake, file_sha256
-from storage.log.parquet import SnapshotReader, count_rows, read_events, write_events
+from storage.log.parquet import (
+    SnapshotReader,
+    count_rows,
+    export_snapshot,
+    read_events,
+    write_events,
+)
 from storage.log.parts import HOUR
 from storage.log.sealed_hours import UnsealedRange
 from storage.partitions import claim_past_days, day_of, existing_days
@@ -115,7 +121,7 @@ class Sealer:
         name = _new_name(part)
         with connection.begin():
             last_erasure = _last_erasure(connection)
-            with reader.cursor(connection) as cursor:
+            with reader.cursor(export_snapshot(connection)) as cursor:
                 written = self._write(cursor, part, name)
         if not _list(connection, part, written, last_erasure):
             # The day was dropped meanwhile.
@@ -171,7 +177,12 @@ def sealing_alone(engine: Engine) -> Generator[Connection | None]:
             claimed = connection.execute(
                 text("SELECT pg_try_advisory_lock(:key)"), {"key": _SEALING_LOCK}
             ).scalar_one()
-        yield connection if claimed else None
+        try:
+            yield connection if claimed else None
+        finally:
+            # PostgreSQL ends a session some time after it is closed. One that was lost has ended.
+            with suppress(DBAPIError), connection.begin():
+                connection.execute(text("SELECT pg_advisory_unlock_all()"))
 
 
 def _new_name(part: _Part) -> str:

@@ -6,12 +6,14 @@ import tempfile
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
+from storage.log.parquet import Batches
 from storage.pipeline.engine import Columns
 from storage.pipeline.steps import COMPUTED_ONCE, IN_SAMPLE, Step
 
@@ -101,12 +103,13 @@ class DuckDBEngine:
 
     Args:
         database: A connection to it.
-        folder: Where sources may leave files that last as long as the engine.
+        folder: Of files that last as long as the engine.
     """
 
     def __init__(self, database: duckdb.DuckDBPyConnection, *, folder: Path) -> None:
         self.database = database
         self.folder = folder
+        self._filesystems: set[str] = set()
 
     def register(self, name: str, columns: Columns, rows: Iterable[Sequence[Any]]) -> None:
         """Makes a small input of rows."""
@@ -130,6 +133,24 @@ class DuckDBEngine:
         sql = step.sql.replace(IN_SAMPLE, _UNIT_IN_SAMPLE).replace(COMPUTED_ONCE, "")
         self.database.execute(f"CREATE OR REPLACE TABLE {step.name} AS {sql}")
 
+    def copy(self, name: str, batches: Batches) -> None:
+        """Writes batches to a file: Parquet takes a tenth of the place that a table takes."""
+        path = _literal(str(self.folder / f"{name}.parquet"))
+        self.database.register("copied_batches", batches)
+        self.database.execute(f"COPY (FROM copied_batches) TO {path} (FORMAT parquet)")
+        self.database.unregister("copied_batches")
+        self.define(name, f"FROM read_parquet({path})")
+
+    def parquet(self, uris: Sequence[str]) -> str:
+        """Returns SQL that reads these files; those of a bucket by fsspec."""
+        for uri in uris:
+            protocol, separator, _ = uri.partition("://")
+            if separator and protocol not in self._filesystems:
+                self._filesystems.add(protocol)
+                fsspec: Any = import_module("fsspec")
+                self.database.register_filesystem(fsspec.core.url_to_fs(uri)[0])
+        return f"read_parquet([{', '.join(map(_literal, uris))}], hive_partitioning = false)"
+
     def rows(self, sql: str) -> Iterable[Sequence[Any]]:
         """Yields the rows of a statement, some thousands at a time."""
         result = self.database.execute(sql)
@@ -139,3 +160,7 @@ class DuckDBEngine:
     def experiment_key(self, number: int, experiment_id: str) -> object:  # noqa: ARG002
         """Returns what the derived relations know an experiment by: its number."""
         return number
+
+
+def _literal(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"

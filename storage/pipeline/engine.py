@@ -1,8 +1,9 @@
-"""Engine: what runs the pipeline's text: PostgreSQL or DuckDB, each in a file of its own."""
+"""Engine: what runs the pipeline's text, each in a file of its own."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from storage.log.parquet import Batches
 from storage.pipeline.steps import Step
 
 # The columns of an input and their types: `int`, `bigint`, `text`, or `json` (text of JSON, which
@@ -31,4 +32,19 @@ class Engine(Protocol):
 
     def experiment_key(self, number: int, experiment_id: str) -> object:
         """Returns what the derived relations know an experiment by."""
+        ...
+
+
+class DayEngine(Engine, Protocol):
+    """An engine that reads whole days: Parquet files in place, and Arrow batches."""
+
+    def copy(self, name: str, batches: Batches) -> None:
+        """Makes a relation of Arrow batches, which may be many and are read once."""
+        ...
+
+    def parquet(self, uris: Sequence[str]) -> str:
+        """Returns SQL, to stand after FROM, that reads these Parquet files, of which there is one.
+
+        Their columns are taken by name.
+        """
         ...

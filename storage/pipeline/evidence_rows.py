@@ -7,11 +7,11 @@ from typing import Any, cast
 import psycopg
 from sqlalchemy import Connection
 
+from storage.log.reader import SealedLog
 from storage.pipeline.duckdb_engine import DuckDBLimits, open_duckdb
 from storage.pipeline.experiments import open_experiments
 from storage.pipeline.moments import microseconds, moment_of
 from storage.pipeline.steps import ARMS, SIGHTING_KINDS
-from storage.pipeline.stored_log import StoredLog
 from storage.pipeline.sums import ArmSums
 from storage.pipeline.whole_lives import WholeLives, compute_whole_lives
 
@@ -41,12 +41,12 @@ FROM new_cells
 
 
 def compute_evidence_rows(
-    connection: Connection, *, as_of: datetime, only: Sequence[str], limits: DuckDBLimits
+    log: SealedLog, *, as_of: datetime, only: Sequence[str], limits: DuckDBLimits
 ) -> int:
     """Computes whole lives in DuckDB, and stores what evidence is read from.
 
     Args:
-        connection: A separate reading of the store, whose derived tables are empty and its own.
+        log: As a separate reading of the store sees it, whose derived tables are empty and its own.
         as_of: How far the log is read.
         only: The experiments.
         limits: What the computation may use of the machine.
@@ -58,17 +58,11 @@ def compute_evidence_rows(
         UnreadablePolicyError: The policy of one of them is of another version, or broken.
         TooManyAssignmentsError: One of them has more assignments than can be numbered.
     """
-    experiments = open_experiments(connection, only=only)
+    experiments = open_experiments(log.connection, only=only)
     with open_duckdb(limits) as engine:
-        lives = compute_whole_lives(
-            engine,
-            connection,
-            StoredLog(connection, folder=engine.folder),
-            experiments,
-            as_of=microseconds(as_of),
-        )
+        lives = compute_whole_lives(engine, log, experiments, as_of=microseconds(as_of))
         if lives.read:
-            _store(connection, lives)
+            _store(log.connection, lives)
         return lives.events
 
 

@@ -1,4 +1,4 @@
-"""Whole lives: the text over all that experiments ever read of the log, in DuckDB."""
+"""Whole lives: the text over all that experiments ever read of the log."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -6,8 +6,9 @@ from typing import Any
 
 from sqlalchemy import Connection, TextClause, text
 
+from storage.log.reader import Extent, SealedLog
 from storage.millionths import LARGEST_AMOUNT
-from storage.pipeline.duckdb_engine import DuckDBEngine
+from storage.pipeline.engine import DayEngine
 from storage.pipeline.experiments import (
     PipelineExperiment,
     ReadExperiment,
@@ -22,7 +23,7 @@ from storage.pipeline.inputs import (
     register_routes,
     register_scope,
 )
-from storage.pipeline.log_source import Extent, LogSource
+from storage.pipeline.log_relations import attach_log
 from storage.pipeline.moments import block_of, microseconds
 from storage.pipeline.steps import (
     ARMS,
@@ -104,7 +105,7 @@ def _tombstones(
 
 
 def _register_buried_units(
-    engine: DuckDBEngine, connection: Connection, read: Sequence[ReadExperiment]
+    engine: DayEngine, connection: Connection, read: Sequence[ReadExperiment]
 ) -> None:
     rows = _tombstones(connection, _TOMBSTONES["exposures"], read)
     engine.register(
@@ -136,7 +137,7 @@ def _register_buried_units(
 
 
 def _register_buried_outcomes(
-    engine: DuckDBEngine, connection: Connection, read: Sequence[ReadExperiment]
+    engine: DayEngine, connection: Connection, read: Sequence[ReadExperiment]
 ) -> None:
     rows = _tombstones(connection, _TOMBSTONES["conversions"], read)
     engine.register(
@@ -200,15 +201,14 @@ class WholeLives:
         events: How many runtime events were read.
     """
 
-    engine: DuckDBEngine
+    engine: DayEngine
     read: Sequence[ReadExperiment]
     events: int
 
 
 def compute_whole_lives(
-    engine: DuckDBEngine,
-    connection: Connection,
-    source: LogSource,
+    engine: DayEngine,
+    log: SealedLog,
     experiments: Iterable[PipelineExperiment],
     *,
     as_of: int,
@@ -217,8 +217,7 @@ def compute_whole_lives(
 
     Args:
         engine: On a database that holds nothing else.
-        connection: To the store, for what is small: deploys, history, graphs, tombstones.
-        source: Of the log.
+        log: The log; its connection gives what is small: deploys, graphs, tombstones.
         experiments: The experiments, numbered.
         as_of: A time up to which the log is final, in microseconds since the epoch.
 
@@ -228,13 +227,13 @@ def compute_whole_lives(
     read = blocks_to_expose(experiments, read_to={}, as_of=as_of)
     if not read:
         return WholeLives(engine=engine, read=(), events=0)
-    events = _attach(engine, source, read)
-    _expose(engine, connection, read)
-    _close(engine, connection, read)
+    events = _attach(engine, log, read)
+    _expose(engine, log.connection, read)
+    _close(engine, log.connection, read)
     return WholeLives(engine=engine, read=read, events=events)
 
 
-def _attach(engine: DuckDBEngine, source: LogSource, read: Sequence[ReadExperiment]) -> int:
+def _attach(engine: DayEngine, log: SealedLog, read: Sequence[ReadExperiment]) -> int:
     """Defines the log's relations; returns how many events there are to read."""
     begins = min(one.received_from for one in read)
     extent = Extent(
@@ -243,8 +242,8 @@ def _attach(engine: DuckDBEngine, source: LogSource, read: Sequence[ReadExperime
         received_to=max(one.received_to for one in read),
         environments=frozenset(one.experiment.place for one in read),
     )
-    events = source.event_rows(engine.database, extent)
-    engine.define("events", events)
+    with log.rows(extent) as rows:
+        attach_log(engine, rows)
     engine.define(
         "log_rows",
         f"SELECT e.*, e.pseudonym AS user_unit FROM events AS e WHERE e.received >= {begins}",
@@ -255,13 +254,13 @@ def _attach(engine: DuckDBEngine, source: LogSource, read: Sequence[ReadExperime
         "SELECT r.*, r.pseudonym AS user_unit,"
         f" CASE WHEN r.amount > {LARGEST_AMOUNT} THEN {LARGEST_AMOUNT} ELSE r.amount END"
         " * 1000000 AS value"
-        f" FROM ({source.revenue_rows(engine.database, extent)}) AS r",
+        " FROM revenue_events AS r",
     )
     ((count,),) = engine.rows("SELECT count(*) FROM log_rows")
     return count
 
 
-def _expose(engine: DuckDBEngine, connection: Connection, read: Sequence[ReadExperiment]) -> None:
+def _expose(engine: DayEngine, connection: Connection, read: Sequence[ReadExperiment]) -> None:
     experiments = [one.experiment for one in read]
     environments = read_environments(connection, {one.place for one in experiments})
     register_scope(engine, read, environments)
@@ -275,7 +274,7 @@ def _expose(engine: DuckDBEngine, connection: Connection, read: Sequence[ReadExp
         engine.run(step)
 
 
-def _close(engine: DuckDBEngine, connection: Connection, read: Sequence[ReadExperiment]) -> None:
+def _close(engine: DayEngine, connection: Connection, read: Sequence[ReadExperiment]) -> None:
     register_metrics(engine, [_outcomes(one) for one in read])
     _register_buried_outcomes(engine, connection, read)
     engine.define(

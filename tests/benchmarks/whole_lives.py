@@ -23,15 +23,14 @@ from rich.table import Table
 from sqlalchemy import Connection
 
 from storage.engine import open_engine
-from storage.pipeline.duckdb_engine import DuckDBLimits, open_duckdb
+from storage.pipeline.duckdb_engine import DuckDBEngine, DuckDBLimits, open_duckdb
 from storage.pipeline.experiments import open_experiments
 from storage.pipeline.increment import extend_cells, extend_exposures
-from storage.pipeline.log_source import Extent
 from storage.pipeline.moments import microseconds
-from storage.pipeline.stored_log import StoredLog
 from storage.pipeline.whole_lives import compute_whole_lives
 from storage.reading import separate_reading
 from tests.benchmarks.rebuild import COUNT, Laid, serving, stored, timed
+from tests.log_reading import reading
 
 MEMORY_MIB = 1024
 
@@ -54,36 +53,31 @@ class Row:
         return self.duckdb_cpu / max(self.count_cpu, 0.01)
 
 
-class Copied:
-    """A stored log whose copy is made before anything is measured."""
+class CopyCost:
+    """What an engine's copies of PostgreSQL's rows take, in CPU seconds of this process."""
 
-    def __init__(self, source: StoredLog) -> None:
-        self._source = source
-        self._rows: dict[str, str] = {}
+    def __init__(self, engine: DuckDBEngine) -> None:
         self.cpu = 0.0
+        self._copy = engine.copy
+        engine.copy = self._measured
 
-    def event_rows(self, database, extent: Extent) -> str:
+    def _measured(self, name: str, batches) -> None:
         begun = time.process_time()
-        rows = self._source.event_rows(database, extent)
+        self._copy(name, batches)
         self.cpu += time.process_time() - begun
-        return rows
-
-    def revenue_rows(self, database, extent: Extent) -> str:
-        return self._source.revenue_rows(database, extent)
 
 
 def computed_in_duckdb(url: str, as_of: datetime) -> dict[str, float]:
     """Computes the day in this process, and returns what that took."""
     engine = open_engine(url)
     limits = DuckDBLimits(memory_mib=MEMORY_MIB)
-    with engine.begin() as connection, open_duckdb(limits) as duck:
-        source = Copied(StoredLog(connection, folder=duck.folder))
+    with reading(engine) as log, open_duckdb(limits) as duck:
+        copying = CopyCost(duck)
         begun, at = time.process_time(), time.perf_counter()
         lives = compute_whole_lives(
             duck,
-            connection,
-            source,
-            open_experiments(connection, only=None),
+            log,
+            open_experiments(log.connection, only=None),
             as_of=microseconds(as_of),
         )
         spent, seconds = time.process_time() - begun, time.perf_counter() - at
@@ -91,8 +85,8 @@ def computed_in_duckdb(url: str, as_of: datetime) -> dict[str, float]:
     engine.dispose()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {
-        "copy_cpu": source.cpu,
-        "duckdb_cpu": spent - source.cpu,
+        "copy_cpu": copying.cpu,
+        "duckdb_cpu": spent - copying.cpu,
         "duckdb_seconds": seconds,
         "peak_mib": peak,
     }

@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -194,3 +194,38 @@ def test_doctor_and_the_gauges_name_a_seal_that_failed_until_it_has_passed(
     assert "log sealed" not in CliRunner().invoke(main, ["doctor", "--project", "shop"]).stdout
     assert (passed.sealing_failed, passed.unsealed_hours) == (False, 0)
     assert passed.lake_bytes == sum(path.stat().st_size for path in lake.rglob("*.parquet"))
+
+
+def evaluated(until: datetime) -> Any:
+    """What the command tells as of a time."""
+    as_of = ["--as-of", until.isoformat()]
+    return CliRunner().invoke(main, ["evaluate", *as_of, "--json", "--evidence"])
+
+
+@pytest.mark.usefixtures("lake")
+def test_evaluate_reads_sealed_files_and_without_the_lake_postgresql(
+    walked, instance, tmp_path, monkeypatch
+) -> None:
+    until = walked.first_day + timedelta(days=1)
+    before = evaluated(until)
+    sealed(walked, instance)
+    assert before.exit_code == 0
+    with monkeypatch.context() as in_another_shell:
+        in_another_shell.setenv("SERVICE_LAKE", str(tmp_path / "elsewhere"))
+        assert evaluated(until).stdout == before.stdout
+
+    # Of a sealed hour files alone are read: a row that is wrong there is not seen.
+    walked.tamper("UPDATE runtime_events SET event = 'other'")
+    assert evaluated(until).stdout == before.stdout
+
+    for day in (walked.first_day, walked.first_day + timedelta(days=1)):
+        walked.tamper(f"DROP TABLE IF EXISTS runtime_events_{day:%Y%m%d}")
+    monkeypatch.setenv("SERVICE_LAKE", str(tmp_path / "elsewhere"))
+    refused = evaluated(until)
+    assert refused.exit_code == 1
+    assert re.fullmatch(
+        r"Error: the events received from \S+ \S+ UTC on are in the lake alone, and"
+        r" \S+/elsewhere/\S+ cannot be read: set SERVICE_LAKE to the folder or bucket that the"
+        r" service's Dagster processes have\n",
+        refused.stderr,
+    )

@@ -12,9 +12,9 @@ from storage.pipeline.duckdb_engine import DuckDBLimits, open_duckdb
 from storage.pipeline.experiments import open_experiments
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.pipeline.moments import microseconds, moment_of
-from storage.pipeline.stored_log import StoredLog
 from storage.pipeline.whole_lives import compute_whole_lives
 from tests.conftest import Store
+from tests.log_reading import reading
 from tests.pipeline.rows import Rows, computed_rows, stored_rows, told_rows, without_keys
 from tests.pipeline.worlds import HOURS, T, World, build_world
 
@@ -41,16 +41,11 @@ def extended(store: Store, draw: Random) -> None:
 def computed(store: Store, folder: Path) -> tuple[dict[str, Rows], dict[str, datetime]]:
     """Returns DuckDB's rows by experiment, and up to when each is read."""
     with (
-        store.engine.begin() as connection,
+        reading(store.engine) as log,
         open_duckdb(DuckDBLimits(memory_mib=256, folder=folder)) as engine,
     ):
-        lives = compute_whole_lives(
-            engine,
-            connection,
-            StoredLog(connection, folder=engine.folder),
-            open_experiments(connection, only=None),
-            as_of=microseconds(END),
-        )
+        experiments = open_experiments(log.connection, only=None)
+        lives = compute_whole_lives(engine, log, experiments, as_of=microseconds(END))
         ends = {one.experiment.experiment_id: moment_of(one.received_to) for one in lives.read}
         return computed_rows(lives), ends
 

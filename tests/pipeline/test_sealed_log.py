@@ -7,34 +7,25 @@ import pytest
 from sqlalchemy import text
 
 from storage.log.lake import FolderLake
-from storage.log.reader import SealedLog
 from storage.log.sealing import Sealer
 from storage.pipeline.duckdb_engine import DuckDBLimits, open_duckdb
 from storage.pipeline.experiments import open_experiments
-from storage.pipeline.log_source import LogSource
 from storage.pipeline.moments import microseconds
-from storage.pipeline.stored_log import StoredLog
 from storage.pipeline.whole_lives import compute_whole_lives
 from tests.conftest import Store
+from tests.log_reading import reading
 from tests.pipeline.rows import Rows, computed_rows
 from tests.pipeline.test_engines import END, built
 
 
-def computed(store: Store, folder: Path, lake: FolderLake | None) -> dict[str, Rows]:
-    """Returns the rows by experiment, from PostgreSQL alone where there is no lake."""
+def computed(store: Store, folder: Path, lake: FolderLake) -> dict[str, Rows]:
+    """Returns the rows by experiment."""
     with (
-        store.engine.begin() as connection,
+        reading(store.engine, lake) as log,
         open_duckdb(DuckDBLimits(memory_mib=256, folder=folder)) as engine,
     ):
-        source: LogSource = (
-            StoredLog(connection, folder=engine.folder)
-            if lake is None
-            else SealedLog(connection=connection, lake=lake)
-        )
-        experiments = open_experiments(connection, only=None)
-        lives = compute_whole_lives(
-            engine, connection, source, experiments, as_of=microseconds(END)
-        )
+        experiments = open_experiments(log.connection, only=None)
+        lives = compute_whole_lives(engine, log, experiments, as_of=microseconds(END))
         return computed_rows(lives)
 
 
@@ -43,8 +34,8 @@ def test_cells_are_the_same_from_files_and_from_the_log(
     store: Store, tmp_path: Path, unsealed: str
 ) -> None:
     built(store, range(12))
-    expected = computed(store, tmp_path, None)
     lake = FolderLake(tmp_path / "lake")
+    expected = computed(store, tmp_path, lake)
     if unsealed != "everything":
         run = Sealer(engine=store.engine, lake=lake).seal()
         assert run is not None

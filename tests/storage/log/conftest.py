@@ -14,10 +14,12 @@ from sqlalchemy import Engine, text
 
 from storage.events import RuntimeEvent, append_history
 from storage.log.lake import FolderLake
-from storage.log.reader import SealedLog
+from storage.log.reader import Extent
 from storage.log.sealing import SealedRun, Sealer
-from storage.pipeline.log_source import Extent
+from storage.pipeline.duckdb_engine import DuckDBLimits, open_duckdb
+from storage.pipeline.log_relations import attach_log
 from storage.projects import create_project
+from tests.log_reading import reading
 
 
 class WatchedLake(FolderLake):
@@ -54,7 +56,7 @@ AS_STORED = """
 SELECT project_id, environment, event, session_id,
     (extract(epoch FROM occurred_at) * 1000000)::bigint,
     (extract(epoch FROM received_at) * 1000000)::bigint, commit_sha, route,
-    encode(pseudonym, 'hex'), trusted, signed, event_id, value, flags::text, properties::text
+    encode(pseudonym, 'hex'), trusted, signed, event_id, value, flags::text
 FROM runtime_events
 """
 
@@ -92,30 +94,36 @@ class World:
         return run
 
     def stored(self) -> Counter[tuple[Any, ...]]:
-        """What PostgreSQL holds."""
+        """What PostgreSQL holds, but for properties."""
         with self.engine.begin() as connection:
             return Counter(tuple(row) for row in connection.execute(text(AS_STORED)))
 
-    def read(self, begin: datetime = BEGIN, end: datetime = BEGIN + timedelta(days=3)) -> Any:
-        """What a reader of both tiers gets."""
-        extent = Extent(
+    def extent(self, begin: datetime, end: datetime) -> Extent:
+        return Extent(
             named_from=micros(begin),
             received_from=micros(begin),
             received_to=micros(end),
             environments=frozenset({(self.project_id, "production")}),
         )
-        with self.engine.begin() as connection, duckdb.connect() as database:
-            log = SealedLog(connection=connection, lake=self.lake)
-            rows = database.execute(log.event_rows(database, extent)).fetchall()
-        return Counter(rows)
+
+    def read(self, begin: datetime = BEGIN, end: datetime = BEGIN + timedelta(days=3)) -> Any:
+        """What a reader of both tiers gets."""
+        with (
+            reading(self.engine, self.lake) as log,
+            open_duckdb(DuckDBLimits()) as engine,
+            log.rows(self.extent(begin, end)) as rows,
+        ):
+            attach_log(engine, rows)
+            return Counter(engine.rows("SELECT * FROM events"))
 
     def in_files(self) -> Counter[tuple[Any, ...]]:
-        """What the listed files hold."""
+        """What the listed files hold, but for properties."""
         files = [str(path) for path in self.listed()]
         if not files:
             return Counter()
         with duckdb.connect() as database:
-            return Counter(database.read_parquet(files).fetchall())
+            events = database.read_parquet(files).project("* EXCLUDE (properties)")
+            return Counter(events.fetchall())
 
     def listed(self) -> Sequence[Path]:
         with self.engine.begin() as connection:

@@ -1,0 +1,79 @@
+"""Log relations: an extent of the log as relations of an engine, by the same SQL for each."""
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+
+from storage.log.parquet import EVENT_COLUMNS
+from storage.log.reader import Extent, LogFile, LogRows
+from storage.log.sealed_hours import Erasure
+from storage.pipeline.engine import DayEngine
+
+_ERASED = {"erasure_id": "bigint", "project_id": "int", "key": "text"}
+_COLUMNS = ", ".join(f"e.{name}" for name in EVENT_COLUMNS.names)
+
+
+def attach_log(engine: DayEngine, rows: LogRows) -> None:
+    """Defines `events` and `revenue_events`, with the columns of `EVENT_COLUMNS` and revenue.
+
+    Args:
+        engine: Which copies what comes from PostgreSQL, and reads files in place.
+        rows: The rows, which are read before this returns.
+    """
+    engine.register(
+        "log_environments",
+        {"project_id": "int", "environment": "text"},
+        sorted(rows.extent.environments),
+    )
+    _register_erasures(engine, rows.erasures)
+    engine.copy("log_rest", rows.rest)
+    engine.copy("revenue_events", rows.revenue)
+    wanted = _wanted(rows.extent)
+    parts = [f"SELECT {_COLUMNS} FROM log_rest AS e WHERE {wanted}"]
+    newest = max((erasure.erasure_id for erasure in rows.erasures), default=0)
+    for last, uris in _by_last_erasure(rows.files, newest):
+        erased = _not_erased_after(last) if last < newest else ""
+        parts.append(f"SELECT {_COLUMNS} FROM {engine.parquet(uris)} AS e WHERE {wanted}{erased}")
+    engine.define("events", " UNION ALL ".join(parts))
+
+
+def _wanted(extent: Extent) -> str:
+    return (
+        f"e.received BETWEEN {extent.named_from} AND {extent.received_to}"
+        f" AND (e.received >= {extent.received_from} OR e.pseudonym IS NOT NULL)"
+        " AND EXISTS (SELECT 1 FROM log_environments AS p"
+        " WHERE p.project_id = e.project_id AND p.environment = e.environment)"
+    )
+
+
+def _register_erasures(engine: DayEngine, erasures: Iterable[Erasure]) -> None:
+    sessions: list[tuple[int, int, str]] = []
+    users: list[tuple[int, int, str]] = []
+    for erasure in erasures:
+        number, project_id = erasure.erasure_id, erasure.project_id
+        if erasure.session_id is not None:
+            sessions.append((number, project_id, erasure.session_id))
+        if erasure.pseudonym is not None:
+            users.append((number, project_id, erasure.pseudonym.hex()))
+    engine.register("log_erased_sessions", _ERASED, sessions)
+    engine.register("log_erased_users", _ERASED, users)
+
+
+def _not_erased_after(last: int) -> str:
+    return "".join(
+        f" AND NOT EXISTS (SELECT 1 FROM log_erased_{kind} AS x WHERE x.erasure_id > {last}"
+        f" AND x.project_id = e.project_id AND x.key = e.{column})"
+        for kind, column in (("sessions", "session_id"), ("users", "pseudonym"))
+    )
+
+
+def _by_last_erasure(files: Iterable[LogFile], newest: int) -> Iterator[tuple[int, list[str]]]:
+    """Yields files by the last erasure that each was written without.
+
+    There are few such groups: files are rewritten each night.
+    """
+
+    def last_erasure(file: LogFile) -> int:
+        return min(file.last_erasure, newest)
+
+    for last, group in groupby(sorted(files, key=last_erasure), key=last_erasure):
+        yield last, [file.uri for file in group]

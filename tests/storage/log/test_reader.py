@@ -1,0 +1,84 @@
+"""The reader: one state of the log, from files where they can be read and from PostgreSQL else."""
+
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+from storage.forgetting import forget_session
+from storage.log.erasures import rewrite_files
+from storage.log.lake import FolderLake, LakeError
+from storage.log.reader import open_log
+from storage.log.removal import delete_unlisted
+from storage.pipeline.duckdb_engine import DuckDBLimits, open_duckdb
+from storage.pipeline.log_relations import attach_log
+from tests.log_reading import reading
+from tests.storage.log.conftest import BEGIN, World
+
+
+def in_another_shell(world: World, folder) -> World:
+    """The same store, by somebody who does not know where the lake is."""
+    return World(engine=world.engine, lake=FolderLake(folder), project_id=world.project_id)
+
+
+def test_who_does_not_know_the_lake_reads_the_same_from_postgresql(day, tmp_path) -> None:
+    day.seal()
+    day.append(day.event("late", 30), day.event("late", 90))
+    day.seal()
+    whole = day.read()
+
+    assert in_another_shell(day, tmp_path / "elsewhere").read() == whole
+
+
+def test_each_hour_whose_file_cannot_be_read_is_read_from_postgresql(day) -> None:
+    day.seal()
+    day.append(day.event("late", 30), day.event("late", 90))
+    day.seal()
+    whole = day.read()
+
+    for path in day.listed():
+        hidden = path.rename(path.with_suffix(".hidden"))
+        assert day.read() == whole
+        hidden.rename(path)
+
+
+def test_events_that_are_in_the_lake_alone_are_missed_by_name(day, tmp_path) -> None:
+    day.seal()
+    day.execute(f"DROP TABLE runtime_events_{BEGIN:%Y%m%d}")
+
+    with pytest.raises(LakeError, match="UTC on are in the lake alone") as e:
+        in_another_shell(day, tmp_path / "elsewhere").read()
+
+    assert str(tmp_path / "elsewhere" / f"{BEGIN:%Y-%m-%d}") in str(e.value)
+    assert "SERVICE_LAKE" in str(e.value)
+    assert sum(day.read().values()) == 160
+
+
+def test_events_and_erasures_are_of_one_state_of_the_log(day) -> None:
+    day.append(day.event("s7", 24 * 60 + 5))
+    day.seal()
+    day.append(day.event("s7", 31), day.event("s8", 31))
+    whole = day.read()
+
+    with reading(day.engine, day.lake) as log, open_duckdb(DuckDBLimits()) as engine:
+        with log.rows(day.extent(BEGIN, BEGIN + timedelta(days=3))) as rows:
+            # Listed, and not read yet.
+            with day.engine.begin() as connection:
+                forget_session(connection, day.project_id, "s7")
+            day.append(day.event("s9", 32))
+            day.seal()
+            rewrite_files(day.engine, day.lake)
+            assert delete_unlisted(day.engine, day.lake) is None
+            attach_log(engine, rows)
+        assert Counter(engine.rows("SELECT * FROM events")) == whole
+
+    assert not [row for row in day.read() if row[3] == "s7"]
+
+
+def test_a_transaction_that_sees_several_states_of_the_log_is_refused(day) -> None:
+    with (
+        day.engine.begin() as connection,
+        pytest.raises(ValueError, match="read committed, not repeatable read"),
+        open_log(connection, day.lake),
+    ):
+        pass
