@@ -99,6 +99,7 @@ def _plain_fault(error: Exception) -> str | None:
     from storage.embedded import EmbeddedPostgresError  # noqa: PLC0415
     from storage.log.lake import LakeError  # noqa: PLC0415
     from storage.migrate import StoreVersionError  # noqa: PLC0415
+    from storage.pipeline.engine import EngineError  # noqa: PLC0415
     from storage.refusal import Refusal  # noqa: PLC0415
 
     if isinstance(error, OperationalError):
@@ -106,6 +107,7 @@ def _plain_fault(error: Exception) -> str | None:
     plain = (
         ChildFailedError,
         EmbeddedPostgresError,
+        EngineError,
         LakeError,
         Refusal,
         StoreVersionError,

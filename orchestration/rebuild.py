@@ -20,7 +20,7 @@ from storage.days_apart import (
 )
 from storage.log.lake import Lake, open_lake
 from storage.log.reader import open_log
-from storage.pipeline.duckdb_engine import limits_of_environment
+from storage.pipeline.day_engines import day_engine_settings
 from storage.pipeline.evidence_rows import compute_evidence_rows
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.set_aside import bound_experiments, experiments_to_compute
@@ -55,7 +55,7 @@ class Comparison:
 
 
 def rebuild(separate: Connection, *, as_of: datetime, lake: Lake | None = None) -> list[Drafted]:
-    """Computes evidence from the log in one go, in DuckDB, and stages it.
+    """Computes evidence from the log in one go, by the engine of the settings, and stages it.
 
     Args:
         separate: A separate reading of the store: its derived tables are empty and its own.
@@ -65,11 +65,11 @@ def rebuild(separate: Connection, *, as_of: datetime, lake: Lake | None = None) 
     Returns:
         The drafts of all experiments that the reading does not hold for decided.
     """
-    limits = limits_of_environment()
+    settings = day_engine_settings()
     with open_log(separate, lake or open_lake()) as log:
 
         def computed(only: Sequence[str]) -> int:
-            return compute_evidence_rows(log, as_of=as_of, only=only, limits=limits)
+            return compute_evidence_rows(log, as_of=as_of, only=only, settings=settings)
 
         ids = _computed(separate, bound_experiments(separate), computed)
     return _drafted(separate, ids, as_of=as_of)

@@ -1,4 +1,4 @@
-"""Passing errors: of the connection, the server or the lake, which a later attempt may not meet."""
+"""Passing errors: of a connection, server, lake or engine, which a later attempt may not meet."""
 
 import psycopg
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
@@ -6,6 +6,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from storage.engine import StoreUnavailable
 from storage.log.lake import LakeError
+from storage.pipeline.engine import EngineError
 
 # Beside connections that were lost or could not be made: the server starts, stops or has no place
 # left; two transactions met each other; a lock was not to be had in time.
@@ -18,7 +19,7 @@ def is_passing(error: Exception) -> bool:
         state = error.orig.sqlstate if isinstance(error.orig, psycopg.Error) else None
         lost = isinstance(error, OperationalError | InterfaceError) and state is None
         return lost or error.connection_invalidated or (state or "").startswith(_STATES)
-    return isinstance(error, LakeError | StoreUnavailable | PoolTimeoutError)
+    return isinstance(error, EngineError | LakeError | StoreUnavailable | PoolTimeoutError)
 
 
 def is_timeout(error: Exception) -> bool:

@@ -2,10 +2,12 @@
 
 import hashlib
 import os
+import secrets
+import shutil
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path, PurePosixPath
@@ -16,6 +18,8 @@ from storage.embedded import default_data_dir
 VARIABLE = "SERVICE_LAKE"
 # Of files that are being written, which no list names.
 _UNFINISHED = ".unfinished"
+# Of folders that an engine keeps files in while it computes.
+_SCRATCH = "scratch"
 _CHUNK = 1 << 20
 
 
@@ -61,6 +65,27 @@ class Lake(ABC):
     @abstractmethod
     def names(self) -> Iterator[tuple[str, datetime]]:
         """Yields every file with the time of its last change, those left unfinished included."""
+
+    @contextmanager
+    def scratch(self) -> Generator[str]:
+        """Yields the name of a folder for files of a computation, which are gone afterwards.
+
+        What a killed process leaves there is swept with the other files that no list names.
+        """
+        folder = f"{_SCRATCH}/{secrets.token_hex(8)}"
+        self._make_scratch(folder)
+        try:
+            yield folder
+        finally:
+            self._delete_scratch(folder)
+
+    @abstractmethod
+    def _make_scratch(self, name: str) -> None:
+        """Makes an empty folder."""
+
+    @abstractmethod
+    def _delete_scratch(self, name: str) -> None:
+        """Deletes a folder and all that is in it."""
 
     def sha256(self, name: str) -> bytes:
         """Returns the digest of a file's bytes, read back from where it is kept."""
@@ -115,11 +140,11 @@ class FolderLake(Lake):
         yield path
 
     def delete(self, name: str) -> None:
-        """Deletes the file, and its day's folder with the last one."""
-        path = self.folder / name
-        path.unlink(missing_ok=True)
+        """Deletes the file, and each folder with the last file in it."""
+        (self.folder / name).unlink(missing_ok=True)
         try:
-            path.parent.rmdir()
+            for parent in PurePosixPath(name).parents[:-1]:
+                (self.folder / parent).rmdir()
         except OSError:
             return
 
@@ -128,10 +153,20 @@ class FolderLake(Lake):
         return {name for name in names if not os.access(self.folder / name, os.R_OK)}
 
     def names(self) -> Iterator[tuple[str, datetime]]:
-        """Yields the files of every day."""
-        for path in sorted(self.folder.glob("????-??-??/*")):
-            changed = datetime.fromtimestamp(path.stat().st_mtime, tz=UTC)
-            yield str(path.relative_to(self.folder)), changed
+        """Yields the files of every day, and those of computations."""
+        days, scratch = self.folder.glob("????-??-??/*"), self.folder.glob(f"{_SCRATCH}/**/*")
+        for path in sorted((*days, *scratch)):
+            # A computation ends, and takes its files with it.
+            with suppress(FileNotFoundError):
+                if path.is_file():
+                    changed = datetime.fromtimestamp(path.stat().st_mtime, tz=UTC)
+                    yield str(path.relative_to(self.folder)), changed
+
+    def _make_scratch(self, name: str) -> None:
+        (self.folder / name).mkdir(mode=0o700, parents=True)
+
+    def _delete_scratch(self, name: str) -> None:
+        shutil.rmtree(self.folder / name, ignore_errors=True)
 
 
 def _sync(path: Path) -> None:
@@ -214,6 +249,15 @@ class BucketLake(Lake):
             changed = self.filesystem.modified(path)
             name = PurePosixPath(path).relative_to(self._root)
             yield str(name), changed if changed.tzinfo else changed.replace(tzinfo=UTC)
+
+    def _make_scratch(self, name: str) -> None:
+        """An object store has no folders of its own."""
+
+    def _delete_scratch(self, name: str) -> None:
+        # What others wrote there was not listed by this process.
+        self.filesystem.invalidate_cache()
+        if self.filesystem.exists(str(self._root / name)):
+            self.filesystem.rm(str(self._root / name), recursive=True)
 
 
 def open_lake(address: str | None = None, *, data_dir: Path | None = None) -> Lake:

@@ -1,6 +1,5 @@
 """DuckDB as an engine of the text: in this process, within a bound of memory, over whole days."""
 
-import os
 import shutil
 import tempfile
 from collections.abc import Generator, Iterable, Sequence
@@ -11,21 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 
 from storage.log.parquet import Batches
 from storage.pipeline.engine import Columns
+from storage.pipeline.input_tables import input_table
 from storage.pipeline.steps import COMPUTED_ONCE, IN_SAMPLE, Step
-
-_TYPES = {
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "text": pa.string(),
-    "json": pa.string(),
-    "experiment": pa.int32(),
-    "bool": pa.bool_(),
-}
-
 
 # As `storage.sample` says it to PostgreSQL.
 _UNIT_IN_SAMPLE = """
@@ -47,29 +36,6 @@ class DuckDBLimits:
     memory_mib: int = 1024
     threads: int = 1
     folder: Path | None = None
-
-
-MEMORY, THREADS = "SERVICE_ENGINE_MEMORY_MIB", "SERVICE_ENGINE_THREADS"
-
-
-def limits_of_environment() -> DuckDBLimits:
-    """Returns the limits that the service's settings name.
-
-    Raises:
-        ValueError: One of them is no positive whole number.
-    """
-    default = DuckDBLimits()
-    return DuckDBLimits(
-        memory_mib=_positive(MEMORY, default.memory_mib),
-        threads=_positive(THREADS, default.threads),
-    )
-
-
-def _positive(variable: str, default: int) -> int:
-    text = os.environ.get(variable, str(default))
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"{variable} is {text!r}: it must be a positive whole number")
-    return int(text)
 
 
 @contextmanager
@@ -113,14 +79,7 @@ class DuckDBEngine:
 
     def register(self, name: str, columns: Columns, rows: Iterable[Sequence[Any]]) -> None:
         """Makes a small input of rows."""
-        schema = pa.schema([(column, _TYPES[kind]) for column, kind in columns.items()])
-        by_column = list(zip(*rows, strict=True)) or [()] * len(columns)
-        arrays = [
-            pa.array(values, type=field.type)
-            for values, field in zip(by_column, schema, strict=True)
-        ]
-        table = pa.Table.from_arrays(arrays, schema=schema)
-        self.database.register("registered_rows", table)
+        self.database.register("registered_rows", input_table(columns, rows))
         self.database.execute(f"CREATE OR REPLACE TABLE {name} AS FROM registered_rows")
         self.database.unregister("registered_rows")
 

@@ -11,6 +11,10 @@ from storage.pipeline.steps import Step
 Columns = Mapping[str, str]
 
 
+class EngineError(RuntimeError):
+    """An engine cannot be used as it is set up, or is away; the message says what to do."""
+
+
 class Engine(Protocol):
     """Holds relations by name, and makes new ones by statements of the text."""
 

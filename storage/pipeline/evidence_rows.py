@@ -8,7 +8,7 @@ import psycopg
 from sqlalchemy import Connection
 
 from storage.log.reader import SealedLog
-from storage.pipeline.duckdb_engine import DuckDBLimits, open_duckdb
+from storage.pipeline.day_engines import DayEngineSettings, open_day_engine
 from storage.pipeline.experiments import open_experiments
 from storage.pipeline.moments import microseconds, moment_of
 from storage.pipeline.steps import ARMS, SIGHTING_KINDS
@@ -41,15 +41,15 @@ FROM new_cells
 
 
 def compute_evidence_rows(
-    log: SealedLog, *, as_of: datetime, only: Sequence[str], limits: DuckDBLimits
+    log: SealedLog, *, as_of: datetime, only: Sequence[str], settings: DayEngineSettings
 ) -> int:
-    """Computes whole lives in DuckDB, and stores what evidence is read from.
+    """Computes whole lives, and stores what evidence is read from.
 
     Args:
         log: As a separate reading of the store sees it, whose derived tables are empty and its own.
         as_of: How far the log is read.
         only: The experiments.
-        limits: What the computation may use of the machine.
+        settings: Which engine computes.
 
     Returns:
         How many events were read.
@@ -57,9 +57,10 @@ def compute_evidence_rows(
     Raises:
         UnreadablePolicyError: The policy of one of them is of another version, or broken.
         TooManyAssignmentsError: One of them has more assignments than can be numbered.
+        EngineError: The engine cannot be used, or is away.
     """
     experiments = open_experiments(log.connection, only=only)
-    with open_duckdb(limits) as engine:
+    with open_day_engine(settings, lake=log.lake) as engine:
         lives = compute_whole_lives(engine, log, experiments, as_of=microseconds(as_of))
         if lives.read:
             _store(log.connection, lives)
