@@ -68,8 +68,22 @@ bench-sealing: install ## Seal a day of events: rows a second, bytes an event
 EVENTS ?= 1000000,10000000
 
 .PHONY: bench-rebuild
-bench-rebuild: install ## Compute a whole day in PostgreSQL and in DuckDB: CPU, memory, the curve
+bench-rebuild: install ## Compute a whole day in PostgreSQL, DuckDB and Spark: CPU, memory, the curve
 	$(BIN)/python -m tests.benchmarks.whole_lives --sizes $(EVENTS)
+	$(BIN)/python -m tests.benchmarks.spark --sizes $(EVENTS)
+
+# The whole of Spark, with its JVM side: some 500 MB, for these tests alone. Needs a JDK 17.
+SPARK = build/spark
+
+$(SPARK)/.ready: tests/spark.txt
+	$(PYTHON) -m venv $(SPARK)
+	$(SPARK)/bin/python -m pip install --quiet --quiet --disable-pip-version-check --requirement $<
+	@touch $@
+
+.PHONY: spark
+spark: install $(SPARK)/.ready ## Hold Spark, on a cluster of real processes, equal to DuckDB
+	$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,spark]'
+	$(BIN)/pytest -m spark
 
 .PHONY: years
 years: install ## Let 10,000 ticks go by, and print the disk in use (some minutes)
