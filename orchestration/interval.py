@@ -26,7 +26,7 @@ WIDTH = 700
 # Finer than a pixel shows, and a record of each materialization is kept.
 _MOST_POINTS = 120
 _MOST_LANES = 4
-_LEFT, _RIGHT, _PLOT = 84, 564, 190
+_LEFT, _RIGHT, _PLOT = 84, 552, 190
 _LANE, _LINE = 18, 16
 # What fits a place, by the breadth of a letter.
 _MOST_OF_NAME, _MOST_OF_TITLE, _MOST_OF_LINE = 12, 24, 112
