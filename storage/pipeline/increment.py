@@ -1,6 +1,7 @@
 """The minute's increment: the text over the new rows of the log, in the publishing transaction."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -25,6 +26,7 @@ from storage.pipeline.inputs import (
 )
 from storage.pipeline.moments import block_of, microseconds, moment_of
 from storage.pipeline.postgres_engine import (
+    AT_ONCE,
     COPIED,
     PostgresEngine,
     epoch_microseconds,
@@ -80,6 +82,11 @@ def _set_cursors(connection: Connection, cursors: Sequence[tuple[str, str, int]]
             "moments": [moment_of(at) for at in moments],
         }
         connection.execute(_SET_CURSORS, asked)
+
+
+def _sharing(read: Sequence[ReadExperiment] | Sequence[ReadOutcomes]) -> int:
+    """Returns how many of them read the same environment, at most."""
+    return max(Counter(one.experiment.place for one in read).values())
 
 
 # --- Exposures ---------------------------------------------------------------------------------
@@ -155,7 +162,7 @@ CROSS JOIN LATERAL (
 ) AS i
 """
 
-_ADD_EXPOSURES = text(f"""
+_ADD_EXPOSURES = f"""
 INSERT INTO exposures
     (experiment_id, unit, exposed_at, block, arm, stratum, commit_sha, pseudonym)
 SELECT s.experiment, n.unit, {moment("n.exposed_at")}, {moment("n.block")},
@@ -163,24 +170,24 @@ SELECT s.experiment, n.unit, {moment("n.exposed_at")}, {moment("n.block")},
 FROM new_exposures AS n JOIN scope AS s ON s.number = n.number
 -- In the order of their key, which takes a third of the time of any other.
 ORDER BY s.experiment, n.unit
-""")
+"""
 
-_ADD_STRATA = text("""
+_ADD_STRATA = """
 INSERT INTO strata (experiment_id, stratum, commit_sha)
 SELECT s.experiment, n.stratum, n.commit_sha
 FROM new_strata AS n JOIN scope AS s ON s.number = n.number
 ON CONFLICT DO NOTHING
-""")
+"""
 
-_ADD_SIGHTINGS = text(f"""
+_ADD_SIGHTINGS = f"""
 INSERT INTO sightings (experiment_id, kind, unit, at, block, arm, stratum)
 SELECT s.experiment, {_KIND_NAME}, n.unit, {moment("n.sighted_at")}, {moment("n.block")},
     {_ARM_NAME.format(arm="n.arm")}, n.stratum
 FROM new_sightings AS n JOIN scope AS s ON s.number = n.number
 ON CONFLICT (experiment_id, kind, unit) DO UPDATE SET at = least(sightings.at, excluded.at)
-""")
+"""
 
-_ADD_BLOCK_UNITS = text(f"""
+_ADD_BLOCK_UNITS = f"""
 INSERT INTO block_units (
     experiment_id, block, treatment, control, partial, in_flight, excluded, own, returned, strayed
 )
@@ -188,11 +195,15 @@ SELECT s.experiment, {moment("n.block")}, n.treatment, n.control, n.partial, n.i
     n.excluded, n.own, n.returned, n.strayed
 FROM new_block_units AS n JOIN scope AS s ON s.number = n.number
 ON CONFLICT DO NOTHING
-""")
+"""
 
 
 def extend_exposures(
-    connection: Connection, *, as_of: datetime, only: Sequence[str] | None = None
+    connection: Connection,
+    *,
+    as_of: datetime,
+    only: Sequence[str] | None = None,
+    at_once: int = AT_ONCE,
 ) -> int:
     """Adds the exposures of the blocks that have closed since the last step.
 
@@ -200,6 +211,7 @@ def extend_exposures(
         connection: In a transaction that is the only writer of derived tables.
         as_of: A time up to which the log is final.
         only: The experiments to read for; None for all.
+        at_once: Up to how many rows of the log, times experiments, no step is a table.
 
     Returns:
         The number of new exposures.
@@ -216,18 +228,20 @@ def extend_exposures(
     read = blocks_to_expose(experiments, read_to=read_to, as_of=microseconds(as_of))
     if not read:
         return 0
-    added = _expose(connection, read)
+    added = _expose(connection, read, at_once=at_once)
     _set_cursors(
         connection, [("exposures", one.experiment.experiment_id, one.to_block) for one in read]
     )
     return added
 
 
-def _expose(connection: Connection, read: Sequence[ReadExperiment]) -> int:
+def _expose(connection: Connection, read: Sequence[ReadExperiment], *, at_once: int) -> int:
     begins = min(one.received_from for one in read)
     ends = max(one.received_to for one in read)
     span = {"begins": moment_of(begins).isoformat(), "ends": moment_of(ends).isoformat()}
-    engine = PostgresEngine(connection, copies=ends - begins <= COPIED)
+    engine = PostgresEngine(
+        connection, copies=ends - begins <= COPIED, experiments=_sharing(read), at_once=at_once
+    )
     experiments = [one.experiment for one in read]
     environments = read_environments(connection, {one.place for one in experiments})
     register_scope(engine, read, environments)
@@ -244,18 +258,22 @@ def _expose(connection: Connection, read: Sequence[ReadExperiment]) -> int:
         engine.view(name, sql)
     for step in EXPOSURE_STEPS:
         if step is NAMED:
-            few = engine.count("candidates") < _LOOKED_UP
+            few = engine.few or engine.count("candidates") < _LOOKED_UP
             rows = _IDENTITIES_LOOKED_UP if few else _IDENTITY_ROWS
             engine.view("identities", rows.format(**span))
         engine.run(step)
-    added = connection.execute(_ADD_EXPOSURES).rowcount
-    connection.execute(_ADD_STRATA)
-    sighted = connection.execute(_ADD_SIGHTINGS).rowcount
-    connection.execute(_ADD_BLOCK_UNITS)
+    added = engine.add(
+        {
+            "exposures": _ADD_EXPOSURES,
+            "strata": _ADD_STRATA,
+            "sightings": _ADD_SIGHTINGS,
+            "block_units": _ADD_BLOCK_UNITS,
+        }
+    )
     engine.close()
-    sample_grown(connection, "exposures", added)
-    sample_grown(connection, "sightings", sighted)
-    return added
+    for table in ("exposures", "sightings"):
+        sample_grown(connection, table, added[table])
+    return added["exposures"]
 
 
 # --- Cells -------------------------------------------------------------------------------------
@@ -285,17 +303,14 @@ WHERE e.received_at BETWEEN timestamptz '{{begins}}' AND timestamptz '{{ends}}'
   AND e.project_id IN (SELECT project_id FROM scope)
 """
 
+_CLOSING_BLOCKS = {"experiment": "experiment", "from_block": "bigint", "to_block": "bigint"}
 _CLOSING_EXPOSURES = f"""
 SELECT p.experiment_id AS experiment, p.unit, {epoch_microseconds("p.block")} AS block,
     {_ARM_NUMBER} AS arm, p.stratum
-FROM (
-    SELECT s.experiment, {moment("min(m.closed_from)")} AS begins,
-        {moment("max(m.closed_to)")} AS ends
-    FROM metrics AS m JOIN scope AS s ON s.number = m.number
-    GROUP BY s.experiment
-) AS c
+FROM closing_blocks AS c
 JOIN exposures AS p
-  ON p.experiment_id = c.experiment AND p.block >= c.begins AND p.block < c.ends
+  ON p.experiment_id = c.experiment
+ AND p.block >= {moment("c.from_block")} AND p.block < {moment("c.to_block")}
 """
 
 _BURIED_CONVERSIONS = f"""
@@ -331,7 +346,7 @@ SELECT experiment_id AS experiment, metric, unit, {epoch_microseconds("received_
 FROM amounts
 """
 
-_ADD_CONVERSIONS = text(f"""
+_ADD_CONVERSIONS = f"""
 INSERT INTO conversions (experiment_id, metric, unit, received_at, late, block, arm, stratum)
 SELECT s.experiment, n.metric, n.unit, {moment("n.received")}, n.late = 1,
     CASE WHEN n.late = 1 THEN {moment("n.block")} END,
@@ -344,24 +359,24 @@ SET received_at = least(conversions.received_at, excluded.received_at),
     block = CASE WHEN conversions.late AND excluded.late THEN excluded.block END,
     arm = CASE WHEN conversions.late AND excluded.late THEN excluded.arm END,
     stratum = CASE WHEN conversions.late AND excluded.late THEN excluded.stratum END
-""")
+"""
 
-_ADD_AMOUNTS = text(f"""
+_ADD_AMOUNTS = f"""
 INSERT INTO amounts (experiment_id, metric, unit, key, received_at, value)
 SELECT s.experiment, n.metric, n.unit, n.event_key, {moment("n.received")}, n.value
 FROM new_amounts AS n JOIN scope AS s ON s.number = n.number
 ON CONFLICT (experiment_id, metric, unit, key) DO UPDATE
 SET received_at = excluded.received_at, value = excluded.value
 WHERE (excluded.received_at, excluded.value) < (amounts.received_at, amounts.value)
-""")
+"""
 
-_ADD_CELLS = text(f"""
+_ADD_CELLS = f"""
 INSERT INTO cells (experiment_id, metric, block, stratum, n1, x1, n0, x0)
 SELECT s.experiment, n.metric, {moment("n.block")}, n.stratum, n.n1, n.x1, n.n0, n.x0
 FROM new_cells AS n JOIN scope AS s ON s.number = n.number
 WHERE n.is_mean = 0
 ON CONFLICT DO NOTHING
-""")
+"""
 
 _MEAN_CELLS = """
 SELECT s.experiment, n.metric, n.block, n.stratum, n.n1, n.x1, n.n0, n.x0,
@@ -377,12 +392,15 @@ ON CONFLICT DO NOTHING
 """)
 
 
-def extend_cells(connection: Connection, *, only: Sequence[str] | None = None) -> int:
+def extend_cells(
+    connection: Connection, *, only: Sequence[str] | None = None, at_once: int = AT_ONCE
+) -> int:
     """Adds the cells whose outcomes have closed, as far as the exposures were read.
 
     Args:
         connection: In a transaction that is the only writer of derived tables.
         only: The experiments to add to; None for all.
+        at_once: Up to how many rows of the log, times experiments, no step is a table.
 
     Returns:
         The number of new cells.
@@ -398,7 +416,7 @@ def extend_cells(connection: Connection, *, only: Sequence[str] | None = None) -
         if (one.experiment_id, "exposures") in cursors
     ]
     read = [one for one in exposed if one.to_block > one.from_block]
-    added = _close(connection, read) if read else 0
+    added = _close(connection, read, at_once=at_once) if read else 0
     _set_cursors(
         connection,
         [
@@ -432,12 +450,16 @@ def _outcomes_to_read(
     )
 
 
-def _close(connection: Connection, read: Sequence[ReadOutcomes]) -> int:
+def _close(connection: Connection, read: Sequence[ReadOutcomes], *, at_once: int) -> int:
     begins = min(one.from_block for one in read) - AHEAD
     ends = max(one.to_block + one.experiment.grace for one in read)
     span = {"begins": moment_of(begins).isoformat(), "ends": moment_of(ends).isoformat()}
-    engine = PostgresEngine(connection, copies=ends - begins <= COPIED)
+    engine = PostgresEngine(
+        connection, copies=ends - begins <= COPIED, experiments=_sharing(read), at_once=at_once
+    )
     register_metrics(engine, read)
+    closing = [span for one in read for span in _closing_blocks(one)]
+    engine.register("closing_blocks", _CLOSING_BLOCKS, closing)
     engine.define("outcome_events", _OUTCOME_EVENTS.format(**span))
     engine.define("revenue", _REVENUE.format(**span))
     for name, sql in (
@@ -451,14 +473,34 @@ def _close(connection: Connection, read: Sequence[ReadOutcomes]) -> int:
         engine.view(name, sql)
     for step in (PAID, OUTCOMES, NEW_CONVERSIONS, NEW_AMOUNTS):
         engine.run(step)
-    sample_grown(connection, "conversions", connection.execute(_ADD_CONVERSIONS).rowcount)
-    sample_grown(connection, "amounts", connection.execute(_ADD_AMOUNTS).rowcount)
+    added = engine.add({"conversions": _ADD_CONVERSIONS, "amounts": _ADD_AMOUNTS})
+    for table, rows in added.items():
+        sample_grown(connection, table, rows)
     engine.run(CLOSING)
     engine.run(NEW_CELLS)
-    added = connection.execute(_ADD_CELLS).rowcount
-    added += _add_mean_cells(engine)
+    cells = engine.add({"cells": _ADD_CELLS})["cells"]
+    if any(metric.is_mean for one in read for metric in one.experiment.metrics):
+        cells += _add_mean_cells(engine)
     engine.close()
-    return added
+    return cells
+
+
+def _closing_blocks(read: ReadOutcomes) -> Iterator[tuple[str, int, int]]:
+    """Yields the spans of blocks that close for any of an experiment's metrics, none twice.
+
+    Windows of half an hour and of a day close blocks that are a day apart.
+    """
+    spans = sorted(
+        (read.closed_from[metric.name], read.to_block - metric.window)
+        for metric in read.experiment.metrics
+    )
+    begins, ends = spans[0]
+    for from_block, to_block in spans:
+        if from_block > ends:
+            yield read.experiment.experiment_id, begins, ends
+            begins = from_block
+        ends = max(ends, to_block)
+    yield read.experiment.experiment_id, begins, ends
 
 
 def _add_mean_cells(engine: PostgresEngine) -> int:

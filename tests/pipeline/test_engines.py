@@ -12,6 +12,7 @@ from storage.pipeline.duckdb_engine import DuckDBLimits, open_duckdb
 from storage.pipeline.experiments import open_experiments
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.pipeline.moments import microseconds, moment_of
+from storage.pipeline.postgres_engine import AT_ONCE
 from storage.pipeline.whole_lives import compute_whole_lives
 from tests.conftest import Store
 from tests.log_reading import reading
@@ -28,14 +29,21 @@ def built(store: Store, seeds: Iterable[int]) -> list[World]:
         return [build_world(connection, seed) for seed in seeds]
 
 
+def ticks(draw: Random) -> list[datetime]:
+    """Returns when the steps are taken: at some times, for an hour each few minutes, at the end."""
+    hours = [draw.uniform(0, HOURS + 4) for _ in range(draw.choice([0, 1, 2]))]
+    first = draw.uniform(0, HOURS)
+    hours += [first + draw.uniform(0, 1) for _ in range(3)]
+    return [*(T + timedelta(hours=each) for each in sorted(hours)), END]
+
+
 def extended(store: Store, draw: Random) -> None:
-    """Takes both steps at some times, or at the end alone."""
-    times = sorted(draw.uniform(0, HOURS + 4) for _ in range(draw.choice([0, 1, 2])))
-    for as_of in [*(T + timedelta(hours=hours) for hours in times), END]:
+    """Takes both steps at each tick, some with steps in tables and some without."""
+    for as_of in ticks(draw):
         with store.engine.begin() as connection:
-            extend_exposures(connection, as_of=as_of)
+            extend_exposures(connection, as_of=as_of, at_once=draw.choice([0, AT_ONCE]))
         with store.engine.begin() as connection:
-            extend_cells(connection)
+            extend_cells(connection, at_once=draw.choice([0, AT_ONCE]))
 
 
 def computed(store: Store, folder: Path) -> tuple[dict[str, Rows], dict[str, datetime]]:
