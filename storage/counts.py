@@ -62,12 +62,17 @@ def cells_of_days(connection: Connection, days: Iterable[date]) -> dict[date, li
 
 
 _CLOSED_TO = text("""
-SELECT experiment_id, substr(stage, 7) AS metric, at FROM cursors WHERE stage LIKE 'cells/%'
+SELECT c.experiment_id, substr(c.stage, 7) AS metric, c.at
+FROM cursors AS c JOIN verdicts AS v USING (experiment_id)
+WHERE c.stage LIKE 'cells/%' AND NOT v.decided
 """)
 
 
 def closed_cells(connection: Connection) -> dict[tuple[str, str], datetime]:
-    """Returns up to which block each experiment's cells have closed, by experiment and metric."""
+    """Returns up to which block an open experiment's cells have closed, by experiment and metric.
+
+    A decided experiment gains no cells.
+    """
     rows = connection.execute(_CLOSED_TO)
     return {(row.experiment_id, row.metric): row.at for row in rows}
 

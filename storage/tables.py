@@ -396,6 +396,8 @@ cells = Table(
     Column("y0", Double),
     Column("yy0", Double),
     PrimaryKeyConstraint("experiment_id", "metric", "block", "stratum"),
+    # A run reports whole days of all experiments; blocks close in order.
+    Index(None, "block", postgresql_using="brin"),
     CheckConstraint("x1 BETWEEN 0 AND n1 AND x0 BETWEEN 0 AND n0", name="counts"),
 )
 
