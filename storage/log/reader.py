@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import adbc_driver_postgresql.dbapi as adbc
 import pyarrow as pa
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Engine, text
 
 from storage.log.lake import VARIABLE, Lake, LakeError
 from storage.log.parquet import (
@@ -206,6 +206,24 @@ def open_log(connection: Connection, lake: Lake) -> Generator[SealedLog]:
             reader=reader,
             snapshot=export_snapshot(connection),
         )
+
+
+@contextmanager
+def read_apart(engine: Engine, lake: Lake) -> Generator[SealedLog]:
+    """Yields the log as a transaction of its own sees it.
+
+    For whoever is in a savepoint, or in a transaction that sees several states of the store: up to
+    a time at which the log is final, all of them are the same but for who was forgotten.
+
+    Args:
+        engine: Of the store.
+        lake: Where the files are.
+    """
+    with engine.connect() as connection, connection.begin():
+        connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"))
+        keep_log(connection)
+        with open_log(connection, lake) as log:
+            yield log
 
 
 def keep_log(connection: Connection) -> None:

@@ -27,6 +27,7 @@ from rich.table import Table
 
 from storage.engine import open_engine
 from storage.log.lake import FolderLake
+from storage.log.reader import read_apart
 from storage.log.sealing import Sealer
 from storage.pipeline.day_engines import DayEngineSettings, open_day_engine
 from storage.pipeline.duckdb_engine import DuckDBLimits
@@ -34,7 +35,6 @@ from storage.pipeline.experiments import open_experiments
 from storage.pipeline.moments import microseconds
 from storage.pipeline.whole_lives import compute_whole_lives
 from tests.benchmarks.rebuild import serving, stored
-from tests.log_reading import reading
 from tests.spark_cluster import Cluster, missing_part, running_cluster
 
 EXECUTOR_MIB = 2048
@@ -89,7 +89,7 @@ def computed(url: str, lake: FolderLake, settings: DayEngineSettings, as_of: dat
     """Computes the day, and counts its cells, units and conversions."""
     engine = open_engine(url)
     try:
-        with reading(engine, lake) as log, open_day_engine(settings, lake=lake) as opened:
+        with read_apart(engine, lake) as log, open_day_engine(settings, lake=lake) as opened:
             experiments = open_experiments(log.connection, only=None)
             lives = compute_whole_lives(opened, log, experiments, as_of=microseconds(as_of))
             assert lives.events

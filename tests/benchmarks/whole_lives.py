@@ -23,6 +23,8 @@ from rich.table import Table
 from sqlalchemy import Connection
 
 from storage.engine import open_engine
+from storage.log.lake import open_lake
+from storage.log.reader import read_apart
 from storage.pipeline.duckdb_engine import DuckDBEngine, DuckDBLimits, open_duckdb
 from storage.pipeline.experiments import open_experiments
 from storage.pipeline.increment import extend_cells, extend_exposures
@@ -30,7 +32,6 @@ from storage.pipeline.moments import microseconds
 from storage.pipeline.whole_lives import compute_whole_lives
 from storage.reading import separate_reading
 from tests.benchmarks.rebuild import COUNT, Laid, serving, stored, timed
-from tests.log_reading import reading
 
 MEMORY_MIB = 1024
 
@@ -71,7 +72,7 @@ def computed_in_duckdb(url: str, as_of: datetime) -> dict[str, float]:
     """Computes the day in this process, and returns what that took."""
     engine = open_engine(url)
     limits = DuckDBLimits(memory_mib=MEMORY_MIB)
-    with reading(engine) as log, open_duckdb(limits) as duck:
+    with read_apart(engine, open_lake()) as log, open_duckdb(limits) as duck:
         copying = CopyCost(duck)
         begun, at = time.process_time(), time.perf_counter()
         lives = compute_whole_lives(

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from storage.log.lake import open_lake
+from storage.log.reader import read_apart
 from storage.pipeline.duckdb_engine import DuckDBLimits, open_duckdb
 from storage.pipeline.experiments import open_experiments
 from storage.pipeline.increment import extend_cells, extend_exposures
@@ -15,7 +17,6 @@ from storage.pipeline.moments import microseconds, moment_of
 from storage.pipeline.postgres_engine import AT_ONCE
 from storage.pipeline.whole_lives import compute_whole_lives
 from tests.conftest import Store
-from tests.log_reading import reading
 from tests.pipeline.rows import Rows, computed_rows, stored_rows, told_rows, without_keys
 from tests.pipeline.worlds import HOURS, T, World, build_world
 
@@ -49,7 +50,7 @@ def extended(store: Store, draw: Random) -> None:
 def computed(store: Store, folder: Path) -> tuple[dict[str, Rows], dict[str, datetime]]:
     """Returns DuckDB's rows by experiment, and up to when each is read."""
     with (
-        reading(store.engine) as log,
+        read_apart(store.engine, open_lake()) as log,
         open_duckdb(DuckDBLimits(memory_mib=256, folder=folder)) as engine,
     ):
         experiments = open_experiments(log.connection, only=None)

@@ -7,13 +7,13 @@ import pytest
 from sqlalchemy import text
 
 from storage.log.lake import FolderLake
+from storage.log.reader import read_apart
 from storage.log.sealing import Sealer
 from storage.pipeline.duckdb_engine import DuckDBLimits, open_duckdb
 from storage.pipeline.experiments import open_experiments
 from storage.pipeline.moments import microseconds
 from storage.pipeline.whole_lives import compute_whole_lives
 from tests.conftest import Store
-from tests.log_reading import reading
 from tests.pipeline.rows import Rows, computed_rows
 from tests.pipeline.test_engines import END, built
 
@@ -21,7 +21,7 @@ from tests.pipeline.test_engines import END, built
 def computed(store: Store, folder: Path, lake: FolderLake) -> dict[str, Rows]:
     """Returns the rows by experiment."""
     with (
-        reading(store.engine, lake) as log,
+        read_apart(store.engine, lake) as log,
         open_duckdb(DuckDBLimits(memory_mib=256, folder=folder)) as engine,
     ):
         experiments = open_experiments(log.connection, only=None)

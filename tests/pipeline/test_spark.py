@@ -18,6 +18,7 @@ from cli.main import main
 from storage.clock import closed_instant
 from storage.keys import KeyKind
 from storage.log.lake import FolderLake
+from storage.log.reader import read_apart
 from storage.log.sealing import Sealer
 from storage.pipeline.day_engines import DayEngineSettings, open_day_engine
 from storage.pipeline.experiments import open_experiments
@@ -26,7 +27,6 @@ from storage.pipeline.whole_lives import compute_whole_lives
 from storage.projects import create_project
 from tests.cli.conftest import serving
 from tests.conftest import Store
-from tests.log_reading import reading
 from tests.pipeline.rows import Rows, computed_rows, told_rows, without_keys
 from tests.pipeline.test_engines import END, built, differences
 from tests.spark_cluster import Cluster, missing_part, running_cluster
@@ -69,7 +69,7 @@ def computed(
     store: Store, lake: FolderLake, settings: DayEngineSettings
 ) -> tuple[dict[str, Rows], dict[str, datetime]]:
     """Returns an engine's rows by experiment, and up to when each is read."""
-    with reading(store.engine, lake) as log, open_day_engine(settings, lake=lake) as engine:
+    with read_apart(store.engine, lake) as log, open_day_engine(settings, lake=lake) as engine:
         experiments = open_experiments(log.connection, only=None)
         lives = compute_whole_lives(engine, log, experiments, as_of=microseconds(END))
         ends = {one.experiment.experiment_id: moment_of(one.received_to) for one in lives.read}

@@ -14,12 +14,11 @@ from sqlalchemy import Engine, text
 
 from storage.events import RuntimeEvent, append_history
 from storage.log.lake import FolderLake
-from storage.log.reader import Extent
+from storage.log.reader import Extent, read_apart
 from storage.log.sealing import SealedRun, Sealer
 from storage.pipeline.duckdb_engine import DuckDBLimits, open_duckdb
 from storage.pipeline.log_relations import attach_log
 from storage.projects import create_project
-from tests.log_reading import reading
 
 
 class WatchedLake(FolderLake):
@@ -109,7 +108,7 @@ class World:
     def read(self, begin: datetime = BEGIN, end: datetime = BEGIN + timedelta(days=3)) -> Any:
         """What a reader of both tiers gets."""
         with (
-            reading(self.engine, self.lake) as log,
+            read_apart(self.engine, self.lake) as log,
             open_duckdb(DuckDBLimits()) as engine,
             log.rows(self.extent(begin, end)) as rows,
         ):

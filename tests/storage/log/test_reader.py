@@ -8,11 +8,10 @@ import pytest
 from storage.forgetting import forget_session
 from storage.log.erasures import rewrite_files
 from storage.log.lake import FolderLake, LakeError
-from storage.log.reader import open_log
+from storage.log.reader import open_log, read_apart
 from storage.log.removal import delete_unlisted
 from storage.pipeline.duckdb_engine import DuckDBLimits, open_duckdb
 from storage.pipeline.log_relations import attach_log
-from tests.log_reading import reading
 from tests.storage.log.conftest import BEGIN, World
 
 
@@ -60,7 +59,7 @@ def test_events_and_erasures_are_of_one_state_of_the_log(day) -> None:
     day.append(day.event("s7", 31), day.event("s8", 31))
     whole = day.read()
 
-    with reading(day.engine, day.lake) as log, open_duckdb(DuckDBLimits()) as engine:
+    with read_apart(day.engine, day.lake) as log, open_duckdb(DuckDBLimits()) as engine:
         with log.rows(day.extent(BEGIN, BEGIN + timedelta(days=3))) as rows:
             # Listed, and not read yet.
             with day.engine.begin() as connection:
