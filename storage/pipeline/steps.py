@@ -597,7 +597,7 @@ FROM (
             amount % {HALF} AS low
         FROM (
             SELECT c.number, c.metric, c.block, c.stratum, c.arm, c.unit,
-                CAST(sum(k.value) AS DECIMAL(38, 0)) AS amount
+                sum(CAST(k.value AS DECIMAL(38, 0))) AS amount
             FROM closing AS c
             JOIN known_amounts AS k
               ON k.experiment = c.experiment AND k.metric = c.metric AND k.unit = c.unit

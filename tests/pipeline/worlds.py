@@ -126,7 +126,7 @@ def _store_revenue(connection: Connection, project_id: int, draw: Random) -> Non
             "key": f"k{number}",
             "occurred": (at := T + timedelta(seconds=round(draw.uniform(-1000, HOURS * 3600)))),
             "received": at + timedelta(seconds=draw.choice([0, 0, 60, 9000])),
-            "amount": draw.choice([None, 1900, -500, 2 * 10**11]),
+            "amount": draw.choice([None, 1900, -500, 2 * 10**11, 2**63 - 1]),
             "currency": draw.choice(["USD", "USD", "EUR"]),
             "pseudonym": bytes([draw.randrange(17)]),
             "session": draw.choice([None, None, f"s{draw.randrange(60)}"]),
