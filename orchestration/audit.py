@@ -1,45 +1,34 @@
 """The audit: a served verdict and all that it rests on, against the raw events."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection
 
-from orchestration.attribution import IDENTITY, IN_FLIGHT, Attribution, Attributor
-from orchestration.calendar import Calendar
-from orchestration.document import evidence_document
-from orchestration.evidence import evidence_contract
-from orchestration.raw_reading import (
-    cells_of,
-    reading_of,
-    stratum_contents,
-    units_beside_cells,
-    users_who_returned,
-)
-from orchestration.series import series_of
-from orchestration.standings import Standings, route_test
-from stats.evidence import evaluate
+from orchestration.evidence import draft_bound
 from storage.contract import document_text, waiting_contract
-from storage.evidence import ExperimentReading
-from storage.graphs import graph_patterns
-from storage.histories import read_facts, read_flags
-from storage.pipeline.moments import microseconds, moment_of
+from storage.pipeline.differing_rows import DifferingRows, differing_rows
+from storage.log.lake import Lake, open_lake
+from storage.log.reader import SealedLog, open_log
+from storage.pipeline.day_engines import day_engine_settings
+from storage.pipeline.duckdb_engine import open_duckdb
+from storage.pipeline.evidence_rows import store_evidence_rows
+from storage.pipeline.experiments import PipelineExperiment, bound_experiment
+from storage.pipeline.moments import block_of, microseconds, moment_of
+from storage.pipeline.steps import BLOCK
+from storage.pipeline.whole_lives import compute_whole_lives
 from storage.raw_events import (
     FrozenExperiment,
-    RawLog,
-    ServedTables,
     ServedVerdict,
     days_gone,
-    read_derived,
     read_frozen,
     read_served,
 )
-from storage.tombstones import read_tombstones
-
-_SECOND = 1_000_000
+from storage.reading import derived_tables_aside
+from storage.verdicts import Draft
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,152 +40,114 @@ class Audit:
         as_of: The look of the served verdict; None before the first.
         events: How many raw events were read.
         gone: Days whose raw events are there no longer; where there are any, nothing is compared.
-        differences: What is told otherwise than from the raw events, in words.
+        count: How many differences there are.
+        differences: What is told otherwise than from the raw events, in words; of each kind of row
+            the first thousand.
     """
 
     experiment_id: str
     as_of: datetime | None
     events: int
     gone: Sequence[str]
+    count: int
     differences: Sequence[str]
 
     @property
     def equal(self) -> bool:
         """Whether everything was compared, and nothing differs in a byte."""
-        return not self.gone and not self.differences
+        return not self.gone and not self.count
 
 
-def audit(connection: Connection, experiment_id: str) -> Audit:
-    """Works a served verdict out from the raw events and compares all that led to it.
+def audit(connection: Connection, experiment_id: str, *, lake: Lake | None = None) -> Audit:
+    """Computes a served verdict from the raw events and compares all that led to it.
 
     Args:
-        connection: To the store, in a transaction whose reads see one state of it.
+        connection: To the store, in a transaction whose reads see one state of it, and which may
+            create temporary tables; they are gone afterwards.
         experiment_id: The experiment.
+        lake: Of the sealed log; by default that of the settings.
 
     Raises:
         Missing: There is no such experiment.
+        UnreadablePolicyError: Its policy is of another version, or broken.
+        TooManyAssignmentsError: It has more assignments than can be numbered.
+        EngineError: DuckDB's settings are wrong, or leave it too little memory.
+        LakeError: A file of the sealed log cannot be read.
     """
     served = read_served(connection, experiment_id)
     if not served.bound:
         return _audit_unbound(experiment_id, served)
-    experiment = read_frozen(connection, experiment_id)
-    until = _read_until(experiment, served)
-    if gone := days_gone(connection, experiment, until=until):
+    frozen = read_frozen(connection, experiment_id)
+    experiment = bound_experiment(connection, experiment_id)
+    until = _read_until(experiment, frozen, served)
+    if gone := days_gone(connection, frozen, until=moment_of(until)):
         return Audit(
-            experiment_id=experiment_id, as_of=served.as_of, events=0, gone=gone, differences=()
+            experiment_id=experiment_id,
+            as_of=served.as_of,
+            events=0,
+            gone=gone,
+            count=0,
+            differences=(),
         )
-    raw = _worked_out(connection, experiment, until=until)
-    differences = _different_answers(experiment, served, raw)
-    if served.as_of is not None:
-        tables = read_derived(connection, experiment, until=served.as_of)
-        differences += _different_rows(raw, tables, look=served.as_of)
-    return Audit(
-        experiment_id=experiment_id,
-        as_of=served.as_of,
-        events=raw.events,
-        gone=(),
-        differences=differences,
-    )
+    with open_log(connection, lake or open_lake()) as log:
+        return _compared(log, experiment, served, until=until)
 
 
 def _audit_unbound(experiment_id: str, served: ServedVerdict) -> Audit:
     """An experiment that no deploy came for rests on no event."""
     answer = document_text(waiting_contract(experiment_id, decided=served.decided))
+    differences = _different_texts("contract", _compact(served.contract), answer)
     return Audit(
         experiment_id=experiment_id,
         as_of=None,
         events=0,
         gone=(),
-        differences=_different_texts("contract", _compact(served.contract), answer),
+        count=len(differences),
+        differences=differences,
     )
 
 
-def _read_until(experiment: FrozenExperiment, served: ServedVerdict) -> datetime:
+def _read_until(
+    experiment: PipelineExperiment, frozen: FrozenExperiment, served: ServedVerdict
+) -> int:
     """Returns how far the log is read: to the verdict's look, and to where it was closed by hand.
 
     Between looks nothing changes, so that nothing else of the pipeline's progress need be known.
+    The pipeline reads the log by whole blocks: to the first one that closes then or later.
     """
-    look = served.as_of or experiment.starts_at
-    if served.decided and experiment.closed_at is not None:
-        return max(look, experiment.closed_at)
-    return look
+    until = experiment.starts_at + experiment.grace
+    if served.as_of is not None:
+        until = microseconds(served.as_of)
+    if served.decided and frozen.closed_at is not None:
+        until = max(until, microseconds(frozen.closed_at))
+    return block_of(until - experiment.grace + BLOCK - 1) + experiment.grace
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Raw:
-    """What the raw events say."""
-
-    events: int
-    calendar: Calendar
-    told: Attribution
-    reading: ExperimentReading
-    contract: str
-    evidence: str
-
-
-def _worked_out(connection: Connection, experiment: FrozenExperiment, *, until: datetime) -> _Raw:
-    calendar = Calendar.of(experiment, until=microseconds(until))
-    log = RawLog(
-        connection=connection,
-        project_id=experiment.project_id,
-        environment=experiment.environment,
-        since=experiment.starts_at - IN_FLIGHT,
-        until=until,
+def _compared(
+    log: SealedLog, experiment: PipelineExperiment, served: ServedVerdict, *, until: int
+) -> Audit:
+    """Computes the experiment's whole life in DuckDB and compares it with what is served."""
+    connection = log.connection
+    with open_duckdb(day_engine_settings().limits) as engine:
+        lives = compute_whole_lives(engine, log, [experiment], as_of=until)
+        with derived_tables_aside(connection):
+            store_evidence_rows(connection, lives)
+            (drafted,) = draft_bound(connection, only=[experiment.experiment_id])
+            differences = _different_answers(served, drafted.draft)
+            count = len(differences)
+            if served.as_of is not None:
+                look = microseconds(served.as_of)
+                for found in differing_rows(engine, log, experiment, until=look):
+                    differences += _different_rows(found)
+                    count += found.count
+    return Audit(
+        experiment_id=experiment.experiment_id,
+        as_of=served.as_of,
+        events=lives.events,
+        gone=(),
+        count=count,
+        differences=differences,
     )
-    events, deploys = list(log.events()), log.deploys(bound_at=experiment.bound_at)
-    attributor = Attributor(
-        experiment,
-        calendar,
-        standings=_standings(connection, experiment),
-        exposes=route_test(experiment.policy["routes"], _patterns(connection, experiment)),
-        deploys=deploys,
-    )
-    told = attributor.attribution(
-        events,
-        log.revenue(),
-        log.sightings(
-            since=experiment.starts_at - IDENTITY,
-            trusted_only=experiment.policy["trusted_identity"],
-        ),
-        read_tombstones(
-            connection,
-            experiment.experiment_id,
-            until=until,
-            grace_seconds=experiment.policy["grace_seconds"],
-        ),
-    )
-    reading = reading_of(experiment, told, calendar=calendar, deploys=deploys)
-    (found,) = evaluate([series_of(reading)])
-    look = (found.as_of or 0) * _SECOND
-    document = evidence_document(
-        reading,
-        found,
-        counts=units_beside_cells(told, calendar, look=look),
-        changes=stratum_contents(told),
-        returning=users_who_returned(told, calendar, look=look),
-    )
-    return _Raw(
-        events=len(events),
-        calendar=calendar,
-        told=told,
-        reading=reading,
-        contract=document_text(evidence_contract(experiment.experiment_id, found)),
-        evidence=document_text(document),
-    )
-
-
-def _standings(connection: Connection, experiment: FrozenExperiment) -> Standings:
-    place = experiment.project_id, experiment.environment
-    facts, flags = read_facts(connection, [place]), read_flags(connection, [place])
-    since = {name: microseconds(moment) for name, moment in flags.get(place, {}).items()}
-    return Standings(experiment, facts[place], since)
-
-
-def _patterns(connection: Connection, experiment: FrozenExperiment) -> list[str]:
-    graph_id = experiment.policy["graph_id"]
-    if graph_id is None:
-        return []
-    return graph_patterns(connection, experiment.project_id, graph_id)
 
 
 # --- Comparison --------------------------------------------------------------------------------
@@ -204,14 +155,14 @@ def _patterns(connection: Connection, experiment: FrozenExperiment) -> list[str]
 _AROUND = 60
 
 
-def _different_answers(experiment: FrozenExperiment, served: ServedVerdict, raw: _Raw) -> list[str]:
+def _different_answers(served: ServedVerdict, draft: Draft) -> list[str]:
     if served.evidence is None:
         # Nothing was published yet but the answer that every experiment begins with.
-        waiting = document_text(waiting_contract(experiment.experiment_id))
+        waiting = document_text(waiting_contract(draft.experiment_id))
         return _different_texts("contract", _compact(served.contract), waiting)
     return [
-        *_different_texts("contract", served.contract, raw.contract),
-        *_different_texts("evidence", served.evidence, raw.evidence),
+        *_different_texts("contract", served.contract, draft.contract),
+        *_different_texts("evidence", served.evidence, draft.document),
     ]
 
 
@@ -248,24 +199,11 @@ def _short(value: object) -> str:
     return text if len(text) <= _AROUND else f"{text[:_AROUND]}..."
 
 
-Table = Mapping[Any, tuple[Any, ...]]
-
-
-def _different_rows(raw: _Raw, served: ServedTables, *, look: datetime) -> Iterable[str]:
-    """Yields the rows of the derived tables that the raw events tell otherwise, by name."""
-    until = microseconds(look)
-    yield from _unlike("exposure", served.exposures, _exposures(raw, until))
-    yield from _unlike("sighting", served.sightings, _sightings(raw, until))
-    yield from _unlike("conversion", served.conversions, _conversions(raw, until))
-    yield from _unlike("amounts", served.amounts, _amounts(raw, until))
-    yield from _unlike("cell", _closed(served.cells, raw, until), _cells(raw, until))
-
-
-def _unlike(kind: str, served: Table, raw: Table) -> Iterable[str]:
-    for name in sorted(served.keys() | raw.keys(), key=_words):
-        if served.get(name) != raw.get(name):
-            sides = _words(served.get(name)), _words(raw.get(name))
-            yield f"{kind} {_words(name)}: served {sides[0]}, raw {sides[1]}"
+def _different_rows(found: DifferingRows) -> Iterable[str]:
+    """Yields the rows of a derived table that the raw events tell otherwise, by name."""
+    for row in found.rows:
+        sides = _words(row.served), _words(row.computed)
+        yield f"{row.kind} {_words(row.key)}: served {sides[0]}, raw {sides[1]}"
 
 
 def _words(value: object) -> str:
@@ -280,65 +218,3 @@ def _words(value: object) -> str:
             return value.isoformat()
         case _:
             return str(value)
-
-
-def _exposures(raw: _Raw, until: int) -> Table:
-    return {
-        unit: (moment_of(one.at), one.arm, one.standing.stratum, one.standing.commit, one.pseudonym)
-        for unit, one in raw.told.exposures.items()
-        if raw.calendar.closes(one.block) <= until
-    }
-
-
-def _sightings(raw: _Raw, until: int) -> Table:
-    told, calendar = raw.told, raw.calendar
-    unknown = {unit: calendar.closes(block) for unit, block in told.unknown.items()}
-    known = {**told.sightings, "unknown_commit": unknown}
-    return {
-        (kind, unit): (moment_of(at),)
-        for kind, units in known.items()
-        for unit, at in units.items()
-        if at <= until
-    }
-
-
-def _conversions(raw: _Raw, until: int) -> Table:
-    return {
-        (outcomes.metric.name, unit): (moment_of(received),)
-        for outcomes in raw.told.outcomes
-        for unit, received in outcomes.received.items()
-        if received <= until
-    }
-
-
-def _amounts(raw: _Raw, until: int) -> Table:
-    found = {
-        (outcomes.metric.name, unit): sorted(
-            value for received, value in values.values() if received <= until
-        )
-        for outcomes in raw.told.outcomes
-        for unit, values in outcomes.values.items()
-    }
-    return {name: (values,) for name, values in found.items() if values}
-
-
-def _cells(raw: _Raw, until: int) -> Table:
-    rows = {
-        (outcomes.metric.name, cell.block, cell.stratum): (
-            *(cell.n1, cell.x1, cell.n0, cell.x0),
-            *(cell.y1, cell.yy1, cell.y0, cell.yy0),
-        )
-        for outcomes in raw.told.outcomes
-        for cell in cells_of(raw.told, outcomes, calendar=raw.calendar)
-    }
-    return _closed(rows, raw, until)
-
-
-def _closed(cells: Table, raw: _Raw, until: int) -> Table:
-    """Returns the cells whose outcomes had closed."""
-    windows = {one.metric.name: one.metric.window for one in raw.told.outcomes}
-    return {
-        name: counts
-        for name, counts in cells.items()
-        if raw.calendar.closes(microseconds(name[1]), windows.get(name[0], 0)) <= until
-    }

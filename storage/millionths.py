@@ -31,11 +31,6 @@ def value_in_millionths(value: float) -> int:
     return int((text * MILLION).to_integral_value(rounding=ROUND_HALF_EVEN))
 
 
-def amount_in_millionths(amount: int) -> int:
-    """Returns a revenue event's amount, in minor units, as whole millionths of one."""
-    return min(amount, LARGEST_AMOUNT) * MILLION
-
-
 def cap_in_millionths(cap: float) -> int:
     """Returns a metric's cap as whole millionths, cut off as SQL's `floor` does."""
     return math.floor(Fraction(repr(float(cap))) * MILLION)

@@ -36,6 +36,24 @@ def separate_reading(engine: Engine) -> Generator[Connection]:
             transaction.rollback()
 
 
+@contextlib.contextmanager
+def derived_tables_aside(connection: Connection) -> Generator[None]:
+    """Lays empty temporary tables before the derived ones until the context ends.
+
+    What was written to them goes with them. The served ones are read by the name of their schema.
+
+    Args:
+        connection: In a transaction that may write.
+    """
+    with unprepared(connection):
+        aside = connection.begin_nested()
+        try:
+            create_temporary_tables(connection, on_commit="DROP")
+            yield
+        finally:
+            aside.rollback()
+
+
 def create_temporary_tables(
     connection: Connection, *, on_commit: Literal["DROP", "PRESERVE ROWS"]
 ) -> None:

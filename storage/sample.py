@@ -44,18 +44,6 @@ def bound_of(rate: float) -> str | None:
     return None if positions >= _POSITIONS else f"{positions:0{_DIGITS}x}"
 
 
-def is_sampled(unit: str, *, project_id: int, policy: Mapping[str, Any]) -> bool:
-    """Tells whether a unit is in the sample that a policy froze.
-
-    Args:
-        unit: As in `position_of`.
-        project_id: The experiment's project.
-        policy: Its frozen policy; one without a sample counts every unit.
-    """
-    bound = bound_of(policy.get("sample_rate", 1))
-    return bound is None or position_of(unit, salt=salt_of(project_id)) < bound
-
-
 # SQL for the bound of an experiment's policy, and for whether a row's unit is in the sample.
 BOUND_OF_POLICY = f"""
 CASE WHEN {number_of("sample_rate")} < 1 THEN

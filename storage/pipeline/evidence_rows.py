@@ -63,11 +63,17 @@ def compute_evidence_rows(
     with open_day_engine(settings, lake=log.lake) as engine:
         lives = compute_whole_lives(engine, log, experiments, as_of=microseconds(as_of))
         if lives.read:
-            _store(log.connection, lives)
+            store_evidence_rows(log.connection, lives)
         return lives.events
 
 
-def _store(connection: Connection, lives: WholeLives) -> None:
+def store_evidence_rows(connection: Connection, lives: WholeLives) -> None:
+    """Stores what evidence is read from.
+
+    Args:
+        connection: A separate reading of the store, whose derived tables are empty and its own.
+        lives: What was computed.
+    """
     ids = {one.experiment.number: one.experiment.experiment_id for one in lives.read}
 
     def named(sql: str) -> Iterator[tuple[Any, ...]]:

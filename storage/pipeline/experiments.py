@@ -95,6 +95,22 @@ def open_experiments(
     return [experiment_of(row, number) for number, row in enumerate(rows)]
 
 
+_BOUND = text("""
+SELECT experiment_id, project_id, environment, change, treatment_commit, bound_at, starts_at, policy
+FROM experiments WHERE experiment_id = :id AND bound_at IS NOT NULL
+""")
+
+
+def bound_experiment(connection: Connection, experiment_id: str) -> PipelineExperiment:
+    """Returns a bound experiment, whether it is decided or not; its number is 0.
+
+    Raises:
+        sqlalchemy.exc.NoResultFound: There is none of this name.
+        UnreadablePolicyError: Its policy is of another version, or broken.
+    """
+    return experiment_of(connection.execute(_BOUND, {"id": experiment_id}).one(), 0)
+
+
 def experiment_of(row: Row[Any], number: int) -> PipelineExperiment:
     """Returns the experiment of a row of `experiments`.
 

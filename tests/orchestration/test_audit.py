@@ -22,11 +22,12 @@ from storage.partitions import create_days
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.placement import Flag
 from storage.projects import create_project
-from storage.raw_events import freeze_reads
+from storage.raw_events import freeze_reads, read_frozen, read_served
 from storage.refusal import Missing
 from storage.registration import Registration
 from storage.settings import apply_settings
 from storage.verdicts import publish_verdicts, stage_evidence
+from tests.oracle.answers import answers_of
 
 T = datetime(2026, 10, 1, tzinfo=UTC)
 A, K, C, NEVER_DEPLOYED = "aaaaaaa", "bbbbbbb", "ccccccc", "ddddddd"
@@ -258,6 +259,18 @@ def audited(engine: Engine, experiment_id: str) -> Audit:
         return audit(connection, experiment_id)
 
 
+def told_by_oracle(engine: Engine, experiment_id: str) -> bool:
+    """Whether a plain reading of the specification tells the served documents, to the byte."""
+    with engine.connect() as connection, connection.begin():
+        freeze_reads(connection)
+        served = read_served(connection, experiment_id)
+        if served.evidence is None:
+            return True
+        experiment = read_frozen(connection, experiment_id)
+        answers = answers_of(connection, experiment, until=served.as_of or experiment.starts_at)
+        return (answers.contract, answers.evidence) == (served.contract, served.evidence)
+
+
 @settings(
     max_examples=12,
     deadline=None,
@@ -297,6 +310,7 @@ def test_what_is_served_is_what_the_raw_events_say(
             found = audited(store.engine, experiment_id)
             assert found.differences == []
             assert found.equal
+            assert told_by_oracle(store.engine, experiment_id)
 
 
 @pytest.fixture
@@ -461,6 +475,25 @@ def test_an_experiment_closed_by_hand_is_audited_to_its_closing(store) -> None:
         ).scalar_one()
     assert evidence["ended_because"] == "closed"
     assert audited(store.engine, ids[0]).differences == []
+
+
+def test_of_a_thousand_rows_and_more_the_first_are_named_and_all_are_counted(served_world) -> None:
+    """A few differences are brought out of DuckDB, however many there are."""
+    engine, (experiment_id, *_) = served_world
+    with engine.begin() as connection:
+        connection.execute(
+            text(
+                "INSERT INTO sightings (experiment_id, kind, unit, at)"
+                " SELECT :id, 'late', 'stranger' || to_char(n, 'FM0000'), '2026-10-01T00:30:00Z'"
+                " FROM generate_series(1, 1005) AS n"
+            ),
+            {"id": experiment_id},
+        )
+    found = audited(engine, experiment_id)
+    assert (len(found.differences), found.count) == (1000, 1005)
+    assert found.differences[-1] == (
+        "sighting late stranger1000: served 2026-10-01T00:30:00+00:00, raw none"
+    )
 
 
 def test_an_experiment_before_its_deploy_or_its_first_look_has_nothing_to_differ_in(store) -> None:

@@ -1,23 +1,20 @@
 """Rows of the derived tables as three sides tell them: PostgreSQL's, DuckDB's and the oracle's."""
 
 from collections import Counter, defaultdict
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, text
 
-from orchestration.attribution import Attribution, Attributor
-from orchestration.calendar import Calendar
-from orchestration.raw_reading import cells_of
-from orchestration.standings import Standings, route_test
-from storage.graphs import graph_patterns
-from storage.histories import read_facts, read_flags
 from storage.pipeline.moments import microseconds
-from storage.pipeline.steps import ARMS, IDENTITY, IN_FLIGHT, SIGHTING_KINDS
+from storage.pipeline.steps import ARMS, SIGHTING_KINDS
 from storage.pipeline.sums import ArmSums
 from storage.pipeline.whole_lives import WholeLives
-from storage.raw_events import FrozenExperiment, RawLog, read_frozen
-from storage.tombstones import read_tombstones
+from storage.raw_events import FrozenExperiment, read_frozen
+from tests.oracle.answers import attribution_of
+from tests.oracle.attribution import Attribution
+from tests.oracle.calendar import Calendar
+from tests.oracle.raw_reading import cells_of
 
 # By table, the rows of an experiment, in an order of their own.
 Rows = dict[str, list[tuple[Any, ...]]]
@@ -118,7 +115,7 @@ def told_rows(connection: Connection, experiment_id: str, *, until: datetime) ->
     """Returns the rows that a plain reading of the specification tells."""
     experiment = read_frozen(connection, experiment_id)
     calendar = Calendar.of(experiment, until=microseconds(until))
-    told = _attribution(connection, experiment, calendar, until=until)
+    told = attribution_of(connection, experiment, calendar, until=until)
     exposed = told.exposures
     unknown = {unit: calendar.closes(block) for unit, block in told.unknown.items()}
     return {
@@ -176,47 +173,6 @@ def told_rows(connection: Connection, experiment_id: str, *, until: datetime) ->
             for value in values.values()
         ),
     }
-
-
-def _attribution(
-    connection: Connection, experiment: FrozenExperiment, calendar: Calendar, *, until: datetime
-) -> Attribution:
-    place = experiment.project_id, experiment.environment
-    policy = experiment.policy
-    log = RawLog(
-        connection=connection,
-        project_id=experiment.project_id,
-        environment=experiment.environment,
-        since=experiment.starts_at - timedelta(microseconds=IN_FLIGHT),
-        until=until,
-    )
-    since = {name: microseconds(at) for name, at in read_flags(connection, [place])[place].items()}
-    patterns = (
-        []
-        if policy["graph_id"] is None
-        else graph_patterns(connection, experiment.project_id, policy["graph_id"])
-    )
-    attributor = Attributor(
-        experiment,
-        calendar,
-        standings=Standings(experiment, read_facts(connection, [place])[place], since),
-        exposes=route_test(policy["routes"], patterns),
-        deploys=log.deploys(bound_at=experiment.bound_at),
-    )
-    return attributor.attribution(
-        list(log.events()),
-        log.revenue(),
-        log.sightings(
-            since=experiment.starts_at - timedelta(microseconds=IDENTITY),
-            trusted_only=policy["trusted_identity"],
-        ),
-        read_tombstones(
-            connection,
-            experiment.experiment_id,
-            until=until,
-            grace_seconds=policy["grace_seconds"],
-        ),
-    )
 
 
 def _block_units(experiment: FrozenExperiment, told: Attribution) -> list[tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""Tombstones: what no event stands behind any more, as the audit reads it."""
+"""Tombstones: what no event stands behind any more, as the oracle reads it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

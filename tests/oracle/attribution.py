@@ -1,9 +1,9 @@
 """Attribution: what units an experiment counts and what became of them, told event by event.
 
-Written from statistics.md, section 1, for the audit: the pipeline reads the same rules in SQL and
-step by step, this reads the whole log at once. They share the algebra of lineages and the matching
-of routes; times, blocks, admission, windows, deliveries and joins are worked out anew, here and in
-the calendar, the standings and the outcomes beside it.
+Written from statistics.md, section 1: the product states the same rules in SQL, this reads the
+whole log in plain Python. They share the algebra of lineages and the matching of routes; times,
+blocks, admission, windows, deliveries and joins are worked out anew, here and in the calendar, the
+standings and the outcomes beside it.
 """
 
 from collections import defaultdict
@@ -12,14 +12,15 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
-from orchestration.calendar import BLOCK, Calendar, block_of
-from orchestration.outcomes import Outcomes, metrics_of
-from orchestration.standings import ARMS, Standing, Standings
-from storage.millionths import amount_in_millionths
+from storage.millionths import LARGEST_AMOUNT, MILLION
 from storage.pipeline.moments import microseconds
-from storage.raw_events import FrozenExperiment, RawDeploy, RawEvent, RawRevenue, Sighting
-from storage.sample import is_sampled
-from storage.tombstones import Tombstones
+from storage.raw_events import FrozenExperiment
+from storage.sample import bound_of, position_of, salt_of
+from tests.oracle.calendar import BLOCK, Calendar, block_of
+from tests.oracle.outcomes import Outcomes, metrics_of
+from tests.oracle.raw_log import RawDeploy, RawEvent, RawRevenue, Sighting
+from tests.oracle.standings import ARMS, Standing, Standings
+from tests.oracle.tombstones import Tombstones
 
 IN_FLIGHT = timedelta(minutes=30)
 # How far before its exposure a session is searched for the user that it named.
@@ -166,8 +167,10 @@ class Attributor:
             _earliest(self._told.late, unit, event.received_at)
 
     def _samples(self, unit: str) -> bool:
-        experiment = self._experiment
-        return is_sampled(unit, project_id=experiment.project_id, policy=experiment.policy)
+        """Tells whether a unit is in the sample that the policy froze, if it froze one."""
+        bound = bound_of(self._experiment.policy.get("sample_rate", 1))
+        salt = salt_of(self._experiment.project_id)
+        return bound is None or position_of(unit, salt=salt) < bound
 
     def _is_vouched_for(self, event: RawEvent) -> bool:
         """Tells whether the event may say which arm served its session."""
@@ -305,7 +308,7 @@ class Attributor:
                 None,
             )
             if unit is not None:
-                amount = None if paid.amount is None else amount_in_millionths(paid.amount)
+                amount = None if paid.amount is None else _millionths(paid.amount)
                 outcomes.note(unit, paid.received_at, ("revenue", paid.key), amount)
 
     def _payers(
@@ -317,6 +320,10 @@ class Attributor:
         unit = paid.pseudonym.hex() if self._by_user else paid.session_id
         exposed = None if unit is None else self._told.exposures.get(unit)
         return () if unit is None or exposed is None or not exposed.counts else [(exposed.at, unit)]
+
+
+def _millionths(minor_units: int) -> int:
+    return min(minor_units, LARGEST_AMOUNT) * MILLION
 
 
 def _earliest(known: dict[str, int], unit: str, at: int) -> None:

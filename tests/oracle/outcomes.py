@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestration.calendar import SECOND
 from storage.millionths import cap_in_millionths
-from storage.raw_events import RawRevenue
+from tests.oracle.calendar import SECOND
+from tests.oracle.raw_log import RawRevenue
 
 
 @dataclass(frozen=True, kw_only=True)

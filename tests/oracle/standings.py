@@ -8,8 +8,9 @@ from functools import cache
 from storage.lineage import CommitFact, History, place
 from storage.pipeline.moments import microseconds, moment_of
 from storage.placement import Flag, flag_change, stratum_name
-from storage.raw_events import FrozenExperiment, RawEvent
+from storage.raw_events import FrozenExperiment
 from storage.route import RouteTable, canonical_route
+from tests.oracle.raw_log import RawEvent
 
 TREATMENT, CONTROL, PARTIAL = "treatment", "control", "partial"
 ARMS = (TREATMENT, CONTROL)

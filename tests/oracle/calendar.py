@@ -1,4 +1,4 @@
-"""The calendar: when the blocks of an experiment close, for the audit's own reading."""
+"""The calendar: when the blocks of an experiment close, for the oracle's own reading."""
 
 from dataclasses import dataclass
 

@@ -6,10 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestration.attribution import Attribution, Exposed
-from orchestration.calendar import BLOCK, Calendar, block_of
-from orchestration.outcomes import Outcomes
-from orchestration.standings import ARMS, PARTIAL, TREATMENT
 from storage.evidence import DeployFact, ExperimentReading, UnitCounts
 from storage.gates import (
     NO_ARRIVALS,
@@ -23,7 +19,12 @@ from storage.gates import (
 from storage.millionths import MILLION
 from storage.packed_cells import CellColumns, CellRow
 from storage.pipeline.moments import moment_of
-from storage.raw_events import FrozenExperiment, RawDeploy
+from storage.raw_events import FrozenExperiment
+from tests.oracle.attribution import Attribution, Exposed
+from tests.oracle.calendar import BLOCK, Calendar, block_of
+from tests.oracle.outcomes import Outcomes
+from tests.oracle.raw_log import RawDeploy
+from tests.oracle.standings import ARMS, PARTIAL, TREATMENT
 
 # In microseconds, which raw readings count time in.
 _SECOND = 1_000_000

@@ -1,0 +1,103 @@
+"""Answers: contract and evidence as the oracle tells them from the raw log."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from orchestration.document import evidence_document
+from orchestration.evidence import evidence_contract
+from orchestration.series import series_of
+from stats.evidence import evaluate
+from storage.contract import document_text
+from storage.graphs import graph_patterns
+from storage.histories import read_facts, read_flags
+from storage.pipeline.moments import microseconds
+from storage.raw_events import FrozenExperiment
+from tests.oracle.attribution import IDENTITY, IN_FLIGHT, Attribution, Attributor
+from tests.oracle.calendar import Calendar
+from tests.oracle.raw_log import RawLog
+from tests.oracle.raw_reading import (
+    reading_of,
+    stratum_contents,
+    units_beside_cells,
+    users_who_returned,
+)
+from tests.oracle.standings import Standings, route_test
+from tests.oracle.tombstones import read_tombstones
+
+_SECOND = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """What is published of an experiment, to the byte."""
+
+    contract: str
+    evidence: str
+
+
+def answers_of(connection: Connection, experiment: FrozenExperiment, *, until: datetime) -> Answers:
+    """Returns an experiment's documents, worked out event by event."""
+    calendar = Calendar.of(experiment, until=microseconds(until))
+    told = attribution_of(connection, experiment, calendar, until=until)
+    deploys = _log(connection, experiment, until=until).deploys(bound_at=experiment.bound_at)
+    reading = reading_of(experiment, told, calendar=calendar, deploys=deploys)
+    (found,) = evaluate([series_of(reading)])
+    look = (found.as_of or 0) * _SECOND
+    document = evidence_document(
+        reading,
+        found,
+        counts=units_beside_cells(told, calendar, look=look),
+        changes=stratum_contents(told),
+        returning=users_who_returned(told, calendar, look=look),
+    )
+    return Answers(
+        contract=document_text(evidence_contract(experiment.experiment_id, found)),
+        evidence=document_text(document),
+    )
+
+
+def attribution_of(
+    connection: Connection, experiment: FrozenExperiment, calendar: Calendar, *, until: datetime
+) -> Attribution:
+    """Returns an experiment's units, read from the log one event after the other."""
+    place = experiment.project_id, experiment.environment
+    policy = experiment.policy
+    log = _log(connection, experiment, until=until)
+    since = {name: microseconds(at) for name, at in read_flags(connection, [place])[place].items()}
+    patterns = (
+        []
+        if policy["graph_id"] is None
+        else graph_patterns(connection, experiment.project_id, policy["graph_id"])
+    )
+    attributor = Attributor(
+        experiment,
+        calendar,
+        standings=Standings(experiment, read_facts(connection, [place])[place], since),
+        exposes=route_test(policy["routes"], patterns),
+        deploys=log.deploys(bound_at=experiment.bound_at),
+    )
+    return attributor.attribution(
+        list(log.events()),
+        log.revenue(),
+        log.sightings(
+            since=experiment.starts_at - IDENTITY, trusted_only=policy["trusted_identity"]
+        ),
+        read_tombstones(
+            connection,
+            experiment.experiment_id,
+            until=until,
+            grace_seconds=policy["grace_seconds"],
+        ),
+    )
+
+
+def _log(connection: Connection, experiment: FrozenExperiment, *, until: datetime) -> RawLog:
+    return RawLog(
+        connection=connection,
+        project_id=experiment.project_id,
+        environment=experiment.environment,
+        since=experiment.starts_at - IN_FLIGHT,
+        until=until,
+    )

@@ -1,0 +1,148 @@
+"""The raw log of one experiment, as the oracle reads it: row by row, from PostgreSQL."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Row, TextClause, text
+
+# A client's clock may run ahead by 2 minutes; and a minute for the servers' own.
+_AHEAD = timedelta(minutes=3)
+_ROWS_AT_ONCE = 10_000
+
+
+class RawEvent(NamedTuple):
+    """A runtime event as received; times in microseconds since the epoch, `value` in millionths."""
+
+    event: str
+    session_id: str
+    occurred_at: int
+    received_at: int
+    commit: str | None
+    route: str | None
+    pseudonym: bytes | None
+    trusted: bool
+    event_id: str | None
+    value: int | None
+    flags: Mapping[str, object] | None
+    signed: bool
+
+
+class RawRevenue(NamedTuple):
+    """A revenue event as received; times in microseconds since the epoch."""
+
+    event: str
+    key: str
+    occurred_at: int
+    received_at: int
+    amount: int | None
+    currency: str | None
+    pseudonym: bytes
+    session_id: str | None
+
+
+class Sighting(NamedTuple):
+    """A user that an event of a session named; times in microseconds since the epoch."""
+
+    session_id: str
+    occurred_at: int
+    received_at: int
+    pseudonym: bytes
+
+
+class RawDeploy(NamedTuple):
+    """A deploy of the environment; times in microseconds since the epoch."""
+
+    deploy_id: str
+    commit: str
+    base: str | None
+    base_assumed: bool
+    deployed_at: int
+    recorded_at: int
+    allocation: float | None
+
+
+def _micros(column: str) -> str:
+    return f"(extract(epoch FROM {column}) * 1000000)::bigint"
+
+
+_EVENTS = text(f"""
+SELECT event, session_id, {_micros("occurred_at")}, {_micros("received_at")}, commit_sha, route,
+    pseudonym, trusted, event_id, value, flags, signed
+FROM runtime_events
+WHERE project_id = :project_id AND environment = :environment
+  AND received_at >= :received_from AND received_at <= :until AND occurred_at >= :since
+""")
+
+_REVENUE = text(f"""
+SELECT event, idempotency_key, {_micros("occurred_at")}, {_micros("received_at")},
+    amount_value, amount_currency, pseudonym, session_id
+FROM revenue_events
+WHERE project_id = :project_id AND coalesce(environment, :environment) = :environment
+  AND received_at <= :until AND occurred_at >= :since
+""")
+
+_SIGHTINGS = text(f"""
+SELECT session_id, {_micros("occurred_at")}, {_micros("received_at")}, pseudonym
+FROM runtime_events
+WHERE project_id = :project_id AND environment = :environment
+  AND received_at >= :since AND received_at <= :until
+  AND pseudonym IS NOT NULL AND (trusted OR NOT :trusted_only)
+""")
+
+_DEPLOYS = text(f"""
+SELECT deploy_id, commit_sha, base_commit, base_assumed, {_micros("deployed_at")},
+    {_micros("recorded_at")}, allocation
+FROM deploys
+WHERE project_id = :project_id AND environment = :environment
+  AND (withdrawn_at IS NULL OR withdrawn_at > :bound_at)
+ORDER BY deployed_at, recorded_at, deploy_id
+""")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawLog:
+    """The log of one project's environment over a span of time.
+
+    Attributes:
+        connection: To the store.
+        project_id: The project.
+        environment: Of the events and deploys.
+        since: The earliest time of occurrence.
+        until: The latest time of receipt.
+    """
+
+    connection: Connection
+    project_id: int
+    environment: str
+    since: datetime
+    until: datetime
+
+    def _rows(self, statement: TextClause, **more: object) -> Iterator[Row[Any]]:
+        asked = {
+            "project_id": self.project_id,
+            "environment": self.environment,
+            "since": self.since,
+            "until": self.until,
+            **more,
+        }
+        options = {"yield_per": _ROWS_AT_ONCE}
+        yield from self.connection.execute(statement, asked, execution_options=options)
+
+    def events(self) -> Iterator[RawEvent]:
+        """Yields the runtime events, in no order."""
+        return map(RawEvent._make, self._rows(_EVENTS, received_from=self.since - _AHEAD))
+
+    def revenue(self) -> Iterator[RawRevenue]:
+        """Yields the revenue events, in no order."""
+        return map(RawRevenue._make, self._rows(_REVENUE))
+
+    def sightings(self, *, since: datetime, trusted_only: bool) -> Iterator[Sighting]:
+        """Yields every session's users by the time of receipt, in no order."""
+        rows = self._rows(_SIGHTINGS, since=since, trusted_only=trusted_only)
+        return map(Sighting._make, rows)
+
+    def deploys(self, *, bound_at: datetime) -> list[RawDeploy]:
+        """Returns the deploys of all times that an experiment bound then reads, in order."""
+        return list(map(RawDeploy._make, self._rows(_DEPLOYS, bound_at=bound_at)))
