@@ -1,5 +1,7 @@
 """The command `audit`: a served verdict against the raw events."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
 
@@ -10,6 +12,10 @@ from orchestration.audit import Audit
 from orchestration.audit import audit as audited
 from storage.contract import document_text
 from storage.engine import open_engine
+from storage.log.lake import LakeError, open_lake
+from storage.pipeline.engine import EngineError
+from storage.pipeline.experiments import UnreadablePolicyError
+from storage.pipeline.inputs import TooManyAssignmentsError
 from storage.raw_events import freeze_reads
 from storage.refusal import Missing
 
@@ -22,6 +28,13 @@ class Exit(IntEnum):
     EQUAL = 0
     DIFFERENT = 1
     GONE = 3
+    NOT_COMPUTED = 4
+
+
+class NotComputed(click.ClickException):
+    """The verdict could not be recomputed, so nothing was compared."""
+
+    exit_code = Exit.NOT_COMPUTED
 
 
 @click.command("audit")
@@ -35,20 +48,41 @@ def audit(ctx: click.Context, experiment: str, as_json: bool, data_dir: Path) ->
     By another route than the one that it was served by: in one go by DuckDB, not minute by minute
     in PostgreSQL. Exposures, outcomes, cells, evidence and contract are compared to the byte, as of
     the verdict's own look. Exits with 0 where they are equal, 1 where they differ, 3 where the raw
-    events are gone.
+    events are gone, 4 where the verdict cannot be recomputed.
     """
     with store_url(data_dir) as url:
         engine = open_engine(url, pool_size=1)
         try:
-            with engine.begin() as connection:
+            with explained_failures(experiment), engine.begin() as connection:
                 freeze_reads(connection)
-                found = audited(connection, experiment)
+                found = audited(connection, experiment, lake=open_lake(data_dir=data_dir))
         except Missing as missing:
             raise click.BadParameter(str(missing), param_hint="EXPERIMENT") from missing
         finally:
             engine.dispose()
     click.echo(_document(found) if as_json else _told(found))
     ctx.exit(_exit(found))
+
+
+@contextmanager
+def explained_failures(experiment: str) -> Generator[None]:
+    """Ends the command with a sentence where a known limit keeps it from computing.
+
+    Args:
+        experiment: Its id, for commands to type.
+    """
+    close = f"`deploy-reward close {experiment}` ends it without a verdict"
+    try:
+        yield
+    except UnreadablePolicyError as error:
+        raise NotComputed(
+            f"{experiment} was registered by another release, whose policy this one cannot read:"
+            f" run the release that registered it; {close}."
+        ) from error
+    except TooManyAssignmentsError as error:
+        raise NotComputed(f"{error}: test fewer flags at once; {close}.") from error
+    except (EngineError, LakeError) as error:
+        raise NotComputed(f"{error}.") from error
 
 
 def _exit(found: Audit) -> Exit:

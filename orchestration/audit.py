@@ -10,10 +10,10 @@ from sqlalchemy import Connection
 
 from orchestration.evidence import draft_bound
 from storage.contract import document_text, waiting_contract
-from storage.pipeline.differing_rows import DifferingRows, differing_rows
 from storage.log.lake import Lake, open_lake
 from storage.log.reader import SealedLog, open_log
 from storage.pipeline.day_engines import day_engine_settings
+from storage.pipeline.differing_rows import DifferingRows, differing_rows
 from storage.pipeline.duckdb_engine import open_duckdb
 from storage.pipeline.evidence_rows import store_evidence_rows
 from storage.pipeline.experiments import PipelineExperiment, bound_experiment

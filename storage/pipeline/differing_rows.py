@@ -231,12 +231,13 @@ def differing_rows(
         named = f"({', '.join(table.columns)})"
         with log.reader.cursor(log.snapshot) as cursor:
             cursor.execute(f"SELECT * FROM ({table.served(side)}) AS t {named}")
-            engine.copy("served", cursor.fetch_record_batch())
+            engine.copy(f"served_{table.kind}", cursor.fetch_record_batch())
         computed = table.computed(side)
         if table.computed_in_store:
-            engine.copy("computed", _stored(log.connection, computed, table.columns))
-            computed = "FROM computed"
-        yield _compared(engine, table, served="FROM served", computed=computed)
+            name = f"computed_{table.kind}"
+            engine.copy(name, _stored(log.connection, computed, table.columns))
+            computed = f"FROM {name}"
+        yield _compared(engine, table, served=f"FROM served_{table.kind}", computed=computed)
 
 
 def _side(experiment: PipelineExperiment, *, until: int) -> _Side:
@@ -256,7 +257,8 @@ def _stored(connection: Connection, sql: str, columns: Mapping[str, Any]) -> Bat
     rows = connection.execute(text(sql.replace(":", r"\:"))).all()
     by_column = list(zip(*rows, strict=True)) or [()] * len(columns)
     arrays = [
-        pa.array(values, type=kind) for values, kind in zip(by_column, columns.values(), strict=True)
+        pa.array(values, type=kind)
+        for values, kind in zip(by_column, columns.values(), strict=True)
     ]
     return pa.Table.from_arrays(arrays, names=list(columns))
 

@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 
 from storage.log.parquet import Batches
-from storage.pipeline.engine import Columns
+from storage.pipeline.engine import Columns, EngineError
 from storage.pipeline.input_tables import input_table
 from storage.pipeline.steps import COMPUTED_ONCE, IN_SAMPLE, Step
 
@@ -40,7 +40,11 @@ class DuckDBLimits:
 
 @contextmanager
 def open_duckdb(limits: DuckDBLimits) -> Generator["DuckDBEngine"]:
-    """Yields an engine on a database of its own, which is gone afterwards."""
+    """Yields an engine on a database of its own, which is gone afterwards.
+
+    Raises:
+        EngineError: A computation within the context exceeds the limits.
+    """
     # In memory, of which what does not fit is written to `spill`: a database in a file would write
     # every step to its log as well, for 1.6 times the CPU.
     folder = Path(tempfile.mkdtemp(prefix="deploy-reward-", dir=limits.folder))
@@ -60,6 +64,11 @@ def open_duckdb(limits: DuckDBLimits) -> Generator["DuckDBEngine"]:
             # Drawn on standard output, where `evaluate --json` prints a document.
             database.execute("SET enable_progress_bar = false")
             yield DuckDBEngine(database, folder=folder)
+    except duckdb.OutOfMemoryException as error:
+        raise EngineError(
+            f"DuckDB needs more than {limits.memory_mib} MiB of memory, or more space than"
+            f" {folder.parent} has: raise SERVICE_ENGINE_MEMORY_MIB, or set TMPDIR to a larger disk"
+        ) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -256,7 +256,10 @@ def _assignment_rows(
             ]
     ordered.sort(key=lambda entry: entry[:5])
     if len(ordered) >= SPOTS:
-        raise TooManyAssignmentsError(f"an experiment has more than {SPOTS} assignments")
+        raise TooManyAssignmentsError(
+            f"{experiment.experiment_id} has {len(ordered):,} assignments of commits and sets of"
+            f" flags; at most {SPOTS - 1:,} can be numbered"
+        )
     for spot, (commit, rank, arm, stratum, context, found) in enumerate(ordered):
         yield (
             experiment.number,

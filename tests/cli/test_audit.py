@@ -102,3 +102,29 @@ def test_an_unknown_experiment_is_a_mistake_of_usage(command: Callable[..., Any]
     result = command("audit", "exp_nobody")
     assert result.exit_code == 2
     assert "there is no experiment exp_nobody" in result.stderr
+
+
+def test_a_policy_that_this_release_cannot_read_is_explained_in_one_sentence(
+    command: Callable[..., Any], stored: Any, experiment: str
+) -> None:
+    with stored.store.engine.begin() as connection:
+        connection.execute(text("UPDATE experiments SET policy = policy - 'grace_seconds'"))
+    result = command("audit", experiment)
+    assert (result.exit_code, result.stdout) == (4, "")
+    assert result.stderr == (
+        f"Error: {experiment} was registered by another release, whose policy this one cannot"
+        " read: run the release that registered it;"
+        f" `deploy-reward close {experiment}` ends it without a verdict.\n"
+    )
+
+
+def test_a_limit_of_memory_that_is_too_small_is_named_with_its_setting(
+    command: Callable[..., Any], experiment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVICE_ENGINE_MEMORY_MIB", "1")
+    result = command("audit", experiment)
+    assert (result.exit_code, result.stdout) == (4, "")
+    assert result.stderr.startswith("Error: DuckDB needs more than 1 MiB of memory")
+    assert result.stderr.endswith(
+        ": raise SERVICE_ENGINE_MEMORY_MIB, or set TMPDIR to a larger disk.\n"
+    )

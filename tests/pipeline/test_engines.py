@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from storage.forgetting import forget_session, forget_user
 from storage.log.lake import open_lake
 from storage.log.reader import read_apart
 from storage.pipeline.duckdb_engine import DuckDBLimits, open_duckdb
@@ -38,13 +39,30 @@ def ticks(draw: Random) -> list[datetime]:
     return [*(T + timedelta(hours=each) for each in sorted(hours)), END]
 
 
-def extended(store: Store, draw: Random) -> None:
-    """Takes both steps at each tick, some with steps in tables and some without."""
-    for as_of in ticks(draw):
+def extended(store: Store, worlds: Iterable[World], draw: Random) -> None:
+    """Takes both steps at each tick, some with steps in tables and some without.
+
+    After one of the ticks somebody is forgotten in some of the worlds.
+    """
+    times = ticks(draw)
+    forgetting = [(world, draw.choice(times)) for world in worlds if draw.random() < 0.4]
+    for as_of in times:
         with store.engine.begin() as connection:
             extend_exposures(connection, as_of=as_of, at_once=draw.choice([0, AT_ONCE]))
         with store.engine.begin() as connection:
             extend_cells(connection, at_once=draw.choice([0, AT_ONCE]))
+        for world, after in forgetting:
+            if after == as_of:
+                forget_someone(store, world, draw)
+
+
+def forget_someone(store: Store, world: World, draw: Random) -> None:
+    """Forgets a user or a session, with everybody whom the log ties to them."""
+    with store.engine.begin() as connection:
+        if draw.random() < 0.5:
+            forget_user(connection, world.project_id, bytes([draw.randrange(17)]))
+        else:
+            forget_session(connection, world.project_id, f"s{draw.randrange(20)}")
 
 
 def computed(store: Store, folder: Path) -> tuple[dict[str, Rows], dict[str, datetime]]:
@@ -71,7 +89,7 @@ def unequal_worlds(store: Store, seeds: Iterable[int], folder: Path) -> dict[str
     """Returns what any two sides tell otherwise, by world and experiment."""
     seeds = list(seeds)
     worlds = built(store, seeds)
-    extended(store, Random(seeds[0]))
+    extended(store, worlds, Random(seeds[0]))
     by_duckdb, ends = computed(store, folder)
     found: dict[str, Any] = {}
     with store.engine.begin() as connection:
