@@ -170,6 +170,31 @@ def test_files_are_found_to_hold_what_the_log_holds_once_each(day) -> None:
     assert again.files == 0
 
 
+def test_times_of_any_year_are_compared_to_the_microsecond(day) -> None:
+    occurred = "CASE session_id WHEN 's1' THEN '2000-01-01 00:00:00.000001+00'"
+    occurred += " WHEN 's2' THEN '2099-12-31 23:59:59.999999+00' ELSE occurred_at END"
+    day.execute(f"UPDATE runtime_events SET occurred_at = {occurred}")
+    day.seal()
+
+    with day.engine.begin() as connection:
+        compared = compare_files(connection, day.lake)
+
+    assert (compared.files, compared.different) == (3, [])
+
+
+# In each hour the first and the last event: all sums of times and of texts stay.
+EXCHANGED_TIMES = """
+UPDATE runtime_events AS e
+SET occurred_at = CASE WHEN e.occurred_at = p.first THEN p.last ELSE p.first END
+FROM (
+    SELECT date_trunc('hour', received_at) AS hour, min(occurred_at) AS first,
+        max(occurred_at) AS last
+    FROM runtime_events GROUP BY 1
+) AS p
+WHERE date_trunc('hour', e.received_at) = p.hour AND e.occurred_at IN (p.first, p.last)
+"""
+
+
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
@@ -180,6 +205,7 @@ def test_files_are_found_to_hold_what_the_log_holds_once_each(day) -> None:
             "checksums",
         ),
         ("DELETE FROM runtime_events WHERE session_id = 's1'", "checksums"),
+        (EXCHANGED_TIMES, "checksums"),
         ("UPDATE sealed_hours SET sha256 = '' WHERE file IS NOT NULL", "SHA-256"),
         ("UPDATE sealed_hours SET file = 'no-' || file", "missing"),
     ],
