@@ -46,12 +46,15 @@ def derived_tables_aside(connection: Connection) -> Generator[None]:
         connection: In a transaction that may write.
     """
     with unprepared(connection):
-        aside = connection.begin_nested()
+        connection.execute(text("SAVEPOINT aside"))
         try:
             create_temporary_tables(connection, on_commit="DROP")
             yield
         finally:
-            aside.rollback()
+            # Released as well, which SQLAlchemy's own savepoint is not: within one no snapshot can
+            # be exported, so that a second audit in the transaction could not read the log.
+            connection.execute(text("ROLLBACK TO SAVEPOINT aside"))
+            connection.execute(text("RELEASE SAVEPOINT aside"))
 
 
 def create_temporary_tables(

@@ -99,6 +99,9 @@ class DuckDBEngine:
     def run(self, step: Step) -> None:
         """Materializes a step."""
         sql = step.sql.replace(IN_SAMPLE, _UNIT_IN_SAMPLE).replace(COMPUTED_ONCE, "")
+        # Of a left join to an empty relation DuckDB expects no row, and would hash the other side.
+        kept = "build_side_probe_side" if step.small_right else ""
+        self.database.execute(f"SET disabled_optimizers = '{kept}'")
         self.database.execute(f"CREATE OR REPLACE TABLE {step.name} AS {sql}")
 
     def copy(self, name: str, batches: Batches) -> None:

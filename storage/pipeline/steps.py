@@ -51,10 +51,18 @@ SIGHTING_KINDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A statement of the text, and the name under which its rows are materialized."""
+    """A statement of the text, and the name under which its rows are materialized.
+
+    Attributes:
+        name: The name.
+        sql: The statement.
+        small_right: Whether the right side of each of its joins is the smaller one, whatever an
+            engine's statistics say.
+    """
 
     name: str
     sql: str
+    small_right: bool = False
 
 
 # --- What the steps share ------------------------------------------------------------------------
@@ -204,6 +212,7 @@ GROUP BY number, unit
 # is left PostgreSQL's planner knows nothing.
 CANDIDATES = Step(
     name="candidates",
+    small_right=True,
     sql=f"""
 SELECT c.number, c.unit, c.exposed_at, c.exposed_at - c.exposed_at % {BLOCK} AS block,
     CASE WHEN c.in_flight = 1 THEN 3
