@@ -18,7 +18,7 @@ class DueWork:
 
     Attributes:
         reasons: How many experiments wait, by why they do.
-        closes_at: When all of it can be computed: the closing of its last block. None for now.
+        closes_at: When it can be computed: the closing of its block. None for now.
     """
 
     reasons: dict[str, int]
@@ -137,11 +137,14 @@ WITH open AS MATERIALIZED (
     WHERE NOT v.decided AND x.bound_at IS NULL
       AND least(x.closed_at, x.registered_at + interval '28 days') < :as_of
 )
-SELECT reason, count(DISTINCT experiment_id) AS experiments, bool_or(closes_at IS NULL) AS is_now,
-    max(closes_at) AS closes_at
-FROM due
-GROUP BY reason
-ORDER BY reason
+SELECT reason, closes_at, count(DISTINCT experiment_id) AS experiments
+FROM due AS d
+-- What is due now is computed now; the next tick asks for what closes after it.
+WHERE closes_at IS NULL OR NOT EXISTS (
+    SELECT FROM due AS now WHERE now.experiment_id = d.experiment_id AND now.closes_at IS NULL
+)
+GROUP BY closes_at, reason
+ORDER BY closes_at NULLS FIRST, reason
 """)
 
 _LOOKED_TO = text("SELECT looked_to FROM ticks WHERE looked_to <= :as_of")
@@ -149,8 +152,8 @@ _LOOKED_TO = text("SELECT looked_to FROM ticks WHERE looked_to <= :as_of")
 
 def due_work(
     connection: Connection, *, as_of: datetime, ahead: timedelta = timedelta()
-) -> DueWork | None:
-    """Returns what a run of the pipeline would find to do; None where it would find nothing.
+) -> list[DueWork]:
+    """Returns what runs of the pipeline would find to do, the earliest first.
 
     An open experiment is due where a block closed that holds an event which may make a unit, or
     whose outcomes closed; where a look comes whatever the traffic, as at the end of an hour, after
@@ -160,18 +163,15 @@ def due_work(
     Args:
         connection: To the store.
         as_of: A time up to which the log is final.
-        ahead: Count also what closes so soon after, where nothing else is due.
+        ahead: Count also what closes so soon after: experiments of different graces close at
+            different times.
     """
     looked_to = connection.execute(_LOOKED_TO, {"as_of": as_of}).scalar_one_or_none()
     asked = {"as_of": as_of, "ahead": ahead, "looked_to": looked_to}
-    rows = connection.execute(_DUE, asked).all()
-    if not rows:
-        return None
-    now = [row for row in rows if row.is_now]
-    return DueWork(
-        reasons={row.reason: row.experiments for row in now or rows},
-        closes_at=None if now else max(row.closes_at for row in rows),
-    )
+    reasons: dict[datetime | None, dict[str, int]] = {}
+    for row in connection.execute(_DUE, asked):
+        reasons.setdefault(row.closes_at, {})[row.reason] = row.experiments
+    return [DueWork(reasons=found, closes_at=closes_at) for closes_at, found in reasons.items()]
 
 
 _NOTE_NOTHING_DUE = text("""

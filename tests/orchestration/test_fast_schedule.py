@@ -24,7 +24,7 @@ from orchestration.schedules import (
     fast_schedule,
 )
 from orchestration.walk import close_cells, expose, publish, stage
-from storage.backlog import due_work
+from storage.backlog import DueWork, due_work
 from storage.clock import claim_derived_tables
 from storage.experiments import register
 from storage.gauges import PIPELINE, read_gauges
@@ -98,7 +98,7 @@ def reasons(canary: Any, *statements: str, minutes: float = 0.0) -> set[str]:
         as_of = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
         found = due_work(connection, as_of=as_of + timedelta(minutes=minutes))
         transaction.rollback()
-    return set() if found is None else set(found.reasons)
+    return {reason for work in found for reason in work.reasons}
 
 
 def test_a_tick_without_an_experiment_launches_no_run_and_says_why(store, instance) -> None:
@@ -242,9 +242,35 @@ def test_a_block_that_closes_before_the_next_tick_is_asked_for_and_awaited(quiet
         early = due_work(connection, as_of=closes_at - a_second, ahead=timedelta(minutes=1))
         late = due_work(connection, as_of=closes_at, ahead=timedelta(minutes=1))
 
-    assert before is None
-    assert (early.reasons, early.closes_at) == ({"look": 1}, closes_at)
-    assert (late.reasons, late.closes_at) == ({"look": 1}, None)
+    assert before == []
+    assert early == [DueWork(reasons={"look": 1}, closes_at=closes_at)]
+    assert late == [DueWork(reasons={"look": 1}, closes_at=None)]
+
+
+def test_a_block_that_closes_first_waits_for_none_that_closes_later(quiet, instance) -> None:
+    quiet.tamper(
+        "UPDATE verdicts SET decided = false WHERE experiment_id = '{click}'",
+        "UPDATE experiments SET policy = jsonb_set(policy, '{{grace_seconds}}', '\"157\"')"
+        " WHERE experiment_id = '{click}'",
+        "DELETE FROM cursors WHERE stage = 'wakes'",
+        # As though it had been open all the time.
+        "DELETE FROM cursors WHERE experiment_id = '{click}'",
+        "INSERT INTO cursors SELECT stage, '{click}', at FROM cursors"
+        " WHERE experiment_id = '{view}'",
+    )
+    # The next five minutes hold a closing of each grace.
+    at = datetime.now(UTC) + timedelta(minutes=4)
+    requests = tick(quiet.url, instance, at=at).run_requests
+    closings = [datetime.fromisoformat(request.tags[CLOSES_TAG]) for request in requests]
+
+    assert [request.tags[DUE_TAG] for request in requests] == ["look: 1", "look: 1"]
+    assert closings[0] < closings[1]
+
+    job = definitions.resolve_job_def("deploy_reward_fast")
+    instance.create_run_for_job(job, tags=requests[0].tags, status=dg.DagsterRunStatus.STARTED)
+    (second,) = tick(quiet.url, instance, at=at).run_requests
+
+    assert second.tags[CLOSES_TAG] == requests[1].tags[CLOSES_TAG]
 
 
 def test_a_run_that_begins_before_its_block_closes_waits_for_it(canary, instance, today) -> None:
