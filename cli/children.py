@@ -77,11 +77,15 @@ class Servers:
         )
 
     def code_server(self, *, port: int) -> Child:
-        """The one process that holds our definitions, for Dagster's daemon and web server."""
+        """The one process that holds our definitions, for Dagster's daemon and web server.
+
+        `dagster code-server start` would put another before it, which can load changed code: our
+        code changes with a new start.
+        """
         where = ["--host", "127.0.0.1", "--port", str(port), "--location-name", LOCATION]
         return self._child(
             "Dagster code server",
-            ["dagster", "code-server", "start", "-m", DEFINITIONS, *where, THIS_PYTHON],
+            ["dagster", "api", "grpc", "-m", DEFINITIONS, *where, THIS_PYTHON],
             log="dagster-code-server",
             stage=_SERVERS,
             ready=lambda: _listens("127.0.0.1", port),

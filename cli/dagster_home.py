@@ -23,10 +23,23 @@ telemetry:
 nux:
   enabled: false
 
-# Whoever waits for a verdict waits for this: not the queue's usual five seconds, nor ten at once.
+# Not ten at once. Each look into the queue opens some connections: once a second would be a fourth
+# of what an idle service costs. A run is asked for up to a minute before its block closes.
 run_queue:
   max_concurrent_runs: 4
-  dequeue_interval_seconds: 1
+  dequeue_interval_seconds: 5
+
+# A run whose process was killed is started again; after one whose step failed the next tick asks
+# for another.
+run_retries:
+  enabled: true
+  max_retries: 1
+  retry_on_asset_or_op_failure: false
+
+# No asset of ours has an automation condition.
+auto_materialize:
+  enabled: false
+  use_sensors: false
 
 # A run whose processes were all killed ends by its tag dagster/max_runtime, looked at here.
 run_monitoring:
@@ -69,6 +82,9 @@ retention:
       failure: 30
 """
 
+# How often Dagster looks for runs to start again; every five seconds by itself.
+_RETRY_SECONDS = "20"
+
 
 def write_dagster_home(data_dir: Path) -> Path:
     """Write the instance's `dagster.yaml` in `<data_dir>/dagster`, the folder for DAGSTER_HOME."""
@@ -105,6 +121,7 @@ def dagster_environment(url: str, home: Path, data_dir: Path, *, web_url: str) -
         "SERVICE_DAGSTER_URL": web_url,
         **os.environ,
         "DAGSTER_HOME": str(home),
+        "DAGSTER_EVENT_LOG_CONSUMER_DAEMON_INTERVAL_SECONDS": _RETRY_SECONDS,
         POSTGRES_VARIABLE: dagster_url(url),
         "SERVICE_DATABASE_URL": url,
         "SERVICE_DATA_DIR": str(data_dir),

@@ -30,7 +30,7 @@ _PARTS = {
     "cli up": "supervisor",
     "postgres": "PostgreSQL",
     "cli api": "API",
-    "code-server": "Dagster code server",
+    "api grpc": "Dagster code server",
     "orchestration.daemon": "Dagster daemon",
     "orchestration.web_server": "Dagster web server",
 }

@@ -151,7 +151,8 @@ def test_dagster_accepts_its_settings_and_keeps_to_its_schema(
             assert not instance.telemetry_enabled
             assert not instance.nux_enabled
             assert instance.run_monitoring_enabled
-            assert instance.run_coordinator.dequeue_interval_seconds == 1
+            assert instance.run_coordinator.dequeue_interval_seconds == 5
+            assert instance.run_retries_enabled
             assert instance.get_runs() == []
         assert env["SERVICE_DAGSTER_URL"] == "http://127.0.0.1:3000"
         monkeypatch.setenv("SERVICE_DAGSTER_URL", "https://dagster.shop.example")

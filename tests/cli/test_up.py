@@ -1,6 +1,7 @@
 """`deploy-reward up`, for real: everything starts, heals, stops, and starts again."""
 
 import http.client
+import json
 import os
 import re
 import shutil
@@ -11,7 +12,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -156,3 +159,64 @@ def test_a_port_in_use_is_named_before_anything_starts(data_dir: Path) -> None:
         assert up.process.wait(timeout=SECONDS) == 1
     assert f"port {port} on 127.0.0.1 is in use; give another with --api-port" in up.printed()
     assert not (data_dir / "postgres").exists()
+
+
+LAUNCH = """
+mutation ($tags: [ExecutionTag!]) {
+  launchPipelineExecution(executionParams: {
+    mode: "default", executionMetadata: {tags: $tags}, selector: {
+      repositoryName: "__repository__", repositoryLocationName: "deploy_reward",
+      pipelineName: "deploy_reward_fast"
+    }
+  }) { __typename }
+}
+"""
+RUNS = "{ runsOrError { ... on Runs { results { runId status tags { key value } } } } }"
+
+
+def asked_of_dagster(up: Up, query: str, **variables: object) -> Any:
+    found = re.search(r"Dagster +http://127\.0\.0\.1:(\d+)", up.printed())
+    assert found, up.printed()
+    connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=SECONDS)
+    try:
+        body = json.dumps({"query": query, "variables": variables})
+        connection.request("POST", "/graphql", body, {"Content-Type": "application/json"})
+        return json.load(connection.getresponse())["data"]
+    finally:
+        connection.close()
+
+
+def statuses(up: Up) -> dict[str, str]:
+    """Returns the status of the run that was asked for by hand, and that of its retry."""
+    found: dict[str, str] = {}
+    for run in asked_of_dagster(up, RUNS)["runsOrError"]["results"]:
+        tags = {tag["key"]: tag["value"] for tag in run["tags"]}
+        if tags.get("by") == "hand":
+            found["retry" if "dagster/parent_run_id" in tags else "first"] = run["status"]
+    return found
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(600)
+def test_a_run_whose_process_was_killed_is_started_again(data_dir: Path) -> None:
+    up = start(data_dir)
+    # It waits for a block to close, so that it is met at work.
+    closes_at = datetime.now(UTC) + timedelta(minutes=2)
+    tags = {
+        "by": "hand",
+        "dagster/partition": f"{closes_at:%Y-%m-%d}",
+        "deploy_reward/closes_at": closes_at.isoformat(),
+    }
+    launched = asked_of_dagster(
+        up, LAUNCH, tags=[{"key": key, "value": value} for key, value in tags.items()]
+    )
+    assert launched["launchPipelineExecution"]["__typename"] == "LaunchRunSuccess"
+    assert eventually(lambda: statuses(up) == {"first": "STARTED"})
+
+    worker = next(pid for pid in processes(data_dir) if "spawn_main" in command_of(pid))
+    os.kill(worker, signal.SIGKILL)
+
+    assert eventually(
+        lambda: statuses(up) == {"first": "FAILURE", "retry": "SUCCESS"}, seconds=2 * SECONDS
+    )
+    assert up.end(signal.SIGTERM) == 0, up.printed()
