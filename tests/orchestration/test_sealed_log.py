@@ -1,5 +1,6 @@
 """The asset of the sealed log: hours become files, files are compared, a failure stops nothing."""
 
+import json
 import re
 import shutil
 from datetime import datetime, timedelta
@@ -203,7 +204,7 @@ def evaluated(until: datetime) -> Any:
 
 
 @pytest.mark.usefixtures("lake")
-def test_evaluate_reads_sealed_files_and_without_the_lake_postgresql(
+def test_evaluate_and_audit_read_sealed_files_and_without_the_lake_postgresql(
     walked, instance, tmp_path, monkeypatch
 ) -> None:
     until = walked.first_day + timedelta(days=1)
@@ -217,6 +218,9 @@ def test_evaluate_reads_sealed_files_and_without_the_lake_postgresql(
     # Of a sealed hour files alone are read: a row that is wrong there is not seen.
     walked.tamper("UPDATE runtime_events SET event = 'other'")
     assert evaluated(until).stdout == before.stdout
+    for answer in json.loads(before.stdout):
+        audited = CliRunner().invoke(main, ["audit", answer["contract"]["experiment_id"]])
+        assert (audited.exit_code, audited.stdout[-19:]) == (0, "equal to the byte.\n")
 
     for day in (walked.first_day, walked.first_day + timedelta(days=1)):
         walked.tamper(f"DROP TABLE IF EXISTS runtime_events_{day:%Y%m%d}")
