@@ -5,9 +5,8 @@ from collections.abc import Generator, Iterable, Iterator, Set
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-import adbc_driver_postgresql.dbapi as adbc
 import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
@@ -15,6 +14,10 @@ from sqlalchemy import Connection, Engine, text
 
 from storage.engine import connection_string
 from storage.tables import SCHEMA
+
+if TYPE_CHECKING:
+    # It imports pandas, half a CPU second and 40 MiB, which only a reading of the log needs.
+    import adbc_driver_postgresql.dbapi as adbc
 
 # pyarrow has no types.
 Batch: TypeAlias = Any
@@ -90,14 +93,14 @@ class SnapshotReader:
             opened.close()
 
     @contextmanager
-    def cursor(self, snapshot: str) -> Generator[adbc.Cursor]:
+    def cursor(self, snapshot: str) -> Generator["adbc.Cursor"]:
         """Yields a cursor that reads only; several may be open at once.
 
         Args:
             snapshot: Of `export_snapshot`, whose transaction has not ended.
         """
         # Takes a tenth of a second, in which it learns the server's types.
-        opened = self._idle.pop() if self._idle else adbc.connect(self._address)
+        opened = self._idle.pop() if self._idle else _connect(self._address)
         try:
             with closing(opened.cursor()) as cursor:
                 cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -106,6 +109,12 @@ class SnapshotReader:
         finally:
             opened.rollback()
             self._idle.append(opened)
+
+
+def _connect(address: str) -> "adbc.Connection":
+    import adbc_driver_postgresql.dbapi as adbc  # noqa: PLC0415 - it imports pandas, as said above
+
+    return adbc.connect(address)
 
 
 def export_snapshot(connection: Connection) -> str:
@@ -118,7 +127,9 @@ def export_snapshot(connection: Connection) -> str:
     return connection.execute(text("SELECT pg_export_snapshot()")).scalar_one()
 
 
-def read_events(cursor: adbc.Cursor, condition: str, columns: Schema = COLUMNS) -> Iterator[Batch]:
+def read_events(
+    cursor: "adbc.Cursor", condition: str, columns: Schema = COLUMNS
+) -> Iterator[Batch]:
     """Yields the events of the log that hold a condition.
 
     Args:
@@ -129,12 +140,12 @@ def read_events(cursor: adbc.Cursor, condition: str, columns: Schema = COLUMNS) 
     return _read(cursor, "runtime_events", condition, columns)
 
 
-def read_revenue(cursor: adbc.Cursor, condition: str) -> Iterator[Batch]:
+def read_revenue(cursor: "adbc.Cursor", condition: str) -> Iterator[Batch]:
     """Yields the revenue events that hold a condition, in `REVENUE_COLUMNS`."""
     return _read(cursor, "revenue_events", condition, REVENUE_COLUMNS)
 
 
-def _read(cursor: adbc.Cursor, table: str, condition: str, columns: Schema) -> Iterator[Batch]:
+def _read(cursor: "adbc.Cursor", table: str, condition: str, columns: Schema) -> Iterator[Batch]:
     sent = ", ".join(f"{_SENT.get(name, name)} AS {name}" for name in columns.names)
     cursor.execute(f"SELECT {sent} FROM {SCHEMA}.{table} WHERE {condition}")
     for batch in cursor.fetch_record_batch():

@@ -1,5 +1,7 @@
 """The definitions: they load, and the graph is the one that is told in the docs."""
 
+import subprocess
+import sys
 from typing import Any
 
 import dagster as dg
@@ -111,3 +113,10 @@ def test_the_hourly_job_observes_the_log_and_checks_every_fact(canary, instance,
     evaluations = result.get_asset_check_evaluations()
     assert {one.check_name for one in evaluations} == set().union(*CHECKS.values())
     assert all(one.passed for one in evaluations)
+
+
+def test_a_run_loads_no_library_that_only_a_reading_of_the_log_needs() -> None:
+    loads = "import sys, orchestration.definitions; print('pandas' in sys.modules)"
+    command = [sys.executable, "-c", loads]
+    loaded = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert loaded.stdout == "False\n"
