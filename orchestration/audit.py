@@ -13,9 +13,12 @@ from orchestration.evidence import draft_bound
 from storage.contract import document_text, waiting_contract
 from storage.log.lake import Lake, open_lake
 from storage.log.reader import SealedLog, open_log
-from storage.pipeline.day_engines import day_engine_settings
+from storage.pipeline.day_engines import (
+    DayEngineSettings,
+    day_engine_settings,
+    open_day_engine,
+)
 from storage.pipeline.differing_rows import DifferingRows, differing_rows
-from storage.pipeline.duckdb_engine import DuckDBLimits, open_duckdb
 from storage.pipeline.engine import EngineError
 from storage.pipeline.evidence_rows import store_evidence_rows
 from storage.pipeline.experiments import PipelineExperiment, bound_experiment
@@ -133,25 +136,25 @@ def _compared(
     log: SealedLog, experiment: PipelineExperiment, served: ServedVerdict, *, until: int
 ) -> Audit:
     """Computes and compares within little memory, or else within what the settings allow."""
-    limits = day_engine_settings().limits
-    if limits.memory_mib > _FIRST_MIB:
-        first = replace(limits, memory_mib=_FIRST_MIB)
+    settings = day_engine_settings()
+    if settings.spark_remote is None and settings.limits.memory_mib > _FIRST_MIB:
+        first = replace(settings, limits=replace(settings.limits, memory_mib=_FIRST_MIB))
         with suppress(EngineError):
             return _compared_within(first, log, experiment, served, until=until)
-    return _compared_within(limits, log, experiment, served, until=until)
+    return _compared_within(settings, log, experiment, served, until=until)
 
 
 def _compared_within(
-    limits: DuckDBLimits,
+    settings: DayEngineSettings,
     log: SealedLog,
     experiment: PipelineExperiment,
     served: ServedVerdict,
     *,
     until: int,
 ) -> Audit:
-    """Computes the experiment's whole life in DuckDB and compares it with what is served."""
+    """Computes the experiment's whole life and compares it with what is served."""
     connection = log.connection
-    with open_duckdb(limits) as engine:
+    with open_day_engine(settings, lake=log.lake) as engine:
         lives = compute_whole_lives(engine, log, [experiment], as_of=until)
         with derived_tables_aside(connection):
             store_evidence_rows(connection, lives)

@@ -1,6 +1,6 @@
-"""Differing rows: what is served of an experiment against what DuckDB computed of it, row for row.
+"""Differing rows: what is served of an experiment against what an engine computed, row for row.
 
-Both sides are compared inside DuckDB, so that a few rows alone ever come to Python.
+Both sides are compared inside the engine, so that a few rows alone ever come to Python.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,11 +12,11 @@ from sqlalchemy import Connection, text
 
 from storage.log.parquet import Batches
 from storage.log.reader import SealedLog
-from storage.pipeline.duckdb_engine import DuckDBEngine
+from storage.pipeline.engine import DayEngine
 from storage.pipeline.experiments import PipelineExperiment
 from storage.pipeline.moments import moment_of
 from storage.pipeline.postgres_engine import epoch_microseconds
-from storage.pipeline.steps import ARMS, BLOCK, SIGHTING_KINDS
+from storage.pipeline.steps import ARMS, BLOCK, SIGHTING_KINDS, Step
 from storage.tables import SCHEMA
 
 # Of each kind; their number tells of the others.
@@ -83,7 +83,7 @@ class _Table:
         keys: The columns by which a row is known; there may be several amounts of one key.
         members: The others.
         served: SQL of PostgreSQL.
-        computed: SQL of DuckDB; of PostgreSQL where the evidence rows hold it.
+        computed: SQL of the engine; of PostgreSQL where the evidence rows hold it.
     """
 
     kind: str
@@ -212,7 +212,7 @@ FROM new_sightings WHERE sighted_at <= {side.until}
 
 
 def differing_rows(
-    engine: DuckDBEngine, log: SealedLog, experiment: PipelineExperiment, *, until: int
+    engine: DayEngine, log: SealedLog, experiment: PipelineExperiment, *, until: int
 ) -> Iterator[DifferingRows]:
     """Compares what is served of an experiment with what was computed, table after table.
 
@@ -236,8 +236,10 @@ def differing_rows(
         if table.computed_in_store:
             name = f"computed_{table.kind}"
             engine.copy(name, _stored(log.connection, computed, table.columns))
-            computed = f"FROM {name}"
-        yield _compared(engine, table, served=f"FROM served_{table.kind}", computed=computed)
+            computed = f"SELECT * FROM {name}"
+        yield _compared(
+            engine, table, served=f"SELECT * FROM served_{table.kind}", computed=computed
+        )
 
 
 def _side(experiment: PipelineExperiment, *, until: int) -> _Side:
@@ -268,7 +270,7 @@ def literal(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def _compared(engine: DuckDBEngine, table: _Table, *, served: str, computed: str) -> DifferingRows:
+def _compared(engine: DayEngine, table: _Table, *, served: str, computed: str) -> DifferingRows:
     names, keys = ", ".join(table.columns), ", ".join(table.keys)
     engine.define(
         "both_sides",
@@ -276,16 +278,16 @@ def _compared(engine: DuckDBEngine, table: _Table, *, served: str, computed: str
         f" UNION ALL SELECT {names}, -1 AS side FROM ({computed})",
     )
     # As often on one side as on the other, or it differs.
-    engine.database.execute(
-        f"CREATE OR REPLACE TABLE differing_keys AS SELECT DISTINCT {keys} FROM ("
-        f"SELECT {keys} FROM both_sides GROUP BY {names} HAVING sum(side) <> 0)"
+    unequal = f"SELECT {keys} FROM both_sides GROUP BY {names} HAVING sum(side) <> 0"
+    engine.run(
+        Step(name="differing_keys", sql=f"SELECT DISTINCT {keys} FROM ({unequal}) AS unequal")
     )
     ((count,),) = engine.rows("SELECT count(*) FROM differing_keys")
     found: dict[tuple[Any, ...], dict[int, tuple[Any, ...]]] = {}
     if count:
         shown = f"SELECT * FROM differing_keys ORDER BY {keys} LIMIT {MOST}"
         for *row, side in engine.rows(
-            f"SELECT {names}, side FROM both_sides SEMI JOIN ({shown}) USING ({keys})"
+            f"SELECT {names}, side FROM both_sides JOIN ({shown}) AS shown USING ({keys})"
             f" ORDER BY {keys}, {', '.join(table.members)}"
         ):
             told = [_told(name, value) for name, value in zip(table.columns, row, strict=True)]

@@ -174,7 +174,7 @@ def test_the_verdicts_of_the_demo_are_equal_to_the_byte(
 
 
 @pytest.mark.skipif(not DATA.exists(), reason=f"no real data at {DATA}")
-def test_the_verdict_of_a_public_experiment_is_equal_to_the_byte(
+def test_the_verdict_of_a_public_experiment_is_equal_to_the_byte_and_to_its_audit(
     cluster: Cluster, store: Store, lake: FolderLake, documents: Documents
 ) -> None:
     with store.engine.begin() as connection:
@@ -184,3 +184,7 @@ def test_the_verdict_of_a_public_experiment_is_equal_to_the_byte(
     assert Sealer(engine=store.engine, lake=lake).seal() is not None
     (contract,) = assert_equal_documents(documents, cluster, "2017-03-01T00:00:00Z")
     assert contract["verdict"] == "abstain"
+    # What PostgreSQL made of it, minute by minute, is what Spark finds in the log.
+    (served,) = json.loads(documents("evaluate", "--json"))
+    on_spark = {"SERVICE_ENGINE": "spark", "SERVICE_SPARK_REMOTE": cluster.remote}
+    assert "equal to the byte" in documents("audit", served["experiment_id"], **on_spark)
