@@ -128,8 +128,9 @@ def _read_until(
     return block_of(until - experiment.grace + BLOCK - 1) + experiment.grace
 
 
-# With so little for DuckDB the process stays below 300 MiB; some three million events fit.
-_FIRST_MIB = 64
+# What DuckDB is given first. Measured with one experiment: 3 million events in 64 MiB, 12 million
+# in 192, at 1.3 and 1.7 times the CPU of 1,024.
+_FIRST_MIB = (64, 192)
 
 
 def _compared(
@@ -137,10 +138,11 @@ def _compared(
 ) -> Audit:
     """Computes and compares within little memory, or else within what the settings allow."""
     settings = day_engine_settings()
-    if settings.spark_remote is None and settings.limits.memory_mib > _FIRST_MIB:
-        first = replace(settings, limits=replace(settings.limits, memory_mib=_FIRST_MIB))
-        with suppress(EngineError):
-            return _compared_within(first, log, experiment, served, until=until)
+    for memory_mib in _FIRST_MIB if settings.spark_remote is None else ():
+        if memory_mib < settings.limits.memory_mib:
+            first = replace(settings, limits=replace(settings.limits, memory_mib=memory_mib))
+            with suppress(EngineError):
+                return _compared_within(first, log, experiment, served, until=until)
     return _compared_within(settings, log, experiment, served, until=until)
 
 
