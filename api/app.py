@@ -13,10 +13,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import (
+from api.dashboard import pages as dashboard
+from api.dashboard.route import asks_for_page, failure_page
+from api.routes import (
     checklist,
     deploys,
-    documentation,
     experiments,
     health,
     release_gate,
@@ -26,18 +27,17 @@ from api import (
     static_graphs,
     verdicts,
 )
-from api.dashboard import pages as dashboard
-from api.dashboard.route import asks_for_page, failure_page
-from api.envelope import Envelope
-from api.event_batch import RuntimeEventBatch, RuntimeEventBody
-from api.express import Express, Failed
-from api.meters import Meters
-from api.problem import Fault, Problem, invalid, problem_response
-from api.runtime import running
-from api.settings import ApiSettings
-from api.shape import code, detail
-from storage.engine import StoreUnavailable
-from storage.refusal import Invalid, Refusal
+from api.runtime.settings import ApiSettings
+from api.runtime.state import running
+from api.wire import documentation
+from api.wire.envelope import Envelope
+from api.wire.event_batch import RuntimeEventBatch, RuntimeEventBody
+from api.wire.express import Express, Failed
+from api.wire.meters import Meters
+from api.wire.problem import Fault, Problem, invalid, problem_response
+from api.wire.shape import code, detail
+from storage.postgres.engine import StoreUnavailable
+from storage.postgres.refusal import Invalid, Refusal
 
 _DESCRIPTION = (
     "Ship a change to a share of your traffic, and be told keep, roll back, iterate,"

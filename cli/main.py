@@ -8,56 +8,74 @@ import click
 # Where each command stands, and its first line (equal to its own, by test): a command's module is
 # imported when it is called, so that `--help` stays quick.
 COMMANDS = {
-    "up": ("cli.up:up", "Run the whole service on this machine: store, API, Dagster."),
-    "api": ("cli.parts:api", "Serve the REST API alone."),
-    "dagster": ("cli.parts:dagster", "Run Dagster alone: code server, daemon and web server."),
-    "migrate": ("cli.parts:migrate", "Bring the store to this version."),
-    "project": ("cli.projects:project", "Create and list projects."),
+    "up": ("cli.processes.up:up", "Run the whole service on this machine: store, API, Dagster."),
+    "api": ("cli.processes.parts:api", "Serve the REST API alone."),
+    "dagster": (
+        "cli.processes.parts:dagster",
+        "Run Dagster alone: code server, daemon and web server.",
+    ),
+    "migrate": ("cli.processes.parts:migrate", "Bring the store to this version."),
+    "project": ("cli.operations.projects:project", "Create and list projects."),
     "keys": (
-        "cli.projects:keys",
+        "cli.operations.projects:keys",
         "Create, list and revoke keys; show those that sign.",
     ),
-    "settings": ("cli.projects:settings", "Show and apply a project's settings."),
-    "dashboard": ("cli.dashboard:dashboard", "Print a link that signs a browser in, once."),
+    "settings": ("cli.operations.projects:settings", "Show and apply a project's settings."),
+    "dashboard": (
+        "cli.operations.dashboard:dashboard",
+        "Print a link that signs a browser in, once.",
+    ),
     "import": (
         "cli.imports.command:import_history",
         "Read historical data from NDJSON, CSV or Parquet.",
     ),
-    "evaluate": ("cli.evaluate:evaluate", "Materialize the assets once, for every project."),
+    "evaluate": (
+        "cli.operations.evaluate:evaluate",
+        "Materialize the assets once, for every project.",
+    ),
     "plan": (
-        "cli.plan:plan",
+        "cli.changes.plan:plan",
         "Say how many days a canary takes, and what would make it quicker.",
     ),
     "deploy": (
-        "cli.deploy:deploy",
+        "cli.changes.deploy:deploy",
         "Record a deploy, or a step of its ramp, and print its id.",
     ),
-    "withdraw": ("cli.withdraw:withdraw", "Withdraw a deploy that was recorded by mistake."),
-    "register": ("cli.register:register", "Register a change as an experiment and print its id."),
-    "wait": ("cli.wait:wait", "Wait for a verdict, and exit with it."),
-    "explain": ("cli.explain:explain", "Say what is behind a verdict."),
+    "withdraw": (
+        "cli.changes.withdraw:withdraw",
+        "Withdraw a deploy that was recorded by mistake.",
+    ),
+    "register": (
+        "cli.changes.register:register",
+        "Register a change as an experiment and print its id.",
+    ),
+    "wait": ("cli.changes.wait:wait", "Wait for a verdict, and exit with it."),
+    "explain": ("cli.changes.explain:explain", "Say what is behind a verdict."),
     "doctor": (
-        "cli.doctor:doctor",
+        "cli.operations.doctor:doctor",
         "Check whether a project is wired right, and say what to do.",
     ),
-    "close": ("cli.close:close", "End an experiment by hand, without a verdict."),
-    "freeze": ("cli.freeze:freeze", "Hold every webhook back; evidence goes on."),
-    "unfreeze": ("cli.freeze:unfreeze", "End a freeze: what waited is sent."),
-    "webhooks": ("cli.webhooks:webhooks", "List deliveries to webhooks, and send them again."),
-    "audit": ("cli.audit:audit", "Recompute a verdict from raw events and compare."),
+    "close": ("cli.changes.close:close", "End an experiment by hand, without a verdict."),
+    "freeze": ("cli.operations.freeze:freeze", "Hold every webhook back; evidence goes on."),
+    "unfreeze": ("cli.operations.freeze:unfreeze", "End a freeze: what waited is sent."),
+    "webhooks": (
+        "cli.operations.webhooks:webhooks",
+        "List deliveries to webhooks, and send them again.",
+    ),
+    "audit": ("cli.operations.audit:audit", "Recompute a verdict from raw events and compare."),
     "forget": (
-        "cli.forget:forget",
+        "cli.operations.forget:forget",
         "Erase a person; what they added to counts stays nameless.",
     ),
     "rebuild": (
-        "cli.rebuild:rebuild",
+        "cli.operations.rebuild:rebuild",
         "Compute everything anew from raw events, and swap it in at once.",
     ),
     "simulate": (
-        "cli.simulate:simulate",
+        "cli.traffic.simulate:simulate",
         "Send a canary's traffic, or a load, to a running service.",
     ),
-    "mcp": ("cli.mcp:mcp", "Serve the reward endpoints as MCP tools over stdio."),
+    "mcp": ("cli.processes.mcp:mcp", "Serve the reward endpoints as MCP tools over stdio."),
 }
 
 
@@ -94,13 +112,13 @@ class Commands(click.Group):
 def _plain_fault(error: Exception) -> str | None:
     from sqlalchemy.exc import OperationalError  # noqa: PLC0415 (only where something failed)
 
-    from cli.supervisor import ChildFailedError  # noqa: PLC0415
-    from storage.durability import WeakStoreError  # noqa: PLC0415
-    from storage.embedded import EmbeddedPostgresError  # noqa: PLC0415
+    from cli.processes.supervisor import ChildFailedError  # noqa: PLC0415
     from storage.log.lake import LakeError  # noqa: PLC0415
-    from storage.migrate import StoreVersionError  # noqa: PLC0415
-    from storage.pipeline.engine import EngineError  # noqa: PLC0415
-    from storage.refusal import Refusal  # noqa: PLC0415
+    from storage.pipeline.engines.engine import EngineError  # noqa: PLC0415
+    from storage.postgres.durability import WeakStoreError  # noqa: PLC0415
+    from storage.postgres.embedded import EmbeddedPostgresError  # noqa: PLC0415
+    from storage.postgres.refusal import Refusal  # noqa: PLC0415
+    from storage.schema.migrate import StoreVersionError  # noqa: PLC0415
 
     if isinstance(error, OperationalError):
         return f"the store cannot be reached: {str(error.orig).splitlines()[0]}"

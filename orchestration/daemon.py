@@ -15,7 +15,7 @@ from importlib.metadata import entry_points
 
 import dagster as dg
 
-from orchestration.future_ticks import TOLERANCE_SECONDS, put_back_future_ticks
+from orchestration.dagster.upkeep.future_ticks import TOLERANCE_SECONDS, put_back_future_ticks
 
 _LOOK_SECONDS = 5.0
 _SET_BACK = 75  # EX_TEMPFAIL of sysexits.h: worth another start

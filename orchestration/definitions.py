@@ -2,16 +2,16 @@
 
 import dagster as dg
 
-from orchestration.alerts import alert
-from orchestration.assets import STEPS
-from orchestration.checks import FACTS
-from orchestration.housekeeping import each_day, housekeeping
-from orchestration.jobs import JOBS
-from orchestration.resources import Store
-from orchestration.schedules import SCHEDULES
-from orchestration.sealed_log import sealed_hours_hold_what_the_log_held, sealed_log
-from orchestration.sources import log
-from orchestration.webhooks import webhooks
+from orchestration.dagster.assets import STEPS
+from orchestration.dagster.checks import FACTS
+from orchestration.dagster.jobs import JOBS
+from orchestration.dagster.resources import Store
+from orchestration.dagster.schedules import SCHEDULES
+from orchestration.dagster.sealed_log import sealed_hours_hold_what_the_log_held, sealed_log
+from orchestration.dagster.sources import log
+from orchestration.dagster.upkeep.alerts import alert
+from orchestration.dagster.upkeep.housekeeping import each_day, housekeeping
+from orchestration.dagster.upkeep.webhooks import webhooks
 
 definitions = dg.Definitions(
     assets=[log, sealed_log, *STEPS],

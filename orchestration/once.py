@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import dagster as dg
 
+from orchestration.dagster.jobs import fast
+from orchestration.dagster.resources import Store
 from orchestration.definitions import definitions
-from orchestration.jobs import fast
-from orchestration.resources import Store
 
 _QUIET = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
 

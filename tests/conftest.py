@@ -16,13 +16,13 @@ from sqlalchemy import Connection, Engine, make_url
 from starlette.testclient import TestClient
 
 from api.app import create_app
-from api.settings import ApiSettings
-from storage.embedded import EmbeddedPostgres
-from storage.engine import connection_string, open_engine
-from storage.keys import KeyKind, create_key
-from storage.migrate import upgrade
-from storage.projects import CreatedProject, create_project
-from storage.settings import apply_settings
+from api.runtime.settings import ApiSettings
+from storage.postgres.embedded import EmbeddedPostgres
+from storage.postgres.engine import connection_string, open_engine
+from storage.schema.migrate import upgrade
+from storage.tenants.keys import KeyKind, create_key
+from storage.tenants.projects import CreatedProject, create_project
+from storage.tenants.settings import apply_settings
 from tests.server_folder import server_folder
 
 # The developer's own service is never touched. Nothing of ours reads these when it is imported.

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from storage.child_process import spawn
+from storage.postgres.child_process import spawn
 from tests.reliability.api_process import eventually, port_of_our_own
 
 PAUSE = "mutation { setAutoMaterializePaused(paused: %s) }"

@@ -2,8 +2,8 @@
 
 from sqlalchemy import Connection, text
 
-from storage.experiments import publish_waiting
-from storage.tables import DERIVED, experiments
+from storage.experiments.experiments import publish_waiting
+from storage.schema.tables import DERIVED, experiments
 
 
 def empty_derived_tables(connection: Connection) -> None:

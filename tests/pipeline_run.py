@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 
 from sqlalchemy import Engine
 
-from orchestration.batch import FAST
-from orchestration.walk import close_cells, expose, publish, stage_due
-from storage.clock import claim_derived_tables
-from storage.gauges import PIPELINE, note_step
+from orchestration.pipeline.batch import FAST
+from orchestration.pipeline.steps import close_cells, expose, publish, stage_due
+from storage.schema.clock import claim_derived_tables
+from storage.upkeep.gauges import PIPELINE, note_step
 
 _STEPS: Sequence[Callable[..., object]] = (expose, close_cells, stage_due, publish)
 

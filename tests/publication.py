@@ -5,8 +5,8 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from storage.contract import contract, document_text
-from storage.verdicts import Draft, publish_verdicts, stage_evidence
+from domain.contract import contract, document_text
+from storage.verdicts.publication import Draft, publish_verdicts, stage_evidence
 
 
 def publish(
@@ -22,7 +22,7 @@ def publish(
     Args:
         connection: In a transaction.
         experiment_id: Of the experiment.
-        answer: What `storage.contract.contract` takes besides.
+        answer: What `domain.contract.contract` takes besides.
         document: The evidence document.
         next_look_at: When the next look can come.
     """

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from api.app import create_app
-from api.problem import CODES
-from api.settings import ApiSettings
+from api.runtime.settings import ApiSettings
+from api.wire.problem import CODES
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "reference.md"

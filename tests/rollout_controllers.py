@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from storage.keys import KeyKind
+from storage.tenants.keys import KeyKind
 from tests.conftest import Service
 
 PAGE = (Path(__file__).parents[1] / "docs" / "rollouts.md").read_text()

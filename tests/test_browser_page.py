@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from cli.courier import PASSING
-from storage.settings import parse_settings
+from cli.traffic.courier import PASSING
+from storage.tenants.settings import parse_settings
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "browser.md").read_text()
-SOURCE = (ROOT / "api" / "static" / "sdk.js").read_text()
+SOURCE = (ROOT / "api" / "routes" / "static" / "sdk.js").read_text()
 
 
 def rows(heading: str) -> list[str]:

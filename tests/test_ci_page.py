@@ -14,8 +14,8 @@ from xml.etree import ElementTree as ET
 import pytest
 import yaml
 
-from storage.freeze import freeze, unfreeze
-from storage.keys import KeyKind
+from storage.releases.freeze import freeze, unfreeze
+from storage.tenants.keys import KeyKind
 from tests.cli.conftest import serving
 from tests.cli.test_report import ENDS, whole
 from tests.cli.test_wait import ABSTAIN, FOUND, published

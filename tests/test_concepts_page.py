@@ -10,14 +10,14 @@ import pytest
 from click.testing import CliRunner
 
 from cli.main import main
-from orchestration.sentence import sentence
-from stats.closed_cells import ClosedCells
-from stats.crossover import Crossings
-from stats.evidence import Series, evaluate
-from stats.guardrail import Guardrail
-from stats.policy import Policy
-from stats.verdict import AbstainReason, EndedBecause, Verdict
-from storage.measure import Measure
+from domain.measure import Measure
+from orchestration.pipeline.sentence import sentence
+from stats.counts.closed_cells import ClosedCells
+from stats.decision.evidence import Series, evaluate
+from stats.gates.crossover import Crossings
+from stats.gates.guardrail import Guardrail
+from stats.looks.policy import Policy
+from stats.looks.words import AbstainReason, EndedBecause, Verdict
 
 PAGE = (Path(__file__).parents[1] / "docs" / "concepts.md").read_text()
 HOUR, BLOCK = 3600, 300

@@ -14,22 +14,22 @@ import msgspec
 import pytest
 
 from api.app import create_app
-from api.problem import CODES
-from api.settings import ApiSettings
+from api.runtime.settings import ApiSettings
+from api.wire.problem import CODES
 from cli.imports.map import MEMBERS as EVENT_MEMBERS
 from cli.imports.map import Experiment, ImportMap, Outcome, Times, read_map
 from cli.main import main
+from domain.contract import MEMBERS
 from mcp_server.address import Address
 from mcp_server.tools import tools
-from stats.gate import Cause
-from stats.verdict import AbstainReason, Verdict
-from storage.contract import MEMBERS
-from storage.settings import Settings, parse_settings
+from stats.looks.gate import Cause
+from stats.looks.words import AbstainReason, Verdict
+from storage.tenants.settings import Settings, parse_settings
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
-ROOMS = ("api", "cli", "mcp_server", "orchestration", "stats", "storage")
+ROOMS = ("api", "cli", "domain", "mcp_server", "orchestration", "stats", "storage")
 VARIABLE = re.compile(r"\b(?:SERVICE|NEXT_PUBLIC)_[A-Z_]*[A-Z]\b")
 
 

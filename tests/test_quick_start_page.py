@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from cli.up import KEY_USES
-from orchestration.checklist import keep_checklists
+from cli.processes.up import KEY_USES
+from orchestration.pipeline.checklist import keep_checklists
 from tests.cli.conftest import serving
 from tests.terminal import has_tools, terminal
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from storage.keys import KeyKind
+from storage.tenants.keys import KeyKind
 from tests.reference import COMMAND, PAGE, key_kinds, openapi, reference
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from storage.freeze import freeze, unfreeze
+from storage.releases.freeze import freeze, unfreeze
 from tests.api.test_release_gate import (
     ABSTAIN,
     BACK,

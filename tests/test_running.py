@@ -16,9 +16,9 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from cli.dagster_home import INSTANCE
-from storage.dagster_schema import create_dagster_schema, dagster_url
-from storage.gauges import note_step
+from cli.processes.dagster_home import INSTANCE
+from storage.postgres.dagster_schema import create_dagster_schema, dagster_url
+from storage.upkeep.gauges import note_step
 from tests.reliability.api_process import eventually
 
 ROOT = Path(__file__).parents[1]

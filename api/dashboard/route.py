@@ -8,12 +8,12 @@ from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
-from api.breakdown import breakdown
-from api.dashboard.markup import page
-from api.dashboard.visit import HOME, SignInNeededError
-from api.problem import CODES, Problem, problem_response
-from storage.engine import StoreUnavailable
-from storage.refusal import Refusal
+from api.dashboard.page.markup import page
+from api.dashboard.page.visit import HOME, SignInNeededError
+from api.wire.problem import CODES, Problem, problem_response
+from api.wire.unhandled_error import breakdown
+from storage.postgres.engine import StoreUnavailable
+from storage.postgres.refusal import Refusal
 
 _HEADERS: Mapping[str, str] = {
     # Nothing from elsewhere, nothing inline, and no frame around us.

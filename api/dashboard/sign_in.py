@@ -4,9 +4,9 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from api.dashboard.form import posted
-from api.dashboard.markup import page
-from api.dashboard.visit import (
+from api.dashboard.page.form import posted
+from api.dashboard.page.markup import page
+from api.dashboard.page.visit import (
     HOME,
     drop_token,
     keep_token,
@@ -14,10 +14,10 @@ from api.dashboard.visit import (
     require_own_origin,
     token_of,
 )
-from api.rate_limit import client_address
-from api.runtime import runtime
-from storage.keys import is_well_formed
-from storage.sign_ins import (
+from api.runtime.rate_limit import client_address
+from api.runtime.state import runtime
+from storage.tenants.keys import is_well_formed
+from storage.tenants.sign_ins import (
     Visitor,
     is_link_code,
     sign_in_by_key,

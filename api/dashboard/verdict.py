@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from api.dashboard.figures import signs
-from storage.arrival import is_steady_shortfall
-from storage.comparison import is_fair
-from storage.measure import Measure, measure_of, too_small
+from api.dashboard.page.figures import signs
+from domain.arrival import is_steady_shortfall
+from domain.comparison import is_fair
+from domain.measure import Measure, measure_of, too_small
 
 Contract = Mapping[str, Any]
 Document = Mapping[str, Any]

@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
-from api.event_batch import MOST_EVENTS, EventReader
-from api.problem import Fault
+from api.wire.event_batch import MOST_EVENTS, EventReader
+from api.wire.problem import Fault
 from cli.imports.faults import MapError, RowError, shown_cell
 from cli.imports.layouts import Draft, Layout
 from cli.imports.tables import Chunk
-from storage.events import RuntimeEvent
+from storage.log.events import RuntimeEvent
 
 # What the reader says of a member by its pattern, said for people.
 _RULES: Mapping[str, str] = {

@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from sqlalchemy import Engine
 
-from api.event_batch import EventReader
+from api.wire.event_batch import EventReader
 from cli.imports.checks import EventChecks
 from cli.imports.experiments import ExperimentPlan, planned, require_unregistered
 from cli.imports.faults import ImportFailedError
@@ -23,12 +23,12 @@ from cli.imports.report import ImportReport
 from cli.imports.spool import Spool, Tally
 from cli.imports.storing import Storing
 from cli.imports.tables import chunks
-from cli.projects import project_option
-from cli.store import data_dir_option, store_url
-from storage.engine import open_engine
-from storage.events import ClosedHistory, RuntimeEvent, closed_histories
-from storage.projects import find_project
-from storage.secret import Pseudonyms, service_secret
+from cli.operations.projects import project_option
+from cli.operations.store import data_dir_option, store_url
+from storage.log.events import ClosedHistory, RuntimeEvent, closed_histories
+from storage.postgres.engine import open_engine
+from storage.tenants.projects import find_project
+from storage.tenants.secret import Pseudonyms, service_secret
 
 
 @click.command("import")

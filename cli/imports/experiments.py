@@ -9,28 +9,28 @@ import msgspec
 from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
-from api.deploys import Deploy
-from api.experiments import RegistrationBody
-from api.moment import text
-from api.problem import Problem
-from api.shape import validated
+from api.routes.deploys import Deploy
+from api.routes.experiments import RegistrationBody
+from api.wire.moment import text
+from api.wire.problem import Problem
+from api.wire.shape import validated
 from cli.imports.faults import ImportFailedError, MapError, name_list, suggestion
 from cli.imports.map import Experiment, ImportMap, length_in_seconds
 from cli.imports.spool import Tally
-from storage.currency import minor_unit_digits
-from storage.deploys import record_deploy
-from storage.experiments import bound_experiment, register
-from storage.history_counts import HistoryCount, count_history, names_in_log
-from storage.metric import metric_definition
-from storage.refusal import Invalid
-from storage.registration import Registration
-from storage.settings import (
+from domain.currency import minor_unit_digits
+from domain.metric import metric_definition
+from domain.registration import Registration
+from storage.experiments.deploys import record_deploy
+from storage.experiments.experiments import bound_experiment, register
+from storage.postgres.refusal import Invalid
+from storage.tenants.settings import (
     Settings,
     apply_settings,
     lock_settings,
     parse_settings,
     stored_settings,
 )
+from storage.views.history_counts import HistoryCount, count_history, names_in_log
 
 # Control was there before the file begins, by as long as sessions in flight may last.
 _CONTROL_BEFORE = timedelta(days=1)

@@ -19,7 +19,7 @@ from cli.imports.map import ImportMap, Outcome, Times
 from cli.imports.selection import Selection
 from cli.imports.tables import Chunk
 from cli.imports.times import UNIT_NAMES, TimeReader
-from storage.currency import minor_unit_digits
+from domain.currency import minor_unit_digits
 
 _Read = Callable[[Any], Any]
 # Other values of the arm column than the map names, so many of them, are told by name.

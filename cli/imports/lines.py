@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from api.event_batch import MOST_EVENTS, Batch, EventReader
-from api.problem import Problem
+from api.wire.event_batch import MOST_EVENTS, Batch, EventReader
+from api.wire.problem import Problem
 from cli.imports.faults import ImportFailedError, RowError, name_list
 from cli.imports.tables import file_format, header, opened, share_read
-from storage.events import RuntimeEvent
+from storage.log.events import RuntimeEvent
 
 _EXAMPLE = """
   layout = "event"

@@ -10,9 +10,9 @@ from zoneinfo import ZoneInfo, available_timezones
 
 import msgspec
 
-from api.event_batch import EVENT_MEMBERS
+from api.wire.event_batch import EVENT_MEMBERS
 from cli.imports.faults import MapError, name_list, suggestion
-from storage.currency import CODES
+from domain.currency import CODES
 
 Values = str | int | float | bool | list[str | int | float | bool]
 # The members of an event that a map may fill; its time stands in [times].

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from cli.changes.outcome import span
 from cli.imports.experiments import ExperimentCount, experiment_document
 from cli.imports.spool import Tally
-from cli.outcome import span
-from storage.currency import minor_unit_digits
-from storage.history_counts import ArmCount
-from storage.metric import DAY, HOUR, LONGEST_WINDOW, MINUTE
+from domain.currency import minor_unit_digits
+from domain.metric import DAY, HOUR, LONGEST_WINDOW, MINUTE
+from storage.views.history_counts import ArmCount
 
 _WINDOWS = (30 * MINUTE, HOUR, 6 * HOUR, DAY, 3 * DAY, 7 * DAY, 14 * DAY, LONGEST_WINDOW)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import IO, Self
 
-from storage.events import RuntimeEvent, history_lines
+from storage.log.events import RuntimeEvent, history_lines
 
 _BLOCK = 1 << 20
 

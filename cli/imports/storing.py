@@ -10,13 +10,13 @@ from sqlalchemy import Connection, Engine
 from cli.imports.experiments import ExperimentCount, ExperimentPlan
 from cli.imports.progress import Bars
 from cli.imports.spool import Spool
-from storage.clock import binding_time, receipt_time
-from storage.events import copy_history, require_open_history
-from storage.history_counts import REHEARSAL, make_rehearsal
-from storage.lock_waits import blocking_transaction, name_transaction
+from storage.log.events import copy_history, require_open_history
 from storage.log.parts import next_part, note_part_of_days
-from storage.partitions import MOST_DAYS, write_past_days
-from storage.projects import lock_project
+from storage.postgres.lock_waits import blocking_transaction, name_transaction
+from storage.schema.clock import binding_time, receipt_time
+from storage.schema.partitions import MOST_DAYS, write_past_days
+from storage.tenants.projects import lock_project
+from storage.views.history_counts import REHEARSAL, make_rehearsal
 
 # What others see of this transaction who wait for it.
 _NAME = "deploy-reward import"

@@ -12,8 +12,7 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 from sqlalchemy import Connection, Engine, text
 
-from storage.engine import connection_string
-from storage.tables import SCHEMA
+from storage.postgres.engine import SCHEMA, connection_string
 
 if TYPE_CHECKING:
     # It imports pandas, half a CPU second and 40 MiB, which only a reading of the log needs.

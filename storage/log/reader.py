@@ -30,7 +30,7 @@ from storage.log.sealed_hours import (
     sealed_files,
     unsealed_ranges,
 )
-from storage.partitions import existing_days, partition_name
+from storage.schema.partitions import existing_days, partition_name
 
 if TYPE_CHECKING:
     # It imports pandas, half a CPU second and 40 MiB, which only a reading of the log needs.

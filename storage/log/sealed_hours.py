@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 from sqlalchemy import Connection, text
 
 from storage.log.parts import HOUR, hour_of
-from storage.partitions import day_of, existing_days
+from storage.schema.partitions import day_of, existing_days
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from storage.clock import closed_instant
 from storage.log.lake import Lake, file_sha256
 from storage.log.parquet import (
     SnapshotReader,
@@ -23,7 +22,8 @@ from storage.log.parquet import (
 )
 from storage.log.parts import HOUR
 from storage.log.sealed_hours import UnsealedRange
-from storage.partitions import claim_past_days, day_of, existing_days
+from storage.schema.clock import closed_instant
+from storage.schema.partitions import claim_past_days, day_of, existing_days
 
 if TYPE_CHECKING:
     # It imports pandas, half a CPU second and 40 MiB, which only a reading of the log needs.

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
-from storage.tables import SCHEMA
+from storage.postgres.engine import SCHEMA
 
 _NOTE = text("""
 INSERT INTO sealing_runs (ended_at, error) VALUES (clock_timestamp(), :error)

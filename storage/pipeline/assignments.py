@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from storage.lineage import CommitFact, History, place
-from storage.placement import Flag, flag_change, stratum_name
+from domain.assignment import Flag, flag_change, stratum_name
+from domain.lineage import CommitFact, History, place
 
 FlagValues = Mapping[str, str]
 NO_FLAGS: FlagValues = {}

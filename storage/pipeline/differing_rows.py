@@ -12,12 +12,12 @@ from sqlalchemy import Connection, text
 
 from storage.log.parquet import Batches
 from storage.log.reader import SealedLog
-from storage.pipeline.engine import DayEngine
+from storage.pipeline.engines.engine import DayEngine
+from storage.pipeline.engines.postgres_engine import epoch_microseconds
 from storage.pipeline.experiments import PipelineExperiment
 from storage.pipeline.moments import moment_of
-from storage.pipeline.postgres_engine import epoch_microseconds
 from storage.pipeline.steps import ARMS, BLOCK, SIGHTING_KINDS, Step
-from storage.tables import SCHEMA
+from storage.postgres.engine import SCHEMA
 
 # Of each kind; their number tells of the others.
 MOST = 1000

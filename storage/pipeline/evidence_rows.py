@@ -8,7 +8,7 @@ import psycopg
 from sqlalchemy import Connection
 
 from storage.log.reader import SealedLog
-from storage.pipeline.day_engines import DayEngineSettings, open_day_engine
+from storage.pipeline.engines.day_engines import DayEngineSettings, open_day_engine
 from storage.pipeline.experiments import open_experiments
 from storage.pipeline.moments import microseconds, moment_of
 from storage.pipeline.steps import ARMS, SIGHTING_KINDS

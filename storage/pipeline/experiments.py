@@ -7,11 +7,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
-from storage.millionths import cap_in_millionths
+from domain.assignment import Flag
+from domain.millionths import cap_in_millionths
 from storage.pipeline.moments import SECOND, block_of, microseconds
 from storage.pipeline.steps import AHEAD, IN_FLIGHT
-from storage.placement import Flag
-from storage.sample import bound_of
+from storage.tenants.sample import bound_of
 
 
 class UnreadablePolicyError(ValueError):

@@ -7,7 +7,14 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from storage.millionths import LARGEST_AMOUNT
+from domain.millionths import LARGEST_AMOUNT
+from storage.pipeline.engines.postgres_engine import (
+    AT_ONCE,
+    COPIED,
+    PostgresEngine,
+    epoch_microseconds,
+    moment,
+)
 from storage.pipeline.experiments import (
     PipelineExperiment,
     ReadExperiment,
@@ -25,13 +32,6 @@ from storage.pipeline.inputs import (
     register_scope,
 )
 from storage.pipeline.moments import block_of, microseconds, moment_of
-from storage.pipeline.postgres_engine import (
-    AT_ONCE,
-    COPIED,
-    PostgresEngine,
-    epoch_microseconds,
-    moment,
-)
 from storage.pipeline.samples import sample_grown
 from storage.pipeline.steps import (
     AHEAD,

@@ -9,8 +9,9 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from storage.graphs import graph_patterns
-from storage.histories import read_facts, read_flags
+from domain.route import RouteTable, canonical_route
+from storage.experiments.graphs import graph_patterns
+from storage.experiments.histories import read_facts, read_flags
 from storage.pipeline.assignments import (
     Assignment,
     FlagValues,
@@ -18,7 +19,7 @@ from storage.pipeline.assignments import (
     Question,
     tested_values,
 )
-from storage.pipeline.engine import Engine
+from storage.pipeline.engines.engine import Engine
 from storage.pipeline.experiments import PipelineExperiment, ReadExperiment
 from storage.pipeline.moments import EARLIEST, LATEST, block_of, microseconds, moment_of
 from storage.pipeline.steps import (
@@ -32,7 +33,6 @@ from storage.pipeline.steps import (
     SPOTS,
     TIED_ROUTES,
 )
-from storage.route import RouteTable, canonical_route
 
 Place = tuple[int, str]
 

@@ -6,7 +6,7 @@ from itertools import groupby
 from storage.log.parquet import EVENT_COLUMNS
 from storage.log.reader import Extent, LogFile, LogRows
 from storage.log.sealed_hours import Erasure
-from storage.pipeline.engine import DayEngine
+from storage.pipeline.engines.engine import DayEngine
 
 _ERASED = {"erasure_id": "bigint", "project_id": "int", "key": "text"}
 _COLUMNS = ", ".join(f"e.{name}" for name in EVENT_COLUMNS.names)

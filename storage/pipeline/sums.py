@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from storage.millionths import MILLION
+from domain.millionths import MILLION
 from storage.pipeline.steps import HALF
 
 

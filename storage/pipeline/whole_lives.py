@@ -6,9 +6,9 @@ from typing import Any
 
 from sqlalchemy import Connection, TextClause, text
 
+from domain.millionths import LARGEST_AMOUNT
 from storage.log.reader import Extent, SealedLog
-from storage.millionths import LARGEST_AMOUNT
-from storage.pipeline.engine import DayEngine
+from storage.pipeline.engines.engine import DayEngine
 from storage.pipeline.experiments import (
     PipelineExperiment,
     ReadExperiment,

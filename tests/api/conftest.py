@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from storage.embedded import EmbeddedPostgres
-from storage.engine import open_engine
-from storage.migrate import upgrade
-from storage.projects import CreatedProject, create_project
-from storage.settings import apply_settings
+from storage.postgres.embedded import EmbeddedPostgres
+from storage.postgres.engine import open_engine
+from storage.schema.migrate import upgrade
+from storage.tenants.projects import CreatedProject, create_project
+from storage.tenants.settings import apply_settings
 from tests.api.owner import Owner
 from tests.server_folder import server_folder
 

@@ -4,10 +4,10 @@ import html
 import re
 from typing import Any
 
-from storage.keys import list_keys
-from storage.settings import read_settings
-from storage.sign_ins import Role, create_link
-from storage.tables import projects
+from storage.schema.tables import projects
+from storage.tenants.keys import list_keys
+from storage.tenants.settings import read_settings
+from storage.tenants.sign_ins import Role, create_link
 
 OWN = {"Sec-Fetch-Site": "same-origin"}
 GENERAL = "/dashboard/settings"

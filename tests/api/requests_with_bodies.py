@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from storage.keys import KeyKind
-from storage.projects import CreatedProject
+from storage.tenants.keys import KeyKind
+from storage.tenants.projects import CreatedProject
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from orchestration.checklist import keep_checklists
-from storage.keys import KeyKind
+from orchestration.pipeline.checklist import keep_checklists
+from storage.tenants.keys import KeyKind
 
 ASKED = {"treatment_commit": "b" * 8}
 

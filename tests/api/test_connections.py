@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from storage.embedded import EmbeddedPostgres
-from storage.keys import KeyKind
-from storage.projects import CreatedProject
+from storage.postgres.embedded import EmbeddedPostgres
+from storage.tenants.keys import KeyKind
+from storage.tenants.projects import CreatedProject
 from tests.api.wire import PATIENCE_SECONDS, Wire, get, post
 from tests.reliability.api_process import ApiProcess, eventually
 

@@ -9,10 +9,10 @@ from starlette.testclient import TestClient
 
 from api.app import create_app
 from api.dashboard.pages import router
-from api.settings import ApiSettings
-from storage.keys import KeyKind, new_key, revoke_key
-from storage.sign_ins import Role, create_link
-from storage.tables import projects, sign_in_links, sign_ins
+from api.runtime.settings import ApiSettings
+from storage.schema.tables import projects, sign_in_links, sign_ins
+from storage.tenants.keys import KeyKind, new_key, revoke_key
+from storage.tenants.sign_ins import Role, create_link
 
 OWN = {"Sec-Fetch-Site": "same-origin"}
 SIGN_IN = "/dashboard/sign-in"

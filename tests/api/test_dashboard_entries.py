@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from storage.sign_ins import Role
+from storage.tenants.sign_ins import Role
 from tests.api.owner import (
     METRICS,
     SCRIPT,

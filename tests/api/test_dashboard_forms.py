@@ -3,8 +3,8 @@
 import re
 from typing import Any
 
-from storage.settings import stored_settings
-from storage.sign_ins import Role, create_link
+from storage.tenants.settings import stored_settings
+from storage.tenants.sign_ins import Role, create_link
 
 OWN = {"Sec-Fetch-Site": "same-origin"}
 PATH = "/dashboard/settings/{}"

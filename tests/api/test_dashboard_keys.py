@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from storage.keys import KeyKind, is_well_formed
+from storage.tenants.keys import KeyKind, is_well_formed
 from tests.api.owner import KEYS, SCRIPT, Owner, alert, filled, forms
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from storage.keys import KeyKind, list_keys
-from storage.refusal import Invalid
-from storage.sign_ins import Role
-from storage.tables import projects
+from storage.postgres.refusal import Invalid
+from storage.schema.tables import projects
+from storage.tenants.keys import KeyKind, list_keys
+from storage.tenants.sign_ins import Role
 from tests.api.owner import (
     GENERAL,
     KEYS,

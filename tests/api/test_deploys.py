@@ -7,8 +7,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from api.app import create_app
-from api.settings import ApiSettings
-from storage.keys import KeyKind
+from api.runtime.settings import ApiSettings
+from storage.tenants.keys import KeyKind
 from tests.conftest import Service
 
 GRAPHS, DEPLOYS, LAST = "/v1/static-graphs", "/v1/deploys", "/v1/deploys/last"

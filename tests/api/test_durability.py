@@ -11,13 +11,13 @@ import psycopg
 import pytest
 from sqlalchemy import make_url
 
-from storage.durability import WeakStoreError, refuse_weak_store, weak_settings
-from storage.embedded import EmbeddedPostgres
-from storage.engine import connection_string
+from storage.postgres.durability import WeakStoreError, refuse_weak_store, weak_settings
+from storage.postgres.embedded import EmbeddedPostgres
+from storage.postgres.engine import connection_string
 from tests.conftest import Store
 from tests.reliability.api_process import eventually
 
-SERVE = [sys.executable, "-c", "from api.server import serve; serve(port=0, workers=%d)"]
+SERVE = [sys.executable, "-c", "from api.server.process import serve; serve(port=0, workers=%d)"]
 CLI = [sys.executable, "-m", "cli"]
 
 
@@ -107,7 +107,7 @@ def test_a_store_that_comes_back_weak_ends_the_server(store: Store, tmp_path: Pa
         "SERVICE_SECRET": "a secret of the tests",
     }
     log = tmp_path / "api.log"
-    code = "from api.server import serve; serve(port=0)"
+    code = "from api.server.process import serve; serve(port=0)"
     with log.open("wb") as output:
         server = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=output)
     try:

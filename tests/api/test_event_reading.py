@@ -9,9 +9,9 @@ import msgspec
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from api.event_batch import EventReader
-from api.problem import Problem
-from storage.secret import Pseudonyms
+from api.wire.event_batch import EventReader
+from api.wire.problem import Problem
+from storage.tenants.secret import Pseudonyms
 
 READER = EventReader(
     project_id=1,

@@ -14,12 +14,12 @@ import httpx2
 import pytest
 from rich.console import Console
 
-from storage.embedded import EmbeddedPostgres
-from storage.engine import open_engine
-from storage.keys import KeyKind
-from storage.migrate import upgrade
-from storage.projects import create_project
-from storage.settings import apply_settings
+from storage.postgres.embedded import EmbeddedPostgres
+from storage.postgres.engine import open_engine
+from storage.schema.migrate import upgrade
+from storage.tenants.keys import KeyKind
+from storage.tenants.projects import create_project
+from storage.tenants.settings import apply_settings
 from tests.reliability.api_process import ApiProcess
 
 pytestmark = [pytest.mark.process, pytest.mark.deep]

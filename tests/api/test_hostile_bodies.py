@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from storage.keys import KeyKind
+from storage.tenants.keys import KeyKind
 from tests.conftest import Service
 
 MEBIBYTE = 2**20

@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
-from storage.contract import document_text, waiting_contract
-from storage.verdicts import Draft, publish_verdicts, stage_evidence
+from domain.contract import document_text, waiting_contract
+from storage.verdicts.publication import Draft, publish_verdicts, stage_evidence
 
 GRAPHS, DEPLOYS, LAST = "/v1/static-graphs", "/v1/deploys", "/v1/deploys/last"
 REVENUE, REGISTER = "/v1/revenue/events", "/v1/reward/register"

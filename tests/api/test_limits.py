@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from api.app import create_app
-from api.settings import ApiSettings
-from storage.keys import KeyKind
-from storage.projects import CreatedProject
+from api.runtime.settings import ApiSettings
+from storage.tenants.keys import KeyKind
+from storage.tenants.projects import CreatedProject
 from tests.api.test_hostile_bodies import ENDPOINTS, broken
 
 # Four bytes of UTF-8, two units of UTF-16, twelve characters as JSON's escapes: one character.

@@ -12,11 +12,11 @@ from sqlalchemy import text
 from starlette.testclient import TestClient
 
 from api.app import create_app
-from api.gauges import StoreGauges
-from api.settings import ApiSettings
-from api.store import Store
-from storage.embedded import EmbeddedPostgres
-from storage.engine import open_async_engine
+from api.runtime.gauges import StoreGauges
+from api.runtime.settings import ApiSettings
+from api.runtime.store import Store
+from storage.postgres.embedded import EmbeddedPostgres
+from storage.postgres.engine import open_async_engine
 from tests.reliability.api_process import ApiProcess, eventually
 
 UP = re.compile(rb"^deploy_reward_store_up (\S+)$", re.MULTILINE)

@@ -10,16 +10,16 @@ from sqlalchemy import text
 from starlette.testclient import TestClient
 
 from api.app import create_app
-from api.deploys import DeployReceipt, LastDeploy
-from api.experiments import RegisteredExperiment
-from api.problem import CODES
-from api.revenue_events import RevenueReceipt
-from api.runtime_events import EventsReceipt
-from api.settings import ApiSettings
-from api.static_graphs import GraphReceipt
-from api.verdicts import VerdictList
-from storage.contract import MEMBERS
-from storage.engine import connection_string
+from api.routes.deploys import DeployReceipt, LastDeploy
+from api.routes.experiments import RegisteredExperiment
+from api.routes.revenue_events import RevenueReceipt
+from api.routes.runtime_events import EventsReceipt
+from api.routes.static_graphs import GraphReceipt
+from api.routes.verdicts import VerdictList
+from api.runtime.settings import ApiSettings
+from api.wire.problem import CODES
+from domain.contract import MEMBERS
+from storage.postgres.engine import connection_string
 
 
 def test_the_process_is_up_and_the_store_is_ready(service: Any) -> None:

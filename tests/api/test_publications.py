@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event
 
-from storage.keys import KeyKind
+from storage.tenants.keys import KeyKind
 from tests.publication import publish
 
 GATE = "/v1/reward/gate"

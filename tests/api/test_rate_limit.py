@@ -7,11 +7,11 @@ from ipaddress import ip_network
 import pytest
 from starlette.requests import Request
 
-from api.keyring import Caller
-from api.problem import Problem
-from api.rate_limit import RateLimit, client_address
-from storage.keys import KeyKind
-from storage.settings import RateLimits, Settings
+from api.runtime.keyring import Caller
+from api.runtime.rate_limit import RateLimit, client_address
+from api.wire.problem import Problem
+from storage.tenants.keys import KeyKind
+from storage.tenants.settings import RateLimits, Settings
 
 PROXIES = [ip_network("10.0.0.0/8"), ip_network("2001:db8::/32")]
 

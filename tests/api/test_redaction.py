@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from storage.engine import connection_string, session_options
+from storage.postgres.engine import connection_string, session_options
 from tests.api.test_tenants import HEADER, KINDS, OPERATIONS
 
 HEADERS = ("User-Agent", "Cookie", "Referer", "X-Forwarded-For", "X-Anything", "Idempotency-Key")

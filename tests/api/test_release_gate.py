@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from storage.freeze import freeze, unfreeze
-from storage.keys import KeyKind
+from storage.releases.freeze import freeze, unfreeze
+from storage.tenants.keys import KeyKind
 from tests.conftest import Service
 from tests.publication import publish
 

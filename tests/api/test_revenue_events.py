@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Text, cast, func, select
 
-from storage.tables import revenue_events
+from storage.schema.tables import revenue_events
 from tests.conftest import Service
 
 PATH = "/v1/revenue/events"

@@ -18,9 +18,9 @@ from click.testing import CliRunner
 from sqlalchemy import Engine, text
 
 from cli.main import main
-from storage.embedded import EmbeddedPostgres
-from storage.engine import open_engine
-from storage.keys import KeyKind
+from storage.postgres.embedded import EmbeddedPostgres
+from storage.postgres.engine import open_engine
+from storage.tenants.keys import KeyKind
 from tests.reliability.api_process import ApiProcess, eventually
 
 pytestmark = [

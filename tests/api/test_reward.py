@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 import pytest
 
-from storage.contract import MEMBERS, contract, document_text
-from storage.verdicts import Draft, publish_verdicts, stage_evidence
+from domain.contract import MEMBERS, contract, document_text
+from storage.verdicts.publication import Draft, publish_verdicts, stage_evidence
 from tests.conftest import Service
 
 REGISTER = "/v1/reward/register"

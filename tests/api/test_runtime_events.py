@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import IntegrityError
 
-from storage.keys import KeyKind
-from storage.tables import runtime_events
+from storage.schema.tables import runtime_events
+from storage.tenants.keys import KeyKind
 from tests.conftest import Service
 
 PATH = "/v1/events"

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from storage.refusal import Invalid
-from storage.sample import Sample, position_of, salt_of
-from storage.tables import runtime_events
+from storage.postgres.refusal import Invalid
+from storage.schema.tables import runtime_events
+from storage.tenants.sample import Sample, position_of, salt_of
 from tests.conftest import Service
 
 PATH = "/v1/events"

@@ -16,11 +16,11 @@ import pytest
 from psycopg import sql
 from sqlalchemy import make_url
 
-from storage.embedded import EmbeddedPostgres
-from storage.engine import connection_string, session_options
-from storage.keys import KeyKind
-from storage.migrate import upgrade
-from storage.projects import CreatedProject
+from storage.postgres.embedded import EmbeddedPostgres
+from storage.postgres.engine import connection_string, session_options
+from storage.schema.migrate import upgrade
+from storage.tenants.keys import KeyKind
+from storage.tenants.projects import CreatedProject
 from tests.api.wire import Answer, Wire, get, post
 from tests.reliability.api_process import ApiProcess, eventually
 from tests.reliability.shop import Shop, open_shop

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from api.scripts import FOLDER, without_comments
+from api.routes.scripts import FOLDER, without_comments
 
 SCRIPTS = ["sdk.js", "next-graph.mjs"]
 every_script = pytest.mark.parametrize("name", SCRIPTS)

@@ -13,8 +13,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from api.app import create_app
-from api.settings import ApiSettings
-from storage.projects import create_project
+from api.runtime.settings import ApiSettings
+from storage.tenants.projects import create_project
 from tests.conftest import Service
 from tests.reliability.api_process import eventually, port_of_our_own
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from storage.refusal import Invalid
-from storage.secret import Assignments, assignment_message, assignment_token
+from storage.postgres.refusal import Invalid
+from storage.tenants.secret import Assignments, assignment_message, assignment_token
 
 PAGE = Path(__file__).parents[2] / "docs" / "poisoning.md"
 SERVED = {"session_id": "s-1", "commit": "4f2a9c1d", "environment": "production"}

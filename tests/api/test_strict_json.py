@@ -9,11 +9,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from api import static_graphs, strict_json
-from api.problem import Problem
-from api.static_graphs import StaticGraph
-from api.strict_json import examined, strict_document
-from storage.graphs import document_digest
+from api.routes import static_graphs
+from api.routes.static_graphs import StaticGraph
+from api.wire import strict_json
+from api.wire.problem import Problem
+from api.wire.strict_json import examined, strict_document
+from storage.experiments.graphs import document_digest
 
 
 def told(read: Any, raw: bytes) -> tuple[object, ...]:

@@ -14,10 +14,10 @@ from starlette.testclient import TestClient
 
 from api.app import create_app
 from api.dashboard.pages import router as dashboard
-from api.settings import ApiSettings
-from storage.keys import KeyKind, key_digest, list_keys, new_key, revoke_key
-from storage.projects import create_project
-from storage.tables import keys, metadata
+from api.runtime.settings import ApiSettings
+from storage.schema.tables import keys, metadata
+from storage.tenants.keys import KeyKind, key_digest, list_keys, new_key, revoke_key
+from storage.tenants.projects import create_project
 from tests.conftest import Service
 
 HEADER = "X-Service-Project-Key"

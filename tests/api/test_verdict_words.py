@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from api.dashboard.figures import first_line, money, signs, web_address
+from api.dashboard.page.figures import first_line, money, signs, web_address
 from api.dashboard.plot import MOST_POINTS, plot_of
 from api.dashboard.reach import reach_of
 from api.dashboard.verdict import WARNINGS, advice, answer_of, sentence_of, worth
-from orchestration import document as documents
-from orchestration.set_aside import WARNING as SET_ASIDE
-from stats.evidence import ALLOCATION_UNDECLARED, GUARDRAILS_UNPROVEN
-from stats.gate import Cause
-from stats.verdict import EndedBecause, Verdict
-from storage.contract import contract
-from storage.measure import measure_of
+from domain.contract import contract
+from domain.measure import measure_of
+from orchestration.pipeline import document as documents
+from orchestration.pipeline.set_aside import WARNING as SET_ASIDE
+from stats.decision.evidence import ALLOCATION_UNDECLARED, GUARDRAILS_UNPROVEN
+from stats.looks.gate import Cause
+from stats.looks.words import EndedBecause, Verdict
 
 
 def told(verdict: str, *, reason: str | None = None, decided: bool = True, **known: Any) -> Any:

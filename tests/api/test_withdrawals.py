@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from storage.keys import KeyKind
+from storage.tenants.keys import KeyKind
 from tests.conftest import Service
 
 DEPLOYS, LAST, REGISTER = "/v1/deploys", "/v1/deploys/last", "/v1/reward/register"

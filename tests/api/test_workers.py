@@ -18,13 +18,13 @@ import pytest
 import uvicorn
 import uvloop
 
-from api.connection import Connections
-from api.server import Server
-from api.settings import ServerLimits
-from storage.embedded import EmbeddedPostgres
-from storage.engine import connection_string, session_options
-from storage.keys import KeyKind
-from storage.projects import CreatedProject
+from api.runtime.settings import ServerLimits
+from api.server.connection import Connections
+from api.server.process import Server
+from storage.postgres.embedded import EmbeddedPostgres
+from storage.postgres.engine import connection_string, session_options
+from storage.tenants.keys import KeyKind
+from storage.tenants.projects import CreatedProject
 from tests.api.wire import Wire, get, post
 from tests.reliability.api_process import ApiProcess, eventually
 
@@ -199,7 +199,7 @@ def test_a_port_that_is_taken_is_said_in_one_line(
         ended = subprocess.run(
             [
                 *(sys.executable, "-c"),
-                f"from api.server import serve; serve(port={port}, workers={workers})",
+                f"from api.server.process import serve; serve(port={port}, workers={workers})",
             ],
             env={
                 **os.environ,

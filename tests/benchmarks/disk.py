@@ -19,15 +19,15 @@ from rich.console import Console
 from rich.table import Table
 from sqlalchemy import Connection, Engine, text
 
-from cli.traffic import Scenario, Traffic, traffic
-from storage.deploys import DeployRequest, record_deploy
-from storage.embedded import EmbeddedPostgres
-from storage.engine import open_engine
-from storage.events import RuntimeEvent, append_history
-from storage.experiments import register
-from storage.migrate import upgrade
-from storage.projects import create_project
-from storage.registration import PRODUCTION, Registration
+from cli.traffic.canary import Scenario, Traffic, traffic
+from domain.registration import PRODUCTION, Registration
+from storage.experiments.deploys import DeployRequest, record_deploy
+from storage.experiments.experiments import register
+from storage.log.events import RuntimeEvent, append_history
+from storage.postgres.embedded import EmbeddedPostgres
+from storage.postgres.engine import open_engine
+from storage.schema.migrate import upgrade
+from storage.tenants.projects import create_project
 from tests.pipeline_run import run_pipeline
 
 SESSIONS = (5_000, 24_000, 240_000)

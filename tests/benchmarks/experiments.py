@@ -21,15 +21,15 @@ from rich.console import Console
 from rich.table import Table
 from sqlalchemy import Engine, text
 
-from orchestration.walk import publish, stage_due
-from storage.clock import claim_derived_tables
-from storage.deploys import DeployRequest, record_deploy
-from storage.embedded import EmbeddedPostgres
-from storage.engine import open_engine
-from storage.experiments import register
-from storage.migrate import upgrade
-from storage.projects import create_project
-from storage.registration import PRODUCTION, Registration
+from domain.registration import PRODUCTION, Registration
+from orchestration.pipeline.steps import publish, stage_due
+from storage.experiments.deploys import DeployRequest, record_deploy
+from storage.experiments.experiments import register
+from storage.postgres.embedded import EmbeddedPostgres
+from storage.postgres.engine import open_engine
+from storage.schema.clock import claim_derived_tables
+from storage.schema.migrate import upgrade
+from storage.tenants.projects import create_project
 
 CONTROL, TREATMENT = "c0ffee0", "decade1"
 STARTS = datetime(2026, 10, 5, tzinfo=UTC)

@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.table import Table
 from sqlalchemy import text
 
-from storage.embedded import running_url
-from storage.engine import open_engine
+from storage.postgres.embedded import running_url
+from storage.postgres.engine import open_engine
 from tests.benchmarks.running import running_service
 
 _TICKS = os.sysconf("SC_CLK_TCK")

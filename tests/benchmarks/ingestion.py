@@ -24,12 +24,12 @@ import psycopg
 from rich.console import Console
 from rich.table import Table
 
-from storage.embedded import EmbeddedPostgres
-from storage.engine import connection_string, open_engine, session_options
-from storage.keys import KeyKind
-from storage.migrate import upgrade
-from storage.projects import CreatedProject, create_project
-from storage.settings import apply_settings
+from storage.postgres.embedded import EmbeddedPostgres
+from storage.postgres.engine import connection_string, open_engine, session_options
+from storage.schema.migrate import upgrade
+from storage.tenants.keys import KeyKind
+from storage.tenants.projects import CreatedProject, create_project
+from storage.tenants.settings import apply_settings
 
 SIZES = (1, 10, 100, 500)
 WORKERS = (1, 2)
@@ -39,7 +39,7 @@ CONNECTIONS = 64
 BATCH_CONNECTIONS = 16
 COPIED_ROWS = 500_000
 UNLIMITED = {"rate_limits": {"per_key": 10**9, "per_address": 10**9}}
-SERVE = "from api.server import serve; serve(port=0, workers={workers})"
+SERVE = "from api.server.process import serve; serve(port=0, workers={workers})"
 TREE = Path(__file__).parents[2]
 _TICKS = os.sysconf("SC_CLK_TCK")
 _REPORT = """
@@ -357,7 +357,7 @@ def _registered(stage: Stage) -> str:
     from starlette.testclient import TestClient  # noqa: PLC0415 - only here
 
     from api.app import create_app  # noqa: PLC0415 - only here
-    from api.settings import ApiSettings  # noqa: PLC0415 - only here
+    from api.runtime.settings import ApiSettings  # noqa: PLC0415 - only here
 
     settings = ApiSettings(database_url=stage.url, secret=b"a secret of the benchmark")
     keys = stage.project.keys

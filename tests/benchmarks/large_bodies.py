@@ -20,13 +20,13 @@ import httpx2
 from rich.console import Console
 from rich.table import Table
 
-from storage.embedded import EmbeddedPostgres
-from storage.engine import open_engine
-from storage.keys import KeyKind
-from storage.migrate import upgrade
-from storage.projects import create_project
+from storage.postgres.embedded import EmbeddedPostgres
+from storage.postgres.engine import open_engine
+from storage.schema.migrate import upgrade
+from storage.tenants.keys import KeyKind
+from storage.tenants.projects import create_project
 
-_SERVE = "from api.server import serve; serve(port=0)"
+_SERVE = "from api.server.process import serve; serve(port=0)"
 _START_SECONDS = 30
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import norm
 
-from stats.evidence import evaluate
-from stats.series import Series
-from stats.trace import traced
+from stats.decision.evidence import evaluate
+from stats.looks.series import Series
+from stats.looks.trace import traced
 from tests.calibration.proportion import Proportion
 from tests.calibration.traffic import BLOCK, Floats, Traffic, batches, ramp
 

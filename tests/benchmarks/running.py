@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from cli.children import free_port
+from cli.processes.children import free_port
 
 _TREE = Path(__file__).parents[2]
 _START_SECONDS = 240

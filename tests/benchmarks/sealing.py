@@ -22,7 +22,7 @@ from sqlalchemy import text
 from storage.log.comparison import compare_files
 from storage.log.lake import FolderLake
 from storage.log.sealing import Sealer
-from storage.partitions import partition_name
+from storage.schema.partitions import partition_name
 from tests.benchmarks.rebuild import laid, serving
 
 SIZES = (100_000, 1_000_000, 10_000_000)

@@ -25,15 +25,15 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from storage.engine import open_engine
 from storage.log.lake import FolderLake
 from storage.log.reader import read_apart
 from storage.log.sealing import Sealer
-from storage.pipeline.day_engines import DayEngineSettings, open_day_engine
-from storage.pipeline.duckdb_engine import DuckDBLimits
+from storage.pipeline.engines.day_engines import DayEngineSettings, open_day_engine
+from storage.pipeline.engines.duckdb_engine import DuckDBLimits
 from storage.pipeline.experiments import open_experiments
 from storage.pipeline.moments import microseconds
 from storage.pipeline.whole_lives import compute_whole_lives
+from storage.postgres.engine import open_engine
 from tests.benchmarks.rebuild import serving, stored
 from tests.spark_cluster import Cluster, missing_part, running_cluster
 

@@ -22,17 +22,17 @@ from rich.console import Console
 from rich.table import Table
 from sqlalchemy import Connection, Engine, text
 
-from orchestration.walk import publish, stage_due
-from storage.clock import claim_derived_tables
-from storage.deploys import DeployRequest, record_deploy
-from storage.embedded import EmbeddedPostgres
-from storage.engine import open_engine
-from storage.experiments import register
-from storage.migrate import upgrade
-from storage.partitions import create_days, partition_name
+from domain.registration import PRODUCTION, Registration
+from orchestration.pipeline.steps import publish, stage_due
+from storage.experiments.deploys import DeployRequest, record_deploy
+from storage.experiments.experiments import register
 from storage.pipeline.increment import extend_cells, extend_exposures
-from storage.projects import create_project
-from storage.registration import PRODUCTION, Registration
+from storage.postgres.embedded import EmbeddedPostgres
+from storage.postgres.engine import open_engine
+from storage.schema.clock import claim_derived_tables
+from storage.schema.migrate import upgrade
+from storage.schema.partitions import create_days, partition_name
+from storage.tenants.projects import create_project
 
 BLOCK = timedelta(minutes=5)
 EVENTS_A_SESSION = 5

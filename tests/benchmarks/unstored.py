@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-import api.runtime
-from api.server import serve
-from storage.events import EventWriter, RuntimeEvent
+import api.runtime.state
+from api.server.process import serve
+from storage.log.events import EventWriter, RuntimeEvent
 
 
 class _Unstored(EventWriter):

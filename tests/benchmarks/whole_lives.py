@@ -22,15 +22,15 @@ from rich.console import Console
 from rich.table import Table
 from sqlalchemy import Connection
 
-from storage.engine import open_engine
 from storage.log.lake import open_lake
 from storage.log.reader import read_apart
-from storage.pipeline.duckdb_engine import DuckDBEngine, DuckDBLimits, open_duckdb
+from storage.pipeline.engines.duckdb_engine import DuckDBEngine, DuckDBLimits, open_duckdb
 from storage.pipeline.experiments import open_experiments
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.pipeline.moments import microseconds
 from storage.pipeline.whole_lives import compute_whole_lives
-from storage.reading import separate_reading
+from storage.postgres.engine import open_engine
+from storage.upkeep.reading import separate_reading
 from tests.benchmarks.rebuild import COUNT, Laid, serving, stored, timed
 
 MEMORY_MIB = 1024

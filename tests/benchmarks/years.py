@@ -27,22 +27,27 @@ from rich.console import Console
 from rich.table import Table
 from sqlalchemy import Connection, DateTime, Engine, Text, bindparam, text
 
+from domain.registration import PRODUCTION, Registration
+from orchestration.dagster.resources import Store
+from orchestration.dagster.upkeep.own_records import OwnRecords
 from orchestration.definitions import definitions
-from orchestration.evidence import draft_evidence
-from orchestration.own_records import OwnRecords
-from orchestration.resources import Store
-from storage.dagster_schema import create_dagster_schema, dagster_url
-from storage.deploys import DeployRequest, record_deploy
-from storage.embedded import EmbeddedPostgres
-from storage.engine import open_engine
-from storage.experiments import register
-from storage.migrate import upgrade
-from storage.partitions import create_days
+from orchestration.pipeline.drafts import draft_evidence
+from storage.experiments.deploys import DeployRequest, record_deploy
+from storage.experiments.experiments import register
 from storage.pipeline.increment import extend_cells, extend_exposures
-from storage.projects import create_project
-from storage.registration import PRODUCTION, Registration
-from storage.retention import DEFAULT_DAYS, compact_replays, delete_expired_units, drop_old_days
-from storage.verdicts import publish_verdicts, stage_evidence
+from storage.postgres.dagster_schema import create_dagster_schema, dagster_url
+from storage.postgres.embedded import EmbeddedPostgres
+from storage.postgres.engine import open_engine
+from storage.schema.migrate import upgrade
+from storage.schema.partitions import create_days
+from storage.tenants.projects import create_project
+from storage.upkeep.retention import (
+    DEFAULT_DAYS,
+    compact_replays,
+    delete_expired_units,
+    drop_old_days,
+)
+from storage.verdicts.publication import publish_verdicts, stage_evidence
 
 SENSOR_TICKS_A_DAY = 2_880  # two a minute
 WALKS_A_DAY = 4

@@ -17,11 +17,11 @@ import yaml
 from playwright.sync_api import BrowserContext, Page
 
 from api.app import create_app
-from api.settings import ApiSettings
-from storage.embedded import running_url
-from storage.engine import connection_string, open_engine
-from storage.projects import create_project
-from storage.sign_ins import Role, create_link
+from api.runtime.settings import ApiSettings
+from storage.postgres.embedded import running_url
+from storage.postgres.engine import connection_string, open_engine
+from storage.tenants.projects import create_project
+from storage.tenants.sign_ins import Role, create_link
 from tests.api.owner import GENERAL, KEYS, WEBHOOKS, filled
 from tests.browser.other_site import EVIL, REBOUND, other_site
 from tests.conftest import fresh_store

@@ -6,9 +6,9 @@ import pytest
 from playwright.sync_api import Page
 
 from api.app import create_app
-from api.connection import Connections
-from api.settings import ApiSettings, ServerLimits
-from storage.projects import create_project
+from api.runtime.settings import ApiSettings, ServerLimits
+from api.server.connection import Connections
+from storage.tenants.projects import create_project
 from tests.api.requests_with_bodies import requests_with_bodies
 from tests.conftest import Store
 from tests.served import Served

@@ -16,14 +16,14 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.app import create_app
-from api.event_batch import MOST_EVENTS
-from api.settings import ApiSettings
-from storage.keys import KeyKind
-from storage.projects import CreatedProject, create_project
-from storage.sample import Sample, salt_of
-from storage.secret import Assignments, assignment_message, assignment_token
-from storage.settings import apply_settings
-from storage.tables import runtime_events
+from api.runtime.settings import ApiSettings
+from api.wire.event_batch import MOST_EVENTS
+from storage.schema.tables import runtime_events
+from storage.tenants.keys import KeyKind
+from storage.tenants.projects import CreatedProject, create_project
+from storage.tenants.sample import Sample, salt_of
+from storage.tenants.secret import Assignments, assignment_message, assignment_token
+from storage.tenants.settings import apply_settings
 from tests.conftest import Store, fresh_store
 from tests.reliability.api_process import eventually
 from tests.served import Served

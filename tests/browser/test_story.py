@@ -18,13 +18,13 @@ from playwright.sync_api import BrowserContext, Page, expect
 from sqlalchemy import Connection, func, select
 
 from api.app import create_app
-from api.settings import ApiSettings
-from orchestration.checklist import keep_checklists
-from orchestration.walk import publish, stage_due
-from storage.clock import claim_derived_tables
+from api.runtime.settings import ApiSettings
+from orchestration.pipeline.checklist import keep_checklists
+from orchestration.pipeline.steps import publish, stage_due
 from storage.pipeline.increment import extend_cells, extend_exposures
-from storage.projects import create_project
-from storage.tables import runtime_events
+from storage.schema.clock import claim_derived_tables
+from storage.schema.tables import runtime_events
+from storage.tenants.projects import create_project
 from tests.benchmarks.running import running_service
 from tests.browser.story.checkout import NEW, OLD, checkout_of
 from tests.browser.story.engineer import Engineer

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stats.closed_cells import Values
-from stats.policy import DAY
-from stats.sample_ratio import Arrivals, Epoch
-from stats.series import Series
+from stats.counts.closed_cells import Values
+from stats.gates.sample_ratio import Arrivals, Epoch
+from stats.looks.policy import DAY
+from stats.looks.series import Series
 from tests.calibration.scenario import Draw, of_one_stratum, rail, units
 from tests.calibration.traffic import BLOCK, BLOCKS_A_DAY, Floats, Ints
 

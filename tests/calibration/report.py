@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from stats.evidence import evaluate
+from stats.decision.evidence import evaluate
 from tests.benchmarks.peers import (
     GBSTATS,
     METHODS,

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from stats.closed_cells import ClosedCells
-from stats.evidence import Evidence, evaluate
-from stats.guardrail import Guardrail
-from stats.policy import DAY, Policy
-from stats.sample_ratio import Arrivals, Epoch, SampleRatio, sample_ratio
-from stats.series import Series
+from stats.counts.closed_cells import ClosedCells
+from stats.decision.evidence import Evidence, evaluate
+from stats.gates.guardrail import Guardrail
+from stats.gates.sample_ratio import Arrivals, Epoch, SampleRatio, sample_ratio
+from stats.looks.policy import DAY, Policy
+from stats.looks.series import Series
 from tests.calibration.traffic import BLOCK, BLOCKS_A_DAY, DELAY, Ints
 
 AT_ONCE = 25

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from stats.block import analysis_blocks
-from stats.evidence import Evidence, evaluate
-from stats.policy import DAY, Policy
-from stats.sample_ratio import Arrivals, Epoch
-from stats.series import Series
+from stats.decision.evidence import Evidence, evaluate
+from stats.gates.sample_ratio import Arrivals, Epoch
+from stats.looks.block import analysis_blocks
+from stats.looks.policy import DAY, Policy
+from stats.looks.series import Series
 from tests.calibration.traffic import (
     BLOCK,
     BLOCKS_A_DAY,

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stats.evidence import Evidence, evaluate
-from stats.mixture import variance_at
-from stats.policy import DAY, Policy
-from stats.series import Series
-from stats.trace import traced
+from stats.decision.evidence import Evidence, evaluate
+from stats.looks.policy import DAY, Policy
+from stats.looks.series import Series
+from stats.looks.trace import traced
+from stats.sequential.mixture import variance_at
 
 BLOCK = 300
 BLOCKS_A_DAY = DAY // BLOCK

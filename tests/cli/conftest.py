@@ -10,9 +10,9 @@ import uvicorn
 from click.testing import CliRunner, Result
 
 from api.app import create_app
-from api.settings import ApiSettings
+from api.runtime.settings import ApiSettings
 from cli.main import main
-from storage.keys import KeyKind
+from storage.tenants.keys import KeyKind
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.secret import Assignments
+from storage.tenants.secret import Assignments
 
 pytestmark = pytest.mark.usefixtures("stored")
 

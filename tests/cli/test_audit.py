@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from orchestration.evidence import draft_evidence
-from storage.clock import closed_instant
+from orchestration.pipeline.drafts import draft_evidence
 from storage.pipeline.increment import extend_cells, extend_exposures
-from storage.verdicts import publish_verdicts, stage_evidence
+from storage.schema.clock import closed_instant
+from storage.verdicts.publication import publish_verdicts, stage_evidence
 
 A, K = "aaaaaaa", "bbbbbbb"
 START = datetime(2026, 10, 1, tzinfo=UTC)

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import httpx2
 import pytest
 
-from cli.courier import Batch, Refused, answer, batches, pause, post
-from cli.ledger import Ledger, Posted
-from cli.traffic import Delivery
+from cli.traffic.canary import Delivery
+from cli.traffic.courier import Batch, Refused, answer, batches, pause, post
+from cli.traffic.ledger import Ledger, Posted
 
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)
 Handler = Callable[[httpx2.Request], httpx2.Response]

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cli.demo import METRIC, Change, Story, story
-from cli.traffic import Traffic
-from cli.up import demo_project
-from storage.settings import read_settings
+from cli.processes.up import demo_project
+from cli.traffic.canary import Traffic
+from cli.traffic.demo import METRIC, Change, Story, story
+from storage.tenants.settings import read_settings
 
 NOON = datetime(2026, 3, 5, 12, tzinfo=UTC)
 

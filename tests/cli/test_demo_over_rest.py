@@ -13,12 +13,12 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from api.app import create_app
-from api.settings import ApiSettings
-from cli.courier import answer, connected
-from cli.demo import METRIC, Keys, play
-from cli.simulate import simulate
-from storage.keys import KeyKind
-from storage.projects import create_project
+from api.runtime.settings import ApiSettings
+from cli.traffic.courier import answer, connected
+from cli.traffic.demo import METRIC, Keys, play
+from cli.traffic.simulate import simulate
+from storage.tenants.keys import KeyKind
+from storage.tenants.projects import create_project
 
 REPLAY = ["--replay", "--hours", "2", "--baseline", "0.2", "--lift", "0.5"]
 REPLAY += ["--duplicated", "0.1", "--disordered", "0.2"]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from orchestration.checklist import keep_checklists
+from orchestration.pipeline.checklist import keep_checklists
 
 
 def set_up(service: Any) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cli.interval_plot import MOST_ROWS, WIDTH, interval_plot
+from cli.changes.interval_plot import MOST_ROWS, WIDTH, interval_plot
 from orchestration.once import materialize_pipeline
 
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)

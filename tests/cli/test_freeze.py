@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.freeze import is_frozen
+from storage.releases.freeze import is_frozen
 
 pytestmark = pytest.mark.usefixtures("stored")
 

@@ -14,9 +14,9 @@ from click.testing import CliRunner, Result
 from sqlalchemy import text
 
 from cli.main import main
-from storage.lock_waits import name_transaction
-from storage.projects import create_project, find_project
-from storage.settings import apply_settings
+from storage.postgres.lock_waits import name_transaction
+from storage.tenants.projects import create_project, find_project
+from storage.tenants.settings import apply_settings
 
 LINES = [
     {

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.ledger import Durations, Ledger, Posted
+from cli.traffic.ledger import Durations, Ledger, Posted
 
 
 @given(

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from cli.main import COMMANDS, main
-from storage.embedded import EmbeddedPostgresError
-from storage.refusal import Conflict
+from storage.postgres.embedded import EmbeddedPostgresError
+from storage.postgres.refusal import Conflict
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cli.plan import LIFTS, Design, alternatives, days, prospects
-from stats.cell import Totals, terms
-from stats.mixture import Mixture, confidence_sequence
-from stats.policy import Policy
+from cli.changes.plan import LIFTS, Design, alternatives, days, prospects
+from stats.counts.cell import Totals, terms
+from stats.looks.policy import Policy
+from stats.sequential.mixture import Mixture, confidence_sequence
 
 WORDS = ["--sessions-per-day", "24000", "--rate", "0.05", "--share", "0.1"]
 RUNS = 4000

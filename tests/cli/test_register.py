@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from storage.keys import KeyKind
+from storage.tenants.keys import KeyKind
 from tests.mcp_server.conftest import answering
 
 

@@ -21,11 +21,11 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 from sqlalchemy import text
 
-from cli.courier import Refused, connected
 from cli.main import main
-from cli.simulate import sent
-from cli.traffic import Scenario, traffic
-from storage.keys import KeyKind
+from cli.traffic.canary import Scenario, traffic
+from cli.traffic.courier import Refused, connected
+from cli.traffic.simulate import sent
+from storage.tenants.keys import KeyKind
 
 PUBLIC = "pk_1"
 LATER = {"Retry-After": "1"}
@@ -209,7 +209,7 @@ def test_a_fault_of_the_service_is_counted_and_the_load_goes_on(stub: Callable[.
 
 
 def test_a_service_that_is_not_there_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.sender.UNHEARD_SECONDS", 0.2)
+    monkeypatch.setattr("cli.traffic.sender.UNHEARD_SECONDS", 0.2)
     result = load("http://127.0.0.1:9", "--seconds", 1)
     assert result.exit_code == 1
     assert "does not answer" in result.output

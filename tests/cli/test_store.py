@@ -11,13 +11,13 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 
-from cli import store
-from cli.dagster_home import POSTGRES_VARIABLE, dagster_environment, write_dagster_home
 from cli.main import main
-from cli.store import any_store_url, store_url
-from storage.embedded import EmbeddedPostgres, running_url
-from storage.engine import connection_string
-from storage.migrate import upgrade
+from cli.operations import store
+from cli.operations.store import any_store_url, store_url
+from cli.processes.dagster_home import POSTGRES_VARIABLE, dagster_environment, write_dagster_home
+from storage.postgres.embedded import EmbeddedPostgres, running_url
+from storage.postgres.engine import connection_string
+from storage.schema.migrate import upgrade
 from tests.server_folder import server_folder
 
 pytestmark = pytest.mark.process
@@ -94,8 +94,8 @@ BORROWER = """
 import sys
 from pathlib import Path
 import psycopg
-from cli.store import store_url
-from storage.engine import connection_string
+from cli.operations.store import store_url
+from storage.postgres.engine import connection_string
 with store_url(Path(sys.argv[1])) as url:
     print("found", flush=True)
     sys.stdin.readline()

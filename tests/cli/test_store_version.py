@@ -14,9 +14,9 @@ from click.testing import Result
 from sqlalchemy import make_url
 
 from cli.main import COMMANDS
-from storage.embedded import EmbeddedPostgres
-from storage.engine import connection_string
-from storage.migrate import StoreVersionError, upgrade
+from storage.postgres.embedded import EmbeddedPostgres
+from storage.postgres.engine import connection_string
+from storage.schema.migrate import StoreVersionError, upgrade
 from tests.conftest import Store
 from tests.reliability.code_server import evaluate
 from tests.server_folder import server_folder

@@ -10,10 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from cli import supervisor
-from cli.children import Servers
-from cli.supervisor import Child, ChildFailedError, StopRequest, Supervisor, stop_on_signals
-from storage.child_process import fresh_log, spawn
+from cli.processes import supervisor
+from cli.processes.children import Servers
+from cli.processes.supervisor import (
+    Child,
+    ChildFailedError,
+    StopRequest,
+    Supervisor,
+    stop_on_signals,
+)
+from storage.postgres.child_process import fresh_log, spawn
 from tests.reliability.api_process import eventually
 
 pytestmark = pytest.mark.process
@@ -207,7 +213,7 @@ def test_children_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
     code = f"""
 import sys, time
 from pathlib import Path
-from storage.child_process import spawn
+from storage.postgres.child_process import spawn
 child = spawn([sys.executable, "-c", {SLEEP!r}], log=Path({str(tmp_path / "log")!r}))
 print(child.pid, flush=True)
 time.sleep(600)

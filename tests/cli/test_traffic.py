@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cli.traffic import Delivery, Scenario, Traffic, traffic
+from cli.traffic.canary import Delivery, Scenario, Traffic, traffic
 
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)
 HALF_DAY = Scenario(

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from cli.outcome import FIRST_LOOK_SECONDS, Exit, Seen, outcome
-from cli.wait import pause
-from storage.contract import contract
-from storage.freeze import freeze, unfreeze
-from storage.keys import KeyKind
+from cli.changes.outcome import FIRST_LOOK_SECONDS, Exit, Seen, outcome
+from cli.changes.wait import pause
+from domain.contract import contract
+from storage.releases.freeze import freeze, unfreeze
+from storage.tenants.keys import KeyKind
 from tests.publication import publish
 
 FOUND = {"lift": 0.1, "confidence": 0.99, "ci": (0.05, 0.15), "cadence": "fast"}

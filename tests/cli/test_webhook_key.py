@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.secret import WebhookSecrets
+from storage.tenants.secret import WebhookSecrets
 
 pytestmark = pytest.mark.usefixtures("stored")
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from orchestration.evidence import draft_evidence
-from storage.clock import closed_instant
-from storage.keys import KeyKind
+from orchestration.pipeline.drafts import draft_evidence
 from storage.pipeline.increment import extend_cells, extend_exposures
-from storage.verdicts import publish_verdicts, stage_evidence
+from storage.schema.clock import closed_instant
+from storage.tenants.keys import KeyKind
+from storage.verdicts.publication import publish_verdicts, stage_evidence
 
 A, K, MISTAKE = "aaaaaaa", "bbbbbbb", "ccccccc"
 # Of late, so that the experiments are open and their evidence can be computed anew.

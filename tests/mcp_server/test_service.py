@@ -8,10 +8,10 @@ import pytest
 from mcp import Client
 
 from api.app import create_app
-from api.settings import ApiSettings
+from api.runtime.settings import ApiSettings
 from mcp_server.explanation import LONGEST_BYTES
-from storage.keys import KeyKind
-from storage.projects import create_project
+from storage.tenants.keys import KeyKind
+from storage.tenants.projects import create_project
 from tests.conftest import Store
 from tests.served import Served
 

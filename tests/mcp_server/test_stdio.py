@@ -24,7 +24,7 @@ KEY = "rk_Q7hZ2canaryCanaryCanaryCanaryCanary0123456"
 LONGEST_SECONDS = 10
 END_SECONDS = 2
 MODULE = [sys.executable, "-m", "mcp_server"]
-COMMAND = [sys.executable, "-c", "from cli.mcp import mcp; mcp()"]
+COMMAND = [sys.executable, "-c", "from cli.processes.mcp import mcp; mcp()"]
 HANDSHAKE = [
     {
         "jsonrpc": "2.0",

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from stats.policy import DAY
-from stats.series import Series
+from stats.looks.policy import DAY
+from stats.looks.series import Series
 
 HOUR = 3600
 

@@ -5,15 +5,15 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from orchestration.document import evidence_document
-from orchestration.evidence import evidence_contract
-from orchestration.series import series_of
-from stats.evidence import evaluate
-from storage.contract import document_text
-from storage.graphs import graph_patterns
-from storage.histories import read_facts, read_flags
+from domain.contract import document_text
+from orchestration.pipeline.document import evidence_document
+from orchestration.pipeline.drafts import evidence_contract
+from orchestration.pipeline.series import series_of
+from stats.decision.evidence import evaluate
+from storage.experiments.graphs import graph_patterns
+from storage.experiments.histories import read_facts, read_flags
 from storage.pipeline.moments import microseconds
-from storage.raw_events import FrozenExperiment
+from storage.upkeep.raw_events import FrozenExperiment
 from tests.oracle.attribution import IDENTITY, IN_FLIGHT, Attribution, Attributor
 from tests.oracle.calendar import Calendar
 from tests.oracle.raw_log import RawLog

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
-from storage.millionths import LARGEST_AMOUNT, MILLION
+from domain.millionths import LARGEST_AMOUNT, MILLION
 from storage.pipeline.moments import microseconds
-from storage.raw_events import FrozenExperiment
-from storage.sample import bound_of, position_of, salt_of
+from storage.tenants.sample import bound_of, position_of, salt_of
+from storage.upkeep.raw_events import FrozenExperiment
 from tests.oracle.calendar import BLOCK, Calendar, block_of
 from tests.oracle.outcomes import Outcomes, metrics_of
 from tests.oracle.raw_log import RawDeploy, RawEvent, RawRevenue, Sighting

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from storage.pipeline.moments import microseconds
-from storage.raw_events import FrozenExperiment
+from storage.upkeep.raw_events import FrozenExperiment
 
 SECOND = 1_000_000
 BLOCK = 300 * SECOND

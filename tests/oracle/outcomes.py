@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from storage.millionths import cap_in_millionths
+from domain.millionths import cap_in_millionths
 from tests.oracle.calendar import SECOND
 from tests.oracle.raw_log import RawRevenue
 

@@ -6,8 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from storage.evidence import DeployFact, ExperimentReading, UnitCounts
-from storage.gates import (
+from domain.millionths import MILLION
+from storage.pipeline.moments import moment_of
+from storage.upkeep.raw_events import FrozenExperiment
+from storage.verdicts.evidence import DeployFact, ExperimentReading, UnitCounts
+from storage.verdicts.gates import (
     NO_ARRIVALS,
     Allocation,
     ArrivalColumns,
@@ -16,10 +19,7 @@ from storage.gates import (
     LateOutcome,
     ReturningUsers,
 )
-from storage.millionths import MILLION
-from storage.packed_cells import CellColumns, CellRow
-from storage.pipeline.moments import moment_of
-from storage.raw_events import FrozenExperiment
+from storage.verdicts.packed_cells import CellColumns, CellRow
 from tests.oracle.attribution import Attribution, Exposed
 from tests.oracle.calendar import BLOCK, Calendar, block_of
 from tests.oracle.outcomes import Outcomes

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from storage.lineage import CommitFact, History, place
+from domain.assignment import Flag, flag_change, stratum_name
+from domain.lineage import CommitFact, History, place
+from domain.route import RouteTable, canonical_route
 from storage.pipeline.moments import microseconds, moment_of
-from storage.placement import Flag, flag_change, stratum_name
-from storage.raw_events import FrozenExperiment
-from storage.route import RouteTable, canonical_route
+from storage.upkeep.raw_events import FrozenExperiment
 from tests.oracle.raw_log import RawEvent
 
 TREATMENT, CONTROL, PARTIAL = "treatment", "control", "partial"

@@ -9,15 +9,15 @@ import dagster as dg
 import pytest
 from sqlalchemy import Connection, Engine, text
 
+from domain.registration import Registration
+from orchestration.dagster.resources import Store as StoreResource
 from orchestration.definitions import definitions
-from orchestration.resources import Store as StoreResource
-from storage.deploys import DeployRequest, record_deploy
-from storage.events import RuntimeEvent, append_history
-from storage.experiments import register
-from storage.partitions import create_days
-from storage.projects import create_project
-from storage.registration import Registration
-from storage.tables import DERIVED
+from storage.experiments.deploys import DeployRequest, record_deploy
+from storage.experiments.experiments import register
+from storage.log.events import RuntimeEvent, append_history
+from storage.schema.partitions import create_days
+from storage.schema.tables import DERIVED
+from storage.tenants.projects import create_project
 from tests.orchestration.shop import OF_THE_TESTS, Shop
 from tests.receiver import Receiver, receiving
 

@@ -6,9 +6,9 @@ from typing import Any
 import dagster as dg
 from sqlalchemy import text
 
-from orchestration.resources import Store
-from orchestration.webhooks import webhooks
-from storage.secret import WebhookSecrets
+from orchestration.dagster.resources import Store
+from orchestration.dagster.upkeep.webhooks import webhooks
+from storage.tenants.secret import WebhookSecrets
 from tests.publication import publish
 
 OF_THE_TESTS = "a secret of the tests"

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import dagster as dg
 import pytest
 
-from orchestration.alerts import AlertNotSentError, alert
-from orchestration.checks import no_keep_with_a_breach, source_lag_is_under_the_grace
-from orchestration.redaction import redacted
+from orchestration.dagster.checks import no_keep_with_a_breach, source_lag_is_under_the_grace
+from orchestration.dagster.upkeep.alerts import AlertNotSentError, alert
+from orchestration.outbound.redaction import redacted
 from tests.receiver import Receiver, receiving
 
 CANARY = "hunter2-canary"

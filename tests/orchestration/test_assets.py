@@ -8,11 +8,11 @@ import dagster as dg
 import pytest
 from sqlalchemy import text
 
-from orchestration.assets import STEPS, evidence, exposures, session_cells, verdicts
+from orchestration.dagster.assets import STEPS, evidence, exposures, session_cells, verdicts
+from orchestration.dagster.keys import EVIDENCE, EXPOSURES, VERDICTS
+from orchestration.dagster.keys import SESSION_CELLS as CELLS
+from orchestration.dagster.resources import Store, StoreNotFoundError
 from orchestration.definitions import definitions
-from orchestration.keys import EVIDENCE, EXPOSURES, VERDICTS
-from orchestration.keys import SESSION_CELLS as CELLS
-from orchestration.resources import Store, StoreNotFoundError
 from tests.emptied import empty_derived_tables
 
 RANGE_START, RANGE_END = (

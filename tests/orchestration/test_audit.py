@@ -13,20 +13,20 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict
 from sqlalchemy import Connection, Engine, text
 
-from orchestration.audit import Audit, audit
-from orchestration.evidence import draft_evidence
-from storage.deploys import DeployRequest, record_deploy
-from storage.events import COLUMNS, RuntimeEvent
-from storage.experiments import close, register
-from storage.partitions import create_days
+from domain.assignment import Flag
+from domain.registration import Registration
+from orchestration.pipeline.audit import Audit, audit
+from orchestration.pipeline.drafts import draft_evidence
+from storage.experiments.deploys import DeployRequest, record_deploy
+from storage.experiments.experiments import close, register
+from storage.log.events import COLUMNS, RuntimeEvent
 from storage.pipeline.increment import extend_cells, extend_exposures
-from storage.placement import Flag
-from storage.projects import create_project
-from storage.raw_events import freeze_reads, read_frozen, read_served
-from storage.refusal import Missing
-from storage.registration import Registration
-from storage.settings import apply_settings
-from storage.verdicts import publish_verdicts, stage_evidence
+from storage.postgres.refusal import Missing
+from storage.schema.partitions import create_days
+from storage.tenants.projects import create_project
+from storage.tenants.settings import apply_settings
+from storage.upkeep.raw_events import freeze_reads, read_frozen, read_served
+from storage.verdicts.publication import publish_verdicts, stage_evidence
 from tests.oracle.answers import answers_of
 
 T = datetime(2026, 10, 1, tzinfo=UTC)

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cli.children import free_port
-from orchestration.assets import STEPS, session_cells
-from orchestration.keys import SESSION_CELLS
-from storage.child_process import spawn
+from cli.processes.children import free_port
+from orchestration.dagster.assets import STEPS, session_cells
+from orchestration.dagster.keys import SESSION_CELLS
+from storage.postgres.child_process import spawn
 from tests.emptied import empty_derived_tables
 from tests.reliability.api_process import eventually
 from tests.reliability.derived import derived_of

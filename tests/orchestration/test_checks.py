@@ -6,8 +6,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from orchestration import checks
-from storage.gauges import read_gauges
+from orchestration.dagster import checks
+from storage.upkeep.gauges import read_gauges
 
 
 @dataclass(frozen=True, kw_only=True)

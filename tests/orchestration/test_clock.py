@@ -23,8 +23,8 @@ from dagster._core.scheduler.instigation import (
 )
 from dagster._core.workspace.load import location_origin_from_module_name
 
-from orchestration.future_ticks import put_back_future_ticks
-from storage.child_process import spawn
+from orchestration.dagster.upkeep.future_ticks import put_back_future_ticks
+from storage.postgres.child_process import spawn
 from tests.conftest import Store
 from tests.reliability.api_process import eventually
 

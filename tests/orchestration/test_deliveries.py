@@ -14,11 +14,11 @@ from click.testing import CliRunner
 from sqlalchemy import text
 
 from cli.main import main
-from orchestration.delivery import deliver
-from storage.deliveries import LONGEST_WAIT, MOST_ATTEMPTS, claim_attempt, wait_after
-from storage.freeze import freeze, unfreeze
-from storage.refusal import Invalid
-from storage.settings import parse_settings
+from orchestration.outbound.delivery import deliver
+from storage.postgres.refusal import Invalid
+from storage.releases.freeze import freeze, unfreeze
+from storage.tenants.settings import parse_settings
+from storage.verdicts.deliveries import LONGEST_WAIT, MOST_ATTEMPTS, claim_attempt, wait_after
 from tests.api.test_redaction import dumped
 from tests.orchestration.shop import OF_THE_TESTS, Shop, secret_of
 from tests.receiver import Receiver, receiving
@@ -59,8 +59,8 @@ def test_a_deliverer_that_is_killed_between_sending_and_noting_it_sends_again(
 ) -> None:
     shop.publish(shop.register(), "decided")
     code = (
-        "from orchestration.delivery import deliver\n"
-        "from storage.engine import open_engine\n"
+        "from orchestration.outbound.delivery import deliver\n"
+        "from storage.postgres.engine import open_engine\n"
         f"deliver(open_engine({shop.service.store.url!r}), secret={OF_THE_TESTS.encode()!r})\n"
     )
     with subprocess.Popen([sys.executable, "-c", code]) as process:

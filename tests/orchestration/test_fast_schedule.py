@@ -13,24 +13,24 @@ from dagster._core.storage.runs.schema import RunsTable
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
-from orchestration.definitions import definitions
-from orchestration.keys import CLOSES_TAG, DUE_TAG
-from orchestration.resources import Store
-from orchestration.schedules import (
+from domain.registration import Registration
+from orchestration.dagster.keys import CLOSES_TAG, DUE_TAG
+from orchestration.dagster.resources import Store
+from orchestration.dagster.schedules import (
     NOTHING_DUE,
     UNDER_WAY,
     CronError,
     each_minute,
     fast_schedule,
 )
-from orchestration.walk import close_cells, expose, publish, stage
-from storage.backlog import DueWork, due_work
-from storage.clock import claim_derived_tables
-from storage.experiments import register
-from storage.gauges import PIPELINE, read_gauges
-from storage.partitions import create_days
-from storage.projects import create_project
-from storage.registration import Registration
+from orchestration.definitions import definitions
+from orchestration.pipeline.steps import close_cells, expose, publish, stage
+from storage.experiments.experiments import register
+from storage.schema.clock import claim_derived_tables
+from storage.schema.partitions import create_days
+from storage.tenants.projects import create_project
+from storage.upkeep.gauges import PIPELINE, read_gauges
+from storage.verdicts.backlog import DueWork, due_work
 from tests.pipeline_run import run_pipeline
 
 
@@ -407,7 +407,9 @@ def test_the_schedule_ticks_each_minute_without_being_switched_on() -> None:
 
 @pytest.mark.process
 def test_a_slower_cron_is_taken_from_the_environment() -> None:
-    program = "from orchestration.schedules import each_minute; print(each_minute.cron_schedule)"
+    program = (
+        "from orchestration.dagster.schedules import each_minute; print(each_minute.cron_schedule)"
+    )
     loaded = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "SERVICE_FAST_CRON": "*/15 * * * *"},

@@ -23,10 +23,10 @@ from dagster._core.storage.runs.schema import RunsTable
 from dagster._core.storage.tags import REPOSITORY_LABEL_TAG
 from dagster._utils.error import SerializableErrorInfo
 
+from orchestration.dagster.upkeep.housekeeping import RetentionError, retention_days
+from orchestration.dagster.upkeep.own_records import THINNED_TAG, OwnRecords
 from orchestration.definitions import definitions
-from orchestration.housekeeping import RetentionError, retention_days
-from orchestration.own_records import THINNED_TAG, OwnRecords
-from storage.dagster_schema import create_dagster_schema, dagster_url
+from storage.postgres.dagster_schema import create_dagster_schema, dagster_url
 
 NOW = datetime.now(UTC)
 DAYS = dg.DailyPartitionsDefinition(start_date="2026-01-01")

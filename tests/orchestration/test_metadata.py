@@ -7,13 +7,13 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from orchestration import columns
-from orchestration.assets import TURNED_TAG
+from orchestration.dagster import columns
+from orchestration.dagster.assets import TURNED_TAG
+from orchestration.dagster.keys import EVIDENCE, EXPOSURES, RUNTIME_EVENTS, SESSION_CELLS, VERDICTS
+from orchestration.dagster.table import MOST_ROWS, plain
 from orchestration.definitions import definitions
-from orchestration.keys import EVIDENCE, EXPOSURES, RUNTIME_EVENTS, SESSION_CELLS, VERDICTS
-from orchestration.table import MOST_ROWS, plain
-from storage.answers import decided_lately, nearest_to_an_answer, verdicts_changed_since
-from storage.invariants import lost_sessions
+from storage.upkeep.invariants import lost_sessions
+from storage.views.answers import decided_lately, nearest_to_an_answer, verdicts_changed_since
 from tests.pipeline_run import run_pipeline
 
 CANARY = "canary-of-a-user"

@@ -7,13 +7,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from orchestration.exhibit import MOST_PICTURES, chosen, exhibit
-from orchestration.interval import WIDTH, interval_picture
-from orchestration.look import estimates, extent, held_spans, looks_of
-from orchestration.plot import MOST_CURVES, curve, evidence_plot
-from orchestration.svg import as_markdown, path
-from orchestration.thumbnail import thumbnail
-from storage.answers import Standing
+from orchestration.dagster.exhibit import MOST_PICTURES, chosen, exhibit
+from orchestration.pictures.interval import WIDTH, interval_picture
+from orchestration.pictures.look import estimates, extent, held_spans, looks_of
+from orchestration.pictures.plot import MOST_CURVES, curve, evidence_plot
+from orchestration.pictures.svg import as_markdown, path
+from orchestration.pictures.thumbnail import thumbnail
+from storage.views.answers import Standing
 
 SVG = "{http://www.w3.org/2000/svg}"
 START = datetime(2026, 3, 1, tzinfo=UTC)

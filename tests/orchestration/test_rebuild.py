@@ -13,17 +13,17 @@ from click.testing import CliRunner, Result
 from sqlalchemy import Connection, Engine, text
 
 from cli.main import main
-from orchestration.full_rebuild import rebuild_all
-from orchestration.rebuild import compare_days
-from orchestration.walk import close_cells, expose, publish, stage
-from storage.clock import DERIVED_LOCK, REBUILD_LOCK, claim_derived_tables
-from storage.experiments import register
-from storage.forgetting import forget_session
-from storage.gone_events import days_dropped
-from storage.reading import separate_reading
-from storage.registration import Registration
-from storage.retention import DEFAULT_DAYS, drop_old_days
-from storage.set_aside import read_set_aside
+from domain.registration import Registration
+from orchestration.pipeline.day_rebuild import compare_days
+from orchestration.pipeline.full_rebuild import rebuild_all
+from orchestration.pipeline.steps import close_cells, expose, publish, stage
+from storage.experiments.experiments import register
+from storage.schema.clock import DERIVED_LOCK, REBUILD_LOCK, claim_derived_tables
+from storage.upkeep.forgetting import forget_session
+from storage.upkeep.gone_events import days_dropped
+from storage.upkeep.reading import separate_reading
+from storage.upkeep.retention import DEFAULT_DAYS, drop_old_days
+from storage.verdicts.set_aside import read_set_aside
 from tests.emptied import empty_derived_tables
 from tests.orchestration.conftest import TREATMENT
 from tests.pipeline_run import run_pipeline

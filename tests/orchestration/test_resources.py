@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 from sqlalchemy import text
 
-from storage.clock import DERIVED_LOCK, claim_derived_tables
+from storage.schema.clock import DERIVED_LOCK, claim_derived_tables
 
 _WAITING = """
 SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objid = :key AND NOT granted

@@ -10,17 +10,17 @@ from click.testing import CliRunner
 from sqlalchemy import text
 
 from cli.main import main
-from orchestration.audit import audit
-from orchestration.rebuild import compare_days
-from storage.events import RuntimeEvent, append_history
-from storage.experiments import register
-from storage.gone_events import days_dropped
-from storage.partitions import create_days, existing_days, partition_name, write_past_days
-from storage.projects import create_project
-from storage.raw_events import freeze_reads
-from storage.reading import separate_reading
-from storage.registration import Registration
-from storage.retention import (
+from domain.registration import Registration
+from orchestration.pipeline.audit import audit
+from orchestration.pipeline.day_rebuild import compare_days
+from storage.experiments.experiments import register
+from storage.log.events import RuntimeEvent, append_history
+from storage.schema.partitions import create_days, existing_days, partition_name, write_past_days
+from storage.tenants.projects import create_project
+from storage.upkeep.gone_events import days_dropped
+from storage.upkeep.raw_events import freeze_reads
+from storage.upkeep.reading import separate_reading
+from storage.upkeep.retention import (
     DEFAULT_DAYS,
     compact_replays,
     delete_expired_units,

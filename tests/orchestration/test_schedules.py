@@ -7,11 +7,11 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from orchestration.dagster.jobs import OTHERS, REBUILT
+from orchestration.dagster.keys import SESSION_CELLS
+from orchestration.dagster.resources import Store
+from orchestration.dagster.schedules import REBUILT_TAG, each_hour
 from orchestration.definitions import definitions
-from orchestration.jobs import OTHERS, REBUILT
-from orchestration.keys import SESSION_CELLS
-from orchestration.resources import Store
-from orchestration.schedules import REBUILT_TAG, each_hour
 
 TICK = datetime.now(UTC).replace(second=0, microsecond=0)
 

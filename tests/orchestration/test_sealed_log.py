@@ -14,12 +14,12 @@ from click.testing import CliRunner
 from sqlalchemy import text
 
 from cli.main import main
+from orchestration.dagster.keys import EXPOSURES, SEALED_LOG
+from orchestration.dagster.sealed_log import sealed_hours_hold_what_the_log_held
 from orchestration.definitions import definitions
-from orchestration.full_rebuild import rebuild_all
-from orchestration.keys import EXPOSURES, SEALED_LOG
-from orchestration.sealed_log import sealed_hours_hold_what_the_log_held
-from storage.forgetting import forget_session
-from storage.gauges import read_gauges
+from orchestration.pipeline.full_rebuild import rebuild_all
+from storage.upkeep.forgetting import forget_session
+from storage.upkeep.gauges import read_gauges
 
 CHECK = sealed_hours_hold_what_the_log_held.check_key
 

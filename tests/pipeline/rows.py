@@ -10,7 +10,7 @@ from storage.pipeline.moments import microseconds
 from storage.pipeline.steps import ARMS, SIGHTING_KINDS
 from storage.pipeline.sums import ArmSums
 from storage.pipeline.whole_lives import WholeLives
-from storage.raw_events import FrozenExperiment, read_frozen
+from storage.upkeep.raw_events import FrozenExperiment, read_frozen
 from tests.oracle.answers import attribution_of
 from tests.oracle.attribution import Attribution
 from tests.oracle.calendar import Calendar

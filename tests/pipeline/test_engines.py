@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from storage.forgetting import forget_session, forget_user
 from storage.log.lake import open_lake
 from storage.log.reader import read_apart
-from storage.pipeline.duckdb_engine import DuckDBLimits, open_duckdb
+from storage.pipeline.engines.duckdb_engine import DuckDBLimits, open_duckdb
+from storage.pipeline.engines.postgres_engine import AT_ONCE
 from storage.pipeline.experiments import open_experiments
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.pipeline.moments import microseconds, moment_of
-from storage.pipeline.postgres_engine import AT_ONCE
 from storage.pipeline.whole_lives import compute_whole_lives
+from storage.upkeep.forgetting import forget_session, forget_user
 from tests.conftest import Store
 from tests.pipeline.rows import Rows, computed_rows, stored_rows, told_rows, without_keys
 from tests.pipeline.worlds import HOURS, T, World, build_world

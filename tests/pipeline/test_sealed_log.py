@@ -9,7 +9,7 @@ from sqlalchemy import text
 from storage.log.lake import FolderLake
 from storage.log.reader import read_apart
 from storage.log.sealing import Sealer
-from storage.pipeline.duckdb_engine import DuckDBLimits, open_duckdb
+from storage.pipeline.engines.duckdb_engine import DuckDBLimits, open_duckdb
 from storage.pipeline.experiments import open_experiments
 from storage.pipeline.moments import microseconds
 from storage.pipeline.whole_lives import compute_whole_lives

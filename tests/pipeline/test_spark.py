@@ -13,18 +13,18 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from cli.demo import Keys, play
 from cli.main import main
-from storage.clock import closed_instant
-from storage.keys import KeyKind
+from cli.traffic.demo import Keys, play
 from storage.log.lake import FolderLake
 from storage.log.reader import read_apart
 from storage.log.sealing import Sealer
-from storage.pipeline.day_engines import DayEngineSettings, open_day_engine
+from storage.pipeline.engines.day_engines import DayEngineSettings, open_day_engine
 from storage.pipeline.experiments import open_experiments
 from storage.pipeline.moments import microseconds, moment_of
 from storage.pipeline.whole_lives import compute_whole_lives
-from storage.projects import create_project
+from storage.schema.clock import closed_instant
+from storage.tenants.keys import KeyKind
+from storage.tenants.projects import create_project
 from tests.cli.conftest import serving
 from tests.conftest import Store
 from tests.pipeline.rows import Rows, computed_rows, told_rows, without_keys

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, text
 
-from storage.deploys import DeployRequest, record_deploy
-from storage.experiments import register
-from storage.partitions import create_days
-from storage.placement import Flag
-from storage.projects import create_project
-from storage.registration import Registration
-from storage.settings import apply_settings
+from domain.assignment import Flag
+from domain.registration import Registration
+from storage.experiments.deploys import DeployRequest, record_deploy
+from storage.experiments.experiments import register
+from storage.schema.partitions import create_days
+from storage.tenants.projects import create_project
+from storage.tenants.settings import apply_settings
 
 T = datetime(2026, 10, 1, 20, 0, tzinfo=UTC)
 HOURS = 8

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, Engine, select
 
-from storage.tables import deploys, revenue_events, runtime_events
+from storage.schema.tables import deploys, revenue_events, runtime_events
 from tests.reliability.delivery import DEPLOYS, INVOICES, Delivery
 from tests.reliability.load import Load
 from tests.reliability.shop import Shop

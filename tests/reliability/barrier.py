@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import psycopg
 
-from storage.engine import connection_string, session_options
+from storage.postgres.engine import connection_string, session_options
 
 # In the store itself: no code of ours knows of it, and a server that was killed finds it again.
 # A sequence is read as it is now, in whatever transaction.

@@ -8,17 +8,18 @@ from datetime import UTC, datetime
 
 import dagster as dg
 
-# A command's module is imported when it is called, in whoever calls it.
-import cli.evaluate
-import cli.forget
 import cli.imports.command
-import cli.rebuild  # noqa: F401
+
+# A command's module is imported when it is called, in whoever calls it.
+import cli.operations.evaluate
+import cli.operations.forget
+import cli.operations.rebuild  # noqa: F401
 from cli.main import main
-from orchestration.assets import STEPS
+from orchestration.dagster.assets import STEPS
+from orchestration.dagster.keys import DUE_TAG
+from orchestration.dagster.resources import Store
+from orchestration.dagster.schedules import each_minute
 from orchestration.definitions import definitions
-from orchestration.keys import DUE_TAG
-from orchestration.resources import Store
-from orchestration.schedules import each_minute
 
 _REPOSITORY = definitions.get_repository_def()
 

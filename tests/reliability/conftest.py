@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.embedded import EmbeddedPostgres
-from storage.migrate import upgrade
+from storage.postgres.embedded import EmbeddedPostgres
+from storage.schema.migrate import upgrade
 from tests.reliability.api_process import ApiProcess
 from tests.reliability.shop import Shop, open_shop
 from tests.server_folder import server_folder

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from storage.keys import KeyKind
+from storage.tenants.keys import KeyKind
 
 CONTROL, TREATMENT = "c0ffee0", "decade1"
 _BEGAN = "2026-01-31T12:00:00Z"

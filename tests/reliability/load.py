@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx2
 
-from storage.keys import KeyKind
+from storage.tenants.keys import KeyKind
 from tests.reliability.api_process import eventually
 from tests.reliability.delivery import DEPLOYS, INVOICES, SESSIONS, VIEWS, Delivery, Kind
 

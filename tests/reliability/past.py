@@ -6,14 +6,14 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, Engine, text
 
-from orchestration.evidence import draft_evidence
-from storage.clock import claim_derived_tables, closed_instant
-from storage.events import RuntimeEvent
+from domain.registration import PRODUCTION
+from orchestration.pipeline.drafts import draft_evidence
+from storage.log.events import RuntimeEvent
 from storage.pipeline.increment import extend_cells, extend_exposures
-from storage.reading import separate_reading
-from storage.registration import PRODUCTION
-from storage.tables import DERIVED
-from storage.verdicts import publish_verdicts, stage_evidence
+from storage.schema.clock import claim_derived_tables, closed_instant
+from storage.schema.tables import DERIVED
+from storage.upkeep.reading import separate_reading
+from storage.verdicts.publication import publish_verdicts, stage_evidence
 from tests.reliability.delivery import CONTROL, TREATMENT
 from tests.reliability.derived import Derived, derived
 

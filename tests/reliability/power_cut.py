@@ -2,7 +2,7 @@
 
 import signal
 
-from storage.embedded import EmbeddedPostgres
+from storage.postgres.embedded import EmbeddedPostgres
 
 
 def cut_power(postgres: EmbeddedPostgres, *, turn: int) -> None:

@@ -16,11 +16,11 @@ from dagster._core.workspace.load_target import EmptyWorkspaceTarget
 from dagster._daemon.monitoring.run_monitoring import execute_run_monitoring_iteration
 from dagster._grpc.types import ExecuteRunArgs
 
+from orchestration.dagster.jobs import fast
+from orchestration.dagster.partitions import PARTITION_TAG, key_of
 from orchestration.definitions import definitions
-from orchestration.jobs import fast
-from orchestration.partitions import PARTITION_TAG, key_of
-from storage.child_process import spawn
-from storage.engine import connection_string
+from storage.postgres.child_process import spawn
+from storage.postgres.engine import connection_string
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,18 +6,18 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Connection, Engine, func, select, text
 
-from orchestration.evidence import draft_evidence
-from storage.deploys import DeployRequest, record_deploy
-from storage.engine import open_engine
-from storage.events import RuntimeEvent, append_history
-from storage.experiments import register
-from storage.keys import KeyKind
+from domain.registration import PRODUCTION, Registration
+from orchestration.pipeline.drafts import draft_evidence
+from storage.experiments.deploys import DeployRequest, record_deploy
+from storage.experiments.experiments import register
+from storage.log.events import RuntimeEvent, append_history
 from storage.pipeline.increment import extend_cells, extend_exposures
-from storage.projects import CreatedProject, create_project
-from storage.registration import PRODUCTION, Registration
-from storage.settings import apply_settings
-from storage.tables import cells
-from storage.verdicts import publish_verdicts, stage_evidence
+from storage.postgres.engine import open_engine
+from storage.schema.tables import cells
+from storage.tenants.keys import KeyKind
+from storage.tenants.projects import CreatedProject, create_project
+from storage.tenants.settings import apply_settings
+from storage.verdicts.publication import publish_verdicts, stage_evidence
 from tests.reliability.delivery import CONTROL, TREATMENT
 
 # Other tests hold the limits; these must be able to ask as often as they can.

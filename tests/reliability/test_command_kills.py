@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from storage.deploys import DeployRequest, record_deploy
-from storage.embedded import EmbeddedPostgres
-from storage.events import RuntimeEvent
-from storage.experiments import register
-from storage.keys import KeyKind
-from storage.registration import PRODUCTION, Registration
+from domain.registration import PRODUCTION, Registration
+from storage.experiments.deploys import DeployRequest, record_deploy
+from storage.experiments.experiments import register
+from storage.log.events import RuntimeEvent
+from storage.postgres.embedded import EmbeddedPostgres
+from storage.tenants.keys import KeyKind
 from tests.reliability.api_process import ApiProcess, eventually
 from tests.reliability.barrier import Place, barrier
 from tests.reliability.command import Command

@@ -10,15 +10,15 @@ from dagster import AssetCheckResult, build_init_resource_context
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
-from orchestration import checks
-from orchestration.batch import Patience, compute
-from orchestration.rebuild import compare_days
-from orchestration.resources import Store
-from orchestration.walk import expose
-from storage.clock import claim_derived_tables, closed_instant
-from storage.forgetting import forget_session
-from storage.reading import separate_reading
-from storage.set_aside import read_set_aside
+from orchestration.dagster import checks
+from orchestration.dagster.resources import Store
+from orchestration.pipeline.batch import Patience, compute
+from orchestration.pipeline.day_rebuild import compare_days
+from orchestration.pipeline.steps import expose
+from storage.schema.clock import claim_derived_tables, closed_instant
+from storage.upkeep.forgetting import forget_session
+from storage.upkeep.reading import separate_reading
+from storage.verdicts.set_aside import read_set_aside
 from tests.api.owner import Owner
 from tests.conftest import Service
 from tests.pipeline_run import run_pipeline

@@ -3,8 +3,8 @@
 import httpx2
 import pytest
 
-from storage.embedded import EmbeddedPostgres
-from storage.keys import KeyKind
+from storage.postgres.embedded import EmbeddedPostgres
+from storage.tenants.keys import KeyKind
 from tests.reliability.api_process import ApiProcess
 from tests.reliability.audit import audit, require_all_kept
 from tests.reliability.delivery import SESSIONS, VIEWS, amount_of, converts

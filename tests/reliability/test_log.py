@@ -3,7 +3,7 @@
 import httpx2
 import pytest
 
-from storage.keys import KeyKind
+from storage.tenants.keys import KeyKind
 from tests.reliability.api_process import ApiProcess
 from tests.reliability.shop import Shop
 

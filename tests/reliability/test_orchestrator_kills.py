@@ -12,11 +12,11 @@ import dagster as dg
 import pytest
 from sqlalchemy import text
 
-from cli.dagster_home import POSTGRES_VARIABLE, dagster_environment, write_dagster_home
-from orchestration.schedules import UNDER_WAY
-from storage.embedded import EmbeddedPostgres
-from storage.keys import KeyKind
-from storage.migrate import upgrade
+from cli.processes.dagster_home import POSTGRES_VARIABLE, dagster_environment, write_dagster_home
+from orchestration.dagster.schedules import UNDER_WAY
+from storage.postgres.embedded import EmbeddedPostgres
+from storage.schema.migrate import upgrade
+from storage.tenants.keys import KeyKind
 from tests.reliability.api_process import ApiProcess, eventually, port_of_our_own
 from tests.reliability.barrier import Barrier, Place, barrier
 from tests.reliability.crowd import Crowd, crowd

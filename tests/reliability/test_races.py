@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from storage.keys import KeyKind
-from storage.tables import deploys, experiments, revenue_events
+from storage.schema.tables import deploys, experiments, revenue_events
+from storage.tenants.keys import KeyKind
 from tests.reliability.api_process import ApiProcess
 from tests.reliability.crowd import Crowd, crowd
 from tests.reliability.delivery import TREATMENT

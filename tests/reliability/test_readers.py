@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from storage.contract import contract, document_text
-from storage.keys import KeyKind
-from storage.verdicts import Draft, publish_verdicts, stage_evidence
+from domain.contract import contract, document_text
+from storage.tenants.keys import KeyKind
+from storage.verdicts.publication import Draft, publish_verdicts, stage_evidence
 from tests.reliability.api_process import ApiProcess, eventually
 from tests.reliability.crowd import Answer, Crowd, crowd
 from tests.reliability.repetition import times

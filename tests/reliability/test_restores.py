@@ -14,14 +14,14 @@ import pytest
 from click.testing import CliRunner
 from sqlalchemy import make_url, text
 
-from cli.dagster_home import POSTGRES_VARIABLE, dagster_environment, write_dagster_home
 from cli.main import main
-from orchestration.assets import STEPS
-from orchestration.resources import Store
-from storage.embedded import ROLE, EmbeddedPostgres
-from storage.engine import connection_string, open_engine
-from storage.keys import KeyKind
-from storage.tables import DERIVED
+from cli.processes.dagster_home import POSTGRES_VARIABLE, dagster_environment, write_dagster_home
+from orchestration.dagster.assets import STEPS
+from orchestration.dagster.resources import Store
+from storage.postgres.embedded import ROLE, EmbeddedPostgres
+from storage.postgres.engine import connection_string, open_engine
+from storage.schema.tables import DERIVED
+from storage.tenants.keys import KeyKind
 from tests.emptied import empty_derived_tables
 from tests.reliability.api_process import ApiProcess
 from tests.reliability.delivery import CONTROL

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from storage.keys import KeyKind
+from storage.tenants.keys import KeyKind
 from tests.reliability.api_process import ApiProcess
 from tests.reliability.audit import require_all_kept
 from tests.reliability.crowd import crowd

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from storage.embedded import EmbeddedPostgres
+from storage.postgres.embedded import EmbeddedPostgres
 from tests.reliability.api_process import ApiProcess, eventually
 from tests.reliability.audit import require_all_kept
 from tests.reliability.load import load

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from storage.child_process import spawn
+from storage.postgres.child_process import spawn
 from tests.reliability.api_process import descendants_of, eventually
 
 # Dagster takes its time on a machine that does much else.

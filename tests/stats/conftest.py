@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stats.closed_cells import ClosedCells
-from stats.guardrail import Guardrail, Margin
-from stats.policy import Policy
-from stats.series import Series
+from stats.counts.closed_cells import ClosedCells
+from stats.gates.guardrail import Guardrail, Margin
+from stats.looks.policy import Policy
+from stats.looks.series import Series
 
 Row = tuple[int, ...]
 BLOCK = 300

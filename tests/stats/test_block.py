@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stats.block import analysis_blocks
-from stats.evidence import evaluate
-from stats.finding import NEVER
-from stats.policy import DAY, HOUR, Policy
-from stats.sample_ratio import Arrivals, Epoch
-from stats.series import Series
+from stats.counts.finding import NEVER
+from stats.decision.evidence import evaluate
+from stats.gates.sample_ratio import Arrivals, Epoch
+from stats.looks.block import analysis_blocks
+from stats.looks.policy import DAY, HOUR, Policy
+from stats.looks.series import Series
 from tests.oracle.analysis_blocks import Joined, joined
 
 Maker = Callable[..., Series]

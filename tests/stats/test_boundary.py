@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stats.boundary import last_inside, widened
-from stats.cell import Floats, Rows
+from stats.counts.cell import Floats, Rows
+from stats.sequential.boundary import last_inside, widened
 
 
 @given(st.lists(st.floats(0.01, 1e6), min_size=1, max_size=9), st.sampled_from([0.5, 1.0, 3.0]))

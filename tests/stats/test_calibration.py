@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from stats.trace import traced
+from stats.looks.trace import traced
 from tests.calibration.proportion import Proportion, bounds
 from tests.calibration.traffic import Traffic, answered, batches, constant_share, missed, ramp
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from stats.evidence import evaluate
+from stats.decision.evidence import evaluate
 from tests.calibration.proportion import Proportion, bounds
 from tests.calibration.strata import Strata, in_phase, inflation_if_joined_together
 

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stats.closed_cells import Values
-from stats.lateness import LateUnits
-from stats.series import Series
+from stats.counts.closed_cells import Values
+from stats.gates.lateness import LateUnits
+from stats.looks.series import Series
 from tests.calibration.proportion import Proportion, bounds
 from tests.calibration.scenario import (
     better_target,

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stats.policy import DAY
+from stats.looks.policy import DAY
 from tests.calibration.proportion import Proportion, bounds
 from tests.calibration.scenario import better_target, evaluated, quiet
 from tests.calibration.traffic import DELAY

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stats.evidence import Decision, evaluate
-from stats.policy import DAY, Policy
-from stats.sample_ratio import Arrivals, Epoch
-from stats.series import Series
+from stats.decision.evidence import Decision, evaluate
+from stats.gates.sample_ratio import Arrivals, Epoch
+from stats.looks.policy import DAY, Policy
+from stats.looks.series import Series
 
 Maker = Callable[..., Series]
 Row = tuple[int, ...]

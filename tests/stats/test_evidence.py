@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stats.closed_cells import ClosedCells
-from stats.crossover import Crossings
-from stats.evidence import Evidence, evaluate
-from stats.guardrail import Guardrail
-from stats.lateness import LateUnits
-from stats.policy import DAY, Policy
-from stats.sample_ratio import Arrivals, Epoch
-from stats.series import Series
+from stats.counts.closed_cells import ClosedCells
+from stats.decision.evidence import Evidence, evaluate
+from stats.gates.crossover import Crossings
+from stats.gates.guardrail import Guardrail
+from stats.gates.lateness import LateUnits
+from stats.gates.sample_ratio import Arrivals, Epoch
+from stats.looks.policy import DAY, Policy
+from stats.looks.series import Series
 from tests.oracle.analysis_blocks import joined
 
 Maker = Callable[..., Series]

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from stats.evidence import evaluate
-from stats.policy import Policy
-from stats.series import Series
+from stats.decision.evidence import evaluate
+from stats.looks.policy import Policy
+from stats.looks.series import Series
 
 Maker = Callable[..., Series]
 MANY = 4_000_000

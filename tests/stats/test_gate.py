@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from stats.crossover import Crossings
-from stats.evidence import Evidence, evaluate
-from stats.guardrail import Guardrail
-from stats.lateness import LateUnits
-from stats.policy import DAY, Policy
-from stats.sample_ratio import Arrivals, Epoch, log_one_sided, log_two_sided
-from stats.series import Series
+from stats.decision.evidence import Evidence, evaluate
+from stats.gates.crossover import Crossings
+from stats.gates.guardrail import Guardrail
+from stats.gates.lateness import LateUnits
+from stats.gates.sample_ratio import Arrivals, Epoch, log_one_sided, log_two_sided
+from stats.looks.policy import DAY, Policy
+from stats.looks.series import Series
 
 Maker = Callable[..., Series]
 RailMaker = Callable[..., Guardrail]

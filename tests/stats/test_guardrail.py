@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from stats.evidence import Evidence, evaluate
-from stats.guardrail import Guardrail
-from stats.harm import log_harm
-from stats.policy import DAY, Policy
-from stats.series import Series
+from stats.decision.evidence import Evidence, evaluate
+from stats.gates.guardrail import Guardrail
+from stats.looks.policy import DAY, Policy
+from stats.looks.series import Series
+from stats.sequential.harm import log_harm
 
 Maker = Callable[..., Series]
 RailMaker = Callable[..., Guardrail]

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from stats.closed_cells import ClosedCells, Values
-from stats.evidence import Evidence, evaluate
-from stats.guardrail import Guardrail
-from stats.mixture import Mixture
-from stats.policy import Policy
-from stats.requirement import required_sessions_of_mean, smallest_lift_of_mean
-from stats.series import Series
-from stats.verdict import Verdict
+from stats.counts.closed_cells import ClosedCells, Values
+from stats.decision.evidence import Evidence, evaluate
+from stats.gates.guardrail import Guardrail
+from stats.looks.policy import Policy
+from stats.looks.series import Series
+from stats.looks.words import Verdict
+from stats.sequential.mixture import Mixture
+from stats.sequential.requirement import required_sessions_of_mean, smallest_lift_of_mean
 
 Maker = Callable[..., Series]
 Sample = np.ndarray[tuple[int, ...], np.dtype[np.float64]]

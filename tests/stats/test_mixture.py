@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from stats.cell import Ints, Totals
-from stats.mixture import Mixture, confidence_sequence
+from stats.counts.cell import Ints, Totals
+from stats.sequential.mixture import Mixture, confidence_sequence
 
 Cell = tuple[int, int, int, int]
 ALPHA = 0.05

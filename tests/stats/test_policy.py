@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stats.policy import Policy
+from stats.looks.policy import Policy
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from stats.evidence import evaluate
-from stats.policy import Policy
-from stats.series import Series
-from storage.sample import Sample
+from stats.decision.evidence import evaluate
+from stats.looks.policy import Policy
+from stats.looks.series import Series
+from storage.tenants.sample import Sample
 from tests.benchmarks.peers import counts_of, z_score
 from tests.calibration.traffic import AT_ONCE, BLOCK, DELAY, Ints
 

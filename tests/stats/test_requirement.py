@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 
-from stats.evidence import evaluate
-from stats.mixture import Mixture
-from stats.policy import DAY
-from stats.requirement import required_sessions, smallest_lift
-from stats.series import Series
+from stats.decision.evidence import evaluate
+from stats.looks.policy import DAY
+from stats.looks.series import Series
+from stats.sequential.mixture import Mixture
+from stats.sequential.requirement import required_sessions, smallest_lift
 
 Maker = Callable[..., Series]
 Z = 0.8416

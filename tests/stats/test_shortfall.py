@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stats.sample_ratio import Arrivals, Epoch, sample_ratio
-from stats.shortfall import Shortfall, Shortfalls, shortfalls
+from stats.gates.sample_ratio import Arrivals, Epoch, sample_ratio
+from stats.gates.shortfall import Shortfall, Shortfalls, shortfalls
 
 BLOCK, GRACE = 300, 120
 Counts = list[tuple[int, int]]

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from stats.evidence import Decision, evaluate
-from stats.policy import DAY, Policy
-from stats.series import Series
+from stats.decision.evidence import Decision, evaluate
+from stats.looks.policy import DAY, Policy
+from stats.looks.series import Series
 
 Maker = Callable[..., Series]
 Row = tuple[int, ...]

@@ -9,11 +9,11 @@ import statsmodels.api as sm
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestration.regression import regressed_inflation
-from stats.evidence import Evidence, evaluate
-from stats.policy import Policy
-from stats.series import Series
-from stats.trace import target_cells
+from orchestration.pipeline.regression import regressed_inflation
+from stats.decision.evidence import Evidence, evaluate
+from stats.looks.policy import Policy
+from stats.looks.series import Series
+from stats.looks.trace import target_cells
 
 Maker = Callable[..., Series]
 Arms = list[tuple[int, int]]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stats.evidence import Evidence, evaluate
-from stats.series import Series
+from stats.decision.evidence import Evidence, evaluate
+from stats.looks.series import Series
 
 FIRST = [(12000, 720, 12000, 600)]
 SECOND = [

@@ -9,13 +9,12 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Engine, text
 
-from storage import migrate
-from storage.contract import contract, document_text
-from storage.engine import open_engine
-from storage.projects import find_project
-from storage.settings import read_settings
-from storage.tables import SCHEMA
-from storage.verdicts import Draft, publish_verdicts, stage_evidence
+from domain.contract import contract, document_text
+from storage.postgres.engine import SCHEMA, open_engine
+from storage.schema import migrate
+from storage.tenants.projects import find_project
+from storage.tenants.settings import read_settings
+from storage.verdicts.publication import Draft, publish_verdicts, stage_evidence
 from tests.conftest import _administer, _database_url
 
 LIFT = {"lift": 0.1, "confidence": 0.999, "ci": (0.05, 0.15)}

@@ -14,15 +14,15 @@ import psycopg
 import pytest
 from sqlalchemy import create_engine, inspect, text
 
-from storage import embedded
-from storage.dagster_schema import dagster_url
-from storage.embedded import (
+from storage.postgres import embedded
+from storage.postgres.dagster_schema import dagster_url
+from storage.postgres.embedded import (
     EmbeddedPostgres,
     EmbeddedPostgresError,
     default_data_dir,
     running_url,
 )
-from storage.engine import connection_string
+from storage.postgres.engine import connection_string
 from tests.server_folder import server_folder
 
 pytestmark = pytest.mark.process
@@ -65,7 +65,7 @@ def alive(pid: int) -> bool:
 OWNER = """
 import sys, time
 from pathlib import Path
-from storage.embedded import EmbeddedPostgres
+from storage.postgres.embedded import EmbeddedPostgres
 server = EmbeddedPostgres(Path(sys.argv[1]))
 print(server.start(), flush=True)
 time.sleep(600)

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 from sqlalchemy import text
 
-from storage.events import EventWriter, RuntimeEvent
+from storage.log.events import EventWriter, RuntimeEvent
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=UTC)
 

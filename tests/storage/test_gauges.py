@@ -9,10 +9,10 @@ import dagster as dg
 import pytest
 from sqlalchemy import text
 
-from storage.dagster_schema import create_dagster_schema, dagster_url
-from storage.freeze import freeze
-from storage.gauges import Gauges, note_self_check, note_step, read_gauges
-from storage.partitions import create_days
+from storage.postgres.dagster_schema import create_dagster_schema, dagster_url
+from storage.releases.freeze import freeze
+from storage.schema.partitions import create_days
+from storage.upkeep.gauges import Gauges, note_self_check, note_step, read_gauges
 
 NOW = datetime.now(UTC)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from storage.pipeline.postgres_engine import grouped_by_hash
+from storage.pipeline.engines.postgres_engine import grouped_by_hash
 
 _BY_EXPRESSION = "SELECT n / 3, count(*) FROM many GROUP BY n / 3"
 

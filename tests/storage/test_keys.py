@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from storage.keys import (
+from storage.postgres.refusal import Missing
+from storage.tenants.keys import (
     KeyKind,
     create_key,
     holder,
@@ -16,8 +17,7 @@ from storage.keys import (
     note_use,
     revoke_key,
 )
-from storage.projects import create_project
-from storage.refusal import Missing
+from storage.tenants.projects import create_project
 
 
 @pytest.mark.parametrize(

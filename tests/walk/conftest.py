@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from orchestration.walk import publish, stage_due
-from storage.clock import claim_derived_tables, closed_instant
+from domain.assignment import stratum_name
+from orchestration.pipeline.steps import publish, stage_due
 from storage.pipeline.increment import extend_cells, extend_exposures
-from storage.placement import stratum_name
+from storage.schema.clock import claim_derived_tables, closed_instant
 
 # A block begins here; long enough ago that everything in the stories has closed.
 T = datetime(2026, 10, 1, tzinfo=UTC)

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
-from storage.gates import returning_users
+from storage.verdicts.gates import returning_users
 from tests.walk.conftest import T
 
 CONTROL, TREATMENT = "c" * 40, "a" * 40

@@ -10,13 +10,13 @@ from sqlalchemy import text
 from starlette.testclient import TestClient
 
 from api.app import create_app
-from api.settings import ApiSettings
-from orchestration.checklist import keep_checklists
-from storage.checklist import CHECKS
-from storage.forgetting import forget_session
-from storage.keys import KeyKind
-from storage.projects import CreatedProject, create_project
-from storage.settings import apply_settings
+from api.runtime.settings import ApiSettings
+from orchestration.pipeline.checklist import keep_checklists
+from storage.tenants.keys import KeyKind
+from storage.tenants.projects import CreatedProject, create_project
+from storage.tenants.settings import apply_settings
+from storage.upkeep.forgetting import forget_session
+from storage.views.checklist import CHECKS
 from tests.conftest import Store, fresh_store
 from tests.pipeline_run import run_pipeline
 

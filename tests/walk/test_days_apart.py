@@ -11,18 +11,18 @@ import pytest
 from msgspec.structs import asdict
 from sqlalchemy import Connection, Engine, text
 
-from orchestration.evidence import draft_evidence
-from orchestration.rebuild import Comparison, compare_days, rebuild_days
-from storage.deploys import DeployRequest, record_deploy
-from storage.events import COLUMNS, RuntimeEvent
-from storage.experiments import register
-from storage.partitions import create_days
+from domain.registration import Registration
+from orchestration.pipeline.day_rebuild import Comparison, compare_days, rebuild_days
+from orchestration.pipeline.drafts import draft_evidence
+from storage.experiments.deploys import DeployRequest, record_deploy
+from storage.experiments.experiments import register
+from storage.log.events import COLUMNS, RuntimeEvent
 from storage.pipeline.increment import extend_cells, extend_exposures
-from storage.projects import create_project
-from storage.reading import separate_reading
-from storage.registration import Registration
-from storage.settings import apply_settings
-from storage.verdicts import publish_verdicts, stage_evidence
+from storage.schema.partitions import create_days
+from storage.tenants.projects import create_project
+from storage.tenants.settings import apply_settings
+from storage.upkeep.reading import separate_reading
+from storage.verdicts.publication import publish_verdicts, stage_evidence
 
 T = datetime(2026, 10, 1, 15, 0, tzinfo=UTC)
 A, K = "aaaaaaa", "bbbbbbb"

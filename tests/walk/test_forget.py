@@ -13,24 +13,24 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection, Engine, text
 
-from orchestration.audit import audit
-from orchestration.evidence import draft_evidence
-from orchestration.rebuild import rebuild
-from storage.clock import DERIVED_LOCK, claim_derived_tables
-from storage.deploys import DeployRequest, record_deploy
-from storage.experiments import register
-from storage.forgetting import Forgotten, forget_session, forget_user
-from storage.invariants import units_that_do_not_add_up
-from storage.partitions import create_days
+from domain.registration import Registration
+from orchestration.pipeline.audit import audit
+from orchestration.pipeline.day_rebuild import rebuild
+from orchestration.pipeline.drafts import draft_evidence
+from storage.experiments.deploys import DeployRequest, record_deploy
+from storage.experiments.experiments import register
 from storage.pipeline.increment import extend_cells, extend_exposures
-from storage.projects import create_project
-from storage.raw_events import freeze_reads
-from storage.reading import separate_reading
-from storage.refusal import Conflict
-from storage.registration import Registration
-from storage.set_aside import bound_experiments
-from storage.settings import apply_settings
-from storage.verdicts import publish_verdicts, stage_evidence
+from storage.postgres.refusal import Conflict
+from storage.schema.clock import DERIVED_LOCK, claim_derived_tables
+from storage.schema.partitions import create_days
+from storage.tenants.projects import create_project
+from storage.tenants.settings import apply_settings
+from storage.upkeep.forgetting import Forgotten, forget_session, forget_user
+from storage.upkeep.invariants import units_that_do_not_add_up
+from storage.upkeep.raw_events import freeze_reads
+from storage.upkeep.reading import separate_reading
+from storage.verdicts.publication import publish_verdicts, stage_evidence
+from storage.verdicts.set_aside import bound_experiments
 from tests.emptied import empty_derived_tables
 
 T = datetime(2026, 10, 1, tzinfo=UTC)

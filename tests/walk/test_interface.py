@@ -10,17 +10,17 @@ import pytest
 from click.testing import CliRunner
 from pydantic import BaseModel
 
-from api.event_batch import MOST_EVENTS
-from api.verdicts import VerdictContract
+from api.routes.verdicts import VerdictContract
+from api.wire.event_batch import MOST_EVENTS
+from cli.changes.plan import Design, prospects
 from cli.main import main
-from cli.plan import Design, prospects
+from domain.contract import MEMBERS, contract
 from mcp_server.contract import Verdict as ToolVerdict
-from orchestration.evidence import draft_evidence
-from stats.verdict import AbstainReason, Cadence, Verdict
-from storage.clock import claim_derived_tables
-from storage.contract import MEMBERS, contract
+from orchestration.pipeline.drafts import draft_evidence
+from stats.looks.words import AbstainReason, Cadence, Verdict
 from storage.pipeline.increment import extend_cells, extend_exposures
-from storage.verdicts import publish_verdicts, stage_evidence
+from storage.schema.clock import claim_derived_tables
+from storage.verdicts.publication import publish_verdicts, stage_evidence
 
 A, K = "aaaaaaa1", "ccccccc3"
 # The story counts its minutes from here.

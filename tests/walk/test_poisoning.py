@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from orchestration.audit import audit
-from orchestration.evidence import draft_evidence
-from storage.clock import claim_derived_tables
-from storage.invariants import lost_sessions, units_that_do_not_add_up
+from orchestration.pipeline.audit import audit
+from orchestration.pipeline.drafts import draft_evidence
 from storage.pipeline.increment import extend_cells, extend_exposures
-from storage.raw_events import freeze_reads
-from storage.secret import Assignments, assignment_message, assignment_token
-from storage.verdicts import publish_verdicts, stage_evidence
+from storage.schema.clock import claim_derived_tables
+from storage.tenants.secret import Assignments, assignment_message, assignment_token
+from storage.upkeep.invariants import lost_sessions, units_that_do_not_add_up
+from storage.upkeep.raw_events import freeze_reads
+from storage.verdicts.publication import publish_verdicts, stage_evidence
 
 PAGE = Path(__file__).parents[2] / "docs" / "poisoning.md"
 

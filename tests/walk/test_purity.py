@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 from sqlalchemy import Connection, Engine, text
 
-from orchestration.rebuild import rebuild
-from orchestration.walk import publish, stage_due
-from storage.deploys import DeployRequest, record_deploy
-from storage.events import COLUMNS, RuntimeEvent
-from storage.experiments import register
-from storage.partitions import create_days
+from domain.registration import Registration
+from orchestration.pipeline.day_rebuild import rebuild
+from orchestration.pipeline.steps import publish, stage_due
+from storage.experiments.deploys import DeployRequest, record_deploy
+from storage.experiments.experiments import register
+from storage.log.events import COLUMNS, RuntimeEvent
 from storage.pipeline.increment import extend_cells, extend_exposures
-from storage.projects import create_project
-from storage.reading import separate_reading
-from storage.registration import Registration
+from storage.schema.partitions import create_days
+from storage.tenants.projects import create_project
+from storage.upkeep.reading import separate_reading
 from tests.conftest import Store, fresh_store
 
 T = datetime(2026, 10, 1, tzinfo=UTC)

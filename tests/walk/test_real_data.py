@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from cli.main import main
-from storage.projects import create_project
-from storage.settings import apply_settings
+from storage.tenants.projects import create_project
+from storage.tenants.settings import apply_settings
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 MAPS = Path(__file__).parents[2] / "docs" / "maps"

@@ -5,10 +5,10 @@ from typing import Any
 
 from sqlalchemy import text
 
-from orchestration.evidence import draft_evidence
-from orchestration.walk import publish, stage_due
-from storage.clock import claim_derived_tables
+from orchestration.pipeline.drafts import draft_evidence
+from orchestration.pipeline.steps import publish, stage_due
 from storage.pipeline.increment import extend_cells, extend_exposures
+from storage.schema.clock import claim_derived_tables
 
 T = datetime(2026, 10, 1, tzinfo=UTC)
 DAY = 24 * 60

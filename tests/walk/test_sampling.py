@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from orchestration.audit import audit
-from storage.invariants import lost_sessions, units_that_do_not_add_up
-from storage.keys import KeyKind
-from storage.raw_events import freeze_reads
-from storage.sample import Sample, salt_of
+from orchestration.pipeline.audit import audit
+from storage.tenants.keys import KeyKind
+from storage.tenants.sample import Sample, salt_of
+from storage.upkeep.invariants import lost_sessions, units_that_do_not_add_up
+from storage.upkeep.raw_events import freeze_reads
 
 A, B, K, L = "aaaaaaa1", "bbbbbbb2", "ccccccc3", "ddddddd4"
 DAY = 1440.0

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from cli.outcome import Exit, Seen, outcome
-from cli.report import junit, markdown
+from cli.changes.outcome import Exit, Seen, outcome
+from cli.changes.report import junit, markdown
 from mcp_server.explanation import explanation
-from orchestration.delivery import deliver
-from storage.keys import KeyKind
+from orchestration.outbound.delivery import deliver
+from storage.tenants.keys import KeyKind
 from tests.receiver import receiving
 
 A, K = "aaaaaaa1", "ccccccc3"

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from orchestration.delivery import deliver
-from storage.secret import WebhookSecrets
+from orchestration.outbound.delivery import deliver
+from storage.tenants.secret import WebhookSecrets
 from tests.emptied import empty_derived_tables
 from tests.receiver import receiving
 

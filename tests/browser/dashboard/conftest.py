@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page
 
-from storage.embedded import EmbeddedPostgres
-from storage.migrate import upgrade
+from storage.postgres.embedded import EmbeddedPostgres
+from storage.schema.migrate import upgrade
 from tests.browser.dashboard.world import Served, World, the_world
 from tests.server_folder import server_folder
 

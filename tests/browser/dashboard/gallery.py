@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import text
 
-from storage.settings import apply_settings
+from storage.tenants.settings import apply_settings
 from tests.walk.conftest import Story, at
 
 DAY = 24 * 60.0

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from storage.keys import KeyKind
+from storage.tenants.keys import KeyKind
 from tests.browser.dashboard.world import HARMS, World
 
 pytestmark = pytest.mark.process

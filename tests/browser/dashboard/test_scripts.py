@@ -8,9 +8,9 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 from sqlalchemy import text
 
-from storage.keys import list_keys
-from storage.projects import CreatedProject, create_project
-from storage.sign_ins import Role
+from storage.tenants.keys import list_keys
+from storage.tenants.projects import CreatedProject, create_project
+from storage.tenants.sign_ins import Role
 from tests.browser.dashboard.world import Served, World
 
 pytestmark = pytest.mark.process

@@ -7,8 +7,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import BrowserContext, Page, expect
 
-from storage.projects import create_project
-from storage.sign_ins import Role, create_link
+from storage.tenants.projects import create_project
+from storage.tenants.sign_ins import Role, create_link
 from tests.browser.dashboard.world import World
 
 pytestmark = pytest.mark.process

@@ -8,7 +8,7 @@ from html import unescape
 import httpx2
 import pytest
 
-from storage.sign_ins import Role, create_link
+from storage.tenants.sign_ins import Role, create_link
 from tests.browser.dashboard.world import Served, World
 
 pytestmark = pytest.mark.process

@@ -10,10 +10,10 @@ from typing import Any
 import httpx2
 from sqlalchemy import Engine
 
-from storage.engine import open_engine
-from storage.projects import CreatedProject, create_project
-from storage.settings import apply_settings
-from storage.sign_ins import Role, create_link
+from storage.postgres.engine import open_engine
+from storage.tenants.projects import CreatedProject, create_project
+from storage.tenants.settings import apply_settings
+from storage.tenants.sign_ins import Role, create_link
 from tests.browser.dashboard.gallery import Gallery, hung
 from tests.conftest import Store
 from tests.reliability.api_process import ApiProcess

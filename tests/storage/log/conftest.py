@@ -12,13 +12,13 @@ import duckdb
 import pytest
 from sqlalchemy import Engine, text
 
-from storage.events import RuntimeEvent, append_history
+from storage.log.events import RuntimeEvent, append_history
 from storage.log.lake import FolderLake
 from storage.log.reader import Extent, read_apart
 from storage.log.sealing import SealedRun, Sealer
-from storage.pipeline.duckdb_engine import DuckDBLimits, open_duckdb
+from storage.pipeline.engines.duckdb_engine import DuckDBLimits, open_duckdb
 from storage.pipeline.log_relations import attach_log
-from storage.projects import create_project
+from storage.tenants.projects import create_project
 
 
 class WatchedLake(FolderLake):

@@ -6,10 +6,10 @@ import signal
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from storage.engine import open_engine
 from storage.log.erasures import rewrite_files
 from storage.log.removal import delete_unlisted, sweep
 from storage.log.sealing import Sealer
+from storage.postgres.engine import open_engine
 from tests.storage.log.conftest import WatchedLake
 
 # Forked from a server that has loaded everything once.

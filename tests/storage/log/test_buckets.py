@@ -4,11 +4,11 @@ import os
 
 import pytest
 
-from storage.forgetting import forget_session
 from storage.log.comparison import compare_files
 from storage.log.erasures import rewrite_files
 from storage.log.lake import BucketLake, FolderLake, LakeError, open_lake
 from storage.log.removal import delete_unlisted
+from storage.upkeep.forgetting import forget_session
 from tests.storage.log.conftest import World
 
 

@@ -5,11 +5,11 @@ from collections import Counter
 import duckdb
 import pytest
 
-from storage.forgetting import forget_session, forget_user
 from storage.log.comparison import compare_files
 from storage.log.erasures import rewrite_files
 from storage.log.removal import delete_unlisted
 from storage.log.sealing import Sealer
+from storage.upkeep.forgetting import forget_session, forget_user
 from tests.storage.log.conftest import WatchedLake, World
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from storage.forgetting import forget_user
+from storage.upkeep.forgetting import forget_user
 from tests.reliability.repetition import times
 from tests.storage.log.conftest import World
 from tests.storage.log.tending import tend, tend_and_die

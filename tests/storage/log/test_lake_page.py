@@ -7,8 +7,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from storage.engine import connection_string
 from storage.log.parquet import COLUMNS
+from storage.postgres.engine import connection_string
 
 PAGE = (Path(__file__).parents[3] / "docs/operations/lake.md").read_text()
 

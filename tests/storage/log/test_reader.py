@@ -5,13 +5,13 @@ from datetime import timedelta
 
 import pytest
 
-from storage.forgetting import forget_session
 from storage.log.erasures import rewrite_files
 from storage.log.lake import FolderLake, LakeError
 from storage.log.reader import open_log, read_apart
 from storage.log.removal import delete_unlisted
-from storage.pipeline.duckdb_engine import DuckDBLimits, open_duckdb
+from storage.pipeline.engines.duckdb_engine import DuckDBLimits, open_duckdb
 from storage.pipeline.log_relations import attach_log
+from storage.upkeep.forgetting import forget_session
 from tests.storage.log.conftest import BEGIN, World
 
 

@@ -1,0 +1,215 @@
+"""The pages of settings that are made of entries, each of which is saved and removed alone."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sqlalchemy import Connection
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from api.dashboard.page.form import (
+    Asked,
+    Form,
+    Texts,
+    asked,
+    digest_of,
+    document,
+    faults_of,
+    posted,
+    texts_of,
+)
+from api.dashboard.page.markup import page
+from api.dashboard.page.visit import seen
+from api.dashboard.settings.kinds import KINDS, Kind, Row
+from api.dashboard.settings.simple import READ_ONLY
+from storage.postgres.refusal import Invalid
+from storage.tenants.settings import apply_settings, lock_settings, metric_renamed, stored_settings
+from storage.tenants.sign_ins import Role, Visitor
+
+_GONE = (
+    "Nothing was saved: somebody changed or removed this entry after the page was loaded. What you"
+    " typed is kept below as a new entry; the others stand as they are stored now."
+)
+_CHANGED = (
+    "Nothing was saved yet: somebody changed this entry after the page was loaded. What you typed"
+    " is kept; what is stored now stands beside it. Save again to store yours."
+)
+_KEPT = "Nothing was removed: somebody changed this entry after the page was loaded."
+_TAKEN = "There is an entry of this name: edit that one."
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Refused:
+    """What was typed into the form of an entry and not stored, and why.
+
+    Attributes:
+        status: The answer's.
+        key: Whose form it is; empty of a new entry's.
+        texts: What was typed; None where nothing is kept of it.
+        faults: By field; those of none alone have no name.
+        note: What the page says above all.
+        meanwhile: What is stored now.
+    """
+
+    status: int
+    key: str = ""
+    texts: Texts | None = None
+    faults: Mapping[str, str] = field(default_factory=dict[str, str])
+    note: str | None = None
+    meanwhile: Texts | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Entry:
+    """An entry as the page shows it; without a key the form of a new one."""
+
+    key: str
+    name: str
+    facts: list[str]
+    seen: str
+    asked: list[Asked]
+    open: bool
+    fault: str | None
+
+
+async def get_entries(request: Request) -> Response:
+    """Return the page of the entries of a setting."""
+    _, stored = await seen(
+        request, lambda connection, visitor: stored_settings(connection, visitor.project_id)
+    )
+    return _page(request, stored)
+
+
+async def post_entries(request: Request) -> Response:
+    """Store or remove an entry, or return the page with what is wrong beside it."""
+    kind = _kind(request)
+    form = await posted(request)
+
+    def changing(
+        connection: Connection, visitor: Visitor
+    ) -> tuple[dict[str, Any], _Refused | None]:
+        stored = lock_settings(connection, visitor.project_id)
+        if visitor.role is not Role.OWNER:
+            return stored, _Refused(status=403, note=READ_ONLY)
+        change = _remove if form.text("action") == "remove" else _save
+        before = kind.rows(stored)
+        rows = change(kind, before, form)
+        if isinstance(rows, _Refused):
+            return stored, rows
+        if rows == before:
+            return stored, None
+        chosen = {kind.member: kind.value(rows), **_following(kind, stored, form)}
+        try:
+            apply_settings(connection, visitor.project_id, chosen)
+        except Invalid as refusal:
+            faults = faults_of(kind.fields, refusal)
+            return stored, _refused(kind, form, status=422, faults=faults)
+        return stored, None
+
+    _, (stored, refused) = await seen(request, changing)
+    if refused is None:
+        return RedirectResponse(f"{request.scope['path']}?saved", status_code=303)
+    return _page(request, stored, refused)
+
+
+def _remove(kind: Kind, rows: list[dict[str, Any]], form: Form) -> list[dict[str, Any]] | _Refused:
+    at = _place(kind, rows, form)
+    if at is None or form.text("seen") != digest_of(rows[at]):
+        return _Refused(status=409, note=_KEPT)
+    return [*rows[:at], *rows[at + 1 :]]
+
+
+def _save(kind: Kind, rows: list[dict[str, Any]], form: Form) -> list[dict[str, Any]] | _Refused:
+    typed = document(kind.fields, form.texts(kind.fields))
+    at = _place(kind, rows, form)
+    if typed in (rows if at is None else [rows[at]]):
+        # Sent again by somebody who got no answer.
+        return rows
+    if at is None and form.text("key"):
+        return replace(_refused(kind, form, status=409, note=_GONE), key="")
+    others = rows if at is None else [*rows[:at], *rows[at + 1 :]]
+    if kind.is_named and typed["name"] in {row["name"] for row in others}:
+        return _refused(kind, form, status=422, faults={"name": _TAKEN})
+    if at is None:
+        return [*rows, typed]
+    if form.text("seen") != digest_of(rows[at]):
+        now = texts_of(kind.fields, rows[at])
+        return _refused(kind, form, status=409, note=_CHANGED, meanwhile=now)
+    kept = {one.name: rows[at][one.name] for one in kind.fields if one.secret}
+    return [*rows[:at], {**kept, **typed}, *rows[at + 1 :]]
+
+
+def _following(kind: Kind, stored: Mapping[str, Any], form: Form) -> dict[str, object]:
+    """Returns the other settings that name an entry, where its form gives it another name."""
+    old, new = form.text("key"), form.text("name").strip()
+    if not kind.is_named or not old or old == new or form.text("action") == "remove":
+        return {}
+    return metric_renamed(stored, old, new)
+
+
+def _place(kind: Kind, rows: Sequence[Row], form: Form) -> int | None:
+    """Returns where the entry stands that a form was of."""
+    keys = [kind.key(row) for row in rows]
+    return keys.index(form.text("key")) if form.text("key") in keys else None
+
+
+def _refused(
+    kind: Kind,
+    form: Form,
+    *,
+    status: int,
+    note: str | None = None,
+    faults: Mapping[str, str] | None = None,
+    meanwhile: Texts | None = None,
+) -> _Refused:
+    return _Refused(
+        status=status,
+        key=form.text("key"),
+        texts=form.texts(kind.fields),
+        faults=faults or {},
+        note=note,
+        meanwhile=meanwhile,
+    )
+
+
+def _kind(request: Request) -> Kind:
+    return KINDS[request.scope["path"].rpartition("/")[2]]
+
+
+def _page(request: Request, stored: Mapping[str, Any], refused: _Refused | None = None) -> Response:
+    kind = _kind(request)
+    refused = refused or _Refused(status=200)
+    entries = [_entry(kind, row, refused) for row in kind.rows(stored)]
+    return page(
+        request,
+        "settings/entries.html",
+        status=refused.status,
+        kind=kind,
+        entries=entries,
+        new=_entry(kind, None, refused),
+        note=refused.note,
+        saved="saved" in request.query_params,
+    )
+
+
+def _entry(kind: Kind, row: Row | None, refused: _Refused) -> _Entry:
+    key = "" if row is None else kind.key(row)
+    texts = texts_of(kind.fields, row or {})
+    is_it = refused.texts is not None and refused.key == key
+    if is_it and refused.texts is not None:
+        texts = refused.texts
+    return _Entry(
+        key=key,
+        name="" if row is None else kind.name(row),
+        facts=[] if row is None else kind.facts(row),
+        seen="" if row is None else digest_of(row),
+        asked=asked(
+            kind.fields,
+            texts,
+            faults=refused.faults if is_it else None,
+            meanwhile=refused.meanwhile if is_it else None,
+        ),
+        open=is_it,
+        fault=refused.faults.get("") if is_it else None,
+    )

@@ -1,0 +1,120 @@
+"""The page of a project's keys: made and shown once, listed with their last use, revoked."""
+
+import re
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from api.dashboard.page.form import Form, digest_of, posted
+from api.dashboard.page.markup import page
+from api.dashboard.page.visit import public_address_of, seen
+from api.dashboard.settings.simple import READ_ONLY
+from storage.postgres.refusal import Missing
+from storage.tenants.keys import KeyKind, KeyRecord, create_key, list_keys, revoke_key
+from storage.tenants.settings import lock_settings
+from storage.tenants.sign_ins import Role, Visitor
+
+_PATH = "/dashboard/settings/keys"
+# What is listed of a key: never less, which could mean one that was not shown.
+_DISPLAY = re.compile(r"(?:wk|pk|rk)_[0-9A-Za-z]{5}", re.ASCII)
+_MADE = (
+    "No key was made: one was, after this form was loaded. A key is shown once, by the page that"
+    " answers its making; a form that is sent again, as a reload does, makes none. If you have not"
+    " copied that key, revoke it and create another."
+)
+_KINDS = {
+    KeyKind.WRITE: "sends events and deploys, from servers and pipelines",
+    KeyKind.PUBLIC: "sends events from browsers; anybody may see it",
+    KeyKind.PROJECT: "registers experiments, reads verdicts, signs in here to read",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Created:
+    """A key that was made, to be shown this once."""
+
+    kind: KeyKind
+    key: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Told:
+    """What came of a post, where it is told on the page itself."""
+
+    status: int = 200
+    created: _Created | None = None
+    note: str | None = None
+    fault: str | None = None
+
+
+async def get_keys(request: Request) -> Response:
+    """Return the list of keys."""
+    _, found = await seen(
+        request, lambda connection, visitor: list_keys(connection, visitor.project_id)
+    )
+    return _page(request, found)
+
+
+async def post_keys(request: Request) -> Response:
+    """Make a key, which this answer alone shows, or revoke one."""
+    form = await posted(request)
+
+    def changing(connection: Connection, visitor: Visitor) -> tuple[_Told | None, list[KeyRecord]]:
+        told = _change(connection, visitor, form)
+        return told, list_keys(connection, visitor.project_id)
+
+    _, (told, found) = await seen(request, changing)
+    if told is None:
+        return RedirectResponse(f"{_PATH}?saved", status_code=303)
+    return _page(request, found, told)
+
+
+def _change(connection: Connection, visitor: Visitor, form: Form) -> _Told | None:
+    if visitor.role is not Role.OWNER:
+        return _Told(status=403, note=READ_ONLY)
+    if form.text("action") == "revoke":
+        return _revoke(connection, visitor.project_id, form.text("key"))
+    if form.text("kind") not in list(KeyKind):
+        return _Told(status=422, fault="Choose what the key is for.")
+    # Of two forms that were loaded together, and of one that is sent twice, one makes a key.
+    lock_settings(connection, visitor.project_id)
+    if form.text("seen") != _seen(list_keys(connection, visitor.project_id)):
+        return _Told(status=409, note=_MADE)
+    kind = KeyKind(form.text("kind"))
+    key = create_key(connection, visitor.project_id, kind)
+    return _Told(created=_Created(kind=kind, key=key))
+
+
+def _seen(found: list[KeyRecord]) -> str:
+    """Returns what a form carries of the keys, another word once one more is made."""
+    return digest_of([one.display for one in found])
+
+
+def _revoke(connection: Connection, project_id: int, display: str) -> _Told | None:
+    if not _DISPLAY.fullmatch(display):
+        return _Told(status=422, note="That is no beginning of a key. Nothing was revoked.")
+    try:
+        revoke_key(connection, project_id, display)
+    except Missing as refusal:
+        return _Told(status=409, note=f"Nothing was revoked: {refusal.detail}.")
+    return None
+
+
+def _page(request: Request, found: list[KeyRecord], told: _Told | None = None) -> Response:
+    told = told or _Told()
+    return page(
+        request,
+        "settings/keys.html",
+        status=told.status,
+        live=[one for one in found if one.revoked_at is None],
+        revoked=[one for one in found if one.revoked_at is not None],
+        kinds=_KINDS,
+        seen=_seen(found),
+        created=told.created,
+        address=public_address_of(request),
+        note=told.note,
+        fault=told.fault,
+        saved="saved" in request.query_params,
+    )

@@ -1,0 +1,261 @@
+"""The page of a project's simple settings: what it tests, how it decides, whom it believes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from api.dashboard.page.form import (
+    Asked,
+    Field,
+    Form,
+    Texts,
+    asked,
+    digest_of,
+    document,
+    faults_of,
+    lines,
+    number,
+    posted,
+    texts_of,
+    ticked,
+    whole,
+    whole_numbers,
+)
+from api.dashboard.page.markup import page
+from api.dashboard.page.visit import seen
+from storage.postgres.refusal import Invalid
+from storage.tenants.settings import (
+    Settings,
+    apply_settings,
+    chosen_settings,
+    lock_settings,
+    parse_settings,
+    read_settings,
+)
+from storage.tenants.sign_ins import Role, Visitor
+
+_PATH = "/dashboard/settings"
+READ_ONLY = "You are signed in to read: nothing was changed."
+CHANGED = (
+    "Nothing was saved yet: somebody changed these settings after this page was loaded. What you"
+    " typed is kept; what is stored now stands beside it. Save again to store yours."
+)
+_ON_LINES = "One a line."
+
+GROUPS: Mapping[str, Sequence[Field]] = {
+    "What is tested": (
+        Field(
+            name="default_metric",
+            label="Default metric",
+            hint="Target of a registration that names none.",
+        ),
+        Field(
+            name="guardrails",
+            label="Guardrails",
+            hint=f"Metrics that must not get worse. {_ON_LINES}",
+            control="lines",
+            reads=lines,
+        ),
+        Field(
+            name="unit",
+            label="Unit",
+            hint="What is randomized.",
+            control="choice",
+            choices={"session": "Session", "user": "User"},
+        ),
+        Field(
+            name="sample_rate",
+            label="Sample rate",
+            hint="Share of units whose events are stored: 0.1 is one in ten, the same in both arms."
+            " A lower one takes effect as the experiments end that are open now.",
+            reads=number,
+        ),
+    ),
+    "How it is decided": (
+        Field(
+            name="alpha",
+            label="Level of the test",
+            hint="How often a change without effect may be called one: 0.05 is one in twenty.",
+            reads=number,
+        ),
+        Field(
+            name="futility_margin",
+            label="Futility margin",
+            hint="Share of control’s rate within which a lift is not worth waiting for;"
+            " none turns it off.",
+            reads=number,
+            nothing="none",
+        ),
+        Field(
+            name="horizon_days",
+            label="Horizon, in days",
+            hint="After so many days of exposure an experiment is decided in any case.",
+            reads=whole,
+        ),
+        Field(
+            name="contrast_hours",
+            label="Hours without a comparison",
+            hint="An experiment is closed when for so long units came, but not to both arms.",
+            reads=whole,
+        ),
+        Field(
+            name="grace_seconds",
+            label="Grace, in seconds",
+            hint="How long a block waits for late events.",
+            reads=whole,
+        ),
+    ),
+    "Whom it believes": (
+        Field(
+            name="allowed_origins",
+            label="Allowed origins",
+            hint=f"Sites whose pages may send events from browsers; none named: all. {_ON_LINES}",
+            control="lines",
+            reads=lines,
+            example="https://shop.example",
+        ),
+        Field(
+            name="trusted_proxies",
+            label="Trusted proxies",
+            hint=f"Networks whose X-Forwarded-For is believed. {_ON_LINES}",
+            control="lines",
+            reads=lines,
+            example="10.0.0.0/8",
+        ),
+        Field(
+            name="trusted_identity",
+            label="Trusted identity",
+            hint="Only events sent with the write key tell which user a session is of.",
+            control="check",
+            reads=ticked,
+        ),
+        Field(
+            name="signed_assignments",
+            label="Signed assignments",
+            hint="Only the write key, or a token of your router, tells which arm served a session.",
+            control="check",
+            reads=ticked,
+        ),
+        Field(
+            name="assignment_epochs",
+            label="Assignment epochs",
+            hint="Numbers of the keys that such tokens may be signed with; the first is the"
+            " router’s. Commas part them.",
+            reads=whole_numbers,
+        ),
+        Field(
+            name="rate_limits.per_key",
+            label="Requests a minute of one key",
+            reads=whole,
+        ),
+        Field(
+            name="rate_limits.per_address",
+            label="Requests a minute of one address",
+            reads=whole,
+        ),
+    ),
+}
+FIELDS: Sequence[Field] = [one for group in GROUPS.values() for one in group]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Refused:
+    """What was typed and not stored, and why; faults of no field alone have no name."""
+
+    status: int
+    texts: Texts
+    faults: Mapping[str, str] = field(default_factory=dict[str, str])
+    note: str | None = None
+    meanwhile: Texts | None = None
+
+
+async def get_settings(request: Request) -> Response:
+    """Return the page of the simple settings."""
+    _, settings = await seen(
+        request, lambda connection, visitor: read_settings(connection, visitor.project_id)
+    )
+    return _page(request, settings)
+
+
+async def post_settings(request: Request) -> Response:
+    """Store what was typed, or return the page with what is wrong beside it."""
+    form = await posted(request)
+
+    def changing(connection: Connection, visitor: Visitor) -> tuple[Settings, _Refused | None]:
+        settings = parse_settings(lock_settings(connection, visitor.project_id))
+        return settings, _change(connection, visitor, settings, form)
+
+    _, (settings, refused) = await seen(request, changing)
+    if refused is None:
+        return RedirectResponse(f"{_PATH}?saved", status_code=303)
+    return _page(request, settings, refused)
+
+
+def _change(
+    connection: Connection, visitor: Visitor, settings: Settings, form: Form
+) -> _Refused | None:
+    """Stores what was typed; returns why it did not."""
+    texts = form.texts(FIELDS)
+    if visitor.role is not Role.OWNER:
+        return _Refused(status=403, texts=texts, note=READ_ONLY)
+    shown = _shown(settings)
+    if form.text("seen") != digest_of(shown):
+        return _Refused(status=409, texts=texts, note=CHANGED, meanwhile=texts_of(FIELDS, shown))
+    typed = document(FIELDS, texts)
+    # What nobody changed may have been stored before its rule stood.
+    faults = _faults({one: value for one, value in typed.items() if value != shown[one]})
+    if not faults:
+        changed = {
+            member: value for member, value in typed.items() if not _is(shown, member, value)
+        }
+        try:
+            apply_settings(connection, visitor.project_id, changed)
+        except Invalid as refusal:
+            # Members that can't stand together.
+            faults = faults_of(FIELDS, refusal)
+    return _Refused(status=422, texts=texts, faults=faults) if faults else None
+
+
+def _shown(settings: Settings) -> dict[str, Any]:
+    members = {one.name.partition(".")[0] for one in FIELDS}
+    stored: dict[str, Any] = msgspec.to_builtins(settings)
+    return {member: value for member, value in stored.items() if member in members}
+
+
+def _faults(typed: Mapping[str, Any]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for member, value in typed.items():
+        try:
+            chosen_settings({member: value})
+        except Invalid as refusal:
+            found |= faults_of(FIELDS, refusal)
+    return found
+
+
+def _is(shown: Mapping[str, Any], member: str, value: object) -> bool:
+    """Tells whether a member is so already: what nobody changed keeps its default."""
+    return _shown(parse_settings({member: value}))[member] == shown[member]
+
+
+def _page(request: Request, settings: Settings, refused: _Refused | None = None) -> Response:
+    shown = _shown(settings)
+    now = refused or _Refused(status=200, texts=texts_of(FIELDS, shown))
+    groups: dict[str, list[Asked]] = {
+        title: asked(group, now.texts, faults=now.faults, meanwhile=now.meanwhile)
+        for title, group in GROUPS.items()
+    }
+    return page(
+        request,
+        "settings.html",
+        status=now.status,
+        groups=groups,
+        seen=digest_of(shown),
+        note=now.note or now.faults.get(""),
+        wrong=sum(bool(name) for name in now.faults),
+        saved="saved" in request.query_params,
+    )

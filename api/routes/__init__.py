@@ -1,0 +1,4 @@
+"""The endpoints: one file a family.
+
+Imports `runtime` and `wire`; the application puts them together.
+"""

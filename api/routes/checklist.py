@@ -1,0 +1,44 @@
+"""`GET /v1/reward/checklist`: whether the project is wired right, as the last tick found it."""
+
+from functools import partial
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.runtime.keyring import admitted
+from api.runtime.state import runtime
+from api.wire.answer import answer
+from api.wire.documentation import PlainRoute, reading
+from api.wire.shape import Shape
+from storage.tenants.keys import KeyKind
+from storage.views.checklist import read_lines
+
+# Plain, as the address of a verdict is: of two plain routes the one without a pattern is found.
+router = APIRouter(route_class=PlainRoute, tags=["reward"])
+
+
+class ChecklistLine(Shape):
+    """One check."""
+
+    check: str
+    ok: bool | None
+    seen: str
+    fix: str
+
+
+@router.get(
+    "/v1/reward/checklist",
+    summary="Read the set-up checklist",
+    responses={200: {"model": list[ChecklistLine]}},
+    openapi_extra=reading(),
+)
+async def get_checklist(request: Request) -> Response:
+    """Return ten checks: `ok` is null while there is nothing to judge, `fix` the next thing to do.
+
+    Kept by a tick each minute; nothing is computed by asking.
+    """
+    shared = runtime(request)
+    caller = await admitted(shared.keyring, request, KeyKind.PROJECT)
+    found = await shared.store.run(partial(read_lines, project_id=caller.project_id))
+    return answer([line.document() for line in found])

@@ -1,0 +1,343 @@
+"""`/v1/deploys`: which commit was put before users, and the latest one known."""
+
+import re
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Depends, Query
+from pydantic import Discriminator, Field, Tag, field_serializer
+from sqlalchemy import Connection
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.routes.static_graphs import EXAMPLE as GRAPH_EXAMPLE
+from api.routes.static_graphs import GRAPH_BYTES, FilePath, StaticGraph
+from api.runtime.address import public_address
+from api.runtime.caller import Writer
+from api.runtime.state import runtime
+from api.wire.answer import answer
+from api.wire.body import apart, body_of
+from api.wire.documentation import json_body, reading
+from api.wire.moment import Moment, text
+from api.wire.problem import Fault, invalid
+from api.wire.shape import Commit, Environment, OpenShape, Shape, WebAddress, by_form
+from storage.experiments.deploys import (
+    DeployRequest,
+    RecordedDeploy,
+    last_deploy,
+    list_deploys,
+    record_deploy,
+)
+from storage.experiments.withdrawal import withdraw_deploy
+from storage.postgres.refusal import Missing
+
+router = APIRouter(tags=["deploys"])
+
+_DEPLOY_ID = re.compile("dep_[0-9a-f]{20}")
+_IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?", re.ASCII)
+
+
+class DeployedCommit(Shape):
+    """The commit that was deployed."""
+
+    sha: Commit
+    message: Annotated[str, Field(max_length=65_536)] | None = None
+    author: Annotated[str, Field(max_length=256)] | None = None
+    branch: Annotated[str, Field(max_length=256)] | None = None
+    url: WebAddress | None = None
+    committed_at: Moment | None = None
+    pull_request: Annotated[int, Field(ge=1)] | WebAddress | None = None
+    changes: Annotated[list[Commit], Field(min_length=1, max_length=10_000)] | None = Field(
+        default=None, description="Commits that this one brings; by default itself."
+    )
+
+    @field_serializer("committed_at")
+    def _in_utc(self, told: datetime | None) -> str | None:
+        return None if told is None else text(told)
+
+
+class ChangedFile(OpenShape):
+    """A file of a diff; patches and addresses are dropped, source code is never stored."""
+
+    filename: FilePath
+    status: Annotated[str, Field(min_length=1, max_length=32)]
+    previous_filename: FilePath | None = None
+    additions: Annotated[int, Field(ge=0)] | None = None
+    deletions: Annotated[int, Field(ge=0)] | None = None
+
+
+class NamedCommit(OpenShape):
+    """A commit as GitHub's answers name it."""
+
+    sha: Commit
+
+
+class Diff(OpenShape):
+    """GitHub's compare answer, or just these two of its members."""
+
+    base_commit: (
+        Annotated[
+            Annotated[Commit, Tag("<text>")] | Annotated[NamedCommit, Tag("<object>")],
+            Discriminator(by_form),
+        ]
+        | None
+    ) = None
+    files: list[ChangedFile] = Field(default=[])
+
+    def document(self) -> dict[str, Any]:
+        """Returns what is stored of the diff."""
+        base = (
+            self.base_commit.sha if isinstance(self.base_commit, NamedCommit) else self.base_commit
+        )
+        files = [file.model_dump(exclude_none=True) for file in self.files]
+        return {"files": files} if base is None else {"base_commit": base, "files": files}
+
+
+class Deploy(Shape):
+    """A deploy: commit metadata, graph and diff."""
+
+    commit: DeployedCommit
+    environment: Environment | None = Field(default=None, description="By default `production`.")
+    deployed_at: Moment | None = Field(default=None, description="By default now.")
+    graph: StaticGraph | None = None
+    diff: Diff | None = None
+    allocation: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        default=None, description="Share of units that the router sends to this commit."
+    )
+
+    def request(self, idempotency_key: str | None) -> DeployRequest:
+        """Returns the deploy as the store takes it, whatever is slow in it computed."""
+        wanted = DeployRequest(
+            environment=self.environment or PRODUCTION,
+            commit=self.commit.model_dump(exclude_none=True),
+            deployed_at=self.deployed_at,
+            graph=None if self.graph is None else self.graph.document,
+            diff=None if self.diff is None else self.diff.document(),
+            allocation=self.allocation,
+            idempotency_key=idempotency_key,
+        )
+        wanted.prepare()
+        return wanted
+
+
+class RecordedCommit(Shape):
+    """The commit of a recorded deploy: the members that were posted."""
+
+    sha: str
+    message: str | None = None
+    author: str | None = None
+    branch: str | None = None
+    url: str | None = None
+    committed_at: datetime | None = None
+    pull_request: int | str | None = None
+    changes: list[str] | None = None
+
+
+class RecordedDiff(Shape):
+    """What is kept of a diff."""
+
+    base_commit: str | None = None
+    files: list[ChangedFile]
+
+
+class DeployRecord(Shape):
+    """A recorded deploy."""
+
+    deploy_id: str
+    environment: str
+    commit: RecordedCommit
+    base_commit: str | None
+    deployed_at: datetime
+    recorded_at: datetime
+    graph_id: str | None
+    diff: RecordedDiff | None
+    allocation: float | None
+    base_assumed: bool = Field(description="Whether the base was found rather than posted.")
+    affected_routes: list[str]
+    affected_routes_complete: bool
+
+
+class DeployReceipt(Shape):
+    """The answer to a deploy."""
+
+    deploy: DeployRecord
+    dashboard_url: str
+
+
+class WithdrawnDeploy(Shape):
+    """A deploy that was withdrawn."""
+
+    deploy: DeployRecord
+    withdrawn_at: datetime
+
+
+class LastDeploy(Shape):
+    """The latest deploy of an environment, with its graph."""
+
+    deploy: DeployRecord
+    graph: dict[str, Any] | None
+
+
+PRODUCTION = "production"
+_EXAMPLES = {
+    "the least": {"commit": {"sha": "4f2a9c1d"}},
+    "a canary": {
+        "commit": {"sha": "4f2a9c1d", "message": "Shorter checkout", "branch": "main"},
+        "environment": "production",
+        "allocation": 0.1,
+        "graph": GRAPH_EXAMPLE,
+        "diff": {
+            "base_commit": "9e107d9d",
+            "files": [{"filename": "lib/cart.ts", "status": "modified"}],
+        },
+    },
+}
+
+
+@router.post(
+    "/v1/deploys",
+    status_code=201,
+    summary="Record a deploy",
+    responses={
+        200: {"model": DeployReceipt, "description": "The same deploy had been posted before."},
+        201: {"model": DeployReceipt},
+    },
+    openapi_extra=reading(
+        body=json_body(Deploy),
+        examples=_EXAMPLES,
+        problems=["idempotency_conflict", "deploy_conflict"],
+        parameters=[
+            {
+                "name": "Idempotency-Key",
+                "in": "header",
+                "description": "Makes a retry harmless.",
+                "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+            }
+        ],
+    ),
+)
+async def post_deploy(
+    request: Request,
+    caller: Writer,
+    deploy: Annotated[Deploy, Depends(body_of(Deploy, limit=GRAPH_BYTES))],
+) -> Response:
+    """Record that a commit was put before users; experiments that wait for it begin."""
+    shared, key = runtime(request), _idempotency_key(request)
+    wanted = await apart(lambda: deploy.request(key))
+
+    def recording(connection: Connection) -> RecordedDeploy:
+        return record_deploy(connection, caller.project_id, wanted)
+
+    recorded = await shared.store.run(recording)
+    return answer(
+        {
+            "deploy": recorded.record,
+            "dashboard_url": f"{public_address(request, shared.settings)}"
+            f"/dashboard/deploys/{recorded.record['deploy_id']}",
+        },
+        status=200 if recorded.replayed else 201,
+        headers={"Idempotent-Replayed": "true"} if recorded.replayed else None,
+    )
+
+
+@router.delete(
+    "/v1/deploys/{deploy_id}",
+    summary="Withdraw a deploy that was posted by mistake",
+    responses={200: {"model": WithdrawnDeploy}},
+    openapi_extra=reading(problems=["unknown_deploy", "deploy_in_use"]),
+)
+async def delete_deploy(request: Request, caller: Writer, deploy_id: str) -> Response:
+    """Withdraw a record while no experiment rests on it; the same post is then a new deploy."""
+
+    def withdrawing(connection: Connection) -> tuple[dict[str, Any], datetime]:
+        if not _DEPLOY_ID.fullmatch(deploy_id):
+            raise Missing("unknown_deploy", "there is no such deploy")
+        return withdraw_deploy(connection, caller.project_id, deploy_id)
+
+    deploy, withdrawn_at = await runtime(request).store.run(withdrawing)
+    return answer({"deploy": deploy, "withdrawn_at": withdrawn_at})
+
+
+def _idempotency_key(request: Request) -> str | None:
+    key = request.headers.get("Idempotency-Key")
+    if key is not None and not _IDEMPOTENCY_KEY.fullmatch(key):
+        detail = "must be 1 to 255 printable ASCII characters"
+        fault = Fault(at="Idempotency-Key", code="invalid_key", detail=detail, place="header")
+        raise invalid([fault])
+    return key
+
+
+class DeployList(Shape):
+    """A page of a project's deploys, the newest first."""
+
+    deploys: list[DeployRecord]
+    next_cursor: str | None
+
+
+@router.get(
+    "/v1/deploys",
+    summary="List deploys",
+    responses={200: {"model": DeployList}},
+    openapi_extra=reading(problems=["unknown_deploy"]),
+)
+async def get_deploys(
+    request: Request,
+    caller: Writer,
+    *,
+    environment: Annotated[
+        str | None, Query(min_length=1, max_length=64, pattern=r"^[^\x00]*$")
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    cursor: Annotated[
+        str | None, Query(pattern="^dep_[0-9a-f]{20}$", description="`next_cursor` of a page.")
+    ] = None,
+) -> Response:
+    """List the project's deploys with their commits, the newest first."""
+
+    def listing(connection: Connection) -> list[dict[str, Any]]:
+        # One more than shown tells whether there is a next page.
+        return list_deploys(
+            connection,
+            caller.project_id,
+            environment=environment,
+            limit=limit + 1,
+            before=cursor,
+        )
+
+    found = await runtime(request).store.run(listing)
+    page = found[:limit]
+    return answer(
+        {
+            "deploys": page,
+            "next_cursor": page[-1]["deploy_id"] if len(found) > limit else None,
+        }
+    )
+
+
+@router.get(
+    "/v1/deploys/last",
+    summary="Read the latest deploy",
+    responses={200: {"model": LastDeploy}},
+    openapi_extra=reading(problems=["no_deploy"]),
+)
+async def get_last_deploy(
+    request: Request,
+    caller: Writer,
+    environment: Annotated[
+        str,
+        Query(
+            min_length=1,
+            max_length=64,
+            pattern=r"^[^\x00]*$",
+            description="Omit it only if production is intended.",
+        ),
+    ] = PRODUCTION,
+) -> Response:
+    """Return the deploy of an environment with the greatest `deployed_at`, and its graph."""
+
+    def reading_last(connection: Connection) -> tuple[dict[str, Any], str | None]:
+        return last_deploy(connection, caller.project_id, environment)
+
+    deploy, graph = await runtime(request).store.run(reading_last)
+    return answer({"deploy": deploy, "graph": None if graph is None else msgspec.Raw(graph)})

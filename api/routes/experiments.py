@@ -1,0 +1,176 @@
+"""`POST /v1/reward/register` and `/close`: experiments begin, and end by hand."""
+
+from typing import Annotated, Self
+
+from fastapi import APIRouter, Depends
+from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic_core import PydanticCustomError
+from sqlalchemy import Connection
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.routes.verdicts import VerdictContract, contract_answer, known_id
+from api.runtime.caller import Reader
+from api.runtime.state import runtime
+from api.wire.answer import answer
+from api.wire.body import body_of
+from api.wire.documentation import json_body, reading
+from api.wire.shape import Commit, FreeForm, MetricName, RoutePattern, Shape, by_form
+from domain.assignment import Flag
+from domain.registration import Registration
+from storage.experiments.experiments import Registered, close, register
+from storage.verdicts.publication import PublishedVerdict, read_verdict
+
+router = APIRouter(tags=["reward"])
+
+
+class TargetMetric(Shape):
+    """A metric with what one conversion is worth, which makes `value_at_risk` known."""
+
+    name: MetricName
+    # Bounded, so that no product of it leaves the doubles.
+    value_per_conversion: Annotated[
+        float, Field(ge=-1e12, le=1e12, allow_inf_nan=False, description="Dollars.")
+    ]
+
+
+FlagName = Annotated[str, Field(min_length=1, max_length=128)]
+FlagValue = Annotated[str, Field(min_length=1, max_length=256)] | bool
+
+
+class TreatmentFlag(Shape):
+    """A change behind a feature flag: one build, two behaviours."""
+
+    name: FlagName
+    treatment: FlagValue = Field(description="The value under test.")
+    control: FlagValue | None = Field(
+        default=None,
+        description="What it is compared with; by default every unit without the value under test.",
+    )
+
+    @model_validator(mode="after")
+    def _differ(self) -> Self:
+        if self.treatment == self.control:
+            raise PydanticCustomError("same_value", "treatment and control are the same value")
+        return self
+
+    def flag(self) -> Flag:
+        """Returns the flag as the store takes it: a boolean as events are stored."""
+        return Flag(
+            name=self.name,
+            treatment=_stored(self.treatment),
+            control=None if self.control is None else _stored(self.control),
+        )
+
+
+def _stored(value: FlagValue) -> str:
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+class RegistrationBody(Shape):
+    """A registration: every member is optional."""
+
+    deploy_id: Annotated[str, Field(min_length=1, max_length=128)] | None = Field(
+        default=None, description="By default the latest production deploy."
+    )
+    treatment_commit: Commit | None = Field(
+        default=None, description="By default that deploy's commit."
+    )
+    target_metric: (
+        Annotated[
+            Annotated[MetricName, Tag("<text>")] | Annotated[TargetMetric, Tag("<object>")],
+            Discriminator(by_form),
+        ]
+        | None
+    ) = Field(default=None, description="By default the project's.")
+    control_commit: Commit | None = Field(
+        default=None, description="By default what users had before."
+    )
+    treatment_flag: TreatmentFlag | None = Field(default=None, description="Instead of a commit.")
+    routes: Annotated[list[RoutePattern], Field(min_length=1, max_length=1000)] | None = Field(
+        default=None, description="By default those that the deploy affects."
+    )
+    guardrails: Annotated[list[MetricName], Field(max_length=50)] | None = Field(
+        default=None, description="By default the project's."
+    )
+    metadata: FreeForm | None = None
+
+    def registration(self) -> Registration:
+        """Returns the registration as the store takes it."""
+        metric = self.target_metric
+        valued = metric if isinstance(metric, TargetMetric) else None
+        return Registration(
+            deploy_id=self.deploy_id,
+            treatment_commit=self.treatment_commit,
+            target_metric=metric.name if isinstance(metric, TargetMetric) else metric,
+            value_per_conversion=valued.value_per_conversion if valued else None,
+            control_commit=self.control_commit,
+            treatment_flag=None if self.treatment_flag is None else self.treatment_flag.flag(),
+            routes=self.routes,
+            guardrails=self.guardrails,
+            metadata=self.metadata,
+        )
+
+
+class NoMembers(Shape):
+    """An empty object."""
+
+
+class RegisteredExperiment(Shape):
+    """The answer to a registration."""
+
+    experiment_id: str
+
+
+_EXAMPLES = {
+    "all defaults": {},
+    "a commit and a metric": {"treatment_commit": "4f2a9c1d", "target_metric": "activation"},
+    "a feature flag": {"treatment_flag": {"name": "new_cart", "treatment": True}},
+    "with a value": {"target_metric": {"name": "trial_to_paid", "value_per_conversion": 49.0}},
+}
+
+
+@router.post(
+    "/v1/reward/register",
+    status_code=201,
+    summary="Register an experiment",
+    responses={201: {"model": RegisteredExperiment}},
+    openapi_extra=reading(
+        body=json_body(RegistrationBody), examples=_EXAMPLES, problems=["experiment_open"]
+    ),
+)
+async def post_registration(
+    request: Request,
+    caller: Reader,
+    body: Annotated[RegistrationBody, Depends(body_of(RegistrationBody))],
+) -> Response:
+    """Register a change; the same change and metric, while open, is the same experiment."""
+
+    def registering(connection: Connection) -> Registered:
+        return register(connection, caller.project_id, body.registration())
+
+    registered = await runtime(request).store.run(registering)
+    return answer({"experiment_id": registered.experiment_id}, status=201)
+
+
+@router.post(
+    "/v1/reward/{experiment_id}/close",
+    summary="Close an experiment",
+    responses={200: {"model": VerdictContract}},
+    openapi_extra=reading(
+        body=json_body(NoMembers), required=False, problems=["unknown_experiment"]
+    ),
+)
+async def post_close(
+    request: Request,
+    caller: Reader,
+    experiment_id: str,
+    _: Annotated[NoMembers, Depends(body_of(NoMembers, optional=True))],
+) -> Response:
+    """End an experiment by hand: it is decided at its last look, without a verdict by hand."""
+
+    def closing(connection: Connection) -> PublishedVerdict:
+        close(connection, caller.project_id, known_id(experiment_id))
+        return read_verdict(connection, caller.project_id, experiment_id)
+
+    return contract_answer(await runtime(request).store.run(closing))

@@ -1,0 +1,230 @@
+"""`/v1/reward/gate`: Argo Rollouts, Flagger and their like ask whether a rollout may go on."""
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query
+from fastapi.responses import PlainTextResponse
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
+from sqlalchemy import Connection
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.runtime.caller import Reader
+from api.runtime.keyring import HEADER, admitted
+from api.runtime.state import runtime
+from api.wire.answer import answer
+from api.wire.body import announces_json, body_of
+from api.wire.documentation import json_body, reading
+from api.wire.shape import Commit, Environment, MetricName, OpenShape, Shape
+from domain.registration import PRODUCTION, Registration
+from storage.experiments.experiments import register
+from storage.releases.canary import commit_in_question
+from storage.releases.commit_experiments import experiments_of_commit
+from storage.releases.freeze import current_freeze
+from storage.releases.release_gate import (
+    POLICY_PATTERN,
+    Judgment,
+    Phase,
+    frozen,
+    gate_policy,
+    judgment,
+    unregistered,
+)
+from storage.tenants.keys import KeyKind
+from storage.tenants.settings import read_settings
+
+router = APIRouter(tags=["reward"])
+
+_NO_NUL = r"^[^\x00]*$"
+
+
+def _is_policy(told: str) -> str:
+    try:
+        gate_policy(told)
+    except ValueError as error:
+        raise PydanticCustomError("invalid_policy", "{rule}", {"rule": str(error)}) from None
+    return told
+
+
+Policy = Annotated[
+    str,
+    Field(max_length=64, json_schema_extra={"pattern": POLICY_PATTERN}),
+    AfterValidator(_is_policy),
+]
+
+
+class GateQuestion(Shape):
+    """Which change is asked for, and what must be known of it."""
+
+    treatment_commit: Commit | None = Field(
+        default=None,
+        description="Or its beginning. By default the one declared canary of the environment.",
+    )
+    environment: Environment = PRODUCTION
+    target_metric: MetricName | None = Field(default=None, description="By default the project's.")
+    policy: Policy = Field(default="keep", description="keep, no-breach, or no-harm:SHARE.")
+    key: Annotated[str, Field(max_length=256)] | None = Field(
+        default=None, description="The project key, for who can send no header."
+    )
+
+
+class GateRequest(OpenShape):
+    """What Flagger posts: of it only the metadata are ours."""
+
+    metadata: GateQuestion = GateQuestion()
+
+
+class FreezeShown(Shape):
+    """Whether gates hold and webhooks wait."""
+
+    frozen: bool
+    frozen_at: datetime | None
+    reason: str | None
+
+
+class GateAnswer(Shape):
+    """What Argo Rollouts reads."""
+
+    phase: Phase
+    verdict: Literal["keep", "rollback", "iterate", "abstain"]
+    sentence: str
+
+
+_BODY = body_of(GateRequest)
+
+
+async def _asked(
+    request: Request, project_id: int, question: GateQuestion, *, registers: bool
+) -> Judgment:
+    """Returns the answer to a question.
+
+    Args:
+        request: The request.
+        project_id: Whose key it carries.
+        question: What it asks.
+        registers: Whether a deployed commit without an experiment on the metric gets one.
+    """
+    policy = gate_policy(question.policy)
+
+    def judging(connection: Connection) -> Judgment:
+        commit = commit_in_question(
+            connection, project_id, question.environment, named=question.treatment_commit
+        )
+        freeze = current_freeze(connection)
+        if isinstance(commit, Judgment):
+            return commit if freeze is None else frozen(freeze)
+        metric = question.target_metric or read_settings(connection, project_id).default_metric
+
+        def judged() -> Judgment | None:
+            experiments = experiments_of_commit(
+                connection, project_id, question.environment, commit
+            )
+            return judgment(experiments, metric=metric, policy=policy, freeze=freeze)
+
+        found = judged()
+        if found is None and registers:
+            registration = Registration(
+                treatment_commit=commit, target_metric=metric, environment=question.environment
+            )
+            register(connection, project_id, registration)
+            found = judged()
+        return found or unregistered(commit, metric)
+
+    return await runtime(request).store.run(judging)
+
+
+@router.get(
+    "/v1/reward/gate",
+    summary="May a rollout go on?",
+    responses={200: {"model": GateAnswer}},
+    openapi_extra=reading(),
+)
+async def get_gate(
+    request: Request,
+    caller: Reader,
+    *,
+    treatment_commit: Annotated[
+        str | None,
+        Query(
+            pattern="^[0-9a-fA-F]{7,64}$",
+            description="Or its beginning. By default the one declared canary of the environment.",
+        ),
+    ] = None,
+    environment: Annotated[str, Query(min_length=1, max_length=64, pattern=_NO_NUL)] = PRODUCTION,
+    target_metric: Annotated[
+        str | None, Query(min_length=1, max_length=128, pattern=_NO_NUL)
+    ] = None,
+    policy: Annotated[
+        str,
+        Query(max_length=64, json_schema_extra={"pattern": POLICY_PATTERN}),
+        AfterValidator(_is_policy),
+    ] = "keep",
+) -> Response:
+    """Answer 200 whatever is known, as a web metric of Argo Rollouts needs; `phase` tells."""
+    question = GateQuestion(
+        treatment_commit=treatment_commit,
+        environment=environment,
+        target_metric=target_metric,
+        policy=policy,
+    )
+    found = await _asked(request, caller.project_id, question, registers=False)
+    return answer(asdict(found))
+
+
+@router.post(
+    "/v1/reward/gate",
+    summary="May a rollout go on? 200 is yes",
+    responses={
+        200: {"content": {"text/plain": {}}, "description": "Yes, and why."},
+        403: {"content": {"text/plain": {}}, "description": "Not now, and why."},
+    },
+    response_class=PlainTextResponse,
+    openapi_extra=reading(
+        body=json_body(GateRequest),
+        examples={
+            "of Flagger": {
+                "name": "shop",
+                "namespace": "production",
+                "phase": "Progressing",
+                "metadata": {"policy": "no-breach"},
+            }
+        },
+    ),
+)
+async def post_gate(
+    request: Request,
+    want: Annotated[
+        Literal["go", "rollback"], Query(description="`rollback`: 200 means go back.")
+    ] = "go",
+) -> Response:
+    """Answer 200 to go on and 403 to hold, as Flagger's webhooks read it."""
+    keyring = runtime(request).keyring
+    # Who sends no body of ours is asked for the key first, as everywhere.
+    if HEADER in request.headers or not announces_json(request):
+        await admitted(keyring, request, KeyKind.PROJECT)
+    body = await _BODY(request)
+    caller = await admitted(keyring, request, KeyKind.PROJECT, inside=body.metadata.key)
+    found = await _asked(request, caller.project_id, body.metadata, registers=True)
+    wanted = found.phase == ("Failed" if want == "rollback" else "Successful")
+    return PlainTextResponse(found.sentence, status_code=200 if wanted else 403)
+
+
+@router.get(
+    "/v1/reward/freeze",
+    summary="Is the service frozen?",
+    responses={200: {"model": FreezeShown}},
+    openapi_extra=reading(),
+)
+async def get_freeze(request: Request, _: Reader) -> Response:
+    """Tell whether gates hold and webhooks wait, since when and why."""
+    found = await runtime(request).store.run(current_freeze)
+    return answer(
+        {
+            "frozen": found is not None,
+            "frozen_at": None if found is None else found.frozen_at,
+            "reason": None if found is None else found.reason,
+        }
+    )

@@ -1,0 +1,221 @@
+"""`POST /v1/events`: runtime events from browsers and servers."""
+
+import time
+from functools import partial
+
+from fastapi import APIRouter
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.runtime.keyring import Caller, admitted
+from api.runtime.rate_limit import client_address
+from api.runtime.state import Runtime, runtime
+from api.wire.answer import answer
+from api.wire.body import JSON, read_body
+from api.wire.documentation import PlainRoute, json_body, reading
+from api.wire.envelope import EVENTS_PATH
+from api.wire.event_batch import Batch, EventReader, RuntimeEventBatch, RuntimeEventBody
+from api.wire.problem import Fault, Problem, invalid
+from api.wire.shape import FaultShown, Shape
+from storage.log.events import append_history
+from storage.tenants.keys import KeyKind, is_well_formed
+from storage.tenants.sample import Sample
+
+router = APIRouter(route_class=PlainRoute, tags=["events"])
+
+_PREFLIGHT = {
+    "Access-Control-Allow-Methods": "POST",
+    "Access-Control-Allow-Headers": "X-Service-Project-Key, Content-Type, Content-Encoding",
+    "Access-Control-Max-Age": "86400",
+    "Allow": "POST, OPTIONS",
+}
+_EVENT = {
+    "event": "page_view",
+    "session_id": "s-4711",
+    "route": "/checkout/[id]",
+    "commit": "4f2a9c1d",
+}
+
+
+class RejectedEvent(Shape):
+    """An event of a batch that was not stored, and why."""
+
+    index: int
+    errors: list[FaultShown]
+
+
+class Sampling(Shape):
+    """The units whose events are stored, so that a sender may leave the others out itself."""
+
+    salt: str
+    session: float | None = Field(default=None, description="The share of sessions.")
+    user: float | None = Field(default=None, description="The share of users.")
+
+
+class EventsReceipt(Shape):
+    """What became of the events."""
+
+    accepted: int
+    late: int = Field(description="Of these, too old for any verdict to count.")
+    rejected: list[RejectedEvent]
+    sampled_out: int = Field(
+        default=0, description="Valid events outside the project's sample; left out if none."
+    )
+    sampling: Sampling | None = Field(
+        default=None, description="The sample; left out where all units are in it."
+    )
+    ignored: list[str] = Field(default=[], description="Unknown members; left out if none.")
+
+
+_BODY = json_body(RuntimeEventBody, RuntimeEventBatch)
+_EXAMPLES = {
+    "one exposure": _EVENT,
+    "a batch": {
+        "events": [_EVENT, {"event": "activation", "session_id": "s-4711"}],
+        "sent_at": "2026-01-31T12:00:00Z",
+    },
+}
+
+
+@router.post(
+    EVENTS_PATH,
+    status_code=202,
+    summary="Send runtime events",
+    responses={202: {"model": EventsReceipt}},
+    openapi_extra=reading(
+        body={**_BODY, "text/plain": _BODY[JSON]},
+        examples=_EXAMPLES,
+        keys=("ProjectKey", "KeyInQuery"),
+        problems=[
+            "invalid_encoding",
+            "origin_not_allowed",
+            "history_closed",
+            "history_too_wide",
+            "rate_limited",
+        ],
+        last_wins=True,
+        parameters=[
+            {
+                "name": "replay",
+                "in": "query",
+                "description": "History: received when it occurred. Write key only.",
+                "schema": {"type": "boolean", "default": False},
+            }
+        ],
+    ),
+)
+async def post_events(request: Request) -> Response:
+    """Store one event, or up to 500; valid ones are stored although others are rejected."""
+    shared, history = runtime(request), _is_history(request)
+    kinds = (KeyKind.WRITE,) if history else (KeyKind.PUBLIC, KeyKind.WRITE)
+    caller = await admitted(shared.keyring, request, *kinds, query=True)
+    try:
+        return await _received(request, shared, caller, history=history)
+    except Problem as problem:
+        # History tells nothing of the senders of now.
+        if not history:
+            shared.admissions.refused(caller.project_id, problem)
+        raise
+
+
+async def _received(
+    request: Request, shared: Runtime, caller: Caller, *, history: bool
+) -> Response:
+    _require_origin(request, caller)
+    address = client_address(request, caller.trusted_proxies)
+    await shared.rate_limit.admit(caller, address=address)
+    raw = await read_body(request, media=(JSON, "text/plain"), gzip=True)
+    reader = EventReader(
+        project_id=caller.project_id,
+        now=shared.writer.now(),
+        trusted=caller.kind is KeyKind.WRITE,
+        history=history,
+        pseudonyms=shared.pseudonyms,
+        signatures=shared.signatures,
+        epochs=caller.settings.assignment_epochs,
+        # History was measured whole: experiments take their sample of it.
+        sample=None if history else caller.sample,
+    )
+    batch = reader.batch(raw)
+    shared.meters.rejected.inc(len(batch.rejected))
+    shared.meters.sampled_out.inc(batch.sampled_out)
+    if not batch.events and not batch.sampled_out:
+        raise invalid(batch.faults)
+    late = await _stored(shared, caller, batch, history=history) if batch.events else 0
+    if not history:
+        shared.admissions.took(
+            caller.project_id,
+            accepted=len(batch.events),
+            late=late,
+            rejected=batch.rejected,
+            sampled_out=batch.sampled_out,
+        )
+    return answer(_receipt(batch, late=late, sample=caller.sample), status=202)
+
+
+async def _stored(shared: Runtime, caller: Caller, batch: Batch, *, history: bool) -> int:
+    """Stores the events of a batch and returns how many of them came late."""
+    if history:
+        await shared.store.run(partial(append_history, events=batch.events))
+        late = 0
+    else:
+        began = time.perf_counter()
+        received_at = await shared.writer.append(batch.events)
+        shared.meters.commit_seconds.observe(time.perf_counter() - began)
+        oldest = received_at - caller.late_after
+        late = sum([event.occurred_at < oldest for event in batch.events])
+    shared.meters.accepted.inc(len(batch.events))
+    shared.meters.late.inc(late)
+    return late
+
+
+def _receipt(batch: Batch, *, late: int, sample: Sample | None) -> dict[str, object]:
+    receipt: dict[str, object] = {
+        "accepted": len(batch.events),
+        "late": late,
+        "rejected": [
+            {"index": one.index, "errors": [fault.document() for fault in one.faults]}
+            for one in batch.rejected
+        ],
+    }
+    if batch.sampled_out:
+        receipt["sampled_out"] = batch.sampled_out
+    if sample is not None:
+        receipt["sampling"] = sample.document()
+    if batch.ignored:
+        receipt["ignored"] = batch.ignored_names
+    return receipt
+
+
+def _is_history(request: Request) -> bool:
+    if not request.scope["query_string"]:
+        return False
+    told = request.query_params.get("replay", "false")
+    if told not in ("true", "false"):
+        fault = Fault(
+            at="replay", code="bool_type", detail="must be true or false", place="parameter"
+        )
+        raise invalid([fault])
+    return told == "true"
+
+
+def _require_origin(request: Request, caller: Caller) -> None:
+    """Refuses a browser's page that the project does not name."""
+    allowed = caller.settings.allowed_origins
+    origin = request.headers.get("Origin")
+    if origin is None or not allowed or "*" in allowed:
+        return
+    if origin.lower() not in {entry.rstrip("/").lower() for entry in allowed}:
+        request.state.origin_allowed = False
+        raise Problem("origin_not_allowed", "the project's allowed_origins do not name this one")
+
+
+@router.options(EVENTS_PATH, include_in_schema=False)
+async def preflight(request: Request) -> Response:
+    """Answers a browser that asks before it posts; it can show a key in the address alone."""
+    key = request.query_params.get("key", "")
+    caller = await runtime(request).keyring.caller(key) if is_well_formed(key) else None
+    if caller is not None:
+        _require_origin(request, caller)
+    return Response(status_code=204, headers=_PREFLIGHT)

@@ -1,0 +1,100 @@
+"""`/sdk.js` and `/next-graph.mjs`: what pages and builds of users load, without a key."""
+
+import gzip
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.wire.documentation import PlainRoute, reading
+from api.wire.etag import etag, is_known
+
+router = APIRouter(route_class=PlainRoute, tags=["scripts"])
+
+FOLDER = Path(__file__).parent / "static"
+# A new version reaches everybody within the hour, and nobody waits for it.
+_CACHED = "public, max-age=3600, stale-while-revalidate=86400"
+
+
+class JavaScript(Response):
+    """A script."""
+
+    media_type = "text/javascript"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """A script as it is sent, plain and compressed, each with its tag."""
+
+    plain: bytes
+    zipped: bytes = field(init=False)
+    tag: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Without a time in it: the same bytes from every worker.
+        object.__setattr__(self, "zipped", gzip.compress(self.plain, mtime=0))
+        object.__setattr__(self, "tag", etag(self.plain))
+
+    def answer(self, request: Request) -> Response:
+        """Returns the script as the request can read it, or that it has it already."""
+        headers = {
+            "ETag": self.tag,
+            "Cache-Control": _CACHED,
+            "Vary": "Accept-Encoding",
+            # Pages of any origin load it, also with `integrity`, and isolated ones.
+            "Access-Control-Allow-Origin": "*",
+            "Cross-Origin-Resource-Policy": "cross-origin",
+            "X-Content-Type-Options": "nosniff",
+        }
+        zipped = "gzip" in request.headers.get("Accept-Encoding", "")
+        if zipped:
+            headers |= {"Content-Encoding": "gzip", "ETag": f'{self.tag[:-1]}-gzip"'}
+        if is_known(request, headers["ETag"]):
+            headers.pop("Content-Encoding", None)
+            return Response(status_code=304, headers=headers)
+        return JavaScript(self.zipped if zipped else self.plain, headers=headers)
+
+
+def without_comments(source: str) -> str:
+    """Returns a script without the lines that are comments, and without indentation.
+
+    A fifth of what every page loads. The source keeps its comments on lines of their own, and
+    holds no text of several lines.
+    """
+    lines = (line.strip() for line in source.splitlines())
+    return "".join(f"{line}\n" for line in lines if line and not line.startswith("//"))
+
+
+SDK = Script(plain=without_comments((FOLDER / "sdk.js").read_text()).encode())
+NEXT_GRAPH = Script(plain=(FOLDER / "next-graph.mjs").read_bytes())
+
+_READING = reading(
+    keys=(),
+    parameters=[{"name": "If-None-Match", "in": "header", "schema": {"type": "string"}}],
+)
+
+
+@router.get(
+    "/sdk.js",
+    summary="The browser's SDK",
+    response_class=JavaScript,
+    responses={304: {"description": "As `If-None-Match` says."}},
+    openapi_extra=_READING,
+)
+async def get_sdk(request: Request) -> Response:
+    """Answer with the file that sends a page's events."""
+    return SDK.answer(request)
+
+
+@router.get(
+    "/next-graph.mjs",
+    summary="The static graph of a Next.js app",
+    response_class=JavaScript,
+    responses={304: {"description": "As `If-None-Match` says."}},
+    openapi_extra=_READING,
+)
+async def get_next_graph(request: Request) -> Response:
+    """Answer with the program that writes a Next.js app's graph, for Node."""
+    return NEXT_GRAPH.answer(request)

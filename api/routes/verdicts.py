@@ -1,0 +1,303 @@
+"""`GET /v1/reward/...`: verdicts and their evidence, as they were published."""
+
+import base64
+import math
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
+from sqlalchemy import Connection
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.runtime.caller import Reader
+from api.runtime.keyring import admitted
+from api.runtime.state import runtime
+from api.wire.answer import answer
+from api.wire.documentation import PlainRoute, reading
+from api.wire.etag import etag, is_known
+from api.wire.moment import RULE as MOMENT_RULE
+from api.wire.moment import moment, text
+from api.wire.problem import Problem
+from api.wire.shape import Shape
+from storage.postgres.refusal import Missing
+from storage.tenants.keys import KeyKind
+from storage.verdicts.publication import (
+    ListedExperiment,
+    PublishedVerdict,
+    VerdictFilter,
+    list_verdicts,
+    read_evidence,
+    read_verdict,
+)
+
+router = APIRouter(tags=["reward"])
+
+# How long to wait where no look is due yet: a tick of the fast schedule.
+_WAIT_SECONDS = 60
+_ID = re.compile(r"[0-9A-Za-z_-]{1,128}", re.ASCII)
+
+
+class PowerState(Shape):
+    """Whether the verdict is final."""
+
+    clock: Literal["open", "decided"]
+    decided: bool
+
+
+class VerdictContract(Shape):
+    """The verdict contract: ten members, in this order."""
+
+    experiment_id: str
+    lift: float | None = Field(
+        description="Treatment's rate minus control's; null while abstaining."
+    )
+    confidence: float | None = Field(
+        description="1 minus the least always-valid p-value so far; null while abstaining."
+    )
+    ci: tuple[float, float] | None = Field(
+        description="The ends of the confidence sequence; null while abstaining."
+    )
+    verdict: Literal["keep", "rollback", "iterate", "abstain"]
+    abstain_reason: Literal["power", "non_identifiable", "interacting"] | None
+    value_at_risk: float | None = Field(
+        description="Dollars a day; null without a value per conversion, and while abstaining."
+    )
+    cadence: Literal["day", "fast"] | None = Field(
+        description="Which lifts the test that fired, or may fire in time, expects."
+    )
+    power_state: PowerState
+    guardrail_breaches: list[str] = Field(description="Names; whatever the verdict.")
+
+
+class ListedVerdict(Shape):
+    """An experiment in the list."""
+
+    experiment_id: str
+    registered_at: datetime
+    treatment_commit: str | None
+    control_commit: str | None
+    deploy_id: str | None
+    environment: str
+    metric: str
+    as_of: datetime | None
+    decided_at: datetime | None = Field(description="When the verdict became final.")
+    allocation: float | None = Field(
+        description="The share of units that the newest deploy of the commit declares."
+    )
+    superseded_by: str | None = Field(
+        description="Of a declared canary: the newest commit that came after it. Whoever promotes"
+        " the canary takes that commit from users."
+    )
+    contract: VerdictContract
+
+
+class VerdictList(Shape):
+    """A page of a project's experiments."""
+
+    experiments: list[ListedVerdict]
+    next_cursor: str | None
+
+
+def known_id(experiment_id: str) -> str:
+    """Returns an identifier that an experiment may have.
+
+    Raises:
+        Missing: No experiment has such a one; nor could the store be asked for all of them.
+    """
+    if not _ID.fullmatch(experiment_id):
+        raise Missing("unknown_experiment", "there is no such experiment")
+    return experiment_id
+
+
+def contract_answer(verdict: PublishedVerdict) -> Response:
+    """Returns a verdict's contract, to the byte as it was published."""
+    return Response(
+        verdict.contract,
+        media_type="application/json",
+        headers={"ETag": etag(verdict.contract.encode()), **_retry_after(verdict)},
+    )
+
+
+def _retry_after(verdict: PublishedVerdict) -> Mapping[str, str]:
+    """Returns when the next look can come: never, once the verdict is final."""
+    if verdict.decided:
+        return {}
+    if verdict.next_look_at is None:
+        return {"Retry-After": str(_WAIT_SECONDS)}
+    seconds = (verdict.next_look_at - datetime.now(UTC)).total_seconds()
+    return {"Retry-After": str(max(1, math.ceil(seconds)))}
+
+
+async def get_verdict(request: Request) -> Response:
+    """Return the verdict contract; nothing is computed by asking, however often."""
+    if request.path_params["experiment_id"] == "register":
+        raise HTTPException(405, headers={"Allow": "POST"})
+    shared = runtime(request)
+    caller = await admitted(shared.keyring, request, KeyKind.PROJECT)
+    experiment_id = known_id(request.path_params["experiment_id"])
+    verdict = await shared.reader.read(caller.project_id, experiment_id)
+    found = contract_answer(verdict)
+    if is_known(request, found.headers["ETag"]):
+        return Response(
+            status_code=304, headers={"ETag": found.headers["ETag"], **_retry_after(verdict)}
+        )
+    return found
+
+
+router.add_api_route(
+    "/v1/reward/{experiment_id}",
+    get_verdict,
+    methods=["GET"],
+    summary="Poll the verdict",
+    responses={200: {"model": VerdictContract}, 304: {"description": "As `If-None-Match` says."}},
+    openapi_extra=reading(
+        problems=["unknown_experiment", "method_not_allowed"],
+        parameters=[
+            {
+                "name": "experiment_id",
+                "in": "path",
+                "required": True,
+                "schema": {"type": "string"},
+            },
+            {"name": "If-None-Match", "in": "header", "schema": {"type": "string"}},
+        ],
+    ),
+    route_class_override=PlainRoute,
+)
+
+
+@router.get(
+    "/v1/reward/{experiment_id}/evidence",
+    summary="Read the evidence behind a verdict",
+    openapi_extra=reading(problems=["unknown_experiment", "no_evidence_yet"]),
+)
+async def get_evidence(request: Request, caller: Reader, experiment_id: str) -> Response:
+    """Return what the served verdict rests on; before the first look there is none."""
+
+    def reading_evidence(connection: Connection) -> tuple[str | None, PublishedVerdict]:
+        found = read_verdict(connection, caller.project_id, known_id(experiment_id))
+        return read_evidence(connection, caller.project_id, experiment_id), found
+
+    evidence, verdict = await runtime(request).store.run(reading_evidence)
+    if evidence is None:
+        detail = "the experiment has had no look yet: no analysis block has closed"
+        raise Problem("no_evidence_yet", detail, headers=_retry_after(verdict))
+    return Response(evidence, media_type="application/json")
+
+
+def _moment(value: str) -> str:
+    try:
+        moment(value)
+    except ValueError:
+        raise PydanticCustomError("invalid_time", MOMENT_RULE) from None
+    return value
+
+
+def _position(cursor: str) -> tuple[datetime, str]:
+    """Returns the experiment after which a page begins.
+
+    Raises:
+        ValueError: No page of ours ended with this cursor.
+    """
+    told, _, experiment_id = base64.urlsafe_b64decode(cursor).decode("ascii").partition(" ")
+    return moment(told), known_id(experiment_id)
+
+
+def _cursor(value: str) -> str:
+    try:
+        _position(value)
+    except (ValueError, Missing):
+        detail = "must be the next_cursor of an earlier page"
+        raise PydanticCustomError("invalid_cursor", detail) from None
+    return value
+
+
+def _after(last: ListedExperiment, *, pending: bool) -> str:
+    at = last.decided_at if pending and last.decided_at else last.registered_at
+    position = f"{text(at)} {last.experiment_id}"
+    return base64.urlsafe_b64encode(position.encode()).decode()
+
+
+_NO_NUL = r"^[^\x00]*$"
+
+
+@router.get(
+    "/v1/reward",
+    summary="List experiments",
+    responses={200: {"model": VerdictList}},
+    openapi_extra=reading(),
+)
+async def get_verdicts(
+    request: Request,
+    caller: Reader,
+    *,
+    status: Annotated[Literal["open", "decided"] | None, Query()] = None,
+    treatment_commit: Annotated[
+        str | None, Query(pattern="^[0-9a-fA-F]{7,64}$", description="Or its beginning.")
+    ] = None,
+    deploy_id: Annotated[str | None, Query(max_length=128, pattern=_NO_NUL)] = None,
+    metric: Annotated[str | None, Query(max_length=128, pattern=_NO_NUL)] = None,
+    decided_after: Annotated[
+        str | None, Query(json_schema_extra={"format": "date-time"}), AfterValidator(_moment)
+    ] = None,
+    pending: Annotated[
+        bool,
+        Query(
+            description="Decisions that nobody acted on yet, the oldest first: the commit is still"
+            " the declared canary that it was when it was decided."
+        ),
+    ] = False,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    cursor: Annotated[str | None, Query(max_length=512), AfterValidator(_cursor)] = None,
+) -> Response:
+    """List the project's experiments with their verdicts, the newest first.
+
+    With `pending`, the decisions to act on, the oldest first.
+    """
+    wanted = VerdictFilter(
+        status=status,
+        treatment_commit=treatment_commit.lower() if treatment_commit else None,
+        deploy_id=deploy_id,
+        metric=metric,
+        decided_after=moment(decided_after) if decided_after else None,
+        pending=pending,
+    )
+    after = _position(cursor) if cursor else None
+
+    def listing(connection: Connection) -> list[ListedExperiment]:
+        # One more than shown tells whether there is a next page.
+        return list_verdicts(
+            connection, caller.project_id, wanted=wanted, limit=limit + 1, after=after
+        )
+
+    found = await runtime(request).store.run(listing)
+    page = found[:limit]
+    return answer(
+        {
+            "experiments": [_listed(experiment) for experiment in page],
+            "next_cursor": _after(page[-1], pending=pending) if len(found) > limit else None,
+        }
+    )
+
+
+def _listed(experiment: ListedExperiment) -> dict[str, Any]:
+    return {
+        "experiment_id": experiment.experiment_id,
+        "registered_at": experiment.registered_at,
+        "treatment_commit": experiment.treatment_commit,
+        "control_commit": experiment.control_commit,
+        "deploy_id": experiment.deploy_id,
+        "environment": experiment.environment,
+        "metric": experiment.metric,
+        "as_of": experiment.as_of,
+        "decided_at": experiment.decided_at,
+        "allocation": experiment.allocation,
+        "superseded_by": experiment.superseded_by,
+        "contract": experiment.contract,
+    }

@@ -1,0 +1,118 @@
+"""Admissions of one process: counted in memory, and added to the store every few seconds."""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Self
+
+from sqlalchemy import Connection
+
+from api.runtime.store import Store
+from api.wire.event_batch import EVENT_MEMBERS, Rejected
+from api.wire.problem import Fault, Problem
+from storage.log import admissions
+from storage.postgres.engine import StoreUnavailable
+
+_NOTED_SECONDS = 5.0
+# A process that stops has some seconds, and owes its clients more than its counts.
+_PATIENCE_SECONDS = 3.0
+_MEMBER = re.compile(r"(?:/events/\d+)?/(\w+)", re.ASCII)
+
+
+@dataclass(kw_only=True)
+class _Count:
+    requests: int = 0
+    limited: int = 0
+    accepted: int = 0
+    late: int = 0
+    rejected: int = 0
+    sampled_out: int = 0
+    reason: str | None = None
+
+
+class Admissions:
+    """Counts what became of the requests of each project; no request waits for it.
+
+    What is counted and not yet noted may be lost, with the process or while the store is away: it
+    tells of faults of a set-up, which come again.
+    """
+
+    def __init__(self, store: Store, *, noted_seconds: float = _NOTED_SECONDS) -> None:
+        """Counts nothing yet.
+
+        Args:
+            store: Where it is noted.
+            noted_seconds: How often.
+        """
+        self._store, self._noted_seconds = store, noted_seconds
+        self._counts: dict[int, _Count] = {}
+        self._ending = asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncGenerator[Self]:
+        """Notes what was counted every few seconds, and at the end."""
+        rounds = asyncio.create_task(self._rounds())
+        try:
+            yield self
+        finally:
+            self._ending.set()
+            await rounds
+
+    def took(
+        self,
+        project_id: int,
+        *,
+        accepted: int,
+        late: int,
+        rejected: Sequence[Rejected],
+        sampled_out: int,
+    ) -> None:
+        """Counts a request of which events were stored."""
+        count = self._of(project_id)
+        count.accepted += accepted
+        count.late += late
+        count.sampled_out += sampled_out
+        if rejected:
+            count.rejected += len(rejected)
+            count.reason = _reason(rejected[0].faults[0])
+
+    def refused(self, project_id: int, problem: Problem) -> None:
+        """Counts a request that was refused whole: an event for each of its faults, or one."""
+        count = self._of(project_id)
+        if problem.code == "rate_limited":
+            count.limited += 1
+            return
+        count.rejected += max(1, len(problem.faults))
+        count.reason = _reason(problem.faults[0]) if problem.faults else problem.code
+
+    def _of(self, project_id: int) -> _Count:
+        count = self._counts.setdefault(project_id, _Count())
+        count.requests += 1
+        return count
+
+    async def _rounds(self) -> None:
+        while not self._ending.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ending.wait(), self._noted_seconds)
+            counts, self._counts = self._counts, {}
+            if counts:
+                with contextlib.suppress(StoreUnavailable, TimeoutError):
+                    async with asyncio.timeout(_PATIENCE_SECONDS):
+                        await self._store.run(partial(_add, counts))
+
+
+def _add(counts: Mapping[int, _Count], connection: Connection) -> None:
+    told = {
+        project_id: admissions.Admissions(**vars(count)) for project_id, count in counts.items()
+    }
+    admissions.add_admissions(connection, told)
+
+
+def _reason(fault: Fault) -> str:
+    """Returns what was wrong in words of ours: members that the client invented are not named."""
+    found = _MEMBER.match(fault.at)
+    member = None if found is None else found[1]
+    return f"{fault.code} ({member})" if member in EVENT_MEMBERS else fault.code

@@ -1,0 +1,23 @@
+"""The endpoints' word for who may call them."""
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+from fastapi import Depends
+from starlette.requests import Request
+
+from api.runtime.keyring import Caller, admitted
+from api.runtime.state import runtime
+from storage.tenants.keys import KeyKind
+
+
+def _by(kind: KeyKind, *, bearer: bool = False) -> Callable[[Request], Awaitable[Caller]]:
+    async def caller(request: Request) -> Caller:
+        return await admitted(runtime(request).keyring, request, kind, bearer=bearer)
+
+    return caller
+
+
+Writer = Annotated[Caller, Depends(_by(KeyKind.WRITE))]
+RevenueWriter = Annotated[Caller, Depends(_by(KeyKind.WRITE, bearer=True))]
+Reader = Annotated[Caller, Depends(_by(KeyKind.PROJECT))]

@@ -1,0 +1,204 @@
+"""Who calls: project keys in a request, and whom they speak for."""
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from ipaddress import IPv4Network, IPv6Network, ip_network
+
+from sqlalchemy import Connection
+from starlette.requests import Request
+
+from api.runtime.store import Store
+from api.wire.problem import Problem
+from domain.metric import metric_definition
+from domain.revenue_names import REVENUE_EVENTS
+from storage.postgres.engine import StoreUnavailable
+from storage.tenants.keys import KeyKind, holder, is_well_formed, key_digest, note_use
+from storage.tenants.sample import Sample, read_sample
+from storage.tenants.settings import Settings, read_settings
+
+HEADER = "X-Service-Project-Key"
+_CHALLENGE = {"WWW-Authenticate": f'ApiKey realm="deploy-reward", header="{HEADER}"'}
+# Below the second within which a revoked key must end.
+_REMEMBERED_SECONDS = 0.5
+_MOST_REMEMBERED = 10_000
+# How often a worker asks whether a key's use must be noted; the store notes it far more seldom.
+_NOTED_SECONDS = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caller:
+    """A project that speaks through a live key, with its settings."""
+
+    project_id: int
+    kind: KeyKind
+    settings: Settings
+    # The digest of its key, in hexadecimal.
+    key: str
+    # The units whose events are stored; None for all.
+    sample: Sample | None = None
+
+    @cached_property
+    def late_after(self) -> timedelta:
+        """How old an event is, at its receipt, that no verdict of this project can count."""
+        chosen = self.settings
+        names = {*chosen.metrics, chosen.default_metric, *chosen.guardrails, *REVENUE_EVENTS}
+        windows = [metric_definition(name, chosen.metrics)["window_seconds"] for name in names]
+        longest = max(window for window in windows if isinstance(window, int))
+        return timedelta(seconds=longest + chosen.grace_seconds)
+
+    @cached_property
+    def trusted_proxies(self) -> list[IPv4Network | IPv6Network]:
+        """The networks whose word on the client's address is believed."""
+        networks: list[IPv4Network | IPv6Network] = []
+        for entry in self.settings.trusted_proxies:
+            try:
+                networks.append(ip_network(entry, strict=False))
+            except ValueError:
+                # A mistyped entry is believed by nobody.
+                continue
+        return networks
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Remembered:
+    until: float
+    found: asyncio.Task[Caller | None]
+
+
+class Keyring:
+    """Finds callers, each key looked up at most once in half a second."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._remembered: dict[bytes, _Remembered] = {}
+        self._noted: dict[bytes, float] = {}
+        self._notes: set[asyncio.Task[None]] = set()
+
+    async def close(self) -> None:
+        """Waits for what is under way: it uses the store."""
+        looked_up = [known.found for known in self._remembered.values()]
+        await asyncio.gather(*looked_up, return_exceptions=True)
+        await asyncio.gather(*self._notes, return_exceptions=True)
+
+    async def caller(self, key: str) -> Caller | None:
+        """Returns whom a key speaks for: nobody, when it is unknown or revoked.
+
+        Raises:
+            Problem: It cannot be a key.
+            StoreUnavailable: The store cannot be reached.
+        """
+        digest, now = key_digest(key), time.monotonic()
+        known = self._remembered.get(digest)
+        if known is None or known.until <= now:
+            if not is_well_formed(key):
+                detail = "this is no project key: its prefix, length or checksum is wrong"
+                raise Problem("malformed_key", detail, headers=_CHALLENGE)
+            if len(self._remembered) >= _MOST_REMEMBERED:
+                self._remembered.clear()
+                self._noted.clear()
+            # Requests that come meanwhile wait for the same look-up.
+            found = asyncio.create_task(self._store.run(_looked_up(key)))
+            found.add_done_callback(lambda task: self._settle(digest, task))
+            known = _Remembered(until=now + _REMEMBERED_SECONDS, found=found)
+            self._remembered[digest] = known
+        return known.found.result() if known.found.done() else await asyncio.shield(known.found)
+
+    def _settle(self, digest: bytes, task: asyncio.Task[Caller | None]) -> None:
+        if not task.cancelled() and task.exception() is None and task.result() is not None:
+            self._note_use(digest)
+            return
+        # A key created this instant must work the next.
+        known = self._remembered.get(digest)
+        if known is not None and known.found is task:
+            del self._remembered[digest]
+
+    def _note_use(self, digest: bytes) -> None:
+        now = time.monotonic()
+        if now - self._noted.get(digest, -math.inf) < _NOTED_SECONDS:
+            return
+        self._noted[digest] = now
+        # Apart from the look-up: nobody waits for it, and a key works though its use is not noted.
+        note = asyncio.create_task(self._note(digest))
+        self._notes.add(note)
+        note.add_done_callback(self._notes.discard)
+
+    async def _note(self, digest: bytes) -> None:
+        with contextlib.suppress(StoreUnavailable):
+            await self._store.run(lambda connection: note_use(connection, digest))
+
+
+def _looked_up(key: str) -> Callable[[Connection], Caller | None]:
+    def look_up(connection: Connection) -> Caller | None:
+        found = holder(connection, key)
+        if found is None:
+            return None
+        settings = read_settings(connection, found.project_id)
+        return Caller(
+            project_id=found.project_id,
+            kind=found.kind,
+            settings=settings,
+            key=key_digest(key).hex(),
+            sample=read_sample(connection, found.project_id, settings),
+        )
+
+    return look_up
+
+
+def _presented_key(request: Request, *, bearer: bool, query: bool, inside: str | None) -> str:
+    """Returns the key that a request carries.
+
+    Raises:
+        Problem: It carries none, or two that differ.
+    """
+    keys = {*request.headers.getlist(HEADER), *([] if inside is None else [inside])}
+    if bearer:
+        for value in request.headers.getlist("Authorization"):
+            scheme, _, credential = value.partition(" ")
+            if scheme.lower() == "bearer":
+                keys.add(credential.strip())
+    if query and request.scope["query_string"]:
+        keys.update(request.query_params.getlist("key"))
+    if not keys:
+        raise Problem("missing_key", f"send a project key in {HEADER}", headers=_CHALLENGE)
+    if len(keys) > 1:
+        raise Problem("differing_keys", "the request carries two keys", headers=_CHALLENGE)
+    return keys.pop()
+
+
+async def admitted(
+    keyring: Keyring,
+    request: Request,
+    *kinds: KeyKind,
+    bearer: bool = False,
+    query: bool = False,
+    inside: str | None = None,
+) -> Caller:
+    """Returns the caller of a request that only keys of some kinds may make.
+
+    Args:
+        keyring: Where callers are found.
+        request: The key stands in its header.
+        kinds: Of keys.
+        bearer: Whether a bearer token is taken for a key.
+        query: Whether a parameter of the address is.
+        inside: The key that the body holds, if it does.
+
+    Raises:
+        Problem: There is no key (401), no such live key (401), or it is of another kind (403).
+        StoreUnavailable: The store cannot be reached.
+    """
+    caller = await keyring.caller(
+        _presented_key(request, bearer=bearer, query=query, inside=inside)
+    )
+    if caller is None:
+        raise Problem("unknown_key", "the key is unknown or revoked", headers=_CHALLENGE)
+    if caller.kind not in kinds:
+        allowed = " or ".join(f"a {kind.value} key" for kind in kinds)
+        raise Problem("wrong_key_kind", f"this takes {allowed}, not a {caller.kind.value} key")
+    return caller

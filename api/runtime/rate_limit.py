@@ -1,0 +1,187 @@
+"""Rate limits: how many requests, and sign-ins, a minute a key, and an address, may make."""
+
+import logging
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import IPv4Network, IPv6Network, ip_address
+
+from limits import RateLimitItem, RateLimitItemPerMinute
+from limits.aio.storage import MemoryStorage, RedisStorage, Storage
+from limits.aio.strategies import FixedWindowRateLimiter
+from limits.errors import ConfigurationError, StorageError
+from starlette.requests import Request
+
+from api.runtime.keyring import Caller
+from api.wire.problem import Problem
+
+_log = logging.getLogger("api")
+_MINUTE = 60
+_PORTIONS = 1000
+# Somebody who mistypes needs a few; behind a proxy many share an address.
+_SIGN_INS_BY_ADDRESS = 60
+# From however many addresses they come: each of these asks the store.
+_SIGN_INS = 600
+_TOLD: Mapping[str, str] = {
+    "key": "requests a minute by one key",
+    "address": "requests a minute by one address",
+    "sign-in-address": "sign-ins a minute by one address",
+    "sign-in": "sign-ins a minute by all together",
+}
+# A Redis that hangs is as good as none: no event waits longer for it.
+_PATIENCE_SECONDS = 0.5
+# Addresses may be without number; a portion that is forgotten is only refused early.
+_MOST_HELD = 10_000
+
+
+@dataclass
+class _Allowance:
+    left: int
+    until: float
+
+
+class RateLimit:
+    """Counts requests in windows of a minute, in this process or in Redis for all workers.
+
+    They are counted a thousandth of their limit at a time: the store of counts is asked once for
+    all of these requests. One process refuses exactly what is over the limit; of several that
+    share a limit each may hold back what it has fetched, and thereby refuse a thousandth early.
+    """
+
+    def __init__(self, redis_url: str | None) -> None:
+        self._counter = _counter(redis_url)
+        self._limiter = FixedWindowRateLimiter(self._counter)
+        self._allowances: dict[tuple[str, str], _Allowance] = {}
+
+    async def close(self) -> None:
+        """Lets go of the connections to Redis."""
+        if isinstance(self._counter, RedisStorage):
+            # The library types what all its clients have, which is not their end.
+            await self._counter.bridge.storage.aclose()  # pyright: ignore[reportAttributeAccessIssue]
+
+    async def admit(self, caller: Caller, *, address: str) -> None:
+        """Counts a request by a caller from an address.
+
+        Raises:
+            Problem: Its key, or its address, has made as many as its project's settings allow.
+        """
+        limits = caller.settings.rate_limits
+        await self._count("key", limits.per_key, caller.key)
+        await self._count("address", limits.per_address, f"{caller.project_id}/{address}")
+
+    async def admit_sign_in(self, *, address: str) -> None:
+        """Counts an attempt to sign in from an address, whatever it shows.
+
+        Raises:
+            Problem: The address has made as many as one may.
+        """
+        await self._count("sign-in-address", _SIGN_INS_BY_ADDRESS, address)
+
+    async def admit_secret(self) -> None:
+        """Counts an attempt to sign in by what has the form of a key or a link.
+
+        Raises:
+            Problem: All addresses together have made as many as the store is asked about.
+        """
+        await self._count("sign-in", _SIGN_INS, "")
+
+    async def _count(self, policy: str, most: int, identity: str) -> None:
+        held = self._allowances.get((policy, identity))
+        if held is not None and held.left > 0 and time.time() < held.until:
+            held.left -= 1
+            return
+        item = RateLimitItemPerMinute(most)
+        try:
+            if await self._fetched(item, policy, identity):
+                return
+            seconds = await self._seconds_left(item, policy, identity)
+            if seconds > 2 * _MINUTE:
+                # Begun under a clock that ran ahead, it would refuse until time has caught up.
+                await self._limiter.clear(item, policy, identity)
+                return
+        except StorageError:
+            # Counting is a protection of ours: without it events are still taken.
+            _log.warning("rate limits cannot be counted: their Redis cannot be reached")
+            return
+        raise Problem(
+            "rate_limited",
+            f"more than {most} {_TOLD[policy]}",
+            headers={
+                "Retry-After": str(seconds := min(seconds, _MINUTE)),
+                # draft-ietf-httpapi-ratelimit-headers-10
+                "RateLimit-Policy": f'"{policy}";q={most};w={_MINUTE}',
+                "RateLimit": f'"{policy}";r=0;t={seconds}',
+            },
+        )
+
+    async def _fetched(self, item: RateLimitItem, policy: str, identity: str) -> bool:
+        """Tells whether this request is within its limit; later ones may be counted with it."""
+        portion = _portion(item.amount)
+        if not await self._limiter.hit(item, policy, identity, cost=portion):
+            return False
+        if portion > 1:
+            await self._keep(item, policy, identity, portion - 1)
+        return True
+
+    async def _keep(self, item: RateLimitItem, policy: str, identity: str, more: int) -> None:
+        window = await self._limiter.get_window_stats(item, policy, identity)
+        held = self._allowances.get((policy, identity))
+        if held is not None and held.until == window.reset_time:
+            held.left += more
+            return
+        if len(self._allowances) >= _MOST_HELD:
+            self._allowances.clear()
+        self._allowances[policy, identity] = _Allowance(left=more, until=window.reset_time)
+
+    async def _seconds_left(self, item: RateLimitItem, *identity: str) -> int:
+        window = await self._limiter.get_window_stats(item, *identity)
+        return max(1, math.ceil(window.reset_time - time.time()))
+
+
+@lru_cache(maxsize=1024)
+def _portion(most: int) -> int:
+    """Returns how many requests are counted at a time: no remainder, or the last would be lost."""
+    return next(part for part in range(max(1, most // _PORTIONS), 0, -1) if most % part == 0)
+
+
+def _counter(redis_url: str | None) -> Storage:
+    if redis_url is None:
+        return MemoryStorage()
+    try:
+        return RedisStorage(
+            f"async+{redis_url}",
+            wrap_exceptions=True,
+            implementation="redispy",
+            socket_timeout=_PATIENCE_SECONDS,
+            socket_connect_timeout=_PATIENCE_SECONDS,
+        )
+    except ConfigurationError as error:
+        raise ValueError("SERVICE_REDIS_URL is set: install deploy-reward[redis]") from error
+
+
+def client_address(request: Request, trusted: Sequence[IPv4Network | IPv6Network]) -> str:
+    """Returns the address that a request came from, as the nearest trusted proxy tells it.
+
+    `X-Forwarded-For` is read from its end, only as far as each teller is trusted.
+    """
+    address = request.client.host if request.client else "local"
+    if not trusted:
+        return address
+    told = [
+        hop.strip()
+        for value in request.headers.getlist("X-Forwarded-For")
+        for hop in value.split(",")
+    ]
+    while told and _is_trusted(address, trusted):
+        address = told.pop()
+    return address
+
+
+def _is_trusted(address: str, trusted: Sequence[IPv4Network | IPv6Network]) -> bool:
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return False
+    return any(parsed in network for network in trusted)

@@ -1,0 +1,105 @@
+"""What one API process is told at its start."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from storage.tenants.secret import service_secret
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApiSettings:
+    """Where the store is, and what the API needs besides it."""
+
+    database_url: str = field(repr=False)
+    secret: bytes = field(repr=False)
+    # The address that users see, for links; by default that of each request.
+    public_url: str | None = None
+    # Rate limits shared by all workers; by default each worker counts for itself.
+    redis_url: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """Returns the settings of the `SERVICE_*` variables.
+
+        Raises:
+            ValueError: A variable that must be set is not; the message names it.
+        """
+        database_url = os.environ.get("SERVICE_DATABASE_URL")
+        if not database_url:
+            raise ValueError("SERVICE_DATABASE_URL is not set: name a PostgreSQL database")
+        data_dir = os.environ.get("SERVICE_DATA_DIR")
+        return cls(
+            database_url=database_url,
+            secret=service_secret(Path(data_dir).expanduser() if data_dir else None),
+            public_url=os.environ.get("SERVICE_PUBLIC_URL") or None,
+            redis_url=os.environ.get("SERVICE_REDIS_URL") or None,
+        )
+
+
+# What each limit is called in the environment; docs/operations/running.md says what it is for.
+_LIMITS: Mapping[str, str] = {
+    "SERVICE_HEAD_SECONDS": "head_seconds",
+    "SERVICE_HEAD_BYTES": "head_bytes",
+    "SERVICE_TARGET_BYTES": "target_bytes",
+    "SERVICE_BODY_SECONDS": "body_seconds",
+    "SERVICE_BODY_RATE": "body_rate",
+    "SERVICE_IDLE_SECONDS": "idle_seconds",
+    "SERVICE_MOST_CONNECTIONS": "most_connections",
+    "SERVICE_MOST_REQUESTS": "most_requests",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerLimits:
+    """What the clients of one process may hold of it, and for how long.
+
+    A slow body is told from a stalled or starved one by its average rate, not by a time for the
+    whole: 30 seconds would be too few for 16 MiB over a slow line, and far too many for a
+    thousand attackers. With 8 KiB/s after 10 seconds, the largest beacon of a browser (64 KiB)
+    passes over a line of 4 KiB/s, and nobody holds a place for longer than 138 seconds with
+    1 MiB.
+
+    Attributes:
+        head_seconds: From the connection's opening, or a later request's first byte, to the end
+            of the request's head.
+        head_bytes: The most bytes of a request's header fields.
+        target_bytes: The most bytes of a request's target: path and query.
+        body_seconds: How long a body may stall, and from when on its rate counts.
+        body_rate: The fewest bytes a second of a body, on average.
+        idle_seconds: How long a connection may wait between two requests.
+        most_connections: The most connections open at once.
+        most_requests: The most requests being answered at once.
+    """
+
+    head_seconds: int = 10
+    head_bytes: int = 32 * 1024
+    target_bytes: int = 8 * 1024
+    body_seconds: int = 10
+    body_rate: int = 8 * 1024
+    idle_seconds: int = 5
+    most_connections: int = 2000
+    most_requests: int = 1000
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """Returns the limits, with those that `SERVICE_*` variables change.
+
+        Raises:
+            ValueError: A variable is no positive number; the message names it.
+        """
+        return cls(
+            **{
+                limit: _positive(variable, told)
+                for variable, limit in _LIMITS.items()
+                if (told := os.environ.get(variable))
+            }
+        )
+
+
+def _positive(variable: str, told: str) -> int:
+    if not (told.isascii() and told.isdigit() and 0 < int(told[:10]) == int(told)):
+        raise ValueError(f"{variable} must be a whole number above 0")
+    return int(told)

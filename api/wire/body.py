@@ -1,0 +1,135 @@
+"""Bodies of requests: read up to a limit, decoded, and held against their shape."""
+
+import asyncio
+import gc
+import zlib
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from pydantic import TypeAdapter
+from starlette.requests import Request
+
+from api.wire.problem import Problem
+from api.wire.shape import validated
+from api.wire.strict_json import strict_document
+
+MEBIBYTE = 2**20
+JSON = "application/json"
+# From this size on, other requests are answered while the body is parsed.
+_LARGE = 2**17
+# One large body at a time: parsed, 16 MiB of the smallest values take half a gigabyte.
+_READER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="body")
+
+ShapeT = TypeVar("ShapeT")
+ResultT = TypeVar("ResultT")
+
+
+async def read_body(
+    request: Request, *, limit: int = MEBIBYTE, media: tuple[str, ...] = (JSON,), gzip: bool = False
+) -> bytes:
+    """Returns the body of a request, inflated.
+
+    Args:
+        request: Its stream is read no further than the limit.
+        limit: The most bytes, before and after inflation.
+        media: The content types that are taken.
+        gzip: Whether `Content-Encoding: gzip` is taken.
+
+    Raises:
+        Problem: The type or encoding is another one (415), or the body is too large (413).
+    """
+    _require_type(request, media)
+    encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
+    if encoding != "identity" and not (gzip and encoding == "gzip"):
+        detail = "Content-Encoding must be " + ("gzip or left out" if gzip else "left out")
+        raise Problem("unsupported_media_type", detail)
+    announced = request.headers.get("Content-Length", "")
+    if announced.isascii() and announced.isdigit() and int(announced[:20]) > limit:
+        raise _too_large(limit)
+    raw = bytearray()
+    async for chunk in request.stream():
+        raw += chunk
+        if len(raw) > limit:
+            raise _too_large(limit)
+    return _inflated(raw, limit=limit) if encoding == "gzip" else bytes(raw)
+
+
+def body_of(
+    shape: type[ShapeT], *, limit: int = MEBIBYTE, optional: bool = False
+) -> Callable[[Request], Awaitable[ShapeT]]:
+    """Returns the dependency that reads a request's body as a shape.
+
+    Args:
+        shape: A pydantic model.
+        limit: The most bytes.
+        optional: Whether a request without a body is one with an empty object.
+    """
+    adapter = TypeAdapter(shape)
+
+    def parsed(raw: bytes) -> ShapeT:
+        return validated(adapter, strict_document(raw))
+
+    async def body(request: Request) -> ShapeT:
+        if optional and not _announces_body(request):
+            return validated(adapter, {})
+        raw = await read_body(request, limit=limit)
+        return await apart(lambda: parsed(raw)) if len(raw) > _LARGE else parsed(raw)
+
+    return body
+
+
+async def apart(work: Callable[[], ResultT]) -> ResultT:
+    """Returns what work on a large body returns; other requests are answered meanwhile."""
+    return await asyncio.get_running_loop().run_in_executor(_READER, _uncollected, work)
+
+
+def _uncollected(work: Callable[[], ResultT]) -> ResultT:
+    # A document has no cycles, and each look for some would hold up everybody.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return work()
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def announces_json(request: Request) -> bool:
+    """Tells whether a request says that it has a JSON body."""
+    kind = request.headers.get("Content-Type", "").partition(";")[0]
+    return kind.strip().lower() == JSON and _announces_body(request)
+
+
+def _announces_body(request: Request) -> bool:
+    return "Transfer-Encoding" in request.headers or request.headers.get(
+        "Content-Length", "0"
+    ) not in ("", "0")
+
+
+def _require_type(request: Request, media: tuple[str, ...]) -> None:
+    kind, _, parameters = request.headers.get("Content-Type", "").partition(";")
+    if kind.strip().lower() not in media:
+        detail = f"Content-Type must be {' or '.join(media)}"
+        raise Problem("unsupported_media_type", detail)
+    for parameter in parameters.split(";"):
+        name, _, value = parameter.strip().partition("=")
+        if name.lower() == "charset" and value.strip('"').lower() not in ("utf-8", "utf8"):
+            raise Problem("unsupported_media_type", "the charset must be utf-8")
+
+
+def _inflated(raw: bytes | bytearray, *, limit: int) -> bytes:
+    inflater = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+    try:
+        inflated = inflater.decompress(raw, limit + 1)
+    except zlib.error:
+        raise Problem("invalid_encoding", "the body is not gzip") from None
+    if len(inflated) > limit:
+        raise _too_large(limit)
+    if not inflater.eof or inflater.unused_data:
+        raise Problem("invalid_encoding", "the body is not one whole gzip member")
+    return inflated
+
+
+def _too_large(limit: int) -> Problem:
+    return Problem("body_too_large", f"a body holds at most {limit // MEBIBYTE} MiB")

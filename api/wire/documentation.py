@@ -1,0 +1,224 @@
+"""The OpenAPI document: what FastAPI finds in the routes, and what they read by themselves."""
+
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.wire.problem import CODES
+
+_REF = "#/components/schemas/{model}"
+
+_SECURITY: Mapping[str, dict[str, str]] = {
+    "ProjectKey": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "X-Service-Project-Key",
+        "description": "Write key `wk_…`, public key `pk_…` or project key `rk_…`.",
+    },
+    "Bearer": {"type": "http", "scheme": "bearer", "description": "A write key."},
+    "KeyInQuery": {
+        "type": "apiKey",
+        "in": "query",
+        "name": "key",
+        "description": "For `navigator.sendBeacon`, which can set no header.",
+    },
+}
+
+_HEADERS: Mapping[str, dict[str, Any]] = {
+    "X-Request-Id": {
+        "description": "By which the service's log names this request.",
+        "required": True,
+        "schema": {"type": "string", "minLength": 1},
+    },
+    "WWW-Authenticate": {"required": True, "schema": {"type": "string"}},
+    "Retry-After": {
+        "description": "Seconds until it is worth asking again.",
+        "required": True,
+        "schema": {"type": "integer", "minimum": 0},
+    },
+    "RateLimit": {"required": True, "schema": {"type": "string"}},
+    "RateLimit-Policy": {"required": True, "schema": {"type": "string"}},
+}
+_HEADERS_BY_STATUS: Mapping[int, Sequence[str]] = {
+    401: ("WWW-Authenticate",),
+    429: ("Retry-After", "RateLimit", "RateLimit-Policy"),
+    503: ("Retry-After",),
+}
+# What can befall any request before an operation sees it. A fault of ours (500) is none of the
+# interface.
+_OF_EVERY_REQUEST = (
+    "not_http",
+    "not_one_host",
+    "request_timeout",
+    "target_too_long",
+    "head_too_large",
+    "unknown_transfer_coding",
+    "overloaded",
+    "stopping",
+)
+_OF_A_KEY = ("missing_key", "malformed_key", "unknown_key", "differing_keys", "wrong_key_kind")
+_OF_A_BODY = ("invalid_json", "body_too_large", "unsupported_media_type", "invalid_request")
+# Where an operation says which problems of its own it has; left out of the document.
+_OWN_PROBLEMS = "x-problems"
+
+_FAULT: Mapping[str, Any] = {
+    "type": "object",
+    "required": ["code", "detail"],
+    "properties": {
+        "pointer": {"type": "string", "description": "JSON pointer into the body."},
+        "parameter": {"type": "string", "description": "Name of a parameter of the address."},
+        "header": {"type": "string", "description": "Name of a header."},
+        "code": {"type": "string"},
+        "detail": {"type": "string"},
+    },
+}
+_PROBLEM: Mapping[str, Any] = {
+    "type": "object",
+    "description": "RFC 9457",
+    "required": ["type", "title", "status", "detail", "code", "request_id"],
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "code": {"type": "string", "enum": sorted(CODES)},
+        "request_id": {"type": "string"},
+        "errors": {"type": "array", "items": {"$ref": "#/components/schemas/Fault"}},
+    },
+}
+
+
+class PlainRoute(APIRoute):
+    """A route whose function takes the request and returns the answer, with nothing between.
+
+    FastAPI documents it; its own work on parameters costs half of a small request.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Returns the function itself."""
+        return self.endpoint
+
+
+def reading(
+    *,
+    body: Mapping[str, Any] | None = None,
+    examples: Mapping[str, Any] | None = None,
+    keys: Sequence[str] = ("ProjectKey",),
+    parameters: Sequence[Mapping[str, Any]] = (),
+    required: bool = True,
+    problems: Sequence[str] = (),
+    last_wins: bool = False,
+) -> dict[str, Any]:
+    """Returns the OpenAPI members of an operation that reads its request by itself.
+
+    Args:
+        body: JSON schema of the body, by content type.
+        examples: Bodies by name.
+        keys: The security schemes of which one is needed.
+        parameters: OpenAPI parameters.
+        required: Whether the body is.
+        problems: Codes that it answers with, besides those that its key, body or parameters
+            bring.
+        last_wins: Whether a member of the body may be named twice.
+    """
+    operation: dict[str, Any] = {_OWN_PROBLEMS: list(problems)}
+    if keys:
+        operation["security"] = [{key: []} for key in keys]
+    if parameters:
+        operation["parameters"] = list(parameters)
+    if body is not None:
+        shown = {name: {"value": value} for name, value in (examples or {}).items()}
+        if not last_wins:
+            operation[_OWN_PROBLEMS].append("duplicate_member")
+        operation["requestBody"] = {
+            "required": required,
+            "content": {
+                media: {"schema": schema, "examples": shown} for media, schema in body.items()
+            },
+        }
+    return operation
+
+
+def json_body(*models: type) -> dict[str, Any]:
+    """Returns the schema of a JSON body that is one of some models."""
+    refs = [{"$ref": _REF.format(model=model.__name__)} for model in models]
+    return {"application/json": refs[0] if len(refs) == 1 else {"anyOf": refs}}
+
+
+def document(
+    app: FastAPI, *, models: Sequence[type[BaseModel]], structs: Sequence[type[msgspec.Struct]]
+) -> dict[str, Any]:
+    """Returns the OpenAPI document of the app.
+
+    Args:
+        app: With all its routes.
+        models: Bodies that pydantic reads.
+        structs: Bodies that msgspec reads.
+    """
+    described = FastAPI.openapi(app)
+    components = described.setdefault("components", {})
+    schemas: dict[str, Any] = components.setdefault("schemas", {})
+    _, bodies = models_json_schema([(model, "validation") for model in models], ref_template=_REF)
+    _, events = msgspec.json.schema_components(structs, ref_template="#/components/schemas/{name}")
+    schemas.update(bodies.get("$defs", {}))
+    schemas.update(events)
+    schemas.update(Fault=_FAULT, Problem=_PROBLEM)
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    components["securitySchemes"] = dict(_SECURITY)
+    components["headers"] = dict(_HEADERS)
+    for operations in described["paths"].values():
+        for operation in operations.values():
+            _describe_problems(operation)
+    return described
+
+
+def _describe_problems(operation: dict[str, Any]) -> None:
+    answers = operation["responses"]
+    # FastAPI's own form of 422, which nothing here sends.
+    answers.pop("422", None)
+    for answer in answers.values():
+        answer.setdefault("headers", {}).update(_headers("X-Request-Id"))
+    codes = sorted(set(_problems(operation)), key=lambda code: (CODES[code][0], code))
+    for status, told in groupby(codes, key=lambda code: CODES[code][0]):
+        # A status may tell of more than problems: a gate that holds says so by 403.
+        own = answers.get(str(status), {})
+        problem = _problem_answer(status, list(told))
+        if "content" in own:
+            problem["content"] |= own["content"]
+            problem["description"] = f"{own['description']} {problem['description']}"
+        answers[str(status)] = problem
+
+
+def _problems(operation: dict[str, Any]) -> Iterator[str]:
+    """Yields the codes that an operation answers with."""
+    yield from _OF_EVERY_REQUEST
+    yield from operation.pop(_OWN_PROBLEMS, ())
+    if "security" in operation:
+        yield from (*_OF_A_KEY, "not_acceptable", "store_unavailable")
+    if "requestBody" in operation:
+        yield from _OF_A_BODY
+    if any(one["in"] == "query" for one in operation.get("parameters", ())):
+        yield "invalid_request"
+
+
+def _problem_answer(status: int, codes: Sequence[str]) -> dict[str, Any]:
+    told = {"status": {"const": status}, "code": {"enum": list(codes)}}
+    problem = {"allOf": [{"$ref": _REF.format(model="Problem")}, {"properties": told}]}
+    return {
+        "description": ". ".join(f"`{code}`: {CODES[code][1]}" for code in codes),
+        "headers": _headers("X-Request-Id", *_HEADERS_BY_STATUS.get(status, ())),
+        "content": {"application/problem+json": {"schema": problem}},
+    }
+
+
+def _headers(*names: str) -> dict[str, Any]:
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}

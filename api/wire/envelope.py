@@ -1,0 +1,125 @@
+"""What surrounds every answer: its request id, its line in the log, its count, CORS on one path."""
+
+import logging
+import re
+import secrets
+import time
+from collections.abc import Iterable
+
+from prometheus_client import Counter, Histogram
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.wire.documentation import PlainRoute
+from api.wire.meters import Meters
+from api.wire.problem import Problem, problem_response
+from api.wire.unhandled_error import breakdown
+
+_access = logging.getLogger("api.access")
+
+EVENTS_PATH = "/v1/events"
+_RANGE = re.compile(r"\s*([\w*+.!#$&^-]+)/([\w*+.!#$&^-]+)\s*(;.*)?", re.ASCII)
+_NO_WEIGHT = re.compile(r"\s*q\s*=\s*0(?:\.0{0,3})?\s*", re.ASCII | re.IGNORECASE)
+_EXPOSED = b"X-Request-Id, Retry-After, RateLimit, RateLimit-Policy"
+
+
+class Envelope:
+    """Wraps the application: nothing leaves it without a request id, or with a fault's words."""
+
+    def __init__(self, app: ASGIApp, meters: Meters) -> None:
+        self._app = app
+        self._meters = meters
+        # Finding a meter by its labels costs more than counting.
+        self._answered: dict[tuple[str, str, int], Counter] = {}
+        self._timed: dict[str, Histogram] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        request.state.request_id = secrets.token_hex(12)
+        request.state.origin_allowed = True
+        began, status = time.perf_counter(), 0
+
+        async def stamped(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), *_headers(request)]
+            await send(message)
+
+        try:
+            await self._answer(request, receive, stamped)
+        except ClientDisconnect:
+            status = status or 499
+        except Exception as error:  # noqa: BLE001 - the last resort: it is logged and answered
+            problem = breakdown(request, error)
+            if not status:
+                await problem_response(request, problem)(scope, receive, stamped)
+        finally:
+            self._record(request, status, time.perf_counter() - began)
+
+    async def _answer(self, request: Request, receive: Receive, send: Send) -> None:
+        if request.scope["path"].startswith("/v1/") and not accepts_json(request.headers):
+            problem = Problem("not_acceptable", "answers are application/json")
+            await problem_response(request, problem)(request.scope, receive, send)
+        else:
+            await self._app(request.scope, receive, send)
+
+    def _record(self, request: Request, status: int, seconds: float) -> None:
+        # The route's pattern: paths can hold anything, a key pasted into the wrong place even.
+        found = request.scope.get("route")
+        route = getattr(found, "path", "-")
+        method = request.method if request.method in _METHODS else "-"
+        self._count(method, route, status, seconds)
+        # Thousands a second: what goes well there is counted, not told.
+        level = logging.DEBUG if status < 400 and isinstance(found, PlainRoute) else logging.INFO
+        if _access.isEnabledFor(level):
+            request_id = request.state.request_id
+            line = "%s %s %d %.1fms %s"
+            _access.log(level, line, method, route, status, seconds * 1e3, request_id)
+
+    def _count(self, method: str, route: str, status: int, seconds: float) -> None:
+        labels = (method, route, status)
+        answered, timed = self._answered.get(labels), self._timed.get(route)
+        if answered is None:
+            answered = self._answered[labels] = self._meters.requests.labels(*labels)
+        if timed is None:
+            timed = self._timed[route] = self._meters.request_seconds.labels(route)
+        answered.inc()
+        timed.observe(seconds)
+
+
+_METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD"})
+
+
+def _headers(request: Request) -> Iterable[tuple[bytes, bytes]]:
+    yield b"x-request-id", request.state.request_id.encode()
+    if request.scope["path"] != EVENTS_PATH:
+        return
+    yield b"vary", b"Origin"
+    origin = request.headers.get("Origin")
+    if origin is not None and request.state.origin_allowed:
+        yield b"access-control-allow-origin", origin.encode("latin-1")
+        yield b"access-control-expose-headers", _EXPOSED
+
+
+def accepts_json(headers: Headers) -> bool:
+    """Tells whether a request's Accept admits `application/json` (RFC 9110, 12.5.1)."""
+    accept = ",".join(headers.getlist("Accept"))
+    if accept in ("", "*/*", "application/json"):
+        return True
+    admitted: dict[str, bool] = {}
+    for entry in accept.split(","):
+        if (found := _RANGE.fullmatch(entry)) is not None:
+            kind = f"{found[1]}/{found[2]}".lower()
+            parameters = (found[3] or "").split(";")
+            admitted[kind] = not any(_NO_WEIGHT.fullmatch(part) for part in parameters)
+    # The most specific range decides.
+    for kind in ("application/json", "application/*", "*/*"):
+        if kind in admitted:
+            return admitted[kind]
+    return False

@@ -1,0 +1,417 @@
+"""Runtime events as posted: one, or a batch, each read on its own."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+import msgspec
+
+from api.wire.moment import RULE as MOMENT_RULE
+from api.wire.moment import moment
+from api.wire.problem import Fault, invalid
+from api.wire.shape import FREE_FORM_BYTES
+from api.wire.signature import Signatures
+from api.wire.strict_json import DEEPEST, examined, plain
+from domain.millionths import LARGEST_VALUE, VALUE_RULE, value_in_millionths
+from domain.route import canonical_route
+from storage.log.events import RuntimeEvent
+from storage.tenants.sample import Sample
+from storage.tenants.secret import Pseudonyms
+
+MOST_EVENTS = 500
+PRODUCTION = "production"
+_SKEW = timedelta(seconds=5)
+_FUTURE = timedelta(minutes=2)
+_FIRST = datetime(2000, 1, 1, tzinfo=UTC)
+_MOST_IGNORED = 50
+_LONGEST_IGNORED = 64
+
+Label = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+# `$` alone would let a line feed follow.
+CommitId = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-fA-F]{7,64}$(?!\n)")]
+FlagValue = Annotated[str, msgspec.Meta(max_length=256)]
+Time = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
+
+_ROUTE = msgspec.Meta(
+    min_length=1, max_length=512, description="A pattern of the graph, or a path that one matches."
+)
+_USER_REF = msgspec.Meta(min_length=1, max_length=256, description="Who: stored as a pseudonym.")
+_ASSIGNMENT = msgspec.Meta(
+    min_length=1, max_length=256, description="The token by which the router vouches for the arm."
+)
+
+# Checked by `value_in_millionths`, whose sentence says more than msgspec's.
+_VALUE = msgspec.Meta(
+    description="What a metric of kind `mean` adds up; kept to six decimals.",
+    extra_json_schema={"minimum": -LARGEST_VALUE, "maximum": LARGEST_VALUE},
+)
+
+
+def _means(text: str) -> msgspec.Meta:
+    return msgspec.Meta(description=text)
+
+
+class RuntimeEventBody(msgspec.Struct, kw_only=True, gc=False):
+    """A runtime event; members that are not named here are ignored, and named in the answer."""
+
+    event: Annotated[Name, _means("Any name; a metric is named after it, or names it.")]
+    session_id: Annotated[Name, _means("What the router draws by: by default the unit.")]
+    occurred_at: Annotated[Time, _means("By default when it came.")] | None = None
+    commit: Annotated[CommitId, _means("The build that served it: tells the arm.")] | None = None
+    flags: (
+        Annotated[
+            dict[Name, FlagValue | bool],
+            msgspec.Meta(max_length=50, description="Values of flags that the unit was served."),
+        ]
+        | None
+    ) = None
+    route: Annotated[str, _ROUTE] | None = None
+    environment: Annotated[Label, _means("By default `production`.")] | None = None
+    user_ref: Annotated[str, _USER_REF] | None = None
+    event_id: (
+        Annotated[Label, _means("The same one again adds nothing to a metric of sums.")] | None
+    ) = None
+    value: Annotated[float, _VALUE] | None = None
+    properties: Annotated[dict[str, Any], _means("At most 4096 bytes as JSON.")] | None = None
+    assignment: Annotated[str, _ASSIGNMENT] | None = None
+
+
+class RuntimeEventBatch(msgspec.Struct, kw_only=True):
+    """Events with the client's clock at this attempt to send them."""
+
+    events: Annotated[list[RuntimeEventBody], msgspec.Meta(min_length=1, max_length=MOST_EVENTS)]
+    sent_at: Time | None = None
+
+
+class _KnownEvent(RuntimeEventBody, forbid_unknown_fields=True, gc=False):
+    """An event of which every member is known."""
+
+
+class _KnownBatch(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """A batch of which every member is known; what stands around the events is for the reader."""
+
+    events: Annotated[list[_KnownEvent], msgspec.Meta(min_length=1, max_length=MOST_EVENTS)]
+    sent_at: str | None = None
+
+
+_KNOWN_EVENT = msgspec.json.Decoder(_KnownEvent)
+_KNOWN_BATCH = msgspec.json.Decoder(_KnownBatch)
+EVENT_MEMBERS = frozenset(RuntimeEventBody.__struct_fields__)
+_BATCH_MEMBERS = frozenset(RuntimeEventBatch.__struct_fields__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rejected:
+    """An event of a batch that is not stored, and why."""
+
+    index: int
+    faults: Sequence[Fault]
+
+
+@dataclass(kw_only=True)
+class Batch:
+    """What was read of a request; `sampled_out` counts the valid events that are not stored."""
+
+    events: list[RuntimeEvent] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+    ignored: set[str] = field(default_factory=set)
+    sampled_out: int = 0
+
+    @property
+    def faults(self) -> list[Fault]:
+        """Why events were rejected."""
+        return [fault for one in self.rejected for fault in one.faults]
+
+    @property
+    def ignored_names(self) -> list[str]:
+        """The unknown members, each once; some of them, when a client sends very many."""
+        return sorted({name[:_LONGEST_IGNORED] for name in self.ignored})[:_MOST_IGNORED]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventReader:
+    """Reads the events of one request.
+
+    Attributes:
+        project_id: Whose events they are.
+        now: The store's time.
+        trusted: Whether they were sent with the write key.
+        history: Whether they are received when they occurred.
+        pseudonyms: What user references become.
+        signatures: Which events a router vouches for; None where nobody asks.
+        epochs: The numbers of the keys that routers sign with.
+        sample: The units whose events are stored; None for all.
+    """
+
+    project_id: int
+    now: datetime
+    trusted: bool
+    history: bool
+    pseudonyms: Pseudonyms
+    signatures: Signatures | None = None
+    epochs: Sequence[int] = ()
+    sample: Sample | None = None
+    latest: datetime = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "latest", self.now + _FUTURE)
+
+    def batch(self, raw: bytes) -> Batch:
+        """Returns what a body holds.
+
+        Raises:
+            Problem: It is not JSON, or what stands around the events breaks a rule.
+        """
+        known = _known(raw)
+        return self._explained(raw) if known is None else self._plain(known)
+
+    def _plain(self, known: _KnownEvent | _KnownBatch) -> Batch:
+        """Returns the events of a body in which there is nothing to explain but times and sizes."""
+        single = isinstance(known, _KnownEvent)
+        around: list[Fault] = []
+        skew = timedelta(0) if single else self._skew(known.sent_at, around)
+        if around:
+            raise invalid(around)
+        batch = Batch()
+        for index, event in enumerate([known] if single else known.events):
+            try:
+                self._keep(self._stored(event, skew), batch)
+            except _RefusedError as refused:
+                faults = [refused.fault("" if single else f"/events/{index}")]
+                batch.rejected.append(Rejected(index=index, faults=faults))
+        return batch
+
+    def _explained(self, raw: bytes) -> Batch:
+        """Returns what a body holds of which some member is unknown, or breaks a rule."""
+        document, faults = _document(raw)
+        if not isinstance(document, dict):
+            raise invalid(faults or [Fault(at="", code="object_type", detail="must be an object")])
+        if "events" not in document:
+            return self._read([(document, "", faults)], skew=timedelta(0))
+        events = document["events"]
+        around, of_events = _sorted_faults(faults)
+        if not isinstance(events, list) or not 1 <= len(events) <= MOST_EVENTS:
+            detail = f"must be an array of 1 to {MOST_EVENTS} events"
+            around.append(Fault(at="/events", code="events_count", detail=detail))
+        skew = self._skew(document.get("sent_at"), around)
+        if around:
+            raise invalid(around)
+        batch = self._read(
+            [
+                (event, f"/events/{index}", of_events.get(index, ()))
+                for index, event in enumerate(events)
+            ],
+            skew=skew,
+        )
+        batch.ignored |= document.keys() - _BATCH_MEMBERS
+        return batch
+
+    def _skew(self, sent_at: object, around: list[Fault]) -> timedelta:
+        """Returns how far the client's clock is behind the store's, when that is much."""
+        if sent_at is None:
+            return timedelta(0)
+        try:
+            skew = self.now - moment(sent_at)
+        except ValueError:
+            around.append(Fault(at="/sent_at", code="invalid_time", detail=MOMENT_RULE))
+            return timedelta(0)
+        return skew if abs(skew) > _SKEW and not self.history else timedelta(0)
+
+    def _read(
+        self, documents: Sequence[tuple[Any, str, Sequence[Fault]]], *, skew: timedelta
+    ) -> Batch:
+        batch = Batch()
+        for index, (document, pointer, faults) in enumerate(documents):
+            read = faults or self._event(document, pointer, skew)
+            if isinstance(read, RuntimeEvent):
+                self._keep(read, batch)
+            else:
+                batch.rejected.append(Rejected(index=index, faults=read))
+            if isinstance(document, dict) and not document.keys() <= EVENT_MEMBERS:
+                batch.ignored |= document.keys() - EVENT_MEMBERS
+        return batch
+
+    def _keep(self, event: RuntimeEvent, batch: Batch) -> None:
+        if self.sample is None or self.sample.takes(event.session_id, event.pseudonym):
+            batch.events.append(event)
+        else:
+            batch.sampled_out += 1
+
+    def _event(
+        self, document: object, pointer: str, skew: timedelta
+    ) -> RuntimeEvent | Sequence[Fault]:
+        try:
+            return self._stored(msgspec.convert(document, RuntimeEventBody), skew)
+        except msgspec.ValidationError as error:
+            return [_fault(str(error), pointer)]
+        except _RefusedError as refused:
+            return [refused.fault(pointer)]
+
+    def _stored(self, event: RuntimeEventBody, skew: timedelta) -> RuntimeEvent:
+        """Returns an event as it is stored.
+
+        Raises:
+            _RefusedError: Its time or size breaks a rule.
+        """
+        flags, route, user_ref = event.flags, event.route, event.user_ref
+        return RuntimeEvent(
+            project_id=self.project_id,
+            environment=event.environment or PRODUCTION,
+            event=event.event,
+            session_id=event.session_id,
+            occurred_at=self._occurred_at(event.occurred_at, skew),
+            commit_sha=None if event.commit is None else event.commit.lower(),
+            # Without the query, which may name a person.
+            route=None if route is None else canonical_route(route),
+            pseudonym=None if user_ref is None else self.pseudonyms.of(self.project_id, user_ref),
+            trusted=self.trusted,
+            event_id=event.event_id,
+            value=None if event.value is None else _in_millionths(event.value),
+            flags=None if flags is None else msgspec.json.encode(flags).decode(),
+            properties=None if event.properties is None else _encoded(event.properties),
+            signed=event.assignment is not None and self._is_signed(event, event.assignment),
+        )
+
+    def _is_signed(self, event: RuntimeEventBody, token: str) -> bool:
+        """Tells whether a router vouches for what the event says of its session.
+
+        An event is stored in either case, and its sender told the same.
+        """
+        return self.signatures is not None and self.signatures.hold(
+            token,
+            project_id=self.project_id,
+            epochs=self.epochs,
+            environment=event.environment or PRODUCTION,
+            session_id=event.session_id,
+            commit=None if event.commit is None else event.commit.lower(),
+            flags=event.flags,
+        )
+
+    def _occurred_at(self, text: str | None, skew: timedelta) -> datetime:
+        """Returns when an event occurred by the store's clock.
+
+        Raises:
+            _RefusedError: It does not say so, or not by the rules.
+        """
+        if text is None:
+            if self.history:
+                raise _RefusedError("/occurred_at", "missing", "history must say when it occurred")
+            return self.now
+        try:
+            occurred_at = moment(text)
+        except ValueError:
+            raise _RefusedError("/occurred_at", "invalid_time", MOMENT_RULE) from None
+        if skew:
+            occurred_at += skew
+        if occurred_at > self.latest:
+            detail = "more than 2 minutes in the future"
+            raise _RefusedError("/occurred_at", "in_the_future", detail)
+        if occurred_at < _FIRST:
+            raise _RefusedError("/occurred_at", "invalid_time", MOMENT_RULE)
+        return occurred_at
+
+
+class _RefusedError(Exception):
+    """One member of an event breaks a rule."""
+
+    def __init__(self, member: str, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self._member, self._code, self._detail = member, code, detail
+
+    def fault(self, pointer: str) -> Fault:
+        """Returns what is wrong, the pointer of the event given."""
+        return Fault(at=pointer + self._member, code=self._code, detail=self._detail)
+
+
+def _in_millionths(value: float) -> int:
+    try:
+        return value_in_millionths(value)
+    except ValueError:
+        raise _RefusedError("/value", "out_of_range", VALUE_RULE) from None
+
+
+def _encoded(properties: dict[str, Any]) -> str:
+    encoded = msgspec.json.encode(properties)
+    if len(encoded) > FREE_FORM_BYTES:
+        detail = f"at most {FREE_FORM_BYTES} bytes as JSON"
+        raise _RefusedError("/properties", "too_large", detail)
+    return encoded.decode()
+
+
+def _known(raw: bytes) -> _KnownEvent | _KnownBatch | None:
+    """Returns the typed body, or None if some of it must be looked at, or explained, one by one.
+
+    This is how nearly every body is read: one pass, in C. What a typed pass cannot see is looked
+    for in the bytes, or in the few members that can hold it.
+    """
+    if rb"\u0000" in raw:
+        return None
+    try:
+        if b'"events"' in raw:
+            batch = _KNOWN_BATCH.decode(raw)
+            within = all(_within(event, _ROOM_IN_BATCH) for event in batch.events)
+            return batch if within else None
+        event = _KNOWN_EVENT.decode(raw)
+        return event if _within(event, _ROOM) else None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+# How deep `properties` may nest: they stand in an event, and that in a list in an object.
+_ROOM = DEEPEST - 1
+_ROOM_IN_BATCH = DEEPEST - 3
+# From here on a number may be an integer beyond 64 bits.
+_LARGE = 2.0**63
+
+
+def _within(event: _KnownEvent, room: int) -> bool:
+    """Tells whether the members that hold more than a typed pass sees are plain."""
+    value, properties = event.value, event.properties
+    return (value is None or -_LARGE < value < _LARGE) and (
+        properties is None or plain(properties, room=room)
+    )
+
+
+def _document(raw: bytes) -> tuple[Any, Sequence[Fault]]:
+    """Returns the document of a body: by the fast reader, unless there is something to explain."""
+    if rb"\u0000" not in raw:
+        try:
+            document = msgspec.json.decode(raw)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            pass
+        else:
+            if plain(document):
+                return document, ()
+    return examined(raw, last_wins=True)
+
+
+_OF_EVENT = re.compile(r"/events/(\d+)(?:/|$)", re.ASCII)
+
+
+def _sorted_faults(faults: Sequence[Fault]) -> tuple[list[Fault], dict[int, list[Fault]]]:
+    """Returns the faults around the events, and those of each event."""
+    around: list[Fault] = []
+    of_events: dict[int, list[Fault]] = {}
+    for fault in faults:
+        if (found := _OF_EVENT.match(fault.at)) is None:
+            around.append(fault)
+        else:
+            of_events.setdefault(int(found[1]), []).append(fault)
+    return around, of_events
+
+
+_PLACE = re.compile(r" - at (?:`key` in )?`\$(?P<path>[^`]*)`$")
+_MISSING = re.compile(r"Object missing required field `(?P<name>\w+)`")
+
+
+def _fault(message: str, pointer: str) -> Fault:
+    """Returns msgspec's one sentence about an event as a fault of the body."""
+    if (missing := _MISSING.search(message)) is not None:
+        return Fault(at=f"{pointer}/{missing['name']}", code="missing", detail="is required")
+    place = _PLACE.search(message)
+    # Only members that we name ourselves: `flags` and `properties` have none of their own.
+    member = place["path"].split("[")[0].replace(".", "/") if place else ""
+    return Fault(at=pointer + member, code="invalid_member", detail=_PLACE.sub("", message))

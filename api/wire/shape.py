@@ -1,0 +1,128 @@
+"""The shapes of members: strict types, and the validation that points at what breaks them."""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from api.wire.problem import Fault, invalid
+from api.wire.strict_json import child_pointer
+
+FREE_FORM_BYTES = 4096
+
+
+class Shape(BaseModel):
+    """A JSON object with exactly the members it names."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class OpenShape(BaseModel):
+    """A JSON object of which only the members that we read are named."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+
+
+class FaultShown(Shape):
+    """One rule that one member breaks."""
+
+    pointer: str
+    code: str
+    detail: str
+
+
+def _lower_case(commit: str) -> str:
+    return commit.lower()
+
+
+def _small(members: dict[str, Any]) -> dict[str, Any]:
+    if free_form_bytes(members) > FREE_FORM_BYTES:
+        raise PydanticCustomError(
+            "too_large", "at most {most} bytes as JSON", {"most": FREE_FORM_BYTES}
+        )
+    return members
+
+
+def free_form_bytes(members: dict[str, Any]) -> int:
+    """Returns how many bytes a free-form object takes as compact JSON in UTF-8."""
+    return len(json.dumps(members, separators=(",", ":"), ensure_ascii=False).encode())
+
+
+Commit = Annotated[str, Field(pattern=r"^[0-9a-fA-F]{7,64}$"), AfterValidator(_lower_case)]
+Environment = Annotated[str, Field(min_length=1, max_length=64)]
+MetricName = Annotated[str, Field(min_length=1, max_length=128)]
+RoutePattern = Annotated[str, Field(min_length=1, max_length=512)]
+FreeForm = Annotated[dict[str, Any], AfterValidator(_small)]
+# A link that a browser may be sent to: no other scheme, and nothing that ends an attribute.
+WebAddress = Annotated[str, Field(max_length=2048, pattern=r"^https?://[^\s\"'<>]+$")]
+
+# Where pydantic's word or sentence does not serve a reader of JSON.
+_CODES = {
+    "extra_forbidden": "unknown_member",
+    "model_type": "object_type",
+    "dict_type": "object_type",
+}
+_DETAILS = {
+    "extra_forbidden": "there is no such member",
+    "missing": "is required",
+    "model_type": "must be an object",
+    "dict_type": "must be an object",
+    "list_type": "must be an array",
+    "string_type": "must be a string",
+    "int_type": "must be an integer",
+    "float_type": "must be a number",
+    "bool_type": "must be true or false",
+}
+
+ValidatedT = TypeVar("ValidatedT")
+
+
+def validated(shape: TypeAdapter[ValidatedT], document: object) -> ValidatedT:
+    """Returns a document as the shape that it must have.
+
+    Raises:
+        Problem: It breaks a rule; each fault points at its member, and none quotes a value.
+    """
+    try:
+        return shape.validate_python(document)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        raise invalid([body_fault(one, document) for one in found]) from None
+
+
+def body_fault(error: ErrorDetails, document: object) -> Fault:
+    """Returns a fault of pydantic's as a fault of the body."""
+    return Fault(at=_pointer(error["loc"], document), code=code(error), detail=detail(error))
+
+
+def code(error: ErrorDetails) -> str:
+    """Returns the stable word for a fault of pydantic's."""
+    return _CODES.get(error["type"], error["type"])
+
+
+def detail(error: ErrorDetails) -> str:
+    """Returns the sentence for a fault of pydantic's."""
+    said = _DETAILS.get(error["type"], error["msg"])
+    return re.sub(r"^\w+ should ", "must ", said)
+
+
+def _pointer(location: Sequence[str | int], document: object) -> str:
+    """Returns the pointer to a fault, the words that pydantic adds for unions left out."""
+    pointer, node = "", document
+    for number, part in enumerate(location, start=1):
+        if isinstance(node, list) and isinstance(part, int):
+            pointer, node = f"{pointer}/{part}", node[part]
+        elif isinstance(node, dict) and isinstance(part, str):
+            if part in node:
+                pointer, node = child_pointer(pointer, part), node[part]
+            elif number == len(location):
+                pointer = child_pointer(pointer, part)
+    return pointer
+
+
+def by_form(value: object) -> str:
+    """Returns which branch of `text or object` a value is read as, so that one fault tells all."""
+    return "<object>" if isinstance(value, dict) else "<text>"

@@ -1,0 +1,53 @@
+"""Signatures: which events a project's router vouches for, by the tokens that they hand on."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from api.wire.meters import Meters
+from storage.tenants.secret import Assignments, assignment_message
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signatures:
+    """Tells whether tokens hold, and counts how many do.
+
+    Attributes:
+        assignments: The keys that routers sign with.
+        meters: Where it is counted.
+    """
+
+    assignments: Assignments
+    meters: Meters
+
+    def hold(
+        self,
+        token: str,
+        *,
+        project_id: int,
+        epochs: Sequence[int],
+        environment: str,
+        session_id: str,
+        commit: str | None,
+        flags: Mapping[str, str | bool] | None,
+    ) -> bool:
+        """Tells whether a token holds for what its event says of the session.
+
+        Args:
+            token: As it came.
+            project_id: Whose event it is.
+            epochs: The numbers of the project's keys in force.
+            environment: The event's.
+            session_id: The event's.
+            commit: The event's, in lower case; without one no arm is claimed, and nothing holds.
+            flags: The event's.
+        """
+        holds = commit is not None and self.assignments.is_signed(
+            project_id,
+            token,
+            assignment_message(
+                environment=environment, session_id=session_id, commit=commit, flags=flags
+            ),
+            epochs=epochs,
+        )
+        (self.meters.valid_tokens if holds else self.meters.invalid_tokens).inc()
+        return holds

@@ -1,0 +1,128 @@
+"""The command `deploy`: a commit was put before users, or a step of its ramp."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+import click
+import msgspec
+
+from cli.operations.projects import project_option
+from cli.operations.remote import WRITING_KEY, document, remote
+from cli.operations.store import data_dir_option, store_transaction
+from storage.experiments.deploys import record_deploy
+from storage.tenants.projects import find_project
+
+_COMMIT_MEMBERS = ("message", "author", "branch", "url")
+
+
+@click.command("deploy")
+@click.argument("commit")
+@click.option("--environment", help="Where it was put; default: production.")
+@click.option(
+    "--allocation",
+    type=click.FloatRange(0, 1),
+    help="The share of units that the router sends to it: 0 withdrawn, 1 promoted.",
+)
+@click.option("--base", help="The commit that it was built on; default: what stood before.")
+@click.option("--deployed-at", help="When, as RFC 3339; default: now.")
+@click.option("--diff", type=click.File(), help="GitHub's compare answer; - for stdin.")
+@click.option("--graph", type=click.File(), help="The static graph of the build; - for stdin.")
+@click.option("--change", "changes", multiple=True, help="A commit it brings; default: itself.")
+@click.option("--message", help="The commit's message.")
+@click.option("--author", help="The commit's author.")
+@click.option("--branch", help="The commit's branch.")
+@click.option("--url", help="Where the commit can be seen.")
+@click.option("--idempotency-key", help="Makes a repeated call harmless: a run's id, say.")
+@click.option("--json", "as_json", is_flag=True, help="Print the deploy's record.")
+@project_option
+@data_dir_option
+def deploy(
+    commit: str,
+    idempotency_key: str | None,
+    as_json: bool,
+    project: str,
+    data_dir: Path,
+    **chosen: Any,  # noqa: ANN401 (click's options)
+) -> None:
+    """Record a deploy, or a step of its ramp, and print its id.
+
+    Called again with another --allocation it records a step of the ramp; without one it ends
+    the declaration.
+
+    With SERVICE_API_URL the running service is told: SERVICE_PROJECT_KEY must then hold the
+    write key (wk_…), unlike for the other commands, which take the project key. Without it the
+    store of the data directory is written, and --project names the project.
+    """
+    members = _members(commit, chosen)
+    if (service := remote(WRITING_KEY)) is not None:
+        headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+        record = document(service.post("/v1/deploys", members, headers=headers))["deploy"]
+    else:
+        record = _recorded(members, idempotency_key, project, data_dir)
+    if as_json:
+        click.echo(json.dumps(record))
+        return
+    click.echo(record["deploy_id"])
+    click.echo(_summary(record), err=True)
+
+
+def _members(commit: str, chosen: Mapping[str, Any]) -> dict[str, object]:
+    """Returns the body of the deploy: what was chosen, and nothing else."""
+    told: dict[str, object] = {"sha": commit}
+    told |= {name: chosen[name] for name in _COMMIT_MEMBERS if chosen[name] is not None}
+    if chosen["changes"]:
+        told["changes"] = list(chosen["changes"])
+    members = {
+        "commit": told,
+        "environment": chosen["environment"],
+        "deployed_at": chosen["deployed_at"],
+        "allocation": chosen["allocation"],
+        "graph": _json(chosen["graph"], "--graph"),
+        "diff": _diff(_json(chosen["diff"], "--diff"), chosen["base"]),
+    }
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def _diff(diff: object, base: str | None) -> object:
+    """Returns the diff; its base is the one that was named beside it."""
+    if base is None or not (diff is None or isinstance(diff, dict)):
+        return diff
+    return {**(diff or {}), "base_commit": base}
+
+
+def _json(file: TextIO | None, option: str) -> object:
+    if file is None:
+        return None
+    try:
+        return json.load(file)
+    except ValueError as error:
+        raise click.BadParameter(f"{file.name} is not JSON", param_hint=option) from error
+
+
+def _recorded(
+    members: dict[str, object], idempotency_key: str | None, project: str, data_dir: Path
+) -> dict[str, Any]:
+    # The API's shapes take a second to load.
+    from api.routes.deploys import Deploy  # noqa: PLC0415
+    from cli.changes.form import checked  # noqa: PLC0415
+
+    request = checked(Deploy, members).request(idempotency_key)
+    with store_transaction(data_dir) as connection:
+        project_id = find_project(connection, project).project_id
+        recorded = record_deploy(connection, project_id, request)
+    # As the API shows it: times become text.
+    return msgspec.json.decode(msgspec.json.encode(recorded.record))
+
+
+def _summary(record: Mapping[str, Any]) -> str:
+    parts = [f"Commit {record['commit']['sha'][:12]} in {record['environment']}"]
+    if record["allocation"] is not None:
+        parts.append(f"{100 * record['allocation']:g} % of units")
+    if record["base_commit"] is not None:
+        assumed = " (assumed: name it with --base)" if record["base_assumed"] else ""
+        parts.append(f"on {record['base_commit'][:12]}{assumed}")
+    if record["affected_routes"]:
+        parts.append(f"affects {', '.join(record['affected_routes'])}")
+    return "; ".join(parts)

@@ -1,0 +1,145 @@
+"""`explain`: an experiment's evidence as a sentence, tables and a plot."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from cli.changes.experiment import experiment as reached
+from cli.changes.interval_plot import interval_plot
+from cli.changes.report import standing
+from cli.operations.store import data_dir_option
+from domain.measure import level_of, measure_of
+
+
+@click.command()
+@click.argument("experiment")
+@click.option("--json", "as_json", is_flag=True, help="Print the evidence document.")
+@data_dir_option
+def explain(experiment: str, as_json: bool, data_dir: Path) -> None:
+    """Say what is behind a verdict.
+
+    Asks SERVICE_API_URL with the project key in SERVICE_PROJECT_KEY where the address is set,
+    else the store.
+    """
+    with reached(experiment, data_dir) as found:
+        text = found.evidence()
+    if text is None:
+        raise click.ClickException("nothing was evaluated yet: no block of units has closed")
+    if as_json:
+        click.echo(text)
+    else:
+        _print(json.loads(text))
+
+
+def _print(document: dict[str, Any]) -> None:
+    console = Console()
+    console.print(f"{document['sentence']}", style="bold", highlight=False, markup=False)
+    if document["as_of"] is None:
+        return
+    console.print(_arms(document))
+    if (plot := interval_plot(document)) is not None:
+        console.print(plot, no_wrap=True, overflow="crop", crop=True)
+    if document.get("guardrails"):
+        console.print(_guardrails(document["guardrails"]))
+    facts = Table(show_header=False)
+    for name, value in _facts(document).items():
+        facts.add_row(name, value)
+    console.print(facts)
+
+
+def _arms(document: Mapping[str, Any]) -> Table:
+    table = Table(title=f"As of {document['as_of']}")
+    arms, measure = document["arms"], measure_of(document)
+    level = f"mean, {measure.per}" if measure.mean else "rate"
+    for column in ("arm", "units", "conversions", level, "late"):
+        table.add_column(column, justify="left" if column == "arm" else "right")
+    for name in ("control", "treatment"):
+        arm = arms[name]
+        counts = (f"{arm['units']:,}", f"{arm['conversions']:,}")
+        table.add_row(name, *counts, measure.level(level_of(arm)), str(arm["late"]))
+    return table
+
+
+def _guardrails(guardrails: list[dict[str, Any]]) -> Table:
+    table = Table(title="Guardrails")
+    for column in ("metric", "says", "treatment minus control", "e-value for harm", "breached at"):
+        table.add_column(column, justify="left" if column in ("metric", "says") else "right")
+    for one in guardrails:
+        table.add_row(
+            one["metric"],
+            standing(one),
+            "" if one["lift"] is None else f"{one['lift']:+.5g}",
+            _number(one["e_value"]),
+            _number(one["threshold"]),
+        )
+    return table
+
+
+def _facts(document: Mapping[str, Any]) -> dict[str, str]:
+    """Returns what else stands behind the verdict, in words; what there is not is left out."""
+    totals, sessions, counts = document["totals"], document["sessions"], document["counts"]
+    facts = {
+        "change": ", ".join(change[:12] for change in document["change"]),
+        "e-value": f"{totals['e_value']:.4g} (fires at {1 / document['policy']['level']:.4g})",
+        "always-valid p": f"{totals['p_running_min']:.4g}",
+        "interval": _interval(document, totals["ci"]),
+        "yes or no": _yes_no(document.get("yes_no")),
+        "candidate": _candidate(document, document.get("candidate")),
+        **_gates(document["gates"]),
+        "units": ", ".join(f"{count:,} {name}" for name, count in counts.items() if count),
+        "needed": "" if sessions["required"] is None else f"{sessions['required']:,.0f} units",
+        "ended because": document["ended_because"] or "",
+        "warnings": ", ".join(document["warnings"]),
+        "digest": document["digest"][:16],
+    }
+    return {name: value for name, value in facts.items() if value}
+
+
+def _interval(document: Mapping[str, Any], ci: list[float] | None) -> str:
+    if ci is None:
+        return ""
+    measure = measure_of(document)
+    return f"{measure.interval(*ci)}{f' {measure.per}' if measure.mean else ''}"
+
+
+def _yes_no(yes_no: Mapping[str, Any] | None) -> str:
+    """Returns what is known, beside a mean, of the share of units that had its event."""
+    if yes_no is None:
+        return ""
+    lift, low, high = (f"{100 * number:+.2f}" for number in (yes_no["lift"], *yes_no["ci"]))
+    said = f"units with the event {lift} points, {low} to {high}"
+    return f"{said} (e-value {yes_no['e_value']:.4g}; decides nothing)"
+
+
+def _candidate(document: Mapping[str, Any], candidate: Mapping[str, Any] | None) -> str:
+    if candidate is None:
+        return ""
+    waits = ", ".join([*candidate["waits_for"], *([] if candidate["holds"] else ["the test"])])
+    since = f"keep, since {candidate['at']}: {_interval(document, candidate['ci'])}"
+    return f"{since}; waits for {waits}" if waits else since
+
+
+def _gates(gates: Mapping[str, Any]) -> dict[str, str]:
+    share = gates.get("crossover_share")
+    return {
+        "interacting": ", ".join(
+            str(cause).replace("_", " ") for cause in gates.get("interacting_because", ())
+        ),
+        "VIF": _number(gates["vif"]),
+        "aliased with": ", ".join(gates["aliased_with"]),
+        "sample ratio, e": _number(gates.get("sample_ratio_e")),
+        "crossover": "" if share is None else f"{100 * share:.2f} % of units",
+        "lateness, e": _number(gates.get("lateness_e")),
+        "interaction, e": _number(gates.get("interaction_e")),
+    }
+
+
+def _number(value: float | str | None) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else f"{value:.4g}"

@@ -1,0 +1,194 @@
+"""The outcome of a wait for a verdict: its exit code, and why."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from domain.arrival import STEADY_SHORTFALL, is_steady_shortfall
+from domain.comparison import contrast_ended, is_fair
+from domain.measure import too_small
+from storage.releases.release_gate import excludes_loss
+
+# A block, the window of `error`, the grace, and three minutes: by then traffic has had a look.
+FIRST_LOOK_SECONDS = 900.0
+# Fewer units without a conversion are no sign that the metric is misspelt.
+UNITS_TO_MISS_A_METRIC = 1000
+
+UNIT_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+class Exit(IntEnum):
+    """What the process ends with."""
+
+    KEEP = 0
+    ROLLBACK = 10
+    ITERATE = 11
+    CLOSED = 12
+    BREACHED = 13
+    TIMEOUT = 14
+    FAULT = 15
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What one poll saw.
+
+    Attributes:
+        contract: The verdict contract.
+        evidence: The evidence document, never newer than the contract; empty before any look.
+    """
+
+    contract: Mapping[str, Any]
+    evidence: Mapping[str, Any]
+
+    @property
+    def decided(self) -> bool:
+        """Whether the verdict is final."""
+        return self.contract["power_state"]["decided"]
+
+    @property
+    def sentence(self) -> str:
+        """What is known, for a person."""
+        waiting = "No look yet: nothing was measured."
+        return str(self.evidence.get("sentence", waiting))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How the gate ends, and why."""
+
+    exit: Exit
+    because: str
+
+
+def outcome(
+    seen: Seen, *, accept_harm: float | None, waited: float, timeout: float
+) -> Outcome | None:
+    """How the gate ends with what was seen; None where it is still to wait.
+
+    A verdict goes before everything. A breach goes before a fault of the set-up, since it may be
+    why the arms came apart; both go before an accepted harm, whose interval they make worthless.
+
+    Args:
+        seen: The last poll.
+        accept_harm: The accepted loss, as a share of the control rate; None accepts none.
+        waited: Seconds since the first poll.
+        timeout: Seconds to wait.
+    """
+    last = waited >= timeout
+    return (
+        _verdict(seen)
+        or _breach(seen)
+        or _fault(seen, last=seen.decided or last, waited=waited)
+        or _accepted(seen, accept_harm)
+        or _closed(seen)
+        or (_timed_out(timeout) if last else None)
+    )
+
+
+def _verdict(seen: Seen) -> Outcome | None:
+    contract = seen.contract
+    breaches = ", ".join(contract["guardrail_breaches"])
+    ends = {
+        "keep": Outcome(exit=Exit.KEEP, because="keep: ship the treatment."),
+        "rollback": Outcome(exit=Exit.ROLLBACK, because="rollback: revert the treatment."),
+        "iterate": Outcome(
+            exit=Exit.ITERATE, because=f"iterate: it helps, but harms {breaches or 'a guardrail'}."
+        ),
+    }
+    return ends.get(contract["verdict"])
+
+
+def _breach(seen: Seen) -> Outcome | None:
+    if not (breaches := seen.contract["guardrail_breaches"]):
+        return None
+    if is_steady_shortfall(seen.contract, seen.evidence):
+        because = f"{STEADY_SHORTFALL}: repair the cause, and register anew."
+        return Outcome(exit=Exit.FAULT, because=because)
+    return Outcome(
+        exit=Exit.BREACHED, because=f"breached without a verdict: {', '.join(breaches)}."
+    )
+
+
+def _fault(seen: Seen, *, last: bool, waited: float) -> Outcome | None:
+    """A set-up from which no verdict can come; that nothing came is only known at the end."""
+    reason = seen.contract["abstain_reason"]
+    faults = {
+        "non_identifiable": f"non_identifiable: {_aliased(seen)}.",
+        "interacting": f"interacting: {_interacting(seen)}.",
+    }
+    # An arm that is left alone at its end is no fault of what was compared before.
+    gone = contrast_ended(seen.evidence) and is_fair(seen.contract, seen.evidence)
+    said = None if gone else faults.get(reason)
+    said = said or (_silence(seen, waited=waited) if last else None)
+    return None if said is None else Outcome(exit=Exit.FAULT, because=said)
+
+
+def _aliased(seen: Seen) -> str:
+    names = seen.evidence.get("gates", {}).get("aliased_with", [])
+    beside = f" from {', '.join(name[:12] for name in names)}" if names else ""
+    return f"the change cannot be told apart{beside}; serve both arms side by side"
+
+
+def _interacting(seen: Seen) -> str:
+    causes = seen.evidence.get("gates", {}).get("interacting_because", [])
+    told = ", ".join(str(cause).replace("_", " ") for cause in causes)
+    return f"the arms cannot be compared{f' ({told})' if told else ''}; see explain"
+
+
+def _silence(seen: Seen, *, waited: float) -> str | None:
+    """What did not come, by the end of the wait or of the experiment."""
+    counts = seen.evidence.get("counts", {})
+    if not counts.get("in_cells") and (seen.decided or waited >= FIRST_LOOK_SECONDS):
+        if counts.get("unknown_commit"):
+            return (
+                "no events of a known commit: the deploy of the commit that they name is missing."
+            )
+        if not counts.get("open"):
+            return "no events: no exposed unit was counted; check the events' route and commit."
+    never_seen = "metric_never_seen" in seen.evidence.get("warnings", ())
+    if never_seen and counts.get("in_cells", 0) >= UNITS_TO_MISS_A_METRIC:
+        return (
+            "no outcome of the target metric: none came, or none within the metric's window after"
+            " a unit's exposure; check its name, its sources and its window."
+        )
+    return None
+
+
+def _accepted(seen: Seen, accept_harm: float | None) -> Outcome | None:
+    """Whether a loss beyond the accepted one is excluded."""
+    if accept_harm is None or not excludes_loss(seen.evidence, accept_harm):
+        return None
+    said = f"accepted: a loss beyond {100 * accept_harm:g} % of the control rate is excluded."
+    return Outcome(exit=Exit.KEEP, because=said)
+
+
+def _closed(seen: Seen) -> Outcome | None:
+    if not seen.decided:
+        return None
+    why = seen.evidence.get("ended_because")
+    if why == "futility":
+        margin = too_small(seen.evidence["policy"]["futility_margin"])
+        why = f"futility, the difference is {margin}"
+    return Outcome(
+        exit=Exit.CLOSED, because=f"closed without a verdict{f': {why}' if why else ''}."
+    )
+
+
+def _timed_out(timeout: float) -> Outcome:
+    return Outcome(exit=Exit.TIMEOUT, because=f"no verdict within {span(timeout)}.")
+
+
+def held(reason: str, timeout: float) -> Outcome:
+    """How the gate ends while nobody is to act on anything."""
+    because = f"frozen: {reason}. Nothing was to be acted on within {span(timeout)}."
+    return Outcome(exit=Exit.TIMEOUT, because=because)
+
+
+def span(seconds: float) -> str:
+    """A length of time in its largest fitting unit."""
+    for unit in "dhm":
+        if seconds >= UNIT_SECONDS[unit]:
+            return f"{seconds / UNIT_SECONDS[unit]:.3g} {unit}"
+    return f"{seconds:.3g} s"

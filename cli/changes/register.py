@@ -1,0 +1,146 @@
+"""The command `register`: a change becomes an experiment."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cli.operations.projects import project_option
+from cli.operations.remote import READING_KEY, Remote, RemoteFault, document, remote
+from cli.operations.store import data_dir_option, store_transaction
+from storage.experiments.experiments import register as register_experiment
+from storage.tenants.projects import find_project
+from storage.views.findings import read_finding
+
+
+@click.command("register")
+@click.option("--commit", "treatment_commit", help="The change; default: the latest deploy's.")
+@click.option("--deploy-id", help="The deploy to measure; default: the latest production one.")
+@click.option("--metric", help="What the change should lift; default: the project's.")
+@click.option(
+    "--value", type=float, help="Dollars that one conversion is worth; needs --metric beside it."
+)
+@click.option("--control", "control_commit", help="The commit to compare with.")
+@click.option("--flag", metavar="NAME=VALUE", help="A feature flag's value, instead of a commit.")
+@click.option("--flag-control", metavar="VALUE", help="The flag's value to compare with.")
+@click.option("--route", "routes", multiple=True, help="A route whose visitors count; repeatable.")
+@click.option(
+    "--guardrail", "guardrails", multiple=True, help="A metric that must not suffer; repeatable."
+)
+@click.option("--no-guardrails", is_flag=True, help="Watch none; default: the project's.")
+@click.option("--metadata", help="A JSON object to keep with the experiment.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
+@project_option
+@data_dir_option
+def register(project: str, data_dir: Path, as_json: bool, **chosen: Any) -> None:  # noqa: ANN401 (click's options)
+    """Register a change as an experiment and print its id.
+
+    All that is left out takes its default. The same change and metric, while that experiment is
+    open, is the same experiment.
+
+    With SERVICE_API_URL the running service is asked, with the project key in
+    SERVICE_PROJECT_KEY; without it the store of the data directory, and --project names the
+    project.
+    """
+    members = _members(chosen)
+    if (service := remote(READING_KEY)) is not None:
+        experiment_id = document(service.post("/v1/reward/register", members))["experiment_id"]
+        # Told first: what is asked after it may fail, and the experiment is registered.
+        _tell(experiment_id, as_json=as_json)
+        awaited = _awaited_there(service, experiment_id)
+    else:
+        experiment_id, awaited = _registered(members, project, data_dir)
+        _tell(experiment_id, as_json=as_json)
+    if awaited:
+        click.echo(f"It begins with {awaited}", err=True)
+
+
+def _tell(experiment_id: str, *, as_json: bool) -> None:
+    click.echo(json.dumps({"experiment_id": experiment_id}) if as_json else experiment_id)
+
+
+def _members(chosen: dict[str, Any]) -> dict[str, object]:
+    """Returns the body of the registration: what was chosen, and nothing else."""
+    members = {
+        "treatment_commit": chosen["treatment_commit"],
+        "deploy_id": chosen["deploy_id"],
+        "control_commit": chosen["control_commit"],
+        "target_metric": _metric(chosen["metric"], chosen["value"]),
+        "treatment_flag": _flag(chosen["flag"], chosen["flag_control"]),
+        "routes": list(chosen["routes"]) or None,
+        "guardrails": _guardrails(chosen["guardrails"], none=chosen["no_guardrails"]),
+        "metadata": _object(chosen["metadata"]),
+    }
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def _metric(metric: str | None, value: float | None) -> object:
+    if value is None:
+        return metric
+    if metric is None:
+        raise click.UsageError("--value says what one conversion of --metric is worth: give both")
+    return {"name": metric, "value_per_conversion": value}
+
+
+def _flag(flag: str | None, control: str | None) -> dict[str, str] | None:
+    if flag is None:
+        if control is not None:
+            raise click.UsageError("--flag-control is a value of --flag: give both")
+        return None
+    name, equals, treatment = flag.partition("=")
+    if not equals:
+        raise click.BadParameter("is not NAME=VALUE", param_hint="--flag")
+    told = {"name": name, "treatment": treatment}
+    return told if control is None else {**told, "control": control}
+
+
+def _guardrails(named: tuple[str, ...], *, none: bool) -> list[str] | None:
+    if none and named:
+        raise click.UsageError("--guardrail and --no-guardrails contradict one another")
+    return [] if none else list(named) or None
+
+
+def _object(text: str | None) -> object:
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise click.BadParameter("is not JSON", param_hint="--metadata") from None
+
+
+def _registered(members: dict[str, object], project: str, data_dir: Path) -> tuple[str, str | None]:
+    # The API's shapes take a second to load.
+    from api.routes.experiments import RegistrationBody  # noqa: PLC0415
+    from cli.changes.form import checked  # noqa: PLC0415
+
+    registration = checked(RegistrationBody, members).registration()
+    with store_transaction(data_dir) as connection:
+        project_id = find_project(connection, project).project_id
+        found = register_experiment(connection, project_id, registration).experiment_id
+        finding = read_finding(connection, project_id, found)
+    if finding.deploy_id is not None:
+        return found, None
+    told = _awaited(finding.treatment_commit, finding.environment, elsewhere=finding.elsewhere)
+    return found, told
+
+
+def _awaited_there(service: Remote, experiment_id: str) -> str | None:
+    """Returns for which deploy an experiment of a running service waits; None for none."""
+    try:
+        listed = document(service.get("/v1/reward?status=open&limit=200"))["experiments"]
+    except RemoteFault:
+        return None
+    for one in listed:
+        if one["experiment_id"] == experiment_id and one["deploy_id"] is None:
+            return _awaited(one["treatment_commit"], one["environment"])
+    return None
+
+
+def _awaited(commit: str | None, environment: str, *, elsewhere: Sequence[str] = ()) -> str:
+    if commit is None:
+        return f"the next deploy to {environment}."
+    so_far = f"; so far it is deployed to {', '.join(elsewhere)}" if elsewhere else ""
+    return f"a deploy of {commit[:12]} to {environment}, of which none is recorded{so_far}."

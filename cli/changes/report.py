@@ -1,0 +1,119 @@
+"""The report of a wait: Markdown for a pipeline's summary, JUnit for its view of tests."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
+
+from cli.changes.outcome import Exit, Outcome, Seen
+from domain.measure import Measure, level_of, measure_of
+
+_WORDS = {
+    Exit.KEEP: "Keep",
+    Exit.ROLLBACK: "Roll back",
+    Exit.ITERATE: "Iterate",
+    Exit.CLOSED: "No answer",
+    Exit.BREACHED: "A guardrail is breached",
+    Exit.TIMEOUT: "Can't say yet",
+    Exit.FAULT: "The set-up is at fault",
+}
+# What JUnit has for an end; a pass has nothing.
+_ELEMENTS = {
+    Exit.ROLLBACK: "failure",
+    Exit.ITERATE: "failure",
+    Exit.BREACHED: "failure",
+    Exit.FAULT: "error",
+    Exit.CLOSED: "skipped",
+    Exit.TIMEOUT: "skipped",
+}
+
+
+def markdown(seen: Seen, end: Outcome, *, address: str | None) -> str:
+    """Returns what a person reads of a wait that ended.
+
+    Args:
+        seen: The last poll.
+        end: How it ended.
+        address: The experiment's page, where one is known.
+    """
+    parts = [f"## {_title(seen, end)}", _plain(end.because), _plain(seen.sentence)]
+    if seen.evidence:
+        parts += ["\n".join(_table(seen.evidence))]
+    if guardrails := seen.evidence.get("guardrails"):
+        parts += ["\n".join(f"- {_plain(one['metric'])}: {standing(one)}" for one in guardrails)]
+    if address is not None:
+        parts += [f"[The evidence]({address})"]
+    return "\n\n".join(parts) + "\n"
+
+
+def _title(seen: Seen, end: Outcome) -> str:
+    accepted = end.exit is Exit.KEEP and seen.contract["verdict"] != "keep"
+    word = "Go on" if accepted else _WORDS[end.exit]
+    if not seen.evidence:
+        return word
+    return f"{word}: {_plain(seen.evidence['policy']['target']['name'])}"
+
+
+def _table(evidence: Mapping[str, Any]) -> Iterator[str]:
+    measure, arms = measure_of(evidence), evidence["arms"]
+    yield f"| arm | {measure.unit}s | conversions | {'mean' if measure.mean else 'rate'} |"
+    yield "| --- | ---: | ---: | ---: |"
+    for name in ("treatment", "control"):
+        arm = arms[name]
+        level = measure.level(level_of(arm))
+        yield f"| {name} | {arm['units']:,} | {arm['conversions']:,} | {level} |"
+    if (ci := evidence["totals"]["ci"]) is not None:
+        yield ""
+        yield f"Treatment minus control: {_interval(measure, ci)}, however often one looks."
+
+
+def _interval(measure: Measure, ci: list[float]) -> str:
+    low, high = ci
+    relative = f" ({measure.relative(low)} to {measure.relative(high)})" if measure.control else ""
+    return f"between {measure.difference(low)} and {measure.difference(high)}{relative}"
+
+
+def standing(guardrail: Mapping[str, Any]) -> str:
+    """Returns what is known of a guardrail, in words."""
+    if guardrail["breached_at"] is not None:
+        return f"breached {guardrail['breached_at']}"
+    if guardrail["non_inferior_at"] is not None:
+        return f"no worse than its margin, since {guardrail['non_inferior_at']}"
+    return "not known yet"
+
+
+def _plain(text: str) -> str:
+    """Returns text that Markdown takes for nothing else: metrics are named by anybody."""
+    return "".join(f"\\{sign}" if sign in "\\`*_[]<>|#&~" else sign for sign in text)
+
+
+def junit(seen: Seen, end: Outcome) -> bytes:
+    """Returns a suite: a case for the experiment, and one for each guardrail.
+
+    A verdict against the change and a breach are failures, a fault of the set-up is an error, and
+    what nobody knows yet is skipped.
+    """
+    guardrails = seen.evidence.get("guardrails", [])
+    suite = Element("testsuite", name="deploy-reward")
+    name = seen.evidence.get("policy", {}).get("target", {}).get("name", "verdict")
+    _case(suite, name, _ELEMENTS.get(end.exit), end.because, seen.sentence)
+    for one in guardrails:
+        said = standing(one)
+        passed = one["non_inferior_at"] is not None
+        kind = "failure" if one["breached_at"] is not None else None if passed else "skipped"
+        _case(suite, f"guardrail {one['metric']}", kind, said, said)
+    for count, kind in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(count, str(len(suite.findall(f"testcase/{kind}"))))
+    suite.set("tests", str(1 + len(guardrails)))
+    indent(suite)
+    return tostring(suite, encoding="utf-8", xml_declaration=True)
+
+
+def _case(suite: Element, name: str, kind: str | None, message: str, text: str) -> None:
+    case = SubElement(suite, "testcase", classname="deploy_reward", name=_printable(name))
+    if kind is not None:
+        SubElement(case, kind, message=_printable(message)).text = _printable(text)
+
+
+def _printable(text: str) -> str:
+    """Returns text without the characters that XML has no word for."""
+    return "".join(sign for sign in text if sign.isprintable() or sign in "\t\n")

@@ -1,0 +1,216 @@
+"""The command `wait`: a gate for CI, whose exit code says what to do with the change."""
+
+import json
+import os
+import re
+import time
+from pathlib import Path
+from typing import Self
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from cli.changes.experiment import Contract, Experiment
+from cli.changes.experiment import experiment as reached
+from cli.changes.outcome import UNIT_SECONDS, Outcome, Seen, held, outcome
+from cli.changes.report import junit, markdown
+from cli.operations.remote import RemoteFault
+from cli.operations.store import data_dir_option
+
+# What was published can change with each tick, whatever the next look of the target is.
+TICK_SECONDS = 60.0
+OUTAGE_SECONDS = 300.0
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)", re.ASCII)
+
+
+class Duration(click.ParamType[float]):
+    """A length of time: 90, 90s, 30m, 2h or 1d."""
+
+    name = "duration"
+
+    def convert(
+        self, value: str | float, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Returns seconds."""
+        if isinstance(value, float):
+            return value
+        if (found := _DURATION.fullmatch(str(value).strip())) is None:
+            self.fail(f"{value!r} is no length of time, such as 90s, 30m, 2h or 1d", param, ctx)
+        return float(found[1]) * UNIT_SECONDS[found[2]]
+
+
+@click.command("wait")
+@click.argument("experiment")
+@click.option(
+    "--timeout",
+    type=Duration(),
+    default="1d",
+    show_default=True,
+    help="How long to wait at most: 90s, 30m, 2h, 1d; 0 asks once.",
+)
+@click.option(
+    "--accept-harm",
+    type=click.FloatRange(0, 1, min_open=True),
+    metavar="SHARE",
+    help="Also pass once a loss beyond this share of the control rate is excluded: 0.2, say.",
+)
+@click.option(
+    "--every",
+    type=Duration(),
+    default="5s",
+    show_default=True,
+    help="The least time between two polls; the service's Retry-After may make it longer.",
+)
+@click.option(
+    "--summary",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help='Append a summary in Markdown to this file: "$GITHUB_STEP_SUMMARY", say.',
+)
+@click.option(
+    "--junit",
+    "junit_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the end as a JUnit suite to this file.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the verdict contract at the end.")
+@data_dir_option
+def wait(
+    experiment: str,
+    *,
+    timeout: float,
+    accept_harm: float | None,
+    every: float,
+    summary: Path | None,
+    junit_file: Path | None,
+    as_json: bool,
+    data_dir: Path,
+) -> None:
+    r"""Wait for a verdict, and exit with it.
+
+    The first line that holds counts:
+
+    \b
+     0  keep
+    10  rollback
+    11  iterate
+    13  a guardrail is breached while the verdict abstains
+    15  a fault of the set-up: non_identifiable, interacting, no events, or
+        arrival alone breached at a steady ratio
+     0  --accept-harm: a greater loss is excluded, and nothing of the above holds
+    12  closed without a verdict
+    14  the timeout passed, or the service is frozen at its end
+
+    1 says that nobody could be asked, 2 that the command was called wrongly.
+
+    Asks SERVICE_API_URL with the project key in SERVICE_PROJECT_KEY where the address is set,
+    else the store.
+    """
+    with reached(experiment, data_dir) as found:
+        seen, contract, end = _waited(found, timeout=timeout, every=every, accept_harm=accept_harm)
+    if summary is not None:
+        with summary.open("a") as file:
+            file.write(markdown(seen, end, address=_address(experiment)))
+    if junit_file is not None:
+        junit_file.write_bytes(junit(seen, end))
+    if as_json:
+        click.echo(contract)
+        click.echo(end.because, err=True)
+    else:
+        click.echo(seen.sentence)
+        click.echo(end.because)
+    raise SystemExit(end.exit)
+
+
+def _address(experiment: str) -> str | None:
+    """Returns the experiment's page, where the service's address is known."""
+    base = os.environ.get("SERVICE_PUBLIC_URL") or os.environ.get("SERVICE_API_URL")
+    return f"{base.rstrip('/')}/dashboard/experiments/{experiment}" if base else None
+
+
+def pause(retry_after: float | None, *, every: float, left: float) -> float:
+    """Seconds until the next poll: as the service says, a tick at most, and never too late.
+
+    Args:
+        retry_after: Seconds until the next look can come, where the service says so.
+        every: The least time between two polls.
+        left: Seconds until the timeout.
+    """
+    return min(max(every, min(retry_after or 0.0, TICK_SECONDS)), left)
+
+
+def _waited(
+    found: Experiment, *, timeout: float, every: float, accept_harm: float | None
+) -> tuple[Seen, str, Outcome]:
+    """Returns what was seen last, its contract to the byte, and how it ends.
+
+    Raises:
+        RemoteFault: Nobody could be asked at first, or for too long since.
+    """
+    began, answered = time.monotonic(), None
+    with _Progress() as progress:
+        while True:
+            try:
+                seen, contract = _seen(found)
+            except RemoteFault as fault:
+                left = began + timeout - time.monotonic()
+                if not _passing(fault, answered) or left <= 0:
+                    raise
+                progress.say(f"{fault.message}; asking again")
+                time.sleep(min(max(every, fault.retry_after or 0), left))
+                continue
+            answered = time.monotonic()
+            waited = answered - began
+            end = outcome(seen, accept_harm=accept_harm, waited=waited, timeout=timeout)
+            # Asked for where it matters only; a freeze holds whatever there is to act on.
+            frozen = None if end is None else found.freeze()
+            if frozen is not None:
+                end = held(frozen, timeout) if waited >= timeout else None
+            if end is not None:
+                return seen, contract.text, end
+            progress.say(seen.sentence if frozen is None else f"Frozen: {frozen}")
+            time.sleep(pause(contract.retry_after, every=every, left=timeout - waited))
+
+
+def _passing(fault: RemoteFault, answered: float | None) -> bool:
+    """Tells a restart of the service from an address that was wrong from the beginning."""
+    if not fault.passing or answered is None:
+        return False
+    return time.monotonic() - answered < OUTAGE_SECONDS
+
+
+def _seen(found: Experiment) -> tuple[Seen, Contract]:
+    # Evidence first: a breach that came with it then stands in the contract.
+    evidence = found.evidence()
+    contract = found.contract()
+    seen = Seen(
+        contract=json.loads(contract.text),
+        evidence={} if evidence is None else json.loads(evidence),
+    )
+    return seen, contract
+
+
+class _Progress:
+    """One line on stderr: kept up to date in a terminal, in a log repeated when it changes."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        self._status = self._console.status("")
+        self._said = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._status.stop()
+
+    def say(self, text: str) -> None:
+        """Shows a line, unless it is the one that is shown."""
+        if text == self._said:
+            return
+        self._said = text
+        if self._console.is_terminal:
+            self._status.update(Text(text, no_wrap=True, overflow="ellipsis"))
+            self._status.start()
+        else:
+            self._console.print(text, highlight=False, markup=False, soft_wrap=True)

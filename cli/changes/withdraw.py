@@ -1,0 +1,33 @@
+"""The command `withdraw`: a deploy that was recorded by mistake is taken back."""
+
+from pathlib import Path
+
+import click
+
+from cli.operations.projects import project_option
+from cli.operations.remote import WRITING_KEY, document, remote
+from cli.operations.store import data_dir_option, store_transaction
+from storage.experiments.withdrawal import withdraw_deploy
+from storage.tenants.projects import find_project
+
+
+@click.command("withdraw")
+@click.argument("deploy_id")
+@project_option
+@data_dir_option
+def withdraw(deploy_id: str, project: str, data_dir: Path) -> None:
+    """Withdraw a deploy that was recorded by mistake.
+
+    It is refused while an experiment rests on the deploy. DEPLOY_ID is what `deploy` printed
+    (dep_…). Posted again, the same deploy is a new one. With SERVICE_API_URL the running service is
+    asked, with the write key in SERVICE_PROJECT_KEY; without it the store of the data directory is
+    written, and --project names the project.
+    """
+    if (service := remote(WRITING_KEY)) is not None:
+        record = document(service.delete(f"/v1/deploys/{deploy_id}"))["deploy"]
+    else:
+        with store_transaction(data_dir) as connection:
+            project_id = find_project(connection, project).project_id
+            record, _ = withdraw_deploy(connection, project_id, deploy_id)
+    commit = record["commit"]["sha"][:12]
+    click.echo(f"Withdrew the deploy of commit {commit} in {record['environment']}.")

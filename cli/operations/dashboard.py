@@ -1,0 +1,50 @@
+"""The command `dashboard`: a link that signs a browser in, once, or the end of every sign-in."""
+
+import os
+from pathlib import Path
+
+import click
+
+from cli.operations.projects import project_option
+from cli.operations.store import data_dir_option, store_transaction
+from storage.tenants.projects import find_project
+from storage.tenants.sign_ins import LINK_LIFETIME, Role, create_link, end_sign_ins
+
+
+@click.command()
+@project_option
+@click.option("--owner", is_flag=True, help="Also let it change the project's settings.")
+@click.option(
+    "--sign-out-all",
+    is_flag=True,
+    help="Instead end every sign-in to the project, and every link that nobody opened yet.",
+)
+@click.option(
+    "--url",
+    default=lambda: os.environ.get("SERVICE_PUBLIC_URL") or "http://127.0.0.1:8000",
+    show_default="SERVICE_PUBLIC_URL, or http://127.0.0.1:8000",
+    help="The address of the API, as the browser reaches it.",
+)
+@data_dir_option
+def dashboard(project: str, owner: bool, sign_out_all: bool, url: str, data_dir: Path) -> None:
+    """Print a link that signs a browser in, once.
+
+    It is good for 15 minutes. Whoever opens it first is signed in: to read for a week, with --owner
+    to change settings for 12 hours.
+    """
+    if sign_out_all:
+        if owner:
+            raise click.UsageError("--sign-out-all makes no link: leave --owner out")
+        with store_transaction(data_dir) as connection:
+            ended = end_sign_ins(connection, find_project(connection, project).project_id)
+        click.echo(
+            f"Sign-ins that were ended: {ended}. A link that nobody opened is worth nothing."
+        )
+        return
+    role = Role.OWNER if owner else Role.READ
+    with store_transaction(data_dir) as connection:
+        code = create_link(connection, find_project(connection, project).project_id, role)
+    # Behind the #, which browsers keep to themselves: the code is in no log of any server.
+    click.echo(f"{url.rstrip('/')}/dashboard/sign-in#{code}")
+    minutes = LINK_LIFETIME.total_seconds() / 60
+    click.echo(f"It signs in once, within {minutes:.0f} minutes.", err=True)

@@ -1,0 +1,83 @@
+"""`doctor`: the set-up checklist of a project, with the fix of each line that is red."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from cli.operations.projects import project_option
+from cli.operations.remote import READING_KEY, Answer, RemoteFault, remote
+from cli.operations.store import data_dir_option, store_transaction
+from storage.tenants.projects import find_project
+from storage.views.checklist import read_lines
+
+_MARKS = {True: ("✓", "green"), False: ("✗", "bold red"), None: ("?", "yellow")}
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print the checklist for a program.")
+@project_option
+@data_dir_option
+@click.pass_context
+def doctor(ctx: click.Context, project: str, as_json: bool, data_dir: Path) -> None:
+    """Check whether a project is wired right, and say what to do.
+
+    Exits with 1 where a line is red. A line with a question mark cannot be judged yet.
+
+    With SERVICE_API_URL the running service is asked, with the project key in
+    SERVICE_PROJECT_KEY; without it the store of the data directory, and --project names the
+    project.
+    """
+    if (service := remote(READING_KEY)) is not None:
+        lines = _answered(service.get("/v1/reward/checklist"))
+    else:
+        with store_transaction(data_dir) as connection:
+            project_id = find_project(connection, project).project_id
+            lines = [line.document() for line in read_lines(connection, project_id)]
+    if as_json:
+        click.echo(json.dumps(lines, ensure_ascii=False))
+    else:
+        _print(lines)
+    ctx.exit(int(any(line["ok"] is False for line in lines)))
+
+
+def _answered(answer: Answer) -> Sequence[Mapping[str, Any]]:
+    found = json.loads(answer.text)
+    members = {"check", "ok", "seen", "fix"}
+    if not isinstance(found, list) or not all(
+        isinstance(line, dict) and line.keys() >= members for line in found
+    ):
+        raise RemoteFault("the answer is JSON, but not the service's")
+    return found
+
+
+def _print(lines: Sequence[Mapping[str, Any]]) -> None:
+    console = Console()
+    table = Table(show_header=False, box=None, padding=(0, 1))
+    table.add_column()
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for line in lines:
+        mark, style = _MARKS[line["ok"]]
+        told = Text(line["seen"])
+        if line["fix"]:
+            told.append(f"\n→ {line['fix']}", style="bold" if line["ok"] is False else "dim")
+        table.add_row(Text(mark, style=style), Text(line["check"]), told)
+    console.print(table)
+    red = sum(line["ok"] is False for line in lines)
+    waiting = sum(line["ok"] is None for line in lines)
+    console.print(Padding(_summary(len(lines), red=red, waiting=waiting), (1, 0, 0, 1)))
+
+
+def _summary(count: int, *, red: int, waiting: int) -> str:
+    if red:
+        return f"{red} of {count} red: begin with the first."
+    if waiting:
+        return f"Nothing is red; {waiting} of {count} cannot be judged yet."
+    return f"All {count} are green."

@@ -1,0 +1,158 @@
+"""`evaluate`: the walk once, now or as of an earlier time."""
+
+import json
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from sqlalchemy import Engine
+
+from cli.operations.audit import Exit
+from cli.operations.store import data_dir_option, store_url
+from domain.contract import document_text
+from orchestration.pipeline.day_rebuild import rebuild as walk_anew
+from orchestration.pipeline.drafts import Drafted
+from storage.log.lake import open_lake
+from storage.postgres.engine import open_engine
+from storage.schema.clock import closed_instant
+from storage.upkeep.gone_events import EventsGone, StandingVerdict, decided_without_events
+from storage.upkeep.reading import separate_reading
+from storage.verdicts.publication import all_contracts
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
+
+
+class Moment(click.ParamType[datetime]):
+    """A time with an offset, as the interface writes it."""
+
+    name = "time"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime:
+        """Reads RFC 3339; a time without offset is refused, since it names no instant."""
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is no RFC 3339 time, such as 2026-11-21T09:00:00Z", param, ctx)
+        if moment.tzinfo is None:
+            self.fail(f"{value!r} has no offset: add Z for UTC", param, ctx)
+        return moment.astimezone(UTC)
+
+
+@click.command()
+@click.option("--as-of", type=Moment(), help="Read the log so far only; nothing is published.")
+@click.option("--evidence", is_flag=True, help="With --as-of and --json: the evidence beside.")
+@json_option
+@data_dir_option
+def evaluate(as_of: datetime | None, evidence: bool, as_json: bool, data_dir: Path) -> None:
+    """Materialize the assets once, for every project.
+
+    With --as-of nothing is written; it is refused, with exit 3, where raw events are gone of what
+    was open at that time.
+    """
+    with store_url(data_dir) as url, opened(url) as engine:
+        if as_of is None:
+            materialize_once(url)
+            with engine.begin() as connection:
+                contracts = all_contracts(connection)
+            print_contracts([json.loads(text) for text in contracts], as_json=as_json)
+        else:
+            _require_past(engine, as_of)
+            with separate_reading(engine) as connection, named_where_gone():
+                stood = decided_without_events(connection, as_of=as_of)
+                lake = open_lake(data_dir=data_dir)
+                drafted = walk_anew(connection, as_of=as_of, lake=lake)
+            _print_answers(_answers(drafted, stood), evidence=evidence, as_json=as_json)
+
+
+@contextmanager
+def opened(url: str) -> Generator[Engine]:
+    """Yields the store's connections, closed at the end."""
+    engine = open_engine(url)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+def materialize_once(url: str) -> None:
+    """Materializes the walk's assets in this process.
+
+    Raises:
+        click.ClickException: A step failed; its error stands in the log above.
+    """
+    from orchestration.once import materialize_pipeline  # noqa: PLC0415 - Dagster takes seconds
+
+    if not materialize_pipeline(url):
+        raise click.ClickException("a step failed; its error stands above")
+
+
+def _require_past(engine: Engine, as_of: datetime) -> None:
+    with engine.connect() as connection:
+        now = closed_instant(connection)
+    if as_of > now:
+        raise click.BadParameter(f"{as_of.isoformat()} has not come yet", param_hint="--as-of")
+
+
+class EventsAreGone(click.ClickException):
+    """What was asked for rests on raw events that were dropped."""
+
+    exit_code = Exit.GONE
+
+
+@contextmanager
+def named_where_gone() -> Generator[None]:
+    """Ends the command with exit 3 where raw events are gone, and names the experiments."""
+    try:
+        yield
+    except EventsGone as gone:
+        raise EventsAreGone(f"refused: {gone}") from gone
+
+
+def _answers(
+    drafted: Sequence[Drafted], stood: Sequence[StandingVerdict]
+) -> list[tuple[dict[str, Any], Any]]:
+    """Returns contract and evidence of each experiment, by its name."""
+    found = {
+        one.draft.experiment_id: (one.contract, json.loads(one.draft.document)) for one in drafted
+    }
+    for one in stood:
+        found[one.experiment_id] = (json.loads(one.contract), json.loads(one.evidence or "null"))
+    return [found[experiment_id] for experiment_id in sorted(found)]
+
+
+def _print_answers(
+    answers: Sequence[tuple[dict[str, Any], Any]], *, evidence: bool, as_json: bool
+) -> None:
+    if not (evidence and as_json):
+        print_contracts([contract for contract, _ in answers], as_json=as_json)
+        return
+    documents = [{"contract": contract, "evidence": behind} for contract, behind in answers]
+    click.echo(document_text(documents))
+
+
+def print_contracts(contracts: list[dict[str, Any]], *, as_json: bool) -> None:
+    """Prints verdict contracts as a table, or as one JSON list."""
+    if as_json:
+        click.echo(document_text(contracts))
+        return
+    table = Table(title="Verdicts")
+    for column in ("experiment", "verdict", "reason", "clock", "lift", "confidence"):
+        table.add_column(column)
+    for contract in contracts:
+        lift, confidence = contract["lift"], contract["confidence"]
+        table.add_row(
+            contract["experiment_id"],
+            contract["verdict"],
+            contract["abstain_reason"] or "",
+            contract["power_state"]["clock"],
+            "" if lift is None else f"{100 * lift:+.2f} points",
+            "" if confidence is None else f"{confidence:.4f}",
+        )
+    Console().print(table)

@@ -1,0 +1,71 @@
+"""The command `forget`: a person's events go, their part in what was counted stays nameless."""
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from cli.operations.projects import json_option, project_option
+from cli.operations.store import data_dir_option, store_url
+from domain.contract import document_text
+from storage.postgres.engine import open_engine
+from storage.schema.clock import is_rebuilding
+from storage.tenants.projects import find_project
+from storage.tenants.secret import Pseudonyms, service_secret
+from storage.upkeep.forgetting import Forgotten, forget_session, forget_user, vacuum
+
+
+@click.command("forget")
+@click.option("--user-ref", help="The person's user reference, as events and revenue name it.")
+@click.option("--session", help="A session of the person, where no user reference is known.")
+@project_option
+@json_option
+@data_dir_option
+def forget(
+    user_ref: str | None, session: str | None, project: str, as_json: bool, data_dir: Path
+) -> None:
+    """Erase a person; what they added to counts stays nameless.
+
+    Runtime events, revenue events and exposures of the person's user references and sessions go
+    at once. No verdict changes, and a rebuild and an audit still add up. Make sure that nothing
+    more of the person is being sent: what comes later is taken for somebody new.
+    """
+    if (user_ref is None) == (session is None):
+        raise click.UsageError("name the person by one of --user-ref and --session")
+    with store_url(data_dir) as url:
+        engine = open_engine(url, pool_size=1)
+        try:
+            with engine.begin() as connection:
+                project_id = find_project(connection, project).project_id
+                if is_rebuilding(connection):
+                    click.echo("A rebuild is under way: waiting until it has ended.", err=True)
+                if user_ref is not None:
+                    pseudonym = Pseudonyms(_secret(data_dir)).of(project_id, user_ref)
+                    found = forget_user(connection, project_id, pseudonym)
+                else:
+                    found = forget_session(connection, project_id, session or "")
+            vacuum(engine, found.tables)
+        finally:
+            engine.dispose()
+    click.echo(document_text(asdict(found)) if as_json else _told(found))
+
+
+def _secret(data_dir: Path) -> bytes:
+    # A new secret, which any other command would make, knows nobody.
+    if not os.environ.get("SERVICE_SECRET") and not (data_dir / "secret").exists():
+        raise click.ClickException(
+            f"SERVICE_SECRET is not set, and {data_dir} holds no secret: without the service's"
+            " own secret nobody is found by user reference"
+        )
+    return service_secret(data_dir)
+
+
+def _told(found: Forgotten) -> str:
+    if not found.tables:
+        return "Nothing is stored of this person."
+    return (
+        f"Erased {found.runtime_events:,} runtime events and {found.revenue_events:,} revenue"
+        f" events of {found.users:,} user references and {found.sessions:,} sessions;"
+        f" {found.exposures:,} exposures stay in counts without a name."
+    )

@@ -1,0 +1,56 @@
+"""The commands `freeze` and `unfreeze`: nobody is to act on verdicts for a while."""
+
+import json
+from pathlib import Path
+
+import click
+
+from cli.operations.projects import json_option
+from cli.operations.store import data_dir_option, store_transaction
+from storage.releases.freeze import Freeze, current_freeze
+from storage.releases.freeze import freeze as put_in_force
+from storage.releases.freeze import unfreeze as end
+
+
+@click.command("freeze")
+@click.option("--reason", required=True, help="Why; shown to whoever asks.")
+@json_option
+@data_dir_option
+def freeze(reason: str, as_json: bool, data_dir: Path) -> None:
+    """Hold every webhook back; evidence goes on.
+
+    For the whole service, until `unfreeze`. Frozen already, it stays as it is, since when and why
+    it was.
+    """
+    with store_transaction(data_dir) as connection:
+        new = put_in_force(connection, reason)
+        found = current_freeze(connection)
+    if found is None:
+        raise click.ClickException("it was unfrozen at the same moment")
+    if as_json:
+        click.echo(json.dumps({"frozen": True, "new": new, **_document(found)}))
+    else:
+        click.echo(f"{'Frozen' if new else 'Frozen already'}, {_told(found)}")
+
+
+@click.command("unfreeze")
+@json_option
+@data_dir_option
+def unfreeze(as_json: bool, data_dir: Path) -> None:
+    """End a freeze: what waited is sent."""
+    with store_transaction(data_dir) as connection:
+        ended = end(connection)
+    if as_json:
+        click.echo(json.dumps({"frozen": False, **({} if ended is None else _document(ended))}))
+    elif ended is None:
+        click.echo("Not frozen.")
+    else:
+        click.echo(f"No longer frozen. It was {_told(ended)}")
+
+
+def _document(found: Freeze) -> dict[str, str]:
+    return {"frozen_at": found.frozen_at.isoformat(), "reason": found.reason}
+
+
+def _told(found: Freeze) -> str:
+    return f"since {found.frozen_at:%Y-%m-%d %H:%M:%S} UTC: {found.reason}"

@@ -1,0 +1,212 @@
+"""`project`, `keys` and `settings`: who may send what, and how it is judged."""
+
+import json
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from cli.operations.store import data_dir_option, store_transaction
+from storage.tenants.keys import KeyKind, create_key, list_keys, revoke_key
+from storage.tenants.projects import create_project, find_project, list_projects
+from storage.tenants.secret import Assignments, WebhookSecrets, service_secret
+from storage.tenants.settings import apply_settings, read_settings, settings_document
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
+project_option = click.option(
+    "--project", "-p", default="default", show_default=True, help="A project's name or number."
+)
+
+
+@click.group()
+def project() -> None:
+    """Create and list projects."""
+
+
+@project.command("create")
+@click.argument("name")
+@json_option
+@data_dir_option
+def create(name: str, as_json: bool, data_dir: Path) -> None:
+    """Create a project with one key of each kind, shown this once."""
+    with store_transaction(data_dir) as connection:
+        created = create_project(connection, name)
+    keys = {kind.value: key for kind, key in created.keys.items()}
+    document = {"project_id": created.project_id, "name": created.name, "keys": keys}
+    if as_json:
+        click.echo(json.dumps(document))
+        return
+    console = Console()
+    console.print(f"Project [bold]{created.name}[/bold] (number {created.project_id}).")
+    for kind, key in keys.items():
+        console.print(f"  {kind:<8} {key}", highlight=False)
+    console.print("Keep them now: they are stored as digests and never shown again.")
+
+
+@project.command("list")
+@json_option
+@data_dir_option
+def list_command(as_json: bool, data_dir: Path) -> None:
+    """List the projects."""
+    with store_transaction(data_dir) as connection:
+        found = list_projects(connection)
+    rows = [
+        {"project_id": one.project_id, "name": one.name, "created_at": one.created_at.isoformat()}
+        for one in found
+    ]
+    _print(rows, as_json=as_json)
+
+
+@click.group()
+def keys() -> None:
+    """Create, list and revoke keys; show those that sign."""
+
+
+@keys.command("create")
+@click.argument("kind", type=click.Choice([kind.value for kind in KeyKind]))
+@project_option
+@json_option
+@data_dir_option
+def create_key_command(kind: str, project: str, as_json: bool, data_dir: Path) -> None:
+    """Create a key and show it this once; older keys stay live."""
+    with store_transaction(data_dir) as connection:
+        found = find_project(connection, project)
+        key = create_key(connection, found.project_id, KeyKind(kind))
+    click.echo(json.dumps({"kind": kind, "key": key}) if as_json else key)
+
+
+@keys.command("list")
+@project_option
+@json_option
+@data_dir_option
+def list_keys_command(project: str, as_json: bool, data_dir: Path) -> None:
+    """List a project's keys by their beginnings, with their last use, roughly.
+
+    A use is noted at most once in ten minutes: a key whose last use is older than that, and stays
+    the same, is not used any more.
+    """
+    with store_transaction(data_dir) as connection:
+        found = list_keys(connection, find_project(connection, project).project_id)
+    rows = [
+        {
+            "key": f"{one.display}…",
+            "kind": one.kind.value,
+            "created_at": one.created_at.isoformat(),
+            "last_used_at": one.last_used_at.isoformat() if one.last_used_at else None,
+            "revoked_at": one.revoked_at.isoformat() if one.revoked_at else None,
+        }
+        for one in found
+    ]
+    _print(rows, as_json=as_json)
+
+
+@keys.command("revoke")
+@click.argument("key")
+@project_option
+@json_option
+@data_dir_option
+def revoke_key_command(key: str, project: str, as_json: bool, data_dir: Path) -> None:
+    """End a key, named whole or by its beginning."""
+    with store_transaction(data_dir) as connection:
+        revoked = revoke_key(connection, find_project(connection, project).project_id, key)
+    if as_json:
+        click.echo(json.dumps({"key": f"{revoked.display}…", "revoked": True}))
+    else:
+        click.echo(f"{revoked.display}… ({revoked.kind.value}) is revoked.")
+
+
+@keys.command("assignment")
+@click.option("--epoch", type=click.IntRange(min=1), help="Its number; by default the router's.")
+@project_option
+@json_option
+@data_dir_option
+def assignment_key_command(epoch: int | None, project: str, as_json: bool, data_dir: Path) -> None:
+    """Show what the router that serves the arms signs with; no database holds it."""
+    with store_transaction(data_dir) as connection:
+        project_id = find_project(connection, project).project_id
+        chosen = read_settings(connection, project_id)
+    number = epoch or chosen.assignment_epochs[0]
+    key = Assignments(_secret_of_the_api(data_dir)).key(project_id, number)
+    click.echo(json.dumps({"epoch": number, "key": key}) if as_json else key)
+    if number not in chosen.assignment_epochs:
+        click.echo(f"assignment_epochs does not name {number}: its tokens don't count.", err=True)
+
+
+@keys.command("webhook")
+@project_option
+@json_option
+@data_dir_option
+def webhook_key_command(project: str, as_json: bool, data_dir: Path) -> None:
+    """Show what receivers verify the project's webhooks with; no database holds it."""
+    with store_transaction(data_dir) as connection:
+        project_id = find_project(connection, project).project_id
+    key = WebhookSecrets(_secret_of_the_api(data_dir)).of(project_id)
+    click.echo(json.dumps({"key": key}) if as_json else key)
+
+
+def _secret_of_the_api(data_dir: Path) -> bytes:
+    """Returns the secret; beside a store of its own address none is made, which no API had."""
+    elsewhere = "SERVICE_DATABASE_URL" in os.environ and "SERVICE_SECRET" not in os.environ
+    if elsewhere and not (data_dir / "secret").exists():
+        raise click.ClickException(
+            "SERVICE_SECRET is not set, and the data directory holds no secret: the key must be"
+            " of the API's own"
+        )
+    return service_secret(data_dir)
+
+
+@click.group()
+def settings() -> None:
+    """Show and apply a project's settings."""
+
+
+@settings.command("show")
+@project_option
+@json_option
+@data_dir_option
+def show(project: str, as_json: bool, data_dir: Path) -> None:
+    """Show all settings of a project, defaults included."""
+    with store_transaction(data_dir) as connection:
+        found = read_settings(connection, find_project(connection, project).project_id)
+    _print_settings(settings_document(found), as_json=as_json)
+
+
+@settings.command("apply")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@project_option
+@json_option
+@data_dir_option
+def apply(file: Path, project: str, as_json: bool, data_dir: Path) -> None:
+    """Replace the settings that a TOML file names; others stay as they are."""
+    try:
+        chosen = tomllib.loads(file.read_text())
+    except tomllib.TOMLDecodeError as error:
+        raise click.ClickException(f"{file.name} is not TOML: {error}") from error
+    with store_transaction(data_dir) as connection:
+        project_id = find_project(connection, project).project_id
+        found = apply_settings(connection, project_id, chosen)
+    _print_settings(settings_document(found), as_json=as_json)
+
+
+def _print(rows: list[dict[str, Any]], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(rows))
+        return
+    table = Table()
+    for column in rows[0] if rows else ():
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*("" if value is None else str(value) for value in row.values()))
+    Console().print(table)
+
+
+def _print_settings(document: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(document))
+        return
+    for name, value in document.items():
+        click.echo(f"{name} = {json.dumps(value)}")

@@ -1,0 +1,91 @@
+"""`rebuild`: everything derived, filled anew from raw events beside what is served."""
+
+import json
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from cli.operations.evaluate import json_option, named_where_gone, opened, print_contracts
+from cli.operations.store import data_dir_option, store_url
+from orchestration.pipeline.full_rebuild import PHASES, rebuild_all
+from storage.upkeep.side_tables import Difference
+from storage.verdicts.publication import all_contracts
+
+# Rebuilt, but at least one decided verdict is not what the log gives now.
+DECIDED_OTHERWISE = 4
+
+
+@click.command()
+@json_option
+@data_dir_option
+@click.pass_context
+def rebuild(ctx: click.Context, as_json: bool, data_dir: Path) -> None:
+    """Compute everything anew from raw events, and swap it in at once.
+
+    Verdicts are served throughout, and `forget` waits for the end. Refused, with exit 3, where raw
+    events that a verdict rests on are gone. A decided verdict is never rewritten: where the log
+    gives another one now, it is named, and the exit code is 4.
+    """
+    with store_url(data_dir) as url, opened(url) as engine:
+        with named_where_gone(), _phases() as begin:
+            differences = rebuild_all(engine, begin=begin, waiting=_say_waiting)
+        with engine.begin() as connection:
+            contracts = all_contracts(connection)
+    print_contracts([json.loads(text) for text in contracts], as_json=as_json)
+    for difference in differences:
+        click.echo(_sentence(difference), err=True)
+    ctx.exit(_exit_code(differences))
+
+
+@contextmanager
+def _phases() -> Generator[Callable[[str], None]]:
+    """Shows a bar of the phases on a terminal, and nothing elsewhere; yields what begins one."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(
+        *columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal
+    ) as progress:
+        task = progress.add_task("rebuild", total=len(PHASES))
+
+        def begin(phase: str) -> None:
+            progress.update(task, description=phase, completed=PHASES.index(phase))
+
+        yield begin
+        progress.update(task, completed=len(PHASES))
+
+
+def _say_waiting() -> None:
+    click.echo("Another rebuild is under way: this one begins when that has ended.", err=True)
+
+
+def _exit_code(differences: Sequence[Difference]) -> int:
+    contracts = [one for one in differences if not one.in_evidence_alone]
+    return DECIDED_OTHERWISE if contracts else 0
+
+
+def _sentence(difference: Difference) -> str:
+    name, audit = difference.experiment_id, f"`deploy-reward audit {difference.experiment_id}`"
+    if difference.in_evidence_alone:
+        return (
+            f"{name}: the log gives the same verdict with other evidence, as another release may;"
+            f" what is served stays. {audit} compares both."
+        )
+    return (
+        f"{name} is decided {_answer(difference.served)}, but the log gives"
+        f" {_answer(difference.rebuilt)} now; the decided verdict stays as it is served."
+        f" {audit} compares both."
+    )
+
+
+def _answer(contract: str | None) -> str:
+    if contract is None:
+        return "no verdict"
+    members = json.loads(contract)
+    reason = f" ({members['abstain_reason']})" if members["abstain_reason"] else ""
+    lift = "" if members["lift"] is None else f" with a lift of {100 * members['lift']:+.4f} points"
+    clock = "" if members["power_state"]["decided"] else ", still open"
+    return f"{members['verdict']}{reason}{lift}{clock}"

@@ -1,0 +1,121 @@
+"""The store that a command works on: a named one, a running service's, or one of its own."""
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from sqlalchemy import Connection
+
+from storage.postgres.embedded import EmbeddedPostgres, default_data_dir, make_data_dir, running_url
+from storage.postgres.engine import open_engine
+from storage.schema.migrate import OlderStoreError, refuse_other_version, upgrade
+
+# How long a command waits for the process that started the store to migrate it.
+MIGRATION_SECONDS = 20.0
+TURN_SECONDS = 0.1
+
+_Command = Callable[..., Any]
+
+
+def data_dir_option(command: _Command) -> _Command:
+    """`--data-dir`, which every command that works on a store takes."""
+    return click.option(
+        "--data-dir",
+        type=click.Path(file_okay=False, path_type=Path, resolve_path=True),
+        default=default_data_dir,
+        show_default="SERVICE_DATA_DIR, or a folder of your user",
+        help="Where the service keeps its data.",
+    )(command)
+
+
+@contextmanager
+def store_url(data_dir: Path) -> Generator[str]:
+    """The SQLAlchemy address of a store of this version, for as long as the context lasts.
+
+    Args:
+        data_dir: the service's data directory; made when it does not stand.
+
+    Raises:
+        storage.embedded.EmbeddedPostgresError: no server runs, and none can be started.
+        storage.migrate.StoreVersionError: the store is of another version.
+    """
+    with any_store_url(data_dir) as url:
+        _wait_for_this_version(url)
+        yield url
+
+
+@contextmanager
+def any_store_url(data_dir: Path) -> Generator[str]:
+    """The address of the store that a command works on, of whatever version it is.
+
+    `SERVICE_DATABASE_URL`, else the server that runs on the data directory, else the embedded
+    PostgreSQL, started for this command, brought to this version, and stopped at its end. A
+    server started by one command waits at its end for the commands that found it.
+
+    Args:
+        data_dir: the service's data directory; made when it does not stand.
+
+    Raises:
+        storage.embedded.EmbeddedPostgresError: no server runs, and none can be started.
+    """
+    if named := os.environ.get("SERVICE_DATABASE_URL"):
+        yield named
+        return
+    make_data_dir(data_dir)
+    with (data_dir / "commands.lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        if url := running_url(data_dir):
+            yield url
+            return
+        with EmbeddedPostgres(data_dir) as postgres:
+            upgrade(postgres.url)
+            try:
+                yield postgres.url
+            finally:
+                if postgres.process is not None:
+                    # Unlocked first: two commands that both wished to end would wait for ever.
+                    fcntl.flock(lock, fcntl.LOCK_UN)
+                    fcntl.flock(lock, fcntl.LOCK_EX)
+
+
+def _wait_for_this_version(url: str) -> None:
+    """Return when the store is of this version; whoever started it may be about to migrate it.
+
+    Raises:
+        storage.migrate.StoreVersionError: a later version has migrated it, or nobody migrates it.
+    """
+    deadline = time.monotonic() + MIGRATION_SECONDS
+    engine = open_engine(url, pool_size=1)
+    waits = False
+    try:
+        while True:
+            try:
+                with engine.connect() as connection:
+                    return refuse_other_version(connection)
+            except OlderStoreError:
+                # A named store is migrated by a command, whose end its owner sees.
+                if time.monotonic() > deadline or "SERVICE_DATABASE_URL" in os.environ:
+                    raise
+            if not waits:
+                click.echo("The store is being set up; waiting until it is ready.", err=True)
+                waits = True
+            time.sleep(TURN_SECONDS)
+    finally:
+        engine.dispose()
+
+
+@contextmanager
+def store_transaction(data_dir: Path) -> Generator[Connection]:
+    """A transaction on the store that a command works on, committed at the end of the context."""
+    with store_url(data_dir) as url:
+        engine = open_engine(url, pool_size=1)
+        try:
+            with engine.begin() as connection:
+                yield connection
+        finally:
+            engine.dispose()

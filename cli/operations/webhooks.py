@@ -1,0 +1,90 @@
+"""The command `webhooks`: where each delivery stands, and sending it again."""
+
+import json
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from cli.operations.projects import json_option, project_option
+from cli.operations.store import data_dir_option, store_transaction
+from storage.tenants.projects import find_project
+from storage.verdicts.deliveries import Delivery, list_deliveries, send_again
+
+
+@click.group("webhooks")
+def webhooks() -> None:
+    """List deliveries to webhooks, and send them again."""
+
+
+@webhooks.command("list")
+@click.option("--all", "arrived", is_flag=True, help="Also what has arrived.")
+@project_option
+@json_option
+@data_dir_option
+def list_command(project: str, *, arrived: bool, as_json: bool, data_dir: Path) -> None:
+    """List what waits to be delivered and what was given up, the newest first."""
+    with store_transaction(data_dir) as connection:
+        found = list_deliveries(
+            connection, find_project(connection, project).project_id, arrived=arrived
+        )
+    if as_json:
+        click.echo(json.dumps([asdict(one) for one in found], default=datetime.isoformat))
+    elif found:
+        Console().print(_table(found))
+    else:
+        click.echo("No delivery yet." if arrived else "Nothing waits, and nothing was given up.")
+
+
+@webhooks.command("resend")
+@click.argument("delivery", required=False)
+@click.option("--given-up", is_flag=True, help="All that were given up.")
+@project_option
+@json_option
+@data_dir_option
+def resend(
+    delivery: str | None, project: str, *, given_up: bool, as_json: bool, data_dir: Path
+) -> None:
+    """Send a delivery again, under the same identifier and with the same body.
+
+    DELIVERY is what `webhooks list` calls it. It is due at once, and tried as often as a new one.
+    """
+    if given_up == (delivery is not None):
+        raise click.UsageError("name a delivery, or say --given-up")
+    with store_transaction(data_dir) as connection:
+        found = send_again(connection, find_project(connection, project).project_id, delivery)
+    if delivery is not None and not found:
+        raise click.ClickException(f"the project has no delivery {delivery}")
+    if as_json:
+        click.echo(json.dumps({"due": found}))
+    else:
+        click.echo(f"{found} due now; the sensor deploy_reward_webhooks delivers.")
+
+
+def _table(found: list[Delivery]) -> Table:
+    table = Table("delivery", "experiment", "event", "receiver", "attempts", "state", "problem")
+    for one in found:
+        table.add_row(
+            one.announcement_id,
+            one.experiment_id,
+            one.event,
+            one.receiver or "no longer in the settings",
+            str(one.attempts),
+            _state(one),
+            one.problem or "",
+        )
+    return table
+
+
+def _state(one: Delivery) -> str:
+    for word, at in (
+        ("arrived", one.delivered_at),
+        ("given up", one.given_up_at),
+        ("due", one.next_attempt_at),
+    ):
+        if at is not None:
+            return f"{word} {at:%Y-%m-%d %H:%M:%S} UTC"
+    raise AssertionError(one)  # every row has one of them

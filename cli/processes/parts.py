@@ -1,0 +1,101 @@
+"""The commands that run one part of the service each: `api`, `dagster`, `migrate`."""
+
+import os
+import signal
+from pathlib import Path
+
+import click
+
+from cli.operations.store import any_store_url, data_dir_option, store_url
+from cli.processes import children
+from cli.processes.dagster_home import dagster_environment, write_dagster_home, write_workspace
+from cli.processes.supervisor import Supervisor, stop_on_signals
+from storage.postgres.embedded import make_data_dir
+from storage.schema.migrate import upgrade
+
+
+@click.command("api")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", default=8000, show_default=True, help="The port to listen on.")
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Processes that share the port.",
+)
+@data_dir_option
+def api(host: str, port: int, workers: int, data_dir: Path) -> None:
+    """Serve the REST API alone.
+
+    Works on SERVICE_DATABASE_URL, which `deploy-reward migrate` has brought to this version, or
+    on the data directory's own store. Any number may serve one store.
+    """
+    from api.server.process import serve  # noqa: PLC0415 (the other commands here do without)
+
+    with any_store_url(data_dir) as url:
+        os.environ["SERVICE_DATABASE_URL"] = url
+        os.environ["SERVICE_DATA_DIR"] = str(data_dir)
+        signal.signal(signal.SIGTERM, _leave)
+        signal.signal(signal.SIGINT, _leave)
+        serve(host=host, port=port, workers=workers)
+
+
+def _leave(*_: object) -> None:
+    raise SystemExit(0)
+
+
+@click.command("dagster")
+@click.option("--port", default=3000, show_default=True, help="The web server's port.")
+@data_dir_option
+def dagster(port: int, data_dir: Path) -> None:
+    """Run Dagster alone: code server, daemon and web server.
+
+    Works on SERVICE_DATABASE_URL, or on the data directory's own store. Where DAGSTER_HOME names
+    a folder with a dagster.yaml, that instance is used; otherwise one is written in the data
+    directory, whose records stand in the store's schema `dagster`.
+    """
+    if children.taken("127.0.0.1", port):
+        raise click.ClickException(f"port {port} is in use; give another with --port")
+    code_port = children.free_port()
+    make_data_dir(data_dir)
+    with (
+        store_url(data_dir) as url,
+        stop_on_signals() as stop,
+        Supervisor(report=click.echo) as supervisor,
+    ):
+        home = write_dagster_home(data_dir)
+        web_url = f"http://127.0.0.1:{port}"
+        workspace = write_workspace(home, code_server_port=code_port)
+        servers = children.Servers(
+            data_dir=data_dir,
+            env=dagster_environment(url, _own_dagster_home() or home, data_dir, web_url=web_url),
+            workspace=workspace,
+        )
+        for child in (
+            servers.code_server(port=code_port),
+            servers.daemon(),
+            servers.web_server(port=port),
+        ):
+            if not supervisor.add(child, stop):
+                return
+        click.echo(f"Dagster   {web_url}   (logs in {data_dir / 'logs'})")
+        supervisor.run(stop)
+
+
+def _own_dagster_home() -> Path | None:
+    home = Path(os.environ.get("DAGSTER_HOME", ""))
+    return home if home.is_absolute() and (home / "dagster.yaml").exists() else None
+
+
+@click.command("migrate")
+@data_dir_option
+def migrate(data_dir: Path) -> None:
+    """Bring the store to this version.
+
+    Works on SERVICE_DATABASE_URL, or on the data directory's own store. Harmless when repeated,
+    and when several run at once.
+    """
+    with any_store_url(data_dir) as url:
+        upgrade(url)
+    click.echo("The store is at this version.")

@@ -1,0 +1,243 @@
+"""A supervisor of child processes: started in order, restarted when dead, stopped in reverse."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from storage.postgres.child_process import cut_log
+
+TURN_SECONDS = 0.05
+FIRST_BACKOFF_SECONDS = 0.5
+LONGEST_BACKOFF_SECONDS = 30.0
+STEADY_SECONDS = 60.0  # a child that lived this long starts over with the first back-off
+
+
+class ChildFailedError(RuntimeError):
+    """A child did not come up; the message names it, its log and the log's last lines."""
+
+
+class StopRequest:
+    """Whether somebody asked this process to stop."""
+
+    def __init__(self) -> None:
+        # A plain flag: a signal may interrupt any instruction, a lock's own included.
+        self.made = False
+
+    def make(self, _signal: int = 0, _frame: FrameType | None = None) -> None:
+        """Ask; fit to be a signal's handler."""
+        self.made = True
+
+
+@contextmanager
+def stop_on_signals() -> Generator[StopRequest]:
+    """Turn SIGINT, SIGTERM and SIGHUP into a stop request, until the context ends."""
+    request = StopRequest()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    # Whoever starts us by `nohup` wants us to outlive the terminal.
+    heard = [number for number in numbers if not _hung_up_ignored(number)]
+    before = {number: signal.signal(number, request.make) for number in heard}
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _hung_up_ignored(number: signal.Signals) -> bool:
+    return number is signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN
+
+
+@dataclass(frozen=True, kw_only=True)
+class Child:
+    """What the supervisor must know of one child.
+
+    Attributes:
+        name: how the terminal calls it.
+        start: starts a process, and gives it back.
+        ready: whether it serves; asked again and again until it does.
+        log: where its output goes.
+        stage: children of a later stage are stopped earlier, those of one stage together.
+        start_seconds: how long its first start may take.
+        stop_seconds: how long it may take to stop before it is killed.
+        stop_signal: what asks it to stop.
+        longest_backoff_seconds: how long it stays away at most, however often it has died.
+    """
+
+    name: str
+    start: Callable[[], subprocess.Popen[bytes]]
+    ready: Callable[[], bool] = lambda: True
+    log: Path
+    stage: int = 0
+    start_seconds: float = 180.0
+    stop_seconds: float = 4.0
+    stop_signal: signal.Signals = signal.SIGTERM
+    longest_backoff_seconds: float = LONGEST_BACKOFF_SECONDS
+
+
+class _Watched:
+    """A child, its process and the history that decides on its next start."""
+
+    def __init__(self, child: Child) -> None:
+        self.child = child
+        self.process: subprocess.Popen[bytes] | None = None
+        self.started_at = 0.0
+        self.due_at = 0.0
+        self.failures = 0
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def launch(self) -> None:
+        self.started_at = time.monotonic()
+        self.process = self.child.start()
+
+    def bury(self) -> float:
+        """End what a dead child left of its process group, and set when it starts again."""
+        if self.process is not None:
+            _kill_group(self.process)
+            self.process = None
+        if time.monotonic() - self.started_at > STEADY_SECONDS:
+            self.failures = 0
+        wait = min(FIRST_BACKOFF_SECONDS * 2**self.failures, self.child.longest_backoff_seconds)
+        self.failures += 1
+        self.due_at = time.monotonic() + wait
+        return wait
+
+
+class Supervisor:
+    """Starts children one after the other, keeps them running, and stops them in reverse.
+
+    Every method must be called from one thread that lives as long as the children: on Linux they
+    are told to end when the thread that started them does.
+    """
+
+    def __init__(self, *, report: Callable[[str], None]) -> None:
+        """Make a supervisor without children.
+
+        Args:
+            report: takes a line on each death and each restart.
+        """
+        self._report = report
+        self._watched: list[_Watched] = []
+
+    def __enter__(self) -> "Supervisor":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def processes(self) -> dict[str, int]:
+        """The process number of each child that lives now."""
+        return {
+            watched.child.name: watched.process.pid
+            for watched in self._watched
+            if watched.process is not None and watched.alive
+        }
+
+    def add(self, child: Child, stop: StopRequest) -> bool:
+        """Start a child and return when it serves.
+
+        The children before it are tended meanwhile.
+
+        Returns:
+            False when a stop was asked for first.
+
+        Raises:
+            ChildFailedError: it ended, or did not serve in time.
+        """
+        watched = _Watched(child)
+        self._watched.append(watched)
+        watched.launch()
+        deadline = time.monotonic() + child.start_seconds
+        while not stop.made:
+            if not watched.alive:
+                raise ChildFailedError(_obituary(watched))
+            if child.ready():
+                return True
+            if time.monotonic() > deadline:
+                raise ChildFailedError(
+                    f"{child.name} did not answer within {child.start_seconds:.0f} s"
+                    + _last_words(child.log)
+                )
+            self._tend(self._watched[:-1])
+            time.sleep(TURN_SECONDS)
+        return False
+
+    def run(self, stop: StopRequest) -> None:
+        """Keep the children running until a stop is asked for."""
+        while not stop.made:
+            self._tend(self._watched)
+            time.sleep(TURN_SECONDS)
+
+    def stop(self) -> None:
+        """Stop all children, the last stage first; killed are those that take too long."""
+        for stage in sorted({watched.child.stage for watched in self._watched}, reverse=True):
+            _stop_together([watched for watched in self._watched if watched.child.stage == stage])
+        self._watched.clear()
+
+    def _tend(self, children: Sequence[_Watched]) -> None:
+        for watched in children:
+            cut_log(watched.child.log)
+            if watched.alive:
+                continue
+            if watched.process is not None:
+                ending = _ending(watched.process.returncode)
+                wait = watched.bury()
+                self._report(f"{watched.child.name} {ending}; starting it again in {wait:g} s")
+            elif time.monotonic() >= watched.due_at:
+                self._restart(watched)
+
+    def _restart(self, watched: _Watched) -> None:
+        try:
+            watched.launch()
+        except (OSError, RuntimeError) as error:
+            wait = watched.bury()
+            self._report(f"{watched.child.name} does not start: {error}; again in {wait:g} s")
+        else:
+            self._report(f"{watched.child.name} started again")
+
+
+def _stop_together(children: Sequence[_Watched]) -> None:
+    for watched in children:
+        if watched.process is not None and watched.alive:
+            watched.process.send_signal(watched.child.stop_signal)
+    deadline = time.monotonic() + max(watched.child.stop_seconds for watched in children)
+    while any(watched.alive for watched in children) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    for watched in children:
+        if watched.process is not None:
+            _kill_group(watched.process)
+            watched.process.wait()
+
+
+def _kill_group(leader: subprocess.Popen[bytes]) -> None:
+    """Kill what lives in the group of a child, which leads a session of its own."""
+    try:
+        os.killpg(leader.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):  # PermissionError: macOS, when all are zombies
+        return
+
+
+def _ending(code: int) -> str:
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+
+
+def _obituary(watched: _Watched) -> str:
+    code = watched.process.returncode if watched.process else 0
+    return f"{watched.child.name} {_ending(code)}" + _last_words(watched.child.log)
+
+
+def _last_words(log: Path) -> str:
+    try:
+        tail = log.read_text(errors="replace").splitlines()[-15:]
+    except FileNotFoundError:
+        return ""
+    return "\n".join([f"; the end of {log}:", *tail])

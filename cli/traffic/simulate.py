@@ -1,0 +1,321 @@
+"""The command `simulate`: a canary's traffic, or a load, against a running service."""
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+import httpx2
+import numpy as np
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from cli.traffic.canary import Delivery, Scenario, Traffic, traffic
+from cli.traffic.courier import Batch, answer, batches, connected, post
+from cli.traffic.interruption import INTERRUPTED, interruptible
+from cli.traffic.ledger import Ledger, rows
+from cli.traffic.load import load
+from storage.tenants.sample import Sample
+
+CONNECTIONS = 4
+# The attribution window of the truth: a metric's default.
+WINDOW = timedelta(minutes=30)
+# Live events are gathered for this long before they go out together.
+GATHERING = timedelta(seconds=1)
+
+
+class Faces(click.Group):
+    """A group of which one command is meant where none is named."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the name of the canary before options that name no command."""
+        named = args and (args[0] in self.commands or args[0] in self.get_help_option_names(ctx))
+        return super().parse_args(ctx, args if named else ["canary", *args])
+
+
+@click.group("simulate", cls=Faces)
+def simulate() -> None:
+    """Send a canary's traffic, or a load, to a running service.
+
+    `canary` is meant where neither is named.
+    """
+
+
+simulate.add_command(load)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What a simulation came to.
+
+    Attributes:
+        document: The ledger's.
+        interrupted: Whether it was ended before its time.
+        sample: The units that the service measures; None for all.
+    """
+
+    document: dict[str, Any]
+    interrupted: bool
+    sample: Sample | None
+
+
+@simulate.command("canary")
+@click.option("--api-url", envvar="SERVICE_API_URL", default="http://127.0.0.1:8000")
+@click.option(
+    "--key",
+    required=True,
+    help="The write key; a public one does for --live without --deploys and --revenue.",
+)
+@click.option("--replay/--live", default=True, help="Past events at once, or as time passes.")
+@click.option("--hours", type=click.FloatRange(min=0, min_open=True), default=24.0)
+@click.option("--sessions-per-day", type=click.FloatRange(min=1), default=24_000.0)
+@click.option("--baseline", type=float, default=0.05, help="Control's conversion rate.")
+@click.option("--lift", type=float, default=0.0, help="Relative lift: 0.2 is 20 % more.")
+@click.option("--share", type=float, default=0.5, help="Treatment's share of sessions.")
+@click.option(
+    "--ramp",
+    multiple=True,
+    metavar="HOURS:SHARE",
+    help="A step of the ramp: hours after the start, and the share from then on. Repeatable.",
+)
+@click.option("--rhythm", type=float, default=0.0, help="Amplitude of the day's rhythm, 0 to 1.")
+@click.option("--drift", type=float, default=0.0, help="Relative change of the baseline a week.")
+@click.option("--control", default="c0ffee0", help="Commit of control.")
+@click.option("--treatment", default="bada550", help="Commit of treatment.")
+@click.option("--deploys/--no-deploys", default=False, help="Record both deploys and the ramp.")
+@click.option("--environment", default="production")
+@click.option("--metric", default="activation", help="Name of the converting event.")
+@click.option("--route", "routes", multiple=True, default=["/"], help="Repeatable.")
+@click.option("--pages", type=float, default=1.0, help="Mean pages a session sees.")
+@click.option("--errors", type=(float, float), default=(0.0, 0.0), help="Of control, treatment.")
+@click.option("--duplicated", type=float, default=0.0, help="Share of events sent twice.")
+@click.option("--disordered", type=float, default=0.0, help="Share of events held for seconds.")
+@click.option("--late", type=float, default=0.0, help="Share of events held back for --lateness.")
+@click.option(
+    "--lateness", type=float, default=45.0, help="Minutes; by receipt, with --live alone."
+)
+@click.option("--revenue", type=float, default=0.0, help="Share of conversions that pay.")
+@click.option("--seed", type=int, default=0, help="The same seed draws the same traffic.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+def canary(
+    *,
+    api_url: str,
+    key: str,
+    replay: bool,
+    hours: float,
+    sessions_per_day: float,
+    baseline: float,
+    lift: float,
+    share: float,
+    ramp: tuple[str, ...],
+    rhythm: float,
+    drift: float,
+    control: str,
+    treatment: str,
+    deploys: bool,
+    environment: str,
+    metric: str,
+    routes: tuple[str, ...],
+    pages: float,
+    errors: tuple[float, float],
+    duplicated: float,
+    disordered: float,
+    late: float,
+    lateness: float,
+    revenue: float,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Send a randomized canary's traffic.
+
+    A replay ends half an hour ago and goes out at once; live traffic begins now, takes as long as
+    it says, and goes on until the last conversion.
+    The truth is printed, so that a verdict can be held against it. Ctrl-C ends it with the
+    summary so far.
+    """
+    if revenue and key.startswith("pk_"):
+        raise click.UsageError("--revenue needs the write key (wk_...)")
+    length = timedelta(hours=hours)
+    # Whole seconds: a deploy is found again by its time.
+    now = datetime.now(UTC).replace(microsecond=0)
+    # The last session of a replay has had its whole window: the truth is what was sent.
+    start = now - length - WINDOW if replay else now
+    try:
+        scenario = Scenario(
+            start=start,
+            end=start + length,
+            control=control,
+            treatment=treatment,
+            sessions_per_day=sessions_per_day,
+            baseline=baseline,
+            relative_lift=lift,
+            allocation=share,
+            ramp=tuple(_step(step, start) for step in ramp),
+            rhythm=rhythm,
+            drift=drift,
+            routes=routes,
+            pages=pages,
+            metric=metric,
+            window=WINDOW,
+            control_errors=errors[0],
+            treatment_errors=errors[1],
+            duplicated=duplicated,
+            disordered=disordered,
+            late=late,
+            lateness=timedelta(minutes=lateness),
+            revenue=revenue,
+            environment=environment,
+            # Two runs share no session, or one would be counted with the other.
+            session_prefix=f"{int(start.timestamp()):x}-{seed}-",
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    run = traffic(scenario, np.random.default_rng(seed))
+    console = Console(stderr=as_json)
+    with connected(api_url, connections=CONNECTIONS) as client:
+        if deploys:
+            record_deploys(client, scenario, key=key)
+        summary = sent(client, run, key=key, replay=replay, console=console)
+    if as_json:
+        click.echo(json.dumps(_machine(summary, run)))
+    else:
+        console.print(_table(summary, run))
+    if summary.interrupted:
+        sys.exit(INTERRUPTED)
+
+
+def record_deploys(client: httpx2.Client, scenario: Scenario, *, key: str) -> None:
+    """Record control's deploy, a minute before the start, and each step of treatment's ramp."""
+    before = scenario.start - timedelta(minutes=1)
+    steps = ((scenario.start, scenario.allocation), *scenario.ramp)
+    bodies = [
+        {"commit": {"sha": scenario.control}, "deployed_at": before.isoformat()},
+        *(
+            {
+                "commit": {"sha": scenario.treatment},
+                "deployed_at": at.isoformat(),
+                "diff": {"base_commit": scenario.control, "files": []},
+                "allocation": share,
+            }
+            for at, share in steps
+        ),
+    ]
+    for body in bodies:
+        named = body | {"environment": scenario.environment}
+        answer(client, "POST", "/v1/deploys", key=key, body=named)
+
+
+def sent(
+    client: httpx2.Client, run: Traffic, *, key: str, replay: bool, console: Console
+) -> Summary:
+    """Send traffic, with a bar on the console, and say what came of it.
+
+    Args:
+        client: A client of the service.
+        run: The traffic.
+        key: Write or public key; a replay needs the write key.
+        replay: Store the events as received when they occurred, and send them at once.
+        console: Where the bar is drawn.
+
+    Raises:
+        Refused: If the service refuses a batch.
+    """
+    deliveries = run.deliveries()
+    happened = _happened(deliveries, datetime.now(UTC))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    ledger, interrupted, began = Ledger(), False, time.monotonic()
+    with Progress(*columns, console=console, transient=True) as progress, interruptible():
+        bar = progress.add_task("events", total=len(run))
+        try:
+            post(
+                client,
+                batches(happened) if replay else _gathered(deliveries),
+                key=key,
+                replay=replay,
+                paced=not replay,
+                connections=CONNECTIONS,
+                ledger=ledger,
+                advance=lambda landed: progress.advance(bar, landed.events),
+            )
+        except KeyboardInterrupt:
+            interrupted = True
+    seconds = max(time.monotonic() - began, 1e-9)
+    return Summary(
+        document=ledger.document(seconds),
+        interrupted=interrupted,
+        sample=None if ledger.sampling is None else Sample.of_document(ledger.sampling),
+    )
+
+
+def _step(text: str, start: datetime) -> tuple[datetime, float]:
+    hours, _, share = text.partition(":")
+    try:
+        return start + timedelta(hours=float(hours)), float(share)
+    except ValueError:
+        raise click.UsageError(f"--ramp is {text!r}; it must be HOURS:SHARE, as 6:0.5") from None
+
+
+def _happened(deliveries: Iterable[Delivery], now: datetime) -> Iterator[Delivery]:
+    """What has occurred by now: some conversions would come long after their window."""
+    for delivery in deliveries:
+        if datetime.fromisoformat(delivery.body["occurred_at"]) <= now:
+            yield delivery
+
+
+def _gathered(deliveries: Iterable[Delivery]) -> Iterator[Batch]:
+    """Batches that span a second at most, so that live events arrive about when they occur."""
+    second: list[Delivery] = []
+    for delivery in deliveries:
+        if second and delivery.at - second[0].at > GATHERING:
+            yield from batches(second)
+            second = []
+        second.append(delivery)
+    yield from batches(second)
+
+
+def _machine(summary: Summary, run: Traffic) -> dict[str, object]:
+    return {
+        **summary.document,
+        "interrupted": summary.interrupted,
+        "sessions": run.sessions,
+        "control": run.scenario.control,
+        "treatment": run.scenario.treatment,
+        "start": run.scenario.start.isoformat(),
+        "truth": {arm: asdict(counts) for arm, counts in run.truth.items()},
+        "sampled_truth": None
+        if summary.sample is None
+        else {arm: asdict(counts) for arm, counts in run.truth_within(summary.sample).items()},
+    }
+
+
+def _table(summary: Summary, run: Traffic) -> Table:
+    title = "Simulated traffic, interrupted" if summary.interrupted else "Simulated traffic"
+    table = Table(title=title, show_header=False)
+    for name, value in rows(summary.document):
+        table.add_row(name, value)
+    truths = {"truth": run.truth}
+    if summary.sample is not None:
+        truths["truth in the sample"] = run.truth_within(summary.sample)
+    for name, truth in truths.items():
+        for arm, true in truth.items():
+            sessions = f"{true.conversions:,} of {true.units:,} sessions"
+            table.add_row(f"{name}, {arm}", f"{sessions} ({true.rate:.2%})")
+    return table

@@ -1,0 +1,108 @@
+"""A measure: how the differences of an experiment's target metric are written."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from domain.currency import minor_unit_digits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """A metric as people read it.
+
+    Attributes:
+        name: Of the metric.
+        mean: Whether it is what a unit brings, rather than the share of units that convert.
+        currency: Of a mean that is money, which is counted in minor units.
+        unit: What is randomized.
+        control: Control's rate or mean; None while there is none.
+    """
+
+    name: str
+    mean: bool
+    currency: str | None
+    unit: str
+    control: float | None
+
+    @property
+    def scale(self) -> float:
+        """What a difference is multiplied by to be written: points, or money's major unit."""
+        if not self.mean:
+            return 100.0
+        return 1.0 if self.currency is None else 10.0 ** -minor_unit_digits(self.currency)
+
+    @property
+    def per(self) -> str:
+        """What a difference is counted in."""
+        if not self.mean:
+            return "points"
+        return f"{self.currency} per {self.unit}" if self.currency else f"per {self.unit}"
+
+    def difference(self, value: float) -> str:
+        """Returns a difference with its sign and unit."""
+        return f"{self._written(value, '+')} {self.per}"
+
+    def size(self, value: float) -> str:
+        """Returns how large a difference is, with its unit."""
+        return f"{self._written(abs(value))} {self.per}"
+
+    def short(self, value: float) -> str:
+        """Returns a difference for where its unit stands close by."""
+        return self._written(value, "+") if self.mean else self.difference(value)
+
+    def interval(self, low: float, high: float) -> str:
+        """Returns an interval of differences, points told once, for where a mean's unit is."""
+        return f"{self._written(low, '+')} to {self.short(high)}"
+
+    def possible(self, value: float) -> float:
+        """Returns a difference: a rate loses no more than all of it, whatever is left open."""
+        return value if self.mean or self.control is None else max(value, -self.control)
+
+    def relative(self, value: float) -> str:
+        """Returns a difference in percent of control; empty while control is nothing."""
+        if not self.control:
+            return ""
+        percent = 100 * value / abs(self.control)
+        return f"{percent:+.1f} %" if abs(percent) < 10 else f"{percent:+.0f} %"
+
+    def level(self, value: float | None) -> str:
+        """Returns an arm's rate or mean; empty while there is none."""
+        if value is None:
+            return ""
+        return self._written(value) if self.mean else f"{100 * value:.2f} %"
+
+    def _written(self, value: float, sign: str = "") -> str:
+        found = value * self.scale
+        if not self.mean:
+            # An end that misses zero by less than a hundredth of a point is no zero.
+            return f"{found:{sign}.1g}" if 0 < abs(found) < 0.005 else f"{found:{sign}.2f}"
+        return f"{found:{sign},.0f}" if abs(found) >= 1000 else f"{found:{sign}.4g}"
+
+
+def too_small(futility_margin: float) -> str:
+    """Returns how small a difference is that a project takes for none."""
+    return f"smaller than the {100 * futility_margin:g} % that this project set"
+
+
+def measure_of(document: Mapping[str, Any]) -> Measure:
+    """Returns the measure of an evidence document's target."""
+    policy = document["policy"]
+    return measure_of_policy(policy, control=level_of(document["arms"]["control"]))
+
+
+def measure_of_policy(policy: Mapping[str, Any], *, control: float | None) -> Measure:
+    """Returns the measure of a policy's target."""
+    target = policy["target"]
+    return Measure(
+        name=target["name"],
+        mean=target.get("kind") == "mean",
+        currency=target.get("currency"),
+        unit=policy["unit"],
+        control=control,
+    )
+
+
+def level_of(arm: Mapping[str, Any]) -> float | None:
+    """Returns the rate of an evidence document's arm, or its mean where it has one."""
+    return arm.get("mean", arm["rate"])

@@ -1,0 +1,27 @@
+"""A registration: the change that somebody wants measured, and on what."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from domain.assignment import Flag
+
+# The environment that a registration means where it names no deploy.
+PRODUCTION = "production"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registration:
+    """A registration as requested, its form checked; what it leaves out takes its default."""
+
+    deploy_id: str | None = None
+    treatment_commit: str | None = None
+    target_metric: str | None = None
+    value_per_conversion: float | None = None
+    control_commit: str | None = None
+    treatment_flag: Flag | None = None
+    routes: Sequence[str] | None = None
+    guardrails: Sequence[str] | None = None
+    metadata: Mapping[str, Any] | None = None
+    # Whose deploys are meant where none is named.
+    environment: str = PRODUCTION

@@ -1,0 +1,4 @@
+"""Dagster: assets, checks, jobs, schedules, sensors and the resource that they share.
+
+`orchestration.definitions` puts them together; nothing else imports this room.
+"""

@@ -1,0 +1,364 @@
+"""The assets: the four steps from the log to a verdict, each one transaction of its own."""
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import dagster as dg
+from sqlalchemy import Row
+
+from orchestration.dagster.columns import table_metadata
+from orchestration.dagster.exhibit import chosen, exhibit, standings_table
+from orchestration.dagster.keys import (
+    CLOSES_TAG,
+    DEPLOYS,
+    EVIDENCE,
+    EXPOSURES,
+    OWNERS,
+    PREFIX,
+    REVENUE_EVENTS,
+    RUNTIME_EVENTS,
+    SEALED_LOG,
+    SESSION_CELLS,
+    STATIC_GRAPHS,
+    TAGS,
+    VERDICTS,
+)
+from orchestration.dagster.links import experiment_link
+from orchestration.dagster.partitions import DAYS, days_between, key_of, run_days
+from orchestration.dagster.resources import Store
+from orchestration.dagster.table import MOST_ROWS, Rows, markdown, plain, unbroken
+from orchestration.pictures.answer import answer_of
+from orchestration.pipeline.batch import FAST, RUN, Patience
+from orchestration.pipeline.checklist import ChecklistsTooLong, keep_checklists
+from orchestration.pipeline.steps import close_cells, expose, publish, stage, stage_due
+from storage.schema.clock import seconds_until
+from storage.views.answers import (
+    count_answers,
+    decided_lately,
+    nearest_to_an_answer,
+    verdicts_changed_since,
+)
+from storage.views.counts import cells_added_since, cells_of_days, closed_cells, units_by_experiment
+
+# The hourly run touches each, also where no block holds a unit.
+FRESHNESS = dg.FreshnessPolicy.time_window(
+    fail_window=timedelta(hours=3), warn_window=timedelta(minutes=90)
+)
+# On a run: the experiments whose answers it turned.
+TURNED_TAG = f"{PREFIX}/turned"
+_MOST_TAGGED = 10
+_SHOWN_TO = "shown_to"
+# A run that was asked for before its block closed starts at most a minute early.
+_LONGEST_WAIT = 60.0
+
+
+def _asked_to_close(context: dg.AssetExecutionContext) -> datetime | None:
+    """Returns when the blocks close that the fast schedule asked a run for; None of any other."""
+    closes_at = context.run.tags.get(CLOSES_TAG)
+    return None if closes_at is None else datetime.fromisoformat(closes_at)
+
+
+def _patience(context: dg.AssetExecutionContext) -> Patience:
+    return RUN if _asked_to_close(context) is None else FAST
+
+
+def _await_closing(context: dg.AssetExecutionContext, store: Store) -> None:
+    """Waits for the instant at which the run's blocks close, by the store's clock."""
+    if (closes_at := _asked_to_close(context)) is None:
+        return
+    with store.reading() as connection:
+        seconds = seconds_until(connection, closes_at)
+    time.sleep(min(max(seconds, 0.0), _LONGEST_WAIT))
+
+
+def _step(
+    key: dg.AssetKey,
+    *,
+    deps: Sequence[dg.AssetKey],
+    group: str,
+    kinds: set[str],
+    partitions: dg.PartitionsDefinition[str] | None = None,
+) -> Callable[[Callable[..., dg.MaterializeResult[Any]]], dg.AssetsDefinition]:
+    """Returns the decorator that makes an asset of a step."""
+    with warnings.catch_warnings():
+        # A range of days in one run rather than a run a day: all do the same, which is nothing
+        # new. A command that names a range wants it of the steps without days as well.
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        return dg.asset(
+            key=key,
+            deps=deps,
+            partitions_def=partitions,
+            backfill_policy=dg.BackfillPolicy.single_run(),
+            group_name=f"{PREFIX}_{group}",
+            owners=OWNERS,
+            tags=TAGS,
+            kinds=kinds,
+            metadata=table_metadata(key),
+            freshness_policy=FRESHNESS,
+        )
+
+
+@_step(
+    EXPOSURES,
+    deps=[RUNTIME_EVENTS, SEALED_LOG, DEPLOYS, STATIC_GRAPHS],
+    group="units",
+    kinds={"python", "postgres"},
+)
+def exposures(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeResult[Any]:
+    """Who saw what: each unit's first qualifying event, its arm and its stratum.
+
+    - **Final** once the event's block of 5 minutes has closed, the grace after it included: what
+      is received later can neither make nor move an exposure.
+    - **Backfill**: none is needed. Any run reads on from where the last one ended, however long
+      ago.
+    - **Served** as counts in `GET /v1/reward/{experiment_id}/evidence`.
+    """
+    _await_closing(context, store)
+    begun = time.monotonic()
+    with store.step("exposures") as connection:
+        exposed = expose(connection, patience=_patience(context))
+        units = units_by_experiment(connection)
+    return dg.MaterializeResult(
+        metadata={
+            "dagster/row_count": sum(row.treatment + row.control + row.others for row in units),
+            "added": exposed.added,
+            "experiments": len(units),
+            "read_to": dg.MetadataValue.timestamp(exposed.as_of),
+            "lag_seconds": _lag(units, exposed.as_of),
+            "seconds": _since(begun),
+            "units_of_open_experiments": markdown(_units(units)),
+        }
+    )
+
+
+def _since(begun: float) -> float:
+    return round(time.monotonic() - begun, 3)
+
+
+def _lag(units: Sequence[Row[Any]], as_of: datetime) -> float:
+    """Returns how far the experiment that was read least is behind the log."""
+    read_to = [row.read_to for row in units if row.read_to is not None]
+    return (as_of - min(read_to)).total_seconds() if read_to else 0.0
+
+
+def _units(units: Sequence[Row[Any]]) -> Rows:
+    return [
+        {
+            "experiment": experiment_link(row.experiment_id),
+            "treatment": f"{row.treatment:,}",
+            "control": f"{row.control:,}",
+            "neither": f"{row.others:,}",
+            "read to, UTC": _moment(row.read_to),
+        }
+        for row in units
+    ]
+
+
+def _moment(at: datetime | None) -> str:
+    return "" if at is None else unbroken(f"{at.astimezone(UTC):%d %b %H:%M}")
+
+
+@_step(
+    SESSION_CELLS,
+    deps=[EXPOSURES, RUNTIME_EVENTS, REVENUE_EVENTS],
+    group="units",
+    kinds={"python", "postgres"},
+    partitions=DAYS,
+)
+def session_cells(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeResult[Any]:
+    """What came of it: units and conversions of each block, stratum and arm.
+
+    - **Final** once the outcomes of a block have closed: its end, the metric's window, the
+      grace.
+    - **Backfill** any days in any order, by *Materialize* here or by `dagster asset
+      materialize`; a range is one run, and a run without a partition is today's. Any run adds
+      whatever closed, on whichever day. To run one again changes nothing.
+    - **A partition** holds the cells of the units that were first exposed on that day. A run
+      reports its own days and every other day that it added cells to, each with its own counts.
+    - **Served** as looks in `GET /v1/reward/{experiment_id}/evidence`.
+    """
+    begun = time.monotonic()
+    asked = run_days(context.run.tags)
+    days = days_between(asked) if asked else [datetime.now(UTC).date()]
+    with store.step("session_cells") as connection:
+        before = closed_cells(connection)
+        total = close_cells(connection, patience=_patience(context))
+        added = cells_added_since(connection, before)
+        cells = cells_of_days(connection, {*days, *added})
+    for day, rows in cells.items():
+        metadata = _of_day(rows, added=added.get(day, 0))
+        if asked and day in days:
+            context.add_asset_metadata(metadata, partition_key=day.isoformat())
+        elif DAYS.has_partition_key(day.isoformat()):
+            context.log_event(
+                dg.AssetMaterialization(
+                    SESSION_CELLS, partition=day.isoformat(), metadata=dict(metadata)
+                )
+            )
+    run: dict[str, Any] = {
+        "added_by_the_run": total,
+        "days_added_to": len(added),
+        "seconds": _since(begun),
+    }
+    if not asked:
+        run["no_partition_was_named"] = f"today's is reported: {key_of(datetime.now(UTC))}"
+    return dg.MaterializeResult(metadata=run)
+
+
+def _of_day(rows: Sequence[Row[Any]], *, added: int) -> dict[str, Any]:
+    """Returns what is reported of a day, from the sums of its cells."""
+    return {
+        "dagster/partition_row_count": sum(row.cells for row in rows),
+        "added": added,
+        "experiments": len({row.experiment_id for row in rows}),
+        "units": sum(_largest(rows).values()),
+        "cells_of_this_day": markdown(_cells(rows)),
+    }
+
+
+def _largest(rows: Sequence[Row[Any]]) -> dict[str, int]:
+    """Returns each experiment's units: every metric counts them all, the shortest window first."""
+    units: dict[str, int] = {}
+    for row in rows:
+        here = int(row.treatment_units + row.control_units)
+        units[row.experiment_id] = max(units.get(row.experiment_id, 0), here)
+    return units
+
+
+def _cells(rows: Sequence[Row[Any]]) -> Rows:
+    return [
+        {
+            "experiment": experiment_link(row.experiment_id),
+            "metric": plain(row.metric),
+            "cells": f"{row.cells:,}",
+            "treatment": _share(row.treatment_conversions, row.treatment_units),
+            "control": _share(row.control_conversions, row.control_units),
+        }
+        for row in rows
+    ]
+
+
+def _share(part: int, whole: int) -> str:
+    return unbroken(f"{part:,} of {whole:,}")
+
+
+@_step(
+    EVIDENCE,
+    deps=[SESSION_CELLS, EXPOSURES, DEPLOYS],
+    group="answers",
+    kinds={"python", "postgres"},
+)
+def evidence(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeResult[Any]:
+    """What can be said: the always-valid test of every open experiment, look by look.
+
+    Computed from closed cells alone and staged: no reader sees it before `verdicts` publishes it.
+
+    - **Final** when its experiment is decided.
+    - **Backfill**: none. A run of the fast schedule computes the experiments that may have a new
+      look; any other run computes all open ones.
+    - **Served** at `GET /v1/reward/{experiment_id}/evidence`, to the byte.
+    - **Below**, by name, are the experiments that were decided last and those nearest to an
+      answer: the band is the interval of treatment minus control, the straight line no difference.
+    """
+    begun = time.monotonic()
+    patience = _patience(context)
+    with store.step("evidence") as connection:
+        work = stage_due if patience is FAST else stage
+        drafted = work(connection, patience=patience)
+    seconds = _since(begun)
+    # Read after the step, outside its lock: experiments without a new look are shown as well.
+    with store.reading() as connection:
+        nearest = nearest_to_an_answer(connection, most=MOST_ROWS)
+        lately = decided_lately(connection, most=MOST_ROWS)
+    return dg.MaterializeResult(
+        metadata={
+            **dict(exhibit(chosen(nearest, lately))),
+            "nearest_to_an_answer": markdown(standings_table(nearest)),
+            "decided_last": markdown(standings_table(lately)),
+            "computed_now": len(drafted),
+            "decided_now": sum(one.contract["power_state"]["decided"] for one in drafted),
+            "seconds": seconds,
+            "published_by": dg.MetadataValue.asset(VERDICTS),
+        }
+    )
+
+
+@_step(VERDICTS, deps=[EVIDENCE], group="answers", kinds={"postgres"})
+def verdicts(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeResult[Any]:
+    """The answers that are served: keep, roll back, iterate, or cannot say yet.
+
+    Published with their evidence in one transaction, so that a reader gets a whole old or a whole
+    new one.
+
+    - **Final** once decided: the database itself refuses to rewrite it.
+    - **Backfill**: none. A verdict is a function of the log alone, whenever it is computed.
+    - **Served** at `GET /v1/reward/{experiment_id}`, from this one row.
+    - **Changes** since the last materialization are listed below, also those that a command
+      published.
+    """
+    begun = time.monotonic()
+    shown_to = _shown_to(context.instance)
+    with store.step("verdicts") as connection:
+        published = publish(connection, patience=_patience(context))
+        answers = count_answers(connection)
+        changed = verdicts_changed_since(connection, shown_to, most=MOST_ROWS)
+    with suppress(ChecklistsTooLong), store.reading() as connection:
+        keep_checklists(connection)
+    _tag(context, sorted(one.experiment_id for one in published if one.turned))
+    found = changed[0].found if changed else 0
+    return dg.MaterializeResult(
+        metadata={
+            "changed": found,
+            "published_now": len(published),
+            "open": answers.open,
+            "decided": answers.decided,
+            "keep": answers.keep,
+            "rollback": answers.rollback,
+            "iterate": answers.iterate,
+            "no_answer": answers.no_answer,
+            "seconds": _since(begun),
+            "verdicts_that_changed": markdown(_changes(changed), beyond=found - len(changed)),
+            _SHOWN_TO: dg.MetadataValue.timestamp(answers.counted_at),
+            "pictures": dg.MetadataValue.asset(EVIDENCE),
+        }
+    )
+
+
+def _shown_to(instance: dg.DagsterInstance) -> datetime | None:
+    """Returns up to when the last materialization told of changes, by the database's clock."""
+    event = instance.get_latest_materialization_event(VERDICTS)
+    shown = event and event.asset_materialization and event.asset_materialization.metadata
+    at = shown.get(_SHOWN_TO) if shown else None
+    if not isinstance(at, dg.TimestampMetadataValue):
+        return None
+    return datetime.fromtimestamp(at.value, tz=UTC)
+
+
+def _tag(context: dg.AssetExecutionContext, experiments: Sequence[str]) -> None:
+    """Names the experiments that turned on the run, which the list of runs shows and filters by."""
+    if not experiments:
+        return
+    more = len(experiments) - _MOST_TAGGED
+    named = [*experiments[:_MOST_TAGGED], *([f"and {more} more"] if more > 0 else [])]
+    context.instance.add_run_tags(context.run.run_id, {TURNED_TAG: ", ".join(named)})
+
+
+def _changes(changed: Sequence[Row[Any]]) -> Rows:
+    return [
+        {
+            "experiment": experiment_link(row.experiment_id),
+            "answer": unbroken(answer_of(row.contract).word),
+            "decided": "for good" if row.contract["power_state"]["decided"] else "open",
+            "breaches": plain(", ".join(row.contract["guardrail_breaches"])),
+            "at, UTC": _moment(row.published_at),
+            "in words": plain(row.sentence or "Nothing was evaluated yet."),
+        }
+        for row in changed
+    ]
+
+
+STEPS = (exposures, session_cells, evidence, verdicts)

@@ -1,0 +1,52 @@
+"""The jobs: the pipeline where a block closed, and all of it, with every check, each hour."""
+
+import dagster as dg
+
+from orchestration.dagster.assets import STEPS
+from orchestration.dagster.checks import (
+    FACTS,
+    decided_verdicts_are_unchanged,
+    no_experiment_is_set_aside,
+    no_keep_with_a_breach,
+    rebuild_equals_increment,
+    running_p_never_rose,
+)
+from orchestration.dagster.keys import PREFIX
+from orchestration.dagster.sealed_log import sealed_hours_hold_what_the_log_held, sealed_log
+from orchestration.dagster.sources import log
+
+# A run whose processes were all killed stays in progress for ever unless it says how long it may.
+_MAX_RUNTIME = "dagster/max_runtime"
+
+fast = dg.define_asset_job(
+    f"{PREFIX}_fast",
+    description="The pipeline from new events to verdicts, with the checks that are cheap. At most"
+    " one run for each block of five minutes that closes: none where no unit came.",
+    selection=dg.AssetSelection.assets(*STEPS).without_checks()
+    | dg.AssetSelection.checks(
+        no_keep_with_a_breach,
+        decided_verdicts_are_unchanged,
+        running_p_never_rose,
+        no_experiment_is_set_aside,
+    ),
+    tags={_MAX_RUNTIME: "900"},
+    executor_def=dg.in_process_executor,
+)
+
+day = dg.define_asset_job(
+    f"{PREFIX}_day",
+    description="The same pipeline, the log observed and every fact checked; for a day whose last"
+    " metric has closed, a rebuild of that day from the log. 25 runs a day.",
+    selection=dg.AssetSelection.assets(log, sealed_log, *STEPS)
+    | dg.AssetSelection.checks(*FACTS, sealed_hours_hold_what_the_log_held),
+    tags={_MAX_RUNTIME: "7200"},
+    executor_def=dg.in_process_executor,
+)
+
+REBUILT = rebuild_equals_increment.check_key
+OTHERS = [
+    sealed_hours_hold_what_the_log_held.check_key,
+    *(fact.check_key for fact in FACTS if fact is not rebuild_equals_increment),
+]
+
+JOBS = (fast, day)

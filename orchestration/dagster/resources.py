@@ -1,0 +1,145 @@
+"""The resource through which every asset, check, schedule and sensor reaches the store."""
+
+import os
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import dagster as dg
+from pydantic import Field, PrivateAttr
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import OperationalError
+
+from orchestration.pipeline.failed_tick import failures_counted
+from storage.postgres.embedded import default_data_dir, running_url
+from storage.postgres.engine import open_engine
+from storage.schema.clock import claim_derived_tables
+from storage.schema.migrate import StoreVersionError, refuse_other_version
+from storage.upkeep.gauges import note_step
+from storage.upkeep.passing_error import is_passing
+from storage.upkeep.reading import separate_reading
+
+# A minute in all: longer than a managed PostgreSQL takes to fail over.
+RETRIES = dg.RetryPolicy(
+    max_retries=6, delay=1, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS
+)
+
+
+class StoreNotFoundError(RuntimeError):
+    """No database was named, and none runs on the data directory; the message says what to do."""
+
+
+def store_url() -> str:
+    """Returns the address of the store that the environment names, or that runs here.
+
+    Raises:
+        StoreNotFoundError: There is neither.
+    """
+    if named := os.environ.get("SERVICE_DATABASE_URL"):
+        return named
+    data_dir = default_data_dir()
+    if running := running_url(data_dir):
+        return running
+    raise StoreNotFoundError(
+        f"no store: SERVICE_DATABASE_URL is not set, and no `deploy-reward up` runs on {data_dir};"
+        " start one, or name its data directory in SERVICE_DATA_DIR"
+    )
+
+
+class Store(dg.ConfigurableResource[Any]):
+    """The service's PostgreSQL; each step is one transaction on it.
+
+    Where its connection is lost below an asset or a check, that op is asked to be tried again. No
+    retry policy stands on the ops themselves: it would repeat errors that are no better next time.
+    """
+
+    database_url: str | None = Field(
+        default=None,
+        description="By default SERVICE_DATABASE_URL, else the running embedded PostgreSQL.",
+    )
+    _engine: Engine | None = PrivateAttr(default=None)
+
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002
+        """Opens the pool of connections that a run's steps share.
+
+        Raises:
+            storage.migrate.StoreVersionError: The store is of another version.
+        """
+        engine = open_engine(self.database_url or store_url(), pool_size=2)
+        try:
+            # A store that is away is met again by the steps, which wait for it.
+            with suppress(OperationalError), engine.connect() as connection:
+                refuse_other_version(connection)
+        except StoreVersionError:
+            engine.dispose()
+            raise
+        self._engine = engine
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002
+        """Closes the pool."""
+        if self._engine is not None:
+            self._engine.dispose()
+            self._engine = None
+
+    @property
+    def engine(self) -> Engine:
+        """The pool of connections.
+
+        Raises:
+            StoreNotFoundError: Asked outside of a run or a tick.
+        """
+        if self._engine is None:
+            raise StoreNotFoundError("the store is open only while a run or a tick lasts")
+        return self._engine
+
+    @contextmanager
+    def reading(self) -> Generator[Connection]:
+        """Yields a connection in a transaction that writes no derived table."""
+        with _tried_again_when_lost(), self.engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def step(self, stage: str) -> Generator[Connection]:
+        """Yields a connection in a step's transaction, which is the only writer of derived tables.
+
+        Args:
+            stage: The step, one of `PIPELINE`: when it last ended and how often it failed is kept.
+        """
+        begun = time.monotonic()
+        with (
+            _tried_again_when_lost(),
+            failures_counted(self.engine, stage),
+            self.engine.begin() as connection,
+        ):
+            claim_derived_tables(connection)
+            yield connection
+            note_step(connection, stage=stage, seconds=time.monotonic() - begun)
+
+    @contextmanager
+    def separate_reading(self) -> Generator[Connection]:
+        """Yields a connection on which the derived tables are empty and its own."""
+        with _tried_again_when_lost(), separate_reading(self.engine) as connection:
+            yield connection
+
+
+@contextmanager
+def _tried_again_when_lost() -> Generator[None]:
+    """Asks Dagster to try the op again that lost its connection; in a tick, the next one heals."""
+    try:
+        yield
+    except Exception as error:
+        attempt = _attempt()
+        if attempt is None or not is_passing(error):
+            raise
+        raise dg.RetryRequested(
+            max_retries=RETRIES.max_retries, seconds_to_wait=RETRIES.calculate_delay(attempt)
+        ) from error
+
+
+def _attempt() -> int | None:
+    """Returns which attempt of an op this is, from 1; None outside of any."""
+    try:
+        return dg.OpExecutionContext.get().retry_number + 1
+    except dg.DagsterInvariantViolationError:
+        return None

@@ -1,0 +1,197 @@
+"""The schedules: a run where a block closed, a checked run each hour, rebuilds of settled days."""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, date, datetime, timedelta
+
+import dagster as dg
+
+from orchestration.dagster.assets import STEPS
+from orchestration.dagster.jobs import OTHERS, REBUILT, day, fast
+from orchestration.dagster.keys import CLOSES_TAG, DUE_TAG, PREFIX, SEALED_LOG, SESSION_CELLS
+from orchestration.dagster.partitions import DAYS, key_of
+from orchestration.dagster.resources import Store
+from orchestration.dagster.sources import SOURCES
+from orchestration.pipeline.checklist import keep_checklists
+from orchestration.pipeline.failed_tick import failures_counted
+from storage.schema.clock import closed_instant, try_claim_derived_tables
+from storage.verdicts.backlog import DueWork, due_work, note_nothing_due, settled_days
+
+_CRON_VARIABLE = "SERVICE_FAST_CRON"
+_EACH_MINUTE = "* * * * *"
+# A run that says for longer that it starts or works may be one whose processes were killed: two at
+# once do no harm, and one that works holds the lock on the derived tables.
+_STARTS_WITHIN = timedelta(seconds=90)
+NOTHING_DUE = "no block closed that holds a unit of an open experiment, and nothing else is due"
+UNDER_WAY = "a run of the pipeline is under way"
+
+
+class CronError(ValueError):
+    """The variable holds no cron expression; the message says what is wanted."""
+
+
+# --- Fast -----------------------------------------------------------------------------------------
+
+
+def _fast(
+    context: dg.ScheduleEvaluationContext, store: Store
+) -> list[dg.RunRequest] | dg.SkipReason:
+    """Asks the store whether anything is due: a tick with nothing to do is a few small queries.
+
+    What closes within a minute is due as well: its run starts at once, and waits for the closing.
+    So where the schedule ticks each minute, a tick that comes a moment before a block closes costs
+    nobody a minute; a slower schedule waits for its next tick. Where experiments of different
+    graces close within that minute, the first closing waits for no other.
+    """
+    until_next = context.scheduled_execution_time + timedelta(minutes=1) - datetime.now(UTC)
+    with failures_counted(store.engine, "backlog"):
+        answer = _due(store, ahead=max(timedelta(), until_next))
+        if not isinstance(answer, str):
+            answer = _not_asked_for(answer, context.instance) or UNDER_WAY
+    _keep_checklists(store)
+    if isinstance(answer, str):
+        return dg.SkipReason(answer)
+    # Of many closings the first and the last get a run: each takes seconds of CPU to start.
+    return [_request(work) for work in answer[:1] + answer[1:][-1:]]
+
+
+def _request(work: DueWork) -> dg.RunRequest:
+    now = datetime.now(UTC)
+    closes_at = (work.closes_at or now).isoformat()
+    tags = {CLOSES_TAG: closes_at, DUE_TAG: work.sentence}
+    return dg.RunRequest(run_key=closes_at, partition_key=key_of(now), tags=tags)
+
+
+def _due(store: Store, *, ahead: timedelta) -> list[DueWork] | str:
+    """Returns what is due, or why no run is to be launched."""
+    with store.reading() as connection:
+        if not try_claim_derived_tables(connection):
+            return UNDER_WAY
+        as_of = closed_instant(connection)
+        due = due_work(connection, as_of=as_of, ahead=ahead)
+        if not due:
+            note_nothing_due(connection, as_of=as_of)
+            return NOTHING_DUE
+        return due
+
+
+def _not_asked_for(due: list[DueWork], instance: dg.DagsterInstance) -> list[DueWork]:
+    """Returns the work that no run waits for which is in the queue, or began a moment ago."""
+    return [work for work in due if not _is_starting(instance, closes_at=work.closes_at)]
+
+
+def _is_starting(instance: dg.DagsterInstance, *, closes_at: datetime | None) -> bool:
+    """Tells whether a run waits in the queue, or began a moment ago: for a closing, or any."""
+    now = datetime.now(UTC)
+    tags = {} if closes_at is None else {CLOSES_TAG: closes_at.isoformat()}
+    queued = dg.RunsFilter(job_name=fast.name, statuses=[dg.DagsterRunStatus.QUEUED], tags=tags)
+    begun = dg.RunsFilter(
+        job_name=fast.name,
+        statuses=[
+            dg.DagsterRunStatus.NOT_STARTED,
+            dg.DagsterRunStatus.STARTING,
+            dg.DagsterRunStatus.STARTED,
+        ],
+        tags=tags,
+        created_after=now - _STARTS_WITHIN,
+        # Under a clock that ran ahead runs were created in the future.
+        created_before=now + _STARTS_WITHIN,
+    )
+    return any(instance.get_runs_count(runs) for runs in (queued, begun))
+
+
+def _keep_checklists(store: Store) -> None:
+    """Keeps the checklists; where that fails it is counted, and keeps nobody from a verdict."""
+    with (
+        suppress(Exception),
+        failures_counted(store.engine, "checklists"),
+        store.reading() as connection,
+    ):
+        keep_checklists(connection)
+
+
+def fast_schedule(cron: str) -> dg.ScheduleDefinition:
+    """Returns the fast schedule.
+
+    Args:
+        cron: When it ticks, in UTC.
+
+    Raises:
+        CronError: That is no cron expression.
+    """
+    try:
+        return dg.schedule(
+            name=f"{PREFIX}_fast",
+            job=fast,
+            cron_schedule=cron,
+            execution_timezone="UTC",
+            default_status=dg.DefaultScheduleStatus.RUNNING,
+            description="Each minute, or as SERVICE_FAST_CRON says: launches a run where a block"
+            " closed that holds units of an open experiment, or where anything else is due.",
+        )(_fast)
+    except dg.DagsterInvalidDefinitionError:
+        raise CronError(
+            f"{_CRON_VARIABLE} is {cron!r}: it must be a cron expression of five fields, such as"
+            f" '{_EACH_MINUTE}' for each minute or '*/5 * * * *' for every fifth"
+        ) from None
+
+
+each_minute = fast_schedule(os.environ.get(_CRON_VARIABLE) or _EACH_MINUTE)
+
+# --- Day ------------------------------------------------------------------------------------------
+
+# Carried by the run that rebuilt a day: once a day's last metric has closed, once is enough.
+REBUILT_TAG = f"{PREFIX}/rebuilt"
+_DONE_OR_TO_COME = [
+    status
+    for status in dg.DagsterRunStatus
+    if status not in (dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
+]
+
+
+@dg.schedule(
+    name=f"{PREFIX}_day",
+    job=day,
+    cron_schedule="7 * * * *",
+    default_status=dg.DefaultScheduleStatus.RUNNING,
+    description="Each hour; and, once per day of exposure, the rebuild of a day that has settled.",
+)
+def each_hour(context: dg.ScheduleEvaluationContext, store: Store) -> Iterator[dg.RunRequest]:
+    """Requests a checked run for yesterday, and for one settled day its rebuild."""
+    at = context.scheduled_execution_time
+    yield dg.RunRequest(
+        run_key=at.isoformat(),
+        partition_key=key_of(at - timedelta(days=1)),
+        asset_selection=[
+            *(spec.key for spec in SOURCES),
+            SEALED_LOG,
+            *(step.key for step in STEPS),
+        ],
+        asset_check_keys=OTHERS,
+    )
+    with store.reading() as connection:
+        settled = settled_days(connection, as_of=closed_instant(connection))
+    # One an hour: after an import of weeks the machine is not held up by all of them at once.
+    for key in _not_rebuilt(context.instance, settled)[:1]:
+        yield dg.RunRequest(
+            run_key=f"{at.isoformat()}/{key}",
+            partition_key=key,
+            asset_selection=[SESSION_CELLS],
+            asset_check_keys=[REBUILT],
+            tags={REBUILT_TAG: key},
+        )
+
+
+def _not_rebuilt(instance: dg.DagsterInstance, days: list[date]) -> list[str]:
+    keys = [one.isoformat() for one in days if DAYS.has_partition_key(one.isoformat())]
+    return [
+        key
+        for key in keys
+        if not instance.get_runs_count(
+            dg.RunsFilter(job_name=day.name, tags={REBUILT_TAG: key}, statuses=_DONE_OR_TO_COME)
+        )
+    ]
+
+
+SCHEDULES = (each_minute, each_hour)

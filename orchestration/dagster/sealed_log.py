@@ -1,0 +1,130 @@
+"""The sealed log as an asset: hours of receipt in files, and the check of what they hold."""
+
+import warnings
+from datetime import UTC, datetime
+from typing import Any
+
+import dagster as dg
+
+from orchestration.dagster.assets import FRESHNESS
+from orchestration.dagster.columns import table_metadata
+from orchestration.dagster.keys import OWNERS, PREFIX, RUNTIME_EVENTS, SEALED_LOG, TAGS
+from orchestration.dagster.partitions import DAYS, days_between, run_days
+from orchestration.dagster.resources import Store
+from orchestration.dagster.table import markdown, plain
+from storage.log.comparison import SealedDay, compare_files, sealed_day
+from storage.log.lake import open_lake
+from storage.log.removal import delete_unlisted
+from storage.log.sealing import SealedRun, Sealer
+from storage.log.status import note_sealing, read_sealing
+
+# Of a run: what is left is sealed by the next one.
+_MOST_SECONDS = 1200.0
+_SHOWN = 20
+
+
+with warnings.catch_warnings():
+    # A range of days in one run; in Dagster for long, and still called beta.
+    warnings.simplefilter("ignore", dg.BetaWarning)
+
+    @dg.asset(
+        key=SEALED_LOG,
+        deps=[RUNTIME_EVENTS],
+        partitions_def=DAYS,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        group_name=f"{PREFIX}_units",
+        owners=OWNERS,
+        tags=TAGS,
+        kinds={"python", "postgres", "parquet"},
+        metadata=table_metadata(SEALED_LOG),
+        freshness_policy=FRESHNESS,
+    )
+    def sealed_log(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeResult[Any]:
+        """The log in files: each hour of receipt in Parquet, for whatever reads whole days.
+
+        - **Final** once its hour has ended and its files are listed in `sealed_hours`. History that
+          is sent later makes a further part of its hour.
+        - **Backfill**: none is needed. Any run seals whatever has ended, on whichever day, and
+          reports its own days, each with its own counts; a run without a partition is today's.
+        - **A failure** stops nothing: the hours wait, PostgreSQL keeps their events, and the check
+          below names the error.
+        - **Read** it with your own DuckDB, Spark or Athena: see the page on the lake in the
+          documentation.
+        """
+        run, error = _sealed(store)
+        asked = run_days(context.run.tags)
+        days = days_between(asked) if asked else [datetime.now(UTC).date()]
+        with store.reading() as connection:
+            status = read_sealing(connection)
+            reports = {day: _of_day(sealed_day(connection, day)) for day in days}
+        for day, report in reports.items():
+            if asked:
+                context.add_asset_metadata(report, partition_key=day.isoformat())
+            else:
+                context.log_event(
+                    dg.AssetMaterialization(SEALED_LOG, partition=day.isoformat(), metadata=report)
+                )
+        return dg.MaterializeResult(
+            metadata={
+                "sealed_now": run.hours,
+                "rows_sealed_now": run.rows,
+                "rows_a_second": round(run.rows / run.seconds) if run.seconds else 0,
+                "hours_waiting": status.waiting_hours,
+                **({"error": error} if error else {}),
+            }
+        )
+
+
+def _of_day(day: SealedDay) -> dict[str, Any]:
+    return {
+        "dagster/partition_row_count": day.rows,
+        "hours": day.hours,
+        "files": day.files,
+        "bytes": day.size,
+        "bytes_an_event": round(day.size / day.rows, 2) if day.rows else 0.0,
+    }
+
+
+def _sealed(store: Store) -> tuple[SealedRun, str | None]:
+    """Seals what has ended; whatever fails is noted, and what comes after goes on."""
+    run, error = SealedRun(), None
+    try:
+        lake = open_lake()
+        run = Sealer(engine=store.engine, lake=lake).seal(most_seconds=_MOST_SECONDS) or run
+        delete_unlisted(store.engine, lake)
+    except Exception as failure:  # noqa: BLE001 - a bucket fails by errors of its own library
+        error = f"{type(failure).__name__}: {failure}".splitlines()[0][:300]
+    with store.reading() as connection:
+        note_sealing(connection, error=error)
+    return run, error
+
+
+@dg.asset_check(
+    asset=SEALED_LOG,
+    description="Each file of the sealed log holds what the log held: as many events, the same"
+    " sums and digests as PostgreSQL while it has them still, and the bytes that are listed.\n\n"
+    "Compares each file once, after it was written. **When it fails**, keep the day in PostgreSQL"
+    " and look at the disk or the bucket: the files are named below. It fails too while hours"
+    " cannot be sealed, and then names the error; events are safe in PostgreSQL meanwhile.",
+)
+def sealed_hours_hold_what_the_log_held(store: Store) -> dg.AssetCheckResult:
+    """Compares each file once, after it was written."""
+    with store.reading() as connection:
+        status = read_sealing(connection)
+    with store.reading() as connection:
+        compared = compare_files(connection, open_lake())
+    files = [
+        {"file": plain(one.name), "hour, UTC": f"{one.hour:%d %b %H:%M}", "reason": one.reason}
+        for one in compared.different[:_SHOWN]
+    ]
+    return dg.AssetCheckResult(
+        passed=not compared.different and status.error is None,
+        metadata={
+            "compared": compared.files,
+            "different": len(compared.different),
+            "hours_waiting": status.waiting_hours,
+            "compared_at": dg.MetadataValue.timestamp(datetime.now(UTC)),
+            **({"error": status.error} if status.error else {}),
+            **({"files": markdown(files)} if files else {}),
+        },
+    )

@@ -1,0 +1,224 @@
+"""Housekeeping: the daily job after which the disk holds no more than the day before."""
+
+import os
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import dagster as dg
+
+from orchestration.dagster.keys import PREFIX
+from orchestration.dagster.resources import Store
+from orchestration.dagster.upkeep.own_records import OwnRecords
+from storage.log.erasures import rewrite_files
+from storage.log.lake import open_lake
+from storage.log.removal import delete_unlisted, sweep
+from storage.upkeep.retention import (
+    DEFAULT_DAYS,
+    LEAST_DAYS,
+    compact_replays,
+    delete_expired_units,
+    delete_old_deliveries,
+    drop_old_days,
+)
+
+_VARIABLE = "SERVICE_RETENTION_DAYS"
+_SHOWN = 31
+
+
+class RetentionError(ValueError):
+    """The variable holds no number of days, or too few; the message says what is wanted."""
+
+
+def retention_days() -> int:
+    """Returns how many days raw events are kept, as the environment says it.
+
+    Raises:
+        RetentionError: It says no whole number, or one that open experiments can't live with.
+    """
+    said = os.environ.get(_VARIABLE, "").strip() or str(DEFAULT_DAYS)
+    if not said.isdecimal() or int(said) < LEAST_DAYS:
+        raise RetentionError(
+            f"{_VARIABLE} is {said!r}: it must be a whole number of days, at least {LEAST_DAYS}"
+        )
+    return int(said)
+
+
+# --- What the store keeps ------------------------------------------------------------------------
+
+
+@dg.op(
+    name="drop_old_days",
+    out={"dropped": dg.Out(dg.Nothing)},
+    description="Drops the days of raw events that are older than the retention, were written into"
+    " no later, and that no open experiment reads. A day in use is left for tomorrow.",
+)
+def drop_days(context: dg.OpExecutionContext, store: Store) -> None:
+    """Each in a transaction of its own."""
+    days = retention_days()
+    done = drop_old_days(store.engine, as_of=datetime.now(UTC), retention_days=days)
+    with store.reading() as connection:
+        compact_replays(connection)
+    if done.held:
+        context.log.warning("%s days were in use and stay until tomorrow", len(done.held))
+    context.add_output_metadata(
+        {
+            "retention_days": days,
+            "dropped_days": len(done.dropped),
+            "days": [one.day.isoformat() for one in done.dropped[:_SHOWN]],
+            "events": sum(one.events for one in done.dropped),
+            "freed_bytes": sum(one.size for one in done.dropped),
+            "held_days": [day.isoformat() for day in done.held[:_SHOWN]],
+        },
+        output_name="dropped",
+    )
+
+
+@dg.op(
+    name="delete_expired_units",
+    ins={"dropped": dg.In(dg.Nothing)},
+    description="Deletes the units of decided experiments whose raw events are gone. Their cells,"
+    " evidence and verdicts stay.",
+)
+def expire_units(context: dg.OpExecutionContext, store: Store) -> None:
+    """In batches, and only so many in a run."""
+    gone = delete_expired_units(store.engine, as_of=datetime.now(UTC))
+    context.add_output_metadata({"rows": sum(gone.values()), **gone})
+
+
+@dg.op(
+    name="delete_old_deliveries",
+    description="Deletes what was delivered to webhooks, or given up, longer ago than the"
+    " retention. That a verdict was announced is never forgotten.",
+)
+def expire_deliveries(context: dg.OpExecutionContext, store: Store) -> None:
+    """In one statement: there are a few for each experiment."""
+    with store.reading() as connection:
+        gone = delete_old_deliveries(connection, as_of=datetime.now(UTC), days=retention_days())
+    context.add_output_metadata({"rows": gone})
+
+
+@dg.op(
+    name="tend_lake",
+    ins={"dropped": dg.In(dg.Nothing)},
+    description="Writes the files of the sealed log anew that hold somebody who was forgotten,"
+    " deletes those that are listed no longer, and sweeps away what a dead run left over a day ago."
+    " What is in use is left for the next hour.",
+)
+def tend_lake(context: dg.OpExecutionContext, store: Store) -> None:
+    """After the days that went: their files go with them."""
+    lake = open_lake()
+    rewriting = rewrite_files(store.engine, lake)
+    deleted = delete_unlisted(store.engine, lake)
+    if rewriting is None or deleted is None:
+        context.log.warning("files of the lake are in use: the rest is done with the next run")
+    context.add_output_metadata(
+        {
+            "erasures_ended": rewriting.erasures if rewriting else 0,
+            "files_rewritten": rewriting.files if rewriting else 0,
+            "files_deleted": deleted or 0,
+            "files_swept": sweep(store.engine, lake),
+        }
+    )
+
+
+# --- What Dagster keeps --------------------------------------------------------------------------
+
+
+@dg.op(
+    name="prune_runs",
+    description="Deletes our own runs: those that succeeded after 14 days, the others after 30. The"
+    " newest materialization of each asset, and of each day for half a year, stays, and the newest"
+    " run of each job.",
+)
+def prune_runs(context: dg.OpExecutionContext) -> None:
+    """Nobody else's, whatever their jobs are called."""
+    if records := _own_records(context):
+        as_of = datetime.now(UTC)
+        done = records.prune_runs(as_of=as_of)
+        loose = records.prune_runless_events(as_of=as_of)
+        _told(context, {"deleted": done.deleted, "thinned": done.thinned, "runless_events": loose})
+
+
+@dg.op(
+    name="prune_ticks",
+    description="Deletes the old ticks of our own schedules and sensors: skipped ones after a day,"
+    " failed ones after 30, the others after 7.",
+)
+def prune_ticks(context: dg.OpExecutionContext) -> None:
+    """Also where the instance has no retention settings: by default most ticks stay for ever."""
+    if records := _own_records(context):
+        records.prune_ticks(as_of=datetime.now(UTC))
+        _told(context, {"pruned": list(records.schedules_and_sensors)})
+
+
+@dg.op(
+    name="prune_checks",
+    description="Deletes the rows of our own asset checks after 30 days, but for the newest of each"
+    " check. Dagster deletes none, not even with their runs.",
+)
+def prune_checks(context: dg.OpExecutionContext) -> None:
+    """By Dagster's own table: it has no call for it."""
+    if records := _own_records(context):
+        _told(context, {"rows": records.prune_checks(as_of=datetime.now(UTC))})
+
+
+def _own_records(context: dg.OpExecutionContext) -> OwnRecords | None:
+    """Returns our records, None where this run does not say which code location it is of."""
+    origin = context.run.remote_job_origin
+    if origin is None:
+        context.log.info("this run is of no code location: nothing of the instance is touched")
+        return None
+    repository = context.repository_def
+    instigators = {one.name for one in (*repository.schedule_defs, *repository.sensor_defs)}
+    return OwnRecords(
+        instance=context.instance,
+        origin=origin.repository_origin,
+        jobs=_ours(repository.job_names),
+        schedules_and_sensors=_ours(instigators),
+    )
+
+
+def _ours(names: Iterable[str]) -> list[str]:
+    """Returns our own names: somebody may have merged our definitions with theirs."""
+    return sorted(name for name in names if name.startswith(f"{PREFIX}_"))
+
+
+def _told(context: dg.OpExecutionContext, found: dict[str, Any]) -> None:
+    skipped = "the instance's storage is no SQL database: left alone"
+    context.add_output_metadata(
+        {name: skipped if value is None else value for name, value in found.items()}
+    )
+
+
+# --- When ----------------------------------------------------------------------------------------
+
+
+@dg.job(
+    name=f"{PREFIX}_housekeeping",
+    description="Drops old days of raw events and what rests on them, writes those who were"
+    " forgotten out of the sealed log, and prunes our own runs, ticks and check rows: the disk in"
+    " use stays what it is. One run a day.",
+    tags={"dagster/max_runtime": "3600"},
+    executor_def=dg.in_process_executor,
+)
+def housekeeping() -> None:
+    """Steps that need not wait for one another don't: where one fails, the others are done."""
+    dropped = drop_days()
+    expire_units(dropped)
+    tend_lake(dropped)
+    expire_deliveries()
+    prune_runs()
+    prune_ticks()
+    prune_checks()
+
+
+# Not at the hour, when everybody's backups begin.
+each_day = dg.ScheduleDefinition(
+    name=f"{PREFIX}_housekeeping",
+    job=housekeeping,
+    cron_schedule="41 3 * * *",
+    execution_timezone="UTC",
+    default_status=dg.DefaultScheduleStatus.RUNNING,
+    description="Once a day.",
+)

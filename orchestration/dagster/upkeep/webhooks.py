@@ -1,0 +1,27 @@
+"""The sensor that tells projects of their verdicts: what is announced goes to their webhooks."""
+
+import dagster as dg
+
+from orchestration.dagster.keys import PREFIX
+from orchestration.dagster.resources import Store
+from orchestration.outbound.delivery import deliver
+from storage.postgres.embedded import default_data_dir
+from storage.releases.freeze import current_freeze
+from storage.tenants.secret import existing_secret
+
+
+@dg.sensor(
+    name=f"{PREFIX}_webhooks",
+    minimum_interval_seconds=30,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description="Each half minute: delivers what was announced, new or again, in the tick itself."
+    " Launches no run; each tick says what it did.",
+)
+def webhooks(store: Store) -> dg.SkipReason:
+    """Delivers what is due; a tick with nothing due is two small queries."""
+    with store.reading() as connection:
+        freeze = current_freeze(connection)
+    if freeze is not None:
+        return dg.SkipReason(f"frozen since {freeze.frozen_at:%Y-%m-%d %H:%M} UTC")
+    done = deliver(store.engine, secret=existing_secret(default_data_dir()))
+    return dg.SkipReason(done.told() or "nothing to deliver")

@@ -1,0 +1,4 @@
+"""Outbound: what is sent to webhooks, how, and without secrets.
+
+Imports `storage` and `domain`; Dagster's sensors import it.
+"""

@@ -1,0 +1,85 @@
+"""What a webhook's receiver gets of an announcement: the body in each format."""
+
+import json
+from datetime import datetime
+from typing import Any
+
+from domain.contract import document_text
+from storage.tenants.webhook import Format
+from storage.verdicts.deliveries import Announcement
+
+_HEADLINES = {
+    "decided": "Decided",
+    "closed": "Closed without a verdict",
+    "breached": "Guardrail breached",
+    "set_up_fault": "Fault of the set-up",
+}
+
+
+def body_of(announcement: Announcement, kind: Format) -> bytes:
+    """Returns an announcement in a webhook's format; the same at every attempt, to the byte."""
+    if kind == "raw":
+        return _raw(announcement).encode()
+    document = _slack(announcement) if kind == "slack" else _github(announcement)
+    return document_text(document).encode()
+
+
+def _raw(announcement: Announcement) -> str:
+    """Returns type, time and data (Standard Webhooks 1.0.0), the contract as it was served."""
+    head = document_text(
+        {
+            "type": f"deploy_reward.{announcement.kind}",
+            "timestamp": _moment(announcement.announced_at),
+            "data": {
+                "project": announcement.project,
+                "experiment_id": announcement.experiment_id,
+                "environment": announcement.environment,
+                "commit": announcement.commit,
+                "metric": announcement.metric,
+                "subject": announcement.subject or None,
+                "sentence": announcement.sentence,
+            },
+        }
+    )
+    return f'{head.removesuffix("}}")},"contract":{announcement.contract}}}}}'
+
+
+def _slack(announcement: Announcement) -> dict[str, str]:
+    headline = _HEADLINES[announcement.kind]
+    if announcement.subject:
+        headline += f": {announcement.subject}"
+    where = [announcement.project, announcement.environment, announcement.metric]
+    if announcement.commit:
+        where.append(announcement.commit[:12])
+    lines = [announcement.sentence or "", f"{', '.join(where)} ({announcement.experiment_id})"]
+    told = "\n".join(slack_text(line) for line in lines if line)
+    return {"text": f"*{slack_text(headline)}*\n{told}"}
+
+
+def slack_text(text: str) -> str:
+    """Returns text that Slack reads as text: neither as a mention nor as a link."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _github(announcement: Announcement) -> dict[str, Any]:
+    """Returns a `repository_dispatch`, whose payload may hold ten members at most."""
+    contract = json.loads(announcement.contract)
+    return {
+        "event_type": f"deploy_reward_{announcement.kind}",
+        "client_payload": {
+            "webhook_id": announcement.announcement_id,
+            "timestamp": _moment(announcement.announced_at),
+            "project": announcement.project,
+            "experiment_id": announcement.experiment_id,
+            "environment": announcement.environment,
+            "commit": announcement.commit,
+            "metric": announcement.metric,
+            "subject": announcement.subject or None,
+            "sentence": announcement.sentence,
+            "contract": contract,
+        },
+    }
+
+
+def _moment(at: datetime) -> str:
+    return at.isoformat().replace("+00:00", "Z")

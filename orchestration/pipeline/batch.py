@@ -1,0 +1,176 @@
+"""Batch: a stage's experiments worked on together; one whose data breaks it is found and set aside.
+
+Work on a batch is done in a savepoint. Where an error of the data ends it, all of it is undone and
+parts of the batch are tried, until the experiment that breaks it is alone.
+"""
+
+import logging
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sqlalchemy import Connection, text
+
+from storage.upkeep.passing_error import is_passing, is_timeout
+from storage.verdicts.set_aside import (
+    error_line,
+    experiments_to_retry,
+    set_aside,
+    take_back,
+)
+
+ResultT = TypeVar("ResultT")
+Work = Callable[[Sequence[str]], ResultT]
+# Into so many parts a batch is cut that one of its experiments breaks.
+_PARTS = 8
+# Where more than this many break at once, the rest waits for the next tick.
+MOST_SET_ASIDE = 20
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """How long a statement may take, in seconds, and who is tried again.
+
+    Attributes:
+        together: For a batch of several; None where the transaction's own limit holds, and ends it.
+        alone: For a single experiment that is set aside, or that a batch took too long with.
+        retry_all: Whether everybody who is set aside is tried again, however lately it was before.
+    """
+
+    together: float | None
+    alone: float
+    retry_all: bool
+
+
+# A run has a quarter of an hour. The fast schedule's come as blocks close: there each experiment
+# that is set aside waits for a time of its own, ever longer.
+FAST = Patience(together=200.0, alone=120.0, retry_all=False)
+RUN = Patience(together=200.0, alone=120.0, retry_all=True)
+# Whole lives are read at once.
+REBUILD = Patience(together=None, alone=3600.0, retry_all=True)
+
+
+def compute(
+    connection: Connection,
+    stage: str,
+    work: Work[ResultT],
+    *,
+    ids: Sequence[str],
+    patience: Patience,
+) -> list[ResultT]:
+    """Does a stage's work for each experiment whose data lets it.
+
+    Args:
+        connection: In a transaction that is the only writer of derived tables.
+        stage: One of `STAGES`.
+        work: What the stage does for the experiments named.
+        ids: The experiments that are not set aside.
+        patience: How long it may take.
+
+    Returns:
+        What the work returned of each part of the batch.
+    """
+    done, broken = work_apart(connection, ids, work, patience=patience)
+    for experiment_id, error in broken.items():
+        set_aside(connection, experiment_id, stage=stage, error=error)
+    retried = experiments_to_retry(connection, stage, at_once=patience.retry_all)
+    for experiment_id in retried:
+        if experiment_id in broken:
+            continue
+        found = _tried(connection, [experiment_id], work, seconds=patience.alone)
+        if not isinstance(found, _Broken):
+            done.append(found)
+        _note_try(connection, experiment_id, stage, found)
+    return done
+
+
+def _note_try(connection: Connection, experiment_id: str, stage: str, found: object) -> None:
+    if isinstance(found, _Broken):
+        set_aside(connection, experiment_id, stage=stage, error=found.error)
+    else:
+        take_back(connection, experiment_id, stage=stage)
+
+
+def work_apart(
+    connection: Connection,
+    ids: Sequence[str],
+    work: Work[ResultT],
+    *,
+    patience: Patience,
+    limit: int = MOST_SET_ASIDE,
+) -> tuple[list[ResultT], dict[str, Exception]]:
+    """Does work for all experiments but those whose data breaks it.
+
+    Args:
+        connection: In a transaction.
+        ids: The experiments.
+        work: What is done for the experiments named.
+        patience: How long it may take.
+        limit: How many may break it; where so many do, the rest is left undone.
+
+    Returns:
+        What the work returned of each part of the batch, and the errors of those it breaks for.
+    """
+    done: list[ResultT] = []
+    broken: dict[str, Exception] = {}
+    waiting = [list(ids)] if ids else []
+    while waiting and len(broken) < limit:
+        part = waiting.pop(0)
+        seconds = patience.together
+        if seconds is not None and len(part) < len(ids):
+            seconds = max(patience.alone, seconds / _PARTS)
+        found = _tried(connection, part, work, seconds=seconds)
+        if not isinstance(found, _Broken):
+            done.append(found)
+        elif len(part) == 1:
+            broken[part[0]] = found.error
+            _LOG.warning("%s is left out: %s", part[0], error_line(found.error))
+        else:
+            size = -(-len(part) // _PARTS)
+            waiting += [part[begin : begin + size] for begin in range(0, len(part), size)]
+    return done, broken
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Broken:
+    """Work that an error of the data ended; nothing of it stays."""
+
+    error: Exception
+
+
+def _tried(
+    connection: Connection, ids: Sequence[str], work: Work[ResultT], *, seconds: float | None
+) -> ResultT | _Broken:
+    """Does work in a savepoint.
+
+    Raises:
+        Exception: One that says nothing of the data: a lost connection, or the end of a time that
+            was given to the whole transaction.
+    """
+    try:
+        with connection.begin_nested(), _limited(connection, seconds):
+            return work(ids)
+    except Exception as error:
+        if is_passing(error) or (seconds is None and is_timeout(error)):
+            raise
+        return _Broken(error=error)
+
+
+@contextmanager
+def _limited(connection: Connection, seconds: float | None) -> Generator[None]:
+    """Limits each statement; where an error ends the savepoint, the limit before it holds again."""
+    if seconds is None:
+        yield
+        return
+    before = connection.execute(text("SHOW statement_timeout")).scalar_one()
+    _limit(connection, f"{max(1, round(1000 * seconds))}ms")
+    yield
+    _limit(connection, before)
+
+
+def _limit(connection: Connection, limit: str) -> None:
+    connection.execute(
+        text("SELECT set_config('statement_timeout', :limit, true)"), {"limit": limit}
+    )

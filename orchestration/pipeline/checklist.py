@@ -1,0 +1,391 @@
+"""The checklist's ten lines: how a project's wiring reads, and the very next thing to do."""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+
+import psycopg
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import OperationalError
+
+from domain.metric import metric_definition
+from orchestration.pipeline.failed_tick import NotNow
+from stats.gates.crossover import MIN_CROSSINGS, MOST_CROSSED
+from storage.views.checklist import (
+    CHECKS,
+    SILENCE,
+    Checklist,
+    Line,
+    OpenExperiment,
+    Wiring,
+    keep_lines,
+    projects_to_check,
+    read_wirings,
+)
+from storage.views.recent_traffic import Seen, Traffic
+
+# A tick has a minute, and a walk in it 20 seconds. Whoever holds a lock is not waited for.
+_LIMITS = text("""
+SELECT set_config('statement_timeout', '10s', true), set_config('lock_timeout', '300ms', true)
+""")
+_TOO_LONG = (psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable)
+# Every exposure should say what a canary is told by: one build of several that forgets to shows
+# as its share of the traffic, and canaries begin at a few percent.
+_LEAST_TOLD = 0.99
+# A page of another app, or one that is not found, is no fault of the wiring.
+_LEAST_MATCHED = 0.9
+_MOST_SKEWED = 0.05
+_MOST_REFUSED = 0.05
+# Below it one arm without a unit is chance, at a small share.
+_SOME_UNITS = 20
+_SOME_BLOCKS = 3
+_SOME_REVENUE = 5
+_LEAST_JOINED = 0.01
+_NAMES_SHOWN = 5
+_LONGEST_SHOWN = 40
+
+_NO_EVENT = "No event to look at."
+_SEND = "Send events first: the line `events`."
+
+
+def keep_checklists(connection: Connection) -> int:
+    """Makes anew the checklists that anything new concerns.
+
+    They are of the present, and no verdict reads anything of them.
+
+    Args:
+        connection: In a transaction of its own.
+
+    Returns:
+        How many projects were looked at.
+
+    Raises:
+        ChecklistsTooLong: A query took too long; nothing of the transaction stays.
+    """
+    connection.execute(_LIMITS)
+    try:
+        return _kept(connection)
+    except OperationalError as error:
+        if isinstance(error.orig, _TOO_LONG):
+            raise ChecklistsTooLong("the checklists take too long for one tick") from error
+        raise
+
+
+class ChecklistsTooLong(NotNow):
+    """Somebody holds what the checklists read; they tell since when nothing looked."""
+
+
+def _kept(connection: Connection) -> int:
+    setups = projects_to_check(connection)
+    if not setups:
+        return 0
+    wirings = read_wirings(connection, sorted(setups), some_crossings=MIN_CROSSINGS)
+    keep_lines(
+        connection,
+        {
+            project_id: Checklist(
+                lines=lines(wiring),
+                newest_event_at=wiring.newest_event_at,
+                setup=setups[project_id],
+            )
+            for project_id, wiring in wirings.items()
+        },
+    )
+    return len(wirings)
+
+
+def lines(wiring: Wiring) -> list[Line]:
+    """Returns the ten lines of a project, in the order of a set-up."""
+    return [
+        Line(check=check, ok=ok, seen=seen, fix="" if ok else fix)
+        for check, told in zip(CHECKS, _LINES, strict=True)
+        for ok, seen, fix in [told(wiring)]
+    ]
+
+
+# Whether it is so, what was seen, and what to do if it is not so.
+_Told = tuple[bool | None, str, str]
+
+
+def _events(wiring: Wiring) -> _Told:
+    here, latest = " and ".join(wiring.environments), wiring.newest_event_at
+    count = _sum(_measured(wiring), "of_all")
+    elsewhere = sorted(
+        name
+        for name, one in wiring.traffic.items()
+        if name not in wiring.environments and (latest is None or one.newest_at - latest > SILENCE)
+    )
+    if elsewhere:
+        seen = f"No event of {here}, where it is measured; some of {_listed(elsewhere)}."
+        return False, seen, f"Leave `environment` out of events, or set it to {here}."
+    if latest is None:
+        fix = (
+            'POST /v1/events with the public key: {"event": "page_view", "session_id": "s1",'
+            ' "commit": "<sha>", "route": "/"}'
+        )
+        return False, "No event has come yet.", fix
+    return True, f"{_events_of(count)} of {here} in the newest 5 minutes.", ""
+
+
+def _commit_on_events(wiring: Wiring) -> _Told:
+    traffic = _measured(wiring)
+    of, told = _sum(traffic, "events"), _sum(traffic, "committed")
+    if not of:
+        return None, _NO_EVENT, _SEND
+    seen = f"{told:,} of {of:,} {_what(traffic)} name a commit."
+    fix = "Send `commit`, the sha of the build that served the page, with every event."
+    return told >= _LEAST_TOLD * of, seen, fix
+
+
+def _commit_known(wiring: Wiring) -> _Told:
+    here = " and ".join(wiring.environments)
+    traffic = _measured(wiring)
+    commits = [one for each in traffic for one in each.commits]
+    of, unknown = _count(commits), [one for one in commits if not one.known]
+    record = "Record each deploy: `deploy-reward deploy SHA`, or POST /v1/deploys."
+    if not wiring.deployed:
+        seen = f"No deploy is recorded; {_events_of(of)} name a commit."
+        return (False if of else None), seen, record
+    if not of:
+        return None, "No event names a commit.", "Send `commit` first: the line above."
+    missed = _count(unknown)
+    seen = f"{of - missed:,} of {of:,} {_what(traffic)} with a commit name one deployed to {here}"
+    if unknown:
+        shown = _shown(unknown, most=12)
+        fix = f"Record it: `deploy-reward deploy {unknown[0].value[:12]}`; or correct `commit`."
+        return missed <= (1 - _LEAST_TOLD) * of, f"{seen}; not so: {shown}.", fix
+    return True, f"{seen}.", ""
+
+
+def _routes_matched(wiring: Wiring) -> _Told:
+    traffic = _measured(wiring)
+    of, routed = _sum(traffic, "events"), _sum(traffic, "routed")
+    if not of:
+        return None, _NO_EVENT, _SEND
+    upload = "Upload the graph of what is deployed: POST /v1/static-graphs."
+    if not wiring.graph:
+        return None, "No static graph: every route counts as affected by any change.", upload
+    if routed < _LEAST_MATCHED * of:
+        seen = f"{routed:,} of {of:,} {_what(traffic)} name a route."
+        return False, seen, "Send `route` with every event: its pattern in the graph, or the path."
+    routes = [one for each in traffic for one in each.routes]
+    lost, counted = [one for one in routes if not one.known], _count(routes)
+    if not counted:
+        return None, "No route to look at.", _SEND
+    seen = f"{counted - _count(lost):,} of {counted:,} {_what(traffic)} are on a route of the graph"
+    if lost:
+        fix = f"{upload[:-1]}; or send `route` as the graph has it."
+        told = f"{seen}; not so: {_shown(lost, most=_LONGEST_SHOWN)}."
+        return _count(lost) <= (1 - _LEAST_MATCHED) * counted, told, fix
+    return True, f"{seen}.", ""
+
+
+def _both_arms(wiring: Wiring) -> _Told:
+    if not wiring.experiments:
+        return _no_experiment()
+    return _worst(_shares(one, wiring) for one in wiring.experiments)
+
+
+def _shares(one: OpenExperiment, wiring: Wiring) -> _Told:
+    name = one.experiment_id
+    if not one.bound:
+        fix = "Record the deploy that carries the change: `deploy-reward deploy SHA`."
+        return None, f"{name} waits for its deploy{_elsewhere(one)}.", fix
+    if one.newest_block is None:
+        seen = f"{name}: no unit in {one.closed_blocks:,} closed blocks of 5 minutes."
+        if one.closed_blocks < _SOME_BLOCKS or not _measured(wiring):
+            return None, seen, "Wait for a block to close: 5 minutes and the grace."
+        return False, seen, f"Mend the lines above; then `deploy-reward explain {name}`."
+    seen = f"{name}: {one.treated:,} units of treatment, {one.controlled:,} of control"
+    recent = timedelta(hours=wiring.settings.contrast_hours)
+    shared = one.newest_shared_block
+    if shared is not None and one.newest_block - shared < recent:
+        return True, f"{seen} in a day; both in the block of {shared:%d %b %H:%M} UTC.", ""
+    if one.treated + one.controlled < _SOME_UNITS:
+        return None, f"{seen} so far.", "Wait for more units of both arms."
+    sha = (one.treatment or "")[:12]
+    lacking, fix = (
+        ("treatment", f"Let the router send {sha} a share above 0, and its events name it.")
+        if one.treated < one.controlled
+        else ("control", f"Let the router leave control a share: {sha} must not get everybody.")
+    )
+    return False, f"{seen} in a day; no block has both, {lacking} lacks.", fix
+
+
+def _elsewhere(one: OpenExperiment) -> str:
+    if not one.elsewhere:
+        return ""
+    sha = (one.treatment or "")[:12]
+    return f" to {one.environment}; so far {sha} is deployed to {_listed(one.elsewhere)}"
+
+
+def _target_seen(wiring: Wiring) -> _Told:
+    default = wiring.settings.default_metric
+    targets = [(one.metric, one.sources, one.converted) for one in wiring.experiments]
+    if not targets:
+        definition = metric_definition(default, wiring.settings.metrics)
+        targets = [(default, definition["sources"], False)]
+    return _worst(
+        _target(metric, wiring.names, sources=sources, converted=converted)
+        for metric, sources, converted in targets
+    )
+
+
+def _target(metric: str, names: Sequence[str], *, sources: object, converted: bool) -> _Told:
+    wanted = [str(one) for one in sources] if isinstance(sources, Iterable) else [metric]
+    name = _cut(metric)
+    if converted or set(wanted) & set(names):
+        return True, f"`{name}` was received.", ""
+    if not names:
+        return None, _NO_EVENT, _SEND
+    seen = f"`{name}` never came; what came: {_listed(names)}."
+    event = _cut(wanted[0])
+    fix = f'Send {{"event": "{event}", "session_id": ...}} when it happens, or measure what comes.'
+    return False, seen, fix
+
+
+def _revenue_joinable(wiring: Wiring) -> _Told:
+    tested, joined = wiring.revenue_tested, wiring.revenue_joined
+    if not wiring.revenue_events:
+        seen = "No revenue event to look at."
+        return None, seen, "None is needed, unless a metric is money: POST /v1/revenue/events."
+    traffic = _measured(wiring)
+    of, named = _sum(traffic, "of_all"), _sum(traffic, "named")
+    name = "Send `user_ref` with runtime events too, once the user is known."
+    same = "Send the same `user_ref` for the same user in revenue and runtime events."
+    if tested >= _SOME_REVENUE:
+        seen = f"The users of {joined:,} of the last {tested:,} revenue events were exposed."
+        if joined >= _LEAST_JOINED * tested:
+            return True, seen, ""
+        return (
+            False,
+            f"{seen} {named:,} of {of:,} runtime events name a user.",
+            same if named else name,
+        )
+    if not of:
+        return None, _NO_EVENT, _SEND
+    seen = f"{named:,} of {of:,} runtime events name the user that revenue events are joined by."
+    return named > 0, seen, name
+
+
+def _clock_skew(wiring: Wiring) -> _Told:
+    traffic = _measured(wiring)
+    of, skewed = _sum(traffic, "of_all"), _sum(traffic, "skewed")
+    if not of:
+        return None, _NO_EVENT, _SEND
+    grace = wiring.settings.grace_seconds
+    seen = f"{skewed:,} of {of:,} events are dated over {grace} s before or 5 s after their receipt"
+    if skewed:
+        mean = sum(one.skew_seconds * one.skewed for one in traffic) / skewed
+        seen += f", by {_span(abs(mean))} {'before' if mean > 0 else 'after'} in the mean"
+    fix = "Send `sent_at` beside `events`, by which a wrong clock is corrected; and send at once."
+    return skewed <= _MOST_SKEWED * of, f"{seen}.", fix
+
+
+def _crossover(wiring: Wiring) -> _Told:
+    if not wiring.experiments:
+        return _no_experiment()
+    return _worst(_crossings(one) for one in wiring.experiments)
+
+
+def _crossings(one: OpenExperiment) -> _Told:
+    name = one.experiment_id
+    if one.newest_block is None:
+        return None, f"{name}: no unit yet.", "Wait for units: the line `both arms in one block`."
+    of = "" if one.units is None else f" of {one.units:,}"
+    seen = f"{name}: {one.crossed:,}{of} units were served both arms."
+    fix = "Make the router sticky: the arm by a hash of `session_id`, the same at every request."
+    sticky = one.units is None or one.crossed <= MOST_CROSSED * one.units
+    return sticky, seen, fix
+
+
+def _refused(wiring: Wiring) -> _Told:
+    admissions = wiring.admissions
+    if admissions is None:
+        return None, "No request to /v1/events in the last 15 minutes.", _SEND
+    events = admissions.accepted + admissions.rejected + admissions.sampled_out
+    why = "" if admissions.reason is None else f" (the last: {admissions.reason})"
+    sampled = f", {admissions.sampled_out:,} outside the sample" if admissions.sampled_out else ""
+    seen = (
+        f"{admissions.rejected:,} of {events:,} events rejected{why},"
+        f" {admissions.late:,} late{sampled};"
+        f" {admissions.limited:,} of {admissions.requests:,} requests limited, in 15 minutes."
+    )
+    if admissions.limited > _MOST_REFUSED * admissions.requests:
+        return False, seen, "Send up to 500 events a request, or raise `rate_limits` in settings."
+    if admissions.rejected > _MOST_REFUSED * events:
+        return False, seen, _correction(admissions.reason)
+    fix = "Send events when they occur: none counts once its window has closed."
+    return admissions.late <= _MOST_REFUSED * events, seen, fix
+
+
+def _correction(reason: str | None) -> str:
+    if reason == "origin_not_allowed":
+        return "Name the site in `allowed_origins`: `deploy-reward settings apply FILE`."
+    return f"Correct what the answers of POST /v1/events name: {reason}."
+
+
+_LINES: Sequence[Callable[[Wiring], _Told]] = (
+    _events,
+    _commit_on_events,
+    _commit_known,
+    _routes_matched,
+    _both_arms,
+    _target_seen,
+    _revenue_joinable,
+    _clock_skew,
+    _crossover,
+    _refused,
+)
+
+# --- What several lines say -----------------------------------------------------------------------
+
+
+def _measured(wiring: Wiring) -> list[Traffic]:
+    return [wiring.traffic[one] for one in wiring.environments if one in wiring.traffic]
+
+
+def _sum(traffic: Iterable[Traffic], member: str) -> int:
+    return sum(getattr(one, member) for one in traffic)
+
+
+def _count(seen: Iterable[Seen]) -> int:
+    return sum(one.events for one in seen)
+
+
+def _what(traffic: Iterable[Traffic]) -> str:
+    return "page views" if all(one.page_views for one in traffic) else "events"
+
+
+def _events_of(count: int) -> str:
+    return f"{count:,} event{'' if count == 1 else 's'}"
+
+
+def _no_experiment() -> _Told:
+    fix = "Register the change: `deploy-reward register`, or POST /v1/reward/register."
+    return None, "No experiment is open.", fix
+
+
+def _worst(told: Iterable[_Told]) -> _Told:
+    """Returns what is wrong, else what cannot be told yet, else what is right; the first of it."""
+    return min(told, key=lambda one: {False: 0, None: 1, True: 2}[one[0]])
+
+
+def _shown(seen: Sequence[Seen], *, most: int) -> str:
+    return ", ".join(f"{_cut(one.value, most)} ({one.events:,})" for one in seen[:3])
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _NAMES_SHOWN
+    shown = ", ".join(_cut(name) for name in names[:_NAMES_SHOWN])
+    return shown if more <= 0 else f"{shown} and {more} more"
+
+
+def _cut(name: str, most: int = _LONGEST_SHOWN) -> str:
+    return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
+def _span(seconds: float) -> str:
+    for length, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * length:
+            return f"{seconds / length:,.0f} {unit}"
+    return f"{seconds:,.0f} seconds"

@@ -1,0 +1,331 @@
+"""The evidence document: everything behind a verdict, as JSON (statistics.md, section 7)."""
+
+import hashlib
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from domain.contract import document_text
+from domain.measure import Measure, measure_of_policy
+from orchestration.pipeline.aliasing import aliased_with
+from orchestration.pipeline.sentence import known_sentence, sentence
+from orchestration.pipeline.series import moment, seconds
+from stats.decision.evidence import Arm, Evidence
+from stats.gates.guardrail import GuardrailReading
+from stats.gates.shortfall import Shortfall
+from stats.looks.policy import Policy
+from storage.verdicts.evidence import ExperimentReading, UnitCounts
+from storage.verdicts.gates import ReturningUsers
+
+# Before so many units, to have seen none is no news of a rare metric.
+_MANY_UNITS = 1_000
+_MANY_USERS, _FAITHFUL, _SMALL_SHARE = 50, 0.95, 0.05
+
+
+def timestamp(epoch_seconds: int | None) -> str | None:
+    """Returns a time as the interface writes it."""
+    if epoch_seconds is None:
+        return None
+    return moment(epoch_seconds).isoformat().replace("+00:00", "Z")
+
+
+def evidence_document(
+    reading: ExperimentReading,
+    evidence: Evidence,
+    *,
+    counts: UnitCounts,
+    changes: Mapping[str, frozenset[str]],
+    returning: ReturningUsers,
+) -> dict[str, Any]:
+    """Returns the evidence document of an experiment as of its look.
+
+    Args:
+        reading: What the store holds of the experiment.
+        evidence: What the engine makes of it.
+        counts: Its units, as of the same look.
+        changes: The changes of each stratum besides the one under test.
+        returning: Its users who came back, as of the same look.
+    """
+    control = evidence.arms.control
+    level = control.rate if control.total is None else control.mean
+    measure = measure_of_policy(reading.policy, control=level)
+    return {
+        "sentence": sentence(evidence, measure, reading.policy["futility_margin"]),
+        "experiment_id": reading.experiment_id,
+        "as_of": timestamp(evidence.as_of),
+        "change": list(reading.change),
+        "policy": _policy(reading),
+        "arms": {
+            "control": _arm(evidence.arms.control, late=counts.late_control),
+            "treatment": _arm(evidence.arms.treatment, late=counts.late_treatment),
+        },
+        "totals": _totals(evidence),
+        **_yes_no(evidence),
+        "known": _known(evidence, measure),
+        "looks": _looks(evidence),
+        "gates": _gates(reading, evidence, changes=changes),
+        "guardrails": [_guardrail(one) for one in evidence.guardrails],
+        "candidate": _candidate(evidence),
+        "sessions": _sessions(evidence),
+        "counts": {
+            "in_cells": evidence.units_in_cells,
+            "open": counts.exposed - evidence.units_in_cells,
+            "late": counts.late,
+            "in_flight": counts.in_flight,
+            "unknown_commit": counts.unknown_commit,
+            "partial": counts.partial,
+            "crossover": counts.crossover,
+            "excluded": counts.excluded,
+            "unmatched_route": counts.unmatched_route,
+            **({"unsigned": counts.unsigned} if _asks_for_signatures(reading) else {}),
+        },
+        "warnings": _warnings(reading, evidence, counts, returning),
+        "ended_because": _value(evidence.decision.ended_because),
+        "digest": _digest(reading, evidence),
+    }
+
+
+def _value(word: object) -> str | None:
+    return None if word is None else str(word)
+
+
+def _policy(reading: ExperimentReading) -> dict[str, Any]:
+    policy = reading.policy
+    numbers = Policy.from_json(policy)
+    return {
+        "target": policy["target"],
+        "guardrails": policy["guardrails"],
+        "environment": policy["environment"],
+        "routes": policy["routes"],
+        "routes_because": policy["routes_because"],
+        "alpha": policy["alpha"],
+        "attempt": policy["attempt"],
+        "level": numbers.level,
+        "rho": {"day": policy["rho_day"], "fast": policy["rho_fast"]},
+        "window_seconds": policy["window_seconds"],
+        "grace_seconds": policy["grace_seconds"],
+        "block_min_units": policy["block_min_units"],
+        "undeclared_min_units": numbers.undeclared_min_units,
+        "horizon_days": policy["horizon_seconds"] // 86_400,
+        "futility_margin": policy["futility_margin"],
+        "unit": policy["unit"],
+        "value_per_conversion": policy["value_per_conversion"],
+        # A policy that measures every unit, or was frozen before samples, keeps its bytes.
+        **({"sample_rate": rate} if (rate := policy.get("sample_rate", 1)) < 1 else {}),
+        **({"signed_assignments": True} if _asks_for_signatures(reading) else {}),
+    }
+
+
+def _asks_for_signatures(reading: ExperimentReading) -> bool:
+    """Tells whether to speak of signatures: what was decided without them keeps its bytes."""
+    return reading.policy.get("signed_assignments", False)
+
+
+def _arm(arm: Arm, *, late: int) -> dict[str, Any]:
+    return {
+        "units": arm.units,
+        "conversions": arm.conversions,
+        "rate": arm.rate,
+        # Of a mean: what all its events are worth, capped, and what that is a unit.
+        **({} if arm.total is None else {"total": arm.total, "mean": arm.mean}),
+        "late": late,
+    }
+
+
+def _yes_no(evidence: Evidence) -> dict[str, Any]:
+    """Returns, beside a mean, whether units had its event: what no whale hides."""
+    yes_no = evidence.yes_no
+    if yes_no is None:
+        return {}
+    ci = list(yes_no.ci)
+    return {"yes_no": {"lift": yes_no.lift, "e_value": yes_no.e_value, "ci": ci}}
+
+
+def _totals(evidence: Evidence) -> dict[str, Any]:
+    return {
+        "S": evidence.S,
+        "W": evidence.W,
+        "V": evidence.V,
+        "lift": evidence.lift,
+        "e_value": evidence.e_value,
+        "p_value": evidence.p_value,
+        "p_running_min": evidence.p_running_min,
+        "ci": None if evidence.ci is None else list(evidence.ci),
+    }
+
+
+def _known(evidence: Evidence, measure: Measure) -> dict[str, Any]:
+    known = evidence.known
+    return {
+        "not_worse_than": known.not_worse_than,
+        "not_better_than": known.not_better_than,
+        "smallest_lift_by_horizon": known.smallest_lift_by_horizon,
+        "sentence": known_sentence(evidence, measure),
+    }
+
+
+def _looks(evidence: Evidence) -> list[dict[str, Any]]:
+    # Column by column: there may be hundreds of each of thousands of experiments.
+    looks = evidence.looks
+    columns = zip(
+        np.datetime_as_string(looks.at.astype("datetime64[s]")).tolist(),
+        *(column.tolist() for column in (looks.e_value, looks.p_running_min, looks.lift)),
+        looks.ci.tolist(),
+        (np.isnan(looks.ci[:, 0]) | np.isnan(looks.ci[:, 1])).tolist(),
+        looks.gated.tolist(),
+        strict=True,
+    )
+    return [
+        {
+            "at": f"{at}Z",
+            "e_value": e_value,
+            "p_running_min": p_running_min,
+            "lift": None if math.isnan(lift) else lift,
+            "ci": None if is_unknown else ci,
+            "gated": gated,
+        }
+        for at, e_value, p_running_min, lift, ci, is_unknown, gated in columns
+    ]
+
+
+def _gates(
+    reading: ExperimentReading, evidence: Evidence, *, changes: Mapping[str, frozenset[str]]
+) -> dict[str, Any]:
+    gates = evidence.gates
+    aliased = gates.vif is not None and gates.vif > Policy.from_json(reading.policy).vif_limit
+    return {
+        "vif": _finite(gates.vif),
+        "aliased_with": aliased_with(
+            reading.cells, reading.strata, changes, before=evidence.closed_until
+        )
+        if aliased
+        else [],
+        "sample_ratio_e": _finite(gates.sample_ratio_e),
+        "crossover_share": gates.crossover_share,
+        "lateness_e": _finite(gates.lateness_e),
+        "interaction_e": _finite(gates.interaction_e),
+        "interacting_because": [str(cause) for cause in gates.interacting_because],
+        "shortfall": _shortfall(gates.shortfall),
+    }
+
+
+def _shortfall(shortfall: Shortfall | None) -> dict[str, Any] | None:
+    if shortfall is None:
+        return None
+    return {
+        "declared": shortfall.declared,
+        "seen": shortfall.seen,
+        "steady": shortfall.steady,
+    }
+
+
+def _finite(number: float | None) -> float | str | None:
+    """Returns a number as JSON can say it: infinity is a word."""
+    return "inf" if number is not None and math.isinf(number) else number
+
+
+def _guardrail(reading: GuardrailReading) -> dict[str, Any]:
+    return {
+        "metric": reading.metric,
+        "e_value": reading.e_value,
+        "threshold": reading.threshold,
+        "breached_at": timestamp(reading.breached_at),
+        "non_inferior_at": timestamp(reading.non_inferior_at),
+        "lift": reading.lift,
+    }
+
+
+def _candidate(evidence: Evidence) -> dict[str, Any] | None:
+    candidate = evidence.candidate
+    if candidate is None:
+        return None
+    return {
+        "at": timestamp(candidate.at),
+        "lift": candidate.lift,
+        "confidence": candidate.confidence,
+        "ci": list(candidate.ci),
+        "cadence": str(candidate.cadence),
+        "holds": candidate.holds,
+        "waits_for": list(candidate.waits_for),
+    }
+
+
+def _sessions(evidence: Evidence) -> dict[str, Any]:
+    sessions = evidence.sessions
+    return {
+        "accumulated": sessions.accumulated,
+        "required": sessions.required,
+        "required_fast": sessions.required_fast,
+        "per_day": sessions.per_day,
+        "projected_decision_at": timestamp(sessions.projected_decision_at),
+    }
+
+
+def _warnings(
+    reading: ExperimentReading,
+    evidence: Evidence,
+    counts: UnitCounts,
+    returning: ReturningUsers,
+) -> list[str]:
+    arms = evidence.arms
+    seen = (
+        arms.control.conversions
+        + arms.treatment.conversions
+        + counts.late_control
+        + counts.late_treatment
+    )
+    found = {
+        "base_assumed": reading.base_assumed,
+        "metric_never_seen": evidence.units_in_cells >= _MANY_UNITS and not seen,
+        "unknown_commit": counts.unknown_commit > 0,
+        "unmatched_route": counts.unmatched_route > 0,
+        "unsigned": counts.unsigned > 0,
+        "uncapped": _is_uncapped(reading.policy),
+        "sticky_by_user": _is_sticky_by_user(evidence, returning),
+    }
+    return [*evidence.warnings, *(word for word, holds in found.items() if holds)]
+
+
+def _is_uncapped(policy: Mapping[str, Any]) -> bool:
+    """Tells whether a single value can outweigh all others of a mean."""
+    metrics = [policy["target"], *policy["guardrails"]]
+    return any(metric["kind"] == "mean" and metric["cap"] is None for metric in metrics)
+
+
+def _is_sticky_by_user(evidence: Evidence, returning: ReturningUsers) -> bool:
+    """Tells that users rather than sessions keep their arm (statistics.md, 6)."""
+    units = [evidence.arms.control.units, evidence.arms.treatment.units]
+    return (
+        returning.users >= _MANY_USERS
+        and returning.faithful >= _FAITHFUL * returning.users
+        and min(units) >= _SMALL_SHARE * sum(units)
+    )
+
+
+def _digest(reading: ExperimentReading, evidence: Evidence) -> str:
+    """Returns the SHA-256 of cells, deploys and policy: of the same evidence, the same."""
+    known_at = max(evidence.as_of or 0, seconds(reading.bound_at))
+    cells = reading.cells
+    content = {
+        "cells": [
+            [block, reading.strata[place], *counts]
+            for block, place, *counts in zip(
+                *(cells.block, cells.stratum, cells.n1, cells.x1, cells.n0, cells.x0), strict=True
+            )
+            if block < evidence.closed_until
+        ],
+        "deploys": [
+            [
+                deploy.commit,
+                deploy.base,
+                deploy.deployed_at.isoformat(),
+                deploy.allocation,
+            ]
+            for deploy in reading.deploys
+            if deploy.recorded_at.timestamp() <= known_at
+        ],
+        "policy": dict(sorted(reading.policy.items())),
+    }
+    return hashlib.sha256(document_text(content).encode()).hexdigest()

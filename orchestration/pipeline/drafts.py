@@ -1,0 +1,177 @@
+"""Drafts: each open experiment's evidence and contract, computed from its closed cells."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection
+
+from domain.contract import contract, document_text, waiting_contract
+from orchestration.pipeline.document import evidence_document
+from orchestration.pipeline.series import moment, series_of
+from stats.decision.evidence import Evidence, evaluate
+from stats.looks.block import AnalysisBlocks, analysis_blocks
+from stats.looks.series import Series
+from storage.experiments.policy import BLOCK_SECONDS
+from storage.verdicts.evidence import (
+    CountsAt,
+    ExperimentReading,
+    count_units,
+    experiments_waited_out,
+    read_experiments,
+    stratum_changes,
+)
+from storage.verdicts.gates import returning_users
+from storage.verdicts.next_look import Rest
+from storage.verdicts.publication import Draft
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drafted:
+    """A draft with the numbers that it was written from; None of an experiment without looks."""
+
+    draft: Draft
+    contract: dict[str, Any]
+    evidence: Evidence | None
+
+
+def draft_evidence(
+    connection: Connection, *, as_of: datetime, only: Sequence[str] | None = None
+) -> list[Drafted]:
+    """Computes evidence and contract of every experiment that is not decided yet.
+
+    Args:
+        connection: To the store, or to a separate reading of it.
+        as_of: How far the log was read; matters only to experiments that still wait for a deploy.
+        only: The bound experiments to compute; None for all.
+
+    Returns:
+        Drafts in the order of their identifiers; of experiments without a look, those alone
+        that no deploy came for.
+    """
+    drafted = [*draft_bound(connection, only=only), *draft_waited_out(connection, as_of=as_of)]
+    return sorted(drafted, key=lambda one: one.draft.experiment_id)
+
+
+def draft_bound(connection: Connection, *, only: Sequence[str] | None = None) -> list[Drafted]:
+    """Computes evidence and contract of the bound experiments that are not decided yet.
+
+    Args:
+        connection: To the store, or to a separate reading of it.
+        only: The experiments to compute; None for all.
+    """
+    readings = read_experiments(connection, only=only)
+    series = [series_of(reading) for reading in readings]
+    blocks = [analysis_blocks(one) for one in series]
+    rests = [_rest(one, own) for one, own in zip(series, blocks, strict=True)]
+    return _drafts(connection, readings, rests, evaluate(series, blocks=blocks))
+
+
+def draft_waited_out(connection: Connection, *, as_of: datetime) -> list[Drafted]:
+    """Returns the drafts of the experiments that no deploy came for until a time."""
+    return [_waited_out(name) for name in experiments_waited_out(connection, as_of=as_of)]
+
+
+def _drafts(
+    connection: Connection,
+    readings: Sequence[ExperimentReading],
+    rests: Sequence[Rest],
+    found: Sequence[Evidence],
+) -> list[Drafted]:
+    looks = [
+        CountsAt(
+            experiment_id=reading.experiment_id,
+            look=moment(evidence.as_of or 0),
+        )
+        for reading, evidence in zip(readings, found, strict=True)
+    ]
+    counts = count_units(connection, looks)
+    changes = stratum_changes(connection, readings, [look.look for look in looks])
+    returning = returning_users(connection, [(look.experiment_id, look.look) for look in looks])
+    drafted: list[Drafted] = []
+    for reading, rest, evidence in zip(readings, rests, found, strict=True):
+        document = evidence_document(
+            reading,
+            evidence,
+            counts=counts[reading.experiment_id],
+            changes=changes[reading.experiment_id],
+            returning=returning[reading.experiment_id],
+        )
+        answer = evidence_contract(reading.experiment_id, evidence)
+        draft = Draft(
+            experiment_id=reading.experiment_id,
+            document=document_text(document),
+            contract=document_text(answer),
+            as_of=None if evidence.as_of is None else moment(evidence.as_of),
+            next_look_at=_next_look(reading, evidence),
+            rest=rest,
+        )
+        drafted.append(Drafted(draft=draft, contract=answer, evidence=evidence))
+    return drafted
+
+
+def evidence_contract(experiment_id: str, evidence: Evidence) -> dict[str, Any]:
+    """Returns the verdict contract that an experiment's evidence supports."""
+    decision = evidence.decision
+    reason, cadence = decision.abstain_reason, decision.cadence
+    return contract(
+        experiment_id,
+        verdict=decision.verdict.value,
+        abstain_reason=None if reason is None else reason.value,
+        decided=decision.decided,
+        lift=decision.lift,
+        confidence=decision.confidence,
+        ci=decision.ci,
+        value_at_risk=decision.value_at_risk,
+        cadence=None if cadence is None else cadence.value,
+        guardrail_breaches=decision.guardrail_breaches,
+    )
+
+
+def _next_look(reading: ExperimentReading, evidence: Evidence) -> datetime | None:
+    """Returns when the next look can come at the earliest; None once decided."""
+    if evidence.decision.decided:
+        return None
+    policy = reading.policy
+    # Every metric's closing is a look; the shortest window closes first.
+    windows = [one["window_seconds"] for one in (policy["target"], *policy["guardrails"])]
+    wait = min(windows) + policy["grace_seconds"]
+    read_to = int(reading.as_of.timestamp())
+    return moment(max(evidence.closed_until + BLOCK_SECONDS + wait, read_to + BLOCK_SECONDS))
+
+
+def _rest(series: Series, blocks: AnalysisBlocks) -> Rest:
+    """Returns what the next look waits for: closings that are known by now, ends, and units."""
+    policy = series.policy
+    windows = {policy.window_seconds, *(one.window_seconds for one in series.guardrails)}
+    read_to = series.as_of - policy.grace_seconds
+    to_come = [
+        end + window
+        for end in blocks.ends[blocks.ends > read_to - max(windows)].tolist()
+        for window in windows
+        if end + window > read_to
+    ]
+    to_come.append(blocks.ends_by + series.shortest_window)
+    return Rest(
+        units_since=moment(blocks.units_since),
+        crowd_since=None if blocks.crowd_since is None else moment(blocks.crowd_since),
+        wakes_at=moment(min(to_come)),
+    )
+
+
+def _waited_out(experiment_id: str) -> Drafted:
+    answer = waiting_contract(experiment_id, decided=True)
+    document = {
+        "sentence": "No answer: no deploy came for this experiment.",
+        "experiment_id": experiment_id,
+        "as_of": None,
+    }
+    draft = Draft(
+        experiment_id=experiment_id,
+        document=document_text(document),
+        contract=document_text(answer),
+        as_of=None,
+        next_look_at=None,
+    )
+    return Drafted(draft=draft, contract=answer, evidence=None)

@@ -1,0 +1,27 @@
+"""Failures of ticks and of steps of runs, counted by stage for whoever monitors the store."""
+
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from storage.upkeep.gauges import note_failed_tick
+
+
+class NotNow(Exception):  # noqa: N818 - nothing is wrong: the work is for another tick or a run
+    """Work is left to somebody else, or to later."""
+
+
+@contextmanager
+def failures_counted(engine: Engine, stage: str) -> Generator[None]:
+    """Counts an error that ends a tick or a step of a run, by the stage that it ended."""
+    try:
+        yield
+    except NotNow:
+        raise
+    except Exception:
+        # Where the store itself is away, only the time since the last good tick or run tells.
+        with suppress(SQLAlchemyError), engine.begin() as connection:
+            note_failed_tick(connection, stage=stage)
+        raise

@@ -1,0 +1,92 @@
+"""The regression of treatment on blocks, by statsmodels, that the evidence's VIF must equal."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Connection
+
+from orchestration.pipeline.series import seconds, series_of
+from stats.counts.cell import Floats, Ints
+from stats.counts.timeline import AnalysisCells
+from stats.looks.trace import target_cells
+from storage.verdicts.evidence import read_experiments
+
+# A regression takes the cube of its columns: with so many it takes a tenth of a second.
+MOST_CELLS = 300
+_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inflation:
+    """A variance inflation factor: as the evidence states it, and as a regression finds it.
+
+    Attributes:
+        experiment_id: The experiment.
+        stated: Infinite where no cell holds both arms.
+        regressed: None where there are too many cells to regress on.
+    """
+
+    experiment_id: str
+    stated: float
+    regressed: float | None
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether both are equal, as far as a regression is exact."""
+        return self.regressed is None or bool(
+            np.isclose(self.stated, self.regressed, rtol=_TOLERANCE, atol=0.0)
+        )
+
+
+def read_inflations(
+    connection: Connection, evidence: Mapping[str, Mapping[str, Any]]
+) -> list[Inflation]:
+    """Returns the inflations of experiments, each from its closed cells at the look it states.
+
+    Args:
+        connection: To the store.
+        evidence: The served evidence document of each experiment.
+    """
+    return [
+        _inflation(evidence[reading.experiment_id], target_cells(series_of(reading), look))
+        for reading in read_experiments(connection, only=list(evidence))
+        for look in [seconds(datetime.fromisoformat(evidence[reading.experiment_id]["as_of"]))]
+    ]
+
+
+def _inflation(document: Mapping[str, Any], cells: AnalysisCells) -> Inflation:
+    return Inflation(
+        experiment_id=document["experiment_id"],
+        stated=float(document["gates"]["vif"]),
+        regressed=None if cells.row.size > MOST_CELLS else regressed_inflation(cells),
+    )
+
+
+def regressed_inflation(cells: AnalysisCells) -> float:
+    """Returns what the dummies of cells explain of treatment beyond those of strata.
+
+    The residual sum of squares of a frequency-weighted regression of treatment on the dummies of
+    strata, divided by that on the dummies of analysis blocks within strata: with one stratum
+    1/(1−R²) of the latter. Blocks after the last that holds both arms are left out.
+    """
+    both = np.flatnonzero((cells.n1 > 0) & (cells.n0 > 0))
+    if not both.size:
+        return float("inf")
+    cells = cells[cells.row <= cells.row[both[-1]]]
+    numbers = np.arange(cells.row.size, dtype=np.int64)
+    return _unexplained(cells, cells.stratum) / _unexplained(cells, numbers)
+
+
+def _unexplained(cells: AnalysisCells, group: Ints) -> float:
+    """Returns the residual sum of squares of treatment on the dummies of groups of cells."""
+    # Takes seconds to import, and no other part of the service needs it.
+    from statsmodels.regression.linear_model import WLS  # noqa: PLC0415
+
+    units: Any = np.concatenate((cells.n1, cells.n0)).astype(np.float64)
+    treated = np.repeat((1.0, 0.0), cells.row.size)
+    dummies: Floats = (np.unique(group)[None, :] == np.tile(group, 2)[:, None]).astype(np.float64)
+    seen = units > 0
+    return float(WLS(treated[seen], dummies[seen], weights=units[seen]).fit().ssr)

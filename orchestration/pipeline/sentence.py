@@ -1,0 +1,154 @@
+"""The sentence that leads an evidence document: what is known, for a person in a hurry."""
+
+from datetime import UTC, datetime
+
+from domain.measure import Measure, too_small
+from stats.decision.evidence import Evidence
+from stats.gates.shortfall import Shortfall
+from stats.looks.gate import Cause
+from stats.looks.words import AbstainReason, EndedBecause, Verdict
+
+_ENDED = {
+    EndedBecause.HORIZON: "the horizon was reached without an answer",
+    EndedBecause.PROMOTED: "only treatment was left, so nothing could be compared any more",
+    EndedBecause.WITHDRAWN: "treatment was withdrawn, so nothing could be compared any more",
+    EndedBecause.SUPERSEDED: "another change took over, so nothing could be compared any more",
+    EndedBecause.CLOSED: "it was closed by hand",
+}
+
+
+_BECAUSE = {
+    Cause.SAMPLE_RATIO: "the arms do not get the shares that were declared",
+    Cause.CROSSOVER: "units move between the arms",
+    Cause.LATENESS: "outcomes come too late more often in one arm",
+    Cause.INTERACTION: "the effect differs with what else a build carries",
+}
+_UNFAIR = (AbstainReason.NON_IDENTIFIABLE, AbstainReason.INTERACTING)
+
+
+def percent(value: float) -> str:
+    """Returns a relative lift in percent."""
+    return f"{100 * value:+.1f} %"
+
+
+def sentence(evidence: Evidence, measure: Measure, futility_margin: float | None) -> str:
+    """Returns what an experiment's evidence says, in one or two sentences.
+
+    Args:
+        evidence: The evidence.
+        measure: How the target's differences are written.
+        futility_margin: The share of control's rate that the project takes for no difference.
+    """
+    what_is_known = _sentence(evidence, measure, futility_margin)
+    if evidence.gates.shortfall is None:
+        return what_is_known
+    return f"{what_is_known} {_shortfall(evidence.gates.shortfall)}"
+
+
+def _shortfall(shortfall: Shortfall) -> str:
+    """Returns what arrives of treatment, and what may be the cause."""
+    seen = f"Treatment gets {100 * shortfall.seen:.3g} % of the units"
+    declared = f"where {100 * shortfall.declared:.3g} % is declared"
+    if shortfall.steady:
+        return (
+            f"{seen}, {declared}, at a steady ratio: either the router's weight is mis-set, or the"
+            " build dies before it can report."
+        )
+    if shortfall.fell:
+        return f"{seen}, {declared}, and its share fell: the build may die before it can report."
+    return f"{seen}, {declared}: the build may die before it can report."
+
+
+def _sentence(evidence: Evidence, measure: Measure, futility_margin: float | None) -> str:
+    decision, metric = evidence.decision, measure.name
+    if decision.verdict is not Verdict.ABSTAIN:
+        return _answer(evidence, measure)
+    if decision.ended_because is not None:
+        why = _why_it_ended(decision.ended_because, futility_margin)
+        return f"No answer on {metric}: {why}. {known_sentence(evidence, measure)}".strip()
+    if decision.abstain_reason in _UNFAIR:
+        return f"Can't say on {metric}: {_unfair(evidence)}."
+    if evidence.candidate is not None:
+        return _waiting(evidence, measure)
+    known = known_sentence(evidence, measure)
+    return f"Can't say yet on {metric}: {_progress(evidence)}. {known}".strip()
+
+
+def _unfair(evidence: Evidence) -> str:
+    """Returns why what differs is not the change's alone."""
+    if evidence.decision.abstain_reason is AbstainReason.NON_IDENTIFIABLE:
+        return (
+            "treatment and control were not served side by side, so the change cannot be told from"
+            " what else differs between them"
+        )
+    causes = evidence.gates.interacting_because
+    why = " and ".join(_BECAUSE[cause] for cause in causes)
+    if evidence.gates.shortfall is not None and causes == (Cause.SAMPLE_RATIO,):
+        return why
+    return f"{why}, so the difference is not the change's alone"
+
+
+def _answer(evidence: Evidence, measure: Measure) -> str:
+    decision, control = evidence.decision, measure.control
+    lift, ci = decision.lift, decision.ci
+    if lift is None or ci is None or control is None:
+        raise ValueError(f"{decision.verdict} without lift, interval and control")
+    moved = "rose" if lift > 0 else "fell"
+    level = measure.level(control)
+    share = f"{100 * abs(lift / control):.1f} %" if control else ""
+    relative = f" ({share} of control's {level})" if control else ""
+    word = {Verdict.KEEP: "Keep", Verdict.ROLLBACK: "Roll back", Verdict.ITERATE: "Iterate"}
+    return (
+        f"{word[decision.verdict]}: {measure.name} {moved} by"
+        f" {measure.size(lift)}{relative}; the true difference lies between"
+        f" {measure.difference(ci[0])} and {measure.difference(ci[1])}, however often one looked."
+    )
+
+
+def _why_it_ended(because: EndedBecause, futility_margin: float | None) -> str:
+    if because is EndedBecause.FUTILITY and futility_margin is not None:
+        return f"the difference, if any, is {too_small(futility_margin)}"
+    return _ENDED[because]
+
+
+def _waiting(evidence: Evidence, measure: Measure) -> str:
+    candidate, lift = evidence.candidate, evidence.lift
+    if candidate is None or lift is None:
+        raise ValueError("a candidate waits, but nothing was compared")
+    moved = f"Almost: {measure.name} moved by {measure.difference(lift)}"
+    guardrails = ", ".join(candidate.waits_for)
+    shown = f"{guardrails} is shown unharmed, or when the wait for that is over"
+    if candidate.holds:
+        return f"{moved}, to the better; it is kept once {shown}."
+    again = "it was beyond chance before, and is kept once it is so again"
+    return f"{moved}; {again}{f' and {shown}' if guardrails else ''}."
+
+
+def _progress(evidence: Evidence) -> str:
+    sessions = evidence.sessions
+    if not sessions.accumulated:
+        return "nothing was measured yet"
+    seen = f"{sessions.accumulated:,} units counted"
+    if sessions.required is None:
+        return seen
+    needed = f"{seen}, about {sessions.required:,.0f} are needed to find a 20 % change"
+    at = sessions.projected_decision_at
+    if at is None:
+        return needed
+    return f"{needed}, reached about {datetime.fromtimestamp(at, tz=UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def known_sentence(evidence: Evidence, measure: Measure) -> str:
+    """Returns what an interval excludes so far; empty where it excludes nothing of the change."""
+    # A gate holds: what differs is not the change's alone.
+    if evidence.looks.gated[-1:].any():
+        return ""
+    known = evidence.known
+    bounds = {"worse": known.not_worse_than, "better": known.not_better_than}
+    told = [
+        f"not {side} than {percent(bound)}"
+        for side, bound in bounds.items()
+        # No rate falls by more than all of it.
+        if bound is not None and (measure.mean or bound > -1)
+    ]
+    return f"So far: {', '.join(told)}." if told else ""

@@ -1,0 +1,139 @@
+"""Series: what the store holds of an experiment, in the engine's terms."""
+
+import math
+from array import array
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stats.counts.closed_cells import ClosedCells, Values
+from stats.gates.crossover import Crossings
+from stats.gates.guardrail import Guardrail
+from stats.gates.lateness import LateUnits
+from stats.gates.sample_ratio import Arrivals, Epoch
+from stats.looks.policy import Policy
+from stats.looks.series import Series
+from storage.verdicts.evidence import ExperimentReading
+from storage.verdicts.packed_cells import CellColumns
+
+
+def seconds(moment: datetime) -> int:
+    """Returns whole seconds since the epoch, which the engine counts time in."""
+    return int(moment.timestamp())
+
+
+def moment(epoch_seconds: int) -> datetime:
+    """Returns the UTC time of whole seconds since the epoch."""
+    return datetime.fromtimestamp(epoch_seconds, tz=UTC)
+
+
+def series_of(reading: ExperimentReading) -> Series:
+    """Returns the series of an experiment."""
+    policy = reading.policy
+    target = _closed_cells(reading.cells, kind=policy["target"]["kind"])
+    return Series(
+        policy=Policy.from_json(policy),
+        start=seconds(reading.starts_at),
+        as_of=seconds(reading.as_of),
+        closed_at=None if reading.closed_at is None else seconds(reading.closed_at),
+        cuts=tuple(seconds(cut) for cut in reading.cuts),
+        block=target.block,
+        stratum=target.stratum,
+        n1=target.n1,
+        x1=target.x1,
+        n0=target.n0,
+        x0=target.x0,
+        values=target.values,
+        guardrails=tuple(
+            Guardrail(
+                name=guardrail["name"],
+                better=guardrail["better"],
+                window_seconds=guardrail["window_seconds"],
+                margin=guardrail["margin"],
+                cells=_closed_cells(
+                    reading.cells_by_metric[guardrail["name"]], kind=guardrail["kind"]
+                ),
+            )
+            for guardrail in policy["guardrails"]
+        ),
+        allocation=_allocation(reading),
+        arrivals=_arrivals(reading),
+        crossings=_crossings(reading),
+        late=_late_units(reading),
+    )
+
+
+def _integers(numbers: Iterable[int]) -> NDArray[np.int64]:
+    return np.array(list(numbers), dtype=np.int64)
+
+
+def _closed_cells(cells: CellColumns, *, kind: str) -> ClosedCells:
+    sums = cells.sums
+    return ClosedCells(
+        block=_whole(cells.block),
+        stratum=_whole(cells.stratum),
+        n1=_whole(cells.n1),
+        x1=_whole(cells.x1),
+        n0=_whole(cells.n0),
+        x0=_whole(cells.x0),
+        values=None
+        if kind == "conversion"
+        else Values(
+            y1=_broken(sums.y1), yy1=_broken(sums.yy1), y0=_broken(sums.y0), yy0=_broken(sums.yy0)
+        ),
+    )
+
+
+def _whole(column: "array[int]") -> NDArray[np.int64]:
+    return np.frombuffer(column, dtype=np.int64)
+
+
+def _broken(column: "array[float]") -> NDArray[np.float64]:
+    return np.frombuffer(column, dtype=np.float64)
+
+
+def _allocation(reading: ExperimentReading) -> tuple[Epoch, ...] | None:
+    if not any(span.share for span in reading.allocations):
+        return None
+    return tuple(
+        Epoch(
+            start=seconds(span.begin),
+            end=None if span.end is None else seconds(span.end),
+            share=span.share,
+        )
+        for span in reading.allocations
+    )
+
+
+def _arrivals(reading: ExperimentReading) -> Arrivals | None:
+    if not any(span.share for span in reading.allocations):
+        return None
+    found = reading.gates.arrivals
+    return Arrivals(
+        block=_whole(found.block), treatment=_whole(found.treatment), others=_whole(found.other)
+    )
+
+
+def _crossings(reading: ExperimentReading) -> Crossings:
+    places = {name: place for place, name in enumerate(reading.strata)}
+    found = reading.gates.crossings
+    return Crossings(
+        block=_integers(seconds(one.block) for one in found),
+        # No cell is in a stratum that is not known, so that none of its units counts.
+        stratum=_integers(places.get(one.stratum, len(places)) for one in found),
+        # A fraction of a second after a look is after it.
+        at=_integers(math.ceil(one.at.timestamp()) for one in found),
+    )
+
+
+def _late_units(reading: ExperimentReading) -> LateUnits:
+    places = {name: place for place, name in enumerate(reading.strata)}
+    found = reading.gates.late
+    return LateUnits(
+        block=_integers(seconds(one.block) for one in found),
+        stratum=_integers(places[one.stratum] for one in found),
+        arm=_integers(int(one.treated) for one in found),
+        at=_integers(math.ceil(one.received_at.timestamp()) for one in found),
+    )

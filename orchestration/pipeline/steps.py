@@ -1,0 +1,124 @@
+"""The pipeline's four steps from the log to a verdict."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from orchestration.pipeline.batch import RUN, Patience, compute
+from orchestration.pipeline.drafts import Drafted, draft_bound, draft_waited_out
+from orchestration.pipeline.set_aside import draft_set_aside
+from storage.pipeline.increment import extend_cells, extend_exposures
+from storage.schema.clock import closed_instant
+from storage.verdicts.next_look import experiments_due, note_rests, put_off_looks
+from storage.verdicts.progress import note_published, note_staged
+from storage.verdicts.publication import Published, publish_verdicts, stage_evidence
+from storage.verdicts.set_aside import drop_decided, experiments_to_compute, experiments_to_publish
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exposed:
+    """What the first step did: how far it read the log, and the exposures that it added."""
+
+    as_of: datetime
+    added: int
+
+
+def expose(connection: Connection, *, patience: Patience = RUN) -> Exposed:
+    """Takes the first step: the exposures of the blocks that have closed.
+
+    As each step, in a transaction that is the only writer of derived tables. Whole steps of
+    several runs may follow one another in any order: each reads what it needs from the store. An
+    experiment whose data breaks a step is set aside; the others go on.
+    """
+    as_of = closed_instant(connection)
+
+    def added(ids: Sequence[str]) -> int:
+        return extend_exposures(connection, as_of=as_of, only=ids)
+
+    ids = experiments_to_compute(connection, "exposures")
+    return Exposed(
+        as_of=as_of,
+        added=sum(compute(connection, "exposures", added, ids=ids, patience=patience)),
+    )
+
+
+def close_cells(connection: Connection, *, patience: Patience = RUN) -> int:
+    """Takes the second step: the cells whose outcomes have closed; returns how many came."""
+
+    def added(ids: Sequence[str]) -> int:
+        return extend_cells(connection, only=ids)
+
+    ids = experiments_to_compute(connection, "cells")
+    return sum(compute(connection, "cells", added, ids=ids, patience=patience))
+
+
+def stage(connection: Connection, *, patience: Patience = RUN) -> list[Drafted]:
+    """Takes the third step: evidence and contract of each open experiment, seen by no reader."""
+
+    def drafted(ids: Sequence[str]) -> list[Drafted]:
+        return _kept(connection, draft_bound(connection, only=ids))
+
+    return _staged(connection, drafted, as_of=None, patience=patience)
+
+
+def stage_due(
+    connection: Connection, *, as_of: datetime | None = None, patience: Patience = RUN
+) -> list[Drafted]:
+    """Takes the third step for the experiments alone of which a look may have come.
+
+    Of all others it would write the same once more. What a new release says otherwise comes with
+    the next run or the next look.
+
+    Args:
+        connection: In a transaction that is the only writer of derived tables.
+        as_of: How far the log was read; None for now.
+        patience: How long it may take.
+    """
+
+    def drafted(ids: Sequence[str]) -> list[Drafted]:
+        due = experiments_due(connection, only=ids)
+        return _kept(connection, draft_bound(connection, only=due))
+
+    return _staged(connection, drafted, as_of=as_of, patience=patience)
+
+
+def _kept(connection: Connection, drafted: list[Drafted]) -> list[Drafted]:
+    """Stages the drafts of experiments, with what each of them now waits for."""
+    drafts = [one.draft for one in drafted]
+    stage_evidence(connection, drafts)
+    note_rests(connection, {one.experiment_id: one.rest for one in drafts if one.rest is not None})
+    return drafted
+
+
+def _staged(
+    connection: Connection,
+    work: Callable[[Sequence[str]], list[Drafted]],
+    *,
+    as_of: datetime | None,
+    patience: Patience,
+) -> list[Drafted]:
+    until = closed_instant(connection) if as_of is None else as_of
+    ids = experiments_to_compute(connection, "evidence")
+    parts = compute(connection, "evidence", work, ids=ids, patience=patience)
+    others = [*draft_waited_out(connection, as_of=until), *draft_set_aside(connection)]
+    stage_evidence(connection, [one.draft for one in others])
+    put_off_looks(connection)
+    note_staged(connection)
+    drafted = [one for part in (*parts, others) for one in part]
+    return sorted(drafted, key=lambda one: one.draft.experiment_id)
+
+
+def publish(connection: Connection, *, patience: Patience = RUN) -> list[Published]:
+    """Takes the last step: what is staged becomes what is served; returns what that changed."""
+
+    def changed(ids: Sequence[str]) -> list[Published]:
+        return publish_verdicts(connection, only=ids)
+
+    ids = experiments_to_publish(connection)
+    parts = compute(connection, "verdicts", changed, ids=ids, patience=patience)
+    published = [one for part in parts for one in part]
+    drop_decided(connection)
+    note_published(connection)
+    return published

@@ -1,0 +1,90 @@
+"""Closed cells: what the store holds of one metric, by block and stratum."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from stats.counts.cell import Floats, Ints, Rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Values:
+    """What the units of each cell are worth: sums of a continuous metric, already capped.
+
+    A unit without the event counts as zero.
+
+    Attributes:
+        y1: Sum over the units of treatment.
+        yy1: Sum of squares over the units of treatment.
+        y0: Sum over the units of control.
+        yy0: Sum of squares over the units of control.
+    """
+
+    y1: Floats
+    yy1: Floats
+    y0: Floats
+    yy0: Floats
+
+    def __getitem__(self, rows: Rows) -> Self:
+        return type(self)(
+            y1=self.y1[rows], yy1=self.yy1[rows], y0=self.y0[rows], yy0=self.yy0[rows]
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClosedCells:
+    """The closed cells of one metric; arrays of equal length, one entry a cell.
+
+    Attributes:
+        block: Start of the block, seconds since the Unix epoch; ascending.
+        stratum: Code of the stratum, not negative; (block, stratum) is unique.
+        n1: Units of treatment.
+        x1: Units of treatment with the event.
+        n0: Units of control.
+        x0: Units of control with the event.
+        values: Of a continuous metric; None where the metric is a conversion.
+
+    Raises:
+        ValueError: The arrays contradict one another; the message states the rule.
+    """
+
+    block: Ints
+    stratum: Ints
+    n1: Ints
+    x1: Ints
+    n0: Ints
+    x0: Ints
+    values: Values | None = None
+
+    def __post_init__(self) -> None:
+        counts = (self.stratum, self.n1, self.x1, self.n0, self.x0)
+        values = self.values
+        sums = () if values is None else (values.y1, values.yy1, values.y0, values.yy0)
+        columns = (*counts, *sums)
+        if any(column.shape != self.block.shape or column.ndim != 1 for column in columns):
+            shapes = [column.shape for column in (self.block, *columns)]
+            raise ValueError(f"the columns have shapes {shapes}, but they are of one length")
+        step = np.diff(self.block)
+        if np.any(step < 0) or _repeats(self.block, self.stratum, step):
+            raise ValueError("blocks ascend, and a stratum stands once in a block")
+        if self.block.size and np.any(np.minimum(self.stratum, np.minimum(self.x1, self.x0)) < 0):
+            raise ValueError("codes of strata and counts are not negative")
+        if np.any(self.x1 > self.n1) or np.any(self.x0 > self.n0):
+            raise ValueError("an arm has no more conversions than units")
+        if not all(np.all(np.isfinite(one)) for one in sums):
+            raise ValueError("the values of a continuous metric are finite")
+
+    @property
+    def kind(self) -> str:
+        """`mean` for a continuous metric, else `conversion`."""
+        return "conversion" if self.values is None else "mean"
+
+
+def _repeats(block: Ints, stratum: Ints, step: Ints) -> bool:
+    if np.all(step > 0):
+        return False
+    order = np.lexsort((stratum, block))
+    same_block = np.diff(block[order]) == 0
+    same_stratum = np.diff(stratum[order]) == 0
+    return bool(np.any(same_block & same_stratum))

@@ -1,0 +1,219 @@
+"""A timeline: what the closed cells of metrics add up to at each of their closings."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stats.counts.cell import Floats, Ints, Rows, Totals, terms
+from stats.counts.closed_cells import ClosedCells, Values
+from stats.counts.mean import mean_terms, mean_totals
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stream:
+    """One metric of one experiment.
+
+    Attributes:
+        cells: Its closed cells.
+        cell_end: The end of the analysis block that holds each of them.
+        ends: The ends of the analysis blocks whose outcomes have closed, in any stratum.
+        delay: How long after its end an analysis block closes.
+    """
+
+    cells: ClosedCells
+    cell_end: Ints
+    ends: Ints
+    delay: int
+
+    def closed(self) -> NDArray[np.intp]:
+        """The cells of analysis blocks that have closed."""
+        return np.flatnonzero(self.cell_end <= (self.ends[-1] if self.ends.size else -1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnalysisCells:
+    """Closed cells of analysis blocks, ordered by (row, stratum).
+
+    Attributes:
+        row: The closing of the analysis block, numbered through all streams; those of several
+            strata that end together share one.
+        stream: The number of the stream.
+        stratum: Code of the stratum.
+        n1: Units of treatment.
+        x1: Conversions of treatment.
+        n0: Units of control.
+        x0: Conversions of control.
+        values: Of continuous metrics, 0 in the cells of others; None where all are conversions.
+    """
+
+    row: Ints
+    stream: Ints
+    stratum: Ints
+    n1: Ints
+    x1: Ints
+    n0: Ints
+    x0: Ints
+    values: Values | None
+
+    def of_streams(self, first: int, stop: int) -> Self:
+        """The cells of consecutive streams, up to before the last one."""
+        begin, stop = np.searchsorted(self.stream, (first, stop)).tolist()
+        return self[begin:stop]
+
+    def __getitem__(self, rows: Rows) -> Self:
+        return type(self)(
+            row=self.row[rows],
+            stream=self.stream[rows],
+            stratum=self.stratum[rows],
+            n1=self.n1[rows],
+            x1=self.x1[rows],
+            n0=self.n0[rows],
+            x0=self.x0[rows],
+            values=None if self.values is None else self.values[rows],
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeline:
+    """Sums of several streams, stream after stream, one entry a closing.
+
+    Attributes:
+        at: When analysis blocks closed, epoch seconds.
+        end: Exposure time that is covered: the end of those analysis blocks.
+        n1: Units of treatment so far.
+        x1: Units of treatment with the event.
+        n0: Units of control.
+        x0: Units of control with the event.
+        y1: Sum of treatment's values; 0 where the metric is a conversion.
+        y0: Sum of control's values.
+        weight: Σ w of the units, whether or not the test can be taken yet.
+        totals: The sums that the test reads.
+        events: The same sums of whether a unit had the event; the test's own for a conversion.
+        factor: What the policy's mixture precisions are multiplied by; 1 for conversions.
+        first: The first closing of each stream, and the number of closings at the end.
+        cells: What was added up.
+    """
+
+    at: Ints
+    end: Ints
+    n1: Ints
+    x1: Ints
+    n0: Ints
+    x0: Ints
+    y1: Floats
+    y0: Floats
+    weight: Floats
+    totals: Totals
+    events: Totals
+    factor: Floats
+    first: Ints
+    cells: AnalysisCells
+
+    def rows(self, stream: int) -> slice:
+        """The closings of one stream."""
+        return slice(int(self.first[stream]), int(self.first[stream + 1]))
+
+
+def timeline(streams: Sequence[Stream]) -> Timeline:
+    """The timeline of several streams, each one's numbers as if it were alone.
+
+    Sums of whole numbers are exact in any order; sums of fractions run cell by cell within one
+    stream, in the order (analysis block, stratum).
+    """
+    closings = np.array([stream.ends.size for stream in streams], dtype=np.int64)
+    first = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(closings)))
+    cells = _joined(streams, first)
+    counts = np.stack((cells.n1, cells.x1, cells.n0, cells.x0)).astype(np.float64)
+    sums = _summed(cells, first, counts)
+    n1, x1, n0, x0 = sums.astype(np.int64)
+    rows = _summed(cells, first, terms(cells.n1, cells.x1, cells.n0, cells.x0))
+    weight, events = rows[1], Totals.from_rows(rows)
+    factor, y1, y0 = np.ones_like(weight), np.zeros_like(weight), np.zeros_like(weight)
+    if cells.values is not None:
+        parts = _summed(cells, first, mean_terms(cells.n1, cells.n0, cells.values))
+        mean = np.repeat([stream.cells.values is not None for stream in streams], closings)
+        of_means, scale = mean_totals(parts)
+        rows, factor = np.where(mean, of_means, rows), np.where(mean, scale, factor)
+        y1, y0 = parts[12], parts[13]
+    end = np.concatenate([stream.ends for stream in streams])
+    delay = np.array([stream.delay for stream in streams], dtype=np.int64)
+    return Timeline(
+        at=end + np.repeat(delay, closings),
+        end=end,
+        n1=n1,
+        x1=x1,
+        n0=n0,
+        x0=x0,
+        y1=y1,
+        y0=y0,
+        weight=weight,
+        totals=Totals.from_rows(rows),
+        events=events,
+        factor=factor,
+        first=first,
+        cells=cells,
+    )
+
+
+def _joined(streams: Sequence[Stream], first: Ints) -> AnalysisCells:
+    """The cells of blocks, added up to those of closed analysis blocks."""
+    closed = [one.closed() for one in streams]
+    stream = np.repeat(np.arange(len(streams)), [rows.size for rows in closed])
+    row = np.concatenate(
+        [
+            np.searchsorted(one.ends, one.cell_end[rows])
+            for one, rows in zip(streams, closed, strict=True)
+        ]
+    )
+    row += first[stream]
+    columns = {
+        name: np.concatenate(
+            [getattr(one.cells, name)[rows] for one, rows in zip(streams, closed, strict=True)]
+        )
+        for name in ("stratum", "n1", "x1", "n0", "x0")
+    }
+    order = np.lexsort((columns["stratum"], row))
+    row, stratum = row[order], columns.pop("stratum")[order]
+    new = np.ones(row.size, dtype=bool)
+    new[1:] = (row[1:] != row[:-1]) | (stratum[1:] != stratum[:-1])
+    begins = np.flatnonzero(new)
+    return AnalysisCells(
+        row=row[begins],
+        stream=stream[order][begins],
+        stratum=stratum[begins],
+        values=_joined_values(streams, closed, order, begins),
+        **{name: np.add.reduceat(column[order], begins) for name, column in columns.items()},
+    )
+
+
+def _joined_values(
+    streams: Sequence[Stream], closed: Sequence[NDArray[np.intp]], order: Ints, begins: Ints
+) -> Values | None:
+    if all(stream.cells.values is None for stream in streams):
+        return None
+    sums = {
+        name: np.concatenate(
+            [
+                np.zeros(rows.size)
+                if one.cells.values is None
+                else getattr(one.cells.values, name)[rows]
+                for one, rows in zip(streams, closed, strict=True)
+            ]
+        )
+        for name in ("y1", "yy1", "y0", "yy0")
+    }
+    return Values(**{name: np.add.reduceat(one[order], begins) for name, one in sums.items()})
+
+
+def _summed(cells: AnalysisCells, first: Ints, parts: Floats) -> Floats:
+    """Rows of parts, summed up to each closing of their stream: an array (rows, closings)."""
+    sums = np.zeros((parts.shape[0], cells.row.size + 1))
+    bounds = np.searchsorted(cells.row, first)
+    for begin, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        np.cumsum(parts[:, begin:stop], axis=1, out=sums[:, begin + 1 : stop + 1])
+    last = np.searchsorted(cells.row, np.arange(first[-1]), side="right")
+    begin_of_stream = np.repeat(bounds[:-1], np.diff(first))
+    return np.take(sums, np.where(last > begin_of_stream, last, 0), axis=1)

@@ -1,0 +1,118 @@
+"""The decision: a ruling with the numbers that the verdict contract carries."""
+
+from dataclasses import dataclass
+
+from stats.decision.outlook import Outlook
+from stats.decision.ruling import Ruling
+from stats.looks.policy import Policy
+from stats.looks.trace import Trace
+from stats.looks.words import AbstainReason, Cadence, EndedBecause, Verdict
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """The verdict with its numbers; lift, confidence and interval are None in every abstention.
+
+    Attributes:
+        verdict: What to do.
+        abstain_reason: Set exactly where the verdict is `abstain`.
+        decided: Whether it is final.
+        ended_because: Set exactly where it is final and `abstain`.
+        at: The look, epoch seconds; before any look None, or when it was closed by hand.
+        cadence: The component with the larger evidence when the test first held; while open, the
+            one that the traffic suffices for.
+        lift: Treatment's rate minus control's, at the look that decided.
+        confidence: 1 minus the running minimum of the p-value, at that look.
+        ci: The always-valid interval of the lift at that look; of rates cut to [−1, 1].
+        value_at_risk: Dollars a day, signed; None without a value per conversion.
+        guardrail_breaches: The guardrails that are breached, whatever the verdict.
+    """
+
+    verdict: Verdict
+    abstain_reason: AbstainReason | None
+    decided: bool
+    ended_because: EndedBecause | None
+    at: int | None
+    cadence: Cadence | None = None
+    lift: float | None = None
+    confidence: float | None = None
+    ci: Interval | None = None
+    value_at_risk: float | None = None
+    guardrail_breaches: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """The first look at which the test held on the better side, and its numbers there.
+
+    Attributes:
+        at: The look.
+        lift: Treatment's rate minus control's.
+        confidence: 1 minus the running minimum of the p-value.
+        ci: The always-valid interval of the lift; of rates cut to [−1, 1].
+        cadence: The component with the larger evidence.
+        holds: Whether the test holds at the last look too: only there it is kept.
+        waits_for: The guardrails to which harm beyond the margin is not excluded yet.
+    """
+
+    at: int
+    lift: float
+    confidence: float
+    ci: Interval
+    cadence: Cadence
+    holds: bool
+    waits_for: tuple[str, ...]
+
+
+def abstention(
+    ruling: Ruling, *, at: int | None, cadence: Cadence | None, breaches: tuple[str, ...] = ()
+) -> Decision:
+    """The decision of a ruling without an answer."""
+    return Decision(
+        verdict=ruling.verdict,
+        abstain_reason=ruling.abstain_reason,
+        decided=ruling.decided,
+        ended_because=ruling.ended_because,
+        at=at,
+        cadence=cadence,
+        guardrail_breaches=breaches,
+    )
+
+
+def answer(
+    ruling: Ruling,
+    trace: Trace,
+    *,
+    policy: Policy,
+    outlook: Outlook,
+    lift: float,
+    ci: Interval,
+    confidence: float,
+    breaches: tuple[str, ...],
+) -> Decision:
+    """The decision of a ruling that gives an answer, with the numbers of the look that decided."""
+    value, traffic = policy.value_per_conversion, outlook.eligible_per_day
+    return Decision(
+        verdict=ruling.verdict,
+        abstain_reason=None,
+        decided=ruling.decided,
+        ended_because=None,
+        at=int(trace.at[ruling.look]),
+        cadence=cadence_fired(trace, ruling.fired),
+        lift=lift,
+        confidence=confidence,
+        ci=ci,
+        # Of all units, not only of those that are measured.
+        value_at_risk=None
+        if value is None or traffic is None
+        else lift * (traffic / policy.sample_rate) * value,
+        guardrail_breaches=breaches,
+    )
+
+
+def cadence_fired(trace: Trace, look: int) -> Cadence:
+    """The component that had the larger evidence at a look."""
+    is_day = bool(trace.log_day[look] >= trace.log_fast[look])
+    return Cadence.DAY if is_day else Cadence.FAST

@@ -1,0 +1,428 @@
+"""The evidence: everything behind a verdict, as of the look that it was taken at."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stats.counts.cell import number_or_none
+from stats.decision.decision import Candidate, Decision, Interval, abstention, answer, cadence_fired
+from stats.decision.outlook import NO_OUTLOOK, Outlook, Sessions, outlooks
+from stats.decision.ruling import Ruling, decide
+from stats.decision.served_looks import Looks, served_intervals, served_rows
+from stats.gates.guardrail import GuardrailReading, Watch
+from stats.looks.block import AnalysisBlocks, analysis_blocks
+from stats.looks.gate import NO_GATES, GateReadings, Gates
+from stats.looks.policy import Policy
+from stats.looks.series import Series
+from stats.looks.trace import Batch, Trace, traced
+from stats.looks.words import Verdict
+from stats.sequential.mixture import Mixture, confidence_sequence, e_value, p_value
+
+__all__ = [
+    "Arm",
+    "Arms",
+    "Candidate",
+    "Decision",
+    "Evidence",
+    "Gates",
+    "GuardrailReading",
+    "Known",
+    "Looks",
+    "Series",
+    "Sessions",
+    "evaluate",
+]
+
+EXPERIMENTS_AT_ONCE = 32  # bounds the memory; results don't depend on it
+GUARDRAILS_UNPROVEN = "guardrails_unproven"
+ALLOCATION_UNDECLARED = "allocation_undeclared"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """What one arm counts.
+
+    Attributes:
+        units: Its units.
+        conversions: Those that converted; of a continuous metric, those with the event.
+        total: The sum of a continuous metric's values; None of a conversion.
+    """
+
+    units: int
+    conversions: int
+    total: float | None = None
+
+    @property
+    def rate(self) -> float | None:
+        """Conversions per unit; None without units."""
+        return self.conversions / self.units if self.units else None
+
+    @property
+    def mean(self) -> float | None:
+        """A continuous metric's value per unit; None without units, or of a conversion."""
+        return self.total / self.units if self.units and self.total is not None else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arms:
+    """Both arms."""
+
+    control: Arm
+    treatment: Arm
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What is already excluded, as relative lifts: signed, divided by control's rate.
+
+    Attributes:
+        not_worse_than: The interval's end on the worse side; None while there is no interval.
+        not_better_than: The interval's end on the better side.
+        smallest_lift_by_horizon: The smallest rise that the sessions expected by the horizon find
+            with 80 % power; None where unknown or decided.
+    """
+
+    not_worse_than: float | None
+    not_better_than: float | None
+    smallest_lift_by_horizon: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class YesNo:
+    """What the test says of whether units had a continuous metric's event; it never decides.
+
+    One whale hides a difference of a mean, but is one unit here.
+
+    Attributes:
+        lift: The share of treatment's units with the event minus control's.
+        e_value: E(0), capped at 1e300.
+        ci: The interval of the lift, cut to [−1, 1].
+    """
+
+    lift: float
+    e_value: float
+    ci: Interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """Everything behind a verdict, as of one look.
+
+    Attributes:
+        as_of: The look: the deciding one, else the last; None before any.
+        arms: Counts of both arms.
+        S: Score.
+        W: Mantel-Haenszel weight.
+        V: Variance of the score: V₀ of a conversion, V_y of a continuous metric.
+        lift: S/W; None where W = 0. (W of a continuous metric is 0 before it can be tested.)
+        e_value: E(0), capped at 1e300.
+        log_e: Its logarithm, not capped.
+        p_value: min(1, 1/E(0)).
+        p_running_min: Its running minimum over ungated looks.
+        ci: The interval of the lift, of rates cut to [−1, 1]; None where W = 0.
+        vif: Variance inflation factor, infinite where W = 0; None before any look.
+        looks: The looks up to this one.
+        sessions: Traffic, and what the test needs of it.
+        known: What is already excluded.
+        eligible_per_day: Units a day of both arms over the last 7 days, or since the start.
+        units_in_cells: Units in closed cells.
+        closed_until: Exposure time that closed cells reach: the end of the last analysis block of
+            the target that has closed; in other strata the last may end earlier.
+        gates: What the gates read.
+        guardrails: What is known of each guardrail; `arrival` last, where shares are declared.
+        candidate: The test that first held on the better side; None where it did not.
+        warnings: Words for what a reader should know beside the verdict.
+        decision: The verdict.
+        yes_no: Beside a mean, the test of whether units had the event; None of a conversion, and
+            where nothing was compared.
+    """
+
+    as_of: int | None
+    arms: Arms
+    S: float
+    W: float
+    V: float
+    lift: float | None
+    e_value: float
+    log_e: float
+    p_value: float
+    p_running_min: float
+    ci: Interval | None
+    vif: float | None
+    looks: Looks
+    sessions: Sessions
+    known: Known
+    eligible_per_day: float | None
+    units_in_cells: int
+    closed_until: int
+    gates: Gates
+    guardrails: tuple[GuardrailReading, ...]
+    candidate: Candidate | None
+    warnings: tuple[str, ...]
+    decision: Decision
+    yes_no: YesNo | None = None
+
+    @property
+    def guardrail_breaches(self) -> tuple[str, ...]:
+        """The guardrails that are breached."""
+        return self.decision.guardrail_breaches
+
+
+def evaluate(
+    series: Sequence[Series], *, blocks: Sequence[AnalysisBlocks] | None = None
+) -> list[Evidence]:
+    """The evidence of each experiment as of its last look up to `as_of`, or its deciding look.
+
+    Each result is, to the bit, what the experiment alone would give, and doesn't depend on cells
+    that close after that look.
+
+    Args:
+        series: The experiments.
+        blocks: Their analysis blocks, where they are known already.
+    """
+    if blocks is None:
+        blocks = [analysis_blocks(one) for one in series]
+    found: list[Evidence] = []
+    for begin in range(0, len(series), EXPERIMENTS_AT_ONCE):
+        part = slice(begin, begin + EXPERIMENTS_AT_ONCE)
+        found += _evaluated(series[part], blocks[part])
+    return found
+
+
+def _evaluated(series: Sequence[Series], blocks: Sequence[AnalysisBlocks]) -> list[Evidence]:
+    batch = traced(series, blocks=blocks)
+    views = [_View.of(one, batch, i) for i, one in enumerate(series)]
+    rows = [served_rows(view.trace, view.ruling, view.series.policy) for view in views]
+    intervals = served_intervals(batch, rows)
+    looks = [
+        Looks.of(view.trace, view.ruling, own, ci)
+        for view, own, ci in zip(views, rows, intervals, strict=True)
+    ]
+    return list(map(_evidence, views, looks, _outlooks(views, batch)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _View:
+    """One experiment, what is known of it at its looks, and what they say."""
+
+    series: Series
+    trace: Trace
+    gates: GateReadings
+    watches: tuple[Watch, ...]
+    ruling: Ruling
+
+    @classmethod
+    def of(cls, series: Series, batch: Batch, number: int) -> "_View":
+        trace, gates = batch.trace[batch.rows(number)], batch.gates[number]
+        watches = batch.watches[number]
+        if gates.arrival is not None:
+            watches = (*watches, gates.arrival)
+        closed_at = series.closed_at
+        ruling = decide(
+            trace,
+            gates=gates,
+            watches=watches,
+            policy=series.policy,
+            horizon_end=series.horizon_end,
+            closed_at=None if closed_at is None or closed_at > series.as_of else closed_at,
+        )
+        return cls(series=series, trace=trace, gates=gates, watches=watches, ruling=ruling)
+
+    def readings(self) -> tuple[GuardrailReading, ...]:
+        look = self.ruling.look
+        watches = self.watches
+        if self.gates.arrival is not None and math.isnan(self.gates.log_sample_ratio[look]):
+            watches = watches[:-1]  # it comes last, and no share was declared yet
+        return tuple(one.reading(int(self.trace.at[look])) for one in watches)
+
+
+def _outlooks(views: Sequence[_View], batch: Batch) -> list[Outlook]:
+    """Each experiment's outlook at its ruling's look; none before a block of its target closed."""
+    found = [NO_OUTLOOK] * len(views)
+    seen = [
+        i
+        for i, view in enumerate(views)
+        if view.ruling.look >= 0 and view.trace.end[view.ruling.look] > view.series.start
+    ]
+    rows = np.array([batch.first[i] + views[i].ruling.look for i in seen], dtype=np.int64)
+    own = outlooks([views[i].series for i in seen], batch.trace[rows], batch.mixture[rows])
+    for i, outlook in zip(seen, own, strict=True):
+        found[i] = outlook.once_decided() if views[i].ruling.decided else outlook
+    return found
+
+
+def _evidence(view: _View, looks: Looks, outlook: Outlook) -> Evidence:
+    series, ruling = view.series, view.ruling
+    if ruling.look < 0:
+        return _evidence_before_looks(view, looks)
+    now = view.trace[ruling.look : ruling.look + 1]
+    guardrails = view.readings()
+    ci = _interval(looks, -1)
+    return Evidence(
+        as_of=int(now.at[0]),
+        arms=_arms(series, now),
+        S=float(now.totals.S[0]),
+        W=float(now.totals.W[0]),
+        V=float(now.totals.V0[0]),
+        lift=number_or_none(now.totals.lift[0]),
+        e_value=float(looks.e_value[-1]),
+        log_e=float(now.log_e[0]),
+        p_value=float(p_value(now.log_e)[0]),
+        p_running_min=float(looks.p_running_min[-1]),
+        ci=ci,
+        vif=_vif(series, now),
+        looks=looks,
+        sessions=outlook.sessions,
+        known=_known(series.policy, ci, float(now.totals.control_rate[0]), outlook),
+        eligible_per_day=outlook.eligible_per_day,
+        units_in_cells=int(now.n0[0] + now.n1[0]),
+        closed_until=int(now.end[0]),
+        gates=view.gates.at(ruling.look, vif=_vif(series, now)),
+        guardrails=guardrails,
+        candidate=_candidate(view, looks, guardrails),
+        warnings=_warnings(series, ruling),
+        decision=_decision(view, looks, outlook, guardrails),
+        yes_no=_yes_no(series, now),
+    )
+
+
+def _yes_no(series: Series, now: Trace) -> YesNo | None:
+    if series.values is None or not now.events.W[0] > 0:
+        return None
+    policy, events = series.policy, now.events
+    mixture = Mixture(
+        rho_day=np.array([policy.rho_day]),
+        rho_fast=np.array([policy.rho_fast]),
+        log_threshold=np.array([policy.log_threshold]),
+    )
+    low, high = np.clip(confidence_sequence(events, mixture)[0], -1.0, 1.0).tolist()
+    return YesNo(
+        lift=float(events.lift[0]),
+        e_value=float(e_value(mixture.log_e(events.S, events.V0))[0]),
+        ci=(low, high),
+    )
+
+
+def _decision(
+    view: _View, looks: Looks, outlook: Outlook, guardrails: Sequence[GuardrailReading]
+) -> Decision:
+    ruling, trace = view.ruling, view.trace
+    breaches = tuple(one.metric for one in guardrails if one.breached_at is not None)
+    ci = _interval(looks, -1)
+    if ci is None or ruling.verdict is Verdict.ABSTAIN:
+        at = int(trace.at[ruling.look])
+        return abstention(ruling, at=at, cadence=outlook.cadence, breaches=breaches)
+    return answer(
+        ruling,
+        trace,
+        policy=view.series.policy,
+        outlook=outlook,
+        lift=float(looks.lift[-1]),
+        ci=ci,
+        confidence=1.0 - float(looks.p_running_min[-1]),
+        breaches=breaches,
+    )
+
+
+def _candidate(
+    view: _View, looks: Looks, guardrails: Sequence[GuardrailReading]
+) -> Candidate | None:
+    look = view.ruling.candidate
+    if look is None:
+        return None
+    fired = looks.number_at(int(view.trace.at[look]))
+    ci = _interval(looks, fired)
+    if ci is None:
+        raise ArithmeticError("a test fired where nothing was compared")
+    awaited = {one.metric for one in view.watches if one.awaited}
+    return Candidate(
+        at=int(view.trace.at[look]),
+        lift=float(looks.lift[fired]),
+        confidence=1.0 - float(looks.p_running_min[fired]),
+        ci=ci,
+        cadence=cadence_fired(view.trace, look),
+        holds=bool(view.trace.log_e[view.ruling.look] >= view.series.policy.log_threshold),
+        waits_for=tuple(
+            one.metric
+            for one in guardrails
+            if one.metric in awaited and one.non_inferior_at is None
+        ),
+    )
+
+
+def _interval(looks: Looks, number: int) -> Interval | None:
+    low, high = looks.ci[number].tolist()
+    return None if np.isnan(low) else (low, high)
+
+
+def _arms(series: Series, now: Trace) -> Arms:
+    rates = series.values is None
+    return Arms(
+        control=Arm(
+            units=int(now.n0[0]),
+            conversions=int(now.x0[0]),
+            total=None if rates else float(now.y0[0]),
+        ),
+        treatment=Arm(
+            units=int(now.n1[0]),
+            conversions=int(now.x1[0]),
+            total=None if rates else float(now.y1[0]),
+        ),
+    )
+
+
+def _vif(series: Series, now: Trace) -> float | None:
+    """None before a block of the target closed."""
+    return float(now.vif[0]) if now.end[0] > series.start else None
+
+
+def _warnings(series: Series, ruling: Ruling) -> tuple[str, ...]:
+    undeclared = series.allocation is not None and all(
+        epoch.share is None for epoch in series.allocation
+    )
+    found = {GUARDRAILS_UNPROVEN: ruling.unproven, ALLOCATION_UNDECLARED: undeclared}
+    return tuple(word for word, holds in found.items() if holds)
+
+
+def _evidence_before_looks(view: _View, looks: Looks) -> Evidence:
+    series, ruling = view.series, view.ruling
+    return Evidence(
+        as_of=None,
+        arms=Arms(control=Arm(units=0, conversions=0), treatment=Arm(units=0, conversions=0)),
+        S=0.0,
+        W=0.0,
+        V=0.0,
+        lift=None,
+        e_value=1.0,
+        log_e=0.0,
+        p_value=1.0,
+        p_running_min=1.0,
+        ci=None,
+        vif=None,
+        looks=looks,
+        sessions=NO_OUTLOOK.sessions,
+        known=Known(not_worse_than=None, not_better_than=None, smallest_lift_by_horizon=None),
+        eligible_per_day=None,
+        units_in_cells=0,
+        closed_until=series.begin,
+        gates=NO_GATES,
+        guardrails=tuple(one.reading(series.start) for one in view.watches),
+        candidate=None,
+        warnings=_warnings(series, ruling),
+        decision=abstention(ruling, at=series.closed_at if ruling.decided else None, cadence=None),
+    )
+
+
+def _known(policy: Policy, ci: Interval | None, rate: float, outlook: Outlook) -> Known:
+    if ci is None or not abs(rate) > 0:
+        worse, better = None, None
+    else:
+        low, high = ci[0] / abs(rate), ci[1] / abs(rate)
+        worse, better = (low, high) if policy.better == "higher" else (high, low)
+    return Known(
+        not_worse_than=worse,
+        not_better_than=better,
+        smallest_lift_by_horizon=outlook.smallest_lift,
+    )

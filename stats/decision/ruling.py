@@ -1,0 +1,272 @@
+"""The ruling: what the looks at an experiment say, in the order of the rules."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stats.counts.cell import Ints
+from stats.gates.guardrail import Watch
+from stats.looks.closing import arms_left
+from stats.looks.gate import Cause, GateReadings
+from stats.looks.policy import DAY, Policy
+from stats.looks.trace import Trace
+from stats.looks.words import AbstainReason, EndedBecause, Verdict
+
+MIN_TREATMENT_UNITS = 50
+CANDIDATE_WAIT = DAY
+CANDIDATE_UNITS = 2  # as many times its units
+# No concurrent control is left: more traffic would not help.
+_WITHOUT_CONTROL = (EndedBecause.PROMOTED, EndedBecause.WITHDRAWN, EndedBecause.SUPERSEDED)
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ruling:
+    """What the rules say, and by which look.
+
+    Attributes:
+        verdict: What to do.
+        abstain_reason: Set exactly where the verdict is `abstain`.
+        decided: Whether it is final.
+        ended_because: Set exactly where it is final and `abstain`.
+        look: The number of the look; −1 before any.
+        gated: At which looks a gate holds: they neither fire nor enter the running minimum.
+        candidate: The look at which the test first held on the better side; None where it did
+            not.
+        unproven: Whether it was kept although harm to a guardrail was not excluded.
+    """
+
+    verdict: Verdict
+    abstain_reason: AbstainReason | None
+    decided: bool
+    ended_because: EndedBecause | None
+    look: int
+    gated: Flags
+    candidate: int | None = None
+    unproven: bool = False
+
+    @property
+    def fired(self) -> int:
+        """The look at which the test first held on the side of the answer."""
+        kept = self.verdict in {Verdict.KEEP, Verdict.ITERATE}
+        return self.candidate if kept and self.candidate is not None else self.look
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rules:
+    """Which rule holds at which look.
+
+    Attributes:
+        looks: The trace of one experiment.
+        policy: Its frozen numbers.
+        horizon: The horizon is reached.
+        ends: The experiment closes, by the horizon or without contrast.
+        aliased: Too little of the treatment can be compared.
+        interacting: The regime is not causal.
+        gated: A gate holds.
+        candidate: The look at which the test first held on the better side; None where it did not.
+        breached: A guardrail is breached.
+        proven: Harm to each guardrail beyond its margin is excluded.
+        answered: The test holds, and its answer waits for nothing.
+    """
+
+    looks: Trace
+    policy: Policy
+    horizon: Flags
+    ends: Flags
+    aliased: Flags
+    interacting: Flags
+    gated: Flags
+    candidate: int | None
+    breached: Flags
+    proven: Flags
+    answered: Flags
+
+    def ended(self, look: int) -> EndedBecause:
+        if self.horizon[look]:
+            return EndedBecause.HORIZON
+        looks = self.looks
+        return arms_left(looks.end, looks.n1, looks.n0, look, self.policy)
+
+
+def decide(
+    looks: Trace,
+    *,
+    gates: GateReadings,
+    watches: Sequence[Watch],
+    policy: Policy,
+    horizon_end: int,
+    closed_at: int | None,
+) -> Ruling:
+    """The ruling of the first look that decides, else of the last look.
+
+    At each look the first rule that holds speaks:
+
+    1. closing: the horizon, no contrast, or by hand → `abstain`, decided; a waiting candidate is
+       not closed for lack of contrast, and is answered at the horizon if rule 4 says so;
+    2. `non_identifiable` → `abstain`, open;
+    3. `interacting` → `abstain`, open, unless harm in every stratum is told by strata that differ;
+    4. E(0) ≥ 1/α → `rollback` on the worse side, decided. The first such look on the better side
+       makes a candidate; from then on, at a look at which E(0) ≥ 1/α holds too, `iterate` if a
+       guardrail is breached, `keep` if harm to each is excluded, or waited for in vain; both
+       decided. Until then `abstain / power`, open;
+    5. futility → `abstain / power`, decided;
+    6. else `abstain / power`, open.
+
+    Args:
+        looks: The trace of one experiment.
+        gates: What its gates read.
+        watches: The watches over its guardrails.
+        policy: Its frozen numbers.
+        horizon_end: The end of the last block within the horizon.
+        closed_at: When it was closed by hand, if that is known by the last look's time.
+    """
+    rules = _rules(looks, gates, watches, policy, horizon_end=horizon_end)
+    futile = looks.futile & ~rules.gated & ~_from(rules.candidate, len(looks))
+    decisive = np.flatnonzero(rules.ends | rules.answered | futile)
+    seen = _seen_before(looks, closed_at)
+    if not decisive.size or decisive[0] >= seen:
+        by_hand = EndedBecause.CLOSED if closed_at is not None else None
+        return _abstention(rules, seen - 1, by_hand)
+    look = int(decisive[0])
+    if rules.answered[look]:
+        return _answer(rules, look)
+    return _abstention(
+        rules, look, rules.ended(look) if rules.ends[look] else EndedBecause.FUTILITY
+    )
+
+
+def _rules(
+    looks: Trace,
+    gates: GateReadings,
+    watches: Sequence[Watch],
+    policy: Policy,
+    *,
+    horizon_end: int,
+) -> _Rules:
+    aliased = _non_identifiable(looks, policy)
+    by_strata = gates.holds[Cause.INTERACTION]
+    reached = looks.log_e >= policy.log_threshold
+    worse = _is_worse(looks, policy)
+    worse_everywhere = gates.strata.falls if policy.better == "higher" else gates.strata.rises
+    gated = aliased | gates.sticky | (by_strata & ~(reached & worse & worse_everywhere))
+    crossed = reached & ~gated
+    candidate = _first(crossed & ~worse)
+    # A cause of `interacting` that stays ends the wait: no later look can fire.
+    waiting = _from(candidate, len(looks)) & ~gates.sticky
+    if candidate is not None:
+        waiting[candidate] = False
+    horizon = looks.end == horizon_end
+    ends = horizon | (looks.contrast_gone & ~waiting)
+    breached = _any_since(looks.at, [one.breached_at for one in watches])
+    proven = _all_since(looks.at, [one.non_inferior_at for one in watches if one.awaited])
+    ready = worse | breached | proven | _waited(looks, candidate)
+    return _Rules(
+        looks=looks,
+        policy=policy,
+        horizon=horizon,
+        ends=ends,
+        aliased=aliased,
+        interacting=gates.sticky | by_strata,
+        gated=gated,
+        candidate=candidate,
+        breached=breached,
+        proven=proven,
+        answered=crossed & ready & (waiting | ~ends),
+    )
+
+
+def _waited(looks: Trace, candidate: int | None) -> Flags:
+    """Whether a candidate has waited for its guardrails: a day, and as many units as it had."""
+    if candidate is None:
+        return np.zeros(len(looks), dtype=np.bool_)
+    units = looks.n1 + looks.n0
+    return (looks.at >= looks.at[candidate] + CANDIDATE_WAIT) & (
+        units >= CANDIDATE_UNITS * units[candidate]
+    )
+
+
+def _answer(rules: _Rules, look: int) -> Ruling:
+    """The ruling of a look at which the test holds and its answer waits for nothing."""
+    verdict = Verdict.ITERATE if rules.breached[look] else Verdict.KEEP
+    if _is_worse(rules.looks, rules.policy)[look]:
+        verdict = Verdict.ROLLBACK
+    return Ruling(
+        verdict=verdict,
+        abstain_reason=None,
+        decided=True,
+        ended_because=None,
+        look=look,
+        gated=rules.gated,
+        candidate=_by(rules.candidate, look),
+        unproven=verdict is Verdict.KEEP and not bool(rules.proven[look]),
+    )
+
+
+def _abstention(rules: _Rules, look: int, ended: EndedBecause | None) -> Ruling:
+    return Ruling(
+        verdict=Verdict.ABSTAIN,
+        abstain_reason=_reason(rules, look, ended),
+        decided=ended is not None,
+        ended_because=ended,
+        look=look,
+        gated=rules.gated,
+        candidate=_by(rules.candidate, look),
+    )
+
+
+def _reason(rules: _Rules, look: int, ended: EndedBecause | None) -> AbstainReason:
+    """Which rule abstains."""
+    if look < 0:
+        return AbstainReason.POWER
+    if rules.aliased[look] or ended in _WITHOUT_CONTROL:
+        return AbstainReason.NON_IDENTIFIABLE
+    return AbstainReason.INTERACTING if rules.interacting[look] else AbstainReason.POWER
+
+
+def _is_worse(looks: Trace, policy: Policy) -> Flags:
+    """Whether the score lies on the worse side."""
+    return (looks.totals.S < 0) == (policy.better == "higher")
+
+
+def _first(holds: Flags) -> int | None:
+    """The first look at which something holds."""
+    looks = np.flatnonzero(holds)
+    return int(looks[0]) if looks.size else None
+
+
+def _from(first: int | None, looks: int) -> Flags:
+    """Whether each look is not before a given one; never where there is none."""
+    return np.arange(looks) >= (looks if first is None else first)
+
+
+def _by(candidate: int | None, look: int) -> int | None:
+    """The candidate, where it came up to this look."""
+    return candidate if candidate is not None and candidate <= look else None
+
+
+def _seen_before(looks: Trace, closed_at: int | None) -> int:
+    if closed_at is None:
+        return len(looks)
+    return int(np.searchsorted(looks.at, closed_at, side="right"))
+
+
+def _non_identifiable(looks: Trace, policy: Policy) -> Flags:
+    """Treatment has units enough, but nothing, or too little, to compare them with."""
+    return (looks.n1 >= MIN_TREATMENT_UNITS) & (looks.vif > policy.vif_limit)
+
+
+def _any_since(at: Ints, moments: Sequence[int | None]) -> Flags:
+    """Whether one of the moments has come, at each look."""
+    known = [moment for moment in moments if moment is not None]
+    return at >= min(known) if known else np.zeros(at.size, dtype=np.bool_)
+
+
+def _all_since(at: Ints, moments: Sequence[int | None]) -> Flags:
+    """Whether all of the moments have come, at each look."""
+    known = [moment for moment in moments if moment is not None]
+    if len(known) < len(moments):
+        return np.zeros(at.size, dtype=np.bool_)
+    return at >= max(known, default=0)

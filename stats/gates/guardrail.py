@@ -1,0 +1,174 @@
+"""A guardrail: a metric that may not get worse, and what is known of it at each of its closings."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from stats.counts.cell import Floats, Ints, Totals
+from stats.counts.closed_cells import ClosedCells
+from stats.sequential.harm import log_harm
+from stats.sequential.mixture import e_value
+
+Margin = float | Literal["default"] | None
+DEFAULT_RELATIVE_MARGIN = 0.2
+# Of a rate at most half a point, and no more than it is itself, or a thousandth where it is less:
+# half a point alone let errors triple from 0.1 % in most runs.
+LARGEST_FLOOR, SMALLEST_FLOOR = 0.005, 0.001
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guardrail:
+    """A guardrail as it was registered, with its own closed cells.
+
+    Attributes:
+        name: Of its metric.
+        better: The direction that is an improvement, `higher` or `lower`.
+        window_seconds: Attribution window of its metric.
+        cells: Its closed cells; those that close after `as_of` don't enter.
+        margin: The loss that is accepted: an absolute number; `default`, which is the larger of
+            20 % of control's rate r and min(0.5 point, max(r, 0.1 point)), and 20 % of control's
+            mean where the metric is continuous; None where a candidate doesn't wait for this
+            guardrail.
+
+    Raises:
+        ValueError: A member is outside its range; the message states the value and the rule.
+    """
+
+    name: str
+    better: str
+    window_seconds: int
+    cells: ClosedCells
+    margin: Margin = "default"
+
+    def __post_init__(self) -> None:
+        if self.better not in {"higher", "lower"}:
+            raise ValueError(f"better is {self.better!r}, but it is 'higher' or 'lower'")
+        if self.window_seconds < 0:
+            raise ValueError(f"window_seconds is {self.window_seconds}, but it is not negative")
+        if isinstance(self.margin, float | int) and not 0 < self.margin < math.inf:
+            raise ValueError(f"margin is {self.margin!r}, but it is positive and finite")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuardrailReading:
+    """What is known of a guardrail as of one look.
+
+    Attributes:
+        metric: Its name.
+        e_value: Evidence of harm, capped at 1e300.
+        threshold: Where that evidence is a breach.
+        breached_at: When it first was; it stays breached.
+        non_inferior_at: When harm beyond the margin was first excluded.
+        lift: Treatment's rate minus control's; None where nothing was compared.
+    """
+
+    metric: str
+    e_value: float
+    threshold: float
+    breached_at: int | None
+    non_inferior_at: int | None
+    lift: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watch:
+    """A guardrail over time, one entry for each of its closings.
+
+    Attributes:
+        metric: Its name.
+        threshold: Where evidence is a breach, or shows non-inferiority.
+        awaited: Whether a candidate waits until harm beyond the margin is excluded.
+        at: When the closings were, epoch seconds.
+        log_e: Logarithm of the evidence of harm.
+        lift: Treatment's rate minus control's; NaN where nothing was compared.
+        breached_at: The first closing at which the evidence reached the threshold.
+        non_inferior_at: The first closing at which harm beyond the margin was excluded.
+    """
+
+    metric: str
+    threshold: float
+    awaited: bool
+    at: Ints
+    log_e: Floats
+    lift: Floats
+    breached_at: int | None
+    non_inferior_at: int | None
+
+    def reading(self, at: int) -> GuardrailReading:
+        """What was known at a moment."""
+        last = int(np.searchsorted(self.at, at, side="right")) - 1
+        lift = float(self.lift[last]) if last >= 0 else math.nan
+        return GuardrailReading(
+            metric=self.metric,
+            e_value=float(e_value(self.log_e[last : last + 1])[0]) if last >= 0 else 1.0,
+            threshold=self.threshold,
+            breached_at=_until(self.breached_at, at),
+            non_inferior_at=_until(self.non_inferior_at, at),
+            lift=None if math.isnan(lift) else lift,
+        )
+
+
+def watch(
+    guardrail: Guardrail,
+    *,
+    at: Ints,
+    totals: Totals,
+    rho_day: Floats,
+    rho_fast: Floats,
+    threshold: float,
+) -> Watch:
+    """The watch over a guardrail.
+
+    Args:
+        guardrail: The guardrail.
+        at: Its closings.
+        totals: What its cells add up to at each.
+        rho_day: Mixture precision of the day component at each.
+        rho_fast: Mixture precision of the fast component at each.
+        threshold: k/α_g, with k guardrails registered (Bonferroni).
+    """
+    harm = totals.S if guardrail.better == "lower" else -totals.S
+    variance = np.maximum(totals.V0, np.where(totals.W > 0, _sato(totals), 0.0))
+    log_e = log_harm(harm, variance, rho_day, rho_fast)
+    room = _margin(guardrail, totals) * totals.W - harm
+    excluded = np.where(totals.W > 0, log_harm(room, variance, rho_day, rho_fast), -np.inf)
+    return Watch(
+        metric=guardrail.name,
+        threshold=threshold,
+        awaited=guardrail.margin is not None,
+        at=at,
+        log_e=log_e,
+        lift=totals.lift,
+        breached_at=first_reached(at, log_e, threshold),
+        non_inferior_at=(
+            None if guardrail.margin is None else first_reached(at, excluded, threshold)
+        ),
+    )
+
+
+def first_reached(at: Ints, log_e: Floats, threshold: float) -> int | None:
+    """When evidence first reached its threshold."""
+    reached = np.flatnonzero(log_e >= math.log(threshold))
+    return int(at[reached[0]]) if reached.size else None
+
+
+def _sato(totals: Totals) -> Floats:
+    return totals.sato_variance(np.where(totals.W > 0, totals.lift, 0.0))
+
+
+def _margin(guardrail: Guardrail, totals: Totals) -> Floats:
+    if guardrail.margin is None:
+        return np.zeros_like(totals.W)
+    if guardrail.margin != "default":
+        return np.full_like(totals.W, guardrail.margin)
+    rate = np.abs(np.where(totals.W > 0, totals.control_rate, 0.0))
+    margin = DEFAULT_RELATIVE_MARGIN * rate
+    if guardrail.cells.values is not None:
+        return margin
+    return np.maximum(margin, np.minimum(LARGEST_FLOOR, np.maximum(rate, SMALLEST_FLOOR)))
+
+
+def _until(moment: int | None, at: int) -> int | None:
+    return None if moment is None or moment > at else moment

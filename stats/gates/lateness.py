@@ -1,0 +1,85 @@
+"""Lateness: whether outcomes come too late to count more often in one arm than in the other."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stats.counts.cell import Floats, Ints, terms
+from stats.counts.finding import NEVER
+from stats.counts.timeline import AnalysisCells
+
+SCORE, VARIANCE = 0, 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class LateUnits:
+    """Units whose outcome would have counted but came too late; one entry a unit.
+
+    Attributes:
+        block: Start of the block of the unit's exposure.
+        stratum: Code of its stratum.
+        arm: 1 for treatment, 0 for control.
+        at: When the outcome was received.
+    """
+
+    block: Ints
+    stratum: Ints
+    arm: Ints
+    at: Ints
+
+
+def lateness(
+    late: LateUnits, cells: AnalysisCells, *, row: Ints, counted_from: Ints, at: Ints
+) -> tuple[Floats, Floats]:
+    """Score and variance of lateness at each look: late units out of those with an outcome.
+
+    The cells are those of the target with n_a = x_a + late_a and x_a = late_a. They change after
+    they closed; so the sums run over the differences that each receipt makes.
+
+    Args:
+        late: The late units.
+        cells: The target's closed cells.
+        row: The closing of the analysis block of each late unit, numbered like the cells'.
+        counted_from: When each late unit begins to count.
+        at: The looks.
+    """
+    order = np.lexsort((late.arm, late.stratum, late.block, late.at, counted_from))
+    order = order[counted_from[order] < NEVER]
+    cell, known = _cell_of(cells, row[order], late.stratum[order])
+    order, cell = order[known], cell[known]
+    treated = late.arm[order] == 1
+    late1 = _count_within(cell, treated)
+    late0 = _count_within(cell, ~treated)
+    x1, x0 = cells.x1[cell], cells.x0[cell]
+    after = terms(x1 + late1, late1, x0 + late0, late0)
+    late1, late0 = late1 - treated, late0 - ~treated
+    before = terms(x1 + late1, late1, x0 + late0, late0)
+    change = (after - before)[[SCORE, VARIANCE]]
+    sums = np.concatenate((np.zeros((2, 1)), np.cumsum(change, axis=1)), axis=1)
+    score, variance = sums[:, np.searchsorted(counted_from[order], at, side="right")]
+    # A sum of differences ends a rounding error below zero where nothing is left.
+    return score, np.maximum(variance, 0.0)
+
+
+def _cell_of(
+    cells: AnalysisCells, row: Ints, stratum: Ints
+) -> tuple[Ints, np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]:
+    """The number of the cell that each unit is in, and whether there is one."""
+    strata = 1 + max(int(cells.stratum.max(initial=0)), int(stratum.max(initial=0)))
+    keys = cells.row * strata + cells.stratum
+    wanted = row * strata + stratum
+    place = np.searchsorted(keys, wanted)
+    inside = place < keys.size
+    known = inside & (keys[np.where(inside, place, 0)] == wanted) if keys.size else inside
+    return place, known
+
+
+def _count_within(group: Ints, mine: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Ints:
+    """How many of mine there are in an element's group up to it, itself included."""
+    order = np.argsort(group, kind="stable")
+    ordered = mine[order].astype(np.int64)
+    total = np.cumsum(ordered)
+    begins = np.searchsorted(group[order], group[order], side="left")
+    count = np.empty(group.size, dtype=np.int64)
+    count[order] = total - (total - ordered)[begins]
+    return count

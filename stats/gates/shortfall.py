@@ -1,0 +1,134 @@
+"""A shortfall: what share of units treatment gets where too few arrive, and whether it fell."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from stats.counts.cell import Floats, Ints
+from stats.gates.sample_ratio import (
+    Arrivals,
+    CountedEpoch,
+    Epoch,
+    closed_blocks,
+    counted_epochs,
+    log_one_sided,
+)
+from stats.sequential.harm import log_harm
+
+FALL_ALARM = 1000.0
+# Of falls by 20 % and by 50 %, on the scale of log odds, as the test of the target expects lifts.
+FALL_RHO_DAY, FALL_RHO_FAST = 25.0, 4.0
+# An epoch is parted where its first, and where its last, 2^-k of its units came.
+PARTINGS = 16
+# Below this part of the declared share hardly anything arrives: no mis-set weight looks like that.
+HARDLY_ANY = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shortfall:
+    """What arrives of treatment as of one look at which `arrival` is breached.
+
+    Attributes:
+        declared: The declared share of the epoch that shows the shortfall most.
+        seen: The share of its units that treatment served first.
+        fell: Whether treatment's share fell within an epoch.
+    """
+
+    declared: float
+    seen: float
+    fell: bool
+
+    @property
+    def steady(self) -> bool:
+        """Whether a mis-set weight explains it as well as a build that dies."""
+        return not self.fell and self.seen >= HARDLY_ANY * self.declared
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shortfalls:
+    """The shortfall over time, one entry a look.
+
+    Attributes:
+        declared: The declared share of the epoch that shows the shortfall most.
+        seen: The share of its units that treatment served first.
+        fell: Whether treatment's share is known to have fallen since `arrival` was breached.
+    """
+
+    declared: Floats
+    seen: Floats
+    fell: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+
+    def at(self, look: int) -> Shortfall:
+        """The shortfall as of one look."""
+        return Shortfall(
+            declared=float(self.declared[look]),
+            seen=float(self.seen[look]),
+            fell=bool(self.fell[look]),
+        )
+
+
+def shortfalls(
+    allocation: tuple[Epoch, ...],
+    arrivals: Arrivals,
+    *,
+    at: Ints,
+    block_seconds: int,
+    grace_seconds: int,
+    breached_at: int,
+) -> Shortfalls:
+    """The shortfall at each look.
+
+    Args:
+        allocation: The epochs, ascending; one at least has a share inside (0, 1).
+        arrivals: Units by block.
+        at: The looks.
+        block_seconds: Length of a block.
+        grace_seconds: Grace of a block.
+        breached_at: When `arrival` was first breached.
+    """
+    closed = closed_blocks(
+        arrivals, at=at, block_seconds=block_seconds, grace_seconds=grace_seconds
+    )
+    epochs = counted_epochs(allocation, arrivals, block_seconds=block_seconds)
+    counts = [(epoch.treatment[closed], epoch.others[closed], epoch.share) for epoch in epochs]
+    most = np.stack([log_one_sided(*one) for one in counts]).argmax(axis=0)
+    looks = np.arange(at.size)
+    treatment = np.stack([n1 for n1, _, _ in counts])[most, looks]
+    units = treatment + np.stack([n0 for _, n0, _ in counts])[most, looks]
+    fallen = np.logaddexp.reduce([log_fall(epoch, closed) for epoch in epochs]) - math.log(
+        len(epochs)
+    )
+    return Shortfalls(
+        declared=np.array([epoch.share for epoch in epochs])[most],
+        seen=treatment / np.maximum(units, 1.0),
+        fell=np.logical_or.accumulate((fallen >= math.log(FALL_ALARM)) & (at >= breached_at)),
+    )
+
+
+def log_fall(epoch: CountedEpoch, closed: np.ndarray[tuple[int, ...], np.dtype[np.intp]]) -> Floats:
+    """Logarithm of the evidence that treatment's share fell within an epoch, at each look.
+
+    The test for harm (statistics.md, section 4) on later against earlier units, with `served by
+    treatment` as the outcome, averaged over the partings of the epoch. It asks nothing of the
+    declared share: a weight that is mis-set from the beginning is no fall, and neither is one that
+    is set right later.
+
+    Args:
+        epoch: Its units.
+        closed: How many blocks are closed at each look.
+    """
+    units = epoch.treatment + epoch.others
+    whole, whole_treatment = units[closed], epoch.treatment[closed]
+    log_e: list[Floats] = []
+    parts = 0.5 ** np.arange(1, PARTINGS + 1)
+    for part in (*parts, *(1.0 - parts[1:])):
+        parting = np.minimum(np.searchsorted(units, part * whole, side="left"), closed)
+        n0, x0 = units[parting], epoch.treatment[parting]
+        n1, x1 = whole - n0, whole_treatment - x0
+        n, m = np.maximum(whole, 2.0), whole_treatment
+        fall = (x0 * n1 - x1 * n0) / n
+        variance = n1 * n0 / n * m * (n - m) / (n * (n - 1.0))
+        rho_day, rho_fast = (np.full_like(n, rho) for rho in (FALL_RHO_DAY, FALL_RHO_FAST))
+        log_e.append(log_harm(fall, variance, rho_day, rho_fast))
+    return np.logaddexp.reduce(log_e) - math.log(len(log_e))

@@ -1,0 +1,69 @@
+"""The variance inflation factor: the price in information of comparing within cells only."""
+
+from itertools import pairwise
+
+import numpy as np
+
+from stats.counts.cell import Floats, Ints
+
+
+def variance_inflation(
+    *, look: Ints, experiment: Ints, stratum: Ints, n1: Ints, n0: Ints, W: Floats, first: Ints
+) -> Floats:
+    """VIF = Σ over strata (N₁N₀/N) / W at every look; infinite where W = 0.
+
+    N₁ and N₀ are a stratum's units over all closed cells, one-armed ones included, up to the
+    last analysis block in which some stratum holds both arms, so that the tail after a promotion
+    costs nothing. With one stratum this is 1/(1−R²) of the regression of treatment on the
+    dummies of analysis blocks.
+
+    Args:
+        look: The look with which each cell closes, numbered through all experiments; ascending.
+        experiment: The number of each cell's experiment.
+        stratum: The stratum of each cell.
+        n1: Units of treatment in each cell.
+        n0: Units of control in each cell.
+        W: Mantel-Haenszel weight at each look.
+        first: The first look of each experiment, and the number of looks at the end.
+
+    Returns:
+        An array with one entry a look.
+    """
+    order = np.lexsort((look, stratum, experiment))
+    begins = _begins_of_groups(experiment[order], stratum[order])
+    information = _information(_running(n1[order], begins), _running(n0[order], begins))
+    gained = np.diff(information, prepend=0.0)
+    gained[begins] = information[begins]
+    by_look = np.bincount(look[order], weights=gained, minlength=W.size)
+    pooled = np.empty(W.size)
+    for begin, stop in pairwise(first.tolist()):
+        np.cumsum(by_look[begin:stop], out=pooled[begin:stop])
+    contrast = _last_contrast(W, np.repeat(first[:-1], np.diff(first)))
+    unbounded = np.full(W.size, np.inf)
+    return np.divide(pooled[contrast], W, out=unbounded, where=W > 0)
+
+
+def _begins_of_groups(experiment: Ints, stratum: Ints) -> Ints:
+    """Where the cells of each stratum begin, of cells ordered by experiment and stratum."""
+    changes = (np.diff(experiment) != 0) | (np.diff(stratum) != 0)
+    return np.flatnonzero(np.concatenate((np.ones(min(1, stratum.size), dtype=bool), changes)))
+
+
+def _running(units: Ints, begins: Ints) -> Ints:
+    """Units of each cell's stratum up to it; whole numbers, so exact."""
+    total = np.cumsum(units)
+    before = np.repeat((total - units)[begins], np.diff(np.append(begins, units.size)))
+    return total - before
+
+
+def _information(n1: Ints, n0: Ints) -> Floats:
+    t, c = n1.astype(np.float64), n0.astype(np.float64)
+    return t * c / np.maximum(t + c, 1.0)
+
+
+def _last_contrast(W: Floats, owner_first: Ints) -> Ints:
+    """The last look up to each look at which W grew; the experiment's first where none did."""
+    number = np.arange(W.size)
+    before = np.where(number > owner_first, np.roll(W, 1), 0.0)
+    grew = np.where(before < W, number, -1)
+    return np.maximum(np.maximum.accumulate(grew), owner_first) if W.size else number

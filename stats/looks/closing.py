@@ -1,0 +1,192 @@
+"""Closing for lack of contrast: units come, but none can be compared any more."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stats.counts.cell import Floats, Ints
+from stats.counts.timeline import AnalysisCells, Timeline
+from stats.gates.sample_ratio import Epoch
+from stats.looks.policy import Policy
+from stats.looks.series import Series
+from stats.looks.words import EndedBecause
+
+GONE_BY_CHANCE = 1e-6
+# The largest share that is assumed where none is declared: the smallest one of the calibration.
+UNDECLARED_SHARE = 0.01
+CONTROL, TREATMENT = 0, 1
+Flags = NDArray[np.bool_]
+
+
+def contrast_gone(series: Series, line: Timeline, experiment: int) -> Flags:
+    """Whether the contrast has ended by each closing of an experiment's target.
+
+    Units came over the contrast time, W did not grow, and that is beyond chance. The clock alone
+    would close healthy canaries: at 100 units a day and a share of 1 %, 37 of 100 days have no unit
+    of treatment, and in 64 thin strata the arms may miss each other for days.
+
+    The chance is that of one arm in every cell: the product of πⁿ + (1−π)ⁿ over the cells of n
+    units that closed since W last grew. A cell of one unit always has one arm.
+
+    Args:
+        series: The experiment.
+        line: The timeline; its first streams are the experiments' targets.
+        experiment: The number of the experiment.
+    """
+    history, span = _History.of(series, line, experiment), series.policy.contrast_seconds
+    absent = (
+        history.grew_within(history.units.sum(axis=0), span)
+        & ~history.grew_within(history.weight, span)
+        & (history.end - series.start >= span)
+    )
+    gone = np.zeros(absent.size, dtype=np.bool_)
+    closings = np.flatnonzero(absent)
+    if closings.size:
+        gone[closings] = _log_chances(history, closings) < math.log(GONE_BY_CHANCE)
+    return gone
+
+
+def arms_left(end: Ints, n1: Ints, n0: Ints, look: int, policy: Policy) -> EndedBecause:
+    """Why there is no contrast, by the arms that units still come to.
+
+    Args:
+        end: Exposure time that each look covers.
+        n1: Units of treatment up to each look.
+        n0: Units of control.
+        look: The number of the look.
+        policy: Names the contrast time.
+    """
+    before = int(np.searchsorted(end, end[look] - policy.contrast_seconds, side="right"))
+    treated, controlled = (_between(n, before, look + 1) > 0 for n in (n1, n0))
+    if treated and controlled:
+        return EndedBecause.SUPERSEDED
+    return EndedBecause.PROMOTED if treated else EndedBecause.WITHDRAWN
+
+
+@dataclass(frozen=True, kw_only=True)
+class _History:
+    """What one experiment's target added up to, one entry a closing.
+
+    Attributes:
+        series: The experiment.
+        end: Exposure time that is covered.
+        units: Array (2, closings), units of control and of treatment so far.
+        weight: Σ w so far.
+        compared: How many closings there were up to the last one at which W grew.
+        cells: What was added up.
+        row: The closing of each cell.
+    """
+
+    series: Series
+    end: Ints
+    units: Ints
+    weight: Floats
+    compared: Ints
+    cells: AnalysisCells
+    row: Ints
+
+    @classmethod
+    def of(cls, series: Series, line: Timeline, experiment: int) -> "_History":
+        rows = line.rows(experiment)
+        cells = line.cells.of_streams(experiment, experiment + 1)
+        return cls(
+            series=series,
+            end=line.end[rows],
+            units=np.stack((line.n0[rows], line.n1[rows])),
+            weight=line.weight[rows],
+            compared=_last_growth(line.weight[rows]),
+            cells=cells,
+            row=cells.row - rows.start,
+        )
+
+    def grew_within(self, sums: Ints | Floats, seconds: int) -> Flags:
+        """Whether sums grew over so many seconds before each closing."""
+        before = np.searchsorted(self.end, self.end - seconds, side="right")
+        return sums > np.concatenate((np.zeros(1, dtype=sums.dtype), sums))[before]
+
+    def share(self, arm: int, first: int, stop: int) -> float | None:
+        """An arm's share of the units of some closings; None where it had none."""
+        own = _between(self.units[arm], first, stop)
+        other = _between(self.units[1 - arm], first, stop)
+        return own / (own + other) if own else None
+
+    def epochs(self, closing: int) -> list[Epoch]:
+        """The declarations that began in what a closing covers."""
+        return [one for one in self.series.allocation or () if one.start < self.end[closing]]
+
+
+def _log_chances(history: _History, closings: Ints) -> Floats:
+    """The logarithm of the chance of what came since W last grew, at some of the closings."""
+    begins = history.compared[closings]
+    shares = np.array([_share(history, closing) for closing in closings.tolist()])
+    size = (history.cells.n1 + history.cells.n0).astype(np.float64)
+    chances = np.zeros(closings.size)
+    # While an arm is missing the share stays the same, so that few sums serve all closings.
+    for begin, share in sorted(set(zip(begins.tolist(), shares.tolist(), strict=True))):
+        same = (begins == begin) & (shares == share)
+        first = int(np.searchsorted(history.row, begin))
+        n = size[first:]
+        one_arm = np.logaddexp(n * math.log(share), n * math.log1p(-share))
+        sums = np.concatenate(([0.0], np.cumsum(np.where(n > 1, one_arm, 0.0))))
+        closed = np.searchsorted(history.row[first:], closings[same], side="right")
+        chances[same] = sums[closed]
+    return chances
+
+
+def _share(history: _History, closing: int) -> float:
+    """The share π at a closing: of the arm that is missing; where both came, of the rarer one."""
+    begin = int(history.compared[closing])
+    missing = [
+        arm for arm in (CONTROL, TREATMENT) if not _between(history.units[arm], begin, closing + 1)
+    ]
+    shares = [_smallest_share(history, arm, closing) for arm in missing or (CONTROL, TREATMENT)]
+    return min(shares, key=lambda share: min(share, 1.0 - share))
+
+
+def _smallest_share(history: _History, arm: int, closing: int) -> float:
+    """The smallest share that an arm had, or was declared to have; of those inside (0, 1)."""
+    begin = int(history.compared[closing])
+    epochs = history.epochs(closing)
+    known = [history.share(arm, 0, begin)]
+    if epochs:
+        known.append(_share_since(epochs[-1], history, arm, closing))
+        known += _declared(epochs, history, arm, begin)
+    shares = [share for share in known if share is not None and 0 < share < 1]
+    if not epochs or epochs[-1].share is None or not shares:
+        shares.append(UNDECLARED_SHARE)
+    return min(shares)
+
+
+def _share_since(epoch: Epoch, history: _History, arm: int, closing: int) -> float | None:
+    """An arm's share since the last declared change, up to its last unit."""
+    # Analysis blocks are cut at the block that holds the change.
+    changed = epoch.start - epoch.start % history.series.policy.block_seconds
+    first = int(np.searchsorted(history.end, changed, side="right"))
+    last = int(_last_growth(history.units[arm, : closing + 1])[-1])
+    return history.share(arm, first, last)
+
+
+def _declared(epochs: list[Epoch], history: _History, arm: int, begin: int) -> list[float]:
+    """The shares that were declared for an arm while what came since W last grew.
+
+    Not the current one alone: a day without a unit at 1 % says nothing of the 25 % that were
+    declared at its end.
+    """
+    since = int(history.end[begin - 1]) if begin else history.series.begin
+    shares = [one.share for one in epochs if one.end is None or one.end > since]
+    return [one if arm == TREATMENT else 1.0 - one for one in shares if one is not None]
+
+
+def _last_growth(sums: Ints | Floats) -> Ints:
+    """How many entries there are up to the last one, at each entry, at which sums grew."""
+    grew = np.diff(sums, prepend=np.zeros(1, dtype=sums.dtype)) > 0
+    return np.maximum.accumulate(np.where(grew, np.arange(1, sums.size + 1), 0))
+
+
+def _between(sums: Ints, first: int, stop: int) -> int:
+    """What was added from one entry up to before another."""
+    if stop <= first:
+        return 0
+    return int(sums[stop - 1]) - (int(sums[first - 1]) if first else 0)

@@ -1,0 +1,262 @@
+"""The gates: what tells that arms differ by more than the change, at every look."""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from stats.counts.cell import Floats, Ints, number_or_none
+from stats.counts.finding import counted_from
+from stats.counts.timeline import Timeline
+from stats.gates.crossover import crossed_units, crossover_share, is_not_sticky
+from stats.gates.guardrail import Watch, first_reached
+from stats.gates.interaction import Interaction, interaction, no_interaction
+from stats.gates.lateness import lateness
+from stats.gates.sample_ratio import sample_ratio
+from stats.gates.shortfall import Shortfall, Shortfalls, shortfalls
+from stats.looks.block import AnalysisBlocks
+from stats.looks.series import Series
+from stats.sequential.mixture import Mixture, e_value
+
+ALARM = 100.0
+SAMPLE_RATIO_ALARM = 1000.0
+ARRIVAL = "arrival"
+Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+
+
+class Cause(StrEnum):
+    """What makes a regime not causal."""
+
+    SAMPLE_RATIO = "sample_ratio"
+    CROSSOVER = "crossover"
+    LATENESS = "lateness"
+    INTERACTION = "interaction"
+
+
+STICKY = (Cause.SAMPLE_RATIO, Cause.CROSSOVER, Cause.LATENESS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gates:
+    """The gates as of one look; None where there is nothing to read.
+
+    Attributes:
+        vif: Variance inflation factor, infinite where W = 0.
+        sample_ratio_e: Evidence against the declared shares; alarm at 1000.
+        crossover_share: Share of units found in both arms; alarm above 5 %, of 10 units at least.
+        lateness_e: Evidence that outcomes come too late more often in one arm; alarm at 100.
+        interaction_e: Evidence that the relative effect differs between strata; alarm at 100.
+        interacting_because: The causes that hold, each also where another gate masks it.
+        shortfall: What arrives of treatment; None unless `arrival` is breached.
+    """
+
+    vif: float | None
+    sample_ratio_e: float | None
+    crossover_share: float | None
+    lateness_e: float | None
+    interaction_e: float | None
+    interacting_because: tuple[Cause, ...]
+    shortfall: Shortfall | None
+
+
+NO_GATES = Gates(
+    vif=None,
+    sample_ratio_e=None,
+    crossover_share=None,
+    lateness_e=None,
+    interaction_e=None,
+    interacting_because=(),
+    shortfall=None,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateReadings:
+    """What the gates of one experiment read, one entry a look; NaN where there is nothing.
+
+    Attributes:
+        log_sample_ratio: Logarithm of the evidence against the declared shares.
+        crossover_share: Share of units in closed cells that were found in both arms.
+        log_lateness: Logarithm of the evidence of unequal lateness.
+        strata: The interaction between strata.
+        holds: Of each cause, at which looks it holds; from the first on, where it is sticky.
+        arrival: The watch over the arrivals of treatment, where allocations are declared.
+        shortfalls: What arrives of treatment; None where `arrival` is never breached.
+    """
+
+    log_sample_ratio: Floats
+    crossover_share: Floats
+    log_lateness: Floats
+    strata: Interaction
+    holds: dict[Cause, Flags]
+    arrival: Watch | None
+    shortfalls: Shortfalls | None
+
+    @property
+    def sticky(self) -> Flags:
+        """Whether a cause holds that stays."""
+        return np.logical_or.reduce([self.holds[cause] for cause in STICKY])
+
+    def at(self, look: int, *, vif: float | None) -> Gates:
+        """The gates as of one look."""
+        return Gates(
+            vif=vif,
+            sample_ratio_e=_e_or_none(float(self.log_sample_ratio[look])),
+            crossover_share=number_or_none(self.crossover_share[look]),
+            lateness_e=_e_or_none(float(self.log_lateness[look])),
+            interaction_e=_e_or_none(float(self.strata.log_e[look])),
+            interacting_because=tuple(cause for cause in Cause if self.holds[cause][look]),
+            shortfall=self._shortfall(look),
+        )
+
+    def _shortfall(self, look: int) -> Shortfall | None:
+        if self.arrival is None or self.shortfalls is None or self.arrival.breached_at is None:
+            return None
+        breached = self.arrival.at[look] >= self.arrival.breached_at
+        return self.shortfalls.at(look) if breached else None
+
+
+def gate_readings(
+    series: Series,
+    line: Timeline,
+    experiment: int,
+    *,
+    blocks: AnalysisBlocks,
+    at: Ints,
+    row: Ints,
+    units: Ints,
+) -> GateReadings:
+    """What the gates of one experiment read.
+
+    Args:
+        series: The experiment.
+        line: The timeline; its first streams are the experiments' targets.
+        experiment: The number of the experiment.
+        blocks: Its analysis blocks.
+        at: Its looks.
+        row: The last closing of its target up to each look; −1 where there is none.
+        units: Units in closed cells at each look.
+    """
+    crossed = _crossed(series, line, experiment, blocks, at)
+    log_sample_ratio, arrival = _sample_ratio(series, at)
+    log_lateness = _lateness(series, line, experiment, blocks, at)
+    own = np.where(row < 0, -1, row - line.first[experiment])
+    strata = _strata(series, line, experiment).gathered(own)
+    return GateReadings(
+        log_sample_ratio=log_sample_ratio,
+        crossover_share=(
+            np.full(at.size, np.nan)
+            if series.crossings is None
+            else crossover_share(crossed, units)
+        ),
+        log_lateness=log_lateness,
+        strata=strata,
+        holds={
+            Cause.SAMPLE_RATIO: _ever(log_sample_ratio >= math.log(SAMPLE_RATIO_ALARM)),
+            Cause.CROSSOVER: _ever(is_not_sticky(crossed, units)),
+            Cause.LATENESS: _ever(log_lateness >= math.log(ALARM)),
+            Cause.INTERACTION: strata.log_e >= math.log(ALARM),
+        },
+        arrival=arrival,
+        shortfalls=_shortfalls(series, arrival),
+    )
+
+
+def _sample_ratio(series: Series, at: Ints) -> tuple[Floats, Watch | None]:
+    """The evidence against the declared shares, and the watch over arrivals."""
+    found = None
+    if series.allocation is not None and series.arrivals is not None:
+        found = sample_ratio(
+            series.allocation,
+            series.arrivals,
+            at=at,
+            block_seconds=series.policy.block_seconds,
+            grace_seconds=series.policy.grace_seconds,
+        )
+    if found is None:
+        return np.full(at.size, np.nan), None
+    return found.log_e, Watch(
+        metric=ARRIVAL,
+        threshold=SAMPLE_RATIO_ALARM,
+        awaited=False,
+        at=at,
+        log_e=found.log_too_few,
+        lift=np.full(at.size, np.nan),
+        breached_at=first_reached(at, found.log_too_few, SAMPLE_RATIO_ALARM),
+        non_inferior_at=None,
+    )
+
+
+def _shortfalls(series: Series, arrival: Watch | None) -> Shortfalls | None:
+    breached_at = None if arrival is None else arrival.breached_at
+    if arrival is None or breached_at is None:
+        return None
+    if series.allocation is None or series.arrivals is None:
+        return None
+    return shortfalls(
+        series.allocation,
+        series.arrivals,
+        at=arrival.at,
+        block_seconds=series.policy.block_seconds,
+        grace_seconds=series.policy.grace_seconds,
+        breached_at=breached_at,
+    )
+
+
+def _crossed(
+    series: Series, line: Timeline, experiment: int, blocks: AnalysisBlocks, at: Ints
+) -> Ints:
+    """How many units of closed cells are known to have crossed, at each look."""
+    crossings = series.crossings
+    if crossings is None:
+        return np.zeros(at.size, dtype=np.int64)
+    rows = line.rows(experiment)
+    row = np.searchsorted(line.end[rows], blocks.end_of(crossings.stratum, crossings.block))
+    return crossed_units(counted_from(row, crossings.at, closings=line.at[rows]), at)
+
+
+def _lateness(
+    series: Series, line: Timeline, experiment: int, blocks: AnalysisBlocks, at: Ints
+) -> Floats:
+    """The logarithm of the evidence of unequal lateness at each look; NaN where it is not read."""
+    late = series.late
+    if late is None:
+        return np.full(at.size, np.nan)
+    rows = line.rows(experiment)
+    row = np.searchsorted(line.end[rows], blocks.end_of(late.stratum, late.block))
+    score, variance = lateness(
+        late,
+        line.cells.of_streams(experiment, experiment + 1),
+        row=row + rows.start,
+        counted_from=counted_from(row, late.at, closings=line.at[rows]),
+        at=at,
+    )
+    return _mixture(series, at.size).log_e(score, variance)
+
+
+def _strata(series: Series, line: Timeline, experiment: int) -> Interaction:
+    """The interaction between strata at each closing of the target."""
+    rows = line.rows(experiment)
+    cells = line.cells.of_streams(experiment, experiment + 1)
+    closings = rows.stop - rows.start
+    if series.values is not None or not np.any(cells.stratum[1:] != cells.stratum[:-1]):
+        return no_interaction(closings)
+    return interaction(cells, first_row=rows.start, mixture=_mixture(series, closings))
+
+
+def _mixture(series: Series, entries: int) -> Mixture:
+    return Mixture(
+        rho_day=np.full(entries, series.policy.rho_day),
+        rho_fast=np.full(entries, series.policy.rho_fast),
+        log_threshold=np.full(entries, math.log(ALARM)),
+    )
+
+
+def _ever(holds: Flags) -> Flags:
+    """Whether it holds or has held."""
+    return np.logical_or.accumulate(holds)
+
+
+def _e_or_none(log_e: float) -> float | None:
+    return None if math.isnan(log_e) else float(e_value(np.array([log_e]))[0])

@@ -1,0 +1,119 @@
+"""A series: what the store holds of one experiment in time."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from stats.counts.cell import Ints
+from stats.counts.closed_cells import ClosedCells, Values
+from stats.gates.crossover import Crossings
+from stats.gates.guardrail import Guardrail
+from stats.gates.lateness import LateUnits
+from stats.gates.sample_ratio import Arrivals, Epoch
+from stats.looks.policy import Policy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """One experiment's closed cells, and what the gates read; arrays with one entry a cell.
+
+    Times are whole seconds since the Unix epoch. Cells that close, and findings that were
+    received, after `as_of` may be given: they don't enter.
+
+    Attributes:
+        policy: The numbers frozen at binding.
+        start: When exposure began.
+        as_of: How far the log was read.
+        closed_at: When the experiment was closed by hand, if it was.
+        cuts: Times that begin a new analysis block at the block that contains them.
+        block: Start of the block; ascending.
+        stratum: Code of the stratum, not negative; (block, stratum) is unique.
+        n1: Units of treatment.
+        x1: Conversions of treatment; of a continuous target, units with the event.
+        n0: Units of control.
+        x0: Conversions of control.
+        values: Sums of a continuous target; None where it is a conversion.
+        guardrails: The registered guardrails; each block and stratum has the same units as the
+            target's.
+        allocation: The declared shares of the treatment commit, epoch after epoch; None where
+            that is not read.
+        arrivals: Units of the eligible routes by who served them first; None likewise.
+        crossings: Units found in both arms; None likewise.
+        late: Units whose outcome on the target came too late; None likewise.
+
+    Raises:
+        ValueError: The arrays contradict one another; the message states the rule.
+    """
+
+    policy: Policy
+    start: int
+    as_of: int
+    closed_at: int | None
+    cuts: tuple[int, ...]
+    block: Ints
+    stratum: Ints
+    n1: Ints
+    x1: Ints
+    n0: Ints
+    x0: Ints
+    values: Values | None = None
+    guardrails: tuple[Guardrail, ...] = ()
+    allocation: tuple[Epoch, ...] | None = None
+    arrivals: Arrivals | None = None
+    crossings: Crossings | None = None
+    late: LateUnits | None = None
+
+    def __post_init__(self) -> None:
+        for cells in (self.target, *(one.cells for one in self.guardrails)):
+            self._check_blocks(cells.block)
+        names = [one.name for one in self.guardrails]
+        if len(set(names)) < len(names):
+            raise ValueError(f"the guardrails are {names}, but each stands there once")
+        if self.allocation is not None and self.arrivals is None:
+            raise ValueError("a declared allocation is held against arrivals: give both")
+
+    @cached_property
+    def target(self) -> ClosedCells:
+        """The target's cells."""
+        return ClosedCells(
+            block=self.block,
+            stratum=self.stratum,
+            n1=self.n1,
+            x1=self.x1,
+            n0=self.n0,
+            x0=self.x0,
+            values=self.values,
+        )
+
+    @property
+    def begin(self) -> int:
+        """The start of the block that contains the start: where the first analysis block begins."""
+        return self.start - self.start % self.policy.block_seconds
+
+    @property
+    def horizon_end(self) -> int:
+        """The end of the last block that lies within the horizon."""
+        end = self.start + self.policy.horizon_seconds
+        return end - end % self.policy.block_seconds
+
+    @property
+    def shortest_window(self) -> int:
+        """The shortest attribution window of target and guardrails."""
+        windows = [one.window_seconds for one in self.guardrails]
+        return min([self.policy.window_seconds, *windows])
+
+    @property
+    def first_closed(self) -> ClosedCells:
+        """The cells of the metric that closes first: they reach furthest."""
+        if self.policy.window_seconds == self.shortest_window:
+            return self.target
+        return min(self.guardrails, key=lambda one: one.window_seconds).cells
+
+    def _check_blocks(self, block: Ints) -> None:
+        size = self.policy.block_seconds
+        if block.size and (block[0] < self.begin or np.any(block % size)):
+            raise ValueError(
+                f"a block begins at {block[0]}, but blocks begin at multiples of "
+                f"{size} seconds from {self.begin} on"
+            )

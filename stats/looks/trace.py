@@ -1,0 +1,274 @@
+"""A trace: counts, totals, e-process, VIF, guardrails and gates of experiments at every look."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import Self, TypeVar
+
+import numpy as np
+
+from stats.counts.cell import Floats, Ints, Rows, Totals
+from stats.counts.closed_cells import ClosedCells
+from stats.counts.timeline import AnalysisCells, Stream, Timeline, timeline
+from stats.gates.guardrail import Watch, watch
+from stats.gates.vif import variance_inflation
+from stats.looks.block import AnalysisBlocks, analysis_blocks
+from stats.looks.closing import contrast_gone
+from stats.looks.gate import GateReadings, gate_readings
+from stats.looks.series import Series
+from stats.sequential.mixture import Mixture, log_component, variance_at
+
+Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+Number = TypeVar("Number", np.int64, np.float64, np.bool_)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """What is known at each look, one entry a look; counts are cumulative over closed cells.
+
+    Attributes:
+        at: When the look is taken, epoch seconds.
+        end: Exposure time that the target's closed cells reach; a thin stratum's lag behind.
+        n1: Units of treatment.
+        x1: Conversions of treatment.
+        n0: Units of control.
+        x0: Conversions of control.
+        y1: Sum of treatment's values; 0 where the target is a conversion.
+        y0: Sum of control's values.
+        weight: Σ w of all cells; W of the totals is 0 before a continuous metric can be tested.
+        totals: The sums that the test reads.
+        events: The same sums of whether a unit had the event.
+        log_day: Logarithm of the day component of E(0).
+        log_fast: Logarithm of the fast component of E(0).
+        log_e: Logarithm of E(0).
+        futile: Whether the interval lies inside the futility margin.
+        vif: Variance inflation factor; infinite where W = 0.
+        contrast_gone: Whether units come but none can be compared any more.
+    """
+
+    at: Ints
+    end: Ints
+    n1: Ints
+    x1: Ints
+    n0: Ints
+    x0: Ints
+    y1: Floats
+    y0: Floats
+    weight: Floats
+    totals: Totals
+    events: Totals
+    log_day: Floats
+    log_fast: Floats
+    log_e: Floats
+    futile: Flags
+    vif: Floats
+    contrast_gone: Flags
+
+    def __getitem__(self, rows: Rows) -> Self:
+        return type(self)(**{one.name: getattr(self, one.name)[rows] for one in fields(self)})
+
+    def __len__(self) -> int:
+        return self.at.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """The looks of several experiments in one trace.
+
+    Attributes:
+        trace: All looks, experiment after experiment.
+        first: The first look of each experiment, and the number of looks at the end.
+        mixture: The precisions and thresholds, one entry a look.
+        rates: Whether each experiment's target is a conversion.
+        watches: The guardrails of each experiment.
+        gates: What the gates read of each experiment.
+    """
+
+    trace: Trace
+    first: Ints
+    mixture: Mixture
+    rates: Flags
+    watches: tuple[tuple[Watch, ...], ...]
+    gates: tuple[GateReadings, ...]
+
+    def rows(self, experiment: int) -> slice:
+        """The looks of one experiment."""
+        return slice(int(self.first[experiment]), int(self.first[experiment + 1]))
+
+
+def traced(series: Sequence[Series], *, blocks: Sequence[AnalysisBlocks] | None = None) -> Batch:
+    """The trace of several experiments, each element's numbers as if it were traced alone.
+
+    Args:
+        series: The experiments.
+        blocks: Their analysis blocks, where they are known already.
+    """
+    if blocks is None:
+        blocks = [analysis_blocks(one) for one in series]
+    own, owners = _streams(series, blocks)
+    line = timeline(own)
+    looks, first = _looks(line, owners, len(series))
+    row = np.concatenate([_last_closed(line, looks[i], i) for i in range(len(series))])
+    mixture = _mixture(series, np.diff(first), _gathered(line.factor, row, 1.0))
+    begin = np.repeat(np.array([one.begin for one in series], dtype=np.int64), np.diff(first))
+    totals = line.totals.gathered(row)
+    trace = Trace(
+        at=np.concatenate(looks),
+        end=np.where(row < 0, begin, _gathered(line.end, row, 0)),
+        n1=_gathered(line.n1, row, 0),
+        x1=_gathered(line.x1, row, 0),
+        n0=_gathered(line.n0, row, 0),
+        x0=_gathered(line.x0, row, 0),
+        y1=_gathered(line.y1, row, 0.0),
+        y0=_gathered(line.y0, row, 0.0),
+        weight=_gathered(line.weight, row, 0.0),
+        totals=totals,
+        events=line.events.gathered(row),
+        log_day=log_component(totals.S, totals.V0, mixture.rho_day),
+        log_fast=log_component(totals.S, totals.V0, mixture.rho_fast),
+        log_e=mixture.log_e(totals.S, totals.V0),
+        futile=_futile(series, totals, mixture, np.diff(first)),
+        vif=_gathered(_vif(line, len(series)), row, np.inf),
+        contrast_gone=_gathered(
+            np.concatenate([contrast_gone(one, line, i) for i, one in enumerate(series)]),
+            row,
+            0,
+        ),
+    )
+    looked = [slice(int(begin), int(stop)) for begin, stop in pairwise(first)]
+    units = trace.n1 + trace.n0
+    return Batch(
+        trace=trace,
+        first=first,
+        mixture=mixture,
+        rates=np.array([one.values is None for one in series], dtype=np.bool_),
+        watches=tuple(_watches(series, line, i, owners) for i in range(len(series))),
+        gates=tuple(
+            gate_readings(
+                one, line, i, blocks=blocks[i], at=trace.at[own], row=row[own], units=units[own]
+            )
+            for i, (one, own) in enumerate(zip(series, looked, strict=True))
+        ),
+    )
+
+
+def target_cells(series: Series, look: int) -> AnalysisCells:
+    """The cells of analysis blocks of an experiment's target that had closed by a look."""
+    own, _ = _streams([series], [analysis_blocks(series)])
+    line = timeline(own[:1])
+    return line.cells[line.at[line.cells.row] <= look]
+
+
+def _streams(
+    series: Sequence[Series], blocks: Sequence[AnalysisBlocks]
+) -> tuple[list[Stream], Ints]:
+    """The targets, then the guardrails of all experiments; and whose each is."""
+    streams = [
+        _stream(one, own, one.policy.window_seconds, one.target)
+        for one, own in zip(series, blocks, strict=True)
+    ]
+    owners = list(range(len(series)))
+    for number, (one, own) in enumerate(zip(series, blocks, strict=True)):
+        streams += [_stream(one, own, rail.window_seconds, rail.cells) for rail in one.guardrails]
+        owners += [number] * len(one.guardrails)
+    return streams, np.array(owners, dtype=np.int64)
+
+
+def _stream(
+    series: Series, blocks: AnalysisBlocks, window_seconds: int, cells: ClosedCells
+) -> Stream:
+    delay = window_seconds + series.policy.grace_seconds
+    closed = int(np.searchsorted(blocks.ends, series.as_of - delay, side="right"))
+    return Stream(
+        cells=cells,
+        cell_end=blocks.end_of(cells.stratum, cells.block),
+        ends=blocks.ends[:closed],
+        delay=delay,
+    )
+
+
+def _looks(line: Timeline, owners: Ints, experiments: int) -> tuple[list[Ints], Ints]:
+    """The closing times over target and guardrails, of each experiment; and where each begins."""
+    closings: list[list[Ints]] = [[] for _ in range(experiments)]
+    for stream, owner in enumerate(owners.tolist()):
+        closings[owner].append(line.at[line.rows(stream)])
+    looks = [one[0] if len(one) == 1 else np.unique(np.concatenate(one)) for one in closings]
+    first = np.concatenate(([0], np.cumsum([one.size for one in looks]))).astype(np.int64)
+    return looks, first
+
+
+def _last_closed(line: Timeline, looks: Ints, experiment: int) -> Ints:
+    """The last closing of an experiment's target up to each look; −1 where there is none."""
+    rows = line.rows(experiment)
+    closed = np.searchsorted(line.at[rows], looks, side="right")
+    return np.where(closed > 0, rows.start + closed - 1, -1)
+
+
+def _gathered(
+    values: np.ndarray[tuple[int, ...], np.dtype[Number]], row: Ints, missing: float
+) -> np.ndarray[tuple[int, ...], np.dtype[Number]]:
+    """The values of closings at looks; where none had closed, what was so before."""
+    return np.append(values, np.array(missing, dtype=values.dtype))[row]
+
+
+def _vif(line: Timeline, experiments: int) -> Floats:
+    """The variance inflation factor at the closings of targets."""
+    cells = line.cells.of_streams(0, experiments)
+    first = line.first[: experiments + 1]
+    return variance_inflation(
+        look=cells.row,
+        experiment=cells.stream,
+        stratum=cells.stratum,
+        n1=cells.n1,
+        n0=cells.n0,
+        W=line.weight[: first[-1]],
+        first=first,
+    )
+
+
+def _watches(
+    series: Sequence[Series], line: Timeline, experiment: int, owners: Ints
+) -> tuple[Watch, ...]:
+    """The watches over one experiment's guardrails."""
+    one = series[experiment]
+    streams = np.flatnonzero(owners == experiment)[1:].tolist()
+    found: list[Watch] = []
+    for guardrail, stream in zip(one.guardrails, streams, strict=True):
+        rows = line.rows(stream)
+        found.append(
+            watch(
+                guardrail,
+                at=line.at[rows],
+                totals=line.totals[rows],
+                rho_day=one.policy.rho_day * line.factor[rows],
+                rho_fast=one.policy.rho_fast * line.factor[rows],
+                threshold=len(one.guardrails) / one.policy.guardrail_alpha,
+            )
+        )
+    return tuple(found)
+
+
+def _futile(series: Sequence[Series], totals: Totals, mixture: Mixture, looks: Ints) -> Flags:
+    """Whether each look's interval lies inside ± margin · control's rate."""
+    margins = [one.policy.futility_margin for one in series]
+    share = np.repeat([0.0 if margin is None else margin for margin in margins], looks)
+    inside = np.zeros(share.size, dtype=np.bool_)
+    rows = np.flatnonzero((share > 0) & (totals.W > 0))
+    part, mix, lift = totals[rows], mixture[rows], totals[rows].lift
+    bound = share[rows] * np.abs(part.control_rate)
+    excluded = np.abs(lift) < bound
+    for end in (bound, -bound):
+        excluded &= mix.excess(part.S - end * part.W, variance_at(part, lift, end)) >= 0
+    inside[rows] = excluded
+    return inside
+
+
+def _mixture(series: Sequence[Series], looks: Ints, factor: Floats) -> Mixture:
+    def repeated(values: list[float]) -> Floats:
+        return np.repeat(np.array(values), looks)
+
+    return Mixture(
+        rho_day=repeated([one.policy.rho_day for one in series]) * factor,
+        rho_fast=repeated([one.policy.rho_fast for one in series]) * factor,
+        log_threshold=repeated([one.policy.log_threshold for one in series]),
+    )

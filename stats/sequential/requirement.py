@@ -1,0 +1,141 @@
+"""Requirements: the sessions that a lift needs, and the lift that some sessions can close."""
+
+import numpy as np
+
+from stats.counts.cell import Floats, Rows
+from stats.sequential.boundary import last_inside, widened
+from stats.sequential.mixture import TOLERANCE, Mixture
+
+Z_POWER = 0.8416  # the normal quantile of 80 % power
+
+
+def required_sessions(
+    rate: Floats, share: Floats, relative_lift: Floats, mixture: Mixture
+) -> Floats:
+    """Sessions, of both arms, at which a lift is found with 80 % power.
+
+    Solves δW − z·√V = u(V) with V = W·p̄q̄ for W, where u(V) is the positive root of E(u) = 1/α,
+    p̄ = π(p+δ) + (1−π)p the rate over both arms, and N = W/(π(1−π)). With c = δ/(p̄q̄) the
+    equation reads E(cV − z·√V) = 1/α at variance V: one unknown.
+
+    Args:
+        rate: Control's rate p; NaN where unknown.
+        share: Treatment's share π of the units; NaN where unknown.
+        relative_lift: |δ|/p. The lift rises, and falls only where a rate above 1 would result.
+        mixture: Of the same length.
+
+    Returns:
+        Sessions, not rounded; NaN where p or π is unknown or admits no lift.
+    """
+    needed = np.full(rate.shape, np.nan)
+    rows = np.flatnonzero((rate > 0) & (rate <= 1) & (share > 0) & (share < 1))
+    p, pi, mix = rate[rows], share[rows], mixture[rows]
+    lift = relative_lift[rows] * p
+    variance = _unit_variance(p, np.where(p + lift > 1, -lift, lift), pi)
+    needed[rows] = _weight(lift, variance, mix) / (pi * (1.0 - pi))
+    return needed
+
+
+def required_sessions_of_mean(
+    mean: Floats, variance: Floats, share: Floats, relative_lift: Floats, mixture: Mixture
+) -> Floats:
+    """Sessions, of both arms, at which a lift of a mean is found with 80 % power.
+
+    The same equation with V = W·σ² at every lift, as the test of a mean has it.
+
+    Args:
+        mean: Control's mean μ; NaN where unknown.
+        variance: σ² of one unit's value; NaN where unknown.
+        share: Treatment's share π of the units; NaN where unknown.
+        relative_lift: |δ|/|μ|.
+        mixture: As the test runs on S, its precisions ρ/c² of this mean; of the same length.
+
+    Returns:
+        Sessions, not rounded; NaN where μ, σ² or π is unknown, or μ = 0 or σ² = 0.
+    """
+    needed = np.full(mean.shape, np.nan)
+    rows = np.flatnonzero((np.abs(mean) > 0) & (variance > 0) & (share > 0) & (share < 1))
+    pi = share[rows]
+    lift = relative_lift[rows] * np.abs(mean[rows])
+    needed[rows] = _weight(lift, variance[rows], mixture[rows]) / (pi * (1.0 - pi))
+    return needed
+
+
+def smallest_lift(rate: Floats, share: Floats, sessions: Floats, mixture: Mixture) -> Floats:
+    """The smallest rise that a number of sessions finds with 80 % power.
+
+    Args:
+        rate: Control's rate p; NaN where unknown.
+        share: Treatment's share π of the units; NaN where unknown.
+        sessions: Sessions of both arms.
+        mixture: Of the same length.
+
+    Returns:
+        δ, absolute; NaN where p or π is unknown or even a rise to 1 would not be found.
+    """
+    found = np.full(rate.shape, np.nan)
+    rows = np.flatnonzero((rate > 0) & (rate < 1) & (share > 0) & (share < 1) & (sessions > 0))
+    p, pi, mix = rate[rows], share[rows], mixture[rows]
+    weight = sessions[rows] * pi * (1.0 - pi)
+
+    def excess(lift: Floats, part: Rows) -> Floats:
+        total = weight[part] * _unit_variance(p[part], lift, pi[part])
+        return mix[part].excess(_surplus(lift * weight[part], total), total)
+
+    reachable = excess(1.0 - p, slice(None)) >= 0
+    inside = np.zeros(rows.size)
+    outside = np.where(reachable, 1.0 - p, 0.0)
+    lift = last_inside(inside, outside, TOLERANCE * (1.0 - p), excess)
+    found[rows[reachable]] = lift[reachable]
+    return found
+
+
+def smallest_lift_of_mean(
+    variance: Floats, share: Floats, sessions: Floats, mixture: Mixture
+) -> Floats:
+    """The smallest rise of a mean that a number of sessions finds with 80 % power.
+
+    Args:
+        variance: σ² of one unit's value; NaN where unknown.
+        share: Treatment's share π of the units; NaN where unknown.
+        sessions: Sessions of both arms.
+        mixture: As the test runs on S, its precisions ρ/c² of this mean; of the same length.
+
+    Returns:
+        δ, in the metric's own unit; NaN where σ² or π is unknown.
+    """
+    found = np.full(variance.shape, np.nan)
+    rows = np.flatnonzero((variance > 0) & (share > 0) & (share < 1) & (sessions > 0))
+    pi, mix = share[rows], mixture[rows]
+    weight = sessions[rows] * pi * (1.0 - pi)
+    total = weight * variance[rows]
+
+    def excess(lift: Floats, part: Rows) -> Floats:
+        return mix[part].excess(_surplus(lift * weight[part], total[part]), total[part])
+
+    start = Z_POWER * np.sqrt(total) / weight
+    inside, outside = widened(start, 2.0 * start, slice(None), excess)
+    found[rows] = last_inside(inside, outside, TOLERANCE * outside, excess)
+    return found
+
+
+def _weight(lift: Floats, variance: Floats, mixture: Mixture) -> Floats:
+    """The weight W at which the lift is found, where one unit of it has this variance."""
+    slope = lift / variance
+
+    def excess(total: Floats, part: Rows) -> Floats:
+        return mixture[part].excess(_surplus(slope[part] * total, total), total)
+
+    start = (Z_POWER / slope) ** 2
+    inside, outside = widened(start, 2.0 * start, slice(None), excess)
+    return last_inside(inside, outside, TOLERANCE * outside, excess) / variance
+
+
+def _unit_variance(rate: Floats, lift: Floats, share: Floats) -> Floats:
+    mean = share * (rate + lift) + (1.0 - share) * rate
+    return mean * (1.0 - mean)
+
+
+def _surplus(drift: Floats, total: Floats) -> Floats:
+    """The score that is reached or passed with 80 % power; 0 where it would be negative."""
+    return np.maximum(0.0, drift - Z_POWER * np.sqrt(total))

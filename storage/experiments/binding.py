@@ -1,0 +1,351 @@
+"""The binding: an experiment meets its deploy, and all that its verdict reads is frozen."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, or_, select, text, update
+
+from domain.assignment import Flag
+from domain.registration import Registration
+from domain.route import RouteTable, canonical_route
+from storage.experiments.baseline import standing_commit
+from storage.experiments.graphs import graph_patterns
+from storage.experiments.histories import read_history, remember_base
+from storage.experiments.policy import frozen_policy
+from storage.schema.tables import experiments, verdicts
+from storage.tenants.settings import read_settings
+
+_ROUTES_SEEN_WITHIN = timedelta(days=7)
+# statistics.md, 4: what a mean is capped at unless the project says so.
+_CAP_FROM = timedelta(days=28)
+_FEW_VALUES, _MANY_VALUES = 20, 1000
+_MEDIANS = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Binding:
+    """What an experiment measures: where, from when, and which change."""
+
+    deploy: Row[Any]
+    control_commit: str | None
+    change: list[str]
+    bound_at: datetime
+    routes_seen: frozenset[str]
+    flag: Flag | None = None
+
+
+def bind_waiting(
+    connection: Connection, project_id: int, deploy: Row[Any], *, bound_at: datetime
+) -> None:
+    """Binds the experiments that wait for a deploy like this one."""
+    waiting = connection.execute(
+        select(experiments)
+        .join_from(experiments, verdicts)
+        .where(
+            experiments.c.project_id == project_id,
+            experiments.c.environment == deploy.environment,
+            experiments.c.bound_at.is_(None),
+            experiments.c.closed_at.is_(None),
+            verdicts.c.decided.is_(False),
+            or_(
+                experiments.c.treatment_commit.is_(None),
+                func.starts_with(deploy.commit_sha, experiments.c.treatment_commit),
+            ),
+        )
+        .order_by(experiments.c.registered_at, experiments.c.experiment_id)
+    ).all()
+    for experiment in waiting:
+        named = experiment.request
+        binding = binding_of(
+            connection,
+            project_id,
+            deploy,
+            control_commit=named.get("control_commit"),
+            flag=_flag_of(named),
+            bound_at=bound_at,
+            routes_seen=affected_routes_seen(connection, project_id, deploy, named.get("routes")),
+        )
+        # A deploy that carries nothing new is not the one that was waited for.
+        if binding.change:
+            request = Registration(
+                value_per_conversion=named.get("value_per_conversion"),
+                control_commit=named.get("control_commit"),
+                treatment_flag=_flag_of(named),
+                routes=named.get("routes"),
+                guardrails=named.get("guardrails"),
+            )
+            bind(
+                connection,
+                project_id,
+                experiment.experiment_id,
+                request,
+                binding=binding,
+                metric=experiment.target_metric,
+            )
+
+
+def binding_of(
+    connection: Connection,
+    project_id: int,
+    deploy: Row[Any],
+    *,
+    control_commit: str | None,
+    flag: Flag | None,
+    bound_at: datetime,
+    routes_seen: frozenset[str],
+) -> Binding:
+    """Returns what an experiment on this deploy measures, as known at the binding.
+
+    A control that is named gives the treatment the base that it may lack.
+    """
+    if flag is not None:
+        # One build, two behaviours: what differs is the flag alone.
+        return Binding(
+            deploy=deploy,
+            control_commit=deploy.commit_sha,
+            change=[flag.change],
+            bound_at=bound_at,
+            routes_seen=routes_seen,
+            flag=flag,
+        )
+    environment, treatment = deploy.environment, deploy.commit_sha
+    history = read_history(connection, project_id, environment, known_at=bound_at)
+    if control_commit is None:
+        control = standing_commit(
+            connection, project_id, environment, before=deploy.deployed_at, besides=treatment
+        )
+    else:
+        control = history.resolve(control_commit) or control_commit
+        remember_base(
+            connection, project_id, environment, treatment, base=control, recorded_at=bound_at
+        )
+        history = read_history(connection, project_id, environment, known_at=bound_at)
+    carried = history.lineage(treatment)
+    lacking = frozenset[str]() if control is None else history.lineage(control)
+    return Binding(
+        deploy=deploy,
+        control_commit=control,
+        change=sorted(carried - lacking),
+        bound_at=bound_at,
+        routes_seen=routes_seen,
+    )
+
+
+def bind(
+    connection: Connection,
+    project_id: int,
+    experiment_id: str,
+    request: Registration,
+    *,
+    binding: Binding,
+    metric: str,
+) -> None:
+    """Freezes what the experiment's verdict reads."""
+    settings = read_settings(connection, project_id)
+    deploy = binding.deploy
+    attempt = 1 + _decided_attempts(connection, project_id, binding.change, metric)
+    starts_at = (
+        binding.bound_at
+        if attempt > 1
+        else _start(connection, project_id, binding, signed_only=settings.signed_assignments)
+    )
+    routes, because = _routes(request.routes, binding.routes_seen)
+    guardrails = settings.guardrails if request.guardrails is None else request.guardrails
+    policy = frozen_policy(
+        settings,
+        target=metric,
+        guardrails=guardrails,
+        environment=deploy.environment,
+        routes=routes,
+        routes_because=because,
+        graph_id=deploy.graph_id,
+        value_per_conversion=request.value_per_conversion,
+        attempt=attempt,
+        flag=binding.flag,
+        caps=lambda definition: _cap(
+            connection, project_id, deploy.environment, definition, before=starts_at
+        ),
+    )
+    connection.execute(
+        update(experiments)
+        .where(experiments.c.project_id == project_id, experiments.c.experiment_id == experiment_id)
+        .values(
+            environment=deploy.environment,
+            treatment_commit=deploy.commit_sha,
+            control_commit=binding.control_commit,
+            change=binding.change,
+            deploy_id=deploy.deploy_id,
+            bound_at=binding.bound_at,
+            starts_at=starts_at,
+            attempt=attempt,
+            policy=policy,
+        )
+    )
+
+
+def _flag_of(named: Mapping[str, Any]) -> Flag | None:
+    return Flag(**named["treatment_flag"]) if "treatment_flag" in named else None
+
+
+_FIRST_FLAGGED = text("""
+SELECT min(occurred_at) FROM runtime_events
+WHERE project_id = :project_id AND environment = :environment
+  AND occurred_at >= :since AND received_at >= :since AND flags ->> :name = :treatment
+  AND (trusted OR signed OR NOT :signed_only)
+""")
+
+
+_FIRST_STEP = text("""
+-- A declaration goes on from step to step of a commit's ramp. It is broken by a share of 0, 1 or
+-- none, and by another commit that takes over: deployed to everybody, or with no share declared.
+WITH earlier AS (
+    SELECT commit_sha = :commit AS own, allocation, deployed_at,
+        row_number() OVER (ORDER BY deployed_at DESC, recorded_at DESC, deploy_id DESC) AS back
+    FROM deploys
+    WHERE project_id = :project_id AND environment = :environment AND withdrawn_at IS NULL
+      AND (deployed_at, recorded_at, deploy_id) < (:deployed_at, :recorded_at, :deploy_id)
+), broken AS (
+    SELECT min(back) AS back FROM earlier
+    WHERE CASE WHEN own THEN coalesce(allocation IN (0, 1), true)
+        ELSE coalesce(allocation = 1, true) END
+)
+SELECT min(deployed_at) FROM earlier, broken
+WHERE own AND (broken.back IS NULL OR earlier.back < broken.back)
+""")
+
+
+def _first_step(connection: Connection, project_id: int, deploy: Row[Any]) -> datetime:
+    """Returns when the unbroken declaration began that a deploy belongs to."""
+    if deploy.allocation is None or not 0 < deploy.allocation < 1:
+        return deploy.deployed_at
+    first = connection.execute(
+        _FIRST_STEP,
+        {
+            "project_id": project_id,
+            "environment": deploy.environment,
+            "commit": deploy.commit_sha,
+            "deployed_at": deploy.deployed_at,
+            "recorded_at": deploy.recorded_at,
+            "deploy_id": deploy.deploy_id,
+        },
+    ).scalar_one()
+    return first or deploy.deployed_at
+
+
+def _start(
+    connection: Connection, project_id: int, binding: Binding, *, signed_only: bool
+) -> datetime:
+    """Returns when exposure begins: with the first step; of a flag, when it was first on since."""
+    deploy, flag = binding.deploy, binding.flag
+    if flag is None:
+        return _first_step(connection, project_id, deploy)
+    first = connection.execute(
+        _FIRST_FLAGGED,
+        {
+            "project_id": project_id,
+            "environment": deploy.environment,
+            "since": deploy.deployed_at,
+            "name": flag.name,
+            "treatment": flag.treatment,
+            "signed_only": signed_only,
+        },
+    ).scalar_one_or_none()
+    return first or binding.bound_at
+
+
+_CAP = text("""
+SELECT count(*) AS values,
+    percentile_cont(0.5) WITHIN GROUP (ORDER BY abs(value)) AS median,
+    percentile_disc(0.95) WITHIN GROUP (ORDER BY abs(value)) AS percentile_95,
+    percentile_disc(0.99) WITHIN GROUP (ORDER BY abs(value)) AS percentile_99
+FROM (
+    SELECT value * 0.000001 AS value FROM runtime_events
+    WHERE project_id = :project_id AND environment = :environment AND event = ANY(:sources)
+      AND received_at >= :since AND received_at < :before AND value <> 0
+    UNION ALL
+    SELECT amount_value FROM revenue_events
+    WHERE project_id = :project_id AND event = ANY(:sources) AND amount_currency = :currency
+      AND received_at >= :since AND received_at < :before AND amount_value <> 0
+) AS earlier
+""")
+
+
+def _cap(
+    connection: Connection,
+    project_id: int,
+    environment: str,
+    definition: Mapping[str, Any],
+    *,
+    before: datetime,
+) -> float | None:
+    """Returns what a metric's values are capped at, by those before the start; None of too few.
+
+    That is the 99th percentile of the values that are not zero; where these are fewer than a
+    thousand the larger of twenty times their median and their 95th percentile. Without a cap a
+    whale hides whatever the others do.
+    """
+    row = connection.execute(
+        _CAP,
+        {
+            "project_id": project_id,
+            "environment": environment,
+            "sources": definition["sources"],
+            "currency": definition["currency"],
+            "since": before - _CAP_FROM,
+            "before": before,
+        },
+    ).one()
+    if row.values >= _MANY_VALUES:
+        return float(row.percentile_99)
+    if row.values >= _FEW_VALUES:
+        return max(_MEDIANS * float(row.median), float(row.percentile_95))
+    return None
+
+
+def _decided_attempts(
+    connection: Connection, project_id: int, change: Sequence[str], metric: str
+) -> int:
+    return connection.execute(
+        select(func.count())
+        .select_from(experiments)
+        .where(
+            experiments.c.project_id == project_id,
+            experiments.c.change == list(change),
+            experiments.c.target_metric == metric,
+        )
+    ).scalar_one()
+
+
+_ROUTES_SEEN = text("""
+SELECT DISTINCT route FROM runtime_events
+WHERE project_id = :project_id AND environment = :environment AND route IS NOT NULL
+  AND received_at >= :since
+""")
+
+
+def affected_routes_seen(
+    connection: Connection, project_id: int, deploy: Row[Any], named: Sequence[str] | None
+) -> frozenset[str]:
+    """Returns the deploy's affected routes that events have named of late."""
+    if named is not None or not deploy.affected_routes or deploy.graph_id is None:
+        return frozenset()
+    table = RouteTable(graph_patterns(connection, project_id, deploy.graph_id))
+    routes = connection.execute(
+        _ROUTES_SEEN,
+        {
+            "project_id": project_id,
+            "environment": deploy.environment,
+            "since": deploy.deployed_at - _ROUTES_SEEN_WITHIN,
+        },
+    ).scalars()
+    seen = {table.match(route) for route in routes}
+    return frozenset(route for route in deploy.affected_routes if canonical_route(route) in seen)
+
+
+def _routes(named: Sequence[str] | None, affected: frozenset[str]) -> tuple[list[str] | None, str]:
+    """Returns the routes that expose a unit, None for all, and why these."""
+    if named is not None:
+        return list(named), "named"
+    return (sorted(affected), "affected") if affected else (None, "all")

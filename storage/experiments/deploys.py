@@ -1,0 +1,355 @@
+"""Deploys: which commit was put before users when, on what base, for what share of units."""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, and_, func, or_, select, tuple_
+from sqlalchemy.dialects.postgresql import insert
+
+from storage.experiments.baseline import standing_commit
+from storage.experiments.binding import bind_waiting
+from storage.experiments.graphs import (
+    Graph,
+    current_graph_id,
+    document_digest,
+    graph_text,
+    routes_reaching,
+    store_graph,
+)
+from storage.experiments.histories import read_history, remember_commit
+from storage.postgres.refusal import Conflict, Invalid, Missing
+from storage.schema.clock import binding_time
+from storage.schema.tables import deploys
+from storage.tenants.projects import lock_project
+
+# GitHub's compare answer names at most so many files.
+_FILES_CAP = 300
+# How far a sender's clock may run ahead of the store's, as for events.
+_AHEAD = timedelta(minutes=2)
+NOT_WITHDRAWN: ColumnElement[bool] = deploys.c.withdrawn_at.is_(None)
+# A store of an earlier version may hold a deploy of the future: it counts once its time has come.
+BEGUN: ColumnElement[bool] = and_(
+    NOT_WITHDRAWN, deploys.c.deployed_at <= func.clock_timestamp() + _AHEAD
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeployRequest:
+    """A deploy as posted, its form checked; times in UTC, commit ids in lower case."""
+
+    environment: str
+    commit: Mapping[str, Any]
+    deployed_at: datetime | None
+    graph: Mapping[str, Any] | None
+    diff: Mapping[str, Any] | None
+    allocation: float | None
+    idempotency_key: str | None
+
+    @cached_property
+    def stored_graph(self) -> Graph | None:
+        """The graph as it is stored."""
+        return None if self.graph is None else Graph.of(self.graph)
+
+    def prepare(self) -> None:
+        """Computes what a large graph makes slow, where that holds up nobody."""
+        _ = self.stored_graph, self.digest
+
+    @cached_property
+    def digest(self) -> bytes:
+        """What tells the same deploy posted again from another one."""
+        return document_digest(
+            {
+                "environment": self.environment,
+                "commit": dict(self.commit),
+                "deployed_at": self.deployed_at.isoformat() if self.deployed_at else None,
+                "graph": dict(self.graph) if self.graph else None,
+                "diff": dict(self.diff) if self.diff else None,
+                "allocation": self.allocation,
+            }
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedDeploy:
+    """A deploy's record; `replayed` when the same one had been posted before."""
+
+    record: dict[str, Any]
+    replayed: bool
+
+
+def record_deploy(
+    connection: Connection, project_id: int, request: DeployRequest
+) -> RecordedDeploy:
+    """Records a deploy, its commit's lineage and graph, and binds experiments that wait for it.
+
+    Raises:
+        Conflict: The same deploy, or the same idempotency key, was posted with another body.
+        Invalid: `deployed_at` lies in the future.
+    """
+    # One post at a time in a project: each sees the deploys and experiments before it.
+    lock_project(connection, project_id)
+    if (earlier := _posted_before(connection, project_id, request)) is not None:
+        return RecordedDeploy(record=deploy_record(earlier), replayed=True)
+    previous = graph_id = current_graph_id(connection, project_id)
+    if request.stored_graph is not None:
+        graph_id = store_graph(connection, project_id, request.stored_graph).graph_id
+    recorded_at = binding_time(connection)
+    deployed_at = request.deployed_at or recorded_at
+    if deployed_at > recorded_at + _AHEAD:
+        raise Invalid(
+            "in_the_future",
+            "more than 2 minutes in the future: leave it out for a deploy of now, and post a"
+            " planned one when it happens",
+            pointer="/deployed_at",
+        )
+    history = read_history(connection, project_id, request.environment, known_at=recorded_at)
+    sha = history.resolve(request.commit["sha"]) or request.commit["sha"]
+    base, assumed = _base(connection, project_id, request, sha=sha, before=deployed_at)
+    if base is not None:
+        base = history.resolve(base) or base
+    remember_commit(
+        connection,
+        project_id,
+        request.environment,
+        sha,
+        changes=request.commit.get("changes") or [sha],
+        base=base,
+        recorded_at=recorded_at,
+    )
+    row = connection.execute(
+        insert(deploys)
+        .values(
+            deploy_id=f"dep_{secrets.token_hex(10)}",
+            project_id=project_id,
+            environment=request.environment,
+            commit_sha=sha,
+            commit=request.commit,
+            base_commit=base,
+            base_assumed=assumed,
+            deployed_at=deployed_at,
+            recorded_at=recorded_at,
+            graph_id=graph_id,
+            graph_before=previous,
+            diff=request.diff,
+            allocation=request.allocation,
+            affected_routes=_affected_routes(
+                connection, project_id, request, graph_id=graph_id, previous=previous, base=base
+            ),
+            affected_routes_complete=len((request.diff or {}).get("files", ())) < _FILES_CAP,
+            idempotency_key=request.idempotency_key,
+            digest=request.digest,
+        )
+        .returning(deploys)
+    ).one()
+    bind_waiting(connection, project_id, row, bound_at=recorded_at)
+    return RecordedDeploy(record=deploy_record(row), replayed=False)
+
+
+def _posted_before(
+    connection: Connection, project_id: int, request: DeployRequest
+) -> Row[Any] | None:
+    same = [
+        and_(
+            deploys.c.environment == request.environment,
+            deploys.c.commit_sha == request.commit["sha"],
+            deploys.c.deployed_at == request.deployed_at,
+        )
+    ]
+    if request.idempotency_key is not None:
+        same.append(deploys.c.idempotency_key == request.idempotency_key)
+    rows = connection.execute(
+        select(deploys).where(deploys.c.project_id == project_id, NOT_WITHDRAWN, or_(*same))
+    ).all()
+    for row in rows:
+        if row.digest == request.digest:
+            return row
+        if request.idempotency_key and row.idempotency_key == request.idempotency_key:
+            raise Conflict(
+                "idempotency_conflict",
+                "this Idempotency-Key was used with another deploy",
+            )
+        raise Conflict(
+            "deploy_conflict",
+            "this commit was recorded in this environment at this time with another body",
+        )
+    return None
+
+
+def _base(
+    connection: Connection, project_id: int, request: DeployRequest, *, sha: str, before: datetime
+) -> tuple[str | None, bool]:
+    """Returns the base of a deploy, and whether it was assumed rather than named."""
+    if (named := (request.diff or {}).get("base_commit")) is not None:
+        return (None if named == sha else named), False
+    # A commit deployed before keeps its lineage: a ramp step or a rollback is no new history.
+    first = connection.execute(
+        select(deploys.c.base_commit, deploys.c.base_assumed)
+        .where(
+            deploys.c.project_id == project_id,
+            deploys.c.environment == request.environment,
+            deploys.c.commit_sha == sha,
+            NOT_WITHDRAWN,
+        )
+        .order_by(deploys.c.recorded_at)
+        .limit(1)
+    ).one_or_none()
+    if first is not None:
+        return first.base_commit, first.base_assumed
+    base = standing_commit(connection, project_id, request.environment, before=before, besides=sha)
+    return base, base is not None
+
+
+def _affected_routes(
+    connection: Connection,
+    project_id: int,
+    request: DeployRequest,
+    *,
+    graph_id: str | None,
+    previous: str | None,
+    base: str | None,
+) -> list[str]:
+    """Returns the routes that reach a changed file, in the new graph or in the base's."""
+    files = [
+        name
+        for file in (request.diff or {}).get("files", ())
+        for name in (file["filename"], file.get("previous_filename"))
+        if name is not None
+    ]
+    if not files:
+        return []
+    before = graph_of_commit(connection, project_id, request.environment, base) or previous
+    known = sorted({one for one in (graph_id, before) if one is not None})
+    return routes_reaching(connection, project_id, known, set(files))
+
+
+def graph_of_commit(
+    connection: Connection, project_id: int, environment: str, commit: str | None
+) -> str | None:
+    """Returns the identifier of the graph that a commit was last deployed with, if any."""
+    return connection.execute(
+        select(deploys.c.graph_id)
+        .where(
+            deploys.c.project_id == project_id,
+            deploys.c.environment == environment,
+            deploys.c.commit_sha == commit,
+            deploys.c.graph_id.is_not(None),
+            NOT_WITHDRAWN,
+        )
+        .order_by(deploys.c.deployed_at.desc())
+        .limit(1)
+    ).scalar_one_or_none()
+
+
+def deploy_record(row: Row[Any]) -> dict[str, Any]:
+    """Returns a deploy as the API shows it."""
+    return {
+        "deploy_id": row.deploy_id,
+        "environment": row.environment,
+        "commit": row.commit,
+        "base_commit": row.base_commit,
+        "deployed_at": row.deployed_at,
+        "recorded_at": row.recorded_at,
+        "graph_id": row.graph_id,
+        "diff": row.diff,
+        "allocation": row.allocation,
+        "base_assumed": row.base_assumed,
+        "affected_routes": row.affected_routes,
+        "affected_routes_complete": row.affected_routes_complete,
+    }
+
+
+def last_deploy(
+    connection: Connection, project_id: int, environment: str
+) -> tuple[dict[str, Any], str | None]:
+    """Returns the deploy with the greatest `deployed_at` of an environment, and its graph's text.
+
+    Raises:
+        Missing: The environment has no deploy.
+    """
+    row = connection.execute(
+        select(deploys)
+        .where(deploys.c.project_id == project_id, deploys.c.environment == environment, BEGUN)
+        .order_by(deploys.c.deployed_at.desc(), deploys.c.recorded_at.desc())
+        .limit(1)
+    ).one_or_none()
+    if row is None:
+        raise Missing("no_deploy", "no deploy was recorded in this environment")
+    graph = None
+    if row.graph_id is not None:
+        graph = graph_text(connection, project_id, row.graph_id)
+    return deploy_record(row), graph
+
+
+def read_deploy(connection: Connection, project_id: int, deploy_id: str) -> dict[str, Any]:
+    """Returns a deploy of a project as the API shows it.
+
+    Raises:
+        Missing: The project has no such deploy.
+    """
+    row = connection.execute(
+        select(deploys).where(
+            deploys.c.project_id == project_id, deploys.c.deploy_id == deploy_id, NOT_WITHDRAWN
+        )
+    ).one_or_none()
+    if row is None:
+        raise Missing("unknown_deploy", "there is no such deploy")
+    return deploy_record(row)
+
+
+# Of an experiment x that waits for its deploy: where else its commit is deployed, by the rule that
+# binds it: the experiment may write it shorter than the deploy does.
+ELSEWHERE = """
+ARRAY(
+    SELECT DISTINCT d.environment FROM deploys AS d
+    WHERE x.deploy_id IS NULL AND d.project_id = x.project_id AND d.environment <> x.environment
+      AND d.withdrawn_at IS NULL
+      AND starts_with(d.commit_sha, x.treatment_commit)
+    ORDER BY d.environment
+)
+"""
+
+
+def list_deploys(
+    connection: Connection,
+    project_id: int,
+    *,
+    environment: str | None,
+    limit: int,
+    before: str | None = None,
+) -> list[dict[str, Any]]:
+    """Returns a project's deploys, the newest first.
+
+    Args:
+        connection: To the store.
+        project_id: The project.
+        environment: Of one environment; None for all.
+        limit: How many at most.
+        before: The last deploy of the page before.
+
+    Raises:
+        Missing: The project has no deploy `before`.
+    """
+    d = deploys.c
+    conditions = [d.project_id == project_id, NOT_WITHDRAWN]
+    if environment is not None:
+        conditions.append(d.environment == environment)
+    if before is not None:
+        last = connection.execute(
+            select(d.deployed_at, d.recorded_at, d.deploy_id).where(
+                d.project_id == project_id, d.deploy_id == before
+            )
+        ).one_or_none()
+        if last is None:
+            raise Missing("unknown_deploy", "there is no such deploy")
+        conditions.append(tuple_(d.deployed_at, d.recorded_at, d.deploy_id) < tuple(last))
+    rows = connection.execute(
+        select(deploys)
+        .where(*conditions)
+        .order_by(d.deployed_at.desc(), d.recorded_at.desc(), d.deploy_id.desc())
+        .limit(limit)
+    )
+    return [deploy_record(row) for row in rows]

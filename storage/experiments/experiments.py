@@ -1,0 +1,306 @@
+"""Experiments: a change registered, found again while it is open, and closed."""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, and_, case, func, select, update
+from sqlalchemy.dialects.postgresql import insert
+
+from domain.contract import waiting_contract
+from domain.registration import Registration
+from storage.experiments.binding import affected_routes_seen, bind, binding_of
+from storage.experiments.deploys import BEGUN, NOT_WITHDRAWN
+from storage.experiments.histories import read_history
+from storage.postgres.refusal import Conflict, Invalid, Missing
+from storage.schema.clock import binding_time
+from storage.schema.tables import deploys, experiments, verdicts
+from storage.tenants.projects import lock_project
+from storage.tenants.settings import read_settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registered:
+    """The experiment of a registration; `created` unless it was registered before."""
+
+    experiment_id: str
+    created: bool
+
+
+def register(connection: Connection, project_id: int, request: Registration) -> Registered:
+    """Registers a change as an experiment, or finds the open one of the same change and metric.
+
+    Raises:
+        Invalid: The deploy is unknown, contradicts the treatment, or carries no change.
+        Conflict: The open experiment has other routes, guardrails or control.
+    """
+    lock_project(connection, project_id)
+    if request.treatment_flag is not None and request.treatment_commit is not None:
+        raise Invalid(
+            "two_treatments",
+            "a change is told by a commit or by a flag, not by both",
+            pointer="/treatment_flag",
+        )
+    settings = read_settings(connection, project_id)
+    metric = request.target_metric or settings.default_metric
+    deploy = _deploy(connection, project_id, request)
+    if deploy is None:
+        return _register_waiting(connection, project_id, request, metric=metric)
+    # Before the binding's lock, which holds up every writer of the log.
+    seen = affected_routes_seen(connection, project_id, deploy, request.routes)
+    binding = binding_of(
+        connection,
+        project_id,
+        deploy,
+        control_commit=request.control_commit,
+        flag=request.treatment_flag,
+        bound_at=binding_time(connection),
+        routes_seen=seen,
+    )
+    if not binding.change:
+        raise Invalid(
+            "no_change",
+            "the treatment carries no change that the control lacks: nothing can be measured",
+            pointer="/control_commit" if request.control_commit else "/treatment_commit",
+        )
+    known = _open_experiment(
+        connection,
+        project_id,
+        environment=deploy.environment,
+        change=binding.change,
+        metric=metric,
+    )
+    if known is not None:
+        _require_same(known, request, control_commit=binding.control_commit)
+        return Registered(experiment_id=known.experiment_id, created=False)
+    experiment_id = _insert(
+        connection,
+        project_id,
+        request,
+        metric=metric,
+        environment=deploy.environment,
+        registered_at=binding.bound_at,
+    )
+    bind(connection, project_id, experiment_id, request, binding=binding, metric=metric)
+    return Registered(experiment_id=experiment_id, created=True)
+
+
+def bound_experiment(
+    connection: Connection, project_id: int, environment: str, *, treatment: str, metric: str
+) -> str | None:
+    """Returns the last experiment of a commit and metric that has begun, None where none has."""
+    c = experiments.c
+    return connection.execute(
+        select(c.experiment_id)
+        .where(
+            c.project_id == project_id,
+            c.environment == environment,
+            c.target_metric == metric,
+            c.treatment_commit.startswith(treatment, autoescape=True),
+            c.bound_at.is_not(None),
+        )
+        .order_by(c.bound_at.desc())
+        .limit(1)
+    ).scalar_one_or_none()
+
+
+def _deploy(connection: Connection, project_id: int, request: Registration) -> Row[Any] | None:
+    """Returns the deploy that a registration names or means."""
+    query = select(deploys).where(deploys.c.project_id == project_id, NOT_WITHDRAWN)
+    if request.deploy_id is not None:
+        row = connection.execute(
+            query.where(deploys.c.deploy_id == request.deploy_id)
+        ).one_or_none()
+        if row is None:
+            raise Invalid("unknown_deploy", "this project has no such deploy", pointer="/deploy_id")
+        named = request.treatment_commit
+        if named is not None and not row.commit_sha.startswith(named):
+            raise Invalid(
+                "commit_contradicts_deploy",
+                f"the deploy is of commit {row.commit_sha}",
+                pointer="/treatment_commit",
+            )
+        return row
+    query = query.where(deploys.c.environment == request.environment, BEGUN)
+    if request.treatment_commit is None:
+        newest = query.order_by(deploys.c.deployed_at.desc(), deploys.c.recorded_at.desc())
+        return connection.execute(newest.limit(1)).one_or_none()
+    history = read_history(
+        connection, project_id, request.environment, known_at=datetime.max.replace(tzinfo=UTC)
+    )
+    sha = history.resolve(request.treatment_commit) or request.treatment_commit
+    # The last step of its ramp, whether or not it was withdrawn or promoted since; of a commit that
+    # never was a canary the first deploy. Exposure begins with the first step of that ramp.
+    is_step = case((and_(deploys.c.allocation > 0, deploys.c.allocation < 1), 1), else_=0)
+    own = query.where(deploys.c.commit_sha == sha).order_by(
+        is_step.desc(),
+        case((is_step == 1, deploys.c.deployed_at)).desc(),
+        case((is_step == 1, deploys.c.recorded_at)).desc(),
+        deploys.c.deployed_at,
+        deploys.c.recorded_at,
+    )
+    return connection.execute(own.limit(1)).one_or_none()
+
+
+def _register_waiting(
+    connection: Connection, project_id: int, request: Registration, *, metric: str
+) -> Registered:
+    """Registers for a deploy that is still to come."""
+    same = and_(
+        experiments.c.project_id == project_id,
+        experiments.c.bound_at.is_(None),
+        experiments.c.closed_at.is_(None),
+        experiments.c.target_metric == metric,
+        experiments.c.environment == request.environment,
+        experiments.c.treatment_commit.is_not_distinct_from(request.treatment_commit),
+        verdicts.c.decided.is_(False),
+    )
+    known = connection.execute(
+        select(experiments).join_from(experiments, verdicts).where(same)
+    ).one_or_none()
+    if known is not None:
+        _require_same(known, request, control_commit=request.control_commit)
+        return Registered(experiment_id=known.experiment_id, created=False)
+    registered_at = connection.execute(select(func.clock_timestamp())).scalar_one()
+    experiment_id = _insert(
+        connection,
+        project_id,
+        request,
+        metric=metric,
+        environment=request.environment,
+        registered_at=registered_at,
+    )
+    return Registered(experiment_id=experiment_id, created=True)
+
+
+def _require_same(known: Row[Any], request: Registration, *, control_commit: str | None) -> None:
+    """Refuses another experiment under the name of an open one."""
+    asked: dict[str, object] = {}
+    if request.routes is not None:
+        asked["routes"] = sorted(request.routes)
+    if request.guardrails is not None:
+        asked["guardrails"] = sorted(request.guardrails)
+    stored = {
+        "routes": sorted(_routes_of(known) or ()),
+        "guardrails": sorted(_guardrails_of(known) or ()),
+    }
+    if request.control_commit is not None:
+        asked["control_commit"] = control_commit
+        stored["control_commit"] = known.control_commit
+    for member, value in asked.items():
+        if stored[member] != value:
+            raise Conflict(
+                "experiment_open",
+                f"experiment {known.experiment_id} of this change and metric is open with other"
+                f" {member}; close it first, or leave {member} out",
+            )
+
+
+def _routes_of(known: Row[Any]) -> Sequence[str] | None:
+    return known.policy["routes"] if known.policy else known.request.get("routes")
+
+
+def _guardrails_of(known: Row[Any]) -> Sequence[str] | None:
+    if known.policy is None:
+        return known.request.get("guardrails")
+    return [guardrail["name"] for guardrail in known.policy["guardrails"]]
+
+
+def _open_experiment(
+    connection: Connection,
+    project_id: int,
+    *,
+    environment: str,
+    change: Sequence[str],
+    metric: str,
+) -> Row[Any] | None:
+    return connection.execute(
+        select(experiments)
+        .join_from(experiments, verdicts)
+        .where(
+            experiments.c.project_id == project_id,
+            experiments.c.environment == environment,
+            experiments.c.change == list(change),
+            experiments.c.target_metric == metric,
+            experiments.c.closed_at.is_(None),
+            verdicts.c.decided.is_(False),
+        )
+    ).one_or_none()
+
+
+def _insert(
+    connection: Connection,
+    project_id: int,
+    request: Registration,
+    *,
+    metric: str,
+    environment: str,
+    registered_at: datetime,
+) -> str:
+    experiment_id = f"exp_{secrets.token_hex(10)}"
+    named = {
+        "control_commit": request.control_commit,
+        "treatment_flag": None
+        if request.treatment_flag is None
+        else asdict(request.treatment_flag),
+        "routes": None if request.routes is None else list(request.routes),
+        "guardrails": None if request.guardrails is None else list(request.guardrails),
+        "value_per_conversion": request.value_per_conversion,
+        "metadata": request.metadata,
+    }
+    connection.execute(
+        insert(experiments).values(
+            experiment_id=experiment_id,
+            project_id=project_id,
+            registered_at=registered_at,
+            request={name: value for name, value in named.items() if value is not None},
+            target_metric=metric,
+            environment=environment,
+            treatment_commit=request.treatment_commit,
+        )
+    )
+    publish_waiting(connection, experiment_id, project_id)
+    return experiment_id
+
+
+def publish_waiting(connection: Connection, experiment_id: str, project_id: int) -> None:
+    """Gives an experiment the verdict that it has before its first look."""
+    connection.execute(
+        insert(verdicts)
+        .values(
+            experiment_id=experiment_id,
+            project_id=project_id,
+            contract=waiting_contract(experiment_id),
+            verdict="abstain",
+            abstain_reason="power",
+            decided=False,
+            published_at=func.clock_timestamp(),
+        )
+        .on_conflict_do_nothing()
+    )
+
+
+def close(connection: Connection, project_id: int, experiment_id: str) -> None:
+    """Ends an experiment by hand: it is decided `abstain` at its last look, never a verdict.
+
+    Raises:
+        Missing: The project has no such experiment.
+    """
+    row = connection.execute(
+        select(experiments.c.closed_at)
+        .where(experiments.c.project_id == project_id, experiments.c.experiment_id == experiment_id)
+        .with_for_update()
+    ).one_or_none()
+    if row is None:
+        raise Missing("unknown_experiment", "there is no such experiment")
+    connection.execute(
+        update(experiments)
+        .where(
+            experiments.c.project_id == project_id,
+            experiments.c.experiment_id == experiment_id,
+            experiments.c.closed_at.is_(None),
+        )
+        .values(closed_at=binding_time(connection))
+    )

@@ -1,0 +1,181 @@
+"""Static graphs: the routes of a deployable and the files that their code is reachable from."""
+
+import hashlib
+import json
+import secrets
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Self
+
+import msgspec
+from sqlalchemy import JSON, Connection, Text, bindparam, cast, func, select, text, update
+from sqlalchemy.dialects.postgresql import insert
+
+from storage.postgres.refusal import Missing
+from storage.schema.tables import graphs, projects
+
+# A piece of a document that is hashed at once: the interpreter's lock is held no longer.
+_SLICE = 500
+_LEVELS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Graph:
+    """A graph on its way into the store: its text, and the digest that tells the same one again."""
+
+    text: str
+    digest: bytes
+    schema_version: str | int
+    route_count: int
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Self:
+        """Returns a document's graph.
+
+        Args:
+            document: Checked by the caller: `schema_version` and `routes` with a `path` each.
+        """
+        return cls(
+            text=msgspec.json.encode(document).decode(),
+            digest=document_digest(document),
+            schema_version=document["schema_version"],
+            route_count=len(document["routes"]),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredGraph:
+    """A graph that is stored; `created` tells a new one from the same document again."""
+
+    graph_id: str
+    route_count: int
+    uploaded_at: datetime
+    created: bool = False
+
+
+def document_digest(document: object) -> bytes:
+    """Returns the SHA-256 of a JSON document, whatever the order of its members."""
+    digest = hashlib.sha256()
+    for piece in _canonical(document, levels=_LEVELS):
+        digest.update(piece.encode())
+    return digest.digest()
+
+
+def _canonical(document: object, *, levels: int) -> Iterator[str]:
+    """Yields the document as JSON with sorted members, no spaces, and ASCII alone."""
+    if isinstance(document, dict) and levels:
+        opening = "{"
+        for name in sorted(document):
+            yield f"{opening}{_dumped(name)}:"
+            yield from _canonical(document[name], levels=levels - 1)
+            opening = ","
+        yield "}" if document else "{}"
+    elif isinstance(document, list) and len(document) > _SLICE:
+        opening = "["
+        for begin in range(0, len(document), _SLICE):
+            yield opening + _dumped(document[begin : begin + _SLICE])[1:-1]
+            opening = ","
+        yield "]"
+    else:
+        yield _dumped(document)
+
+
+def _dumped(document: object) -> str:
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+_HEAD = (graphs.c.graph_id, graphs.c.route_count, graphs.c.uploaded_at)
+
+
+def store_graph(connection: Connection, project_id: int, graph: Graph) -> StoredGraph:
+    """Stores a graph and makes it the project's current one."""
+    inserted = connection.execute(
+        insert(graphs)
+        .values(
+            graph_id=f"gr_{secrets.token_hex(10)}",
+            project_id=project_id,
+            digest=graph.digest,
+            document=cast(bindparam("text", graph.text, Text), JSON),
+            route_count=graph.route_count,
+            uploaded_at=func.clock_timestamp(),
+        )
+        .on_conflict_do_nothing(index_elements=["project_id", "digest"])
+        .returning(graphs.c.graph_id)
+    ).scalar_one_or_none()
+    row = connection.execute(
+        select(*_HEAD).where(graphs.c.project_id == project_id, graphs.c.digest == graph.digest)
+    ).one()
+    connection.execute(
+        update(projects)
+        .where(projects.c.project_id == project_id)
+        .values(current_graph_id=row.graph_id)
+    )
+    return StoredGraph(
+        graph_id=row.graph_id,
+        route_count=row.route_count,
+        uploaded_at=row.uploaded_at,
+        created=inserted is not None,
+    )
+
+
+def graph_text(connection: Connection, project_id: int, graph_id: str) -> str:
+    """Returns one graph of a project as JSON text: no reader here needs it parsed.
+
+    Raises:
+        Missing: The project has no such graph.
+    """
+    found = connection.execute(
+        select(cast(graphs.c.document, Text)).where(
+            graphs.c.project_id == project_id, graphs.c.graph_id == graph_id
+        )
+    ).scalar_one_or_none()
+    if found is None:
+        raise Missing("unknown_graph", "there is no such graph")
+    return found
+
+
+# The store reads its documents itself: parsing one would hold up everything else in a process.
+_PATTERNS = text("""
+SELECT route ->> 'path'
+FROM graphs, json_array_elements(document -> 'routes') WITH ORDINALITY AS _ (route, place)
+WHERE project_id = :project_id AND graph_id = :graph_id
+ORDER BY place
+""")
+
+_REACHING = text("""
+SELECT DISTINCT route ->> 'path'
+FROM graphs, json_array_elements(document -> 'routes') AS route
+WHERE project_id = :project_id AND graph_id = ANY(:graph_ids) AND (
+    route ->> 'file' = ANY(:files)
+    OR EXISTS (
+        SELECT FROM json_array_elements_text(coalesce(route -> 'files', '[]')) AS file
+        WHERE file = ANY(:files)
+    )
+)
+""")
+
+
+def graph_patterns(connection: Connection, project_id: int, graph_id: str) -> list[str]:
+    """Returns the paths of a graph's routes in their order, none of an unknown graph."""
+    found = {"project_id": project_id, "graph_id": graph_id}
+    return list(connection.execute(_PATTERNS, found).scalars())
+
+
+def current_graph_id(connection: Connection, project_id: int) -> str | None:
+    """Returns the identifier of the project's current graph, if it ever had one."""
+    return connection.execute(
+        select(projects.c.current_graph_id).where(projects.c.project_id == project_id)
+    ).scalar_one_or_none()
+
+
+def routes_reaching(
+    connection: Connection, project_id: int, graph_ids: Sequence[str], files: Collection[str]
+) -> list[str]:
+    """Returns the routes, sorted, whose code in one of the graphs is reachable from a file."""
+    found = connection.execute(
+        _REACHING,
+        {"project_id": project_id, "graph_ids": list(graph_ids), "files": list(files)},
+    )
+    # By code point, as Python sorts: the database may collate.
+    return sorted(found.scalars())

@@ -1,0 +1,117 @@
+"""The histories of environments, read from the recorded commits."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import datetime
+
+from sqlalchemy import Connection, func, select, tuple_, update
+from sqlalchemy.dialects.postgresql import insert
+
+from domain.lineage import CommitFact, History
+from storage.schema.tables import commits, experiments
+
+
+def read_facts(
+    connection: Connection, environments: Iterable[tuple[int, str]]
+) -> dict[tuple[int, str], list[CommitFact]]:
+    """Returns what was recorded of the commits of each (project, environment)."""
+    facts: dict[tuple[int, str], list[CommitFact]] = defaultdict(list)
+    wanted = sorted(set(environments))
+    rows = connection.execute(
+        select(commits)
+        .where(tuple_(commits.c.project_id, commits.c.environment).in_(wanted))
+        .order_by(commits.c.recorded_at, commits.c.commit_sha)
+    )
+    for row in rows:
+        facts[row.project_id, row.environment].append(
+            CommitFact(
+                commit=row.commit_sha,
+                changes=frozenset(row.changes),
+                recorded_at=row.recorded_at,
+                base=row.base,
+                base_recorded_at=row.base_recorded_at,
+            )
+        )
+    return facts
+
+
+def read_flags(
+    connection: Connection, environments: Iterable[tuple[int, str]]
+) -> dict[tuple[int, str], dict[str, datetime]]:
+    """Returns the flags that experiments of each (project, environment) test, and since when."""
+    flags: dict[tuple[int, str], dict[str, datetime]] = defaultdict(dict)
+    name = experiments.c.policy["flag"]["name"].astext
+    rows = connection.execute(
+        select(
+            experiments.c.project_id,
+            experiments.c.environment,
+            name.label("name"),
+            func.min(experiments.c.bound_at).label("since"),
+        )
+        .where(
+            tuple_(experiments.c.project_id, experiments.c.environment).in_(
+                sorted(set(environments))
+            ),
+            name.is_not(None),
+        )
+        .group_by(experiments.c.project_id, experiments.c.environment, name)
+    )
+    for row in rows:
+        flags[row.project_id, row.environment][row.name] = row.since
+    return flags
+
+
+def read_history(
+    connection: Connection, project_id: int, environment: str, *, known_at: datetime
+) -> History:
+    """Returns an environment's history as known at a time."""
+    facts = read_facts(connection, [(project_id, environment)])
+    return History(facts[project_id, environment], known_at=known_at)
+
+
+def remember_commit(
+    connection: Connection,
+    project_id: int,
+    environment: str,
+    sha: str,
+    *,
+    changes: Iterable[str],
+    base: str | None,
+    recorded_at: datetime,
+) -> None:
+    """Records a commit's changes and base, unless they were recorded before."""
+    connection.execute(
+        insert(commits)
+        .values(
+            project_id=project_id,
+            environment=environment,
+            commit_sha=sha,
+            changes=sorted(set(changes)),
+            recorded_at=recorded_at,
+        )
+        .on_conflict_do_nothing()
+    )
+    if base is not None:
+        remember_base(connection, project_id, environment, sha, base=base, recorded_at=recorded_at)
+
+
+def remember_base(
+    connection: Connection,
+    project_id: int,
+    environment: str,
+    sha: str,
+    *,
+    base: str,
+    recorded_at: datetime,
+) -> None:
+    """Gives a commit the base that it did not have; a base once recorded stays."""
+    connection.execute(
+        update(commits)
+        .where(
+            commits.c.project_id == project_id,
+            commits.c.environment == environment,
+            commits.c.commit_sha == sha,
+            commits.c.base.is_(None),
+        )
+        .values(base=base, base_recorded_at=recorded_at)
+    )

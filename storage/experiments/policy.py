@@ -1,0 +1,96 @@
+"""The policy: everything that a verdict reads except events and deploys, frozen at the binding."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from domain.assignment import Flag
+from domain.metric import DAY, HOUR, metric_definition
+from storage.tenants.settings import Settings, ValueRoute
+
+BLOCK_SECONDS = 300
+BLOCK_MIN_UNITS = 50
+UNDECLARED_MIN_UNITS = 20
+# 1 / (relative lift to close)^2: 20 % by day, 50 % fast (statistics.md, 2).
+RHO = {"day": 25.0, "fast": 4.0}
+
+
+def frozen_policy(
+    settings: Settings,
+    *,
+    target: str,
+    guardrails: Iterable[str],
+    environment: str,
+    routes: Sequence[str] | None,
+    routes_because: str,
+    graph_id: str | None,
+    value_per_conversion: float | None,
+    attempt: int,
+    flag: Flag | None,
+    caps: Callable[[Mapping[str, Any]], float | None],
+) -> dict[str, Any]:
+    """Returns the policy of an experiment that binds now.
+
+    Args:
+        settings: The project's settings at the binding.
+        target: Name of the target metric.
+        guardrails: Names of the guardrail metrics; the target is never its own guardrail.
+        environment: Where units are exposed.
+        routes: Patterns that expose a unit; None for all.
+        routes_because: `named`, `affected`, or `all`: how the routes were chosen.
+        graph_id: The graph whose patterns paths are matched to.
+        value_per_conversion: Dollars, where the registration named them.
+        attempt: Which experiment of the project on this change and metric this is.
+        flag: The flag under test, if the change is one.
+        caps: What a mean's values are capped at where the project names no cap.
+    """
+
+    def defined(name: str) -> dict[str, Any]:
+        definition = metric_definition(name, settings.metrics)
+        if definition["kind"] == "mean" and definition["cap"] is None:
+            definition["cap"] = caps(definition)
+        return definition
+
+    definition = defined(target)
+    return {
+        "target": definition,
+        "guardrails": [defined(name) for name in dict.fromkeys(guardrails) if name != target],
+        "environment": environment,
+        "routes": None if routes is None else list(routes),
+        "routes_because": routes_because,
+        "graph_id": graph_id,
+        "flag": None if flag is None else asdict(flag),
+        "unit": settings.unit,
+        "sample_rate": settings.sample_rate,
+        "trusted_identity": settings.trusted_identity,
+        "signed_assignments": settings.signed_assignments,
+        "alpha": settings.alpha,
+        "attempt": attempt,
+        "rho_day": RHO["day"],
+        "rho_fast": RHO["fast"],
+        "better": definition["better"],
+        "window_seconds": definition["window_seconds"],
+        "grace_seconds": settings.grace_seconds,
+        "block_seconds": BLOCK_SECONDS,
+        "block_min_units": BLOCK_MIN_UNITS,
+        "undeclared_min_units": UNDECLARED_MIN_UNITS,
+        "horizon_seconds": settings.horizon_days * DAY,
+        "contrast_seconds": settings.contrast_hours * HOUR,
+        "futility_margin": None if settings.futility_margin == "none" else settings.futility_margin,
+        "value_per_conversion": value_per_conversion
+        if value_per_conversion is not None
+        else _shared_value(settings.value_routes, metric=target, routes=routes),
+    }
+
+
+def _shared_value(
+    value_routes: Sequence[ValueRoute], *, metric: str, routes: Sequence[str] | None
+) -> float | None:
+    """Returns the value that all the experiment's routes share, else that of every route."""
+    values: Mapping[str, float] = {
+        entry.route: entry.value_per_conversion for entry in value_routes if entry.metric == metric
+    }
+    shared = {values.get(route) for route in routes or ()}
+    if len(shared) == 1 and None not in shared:
+        return shared.pop()
+    return values.get("*")

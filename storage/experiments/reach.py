@@ -1,0 +1,55 @@
+"""Reach: through which changed files a deploy affects each of its routes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from storage.experiments.deploys import graph_of_commit
+
+_REACHED = text("""
+SELECT DISTINCT route ->> 'path' AS route, file
+FROM graphs, json_array_elements(document -> 'routes') AS route,
+    LATERAL (
+        SELECT route ->> 'file' AS file
+        UNION ALL
+        SELECT json_array_elements_text(coalesce(route -> 'files', '[]'))
+    ) AS reached
+WHERE project_id = :project_id AND graph_id = ANY(:graph_ids) AND file = ANY(:files)
+""")
+
+
+def reached_routes(
+    connection: Connection, project_id: int, deploy: Mapping[str, Any]
+) -> dict[str, list[str]]:
+    """Returns the affected routes of a deploy in their order, each with the files that reach it.
+
+    Looked up in the deploy's own graph and in its base's; of a route that only a graph in between
+    knew there are no files.
+
+    Args:
+        connection: To the store.
+        project_id: The project.
+        deploy: As the API shows it.
+    """
+    found: dict[str, list[str]] = {route: [] for route in deploy["affected_routes"]}
+    before = graph_of_commit(connection, project_id, deploy["environment"], deploy["base_commit"])
+    asked = {
+        "project_id": project_id,
+        "graph_ids": [one for one in (deploy["graph_id"], before) if one is not None],
+        "files": changed_files(deploy),
+    }
+    for row in connection.execute(_REACHED, asked):
+        if row.route in found:
+            found[row.route].append(row.file)
+    return {route: sorted(files) for route, files in found.items()}
+
+
+def changed_files(deploy: Mapping[str, Any]) -> list[str]:
+    """Returns the names, new and old, of the files that a deploy changed."""
+    return [
+        name
+        for file in (deploy["diff"] or {}).get("files", ())
+        for name in (file["filename"], file.get("previous_filename"))
+        if name is not None
+    ]

@@ -1,0 +1,121 @@
+"""The withdrawal of a deploy that was posted by mistake.
+
+The record stays, marked: experiments that were bound before go on reading it, so that no closed
+block changes and an evaluation as of an earlier time is the same. Everything else, the same post
+included, goes on as if it had never come.
+"""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, select, text, update
+
+from storage.experiments.deploys import deploy_record
+from storage.postgres.refusal import Conflict, Missing
+from storage.schema.clock import binding_time
+from storage.schema.tables import deploys
+from storage.tenants.projects import lock_project
+
+_NAMED = 3
+
+
+def withdraw_deploy(
+    connection: Connection, project_id: int, deploy_id: str
+) -> tuple[dict[str, Any], datetime]:
+    """Withdraws a deploy, and returns its record and when it was withdrawn.
+
+    Withdrawn again, nothing changes.
+
+    Raises:
+        Missing: The project has no such deploy.
+        Conflict: An experiment is bound to it, or an open one compares its commit.
+    """
+    lock_project(connection, project_id)
+    deploy = connection.execute(
+        select(deploys).where(deploys.c.project_id == project_id, deploys.c.deploy_id == deploy_id)
+    ).one_or_none()
+    if deploy is None:
+        raise Missing("unknown_deploy", "there is no such deploy")
+    if deploy.withdrawn_at is not None:
+        return deploy_record(deploy), deploy.withdrawn_at
+    _refuse_if_in_use(connection, deploy)
+    withdrawn_at = binding_time(connection)
+    connection.execute(
+        update(deploys).where(deploys.c.deploy_id == deploy_id).values(withdrawn_at=withdrawn_at)
+    )
+    connection.execute(_FORGET_COMMIT, _members(deploy, "environment", "commit_sha"))
+    if deploy.graph_before != deploy.graph_id:
+        connection.execute(
+            _RESTORE_GRAPH, _members(deploy, "graph_id", "graph_before", "recorded_at")
+        )
+    return deploy_record(deploy), withdrawn_at
+
+
+def _members(deploy: Row[Any], *names: str) -> dict[str, object]:
+    return {name: getattr(deploy, name) for name in ("project_id", *names)}
+
+
+_USERS = text("""
+SELECT x.experiment_id
+FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
+WHERE x.project_id = :project_id AND x.environment = :environment AND x.bound_at IS NOT NULL
+  AND (x.deploy_id = :deploy_id OR NOT v.decided AND :commit_sha = ANY(
+      x.change || x.treatment_commit || x.control_commit
+  ))
+ORDER BY x.registered_at, x.experiment_id
+""")
+
+
+def _refuse_if_in_use(connection: Connection, deploy: Row[Any]) -> None:
+    asked = _members(deploy, "environment", "commit_sha", "deploy_id")
+    users = connection.execute(_USERS, asked).scalars().all()
+    if not users:
+        return
+    named = ", ".join(users[:_NAMED])
+    more = f" and {len(users) - _NAMED} more" if len(users) > _NAMED else ""
+    raise Conflict(
+        "deploy_in_use",
+        f"the deploy is part of {named}{more}: its verdict reads what was recorded. Post the commit"
+        " again with what is right, or close an open experiment and register it anew",
+    )
+
+
+# What is known of a commit is kept as it was first recorded, because units are placed by it. It is
+# forgotten where no unit can have been: the commit has no other deploy, is nobody's base and in no
+# experiment, and no event named it. Then the right post tells of it anew.
+_FORGET_COMMIT = text("""
+DELETE FROM commits AS c
+WHERE c.project_id = :project_id AND c.environment = :environment AND c.commit_sha = :commit_sha
+  AND NOT EXISTS (
+      SELECT FROM deploys AS d
+      WHERE d.project_id = c.project_id AND d.environment = c.environment
+        AND d.withdrawn_at IS NULL AND c.commit_sha IN (d.commit_sha, d.base_commit)
+  )
+  AND NOT EXISTS (
+      SELECT FROM commits AS other
+      WHERE other.project_id = c.project_id AND other.environment = c.environment
+        AND other.commit_sha <> c.commit_sha
+        AND (other.base = c.commit_sha OR c.commit_sha = ANY(other.changes))
+  )
+  AND NOT EXISTS (
+      SELECT FROM experiments AS x
+      WHERE x.project_id = c.project_id AND x.environment = c.environment
+        AND c.commit_sha = ANY(x.change || x.treatment_commit || x.control_commit)
+  )
+  AND NOT EXISTS (
+      SELECT FROM runtime_events AS e
+      WHERE e.project_id = c.project_id AND e.environment = c.environment
+        AND e.received_at >= c.recorded_at AND starts_with(c.commit_sha, e.commit_sha)
+  )
+""")
+
+# The graph that was current before becomes it again, unless a later deploy stands on this one's.
+_RESTORE_GRAPH = text("""
+UPDATE projects AS p SET current_graph_id = :graph_before
+WHERE p.project_id = :project_id AND p.current_graph_id = :graph_id
+  AND NOT EXISTS (
+      SELECT FROM deploys AS d
+      WHERE d.project_id = p.project_id AND d.withdrawn_at IS NULL AND d.graph_id = :graph_id
+        AND d.recorded_at > :recorded_at
+  )
+""")

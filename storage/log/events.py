@@ -1,0 +1,321 @@
+"""The log of runtime events: what is kept of one, and how many are appended at once."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from itertools import chain
+from typing import Any, Self
+
+import msgspec
+import psycopg
+from psycopg import AsyncConnection
+from sqlalchemy import Connection, text
+from sqlalchemy.util import await_only
+
+from storage.log.parts import hour_of, next_part, note_part
+from storage.postgres.batching import Group
+from storage.postgres.engine import StoreUnavailable, open_engine
+from storage.postgres.refusal import Conflict
+from storage.schema.clock import LOG_LOCK, receipt_time
+from storage.schema.partitions import MOST_NEW_DAYS, create_days, write_past_days
+
+COLUMNS = (
+    "project_id",
+    "environment",
+    "event",
+    "session_id",
+    "occurred_at",
+    "commit_sha",
+    "route",
+    "pseudonym",
+    "trusted",
+    "event_id",
+    "value",
+    "flags",
+    "properties",
+    "signed",
+    "received_at",
+)
+# PostgreSQL's text format. No text that is stored is empty: the empty field is free for NULL.
+_COPY = f"COPY runtime_events ({', '.join(COLUMNS)}) FROM STDIN WITH (NULL '')"
+_TABS = len(COLUMNS) - 2
+_TAB, _TIME = "\t", COLUMNS.index("occurred_at")
+_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
+# The clock is read after the lock is held: the argument is evaluated first.
+_RECEIPT = (
+    "SELECT clock_timestamp() FROM (SELECT pg_advisory_xact_lock_shared(%s) OFFSET 0) AS locked"
+)
+
+
+class RuntimeEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """An event as it is stored, but for its time of receipt.
+
+    `flags` and `properties` are JSON, `value` is in whole millionths.
+    """
+
+    project_id: int
+    environment: str
+    event: str
+    session_id: str
+    occurred_at: datetime
+    commit_sha: str | None = None
+    route: str | None = None
+    pseudonym: bytes | None = None
+    trusted: bool = False
+    event_id: str | None = None
+    value: int | None = None
+    flags: str | None = None
+    properties: str | None = None
+    signed: bool = False
+
+    def line(self) -> str:
+        """Returns the event in COPY's text format, in the order of COLUMNS, but for the last."""
+        pseudonym, value = self.pseudonym, self.value
+        fields = (
+            str(self.project_id),
+            self.environment,
+            self.event,
+            self.session_id,
+            self.occurred_at.isoformat(),
+            self.commit_sha or "",
+            self.route or "",
+            "" if pseudonym is None else f"\\x{pseudonym.hex()}",
+            "t" if self.trusted else "f",
+            self.event_id or "",
+            "" if value is None else str(value),
+            self.flags or "",
+            self.properties or "",
+            "t" if self.signed else "f",
+        )
+        line = "\t".join(fields)
+        if line.count("\t") == _TABS and "\\" not in line and "\n" not in line and "\r" not in line:
+            return line
+        return "\t".join([field.translate(_ESCAPES) for field in fields])
+
+
+class EventWriter:
+    """Appends events to the log: one COPY and one commit for all requests that wait."""
+
+    def __init__(self, url: str, *, most_waiting: int = 64 * 2**20) -> None:
+        """Makes a writer that is not running yet.
+
+        Args:
+            url: The store.
+            most_waiting: The most characters of events that wait to be written; what comes
+                beyond them is refused until some are.
+        """
+        self._url = url
+        self._group: Group[Sequence[str], datetime] = Group(url, self._commit)
+        self._most_waiting = most_waiting
+        self._waiting = 0
+        self._days: set[date] = set()
+        self._clock_offset = timedelta(0)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncGenerator[Self]:
+        """Runs the writer; at the end everything that waits is written first."""
+        async with self._group.running():
+            yield self
+
+    def now(self) -> datetime:
+        """Returns the store's time, as estimated at the last commit."""
+        return datetime.now(UTC) + self._clock_offset
+
+    async def append(self, events: Sequence[RuntimeEvent]) -> datetime:
+        """Stores events and returns their time of receipt, once they are committed.
+
+        Raises:
+            StoreUnavailable: Nothing of the request was stored, or its commit was lost sight of.
+        """
+        lines = [event.line() for event in events]
+        size = sum(map(len, lines))
+        if self._waiting + size > self._most_waiting:
+            raise StoreUnavailable("more events wait to be written than the store takes")
+        self._waiting += size
+        try:
+            return await self._group.ask(lines)
+        finally:
+            self._waiting -= size
+
+    async def _commit(
+        self, connection: AsyncConnection[Any], appends: Sequence[Sequence[str]]
+    ) -> Sequence[datetime]:
+        while True:
+            async with connection.transaction():
+                received_at = await _locked_receipt_time(connection)
+                if received_at.date() in self._days:
+                    ended = f"\t{received_at.isoformat()}\n"
+                    async with connection.cursor().copy(_COPY) as copy:
+                        await copy.write(ended.join([*chain.from_iterable(appends), ""]))
+                    break
+            await asyncio.to_thread(_create_days, self._url, received_at.date())
+            self._days = {received_at.date(), received_at.date() + timedelta(days=1)}
+        self._clock_offset = received_at - datetime.now(UTC)
+        return [received_at] * len(appends)
+
+
+async def _locked_receipt_time(connection: AsyncConnection[Any]) -> datetime:
+    """Returns the time of receipt of what this transaction appends, the log's lock held."""
+    cursor = await connection.execute(_RECEIPT, (LOG_LOCK,))
+    row = await cursor.fetchone()
+    if row is None:  # pragma: no cover - a SELECT of a value returns a row
+        raise psycopg.OperationalError("the store did not tell its time")
+    return row[0]
+
+
+def _create_days(url: str, today: date) -> None:
+    engine = open_engine(url, pool_size=1)
+    try:
+        with engine.begin() as connection:
+            create_days(connection, (today, today + timedelta(days=1)))
+    finally:
+        engine.dispose()
+
+
+_CLOSED = text("""
+SELECT DISTINCT ON (environment) experiment_id, environment, starts_at,
+    starts_at - interval '30 minutes' AS closed_from -- where units in flight are looked for
+FROM experiments
+WHERE project_id = :project_id AND bound_at IS NOT NULL
+ORDER BY environment, starts_at
+""")
+
+
+def append_history(
+    connection: Connection, events: Sequence[RuntimeEvent], *, most_new_days: int = MOST_NEW_DAYS
+) -> None:
+    """Stores events of the past of one project, received when they occurred.
+
+    Args:
+        connection: In a transaction.
+        events: Of one project.
+        most_new_days: Of how many days they may be the first events.
+
+    Raises:
+        Conflict: An event falls at or after the start of an experiment that is already bound
+            in its environment: its past is closed. Or there are too many days. Nothing is stored.
+    """
+    if not events:
+        return
+    hours = {hour_of(event.occurred_at) for event in events}
+    days = {hour.date() for hour in hours}
+    write_past_days(connection, days, most_new=most_new_days)
+    part = next_part(connection, days)
+    receipt_time(connection)
+    require_open_history(
+        connection,
+        events[0].project_id,
+        [(event.environment, event.occurred_at) for event in events],
+    )
+    copy_history(connection, [history_lines(events).encode()], part=part)
+    note_part(connection, part, hours)
+
+
+def history_lines(events: Sequence[RuntimeEvent]) -> str:
+    """Returns events in COPY's text format, received when they occurred."""
+    lines = [event.line() for event in events]
+    # The time stands in each line already; to write one costs as much as to write all the others.
+    return "".join([f"{line}\t{line.split(_TAB, _TIME + 1)[_TIME]}\n" for line in lines])
+
+
+def copy_history(
+    connection: Connection,
+    blocks: Iterable[bytes],
+    *,
+    part: int | None = None,
+    table: str = "runtime_events",
+) -> None:
+    """Copies lines of events into the log, or into a table like it.
+
+    Args:
+        connection: In a transaction that keeps the days of the events from being dropped
+            (`write_past_days`), and that asks `require_open_history` before it commits.
+        blocks: What `history_lines` returns, cut anywhere.
+        part: What `storage.log.parts.next_part` returns of their days; `note_part` must follow.
+        table: Where to.
+    """
+    copy = _COPY.replace("runtime_events", table, 1).encode()
+    if part is not None:
+        copy = copy.replace(b"received_at)", b"received_at, part)")
+        blocks = (block.replace(b"\n", b"\t%d\n" % part) for block in blocks)
+    driver = connection.connection.driver_connection
+    if isinstance(driver, AsyncConnection):
+        # The API's connections are asyncio's, under SQLAlchemy's blocking face.
+        await_only(_copied(driver, copy, blocks))
+    elif isinstance(driver, psycopg.Connection):
+        with driver.cursor().copy(copy) as copying:
+            for block in blocks:
+                copying.write(block)
+
+
+async def _copied(connection: AsyncConnection[Any], copy: bytes, blocks: Iterable[bytes]) -> None:
+    async with connection.cursor().copy(copy) as copying:
+        for block in blocks:
+            await copying.write(block)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClosedHistory:
+    """The past of an environment that experiments have been measuring.
+
+    Attributes:
+        environment: Which one.
+        closed_from: From when on nothing of the past is taken any more.
+        experiment_id: The first experiment that measures it.
+        starts_at: Since when.
+    """
+
+    environment: str
+    closed_from: datetime
+    experiment_id: str
+    starts_at: datetime
+
+    def require_before(self, latest: datetime) -> None:
+        """Refuses history whose latest event falls into it.
+
+        Raises:
+            Conflict: It does.
+        """
+        if latest >= self.closed_from:
+            raise Conflict(
+                "history_closed",
+                f"experiment {self.experiment_id} has been measuring {self.environment!r} since"
+                f" {self.starts_at.isoformat()}: send history before registering",
+            )
+
+
+def closed_histories(connection: Connection, project_id: int) -> dict[str, ClosedHistory]:
+    """Returns the closed histories of a project, by environment."""
+    rows = connection.execute(_CLOSED, {"project_id": project_id})
+    return {
+        row.environment: ClosedHistory(
+            environment=row.environment,
+            closed_from=row.closed_from,
+            experiment_id=row.experiment_id,
+            starts_at=row.starts_at,
+        )
+        for row in rows
+    }
+
+
+def require_open_history(
+    connection: Connection, project_id: int, moments: Iterable[tuple[str, datetime]]
+) -> None:
+    """Refuses what would change the past of a bound experiment.
+
+    Args:
+        connection: In the transaction that stores; final once its receipt time is taken.
+        project_id: The project.
+        moments: Environment and time of each event, or of the last of each environment.
+
+    Raises:
+        Conflict: One falls at or after the start of an experiment that is bound.
+    """
+    latest: dict[str, datetime] = {}
+    for environment, moment in moments:
+        latest[environment] = max(moment, latest.get(environment, moment))
+    closed = closed_histories(connection, project_id)
+    for environment in sorted(latest.keys() & closed.keys()):
+        closed[environment].require_before(latest[environment])

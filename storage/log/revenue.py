@@ -1,0 +1,131 @@
+"""Revenue and funnel events: stored once each, whoever sends them again."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, select
+from sqlalchemy.dialects.postgresql import insert
+
+from domain.registration import PRODUCTION
+from storage.experiments.graphs import document_digest
+from storage.log.events import require_open_history
+from storage.postgres.refusal import Conflict
+from storage.schema.clock import receipt_time
+from storage.schema.tables import revenue_events
+
+
+@dataclass(frozen=True, kw_only=True)
+class RevenueEvent:
+    """A revenue event as it is stored: its user a pseudonym, its currency upper case."""
+
+    idempotency_key: str
+    event: str
+    occurred_at: datetime
+    pseudonym: bytes
+    amount_value: int | None = None
+    amount_currency: str | None = None
+    attributes: dict[str, Any] | None = None
+
+    @property
+    def digest(self) -> bytes:
+        """What tells the same event sent again from another one under its key."""
+        return document_digest(
+            {
+                "event": self.event,
+                "occurred_at": self.occurred_at.timestamp(),
+                "pseudonym": self.pseudonym.hex(),
+                "amount": [self.amount_value, self.amount_currency],
+                "attributes": self.attributes,
+            }
+        )
+
+    def attribute(self, name: str) -> str | None:
+        """Returns a text attribute that the attribution reads."""
+        value = (self.attributes or {}).get(name)
+        return value if isinstance(value, str) else None
+
+
+def record_revenue(
+    connection: Connection,
+    project_id: int,
+    events: Sequence[RevenueEvent],
+    *,
+    history: bool = False,
+) -> list[bool]:
+    """Stores events and returns, for each, whether it is new rather than a duplicate.
+
+    Args:
+        connection: In a transaction: all events are stored, or none.
+        project_id: The project.
+        events: In the order of the request.
+        history: Received when they occurred, rather than now.
+
+    Raises:
+        Conflict: A key was used before with another payload; the detail names each. Or, of
+            history, an event falls into the past of a bound experiment.
+    """
+    received_at = receipt_time(connection)
+    if history:
+        require_open_history(
+            connection,
+            project_id,
+            [(event.attribute("environment") or PRODUCTION, event.occurred_at) for event in events],
+        )
+    first: dict[str, RevenueEvent] = {}
+    for event in events:
+        first.setdefault(event.idempotency_key, event)
+    # Sorted, so that two requests with the same keys wait for one another in one order.
+    values = [
+        {
+            "project_id": project_id,
+            "idempotency_key": key,
+            "event": event.event,
+            "occurred_at": event.occurred_at,
+            "received_at": event.occurred_at if history else received_at,
+            "amount_value": event.amount_value,
+            "amount_currency": event.amount_currency,
+            "pseudonym": event.pseudonym,
+            "session_id": event.attribute("session_id"),
+            "environment": event.attribute("environment"),
+            "attributes": event.attributes,
+            "digest": event.digest,
+        }
+        for key, event in sorted(first.items())
+    ]
+    new = set(
+        connection.execute(
+            insert(revenue_events)
+            .values(values)
+            .on_conflict_do_nothing()
+            .returning(revenue_events.c.idempotency_key)
+        ).scalars()
+    )
+    _require_same_payloads(connection, project_id, events)
+    accepted: list[bool] = []
+    for event in events:
+        accepted.append(event.idempotency_key in new)
+        new.discard(event.idempotency_key)
+    return accepted
+
+
+def _require_same_payloads(
+    connection: Connection, project_id: int, events: Sequence[RevenueEvent]
+) -> None:
+    stored = dict(
+        connection.execute(
+            select(revenue_events.c.idempotency_key, revenue_events.c.digest).where(
+                revenue_events.c.project_id == project_id,
+                revenue_events.c.idempotency_key.in_({e.idempotency_key for e in events}),
+            )
+        ).all()
+    )
+    contradicting = sorted(
+        {e.idempotency_key for e in events if stored[e.idempotency_key] != e.digest}
+    )
+    if contradicting:
+        raise Conflict(
+            "idempotency_conflict",
+            f"used before with another payload: {', '.join(map(repr, contradicting))}",
+        )

@@ -1,0 +1,259 @@
+"""Apache Spark as an engine of the text: a cluster that is reached by Spark Connect."""
+
+import logging
+import re
+import socket
+import warnings
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from storage.log.lake import Lake
+from storage.log.parquet import Batches
+from storage.pipeline.engines.engine import Columns, EngineError
+from storage.pipeline.engines.input_tables import input_table
+from storage.pipeline.steps import COMPUTED_ONCE, IN_SAMPLE, Step
+
+REMOTE = "SERVICE_SPARK_REMOTE"
+PORT = 15002
+
+_TYPES = {
+    "int": "INT",
+    "bigint": "BIGINT",
+    "text": "STRING",
+    "json": "STRING",
+    "experiment": "INT",
+    "bool": "BOOLEAN",
+}
+
+# As `storage.tenants.sample` says it to PostgreSQL.
+_UNIT_IN_SAMPLE = """
+(sample_bound IS NULL
+ OR left(sha2(concat('sample:', project_id, ':', unit), 256), 8) < sample_bound)
+"""
+# Texts are compared by their bytes anyway, and this collation has another name.
+_COLLATION = ' COLLATE "C"'
+
+_SETTINGS = {
+    # A sum that does not fit is an error, rather than another number.
+    "spark.sql.ansi.enabled": "true",
+    # A file that is listed and not there is an error, whatever the cluster's own settings say.
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+}
+
+# Inputs up to this size go with the statement; larger ones as a file.
+_SENT_BYTES = 1 << 20
+_ANSWER_SECONDS = 10
+
+
+# The client writes each error there, with the values and the statement that it met.
+_CLIENT_LOGS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+# SQLSTATE of errors that the data makes: a number out of range, say.
+_OF_DATA = "22"
+
+
+class SparkDataError(ValueError):
+    """A statement met a value that it cannot compute with; the message names no value."""
+
+
+@contextmanager
+def open_spark(remote: str, *, lake: Lake) -> Generator["SparkEngine"]:
+    """Yields an engine in a session of its own, of which nothing is left afterwards.
+
+    Args:
+        remote: The address of a Spark Connect server; it may hold a token, so no message shows it.
+        lake: Where the engine keeps what it computes meanwhile: in a folder of its own, which the
+            cluster's processes must be able to read and write.
+
+    Raises:
+        EngineError: No server of Spark 4 answers, or the client is not installed.
+    """
+    _require_answer(remote)
+    builder = _client().SparkSession.builder
+    with _plain_errors("open a session"):
+        session = builder.remote(remote).create()
+    try:
+        with _plain_errors("open a session"):
+            _require_version(session.version)
+            for name, value in _SETTINGS.items():
+                session.conf.set(name, value)
+        with lake.scratch() as folder:
+            yield SparkEngine(session, lake=lake, folder=folder)
+    finally:
+        session.stop()
+
+
+@contextmanager
+def _plain_errors(work: str) -> Generator[None]:
+    """Says what failed without the client's own words, which may quote a token or an event.
+
+    Raises:
+        SparkDataError: The data makes the error; the cluster is well.
+        EngineError: Any other error.
+    """
+    try:
+        yield
+    except _client_errors() as error:
+        name = _condition(error)
+        if _state(error).startswith(_OF_DATA):
+            raise SparkDataError(f"Spark could not {work}: {name}") from None
+        raise EngineError(
+            f"Spark could not {work}: {name}; the log of the Connect server says more"
+        ) from None
+
+
+def _client_errors() -> tuple[type[Exception], ...]:
+    errors: Any = import_module("pyspark.errors")
+    grpc: Any = import_module("grpc")
+    return errors.PySparkException, grpc.RpcError
+
+
+def _condition(error: Any) -> str:  # noqa: ANN401 - of an optional package
+    """Returns the name of an error of Spark, or of its class where it has none."""
+    return (hasattr(error, "getCondition") and error.getCondition()) or type(error).__name__
+
+
+def _state(error: Any) -> str:  # noqa: ANN401 - of an optional package
+    return (hasattr(error, "getSqlState") and error.getSqlState()) or ""
+
+
+def _client() -> Any:  # noqa: ANN401 - an optional package
+    try:
+        with warnings.catch_warnings():
+            # Of pandas 3, which it asks for and we never hand it.
+            warnings.simplefilter("ignore", FutureWarning)
+            client = import_module("pyspark.sql.connect.session")
+    except ImportError as error:
+        raise EngineError(
+            f"SERVICE_ENGINE is 'spark', and {error.name or error} is not installed: install"
+            " deploy-reward[spark], or set SERVICE_ENGINE to duckdb"
+        ) from error
+    for name in _CLIENT_LOGS:
+        logging.getLogger(name).disabled = True
+    return client
+
+
+def _require_answer(remote: str) -> None:
+    """Asks whether anybody listens: the client would try again for ten minutes."""
+    address = urlsplit(remote)
+    host, port = address.hostname or "", address.port or PORT
+    try:
+        socket.create_connection((host, port), timeout=_ANSWER_SECONDS).close()
+    except OSError as error:
+        raise EngineError(
+            f"no Spark Connect server answers at {host}:{port}, which {REMOTE} names"
+            f" ({error.strerror or error}): start one there, or set SERVICE_ENGINE to duckdb"
+        ) from error
+
+
+def _require_version(version: str) -> None:
+    if not version.startswith("4."):
+        raise EngineError(f"the server that {REMOTE} names runs Spark {version}: Spark 4 is needed")
+
+
+class SparkEngine:
+    """Runs the text on a cluster; each step is written to files, and so survives lost workers.
+
+    Args:
+        session: Of Spark Connect, whose temporary views are the engine's own.
+        lake: Where files are put that the cluster reads.
+        folder: The engine's own folder there, by its name.
+    """
+
+    def __init__(
+        self,
+        session: Any,  # noqa: ANN401 - an optional package
+        *,
+        lake: Lake,
+        folder: str,
+    ) -> None:
+        self._session = session
+        self._lake = lake
+        self._folder = folder
+        self._files = 0
+
+    def register(self, name: str, columns: Columns, rows: Iterable[Sequence[Any]]) -> None:
+        """Makes a small input of rows."""
+        table = input_table(columns, rows)
+        if table.nbytes > _SENT_BYTES:
+            self.copy(name, table)
+            return
+        with _plain_errors(f"register {name}"):
+            if table.num_rows:
+                self._session.createDataFrame(table).createOrReplaceTempView(name)
+            else:
+                # The client takes no types from an empty table.
+                self.define(name, _no_rows(columns))
+
+    def copy(self, name: str, batches: Batches) -> None:
+        """Makes a relation of Arrow batches, which may be many and are read once."""
+        self._files += 1
+        file = f"{self._folder}/{name}-{self._files}.parquet"
+        reader = pa.RecordBatchReader.from_stream(batches)
+        with (
+            self._lake.writing(file) as path,
+            pq.ParquetWriter(path, reader.schema, compression="zstd") as writer,
+        ):
+            for batch in reader:
+                writer.write_batch(batch)
+        self._read([self._uri(file)], name)
+
+    def parquet(self, uris: Sequence[str]) -> str:
+        """Returns the name of a view of these Parquet files."""
+        self._files += 1
+        name = f"files_{self._files}"
+        self._read([_as_uri(uri) for uri in uris], name)
+        return name
+
+    def define(self, name: str, sql: str) -> None:
+        """Gives a relation's name to a statement."""
+        with _plain_errors(f"define {name}"):
+            self._statement(sql).createOrReplaceTempView(name)
+
+    def run(self, step: Step) -> None:
+        """Materializes a step."""
+        self._files += 1
+        uri = self._uri(f"{self._folder}/{step.name}-{self._files}")
+        with _plain_errors(f"compute {step.name}"):
+            rows = self._statement(step.sql)
+            rows.write.parquet(uri)
+            self._session.read.schema(rows.schema).parquet(uri).createOrReplaceTempView(step.name)
+
+    def rows(self, sql: str) -> Iterable[Sequence[Any]]:
+        """Yields the rows of a statement as they come."""
+        with _plain_errors("return rows"):
+            yield from self._statement(sql).toLocalIterator()
+
+    def experiment_key(self, number: int, experiment_id: str) -> object:  # noqa: ARG002
+        """Returns what the derived relations know an experiment by: its number."""
+        return number
+
+    def _read(self, uris: Sequence[str], name: str) -> None:
+        with _plain_errors(f"read the files of {name}"):
+            self._session.read.parquet(*uris).createOrReplaceTempView(name)
+
+    def _statement(self, sql: str) -> Any:  # noqa: ANN401 - an optional package
+        return self._session.sql(
+            sql.replace(IN_SAMPLE, _UNIT_IN_SAMPLE)
+            .replace(COMPUTED_ONCE, "")
+            .replace(_COLLATION, "")
+        )
+
+    def _uri(self, name: str) -> str:
+        return _as_uri(self._lake.uri(name))
+
+
+def _no_rows(columns: Columns) -> str:
+    members = (f"CAST(NULL AS {_TYPES[kind]}) AS {column}" for column, kind in columns.items())
+    return f"SELECT {', '.join(members)} WHERE 1 = 0"
+
+
+def _as_uri(path: str) -> str:
+    """Returns an address that a cluster does not take for one in its own file system."""
+    return path if re.match(r"[a-z0-9+.-]+://", path) else f"file://{path}"

@@ -1,0 +1,102 @@
+"""Canaries: which deployed commit a release gate is asked about."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, select, text
+
+from storage.releases.release_gate import Judgment, hold
+from storage.schema.tables import deploys
+
+_SHORT = 12
+# An ambiguous beginning may fit thousands of commits; a sentence names a few.
+_NAMED = 5
+
+_CANARIES = text("""
+-- Each commit by its newest deploy alone: a deploy of another commit, and so a hotfix or a second
+-- service, ends no declaration but its own.
+WITH newest AS (
+    SELECT DISTINCT ON (commit_sha) commit_sha, allocation, deployed_at
+    FROM deploys
+    WHERE project_id = :project_id AND environment = :environment AND withdrawn_at IS NULL
+      AND deployed_at <= clock_timestamp() + interval '2 minutes'
+    ORDER BY commit_sha, deployed_at DESC, recorded_at DESC
+)
+SELECT commit_sha, allocation
+FROM newest
+WHERE allocation > 0 AND allocation < 1
+ORDER BY deployed_at, commit_sha
+""")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Canary:
+    """A commit whose newest deploy declares a share of units strictly between 0 and 1."""
+
+    commit: str
+    share: float
+
+
+def declared_canaries(connection: Connection, project_id: int, environment: str) -> list[Canary]:
+    """Returns the declared canaries of an environment, the oldest deploy first."""
+    rows = connection.execute(_CANARIES, {"project_id": project_id, "environment": environment})
+    return [Canary(commit=row.commit_sha, share=row.allocation) for row in rows]
+
+
+def commit_in_question(
+    connection: Connection, project_id: int, environment: str, *, named: str | None
+) -> str | Judgment:
+    """Returns the deployed commit that a gate is asked about, or why it must hold.
+
+    Args:
+        connection: The store.
+        project_id: Whose.
+        environment: Where the rollout is.
+        named: The commit or its beginning; None for the only declared canary.
+    """
+    if named is not None:
+        return _named_commit(connection, project_id, environment, named)
+    canaries = declared_canaries(connection, project_id, environment)
+    if len(canaries) == 1:
+        return canaries[0].commit
+    if not canaries:
+        return hold(
+            "no canary is declared in this environment. Post the canary's deploy with its"
+            " allocation, a share between 0 and 1, or name it by treatment_commit."
+        )
+    listed = _listed([f"{one.commit[:_SHORT]} at {100 * one.share:.4g} %" for one in canaries])
+    return hold(
+        f"{len(canaries)} canaries are declared here: {listed}. Name one by"
+        " treatment_commit, or post allocation 0 for what is withdrawn and 1 for what is promoted."
+    )
+
+
+def _named_commit(
+    connection: Connection, project_id: int, environment: str, named: str
+) -> str | Judgment:
+    commits = connection.execute(
+        select(deploys.c.commit_sha)
+        .distinct()
+        .where(
+            deploys.c.project_id == project_id,
+            deploys.c.environment == environment,
+            deploys.c.withdrawn_at.is_(None),
+            deploys.c.commit_sha.startswith(named, autoescape=True),
+        )
+        .order_by(deploys.c.commit_sha)
+    ).scalars()
+    known = list(commits)
+    if named in known or len(known) == 1:
+        return named if named in known else known[0]
+    if not known:
+        return hold(
+            f"no deploy of this environment is of commit {named[:_SHORT]}. Check the commit, or"
+            " post its deploy."
+        )
+    listed = _listed([commit[:_SHORT] for commit in known])
+    return hold(f"{named} begins {len(known)} commits deployed here: {listed}. Send more of it.")
+
+
+def _listed(names: Sequence[str]) -> str:
+    left = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {left} more" if left > 0 else "")

@@ -1,0 +1,54 @@
+"""Freezes: the whole service's word that nobody is to act on what it says, and why."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, func, select, update
+from sqlalchemy.dialects.postgresql import insert
+
+from storage.schema.tables import freezes
+
+_IN_FORCE = freezes.c.unfrozen_at.is_(None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Freeze:
+    """A time in which every webhook waits and every gate holds; evidence goes on."""
+
+    frozen_at: datetime
+    reason: str
+
+
+def current_freeze(connection: Connection) -> Freeze | None:
+    """Returns the freeze that is in force."""
+    row = connection.execute(
+        select(freezes.c.frozen_at, freezes.c.reason).where(_IN_FORCE)
+    ).one_or_none()
+    return None if row is None else Freeze(frozen_at=row.frozen_at, reason=row.reason)
+
+
+def is_frozen(connection: Connection) -> bool:
+    """Tells whether a freeze is in force."""
+    return current_freeze(connection) is not None
+
+
+def freeze(connection: Connection, reason: str) -> bool:
+    """Freezes the service, and tells whether it was not frozen before; an older reason stands."""
+    added = connection.execute(
+        insert(freezes)
+        .values(frozen_at=func.clock_timestamp(), reason=reason)
+        .on_conflict_do_nothing()
+        .returning(freezes.c.freeze_id)
+    )
+    return added.one_or_none() is not None
+
+
+def unfreeze(connection: Connection) -> Freeze | None:
+    """Ends the freeze that is in force, and returns it."""
+    row = connection.execute(
+        update(freezes)
+        .where(_IN_FORCE)
+        .values(unfrozen_at=func.clock_timestamp())
+        .returning(freezes.c.frozen_at, freezes.c.reason)
+    ).one_or_none()
+    return None if row is None else Freeze(frozen_at=row.frozen_at, reason=row.reason)

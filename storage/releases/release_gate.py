@@ -1,0 +1,193 @@
+"""A release gate: whether a rollout may go on with a change, by a policy of the rollout's own."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from domain.arrival import STEADY_SHORTFALL, is_steady_shortfall
+from storage.releases.commit_experiments import CommitExperiment
+from storage.releases.freeze import Freeze
+
+# As an Argo measurement is called.
+Phase = Literal["Successful", "Failed", "Running"]
+POLICIES = "keep, no-breach, or no-harm:SHARE with a share between 0 and 1, no-harm:0.2 say"
+POLICY_PATTERN = r"^(keep|no-breach|no-harm:(0?\.[0-9]*[1-9][0-9]*|1(\.0*)?))$"
+
+_FAULTS = {
+    "non_identifiable": "the change cannot be told apart from what else differs",
+    "interacting": "the arms cannot be compared",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatePolicy:
+    """What must be known of a change before it goes on.
+
+    Attributes:
+        name: `keep`: that it helps. `no-harm`: that it harms no more than `loss`. `no-breach`:
+            only that no guardrail is breached.
+        loss: The accepted loss, as a share of control's rate or mean; None accepts none.
+    """
+
+    name: Literal["keep", "no-breach", "no-harm"]
+    loss: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgment:
+    """What a rollout is told.
+
+    Attributes:
+        phase: `Successful`: go on; `Failed`: go back; `Running`: neither.
+        verdict: Of the experiment that the judgment rests on; `abstain` where there is none.
+        sentence: Why, for a person.
+    """
+
+    phase: Phase
+    verdict: str
+    sentence: str
+
+
+def hold(because: str) -> Judgment:
+    """Returns the judgment of a question that no experiment answers."""
+    return Judgment(phase="Running", verdict="abstain", sentence=f"Hold: {because}")
+
+
+def frozen(freeze: Freeze, experiment: CommitExperiment | None = None) -> Judgment:
+    """Returns what a rollout is told while the service is frozen."""
+    return _judged(experiment, "Running", f"Hold: frozen, {freeze.reason}.")
+
+
+def unregistered(commit: str, metric: str) -> Judgment:
+    """Returns what a rollout is told of a commit that no experiment is about."""
+    return hold(
+        f"commit {commit[:12]} has no experiment on {metric} yet. Register it by"
+        " POST /v1/reward/register; a POST of this question registers it, too."
+    )
+
+
+def gate_policy(told: str) -> GatePolicy:
+    """Returns a policy as it is written.
+
+    Raises:
+        ValueError: It is none of `POLICIES`.
+    """
+    if re.fullmatch(POLICY_PATTERN, told) is None:
+        raise ValueError(f"must be {POLICIES}")
+    if told == "keep" or told == "no-breach":  # noqa: PLR1714 (a type checker reads this one)
+        return GatePolicy(name=told)
+    return GatePolicy(name="no-harm", loss=float(told.partition(":")[2]))
+
+
+def judgment(
+    experiments: Sequence[CommitExperiment],
+    *,
+    metric: str,
+    policy: GatePolicy,
+    freeze: Freeze | None,
+) -> Judgment | None:
+    """Returns what a rollout is to do with a commit.
+
+    A verdict against the commit fails every policy, on whatever metric it stands, and so does a
+    breach: it may be why the arms came apart. Nothing else does: to abstain is neither to stop a
+    rollout nor to undo it. Of one metric the newest verdict holds; a registration after it, which
+    has none yet, takes nothing back.
+
+    Args:
+        experiments: All of the commit in the environment, the newest first.
+        metric: The target that the rollout asks for: whether it may go on is said by the newest
+            experiment on it.
+        policy: The rollout's.
+        freeze: What is in force.
+
+    Returns:
+        None where nothing is against the commit and no experiment is on the metric.
+    """
+    answering = next((one for one in experiments if one.metric == metric), None)
+    if freeze is not None:
+        return frozen(freeze, answering)
+    for experiment in _in_force(experiments):
+        if (against := _against(experiment)) is not None:
+            return _judged(experiment, "Failed", f"{against}{_elsewhere(experiment, answering)}.")
+    if answering is None:
+        return None
+    if (fault := _fault(answering)) is not None:
+        return _judged(answering, "Running", f"Hold: {fault}.")
+    phase, because = _passed(answering.contract, answering.evidence, policy)
+    return _judged(answering, phase, because)
+
+
+def _judged(experiment: CommitExperiment | None, phase: Phase, because: str) -> Judgment:
+    if experiment is None:
+        return Judgment(phase=phase, verdict="abstain", sentence=because)
+    return Judgment(
+        phase=phase,
+        verdict=experiment.contract["verdict"],
+        sentence=f"{because} {experiment.sentence}",
+    )
+
+
+def _in_force(experiments: Sequence[CommitExperiment]) -> Iterator[CommitExperiment]:
+    """Yields, of each metric, the experiments down to the newest that has a verdict."""
+    answered: set[str] = set()
+    for experiment in experiments:
+        if experiment.metric not in answered:
+            yield experiment
+        if experiment.contract["verdict"] != "abstain":
+            answered.add(experiment.metric)
+
+
+def _against(experiment: CommitExperiment) -> str | None:
+    """Returns what speaks for going back, if anything does."""
+    contract = experiment.contract
+    if contract["verdict"] != "rollback" and is_steady_shortfall(contract, experiment.evidence):
+        return None
+    breaches = ", ".join(contract["guardrail_breaches"])
+    return {
+        "rollback": "Go back: rollback",
+        "iterate": f"Go back: iterate, it harms {breaches or 'a guardrail'}",
+    }.get(contract["verdict"], f"Go back: {breaches} is breached" if breaches else None)
+
+
+def _elsewhere(experiment: CommitExperiment, answering: CommitExperiment | None) -> str:
+    """Names an experiment that is not the one asked for."""
+    if answering is not None and answering.experiment_id == experiment.experiment_id:
+        return ""
+    return f", by {experiment.experiment_id} on {experiment.metric}"
+
+
+def _fault(experiment: CommitExperiment) -> str | None:
+    """Returns why nothing can be said, whatever an interval or a guardrail seems to say."""
+    contract = experiment.contract
+    if is_steady_shortfall(contract, experiment.evidence):
+        return STEADY_SHORTFALL
+    reason = contract["abstain_reason"]
+    return f"{reason}, {_FAULTS[reason]}" if reason in _FAULTS else None
+
+
+def _passed(
+    contract: Mapping[str, Any], evidence: Mapping[str, Any], policy: GatePolicy
+) -> tuple[Phase, str]:
+    if contract["verdict"] == "keep":
+        return "Successful", "Go on: keep."
+    if policy.name == "no-breach":
+        return "Successful", "Go on: no guardrail is breached."
+    if policy.loss is not None and excludes_loss(evidence, policy.loss):
+        return "Successful", f"Go on: a loss beyond {100 * policy.loss:g} % of control is excluded."
+    ended = " any more" if contract["power_state"]["decided"] else " yet"
+    return "Running", f"Hold: {policy.name} is not shown{ended}."
+
+
+def excludes_loss(evidence: Mapping[str, Any], share: float) -> bool:
+    """Tells whether a loss beyond a share of control's level is excluded, on its worse side.
+
+    Args:
+        evidence: The evidence document; empty before any look.
+        share: The accepted loss, as a share of control's rate or mean.
+    """
+    known = evidence.get("known", {}).get("not_worse_than")
+    if known is None:
+        return False
+    higher = evidence["policy"]["target"]["better"] == "higher"
+    return (-known if higher else known) <= share

@@ -1,0 +1,98 @@
+"""Migrations of the store: from any earlier version, or from nothing, to this one."""
+
+from functools import lru_cache
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, text
+
+from storage.postgres.engine import SCHEMA, open_engine
+
+_MIGRATIONS = Path(__file__).parent / "migrations"
+_MIGRATION_LOCK = 7_246_003
+
+
+class StoreVersionError(RuntimeError):
+    """The store is of another version than this code; the message says which is newer."""
+
+
+class OlderStoreError(StoreVersionError):
+    """The store was not migrated to the version of this code."""
+
+
+class NewerStoreError(StoreVersionError):
+    """The store was migrated by a later version than this code."""
+
+
+def upgrade(url: str) -> None:
+    """Brings the store at `url` to the newest version; harmless when it is there already.
+
+    Raises:
+        NewerStoreError: A later version has migrated it.
+    """
+    engine = open_engine(url, pool_size=1)
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS))
+    try:
+        with engine.begin() as connection:
+            # Several processes may start at once on one new store.
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
+            connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
+            refuse_newer_store(connection)
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+    finally:
+        engine.dispose()
+
+
+def is_newest(connection: Connection) -> bool:
+    """Tells whether the store is of this version."""
+    return _stored(connection) == _known()[0]
+
+
+def refuse_newer_store(connection: Connection) -> None:
+    """Refuse a store that a later version has migrated: what stands there may mean something else.
+
+    Raises:
+        NewerStoreError: It is one.
+    """
+    stored, known = _stored(connection), _known()
+    if stored is not None and stored not in known:
+        raise NewerStoreError(
+            f"the store is of version {stored}, newer than this deploy-reward, which knows it up"
+            f" to {known[0]}: install the version that migrated it"
+        )
+
+
+def refuse_other_version(connection: Connection) -> None:
+    """Refuse a store that is not of this version.
+
+    Raises:
+        NewerStoreError: A later version has migrated it.
+        OlderStoreError: It was not migrated to this one.
+    """
+    refuse_newer_store(connection)
+    stored, newest = _stored(connection), _known()[0]
+    if stored is None:
+        raise OlderStoreError(
+            "the store has no tables of deploy-reward yet: run `deploy-reward migrate`"
+        )
+    if stored != newest:
+        raise OlderStoreError(
+            f"the store is of version {stored}, older than this deploy-reward, which needs"
+            f" {newest}: run `deploy-reward migrate`"
+        )
+
+
+def _stored(connection: Connection) -> str | None:
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+@lru_cache(maxsize=1)
+def _known() -> tuple[str, ...]:
+    """Returns every version from the newest to the first."""
+    revisions = ScriptDirectory(str(_MIGRATIONS)).walk_revisions()
+    return tuple(revision.revision for revision in revisions)

@@ -1,0 +1,9 @@
+"""Runs the migrations on the connection that `storage.schema.migrate` opened."""
+
+from alembic import context
+
+from storage.schema.tables import metadata
+
+context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,837 @@
+"""The tables of the store: the log of what was received, and what is derived from it."""
+
+from sqlalchemy import (
+    ARRAY,
+    DDL,
+    JSON,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Date,
+    DateTime,
+    Double,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+    event,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+# No schema in the names: every connection's search path puts SCHEMA first, so that a reading as
+# of an earlier time can lay temporary tables of the same names over the derived ones.
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    },
+)
+
+
+def _moment(name: str, *, nullable: bool = False) -> Column[object]:
+    return Column(name, DateTime(timezone=True), nullable=nullable)
+
+
+def _project() -> Column[object]:
+    return Column("project_id", Integer, ForeignKey("projects.project_id"), nullable=False)
+
+
+def _experiment() -> Column[object]:
+    return Column("experiment_id", Text, ForeignKey("experiments.experiment_id"), nullable=False)
+
+
+def _experiment_of_unit() -> Column[object]:
+    # Without a foreign key, which would be checked for each unit: no experiment is ever deleted,
+    # and the pipeline alone writes here, of experiments that it has just read.
+    return Column("experiment_id", Text, nullable=False)
+
+
+def _exposure_of_unit() -> tuple[Column[object], ...]:
+    """Block, arm and stratum of the unit's exposure, so that no reader joins all units."""
+    return (
+        _moment("block", nullable=True),
+        Column("arm", Text),
+        Column("stratum", Text),
+    )
+
+
+# --- Who may speak -------------------------------------------------------------------------
+
+projects = Table(
+    "projects",
+    metadata,
+    Column("project_id", Integer, Identity(), primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    # Only what differs from the defaults: a default improved later reaches every project
+    # that never chose otherwise.
+    Column("settings", JSONB, nullable=False, server_default=text("'{}'")),
+    Column("current_graph_id", Text),
+    _moment("created_at"),
+)
+
+keys = Table(
+    "keys",
+    metadata,
+    # SHA-256 of the key: the key itself is in no table.
+    Column("digest", LargeBinary, primary_key=True),
+    _project(),
+    Column("kind", Text, nullable=False),
+    Column("display", Text, nullable=False),
+    _moment("created_at"),
+    _moment("revoked_at", nullable=True),
+    # To some minutes: when a worker last noted that the key was presented.
+    _moment("last_used_at", nullable=True),
+    CheckConstraint("kind IN ('write', 'public', 'project')", name="kind"),
+    Index(None, "project_id"),
+)
+
+# A link that signs in to the dashboard once; its row goes with its use.
+sign_in_links = Table(
+    "sign_in_links",
+    metadata,
+    # SHA-256 of the code: the code itself is in no table.
+    Column("digest", LargeBinary, primary_key=True),
+    _project(),
+    Column("role", Text, nullable=False),
+    _moment("created_at"),
+    _moment("expires_at"),
+    CheckConstraint("role IN ('read', 'owner')", name="role"),
+)
+
+# Who is signed in to the dashboard.
+sign_ins = Table(
+    "sign_ins",
+    metadata,
+    # SHA-256 of the cookie.
+    Column("digest", LargeBinary, primary_key=True),
+    _project(),
+    Column("role", Text, nullable=False),
+    # The key by which one came in, with which the sign-in ends.
+    Column("key_digest", LargeBinary, ForeignKey("keys.digest")),
+    _moment("created_at"),
+    _moment("expires_at"),
+    CheckConstraint("role IN ('read', 'owner')", name="role"),
+)
+
+# --- The log: what was received --------------------------------------------------------------
+
+graphs = Table(
+    "graphs",
+    metadata,
+    Column("graph_id", Text, primary_key=True),
+    _project(),
+    Column("digest", LargeBinary, nullable=False),
+    # JSON rather than JSONB: the document is handed back as it came, order of members included.
+    Column("document", JSON, nullable=False),
+    Column("route_count", Integer, nullable=False),
+    _moment("uploaded_at"),
+    UniqueConstraint("project_id", "digest"),
+)
+
+deploys = Table(
+    "deploys",
+    metadata,
+    Column("deploy_id", Text, primary_key=True),
+    _project(),
+    Column("environment", Text, nullable=False),
+    Column("commit_sha", Text, nullable=False),
+    Column("commit", JSON, nullable=False),
+    Column("base_commit", Text),
+    Column("base_assumed", Boolean, nullable=False),
+    _moment("deployed_at"),
+    _moment("recorded_at"),
+    Column("graph_id", Text, ForeignKey("graphs.graph_id")),
+    Column("diff", JSON),
+    Column("allocation", Double),
+    Column("affected_routes", ARRAY(Text), nullable=False),
+    Column("affected_routes_complete", Boolean, nullable=False),
+    Column("idempotency_key", Text),
+    # SHA-256 of the normalised body: the same deploy with another body is a conflict.
+    Column("digest", LargeBinary, nullable=False),
+    # Posted by mistake, and taken back then: only experiments bound before go on reading it.
+    _moment("withdrawn_at", nullable=True),
+    # The project's current graph until this deploy was recorded: another one where it brought one.
+    Column("graph_before", Text, ForeignKey("graphs.graph_id")),
+    *(
+        Index(
+            None, "project_id", *members, unique=True, postgresql_where=text("withdrawn_at IS NULL")
+        )
+        for members in (("environment", "commit_sha", "deployed_at"), ("idempotency_key",))
+    ),
+    CheckConstraint("allocation BETWEEN 0 AND 1", name="allocation"),
+    Index(None, "project_id", "recorded_at"),
+)
+
+# A commit's changes and base in an environment, as first recorded there: what lineage is
+# computed from. A base may become known later than the changes, by a registration.
+commits = Table(
+    "commits",
+    metadata,
+    _project(),
+    Column("environment", Text, nullable=False),
+    Column("commit_sha", Text, nullable=False),
+    Column("changes", ARRAY(Text), nullable=False),
+    Column("base", Text),
+    _moment("recorded_at"),
+    _moment("base_recorded_at", nullable=True),
+    PrimaryKeyConstraint("project_id", "environment", "commit_sha"),
+)
+
+# No key: an append of an event without user costs one tuple. A tick reads by time of receipt,
+# which the block-range index finds because the log grows in that order.
+runtime_events = Table(
+    "runtime_events",
+    metadata,
+    Column("project_id", Integer, nullable=False),
+    Column("environment", Text, nullable=False),
+    Column("event", Text, nullable=False),
+    Column("session_id", Text, nullable=False),
+    _moment("occurred_at"),
+    _moment("received_at"),
+    Column("commit_sha", Text),
+    Column("route", Text),
+    Column("pseudonym", LargeBinary),
+    # Sent with the write key, hence from a server: `trusted_identity` asks.
+    Column("trusted", Boolean, nullable=False),
+    Column("event_id", Text),
+    # In whole millionths, so that sums are exact on every engine; see domain/millionths.py.
+    Column("value", BigInteger),
+    Column("flags", JSONB),
+    Column("properties", JSONB),
+    # A router's token holds for what the event says of its session: `signed_assignments` asks.
+    Column("signed", Boolean, nullable=False, server_default=text("false")),
+    # Of which further part of its hour it is, where the hour was closed when history brought it;
+    # null of all others, which costs them nothing: see storage/log/parts.py.
+    Column("part", SmallInteger),
+    CheckConstraint("value BETWEEN -1000000000000000 AND 1000000000000000", name="value"),
+    Index(None, "received_at", postgresql_using="brin"),
+    # By which a session finds its user; events that name none cost nothing here.
+    Index(None, "project_id", "session_id", postgresql_where=text("pseudonym IS NOT NULL")),
+    postgresql_partition_by="RANGE (received_at)",
+)
+
+revenue_events = Table(
+    "revenue_events",
+    metadata,
+    _project(),
+    Column("idempotency_key", Text, nullable=False),
+    Column("event", Text, nullable=False),
+    _moment("occurred_at"),
+    _moment("received_at"),
+    Column("amount_value", BigInteger),
+    Column("amount_currency", Text),
+    Column("pseudonym", LargeBinary, nullable=False),
+    Column("session_id", Text),
+    Column("environment", Text),
+    Column("attributes", JSON),
+    Column("digest", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("project_id", "idempotency_key"),
+    Index(None, "received_at"),
+)
+
+experiments = Table(
+    "experiments",
+    metadata,
+    Column("experiment_id", Text, primary_key=True),
+    _project(),
+    _moment("registered_at"),
+    # What the registration named itself; everything else is a default taken at the binding.
+    Column("request", JSONB, nullable=False),
+    Column("target_metric", Text, nullable=False),
+    Column("environment", Text, nullable=False),
+    Column("treatment_commit", Text),
+    Column("control_commit", Text),
+    # D, the change under test: lineage(treatment) - lineage(control), frozen at the binding.
+    Column("change", ARRAY(Text)),
+    Column("deploy_id", Text, ForeignKey("deploys.deploy_id")),
+    _moment("bound_at", nullable=True),
+    _moment("starts_at", nullable=True),
+    # Everything that the verdict reads except events and deploys, frozen at the binding.
+    Column("policy", JSONB),
+    Column("attempt", Integer, nullable=False, server_default=text("1")),
+    _moment("closed_at", nullable=True),
+    CheckConstraint(
+        "(bound_at IS NULL) = (policy IS NULL) AND (bound_at IS NULL) = (starts_at IS NULL)"
+        " AND (bound_at IS NULL) = (change IS NULL) AND (bound_at IS NULL) = (deploy_id IS NULL)",
+        name="bound",
+    ),
+    Index(None, "project_id", "registered_at"),
+)
+
+# --- What is derived from the log --------------------------------------------------------------
+
+# A unit's first qualifying event, final once its block has closed.
+exposures = Table(
+    "exposures",
+    metadata,
+    _experiment_of_unit(),
+    Column("unit", Text, nullable=False),
+    _moment("exposed_at"),
+    _moment("block"),
+    Column("arm", Text, nullable=False),
+    Column("stratum", Text),
+    # The build that served the exposure, as a known commit.
+    Column("commit_sha", Text, nullable=False),
+    Column("pseudonym", LargeBinary),
+    PrimaryKeyConstraint("experiment_id", "unit"),
+    CheckConstraint(
+        "arm IN ('treatment', 'control', 'partial', 'in_flight', 'excluded')", name="arm"
+    ),
+    Index(None, "experiment_id", "block"),
+    Index(None, "experiment_id", "pseudonym", postgresql_where=text("pseudonym IS NOT NULL")),
+)
+
+# A commit that stands for each stratum: its lineage less the change is the stratum's set, of
+# which the name of the stratum is the digest.
+strata = Table(
+    "strata",
+    metadata,
+    _experiment(),
+    Column("stratum", Text, nullable=False),
+    Column("commit_sha", Text, nullable=False),
+    PrimaryKeyConstraint("experiment_id", "stratum"),
+)
+
+# What was seen of a unit that is no exposure, and when that became known; counted, never tested.
+sightings = Table(
+    "sightings",
+    metadata,
+    _experiment_of_unit(),
+    Column("kind", Text, nullable=False),
+    Column("unit", Text, nullable=False),
+    _moment("at"),
+    # Of a crossover.
+    *_exposure_of_unit(),
+    PrimaryKeyConstraint("experiment_id", "kind", "unit"),
+    CheckConstraint(
+        "kind IN ('in_flight', 'unknown_commit', 'late', 'unmatched_route', 'crossover',"
+        " 'unsigned')",
+        name="kind",
+    ),
+)
+
+# What the exposures of a block add up to, so that no tick counts them again: units by arm; `own`,
+# those whom the treatment's very commit served; users whom the block brought back, and of all
+# that ever came back those who from this block on were in both arms.
+block_units = Table(
+    "block_units",
+    metadata,
+    _experiment(),
+    _moment("block"),
+    *(
+        Column(name, BigInteger, nullable=False)
+        for name in (
+            "treatment",
+            "control",
+            "partial",
+            "in_flight",
+            "excluded",
+            "own",
+            "returned",
+            "strayed",
+        )
+    ),
+    PrimaryKeyConstraint("experiment_id", "block"),
+)
+
+# The earliest receipt of an outcome of an exposed unit: on time if before its block's close.
+conversions = Table(
+    "conversions",
+    metadata,
+    _experiment_of_unit(),
+    Column("metric", Text, nullable=False),
+    Column("unit", Text, nullable=False),
+    _moment("received_at"),
+    Column("late", Boolean, nullable=False),
+    # Of one that is late.
+    *_exposure_of_unit(),
+    PrimaryKeyConstraint("experiment_id", "metric", "unit"),
+    Index(None, "experiment_id", "metric", postgresql_where=text("late")),
+)
+
+# What an exposed unit brought of a metric of kind `mean`, event by event; the key makes another
+# delivery of the same event the same row.
+amounts = Table(
+    "amounts",
+    metadata,
+    _experiment_of_unit(),
+    Column("metric", Text, nullable=False),
+    Column("unit", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    _moment("received_at"),
+    # In whole millionths; of revenue too, of which an amount can be larger than a `value`.
+    Column("value", BigInteger, nullable=False),
+    PrimaryKeyConstraint("experiment_id", "metric", "unit", "key"),
+)
+
+# Units and conversions of both arms in one block and stratum: the sufficient statistics.
+cells = Table(
+    "cells",
+    metadata,
+    _experiment(),
+    Column("metric", Text, nullable=False),
+    _moment("block"),
+    Column("stratum", Text, nullable=False),
+    Column("n1", BigInteger, nullable=False),
+    Column("x1", BigInteger, nullable=False),
+    Column("n0", BigInteger, nullable=False),
+    Column("x0", BigInteger, nullable=False),
+    # Sums and sums of squares of a metric of kind `mean`.
+    Column("y1", Double),
+    Column("yy1", Double),
+    Column("y0", Double),
+    Column("yy0", Double),
+    PrimaryKeyConstraint("experiment_id", "metric", "block", "stratum"),
+    # A run reports whole days of all experiments; blocks close in order.
+    Index(None, "block", postgresql_using="brin"),
+    CheckConstraint("x1 BETWEEN 0 AND n1 AND x0 BETWEEN 0 AND n0", name="counts"),
+)
+
+# How far each stage has read for each experiment.
+cursors = Table(
+    "cursors",
+    metadata,
+    Column("stage", Text, nullable=False),
+    Column("experiment_id", Text, nullable=False),
+    _moment("at"),
+    PrimaryKeyConstraint("stage", "experiment_id"),
+)
+
+# Evidence as computed, not yet seen by any reader: `verdicts` publishes it.
+evidence = Table(
+    "evidence",
+    metadata,
+    Column("experiment_id", Text, ForeignKey("experiments.experiment_id"), primary_key=True),
+    # JSON rather than JSONB: it keeps the bytes that were written.
+    Column("document", JSON, nullable=False),
+    Column("contract", JSON, nullable=False),
+    _moment("as_of", nullable=True),
+    _moment("next_look_at", nullable=True),
+)
+
+verdicts = Table(
+    "verdicts",
+    metadata,
+    Column("experiment_id", Text, ForeignKey("experiments.experiment_id"), primary_key=True),
+    _project(),
+    # The verdict contract, served to the byte.
+    Column("contract", JSON, nullable=False),
+    Column("evidence", JSON),
+    Column("verdict", Text, nullable=False),
+    Column("abstain_reason", Text),
+    Column("decided", Boolean, nullable=False),
+    # The look at which the verdict stands; null before the first.
+    _moment("as_of", nullable=True),
+    _moment("next_look_at", nullable=True),
+    _moment("published_at"),
+    CheckConstraint("verdict IN ('keep', 'rollback', 'iterate', 'abstain')", name="verdict"),
+    CheckConstraint(
+        "abstain_reason IN ('power', 'non_identifiable', 'interacting')", name="abstain_reason"
+    ),
+    CheckConstraint("(verdict = 'abstain') = (abstain_reason IS NOT NULL)", name="reason"),
+    Index(None, "project_id", "decided"),
+)
+
+# Experiments whose own data breaks a stage of the pipeline: every other experiment goes on.
+set_aside = Table(
+    "set_aside",
+    metadata,
+    Column("experiment_id", Text, ForeignKey("experiments.experiment_id"), primary_key=True),
+    # The first stage that cannot be computed; the stages before it go on.
+    Column("stage", Text, nullable=False),
+    # What kind of error, and where in the code: no value of any row.
+    Column("error", Text, nullable=False),
+    _moment("first_failed_at"),
+    _moment("last_tried_at"),
+    Column("tries", Integer, nullable=False),
+    CheckConstraint("stage IN ('exposures', 'cells', 'evidence', 'verdicts')", name="stage"),
+)
+
+# --- How the service itself fares: what its monitor reads --------------------------------------
+
+# The last time that each step of the pipeline ended.
+pipeline_steps = Table(
+    "pipeline_steps",
+    metadata,
+    Column("stage", Text, primary_key=True),
+    _moment("ended_at"),
+    Column("seconds", Double, nullable=False),
+)
+
+# When the fast schedule last found nothing due, or a run of the pipeline last ended well; one row.
+ticks = Table(
+    "ticks",
+    metadata,
+    Column("place", Integer, primary_key=True, autoincrement=False, server_default=text("1")),
+    _moment("succeeded_at"),
+    # Blocks that had closed by then hold no unit that waits for a run.
+    _moment("looked_to", nullable=True),
+    CheckConstraint("place = 1", name="one"),
+)
+
+# How often an error ended a tick of the fast schedule or a step of a run, by stage.
+failed_ticks = Table(
+    "failed_ticks",
+    metadata,
+    Column("stage", Text, primary_key=True),
+    Column("failures", BigInteger, nullable=False),
+    _moment("failed_at"),
+)
+
+# The last self-check of each day: whether a rebuild from the log equals what stands.
+self_checks = Table(
+    "self_checks",
+    metadata,
+    Column("day", Date, primary_key=True),
+    Column("equal", Boolean, nullable=False),
+    _moment("checked_at"),
+    Index(None, "day", postgresql_where=text("NOT equal")),
+)
+
+# --- Whether projects are wired right: nothing here is read by a verdict --------------------------
+
+# The runtime events of the last minutes that had any, counted as they come: all of a minute, and
+# those of the commits and routes that are seen most. Page views stand apart.
+recent_counts = Table(
+    "recent_counts",
+    metadata,
+    _project(),
+    Column("environment", Text, nullable=False),
+    _moment("minute"),
+    Column("kind", Text, nullable=False),
+    # The commit or the route; empty of all.
+    Column("value", Text, nullable=False),
+    Column("page_view", Boolean, nullable=False),
+    *(
+        Column(name, BigInteger, nullable=False)
+        for name in ("events", "committed", "routed", "named", "skewed")
+    ),
+    # Of the skewed ones, from occurring to receipt, in all.
+    Column("skew_seconds", Double, nullable=False),
+    _moment("newest_at"),
+    # Of a route: whether the graph has it, and which graph that was.
+    Column("graph_id", Text),
+    Column("matched", Boolean),
+    PrimaryKeyConstraint("project_id", "environment", "minute", "kind", "value", "page_view"),
+    CheckConstraint("kind IN ('all', 'commit', 'route')", name="kind"),
+)
+
+# The names of runtime and revenue events that ever came, to an hour when last.
+seen_names = Table(
+    "seen_names",
+    metadata,
+    _project(),
+    Column("event", Text, nullable=False),
+    _moment("newest_at"),
+    PrimaryKeyConstraint("project_id", "event"),
+)
+
+# What became of what a project's senders sent to `/v1/events`: only the API knows what it refused.
+admissions = Table(
+    "admissions",
+    metadata,
+    _project(),
+    _moment("minute"),
+    # Whole requests, and of these the ones beyond a rate limit.
+    Column("requests", BigInteger, nullable=False),
+    Column("limited", BigInteger, nullable=False),
+    # Events, the late ones among the accepted.
+    Column("accepted", BigInteger, nullable=False),
+    Column("late", BigInteger, nullable=False),
+    Column("rejected", BigInteger, nullable=False),
+    # Of a rejection the code and the member, in words of ours.
+    Column("reason", Text),
+    # Valid, but of units outside the project's sample: not stored.
+    Column("sampled_out", BigInteger, nullable=False, server_default=text("0")),
+    PrimaryKeyConstraint("project_id", "minute"),
+    Index(None, "minute"),
+)
+
+# The lines of each project's checklist, as they are served.
+checklists = Table(
+    "checklists",
+    metadata,
+    Column(
+        "project_id",
+        Integer,
+        ForeignKey("projects.project_id"),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    Column("lines", JSON, nullable=False),
+    _moment("newest_event_at", nullable=True),
+    # A digest of what the lines depend on beside the traffic: settings, deploys, experiments.
+    Column("setup", Text, nullable=False),
+    # Of the last hundred or so: how many came, of how many a user could be looked for, and found.
+    Column("revenue_events", BigInteger, nullable=False, server_default=text("0")),
+    Column("revenue_tested", BigInteger, nullable=False, server_default=text("0")),
+    Column("revenue_joined", BigInteger, nullable=False, server_default=text("0")),
+)
+
+# How far the log was counted for the checklists, and when a tick last looked; one row.
+checklist_marks = Table(
+    "checklist_marks",
+    metadata,
+    Column("place", Integer, primary_key=True, autoincrement=False, server_default=text("1")),
+    _moment("kept_at"),
+    _moment("read_to", nullable=True),
+    # How many pages the newest days had then, by the name of their partition.
+    Column("pages", JSON, nullable=False),
+    _moment("revenue_to"),
+    CheckConstraint("place = 1", name="one"),
+)
+
+# When somebody last showed that the store can be written; one row.
+write_probe = Table(
+    "write_probe",
+    metadata,
+    Column("place", Integer, primary_key=True, autoincrement=False, server_default=text("1")),
+    _moment("written_at"),
+    CheckConstraint("place = 1", name="one"),
+)
+
+# --- What projects are told of their verdicts: an outbox ------------------------------------------
+
+# Never emptied: what was announced once is not announced again, whatever a rebuild publishes.
+announcements = Table(
+    "announcements",
+    metadata,
+    # What receivers get as `webhook-id`.
+    Column("announcement_id", Text, primary_key=True),
+    _project(),
+    _experiment(),
+    Column("kind", Text, nullable=False),
+    # Of a breach the guardrail; else empty.
+    Column("subject", Text, nullable=False),
+    _moment("announced_at"),
+    # As it was served then, to the byte.
+    Column("contract", JSON, nullable=False),
+    Column("sentence", Text),
+    Column("environment", Text, nullable=False),
+    Column("metric", Text, nullable=False),
+    Column("commit_sha", Text),
+    UniqueConstraint("experiment_id", "kind", "subject"),
+    CheckConstraint("kind IN ('decided', 'closed', 'breached', 'set_up_fault')", name="kind"),
+)
+
+# An announcement for one webhook: waiting, until it is delivered or given up.
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("announcement_id", Text, ForeignKey("announcements.announcement_id"), nullable=False),
+    # A digest that finds the webhook in the project's settings; its address stands there alone.
+    Column("target", Text, nullable=False),
+    # Noted before each attempt, so that one that broke off is made again.
+    Column("attempts", Integer, nullable=False, server_default=text("0")),
+    _moment("next_attempt_at"),
+    _moment("delivered_at", nullable=True),
+    _moment("given_up_at", nullable=True),
+    # In words of ours: nothing of the answer, nothing of the address.
+    Column("problem", Text),
+    PrimaryKeyConstraint("announcement_id", "target"),
+    CheckConstraint("delivered_at IS NULL OR given_up_at IS NULL", name="end"),
+    Index(
+        None,
+        "next_attempt_at",
+        postgresql_where=text("delivered_at IS NULL AND given_up_at IS NULL"),
+    ),
+)
+
+# When the whole service was frozen by hand, and why; the open one is in force.
+freezes = Table(
+    "freezes",
+    metadata,
+    Column("freeze_id", Integer, Identity(), primary_key=True),
+    _moment("frozen_at"),
+    Column("reason", Text, nullable=False),
+    _moment("unfrozen_at", nullable=True),
+    Index(
+        "ix_freezes_in_force",
+        text("(unfrozen_at IS NULL)"),
+        unique=True,
+        postgresql_where=text("unfrozen_at IS NULL"),
+    ),
+)
+
+# --- The sealed log: hours of runtime events in files ---------------------------------------------
+
+# Parts of hours of receipt that are closed: no event is added to one any more. Those with a
+# `sealed_at` are sealed: whole in a file of the lake, or without any event and without a file.
+sealed_hours = Table(
+    "sealed_hours",
+    metadata,
+    _moment("hour"),
+    # 0: received live, or brought by history before the hour was closed; 1 and up: later history.
+    Column("part", SmallInteger, nullable=False),
+    _moment("closed_at"),
+    _moment("sealed_at", nullable=True),
+    # Below SERVICE_LAKE, so that a lake that is moved needs no change here.
+    Column("file", Text, unique=True),
+    Column("rows", BigInteger),
+    Column("bytes", BigInteger),
+    Column("sha256", LargeBinary),
+    # The newest erasure that was carried out before its rows were read: later ones may be in it.
+    Column("last_erasure", BigInteger),
+    # When the file was found to hold what PostgreSQL held.
+    _moment("compared_at", nullable=True),
+    PrimaryKeyConstraint("hour", "part"),
+    CheckConstraint("part >= 0", name="part"),
+    CheckConstraint(
+        "(sealed_at IS NULL) = (rows IS NULL) AND (sealed_at IS NULL) = (last_erasure IS NULL)",
+        name="sealed",
+    ),
+    CheckConstraint(
+        "(file IS NOT NULL) = (coalesce(rows, 0) > 0) AND (file IS NULL) = (bytes IS NULL)"
+        " AND (file IS NULL) = (sha256 IS NULL)",
+        name="file",
+    ),
+)
+
+# Parts that history brought to closed hours, until they are closed themselves. Two writers at once
+# may leave the same row twice.
+replayed_hours = Table(
+    "replayed_hours",
+    metadata,
+    _moment("hour"),
+    Column("part", SmallInteger, nullable=False),
+    Index(None, "hour", "part"),
+)
+
+# Files of the lake that were listed once, until they are deleted.
+unlisted_files = Table(
+    "unlisted_files",
+    metadata,
+    Column("file", Text, primary_key=True),
+    _moment("unlisted_at"),
+)
+
+# Who was forgotten since files were last rewritten: readers of files leave these events out.
+erasures = Table(
+    "erasures",
+    metadata,
+    Column("erasure_id", BigInteger, Identity(), primary_key=True),
+    _project(),
+    Column("session_id", Text),
+    Column("pseudonym", LargeBinary),
+    _moment("erased_at"),
+    CheckConstraint("num_nonnulls(session_id, pseudonym) = 1", name="one"),
+    Index(None, "project_id"),
+)
+
+# When a run last sealed, and the error that ended it, if one did.
+sealing_runs = Table(
+    "sealing_runs",
+    metadata,
+    Column("place", Integer, primary_key=True, autoincrement=False, server_default=text("1")),
+    _moment("ended_at"),
+    Column("error", Text),
+    CheckConstraint("place = 1", name="one"),
+)
+
+# --- What the log can tell no longer: days that were dropped --------------------------------------
+
+# The past days that history was written into, and on which days, in UTC; of a day that was only
+# ever received live there is none. Two writers at once may leave the same row twice.
+replayed_days = Table(
+    "replayed_days",
+    metadata,
+    Column("day", Date, nullable=False),
+    Column("written_on", Date, nullable=False),
+    Index(None, "day", "written_on"),
+)
+
+# A day of runtime events that is gone, and when it went; of a day that went twice the last time.
+dropped_days = Table(
+    "dropped_days",
+    metadata,
+    Column("day", Date, primary_key=True),
+    _moment("dropped_at"),
+)
+
+# --- What the log can tell no longer: people who were forgotten ---------------------------------
+
+
+def _tombstones_of(rows: Table) -> Table:
+    """Returns the table of rows of a derived one that no event stands behind any more.
+
+    The walk lays them beside what it reads, whole rows as they are: the columns are the same, in
+    the same order. No unit's name leads to whoever was forgotten.
+    """
+    return Table(
+        f"tombstone_{rows.name}",
+        metadata,
+        *(
+            _experiment()
+            if column.name == "experiment_id"
+            else Column(column.name, column.type, nullable=column.nullable)
+            for column in rows.columns
+        ),
+        PrimaryKeyConstraint(*(column.name for column in rows.primary_key)),
+    )
+
+
+tombstones = tuple(_tombstones_of(rows) for rows in (exposures, sightings, conversions, amounts))
+
+# That somebody was forgotten, and how much of theirs; not who.
+forgettings = Table(
+    "forgettings",
+    metadata,
+    _project(),
+    _moment("forgotten_at"),
+    Column("kind", Text, nullable=False),
+    Column("runtime_events", BigInteger, nullable=False),
+    Column("revenue_events", BigInteger, nullable=False),
+    Column("exposures", BigInteger, nullable=False),
+    CheckConstraint("kind IN ('user_ref', 'session')", name="kind"),
+    Index(None, "project_id"),
+)
+
+# Everything that the walk fills from the log, in its order.
+DERIVED = (
+    exposures,
+    strata,
+    sightings,
+    block_units,
+    conversions,
+    amounts,
+    cells,
+    cursors,
+    evidence,
+    verdicts,
+)
+
+_GUARD = DDL(
+    """
+CREATE FUNCTION refuse_rewriting() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'TRUNCATE' THEN
+        RAISE EXCEPTION 'verdicts are never emptied'
+            USING ERRCODE = 'integrity_constraint_violation';
+    END IF;
+    IF OLD.decided THEN
+        RAISE EXCEPTION 'experiment %% is decided: its verdict is never rewritten',
+            OLD.experiment_id USING ERRCODE = 'integrity_constraint_violation';
+    END IF;
+    IF TG_OP = 'DELETE' THEN RETURN OLD; END IF;
+    RETURN NEW;
+END
+$$;
+CREATE TRIGGER refuse_rewriting BEFORE UPDATE OR DELETE ON verdicts
+    FOR EACH ROW EXECUTE FUNCTION refuse_rewriting();
+CREATE TRIGGER refuse_truncating BEFORE TRUNCATE ON verdicts
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_rewriting();
+"""
+)
+event.listen(verdicts, "after_create", _GUARD)

@@ -1,0 +1,175 @@
+"""Project keys: their form, their digests, and who holds which."""
+
+import hashlib
+import re
+import secrets
+import zlib
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from sqlalchemy import Connection, Row, func, or_, select, update
+
+from storage.postgres.refusal import Missing
+from storage.schema.tables import keys
+
+_BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_RANDOM, _CHECK = 34, 6
+# A key's use is noted no more often: a row an event would cost more than the event.
+USE_NOTED_EVERY = timedelta(minutes=10)
+_SHOWN = (
+    keys.c.display,
+    keys.c.kind,
+    keys.c.created_at,
+    keys.c.revoked_at,
+    keys.c.last_used_at,
+)
+_FORM = re.compile(rf"(?:wk|pk|rk)_[0-9A-Za-z]{{{_RANDOM + _CHECK}}}", re.ASCII)
+
+
+class KeyKind(StrEnum):
+    """What a key may call."""
+
+    WRITE = "write"
+    PUBLIC = "public"
+    PROJECT = "project"
+
+
+_PREFIXES = {KeyKind.WRITE: "wk_", KeyKind.PUBLIC: "pk_", KeyKind.PROJECT: "rk_"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holder:
+    """Whom a live key speaks for."""
+
+    project_id: int
+    kind: KeyKind
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyRecord:
+    """What is kept of a key: enough to recognise it, not enough to use it.
+
+    Attributes:
+        display: Its first characters.
+        kind: What it may call.
+        created_at: When it was made.
+        revoked_at: When it was ended.
+        last_used_at: When its use was last noted; later uses than `USE_NOTED_EVERY` and a minute
+            after that would have been noted too. None where it was never used.
+    """
+
+    display: str
+    kind: KeyKind
+    created_at: datetime
+    revoked_at: datetime | None
+    last_used_at: datetime | None
+
+
+def _checksum(body: str) -> str:
+    number = zlib.crc32(body.encode())
+    digits: list[str] = []
+    for _ in range(_CHECK):
+        number, digit = divmod(number, 62)
+        digits.append(_BASE62[digit])
+    return "".join(reversed(digits))
+
+
+def new_key(kind: KeyKind) -> str:
+    """Returns a fresh key: prefix, 34 random characters, and a CRC32 of both in base 62."""
+    body = _PREFIXES[kind] + "".join(secrets.choice(_BASE62) for _ in range(_RANDOM))
+    return body + _checksum(body)
+
+
+def is_well_formed(key: str) -> bool:
+    """Tells a key from a mistyped one, without asking the store."""
+    return _FORM.fullmatch(key) is not None and _checksum(key[:-_CHECK]) == key[-_CHECK:]
+
+
+def key_digest(key: str) -> bytes:
+    """Returns what is stored of a key. It has 200 bits of chance: no salt is needed."""
+    return hashlib.sha256(key.encode()).digest()
+
+
+def create_key(connection: Connection, project_id: int, kind: KeyKind) -> str:
+    """Creates a key and returns it: the only time that it is seen."""
+    key = new_key(kind)
+    connection.execute(
+        keys.insert().values(
+            digest=key_digest(key),
+            project_id=project_id,
+            kind=kind.value,
+            display=key[:8],
+            created_at=func.clock_timestamp(),
+        )
+    )
+    return key
+
+
+def holder(connection: Connection, key: str) -> Holder | None:
+    """Returns whom a key speaks for: nobody, when it is malformed, unknown or revoked."""
+    if not is_well_formed(key):
+        return None
+    row = connection.execute(
+        select(keys.c.project_id, keys.c.kind).where(
+            keys.c.digest == key_digest(key), keys.c.revoked_at.is_(None)
+        )
+    ).one_or_none()
+    return None if row is None else Holder(project_id=row.project_id, kind=KeyKind(row.kind))
+
+
+def list_keys(connection: Connection, project_id: int) -> list[KeyRecord]:
+    """Returns a project's keys, the oldest first, revoked ones included."""
+    rows = connection.execute(
+        select(*_SHOWN)
+        .where(keys.c.project_id == project_id)
+        .order_by(keys.c.created_at, keys.c.display)
+    )
+    return [_record(row) for row in rows]
+
+
+def note_use(connection: Connection, digest: bytes) -> None:
+    """Notes that a key was presented, where that was not noted within `USE_NOTED_EVERY`."""
+    now = func.clock_timestamp()
+    connection.execute(
+        update(keys)
+        .where(
+            keys.c.digest == digest,
+            or_(keys.c.last_used_at.is_(None), keys.c.last_used_at <= now - USE_NOTED_EVERY),
+        )
+        .values(last_used_at=now)
+    )
+
+
+def revoke_key(connection: Connection, project_id: int, key: str) -> KeyRecord:
+    """Ends a key, named whole or by a beginning that only one live key has.
+
+    Raises:
+        Missing: No live key of the project, or more than one, is meant.
+    """
+    live = (keys.c.project_id == project_id, keys.c.revoked_at.is_(None))
+    if is_well_formed(key):
+        meant = keys.c.digest == key_digest(key)
+    else:
+        meant = keys.c.display.startswith(key, autoescape=True)
+    digests = connection.execute(select(keys.c.digest).where(*live, meant)).scalars().all()
+    if len(digests) != 1:
+        found = "no live key" if not digests else f"{len(digests)} live keys"
+        raise Missing("unknown_key", f"{found} of this project begins so: name one key")
+    row = connection.execute(
+        update(keys)
+        .where(keys.c.digest == digests[0])
+        .values(revoked_at=func.clock_timestamp())
+        .returning(*_SHOWN)
+    ).one()
+    return _record(row)
+
+
+def _record(row: Row[str, str, datetime, datetime | None, datetime | None]) -> KeyRecord:
+    return KeyRecord(
+        display=row.display,
+        kind=KeyKind(row.kind),
+        created_at=row.created_at,
+        revoked_at=row.revoked_at,
+        last_used_at=row.last_used_at,
+    )

@@ -1,0 +1,85 @@
+"""Projects: a project is one deployable, with keys and settings of its own."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, func, select
+from sqlalchemy.dialects.postgresql import insert
+
+from storage.postgres.refusal import Conflict, Missing
+from storage.schema.tables import projects
+from storage.tenants.keys import KeyKind, create_key
+
+
+@dataclass(frozen=True, kw_only=True)
+class Project:
+    """A project as it is listed."""
+
+    project_id: int
+    name: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreatedProject:
+    """A new project with its first keys, which are shown this once."""
+
+    project_id: int
+    name: str
+    keys: dict[KeyKind, str]
+
+
+def create_project(connection: Connection, name: str) -> CreatedProject:
+    """Creates a project with one key of each kind.
+
+    Raises:
+        Conflict: The name is taken.
+    """
+    project_id = connection.execute(
+        insert(projects)
+        .values(name=name, created_at=func.clock_timestamp())
+        .on_conflict_do_nothing()
+        .returning(projects.c.project_id)
+    ).scalar_one_or_none()
+    if project_id is None:
+        raise Conflict("project_exists", f"a project named {name!r} exists already")
+    return CreatedProject(
+        project_id=project_id,
+        name=name,
+        keys={kind: create_key(connection, project_id, kind) for kind in KeyKind},
+    )
+
+
+def list_projects(connection: Connection) -> list[Project]:
+    """Returns all projects, the oldest first."""
+    rows = connection.execute(
+        select(projects.c.project_id, projects.c.name, projects.c.created_at).order_by(
+            projects.c.project_id
+        )
+    )
+    return [
+        Project(project_id=row.project_id, name=row.name, created_at=row.created_at) for row in rows
+    ]
+
+
+def lock_project(connection: Connection, project_id: int) -> None:
+    """Lets one transaction at a time record deploys and register experiments of a project."""
+    connection.execute(
+        select(projects.c.project_id)
+        .where(projects.c.project_id == project_id)
+        # Not its key: revenue events, which refer to it, hold the log's lock that is asked next.
+        .with_for_update(key_share=True)
+    )
+
+
+def find_project(connection: Connection, name: str) -> Project:
+    """Returns the project of that name, or of that number.
+
+    Raises:
+        Missing: There is none.
+    """
+    for project in list_projects(connection):
+        if name in (project.name, str(project.project_id)):
+            return project
+    detail = f"there is no project {name!r}: `deploy-reward project list` names all"
+    raise Missing("unknown_project", detail)

@@ -1,0 +1,125 @@
+"""The sample: the units of a project that are measured, by a published hash of the unit.
+
+The hash is SHA-256, salted by project: no router draws by it, so that who is in the sample says
+nothing about the arm. A smaller sample costs power, never validity.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from sqlalchemy import Connection, text
+
+from storage.schema.policy_columns import number_of
+from storage.tenants.settings import Settings
+
+# Of the digest, in hexadecimal: a share is kept to one in 2^32.
+_DIGITS = 8
+_POSITIONS = 16**_DIGITS
+
+
+def salt_of(project_id: int) -> str:
+    """Returns what precedes a unit of a project in the hash."""
+    return f"sample:{project_id}"
+
+
+def position_of(unit: str, *, salt: str) -> str:
+    """Returns where a unit stands, from 00000000 to ffffffff, alike for all units.
+
+    Args:
+        unit: The session's id; of a user the pseudonym in hexadecimal.
+        salt: Of the project.
+    """
+    return hashlib.sha256(f"{salt}:{unit}".encode()).hexdigest()[:_DIGITS]
+
+
+def bound_of(rate: float) -> str | None:
+    """Returns the first position outside a sample, None where every unit is in it.
+
+    Args:
+        rate: The share of units in the sample, in (0, 1].
+    """
+    positions = max(1, round(rate * _POSITIONS))
+    return None if positions >= _POSITIONS else f"{positions:0{_DIGITS}x}"
+
+
+# SQL for the bound of an experiment's policy, and for whether a row's unit is in the sample.
+BOUND_OF_POLICY = f"""
+CASE WHEN {number_of("sample_rate")} < 1 THEN
+    lpad(to_hex(greatest(1, round({number_of("sample_rate")} * {_POSITIONS}))::bigint),
+        {_DIGITS}, '0')
+END
+"""
+IN_SAMPLE = f"""
+(sample_bound IS NULL OR left(
+    encode(sha256(convert_to(concat('sample:', project_id, ':', unit), 'UTF8')), 'hex'), {_DIGITS}
+) COLLATE "C" < sample_bound)
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """The units of a project whose events are stored now.
+
+    Attributes:
+        salt: Of the project.
+        rates: The share of sessions, of users, or of both, each in (0, 1): an event is stored if
+            its session or its user is in the sample.
+    """
+
+    salt: str
+    rates: Mapping[str, float]
+
+    def takes(self, session_id: str, pseudonym: bytes | None) -> bool:
+        """Tells whether an event of a session, and maybe of a user, is stored.
+
+        Where users are sampled, an event that names none goes by its session.
+        """
+        user = session_id if pseudonym is None else pseudonym.hex()
+        return self._holds("session", session_id) or self._holds("user", user)
+
+    def _holds(self, kind: str, unit: str) -> bool:
+        if kind not in self.rates:
+            return False
+        bound = bound_of(self.rates[kind])
+        return bound is None or position_of(unit, salt=self.salt) < bound
+
+    @classmethod
+    def of_document(cls, document: Mapping[str, Any]) -> Self:
+        """Returns the sample that a sender was told."""
+        return cls(
+            salt=document["salt"],
+            rates={kind: document[kind] for kind in ("session", "user") if kind in document},
+        )
+
+    def document(self) -> dict[str, object]:
+        """Returns the sample as senders are told it, who may leave out what is not in it."""
+        return {"salt": self.salt, **self.rates}
+
+
+_OPEN_RATES = text(f"""
+SELECT CASE WHEN x.policy ->> 'unit' = 'user' THEN 'user' ELSE 'session' END AS unit,
+    max(CASE WHEN jsonb_exists(x.policy, 'sample_rate')
+        THEN coalesce({number_of("sample_rate")}, 1) ELSE 1 END) AS rate
+FROM verdicts AS v JOIN experiments AS x USING (experiment_id)
+WHERE v.project_id = :project_id AND NOT v.decided AND x.bound_at IS NOT NULL
+GROUP BY 1
+""")
+
+
+def read_sample(connection: Connection, project_id: int, settings: Settings) -> Sample | None:
+    """Returns the sample that a project's events are held against now; None where all are stored.
+
+    An open experiment needs the events of its units until it is decided. So the rate in force is
+    the largest of the setting and of the rates that open experiments froze: a lower setting takes
+    effect as they end, a higher one at once.
+    """
+    if settings.sample_rate >= 1:
+        return None
+    rates: dict[str, float] = {settings.unit: settings.sample_rate}
+    for row in connection.execute(_OPEN_RATES, {"project_id": project_id}):
+        rates[row.unit] = max(float(row.rate), rates.get(row.unit, 0.0))
+    if max(rates.values()) >= 1:
+        return None
+    return Sample(salt=salt_of(project_id), rates=rates)

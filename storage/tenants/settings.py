@@ -1,0 +1,208 @@
+"""A project's settings: what it chose, the defaults for the rest, and their rules."""
+
+import json
+import re
+from collections.abc import Mapping
+from ipaddress import ip_network
+from typing import Annotated, Any, Literal
+
+import msgspec
+from sqlalchemy import Connection, Select, select, update
+
+from domain.metric import Metric
+from storage.postgres.refusal import Invalid, Missing
+from storage.schema.tables import projects
+from storage.tenants.receiver_address import RefusedAddressError, require_host
+from storage.tenants.webhook import MOST_WEBHOOKS, Webhook
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+Share = Annotated[float, msgspec.Meta(gt=0, lt=1)]
+# Below one in ten thousand no experiment of a real shop would ever end by its evidence.
+SampleRate = Annotated[float, msgspec.Meta(ge=0.0001, le=1)]
+Epoch = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+
+
+class ValueRoute(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one conversion of a metric is worth on a route."""
+
+    metric: Name
+    value_per_conversion: Annotated[float, msgspec.Meta(ge=0)]
+    route: str = "*"
+    currency: str = "USD"
+
+
+class RateLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Requests a minute that are admitted."""
+
+    per_key: Annotated[int, msgspec.Meta(ge=1)] = 600_000
+    per_address: Annotated[int, msgspec.Meta(ge=1)] = 60_000
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All settings of a project; an experiment freezes what its verdict reads."""
+
+    default_metric: Name = "activation"
+    metrics: dict[Name, Metric] = {}
+    guardrails: list[Name] = msgspec.field(default_factory=lambda: ["error"])
+    grace_seconds: Annotated[int, msgspec.Meta(ge=0, le=3600)] = 120
+    contrast_hours: Annotated[int, msgspec.Meta(ge=1, le=672)] = 24
+    trusted_identity: bool = False
+    signed_assignments: bool = False
+    # The keys that tokens may be signed with, by number; routers sign with the first.
+    assignment_epochs: Annotated[list[Epoch], msgspec.Meta(min_length=1, max_length=4)] = (
+        msgspec.field(default_factory=lambda: [1])
+    )
+    webhooks: Annotated[list[Webhook], msgspec.Meta(max_length=MOST_WEBHOOKS)] = []
+    value_routes: list[ValueRoute] = []
+    allowed_origins: list[str] = []
+    rate_limits: RateLimits = RateLimits()
+    unit: Literal["session", "user"] = "session"
+    sample_rate: SampleRate = 1
+    alpha: Share = 0.05
+    # TOML has no null: `none` turns it off too.
+    futility_margin: Share | Literal["none"] | None = 0.01
+    horizon_days: Annotated[int, msgspec.Meta(ge=1, le=60)] = 28
+    trusted_proxies: list[str] = []
+
+    def __post_init__(self) -> None:
+        """Holds the rules between members: a token vouches for a session; webhooks differ."""
+        if self.signed_assignments and self.unit == "user":
+            raise ValueError(
+                "signed_assignments vouches for sessions: with unit `user`, trusted_identity"
+                " keeps forged units out"
+            )
+        if len({webhook.target for webhook in self.webhooks}) < len(self.webhooks):
+            raise ValueError("two webhooks have the same address and format")
+
+
+_MEMBER = re.compile(r" - at (?:`key` in )?`\$(?P<path>[^`]*)`$")
+# As browsers send it: no path, and names beyond ASCII as punycode.
+_ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[\w.:\[\]-]+/?", re.ASCII | re.IGNORECASE)
+
+
+def _pointer(path: str) -> str:
+    # The name of an entry is not told.
+    named = path.replace("[...]", ".*")
+    return "/" + named.replace("[", ".").replace("]", "").strip(".").replace(".", "/")
+
+
+def parse_settings(chosen: Mapping[str, object]) -> Settings:
+    """Returns the settings of a project that chose these members.
+
+    Raises:
+        Invalid: A member is unknown or breaks its rule; the pointer names it.
+    """
+    try:
+        return msgspec.convert(chosen, Settings)
+    except msgspec.ValidationError as error:
+        message = str(error)
+        found = _MEMBER.search(message)
+        pointer = _pointer(found["path"]) if found else ""
+        raise Invalid("invalid_setting", _MEMBER.sub("", message), pointer=pointer) from error
+
+
+def read_settings(connection: Connection, project_id: int) -> Settings:
+    """Returns the settings of a project, defaults filled in."""
+    return parse_settings(stored_settings(connection, project_id))
+
+
+def chosen_settings(chosen: Mapping[str, object]) -> Settings:
+    """Returns the settings of a project that chooses these members now.
+
+    What was stored earlier may break rules of addresses; what is chosen anew may not.
+
+    Raises:
+        Invalid: A member is unknown or breaks its rule; the pointer names it.
+    """
+    settings = parse_settings(chosen)
+    for number, origin in enumerate(settings.allowed_origins):
+        if not _ORIGIN.fullmatch(origin):
+            detail = f"{origin!r} is no origin: one is https://HOST[:PORT], without a path"
+            raise Invalid("invalid_setting", detail, pointer=f"/allowed_origins/{number}")
+    for number, network in enumerate(settings.trusted_proxies):
+        if not _is_network(network):
+            detail = f"{network!r} is no network: one is 10.0.0.0/8, or an address"
+            raise Invalid("invalid_setting", detail, pointer=f"/trusted_proxies/{number}")
+    for number, webhook in enumerate(settings.webhooks):
+        try:
+            require_host(webhook.host)
+        except RefusedAddressError as refused:
+            detail = f"{webhook.host}: {refused}"
+            raise Invalid("invalid_setting", detail, pointer=f"/webhooks/{number}/url") from None
+    return settings
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return True
+
+
+def stored_settings(connection: Connection, project_id: int) -> dict[str, Any]:
+    """Returns what a project chose, without defaults."""
+    return _stored(connection, select(projects.c.settings), project_id)
+
+
+def _stored(
+    connection: Connection, asked: Select[dict[str, Any]], project_id: int
+) -> dict[str, Any]:
+    stored = connection.execute(asked.where(projects.c.project_id == project_id))
+    if (found := stored.scalar_one_or_none()) is None:
+        raise Missing("unknown_project", f"there is no project {project_id}")
+    return found
+
+
+def lock_settings(connection: Connection, project_id: int) -> dict[str, Any]:
+    """Returns what a project chose; until the transaction ends nobody else changes it."""
+    return _stored(connection, select(projects.c.settings).with_for_update(), project_id)
+
+
+def apply_settings(
+    connection: Connection, project_id: int, chosen: Mapping[str, object]
+) -> Settings:
+    """Replaces the named members of a project's settings; the others stay as they are.
+
+    Raises:
+        Invalid: A member is unknown or breaks its rule; nothing is stored.
+    """
+    merged = {**lock_settings(connection, project_id), **chosen}
+    settings = parse_settings(merged)
+    chosen_settings(chosen)
+    connection.execute(
+        update(projects).where(projects.c.project_id == project_id).values(settings=merged)
+    )
+    return settings
+
+
+def metric_renamed(stored: Mapping[str, Any], old: str, new: str) -> dict[str, object]:
+    """Returns the members that name a metric, beside its own, once it has a new name.
+
+    Args:
+        stored: What the project chose; a default names a metric too.
+        old: Its name until now.
+        new: Its name from now on.
+    """
+    settings = parse_settings(stored)
+    found: dict[str, object] = {}
+    if settings.default_metric == old:
+        found["default_metric"] = new
+    if old in settings.guardrails:
+        names = [new if name == old else name for name in settings.guardrails]
+        found["guardrails"] = list(dict.fromkeys(names))
+    if any(value.metric == old for value in settings.value_routes):
+        found["value_routes"] = [
+            {**row, "metric": new} if row["metric"] == old else row
+            for row in stored["value_routes"]
+        ]
+    return found
+
+
+def settings_document(settings: Settings) -> dict[str, object]:
+    """Returns settings as plain JSON values, for showing; of a webhook's address the host alone."""
+    document: dict[str, object] = json.loads(msgspec.json.encode(settings))
+    document["webhooks"] = [
+        {**msgspec.to_builtins(webhook), "url": webhook.shown} for webhook in settings.webhooks
+    ]
+    return document

@@ -1,0 +1,164 @@
+"""Sign-ins: who looks at the dashboard, and the links and keys by which one comes in."""
+
+import hashlib
+import re
+import secrets
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from sqlalchemy import Connection, delete, func, insert, or_, select
+
+from storage.schema.tables import keys, projects, sign_in_links, sign_ins
+from storage.tenants.keys import KeyKind, key_digest, note_use
+
+# Long enough to be opened by who asked for it, too short to be found in a chat's history.
+LINK_LIFETIME = timedelta(minutes=15)
+_LINK_FORM = re.compile(r"in_[0-9A-Za-z_-]{43}", re.ASCII)
+_TOKEN_FORM = re.compile(r"[0-9A-Za-z_-]{43}", re.ASCII)
+
+
+class Role(StrEnum):
+    """What somebody who signed in may do."""
+
+    READ = "read"
+    OWNER = "owner"
+
+
+# Who can change settings signs in anew each day.
+LIFETIMES = {Role.READ: timedelta(days=7), Role.OWNER: timedelta(hours=12)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Visitor:
+    """Somebody who signed in."""
+
+    project_id: int
+    project_name: str
+    role: Role
+    expires_at: datetime
+
+
+def is_link_code(text: str) -> bool:
+    """Tells the code of a one-time link from anything else, without asking the store."""
+    return _LINK_FORM.fullmatch(text) is not None
+
+
+def create_link(connection: Connection, project_id: int, role: Role) -> str:
+    """Creates the code of a link that signs in once, and returns it: the only time it is seen."""
+    code = f"in_{secrets.token_urlsafe(32)}"
+    now = func.clock_timestamp()
+    connection.execute(delete(sign_in_links).where(sign_in_links.c.expires_at <= now))
+    connection.execute(
+        insert(sign_in_links).values(
+            digest=_digest(code),
+            project_id=project_id,
+            role=role.value,
+            created_at=now,
+            expires_at=now + LINK_LIFETIME,
+        )
+    )
+    return code
+
+
+def sign_in_by_link(connection: Connection, code: str) -> str | None:
+    """Signs in by a link, which is used up, and returns the token that tells the browser again.
+
+    Returns:
+        None where there is no such link, or it was used, or its time is over.
+    """
+    # One statement: of two browsers with the same link only one comes in.
+    row = connection.execute(
+        delete(sign_in_links)
+        .where(
+            sign_in_links.c.digest == _digest(code),
+            sign_in_links.c.expires_at > func.clock_timestamp(),
+        )
+        .returning(sign_in_links.c.project_id, sign_in_links.c.role)
+    ).one_or_none()
+    if row is None:
+        return None
+    return _sign_in(connection, row.project_id, Role(row.role), key=None)
+
+
+def sign_in_by_key(connection: Connection, key: str) -> str | None:
+    """Signs in to read by a project key, and returns the token that tells the browser again.
+
+    The sign-in ends with the key.
+
+    Returns:
+        None where no project key of that text is live.
+    """
+    project_id = connection.execute(
+        select(keys.c.project_id).where(
+            keys.c.digest == key_digest(key),
+            keys.c.kind == KeyKind.PROJECT.value,
+            keys.c.revoked_at.is_(None),
+        )
+    ).scalar_one_or_none()
+    if project_id is None:
+        return None
+    note_use(connection, key_digest(key))
+    return _sign_in(connection, project_id, Role.READ, key=key_digest(key))
+
+
+def visitor(connection: Connection, token: str) -> Visitor | None:
+    """Returns who holds a token: nobody, once it expired, was signed out, or its key revoked."""
+    if not _TOKEN_FORM.fullmatch(token):
+        return None
+    row = connection.execute(
+        select(sign_ins.c.project_id, projects.c.name, sign_ins.c.role, sign_ins.c.expires_at)
+        .join_from(sign_ins, projects)
+        .outerjoin(keys, keys.c.digest == sign_ins.c.key_digest)
+        .where(
+            sign_ins.c.digest == _digest(token),
+            sign_ins.c.expires_at > func.clock_timestamp(),
+            or_(sign_ins.c.key_digest.is_(None), keys.c.revoked_at.is_(None)),
+        )
+    ).one_or_none()
+    if row is None:
+        return None
+    return Visitor(
+        project_id=row.project_id,
+        project_name=row.name,
+        role=Role(row.role),
+        expires_at=row.expires_at,
+    )
+
+
+def sign_out(connection: Connection, token: str) -> None:
+    """Ends a sign-in."""
+    connection.execute(delete(sign_ins).where(sign_ins.c.digest == _digest(token)))
+
+
+def end_sign_ins(connection: Connection, project_id: int) -> int:
+    """Ends every sign-in to a project and every link that waits; returns how many sign-ins."""
+    connection.execute(delete(sign_in_links).where(sign_in_links.c.project_id == project_id))
+    ended = connection.execute(
+        delete(sign_ins)
+        .where(sign_ins.c.project_id == project_id)
+        .returning(sign_ins.c.expires_at > func.clock_timestamp())
+    )
+    return sum(ended.scalars())
+
+
+def _sign_in(connection: Connection, project_id: int, role: Role, *, key: bytes | None) -> str:
+    token = secrets.token_urlsafe(32)
+    now = func.clock_timestamp()
+    connection.execute(delete(sign_ins).where(sign_ins.c.expires_at <= now))
+    connection.execute(
+        insert(sign_ins).values(
+            digest=_digest(token),
+            project_id=project_id,
+            role=role.value,
+            key_digest=key,
+            created_at=now,
+            expires_at=now + LIFETIMES[role],
+        )
+    )
+    return token
+
+
+def _digest(secret: str) -> bytes:
+    """Returns what is stored of a code or token. It has 256 bits of chance: no salt is needed."""
+    return hashlib.sha256(secret.encode()).digest()

@@ -1,0 +1,99 @@
+"""A webhook of a project: where it is told of its verdicts, in which format, and of what."""
+
+import hashlib
+import re
+from typing import Annotated, Literal, get_args
+
+import msgspec
+
+from storage.tenants.receiver_address import is_private_host
+
+Event = Literal["decided", "closed", "breached", "set_up_fault"]
+Format = Literal["raw", "slack", "github"]
+EVENTS: tuple[Event, ...] = get_args(Event)
+MOST_WEBHOOKS = 10
+# Whoever sets a webhook names a variable of the delivering process: never one of another use.
+TOKEN_PREFIX = "SERVICE_WEBHOOK_TOKEN_"  # noqa: S105 (a name)
+# What stands for the path of an address that is shown.
+MASK = "…"
+
+# Narrower than any parser of addresses, so that none can read another host out of it.
+_URL = re.compile(
+    r"(?P<scheme>https?)://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)"
+    r"(?::(?P<port>[0-9]{1,5}))?(?P<rest>[/?][!-\"$-\[\]-~]*)?"
+)
+_TOKEN = re.compile(rf"{TOKEN_PREFIX}[A-Z0-9_]{{1,64}}")
+_DISPATCHES = re.compile(r"(/api/v3)?/repos/[\w.-]+/[\w.-]+/dispatches")
+
+
+class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A receiver of announcements.
+
+    Its address may itself be the secret that opens it, as Slack's are: beyond the host it is in
+    no error, log or display.
+    """
+
+    url: Annotated[str, msgspec.Meta(max_length=2048)]
+    format: Format = "raw"
+    events: Annotated[list[Event], msgspec.Meta(min_length=1)] = msgspec.field(
+        default_factory=lambda: list(EVENTS)
+    )
+    # The environment variable that holds the bearer token of the receiver.
+    token_variable: str | None = None
+
+    def __post_init__(self) -> None:
+        """Holds the rules of addresses and tokens; no message quotes an address."""
+        parts = _require_address(self.url)
+        if self.token_variable is not None and not _TOKEN.fullmatch(self.token_variable):
+            raise ValueError(
+                f"token_variable must begin {TOKEN_PREFIX}, with capitals, digits and _ after it"
+            )
+        if self.format == "github":
+            if not _DISPATCHES.fullmatch(parts["rest"] or ""):
+                raise ValueError(
+                    "the address of a github webhook is"
+                    " https://api.github.com/repos/OWNER/REPO/dispatches"
+                )
+            if self.token_variable is None:
+                raise ValueError("a github webhook needs its token_variable")
+        if self.format == "slack" and self.token_variable is not None:
+            raise ValueError("a slack webhook takes no token: its address is its secret")
+
+    @property
+    def host(self) -> str:
+        """All of the address that may be told."""
+        return _require_address(self.url)["host"]
+
+    @property
+    def is_private(self) -> bool:
+        """Whether its address says that it is on a private network, where it may then be."""
+        return is_private_host(self.host)
+
+    @property
+    def shown(self) -> str:
+        """The address with its path masked."""
+        return f"{self.url.split('://')[0]}://{self.host}/{MASK}"
+
+    @property
+    def target(self) -> str:
+        """What a delivery keeps of the webhook: a name that tells nothing of the address."""
+        return hashlib.sha256(f"{self.format} {self.url}".encode()).hexdigest()[:20]
+
+
+def _require_address(url: str) -> re.Match[str]:
+    """Returns the parts of an address that may be posted to.
+
+    Raises:
+        ValueError: It may not.
+    """
+    if MASK in url:
+        raise ValueError("the address is masked, as `settings show` prints it: give it whole")
+    parts = _URL.fullmatch(url)
+    if parts is None or int(parts["port"] or 1) not in range(1, 65536):
+        raise ValueError(
+            "an address is http(s)://HOST[:PORT][/PATH][?QUERY] in ASCII, without user, password"
+            " and fragment"
+        )
+    if parts["scheme"] == "http" and not is_private_host(parts["host"]):
+        raise ValueError(f"{parts['host']} is not on a private network: its address must be https")
+    return parts

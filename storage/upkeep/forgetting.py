@@ -1,0 +1,416 @@
+"""Forgetting: a person's traces, found and deleted; what they contributed stays without a name.
+
+A person is everything that the log ties together: sessions that name the same user, users whom
+the same session names. No outcome is ever credited across persons, so that what is derived from
+the log is a sum over them, and taking one out leaves all others as they were.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Engine, text
+
+from storage.log.erasures import note_erasure
+from storage.pipeline.engines.postgres_engine import STORED_EVENT_KEY
+from storage.postgres.refusal import Conflict
+from storage.schema.clock import await_rebuild, claim_derived_tables
+from storage.verdicts.set_aside import retry_soon
+
+# A session that names more users than a household has is a place, such as a server that sends
+# one session for all. It ties nobody to anybody, and stays without the person's own events.
+MOST_USERS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forgotten:
+    """What a forgetting deleted.
+
+    Attributes:
+        users: The user references that were one person.
+        sessions: Theirs.
+        runtime_events: Deleted from the log.
+        revenue_events: Likewise.
+        exposures: Units that stay in counts under no name.
+        tables: Where dead rows remain until they are vacuumed.
+    """
+
+    users: int
+    sessions: int
+    runtime_events: int
+    revenue_events: int
+    exposures: int
+    tables: Sequence[str]
+
+
+def forget_user(connection: Connection, project_id: int, pseudonym: bytes) -> Forgotten:
+    """Forgets the person whom a user reference stands for.
+
+    Args:
+        connection: In a transaction of its own.
+        project_id: The project.
+        pseudonym: The reference's, in that project.
+    """
+    _claim(connection)
+    person = _person(connection, project_id, users={pseudonym}, sessions=set())
+    return _forget(connection, project_id, person, kind="user_ref")
+
+
+def forget_session(connection: Connection, project_id: int, session_id: str) -> Forgotten:
+    """Forgets the person whose session this is.
+
+    Args:
+        connection: In a transaction of its own.
+        project_id: The project.
+        session_id: The session.
+
+    Raises:
+        Conflict: The session names more users than one person can be.
+    """
+    _claim(connection)
+    person = _person(connection, project_id, users=set(), sessions={session_id})
+    if session_id in person.places:
+        raise Conflict(
+            "shared_session",
+            f"this session names more than {MOST_USERS} users: it is nobody's own;"
+            " forget each of them by user reference",
+        )
+    return _forget(connection, project_id, person, kind="session")
+
+
+def _claim(connection: Connection) -> None:
+    # In this order: a rebuild holds the one, and waits for the other at its end.
+    await_rebuild(connection)
+    claim_derived_tables(connection)
+
+
+# --- Who it is -----------------------------------------------------------------------------------
+
+# Derived tables outlive the events: an old session may be known from its exposure alone.
+_TIES = """
+    SELECT session_id, pseudonym FROM runtime_events
+    WHERE project_id = :project_id AND pseudonym IS NOT NULL AND {of_event}
+    UNION
+    SELECT session_id, pseudonym FROM revenue_events
+    WHERE project_id = :project_id AND session_id IS NOT NULL AND {of_event}
+    UNION
+    SELECT p.unit, p.pseudonym
+    FROM exposures AS p JOIN experiments AS x USING (experiment_id)
+    WHERE x.project_id = :project_id AND p.pseudonym IS NOT NULL AND {of_unit}
+      AND NOT EXISTS (
+          SELECT FROM tombstone_exposures AS t
+          WHERE t.experiment_id = p.experiment_id AND t.unit = p.unit
+      )
+"""
+_TIES_OF_USERS = text(
+    _TIES.format(of_event="pseudonym = ANY(:users)", of_unit="p.pseudonym = ANY(:users)")
+)
+_TIES_OF_SESSIONS = text(
+    _TIES.format(of_event="session_id = ANY(:sessions)", of_unit="p.unit = ANY(:sessions)")
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Person:
+    users: set[bytes]
+    sessions: set[str]
+    places: set[str]
+
+    @property
+    def units(self) -> list[str]:
+        """What experiments may know the person by."""
+        return sorted(self.sessions | {user.hex() for user in self.users})
+
+
+def _person(
+    connection: Connection, project_id: int, *, users: set[bytes], sessions: set[str]
+) -> _Person:
+    person = _Person(users=set(), sessions=set(), places=set())
+    while users or sessions:
+        person.users.update(users)
+        sessions |= _sessions_of(connection, project_id, users)
+        named = _users_of(connection, project_id, sessions - person.sessions - person.places)
+        own = {one: who for one, who in named.items() if len(who) <= MOST_USERS}
+        person.places.update(named.keys() - own.keys())
+        person.sessions.update(own)
+        users = set[bytes]().union(*own.values()) - person.users
+        sessions = set()
+    return person
+
+
+def _sessions_of(connection: Connection, project_id: int, users: set[bytes]) -> set[str]:
+    if not users:
+        return set()
+    asked = {"project_id": project_id, "users": list(users)}
+    return {row.session_id for row in connection.execute(_TIES_OF_USERS, asked)}
+
+
+def _users_of(
+    connection: Connection, project_id: int, sessions: set[str]
+) -> Mapping[str, set[bytes]]:
+    if not sessions:
+        return {}
+    asked = {"project_id": project_id, "sessions": list(sessions)}
+    named: dict[str, set[bytes]] = defaultdict(set, {one: set[bytes]() for one in sessions})
+    for row in connection.execute(_TIES_OF_SESSIONS, asked):
+        named[row.session_id].add(row.pseudonym)
+    return named
+
+
+# --- What goes -----------------------------------------------------------------------------------
+
+_ERASED = text("CREATE TEMP TABLE erased (source text, key text) ON COMMIT DROP")
+
+_ERASE_EVENTS = text(f"""
+WITH gone AS (
+    DELETE FROM runtime_events AS e
+    WHERE e.project_id = :project_id
+      AND (e.session_id = ANY(:sessions) OR e.pseudonym = ANY(:users))
+    RETURNING e.tableoid::regclass::text AS source, {STORED_EVENT_KEY} AS key
+)
+INSERT INTO erased SELECT source, key FROM gone
+""")
+
+_ERASE_REVENUE = text("""
+WITH gone AS (
+    DELETE FROM revenue_events AS r
+    WHERE r.project_id = :project_id
+      AND (r.session_id = ANY(:sessions) OR r.pseudonym = ANY(:users))
+    RETURNING 'revenue_events' AS source, r.idempotency_key AS key
+)
+INSERT INTO erased SELECT source, key FROM gone
+""")
+
+# --- What stays ----------------------------------------------------------------------------------
+
+_UNITS = """
+CREATE TEMP TABLE {name} ON COMMIT DROP AS
+SELECT experiment_id, unit, 'forgotten ' || gen_random_uuid() AS ghost
+FROM (
+    SELECT experiment_id, unit FROM exposures
+    UNION
+    SELECT experiment_id, unit FROM sightings
+) AS seen JOIN experiments AS x USING (experiment_id)
+WHERE x.project_id = :project_id AND unit = ANY(:units)
+"""
+_FORGOTTEN, _SHARED = text(_UNITS.format(name="forgotten")), text(_UNITS.format(name="shared"))
+
+_MASKS = text("""
+-- That sessions of one experiment were one user's is kept where several were: it is counted.
+CREATE TEMP TABLE masks ON COMMIT DROP AS
+SELECT p.experiment_id, p.pseudonym,
+    CASE WHEN count(*) FILTER (WHERE p.arm IN ('treatment', 'control')) > 1
+        THEN uuid_send(gen_random_uuid()) END AS mask
+FROM exposures AS p JOIN experiments AS x USING (experiment_id)
+WHERE x.project_id = :project_id AND p.pseudonym = ANY(:users)
+GROUP BY p.experiment_id, p.pseudonym
+""")
+
+# The next whole second, which all closings and looks are: what was known at each is the same.
+_SECOND = "date_trunc('second', {moment} + interval '999999 microseconds')"
+
+_CLOSED = """
+JOIN exposures AS p ON p.experiment_id = o.experiment_id AND p.unit = o.unit
+JOIN experiments AS x ON x.experiment_id = o.experiment_id
+CROSS JOIN LATERAL (
+    SELECT p.block + interval '5 minutes' + make_interval(secs =>
+        (m ->> 'window_seconds')::float + (x.policy ->> 'grace_seconds')::float) AS at
+    FROM jsonb_array_elements(
+        jsonb_build_array(x.policy -> 'target') || (x.policy -> 'guardrails')
+    ) AS m
+    WHERE m ->> 'name' = o.metric
+    LIMIT 1
+) AS closed
+"""
+
+# Each unit under a new name in each experiment, and times no finer than the counts ask for.
+_BURIED = {
+    "exposures": """
+SELECT experiment_id, f.ghost, o.block, o.block, o.arm, o.stratum, o.commit_sha,
+    coalesce(m.mask, CASE WHEN m.experiment_id IS NULL THEN o.pseudonym END)
+FROM forgotten AS f
+JOIN exposures AS o USING (experiment_id, unit)
+LEFT JOIN masks AS m USING (experiment_id, pseudonym)
+""",
+    "sightings": f"""
+SELECT experiment_id, o.kind, f.ghost, {_SECOND.format(moment="o.at")}, o.block, o.arm, o.stratum
+FROM forgotten AS f JOIN sightings AS o USING (experiment_id, unit)
+""",
+    "conversions": f"""
+SELECT o.experiment_id, o.metric, f.ghost,
+    CASE WHEN o.received_at <= closed.at THEN closed.at
+        ELSE {_SECOND.format(moment="o.received_at")} END,
+    o.late, o.block, o.arm, o.stratum
+FROM forgotten AS f JOIN conversions AS o USING (experiment_id, unit)
+{_CLOSED}
+""",
+    "amounts": f"""
+-- One that came too late is in no sum.
+SELECT o.experiment_id, o.metric, f.ghost,
+    row_number() OVER (PARTITION BY o.experiment_id, o.metric, o.unit ORDER BY o.value)::text,
+    closed.at, o.value
+FROM forgotten AS f JOIN amounts AS o USING (experiment_id, unit)
+{_CLOSED}
+WHERE o.received_at <= closed.at
+""",
+}
+
+_MASK_SHARED = text("""
+UPDATE exposures AS p SET pseudonym = m.mask
+FROM masks AS m, shared AS s
+WHERE m.experiment_id = p.experiment_id AND m.pseudonym = p.pseudonym
+  AND s.experiment_id = p.experiment_id AND s.unit = p.unit
+""")
+
+# A place keeps its name and what was derived of it, which its remaining events no longer tell.
+_KEPT = {
+    "exposures": """
+SELECT o.* FROM shared AS s JOIN exposures AS o USING (experiment_id, unit)
+ON CONFLICT (experiment_id, unit) DO UPDATE SET pseudonym = excluded.pseudonym
+""",
+    "sightings": """
+SELECT o.* FROM shared AS s JOIN sightings AS o USING (experiment_id, unit)
+ON CONFLICT (experiment_id, kind, unit) DO UPDATE
+SET at = excluded.at, block = excluded.block, arm = excluded.arm, stratum = excluded.stratum
+""",
+    "conversions": """
+SELECT o.* FROM shared AS s JOIN conversions AS o USING (experiment_id, unit)
+ON CONFLICT (experiment_id, metric, unit) DO UPDATE
+SET received_at = excluded.received_at, late = excluded.late, block = excluded.block,
+    arm = excluded.arm, stratum = excluded.stratum
+""",
+    "amounts": """
+SELECT o.* FROM shared AS s JOIN amounts AS o USING (experiment_id, unit)
+WHERE o.key IN (SELECT key FROM erased)
+ON CONFLICT (experiment_id, metric, unit, key) DO NOTHING
+""",
+}
+
+_COUNTED = text("""
+SELECT count(*) FILTER (WHERE source <> 'revenue_events') AS runtime_events,
+    count(*) FILTER (WHERE source = 'revenue_events') AS revenue_events,
+    (SELECT count(*) FROM forgotten AS f JOIN exposures AS o
+        ON o.experiment_id = f.experiment_id AND o.unit = f.ghost) AS exposures,
+    (SELECT count(*) FROM forgotten) + (SELECT count(*) FROM shared) AS units,
+    array_agg(DISTINCT source) FILTER (WHERE source IS NOT NULL) AS sources
+FROM erased
+""")
+
+_REMEMBER = text("""
+INSERT INTO forgettings
+    (project_id, forgotten_at, kind, runtime_events, revenue_events, exposures)
+VALUES (:project_id, clock_timestamp(), :kind, :runtime_events, :revenue_events, :exposures)
+""")
+
+
+# A path may name its visitor, and nobody knows whose it was: all recent ones go, and the checklist
+# is made anew of what comes next.
+_RECENT = ("checklists", "recent_counts")
+_FORGET_ROUTES = text("""
+DELETE FROM recent_counts WHERE project_id = :project_id AND kind = 'route'
+""")
+_CHECK_ANEW = text("""
+UPDATE checklists SET lines = '[]', setup = '' WHERE project_id = :project_id
+""")
+
+
+def _forget(connection: Connection, project_id: int, person: _Person, *, kind: str) -> Forgotten:
+    asked: dict[str, Any] = {
+        "project_id": project_id,
+        "users": list(person.users),
+        "sessions": list(person.sessions),
+    }
+    # What could not be computed with this person's data may be so without.
+    retry_soon(connection, project_id)
+    connection.execute(_ERASED)
+    connection.execute(_ERASE_EVENTS, asked)
+    connection.execute(_ERASE_REVENUE, asked)
+    note_erasure(connection, project_id, sessions=person.sessions, users=person.users)
+    connection.execute(_FORGOTTEN, {"project_id": project_id, "units": person.units})
+    connection.execute(_SHARED, {"project_id": project_id, "units": sorted(person.places)})
+    connection.execute(_MASKS, asked)
+    _keep_places(connection)
+    _bury(connection)
+    row = connection.execute(_COUNTED).one()
+    for table in ("erased", "forgotten", "shared", "masks"):
+        connection.execute(text(f"DROP TABLE pg_temp.{table}"))
+    found = Forgotten(
+        users=len(person.users),
+        sessions=len(person.sessions),
+        runtime_events=row.runtime_events,
+        revenue_events=row.revenue_events,
+        exposures=row.exposures,
+        tables=sorted(
+            [
+                *(row.sources or ()),
+                *(_RECENT if row.sources else ()),
+                *(_derived() if row.units else ()),
+            ]
+        ),
+    )
+    if found.tables:
+        counts = {name: getattr(found, name) for name in _COUNTS}
+        connection.execute(_REMEMBER, {"project_id": project_id, "kind": kind, **counts})
+        for statement in (_FORGET_ROUTES, _CHECK_ANEW):
+            connection.execute(statement, {"project_id": project_id})
+    return found
+
+
+_COUNTS = ("runtime_events", "revenue_events", "exposures")
+
+
+def _derived() -> list[str]:
+    return [name for table in _BURIED for name in (table, f"tombstone_{table}")]
+
+
+def _keep_places(connection: Connection) -> None:
+    connection.execute(_MASK_SHARED)
+    for table, kept in _KEPT.items():
+        connection.execute(text(f"INSERT INTO tombstone_{table} {kept}"))
+
+
+def _bury(connection: Connection) -> None:
+    """Puts tombstones in the place of the units' rows, in the derived tables too."""
+    for table in _BURIED:
+        # A place that has emptied since may have become somebody's own session.
+        _remove_units(connection, f"tombstone_{table}")
+    for table, buried in _BURIED.items():
+        connection.execute(text(f"INSERT INTO tombstone_{table} {buried}"))
+    for table in _BURIED:
+        _remove_units(connection, table)
+        connection.execute(
+            text(
+                f"INSERT INTO {table} SELECT t.* FROM forgotten AS f"
+                f" JOIN tombstone_{table} AS t"
+                " ON t.experiment_id = f.experiment_id AND t.unit = f.ghost"
+            )
+        )
+
+
+def _remove_units(connection: Connection, table: str) -> None:
+    connection.execute(
+        text(
+            f"DELETE FROM {table} AS o USING forgotten AS f"
+            " WHERE o.experiment_id = f.experiment_id AND o.unit = f.unit"
+        )
+    )
+
+
+_SAMPLED_WHOLE = text("""
+SELECT EXISTS (
+    SELECT FROM pg_stats
+    WHERE schemaname = current_schema() AND tablename = 'runtime_events' AND inherited
+)
+""")
+
+
+def vacuum(engine: Engine, tables: Sequence[str]) -> None:
+    """Clears tables of dead rows, and of the samples of them that the planner keeps."""
+    with engine.connect() as opened:
+        connection = opened.execution_options(isolation_level="AUTOCOMMIT")
+        for table in tables:
+            connection.execute(text(f"VACUUM (ANALYZE) {table}"))
+        # A sample of the log as a whole, which only an administrator's ANALYZE takes.
+        if connection.execute(_SAMPLED_WHOLE).scalar_one():
+            connection.execute(text("ANALYZE runtime_events"))

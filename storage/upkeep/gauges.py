@@ -1,0 +1,330 @@
+"""Gauges: what the store can tell of how the whole service fares, at a cost with a bound."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+from sqlalchemy import Connection, Row, text
+
+from storage.log.status import read_sealing
+from storage.postgres.dagster_schema import DAGSTER_SCHEMA
+from storage.postgres.engine import SCHEMA
+from storage.schema.partitions import newest_partitions
+from storage.schema.policy_columns import span_of
+
+# How much of the log's end is looked at: some thousand events, however many there are in all.
+_TAIL_PAGES = 128
+# Whoever invents commit ids must not make the look-up of each of them a cost.
+_MOST_COMMITS = 500
+
+# Where an error can end a tick of the fast schedule, or a step of a run.
+PIPELINE = ("exposures", "session_cells", "evidence", "verdicts")
+TICK_STAGES = ("backlog", *PIPELINE, "checklists")
+
+_STEP_ENDED = text("""
+INSERT INTO pipeline_steps (stage, ended_at, seconds)
+VALUES (:stage, clock_timestamp(), :seconds)
+ON CONFLICT (stage) DO UPDATE SET ended_at = excluded.ended_at, seconds = excluded.seconds
+""")
+
+_PIPELINE_ENDED = text("""
+INSERT INTO ticks (succeeded_at) VALUES (clock_timestamp())
+ON CONFLICT (place) DO UPDATE SET succeeded_at = excluded.succeeded_at
+""")
+
+_FAILED_TICK = text("""
+INSERT INTO failed_ticks AS f (stage, failures, failed_at) VALUES (:stage, 1, clock_timestamp())
+ON CONFLICT (stage) DO UPDATE SET failures = f.failures + 1, failed_at = excluded.failed_at
+""")
+
+_TICKS = text("""
+SELECT (SELECT extract(epoch FROM clock_timestamp() - succeeded_at)::float FROM ticks) AS since,
+    (SELECT count(*) FROM set_aside) AS set_aside,
+    coalesce((SELECT json_object_agg(stage, failures) FROM failed_ticks), '{}') AS failures
+""")
+
+_CHECKED = text("""
+INSERT INTO self_checks (day, equal, checked_at)
+SELECT day::date, :equal, clock_timestamp()
+FROM generate_series(CAST(:first AS date), CAST(:last AS date), interval '1 day') AS day
+ON CONFLICT (day) DO UPDATE SET equal = excluded.equal, checked_at = excluded.checked_at
+""")
+
+
+def note_step(connection: Connection, *, stage: str, seconds: float) -> None:
+    """Keeps that a step of the pipeline has ended; the last one ends the pipeline.
+
+    Args:
+        connection: In the step's transaction.
+        stage: One of `PIPELINE`.
+        seconds: How long it took.
+    """
+    connection.execute(_STEP_ENDED, {"stage": stage, "seconds": seconds})
+    if stage == PIPELINE[-1]:
+        connection.execute(_PIPELINE_ENDED)
+
+
+def note_failed_tick(connection: Connection, *, stage: str) -> None:
+    """Counts a tick or a step of a run that an error ended.
+
+    Args:
+        connection: In a transaction of its own.
+        stage: Where it was: one of `TICK_STAGES`.
+    """
+    connection.execute(_FAILED_TICK, {"stage": stage})
+
+
+def note_self_check(connection: Connection, *, first: date, last: date, equal: bool) -> None:
+    """Keeps whether days, computed anew from the log, equal what stands; the last time counts.
+
+    Args:
+        connection: In a transaction, of any kind.
+        first: The first day that was computed.
+        last: The last one.
+        equal: Whether nothing differed on any of them.
+    """
+    connection.execute(_CHECKED, {"first": first, "last": last, "equal": equal})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gauges:
+    """How the service fares, by the store's clock; no figure tells of one project.
+
+    Attributes:
+        last_event_seconds: Since the newest runtime event was received; None before the first.
+        unknown_commit_share: Of the newest events of the last hour (some thousand at most) that
+            name a commit where deploys are recorded: those whose commit was never deployed there,
+            nor named as a base. None where there is no such event.
+        last_walk_seconds: Since the pipeline's last step last ended; None before the first time.
+        step_seconds: How long each step took the last time, by its name.
+        walk_behind_seconds: How much of the log has closed and is in no verdict yet, for the open
+            experiment that is furthest behind.
+        overdue_verdict_seconds: For how long the next look is due, for the open experiment with
+            traffic that has waited longest.
+        last_tick_seconds: Since a tick last found nothing due, or a run of the pipeline last ended
+            without an error; None before the first.
+        failed_ticks: How many ticks and steps of runs an error ended, ever, by stage.
+        set_aside: Experiments whose own data breaks a stage: all others go on.
+        open_experiments: Bound and not decided.
+        unequal_days: Days of the last 90 whose last self-check found a difference.
+        failed_runs: Dagster's runs that failed within the last hour; None where its records are
+            not in this database.
+        undelivered_webhooks: Deliveries that wait for their next attempt.
+        oldest_undelivered_seconds: Since the oldest of these was announced; 0 where there is none.
+        abandoned_webhooks: Deliveries given up within the last day.
+        frozen: Whether the service is frozen.
+        database_bytes: Disk that the whole database takes.
+        log_bytes: Disk that the runtime events take, with their indexes.
+        unsealed_hours: Hours of receipt that have ended and are in no file of the lake yet.
+        sealing_failed: Whether the last run of sealing ended in an error.
+        lake_bytes: What the listed files of the lake take.
+    """
+
+    last_event_seconds: float | None
+    unknown_commit_share: float | None
+    last_walk_seconds: float | None
+    step_seconds: Mapping[str, float]
+    walk_behind_seconds: float
+    overdue_verdict_seconds: float
+    last_tick_seconds: float | None
+    failed_ticks: Mapping[str, int]
+    set_aside: int
+    open_experiments: int
+    unequal_days: int
+    failed_runs: int | None
+    undelivered_webhooks: int
+    oldest_undelivered_seconds: float
+    abandoned_webhooks: int
+    frozen: bool
+    database_bytes: int
+    log_bytes: int
+    unsealed_hours: int
+    sealing_failed: bool
+    lake_bytes: int
+
+
+def read_gauges(connection: Connection, *, patience_seconds: float = 2.0) -> Gauges:
+    """Returns how the service fares.
+
+    Reads the end of the log, a row an open experiment, and the catalog: nothing that grows with
+    what has been stored.
+
+    Args:
+        connection: In a transaction of its own.
+        patience_seconds: How long any of its queries may take.
+
+    Raises:
+        sqlalchemy.exc.OperationalError: One took longer.
+    """
+    connection.execute(
+        text("SELECT set_config('statement_timeout', :patience, true)"),
+        {"patience": f"{int(patience_seconds * 1000)}ms"},
+    )
+    latest = _latest_events(connection)
+    steps = {row.stage: row for row in connection.execute(_STEPS)}
+    progress = connection.execute(_PROGRESS).one()
+    ticks = connection.execute(_TICKS).one()
+    notes = connection.execute(_NOTES).one()
+    outbox = connection.execute(_OUTBOX).one()
+    sealing = read_sealing(connection)
+    size = connection.execute(_SIZE, {"log": f"{SCHEMA}.runtime_events"}).one()
+    return Gauges(
+        last_event_seconds=None if latest is None else latest.seconds,
+        unknown_commit_share=None if latest is None else latest.unknown_share,
+        last_walk_seconds=steps[PIPELINE[-1]].since if PIPELINE[-1] in steps else None,
+        step_seconds={name: steps[name].seconds for name in PIPELINE if name in steps},
+        walk_behind_seconds=progress.behind,
+        overdue_verdict_seconds=progress.overdue,
+        last_tick_seconds=ticks.since,
+        failed_ticks=ticks.failures,
+        set_aside=ticks.set_aside,
+        open_experiments=progress.experiments,
+        unequal_days=notes.unequal_days,
+        failed_runs=_failed_runs(connection),
+        undelivered_webhooks=outbox.waiting,
+        oldest_undelivered_seconds=outbox.oldest,
+        abandoned_webhooks=outbox.given_up,
+        frozen=notes.frozen,
+        database_bytes=size.database,
+        log_bytes=size.log,
+        unsealed_hours=sealing.waiting_hours,
+        sealing_failed=sealing.error is not None,
+        lake_bytes=sealing.lake_bytes,
+    )
+
+
+_LATEST = """
+-- Events are appended, hence the last pages of the newest day hold the newest ones.
+WITH tail AS MATERIALIZED (
+    SELECT project_id, environment, commit_sha, max(received_at) AS newest,
+        count(*) FILTER (WHERE received_at > clock_timestamp() - interval '1 hour') AS events
+    FROM {partition}
+    WHERE ctid >= '({page},0)'::tid
+    GROUP BY project_id, environment, commit_sha
+), named AS (
+    SELECT * FROM tail WHERE commit_sha IS NOT NULL AND events > 0
+    ORDER BY events DESC LIMIT :most
+), judged AS (
+    SELECT n.events, EXISTS (
+        SELECT FROM commits AS c
+        WHERE c.project_id = n.project_id AND c.environment = n.environment
+          AND c.commit_sha = n.commit_sha
+    ) OR EXISTS (
+        -- Short ids name the commit that they begin.
+        SELECT FROM commits AS c
+        WHERE c.project_id = n.project_id AND c.environment = n.environment
+          AND (starts_with(c.commit_sha, n.commit_sha) OR starts_with(c.base, n.commit_sha))
+    ) AS known
+    FROM named AS n
+    WHERE EXISTS (
+        SELECT FROM commits AS c
+        WHERE c.project_id = n.project_id AND c.environment = n.environment
+    )
+)
+-- Received under a clock that ran ahead, an event has no age yet.
+SELECT greatest(0, extract(epoch FROM clock_timestamp() - max(newest)))::float AS seconds,
+    (SELECT sum(CASE WHEN known THEN 0 ELSE events END) / sum(events) FROM judged)::float
+        AS unknown_share
+FROM tail
+"""
+
+
+def _latest_events(connection: Connection) -> Row[Any] | None:
+    for name, pages in newest_partitions(connection, most=1).items():
+        query = _LATEST.format(partition=name, page=max(0, pages - _TAIL_PAGES))
+        return connection.execute(text(query), {"most": _MOST_COMMITS}).one()
+    return None
+
+
+_STEPS = text("""
+SELECT stage, seconds,
+    greatest(0, extract(epoch FROM clock_timestamp() - ended_at))::float AS since
+FROM pipeline_steps
+""")
+
+_PROGRESS = text(f"""
+WITH progress AS MATERIALIZED (
+    SELECT x.experiment_id, exposed.at AS exposed_to,
+        least(
+            date_bin('5 minutes', clock_timestamp() - p.grace, 'epoch'),
+            -- Past this nothing is read: see exposures.
+            date_bin('5 minutes', x.starts_at + p.horizon + p.wait, 'epoch')
+        ) - greatest(
+            coalesce(published.at, greatest(x.bound_at, x.starts_at)),
+            -- What a tick found to hold no unit waits for nobody.
+            date_bin('5 minutes', (SELECT looked_to FROM ticks) - p.grace, 'epoch')
+        ) AS behind,
+        clock_timestamp() - coalesce(
+            v.next_look_at,
+            greatest(x.bound_at, x.starts_at + interval '5 minutes' + p.wait + p.grace)
+        ) AS overdue
+    FROM verdicts AS v
+    JOIN experiments AS x USING (experiment_id)
+    CROSS JOIN LATERAL (
+        SELECT {span_of("grace_seconds")} AS grace, {span_of("horizon_seconds")} AS horizon,
+            {span_of("window_seconds")} AS wait
+    ) AS p
+    -- The marks of the pipeline's first step and of its last.
+    LEFT JOIN cursors AS exposed
+      ON exposed.stage = 'exposures' AND exposed.experiment_id = x.experiment_id
+    LEFT JOIN cursors AS published
+      ON published.stage = 'published' AND published.experiment_id = x.experiment_id
+    WHERE NOT v.decided AND x.bound_at IS NOT NULL
+      -- Whoever is set aside has a gauge of their own.
+      AND NOT EXISTS (SELECT FROM set_aside AS s WHERE s.experiment_id = x.experiment_id)
+), overdue AS MATERIALIZED (
+    -- As good as none, while all goes well: only of these is it asked whether they have traffic.
+    SELECT * FROM progress WHERE overdue > interval '10 minutes'
+)
+SELECT count(*) AS experiments,
+    greatest(0, extract(epoch FROM max(behind)))::float AS behind,
+    coalesce((
+        SELECT extract(epoch FROM max(o.overdue)) FROM overdue AS o
+        WHERE EXISTS (
+            SELECT FROM exposures AS e
+            WHERE e.experiment_id = o.experiment_id AND e.block >= o.exposed_to - interval '2 hours'
+        )
+    ), 0)::float AS overdue
+FROM progress
+""")
+
+_NOTES = text("""
+SELECT (
+    SELECT count(*) FROM self_checks WHERE NOT equal AND day > current_date - 90
+) AS unequal_days, EXISTS (
+    SELECT FROM freezes WHERE unfrozen_at IS NULL
+) AS frozen
+""")
+
+_HAS_RUNS = text("SELECT to_regclass(:runs) IS NOT NULL")
+
+_FAILED_RUNS = text(f"""
+SELECT count(*) FROM {DAGSTER_SCHEMA}.runs
+WHERE status = 'FAILURE' AND end_time > extract(epoch FROM clock_timestamp()) - 3600
+""")
+
+
+def _failed_runs(connection: Connection) -> int | None:
+    if not connection.execute(_HAS_RUNS, {"runs": f"{DAGSTER_SCHEMA}.runs"}).scalar_one():
+        return None
+    return connection.execute(_FAILED_RUNS).scalar_one()
+
+
+_OUTBOX = text("""
+SELECT w.waiting, w.oldest, (
+    SELECT count(*) FROM deliveries WHERE given_up_at > clock_timestamp() - interval '1 day'
+) AS given_up
+FROM (
+    SELECT count(*) AS waiting,
+        coalesce(extract(epoch FROM clock_timestamp() - min(a.announced_at)), 0)::float AS oldest
+    FROM deliveries AS d JOIN announcements AS a USING (announcement_id)
+    WHERE d.delivered_at IS NULL AND d.given_up_at IS NULL
+) AS w
+""")
+
+_SIZE = text("""
+SELECT pg_database_size(current_database()) AS database,
+    (SELECT coalesce(sum(pg_total_relation_size(relid)), 0)::bigint
+     FROM pg_partition_tree(to_regclass(:log))) AS log
+""")

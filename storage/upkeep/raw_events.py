@@ -1,0 +1,129 @@
+"""An experiment under audit: as it was frozen, as it is served, and which of its days are gone."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from storage.log.reader import keep_log
+from storage.postgres.refusal import Missing
+from storage.schema.partitions import existing_days, partition_name
+from storage.upkeep.gone_events import days_dropped
+
+# A client's clock may run ahead by 2 minutes; and a minute for the servers' own.
+_AHEAD = timedelta(minutes=3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrozenExperiment:
+    """A bound experiment as it was frozen at its binding."""
+
+    experiment_id: str
+    project_id: int
+    environment: str
+    starts_at: datetime
+    bound_at: datetime
+    closed_at: datetime | None
+    change: Sequence[str]
+    treatment_commit: str
+    deploy_id: str
+    policy: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedVerdict:
+    """A verdict as it is served, to the byte; `bound` unless it still waits for a deploy."""
+
+    contract: str
+    evidence: str | None
+    decided: bool
+    as_of: datetime | None
+    bound: bool
+
+
+_SERVED = text("""
+SELECT v.contract::text AS contract, v.evidence::text AS evidence, v.decided, v.as_of,
+    x.bound_at IS NOT NULL AS bound
+FROM verdicts AS v JOIN experiments AS x USING (experiment_id)
+WHERE v.experiment_id = :id
+""")
+
+_FROZEN = text("""
+SELECT experiment_id, project_id, environment, starts_at, bound_at, closed_at, change,
+    treatment_commit, deploy_id, policy
+FROM experiments WHERE experiment_id = :id AND bound_at IS NOT NULL
+""")
+
+
+def freeze_reads(connection: Connection) -> None:
+    """Makes all reads of this connection's transaction see one state of the store.
+
+    It may still write: temporary tables are created where evidence is computed anew.
+
+    Args:
+        connection: Before its first statement.
+    """
+    connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
+    keep_log(connection)
+
+
+def read_served(connection: Connection, experiment_id: str) -> ServedVerdict:
+    """Returns the verdict of an experiment of any project, as it is served.
+
+    Raises:
+        Missing: There is no such experiment.
+    """
+    row = connection.execute(_SERVED, {"id": experiment_id}).mappings().one_or_none()
+    if row is None:
+        raise Missing("unknown_experiment", f"there is no experiment {experiment_id}")
+    return ServedVerdict(**row)
+
+
+def read_frozen(connection: Connection, experiment_id: str) -> FrozenExperiment:
+    """Returns a bound experiment.
+
+    Raises:
+        Missing: There is no such experiment, or it still waits for its deploy.
+    """
+    row = connection.execute(_FROZEN, {"id": experiment_id}).mappings().one_or_none()
+    if row is None:
+        raise Missing("unknown_experiment", f"there is no bound experiment {experiment_id}")
+    return FrozenExperiment(**row)
+
+
+# --- Gone days -------------------------------------------------------------------------------
+
+_COUNTED = text("""
+SELECT DISTINCT block AS from_moment,
+    block + interval '5 minutes' + make_interval(secs => :grace) AS to_moment
+FROM cells WHERE experiment_id = :id AND block <= :until AND n1 + n0 > 0
+UNION ALL
+SELECT DISTINCT s.at - interval '5 minutes' - make_interval(secs => :grace), s.at
+FROM sightings AS s
+WHERE s.experiment_id = :id AND s.kind = 'in_flight' AND s.at <= :until
+""")
+
+
+def days_gone(
+    connection: Connection, experiment: FrozenExperiment, *, until: datetime
+) -> list[str]:
+    """Returns the partitions that an audit would read, or units were counted from, and that went.
+
+    Those that the retention dropped; and those that somebody else did: a day without a partition
+    may be one on which nothing was received, so that of these only a day counts of which the store
+    still holds what was counted from it.
+    """
+    present = existing_days(connection)
+    grace = experiment.policy["grace_seconds"]
+    dropped = days_dropped(connection, experiment_id=experiment.experiment_id)
+    gone = {partition_name(day) for days in dropped.values() for day in days}
+    for row in connection.execute(
+        _COUNTED, {"id": experiment.experiment_id, "until": until, "grace": grace}
+    ):
+        days = [moment.date() for moment in (row.from_moment, row.to_moment)]
+        early = (row.from_moment - _AHEAD).date()
+        if not present & {partition_name(day) for day in (early, *days)}:
+            gone |= {partition_name(day) for day in days}
+    return sorted(gone)

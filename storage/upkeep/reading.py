@@ -1,0 +1,91 @@
+"""A reading of the log apart from the served tables: as of an earlier time, or from nothing."""
+
+import contextlib
+from collections.abc import Generator
+from typing import Literal
+
+import psycopg
+from sqlalchemy import Connection, Engine, text
+
+from storage.log.reader import keep_log
+from storage.schema.tables import DERIVED
+
+# For reading whole days at once: what is sorted or hashed stays in memory, and of tables that last
+# for one statement or two a small sample tells enough.
+SETTINGS = ("work_mem = '128MB'", "default_statistics_target = 10")
+
+
+@contextlib.contextmanager
+def separate_reading(engine: Engine) -> Generator[Connection]:
+    """Yields a connection on which the derived tables are empty, temporary and its own.
+
+    Temporary tables come first in every search path: the very statements that fill the served
+    tables fill these instead. All is rolled back at the end.
+    """
+    with engine.connect() as connection, unprepared(connection), connection.begin() as transaction:
+        # One state of the log: events that are forgotten meanwhile and their tombstones would
+        # else both be read.
+        connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
+        keep_log(connection)
+        for setting in SETTINGS:
+            connection.execute(text(f"SET LOCAL {setting}"))
+        create_temporary_tables(connection, on_commit="DROP")
+        try:
+            yield connection
+        finally:
+            transaction.rollback()
+
+
+@contextlib.contextmanager
+def derived_tables_aside(connection: Connection) -> Generator[None]:
+    """Lays empty temporary tables before the derived ones until the context ends.
+
+    What was written to them goes with them. The served ones are read by the name of their schema.
+
+    Args:
+        connection: In a transaction that may write.
+    """
+    with unprepared(connection):
+        connection.execute(text("SAVEPOINT aside"))
+        try:
+            create_temporary_tables(connection, on_commit="DROP")
+            yield
+        finally:
+            # Released as well, which SQLAlchemy's own savepoint is not: within one no snapshot can
+            # be exported, so that a second audit in the transaction could not read the log.
+            connection.execute(text("ROLLBACK TO SAVEPOINT aside"))
+            connection.execute(text("RELEASE SAVEPOINT aside"))
+
+
+def create_temporary_tables(
+    connection: Connection, *, on_commit: Literal["DROP", "PRESERVE ROWS"]
+) -> None:
+    """Creates an empty temporary table of the name of each derived one, in front of it."""
+    for table in DERIVED:
+        keys = ", ".join(column.name for column in table.primary_key)
+        # Their other indexes help to find a few rows among many: here all are read at once.
+        connection.execute(
+            text(
+                f"CREATE TEMP TABLE {table.name}"
+                f" (LIKE {table.name} INCLUDING DEFAULTS, PRIMARY KEY ({keys}))"
+                f" ON COMMIT {on_commit}"
+            )
+        )
+
+
+@contextlib.contextmanager
+def unprepared(connection: Connection) -> Generator[None]:
+    """Keeps a connection from statements that it prepared before.
+
+    Such a statement goes on reading the tables that it was prepared for, whatever temporary ones
+    come before them now.
+    """
+    driver = connection.connection.driver_connection
+    if not isinstance(driver, psycopg.Connection):
+        raise TypeError(f"the store is read through {type(driver)}: psycopg is expected")
+    threshold = driver.prepare_threshold
+    driver.prepare_threshold = None
+    try:
+        yield
+    finally:
+        driver.prepare_threshold = threshold

@@ -1,0 +1,256 @@
+"""Retention: which days of raw events are old enough to go, and what goes when they are gone."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import OperationalError
+
+from storage.log.removal import unlist_day
+from storage.postgres.engine import SCHEMA
+from storage.schema.clock import claim_derived_tables, receipt_time
+from storage.schema.partitions import claim_past_days, day_of, existing_days, partition_name
+from storage.schema.tables import tombstones
+from storage.upkeep.gone_events import READ
+
+# Longer than an experiment of the usual horizon can still need what it read.
+LEAST_DAYS = 60
+DEFAULT_DAYS = 90
+
+# --- Days that go --------------------------------------------------------------------------------
+
+_OLD_DAYS = text(f"""
+SELECT kept.day
+FROM unnest(CAST(:present AS date[])) AS kept (day)
+WHERE kept.day < :first_kept
+  AND NOT EXISTS (
+      SELECT FROM {SCHEMA}.replayed_days AS r
+      WHERE r.day = kept.day AND r.written_on >= :first_kept
+  )
+  AND NOT EXISTS (
+      SELECT FROM ({READ}) AS x
+      WHERE NOT x.decided AND x.reads_from < kept.day + 1
+  )
+ORDER BY kept.day
+""")
+
+
+def old_days(connection: Connection, *, as_of: datetime, retention_days: int) -> list[date]:
+    """Returns the days of the log that may go, the oldest first.
+
+    Those that ended, and were last written, more than the retention ago, and that no open
+    experiment, nor one that waits for its deploy, can need.
+    """
+    present = [day for name in existing_days(connection) if (day := day_of(name)) is not None]
+    first_kept = as_of.astimezone(UTC).date() - timedelta(days=retention_days)
+    asked = {"present": present, "first_kept": first_kept}
+    return list(connection.execute(_OLD_DAYS, asked).scalars())
+
+
+@dataclass(frozen=True, kw_only=True)
+class DroppedDay:
+    """A day that went: about how many events it held, and how many bytes it took."""
+
+    day: date
+    events: int
+    size: int
+
+
+_SIZE = text("""
+SELECT greatest(reltuples, 0)::bigint AS events, pg_total_relation_size(oid) AS size
+FROM pg_class WHERE oid = to_regclass(:name)
+""")
+_NOTE_DROPPED = text("""
+INSERT INTO dropped_days (day, dropped_at) VALUES (:day, :at)
+ON CONFLICT (day) DO UPDATE SET dropped_at = excluded.dropped_at
+""")
+_FORGET_REPLAYS = text("DELETE FROM replayed_days WHERE day = :day")
+
+# Whoever appends or reads waits behind us for as long as we wait: rather come back.
+_PATIENCE = "SET LOCAL lock_timeout = '100ms'"
+_LOCK_NOT_AVAILABLE = "55P03"
+
+
+def drop_day(
+    connection: Connection, day: date, *, as_of: datetime, retention_days: int
+) -> DroppedDay | None:
+    """Drops a day of the log, if it may still go, and remembers that it is gone.
+
+    Args:
+        connection: In a transaction of its own, to be committed at once: it locks the log.
+        day: In UTC.
+        as_of: Now.
+        retention_days: How old the day and its last write must be.
+
+    Returns:
+        What went; None where the day was written, or an experiment needs it, since it was chosen.
+
+    Raises:
+        OperationalError: Somebody holds the log for longer than we wait.
+    """
+    connection.execute(text(_PATIENCE))
+    claim_past_days(connection)
+    # Under the lock of the log: an experiment is bound before this or after it.
+    dropped_at = receipt_time(connection)
+    if day not in old_days(connection, as_of=as_of, retention_days=retention_days):
+        return None
+    name = partition_name(day)
+    had = connection.execute(text(f"SELECT EXISTS (SELECT FROM {name})")).scalar_one()
+    taken = connection.execute(_SIZE, {"name": f"{SCHEMA}.{name}"}).one()
+    connection.execute(text(f"DROP TABLE {name}"))
+    unlist_day(connection, day)
+    connection.execute(_FORGET_REPLAYS, {"day": day})
+    if had:
+        connection.execute(_NOTE_DROPPED, {"day": day, "at": dropped_at})
+    return DroppedDay(day=day, events=taken.events if had else 0, size=taken.size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DayDrop:
+    """What a round of dropping did; `held` are days that were in use, for the next round."""
+
+    dropped: Sequence[DroppedDay]
+    held: Sequence[date]
+
+
+def drop_old_days(
+    engine: Engine, *, as_of: datetime, retention_days: int, most: int = 62, attempts: int = 20
+) -> DayDrop:
+    """Drops the days that may go, each in a transaction of its own.
+
+    Args:
+        engine: Of the store.
+        as_of: Now.
+        retention_days: How old a day and its last write must be.
+        most: How many days at once.
+        attempts: How often a day that is in use is tried, four times a second.
+    """
+    with engine.begin() as connection:
+        wanted = old_days(connection, as_of=as_of, retention_days=retention_days)[:most]
+    dropped: list[DroppedDay] = []
+    for number, day in enumerate(wanted):
+        try:
+            one = _dropped(
+                engine, day, as_of=as_of, retention_days=retention_days, attempts=attempts
+            )
+        except OperationalError as error:
+            if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+                raise
+            # Who reads the log for so long reads all of it: the other days are in use too.
+            return DayDrop(dropped=dropped, held=wanted[number:])
+        if one is not None:
+            dropped.append(one)
+    return DayDrop(dropped=dropped, held=())
+
+
+def _dropped(
+    engine: Engine, day: date, *, as_of: datetime, retention_days: int, attempts: int
+) -> DroppedDay | None:
+    for attempt in range(attempts):
+        try:
+            with engine.begin() as connection:
+                return drop_day(connection, day, as_of=as_of, retention_days=retention_days)
+        except OperationalError as error:
+            if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+                raise
+            if attempt == attempts - 1:
+                raise
+        time.sleep(0.25)
+    return None  # pragma: no cover - the last attempt returns or raises
+
+
+_COMPACT = text("""
+DELETE FROM replayed_days AS r
+WHERE EXISTS (SELECT FROM replayed_days AS l WHERE l.day = r.day AND l.written_on > r.written_on)
+""")
+
+
+def compact_replays(connection: Connection) -> int:
+    """Keeps of each day only when it was last written, and returns how many rows went."""
+    return connection.execute(_COMPACT).rowcount
+
+
+# --- Units ---------------------------------------------------------------------------------------
+
+# Rows of a unit each, with its name; what is counted of them stays: cells, evidence, verdicts.
+_UNIT_TABLES = tuple(
+    name
+    for tombstone in tombstones
+    for name in (tombstone.name.removeprefix("tombstone_"), tombstone.name)
+)
+# What was published within a day is still checked against its units.
+_SETTLED_FOR = timedelta(days=2)
+
+_EXPIRED = text(f"""
+SELECT x.experiment_id
+FROM ({READ}) AS x
+WHERE x.decided AND x.bound_at IS NOT NULL AND x.published_at < :settled_before
+  AND NOT EXISTS (
+      SELECT FROM unnest(CAST(:present AS date[])) AS kept (day)
+      WHERE kept.day + 1 > x.counts_from
+        AND kept.day <= x.reads_to
+  )
+  AND ({
+    " OR ".join(
+        f"EXISTS (SELECT FROM {name} AS u WHERE u.experiment_id = x.experiment_id)"
+        for name in _UNIT_TABLES
+    )
+})
+ORDER BY x.experiment_id
+""")
+
+
+def expired_experiments(connection: Connection, *, as_of: datetime) -> list[str]:
+    """Returns the decided experiments of which units are stored, and no raw event is any more."""
+    present = [day for name in existing_days(connection) if (day := day_of(name)) is not None]
+    asked = {"present": present, "settled_before": as_of - _SETTLED_FOR}
+    return list(connection.execute(_EXPIRED, asked).scalars())
+
+
+def delete_expired_units(
+    engine: Engine, *, as_of: datetime, most: int = 5_000_000, at_once: int = 20_000
+) -> dict[str, int]:
+    """Deletes the units of decided experiments whose raw events are gone.
+
+    Nothing can compute them anew, and nothing reads them but an audit, which needs the events.
+
+    Args:
+        engine: Of the store.
+        as_of: Now.
+        most: How many rows in this round; the next one goes on.
+        at_once: How many rows in a transaction, for which the walk waits.
+
+    Returns:
+        How many rows went, by table.
+    """
+    with engine.begin() as connection:
+        expired = expired_experiments(connection, as_of=as_of)
+    gone = dict.fromkeys(_UNIT_TABLES, 0)
+    for table in _UNIT_TABLES:
+        statement = text(
+            f"DELETE FROM {table} WHERE ctid = ANY(ARRAY("
+            f"SELECT ctid FROM {table} WHERE experiment_id = ANY(:expired) LIMIT :at_once))"
+        )
+        while sum(gone.values()) < most:
+            with engine.begin() as connection:
+                claim_derived_tables(connection)
+                asked = {"expired": expired, "at_once": at_once}
+                went = connection.execute(statement, asked).rowcount
+            gone[table] += went
+            if went < at_once:
+                break
+    return gone
+
+
+# --- Deliveries ----------------------------------------------------------------------------------
+
+_DELIVERED = text("""
+DELETE FROM deliveries WHERE coalesce(delivered_at, given_up_at) < :before
+""")
+
+
+def delete_old_deliveries(connection: Connection, *, as_of: datetime, days: int) -> int:
+    """Deletes deliveries that ended so many days ago; that a verdict was announced stays known."""
+    return connection.execute(_DELIVERED, {"before": as_of - timedelta(days=days)}).rowcount

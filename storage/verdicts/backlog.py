@@ -1,0 +1,240 @@
+"""The backlog: what of the log waits for a run of the pipeline, and the days that wait no more."""
+
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+
+from sqlalchemy import Connection, text
+
+from storage.schema.policy_columns import span_of
+from storage.verdicts.set_aside import ANY_DUE
+
+# An event is in the block of its own clock, which may run ahead by this much.
+_AHEAD = "3 minutes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DueWork:
+    """Work that a run of the pipeline would find.
+
+    Attributes:
+        reasons: How many experiments wait, by why they do.
+        closes_at: When it can be computed: the closing of its block. None for now.
+    """
+
+    reasons: dict[str, int]
+    closes_at: datetime | None
+
+    @property
+    def sentence(self) -> str:
+        """Why a run is due, for a person."""
+        return ", ".join(f"{reason}: {count}" for reason, count in self.reasons.items())
+
+
+_DUE = text(f"""
+-- By the mark of the last step: a run that broke off after any other step has work left.
+WITH open AS MATERIALIZED (
+    SELECT x.experiment_id, x.project_id, x.environment, x.closed_at, p.grace,
+        published.at AS published_to, read.at AS read_to, wakes.at AS wakes_at,
+        published.at IS NOT NULL AND exposed.at IS DISTINCT FROM published.at AS is_unfinished,
+        -- From here on the log is read: see exposures.
+        coalesce(
+            published.at, date_bin('5 minutes', x.starts_at - interval '30 minutes', 'epoch')
+        ) AS from_block,
+        date_bin('5 minutes', least(
+            CAST(:as_of AS timestamptz) - p.grace, p.ends_at
+        ), 'epoch') AS closed_to,
+        date_bin('5 minutes', least(
+            CAST(:as_of AS timestamptz) + CAST(:ahead AS interval) - p.grace, p.ends_at
+        ), 'epoch') AS closing_to
+    FROM verdicts AS v
+    JOIN experiments AS x USING (experiment_id)
+    CROSS JOIN LATERAL (
+        SELECT {span_of("grace_seconds")} AS grace,
+            -- Past this nothing is read: see exposures.
+            x.starts_at + {span_of("horizon_seconds")} + {span_of("window_seconds")} AS ends_at
+    ) AS p
+    LEFT JOIN cursors AS exposed
+      ON exposed.stage = 'exposures' AND exposed.experiment_id = x.experiment_id
+    LEFT JOIN cursors AS read
+      ON read.stage = 'conversions' AND read.experiment_id = x.experiment_id
+    LEFT JOIN cursors AS published
+      ON published.stage = 'published' AND published.experiment_id = x.experiment_id
+    LEFT JOIN cursors AS wakes ON wakes.stage = 'wakes' AND wakes.experiment_id = x.experiment_id
+    WHERE NOT v.decided AND x.bound_at IS NOT NULL
+      -- An experiment that is set aside reaches no end; it is tried again by a time of its own.
+      AND NOT EXISTS (SELECT FROM set_aside AS s WHERE s.experiment_id = x.experiment_id)
+), moved AS MATERIALIZED (
+    SELECT o.*, r.to_block, r.closes_at,
+        -- What an earlier tick found to hold no unit is not looked at again.
+        greatest(o.from_block, date_bin(
+            '5 minutes', CAST(:looked_to AS timestamptz) - o.grace, 'epoch'
+        )) AS new_from
+    FROM open AS o
+    CROSS JOIN LATERAL (
+        VALUES (o.closed_to, CAST(NULL AS timestamptz)), (o.closing_to, o.closing_to + o.grace)
+    ) AS r (to_block, closes_at)
+    WHERE o.from_block < r.to_block
+), recent AS MATERIALIZED (
+    SELECT DISTINCT e.project_id, e.environment,
+        date_bin('5 minutes', e.occurred_at, 'epoch') AS block
+    FROM runtime_events AS e
+    WHERE e.received_at > (
+        SELECT min(new_from) - interval '{_AHEAD}' FROM moved WHERE new_from < to_block
+    ) AND e.received_at <= :as_of AND e.commit_sha IS NOT NULL
+), closings AS MATERIALIZED (
+    -- Every metric's cells move on by as much as the reading does.
+    SELECT m.experiment_id, m.to_block, c.at AS from_block,
+        c.at + (m.to_block - m.read_to) AS until_block
+    FROM moved AS m
+    JOIN cursors AS c ON c.stage LIKE 'cells/%' AND c.experiment_id = m.experiment_id
+), due (experiment_id, reason, closes_at) AS (
+    SELECT experiment_id, 'first evaluation', closes_at FROM moved WHERE published_to IS NULL
+    UNION ALL
+    SELECT experiment_id, 'unfinished', NULL FROM open WHERE is_unfinished
+    UNION ALL
+    SELECT experiment_id, 'closed by hand', NULL FROM open WHERE closed_at IS NOT NULL
+    UNION ALL
+    SELECT experiment_id, 'new units', closes_at FROM moved AS m
+    WHERE EXISTS (
+        SELECT FROM recent AS r
+        WHERE r.project_id = m.project_id AND r.environment = m.environment
+          AND r.block >= m.new_from AND r.block < m.to_block
+    )
+    UNION ALL
+    SELECT m.experiment_id, 'outcomes', m.closes_at FROM moved AS m
+    WHERE EXISTS (
+        SELECT FROM closings AS c
+        JOIN block_units AS b
+          ON b.experiment_id = c.experiment_id
+         AND b.block >= c.from_block AND b.block < c.until_block
+        WHERE c.experiment_id = m.experiment_id AND c.to_block = m.to_block
+          AND b.treatment + b.control > 0
+    )
+    UNION ALL
+    SELECT experiment_id, 'look', closes_at FROM moved
+    WHERE wakes_at IS NULL OR to_block >= wakes_at
+    UNION ALL
+    -- A deploy ends an analysis block; one that was posted late, once it is known.
+    SELECT m.experiment_id, 'deploy', m.closes_at FROM moved AS m
+    WHERE EXISTS (
+        SELECT FROM (
+            SELECT max(c.from_block) AS from_block, max(c.until_block) AS until_block
+            FROM closings AS c
+            WHERE c.experiment_id = m.experiment_id AND c.to_block = m.to_block
+        ) AS c
+        JOIN deploys AS d
+          ON d.project_id = m.project_id AND d.environment = m.environment
+         AND d.deployed_at < c.until_block + interval '5 minutes'
+         AND (d.deployed_at >= c.from_block + interval '5 minutes'
+              OR d.recorded_at > m.read_to + m.grace)
+    )
+    UNION ALL
+    SELECT experiment_id, 'set aside, tried again', NULL FROM ({ANY_DUE}) AS retried
+    UNION ALL
+    SELECT x.experiment_id, 'no deploy came', NULL
+    FROM verdicts AS v
+    JOIN experiments AS x USING (experiment_id)
+    WHERE NOT v.decided AND x.bound_at IS NULL
+      AND least(x.closed_at, x.registered_at + interval '28 days') < :as_of
+)
+SELECT reason, closes_at, count(DISTINCT experiment_id) AS experiments
+FROM due AS d
+-- What is due now is computed now; the next tick asks for what closes after it.
+WHERE closes_at IS NULL OR NOT EXISTS (
+    SELECT FROM due AS now WHERE now.experiment_id = d.experiment_id AND now.closes_at IS NULL
+)
+GROUP BY closes_at, reason
+ORDER BY closes_at NULLS FIRST, reason
+""")
+
+_LOOKED_TO = text("SELECT looked_to FROM ticks WHERE looked_to <= :as_of")
+
+
+def due_work(
+    connection: Connection, *, as_of: datetime, ahead: timedelta = timedelta()
+) -> list[DueWork]:
+    """Returns what runs of the pipeline would find to do, the earliest first.
+
+    An open experiment is due where a block closed that holds an event which may make a unit, or
+    whose outcomes closed; where a look comes whatever the traffic, as at the end of an hour, after
+    a deploy or at the horizon; before its first evaluation; after it was closed by hand; and where
+    a run broke off or a stage is tried again.
+
+    Args:
+        connection: To the store.
+        as_of: A time up to which the log is final.
+        ahead: Count also what closes so soon after: experiments of different graces close at
+            different times.
+    """
+    looked_to = connection.execute(_LOOKED_TO, {"as_of": as_of}).scalar_one_or_none()
+    asked = {"as_of": as_of, "ahead": ahead, "looked_to": looked_to}
+    reasons: dict[datetime | None, dict[str, int]] = {}
+    for row in connection.execute(_DUE, asked):
+        reasons.setdefault(row.closes_at, {})[row.reason] = row.experiments
+    return [DueWork(reasons=found, closes_at=closes_at) for closes_at, found in reasons.items()]
+
+
+_NOTE_NOTHING_DUE = text("""
+INSERT INTO ticks (succeeded_at, looked_to) VALUES (clock_timestamp(), :as_of)
+ON CONFLICT (place) DO UPDATE
+SET succeeded_at = excluded.succeeded_at, looked_to = excluded.looked_to
+""")
+
+_NEXT_CLOSINGS = f"""
+SELECT x.experiment_id,
+    date_bin('5 minutes', CAST(:as_of AS timestamptz) - {span_of("grace_seconds")}, 'epoch')
+        + {span_of("grace_seconds")} + interval '5 minutes' AS at
+FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
+WHERE x.bound_at IS NOT NULL AND NOT v.decided
+"""
+_PUT_OFF = [
+    text(f"""
+    UPDATE {table} AS t SET next_look_at = n.at FROM ({_NEXT_CLOSINGS}) AS n
+    WHERE t.experiment_id = n.experiment_id AND t.next_look_at < n.at
+    """)
+    for table in ("evidence", "verdicts")
+]
+
+
+def note_nothing_due(connection: Connection, *, as_of: datetime) -> None:
+    """Keeps that nothing was due, and puts the next look of each open experiment past that time.
+
+    Args:
+        connection: In a transaction that is the only writer of derived tables.
+        as_of: The time that `due_work` was asked of.
+    """
+    connection.execute(_NOTE_NOTHING_DUE, {"as_of": as_of})
+    for statement in _PUT_OFF:
+        connection.execute(statement, {"as_of": as_of})
+
+
+_SETTLED = text("""
+WITH read AS (
+    SELECT x.experiment_id, x.starts_at, v.decided,
+        max(c.at) FILTER (WHERE c.stage = 'exposures') AS exposed_to,
+        min(c.at) FILTER (WHERE c.stage LIKE 'cells/%') AS cells_to
+    FROM experiments AS x
+    JOIN verdicts AS v USING (experiment_id)
+    JOIN cursors AS c USING (experiment_id)
+    WHERE x.bound_at IS NOT NULL
+    GROUP BY x.experiment_id, x.starts_at, v.decided
+)
+SELECT day::date
+FROM generate_series(
+    date_trunc('day', CAST(:as_of AS timestamptz)) - interval '30 days',
+    CAST(:as_of AS timestamptz) - interval '1 day',
+    interval '1 day'
+) AS day
+JOIN read AS r ON r.starts_at < day + interval '1 day' AND r.exposed_to > day
+GROUP BY day
+HAVING bool_and(r.decided OR r.cells_to >= day + interval '1 day')
+ORDER BY day
+""")
+
+
+def settled_days(connection: Connection, *, as_of: datetime) -> list[date]:
+    """Returns the days, in UTC, on which units were counted and whose last metric has closed.
+
+    Those of the 30 days before `as_of`: the longest window and a margin. The oldest comes first.
+    """
+    return list(connection.execute(_SETTLED, {"as_of": as_of}).scalars())

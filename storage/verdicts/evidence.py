@@ -1,0 +1,395 @@
+"""What the engine reads of an experiment, and the counts that its evidence shows beside."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Row, text
+
+from domain.lineage import History
+from storage.experiments.histories import read_facts
+from storage.verdicts.gates import Allocation, CountedDeploy, GateReading, allocations, read_gates
+from storage.verdicts.packed_cells import NO_CELLS, CellColumns, read_cells, read_strata
+
+_BLOCK = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeployFact:
+    """What a verdict reads of a deploy."""
+
+    commit: str
+    base: str | None
+    deployed_at: datetime
+    recorded_at: datetime
+    allocation: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentReading:
+    """All that an experiment's evidence is computed from, counts of units apart.
+
+    Attributes:
+        as_of: The last moment whose closings are in the cells.
+        strata: The names of the strata that were ever exposed, in order; cells hold their places.
+        cells_by_metric: The closed cells of the target and of each guardrail.
+        cuts: Times at which an analysis block is cut.
+        deploys: The environment's deploys, in order.
+        base_assumed: Whether the treatment's base was assumed rather than named.
+    """
+
+    experiment_id: str
+    project_id: int
+    environment: str
+    starts_at: datetime
+    bound_at: datetime
+    closed_at: datetime | None
+    change: Sequence[str]
+    policy: Mapping[str, Any]
+    as_of: datetime
+    strata: Sequence[str]
+    cells_by_metric: Mapping[str, CellColumns]
+    cuts: Sequence[datetime]
+    deploys: Sequence[DeployFact]
+    base_assumed: bool
+    allocations: Sequence[Allocation]
+    gates: GateReading
+
+    @property
+    def cells(self) -> CellColumns:
+        """The closed cells of the target."""
+        return self.cells_by_metric[self.policy["target"]["name"]]
+
+
+_ACTIVE = text("""
+SELECT x.*, read.at + make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS as_of
+FROM (
+    SELECT * FROM experiments
+    WHERE CAST(:only AS text[]) IS NULL OR experiment_id = ANY(CAST(:only AS text[]))
+    OFFSET 0
+) AS x
+JOIN cursors AS read ON read.stage = 'conversions' AND read.experiment_id = x.experiment_id
+LEFT JOIN verdicts AS v ON v.experiment_id = x.experiment_id
+WHERE NOT coalesce(v.decided, false)
+ORDER BY x.experiment_id
+""")
+
+_DEPLOYS = text("""
+SELECT project_id, environment, commit_sha, base_commit, base_assumed, deploy_id, deployed_at,
+    recorded_at, allocation, withdrawn_at
+FROM deploys
+WHERE (project_id, environment) IN (
+    SELECT project_id, environment FROM experiments WHERE experiment_id = ANY(:ids)
+)
+ORDER BY deployed_at, recorded_at, deploy_id
+""")
+
+
+def read_experiments(
+    connection: Connection, *, only: Sequence[str] | None = None
+) -> list[ExperimentReading]:
+    """Returns every bound experiment without a decided verdict, with its closed cells.
+
+    Args:
+        connection: To the store, or to a separate reading of it.
+        only: Those of them to return; None for all.
+    """
+    active = connection.execute(_ACTIVE, {"only": None if only is None else list(only)}).all()
+    ids = [row.experiment_id for row in active]
+    cells = read_cells(connection, ids)
+    strata = read_strata(connection, ids)
+    deploys = _deploys(connection, active)
+    known = {row.experiment_id: _counted(row, deploys[row.experiment_id]) for row in active}
+    shares = {
+        row.experiment_id: []
+        if row.policy["flag"] is not None
+        else allocations(
+            known[row.experiment_id], commit=row.treatment_commit, starts_at=row.starts_at
+        )
+        for row in active
+    }
+    declared = [one for one, spans in shares.items() if any(span.share for span in spans)]
+    gates = read_gates(connection, ids, declared=declared)
+    return [
+        ExperimentReading(
+            experiment_id=row.experiment_id,
+            project_id=row.project_id,
+            environment=row.environment,
+            starts_at=row.starts_at,
+            bound_at=row.bound_at,
+            closed_at=row.closed_at,
+            change=row.change,
+            policy=row.policy,
+            as_of=row.as_of,
+            strata=[one.name for one in strata[row.experiment_id]],
+            cells_by_metric={
+                name: cells.get((row.experiment_id, name), NO_CELLS)
+                for name in _metrics(row.policy)
+            },
+            cuts=_cuts(known[row.experiment_id], starts_at=row.starts_at),
+            deploys=[
+                DeployFact(
+                    commit=deploy.commit_sha,
+                    base=deploy.base_commit,
+                    deployed_at=deploy.deployed_at,
+                    recorded_at=deploy.recorded_at,
+                    allocation=deploy.allocation,
+                )
+                for deploy in deploys[row.experiment_id]
+            ],
+            base_assumed=any(
+                deploy.base_assumed
+                for deploy in deploys[row.experiment_id]
+                if deploy.deploy_id == row.deploy_id
+            ),
+            allocations=shares[row.experiment_id],
+            gates=gates[row.experiment_id],
+        )
+        for row in active
+    ]
+
+
+def _deploys(connection: Connection, active: Iterable[Row[Any]]) -> dict[str, list[Row[Any]]]:
+    """Returns the deploys that each experiment reads, in order.
+
+    One that was withdrawn is still read by the experiments that were bound before: what was
+    evidence once stays it, and an evaluation as of an earlier time reads the same.
+    """
+    ids = [row.experiment_id for row in active]
+    recorded: dict[tuple[int, str], list[Row[Any]]] = defaultdict(list)
+    for deploy in connection.execute(_DEPLOYS, {"ids": ids}):
+        recorded[deploy.project_id, deploy.environment].append(deploy)
+    return {
+        row.experiment_id: [
+            deploy
+            for deploy in recorded[row.project_id, row.environment]
+            if deploy.withdrawn_at is None or deploy.withdrawn_at > row.bound_at
+        ]
+        for row in active
+    }
+
+
+def _metrics(policy: Mapping[str, Any]) -> list[str]:
+    return [policy["target"]["name"], *(guardrail["name"] for guardrail in policy["guardrails"])]
+
+
+def _counted(experiment: Row[Any], deploys: Iterable[Row[Any]]) -> list[CountedDeploy]:
+    """Returns the deploys in the order in which they begin to count.
+
+    One counts for each block whose close, or the binding, came after it was recorded: one posted
+    late counts from the first such block on, unless a later step of its commit does already.
+    """
+    close = _BLOCK + timedelta(seconds=experiment.policy["grace_seconds"])
+    counted: list[CountedDeploy] = []
+    in_force: dict[str, datetime] = {}
+    for deploy in reversed(list(deploys)):
+        at = deploy.deployed_at
+        if deploy.recorded_at > max(_block_of(at) + close, experiment.bound_at):
+            first = _block_of(deploy.recorded_at - close)
+            at = first if first + close >= deploy.recorded_at else first + _BLOCK
+        later = in_force.get(deploy.commit_sha)
+        if later is None or at < later:
+            in_force[deploy.commit_sha] = at
+            counted.append(
+                CountedDeploy(commit=deploy.commit_sha, allocation=deploy.allocation, at=at)
+            )
+    counted.reverse()
+    return sorted(counted, key=lambda one: one.at)
+
+
+def _block_of(moment: datetime) -> datetime:
+    seconds = moment.timestamp()
+    return datetime.fromtimestamp(seconds - seconds % _BLOCK.total_seconds(), tz=UTC)
+
+
+def _cuts(deploys: Iterable[CountedDeploy], *, starts_at: datetime) -> list[datetime]:
+    """Returns the times at which an analysis block is cut.
+
+    At each change of a declared allocation and each first deploy of a commit.
+    """
+    declared: dict[str, float | None] = {}
+    cuts: list[datetime] = []
+    for deploy in deploys:
+        new = deploy.commit not in declared
+        changed = new or declared[deploy.commit] != deploy.allocation
+        declared[deploy.commit] = deploy.allocation
+        if changed and deploy.at > starts_at:
+            cuts.append(deploy.at)
+    return cuts
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountsAt:
+    """The look at which to count an experiment's units."""
+
+    experiment_id: str
+    look: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitCounts:
+    """Units as of a look.
+
+    Attributes:
+        exposed: Units of either arm whose exposure has closed: in cells, or still open.
+        late_treatment: Units of treatment whose outcome on the target came too late.
+        late_control: The same of control.
+    """
+
+    exposed: int
+    late: int
+    in_flight: int
+    unknown_commit: int
+    partial: int
+    excluded: int
+    unmatched_route: int
+    crossover: int
+    unsigned: int
+    late_treatment: int
+    late_control: int
+
+
+_COUNTS = text("""
+WITH asked AS (
+    SELECT a.experiment_id, a.look,
+        make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS grace, x.target_metric
+    FROM unnest(CAST(:ids AS text[]), CAST(:looks AS timestamptz[])) AS a (experiment_id, look)
+    JOIN experiments AS x USING (experiment_id)
+), exposed AS (
+    SELECT a.experiment_id,
+        sum(u.treatment + u.control)::bigint AS exposed,
+        sum(u.in_flight)::bigint AS in_flight,
+        sum(u.partial)::bigint AS partial,
+        sum(u.excluded)::bigint AS excluded
+    FROM asked AS a
+    JOIN block_units AS u
+      ON u.experiment_id = a.experiment_id AND u.block + interval '5 minutes' + a.grace <= a.look
+    GROUP BY a.experiment_id
+), seen AS (
+    SELECT a.experiment_id,
+        count(*) FILTER (WHERE s.kind = 'late' AND p.unit IS NULL AND u.unit IS NULL) AS late,
+        count(*) FILTER (WHERE s.kind = 'unknown_commit' AND p.unit IS NULL) AS unknown_commit,
+        count(*) FILTER (WHERE s.kind = 'unmatched_route') AS unmatched_route,
+        count(*) FILTER (WHERE s.kind = 'crossover') AS crossover,
+        count(*) FILTER (
+            WHERE s.kind = 'unsigned' AND p.unit IS NULL AND u.unit IS NULL AND l.unit IS NULL
+        ) AS unsigned
+    FROM asked AS a
+    JOIN sightings AS s ON s.experiment_id = a.experiment_id AND s.at <= a.look
+    -- Each looked up by its key, which LIMIT holds the planner to: there are few sightings, and it
+    -- would else read all units that there ever were.
+    LEFT JOIN LATERAL (
+        SELECT p.unit FROM exposures AS p
+        WHERE p.experiment_id = a.experiment_id AND p.unit = s.unit
+          AND p.block + interval '5 minutes' + a.grace <= a.look
+        LIMIT 1
+    ) AS p ON true
+    LEFT JOIN LATERAL (
+        SELECT u.unit FROM sightings AS u
+        WHERE u.experiment_id = a.experiment_id AND u.unit = s.unit AND u.kind = 'unknown_commit'
+          AND u.at <= a.look
+        LIMIT 1
+    ) AS u ON true
+    LEFT JOIN LATERAL (
+        SELECT l.unit FROM sightings AS l
+        WHERE l.experiment_id = a.experiment_id AND l.unit = s.unit AND l.kind = 'late'
+          AND l.at <= a.look
+        LIMIT 1
+    ) AS l ON true
+    GROUP BY a.experiment_id
+), tardy AS (
+    SELECT a.experiment_id,
+        count(*) FILTER (WHERE c.arm = 'treatment') AS late_treatment,
+        count(*) FILTER (WHERE c.arm = 'control') AS late_control
+    FROM asked AS a
+    JOIN conversions AS c
+      ON c.experiment_id = a.experiment_id AND c.metric = a.target_metric
+     AND c.late AND c.received_at <= a.look
+    GROUP BY a.experiment_id
+)
+SELECT a.experiment_id,
+    coalesce(exposed.exposed, 0) AS exposed, coalesce(late, 0) AS late,
+    coalesce(in_flight, 0) AS in_flight,
+    coalesce(unknown_commit, 0) AS unknown_commit, coalesce(partial, 0) AS partial,
+    coalesce(excluded, 0) AS excluded, coalesce(unmatched_route, 0) AS unmatched_route,
+    coalesce(crossover, 0) AS crossover, coalesce(unsigned, 0) AS unsigned,
+    coalesce(late_treatment, 0) AS late_treatment, coalesce(late_control, 0) AS late_control
+FROM asked AS a
+LEFT JOIN exposed USING (experiment_id)
+LEFT JOIN seen USING (experiment_id)
+LEFT JOIN tardy USING (experiment_id)
+""")
+
+
+def count_units(connection: Connection, wanted: Sequence[CountsAt]) -> dict[str, UnitCounts]:
+    """Returns the counts of units of each experiment as of its look."""
+    rows = connection.execute(
+        _COUNTS,
+        {
+            "ids": [at.experiment_id for at in wanted],
+            "looks": [at.look for at in wanted],
+        },
+    )
+    return {
+        row.experiment_id: UnitCounts(
+            exposed=row.exposed,
+            late=row.late,
+            in_flight=row.in_flight,
+            unknown_commit=row.unknown_commit,
+            partial=row.partial,
+            excluded=row.excluded,
+            unmatched_route=row.unmatched_route,
+            crossover=row.crossover,
+            unsigned=row.unsigned,
+            late_treatment=row.late_treatment,
+            late_control=row.late_control,
+        )
+        for row in rows
+    }
+
+
+def stratum_changes(
+    connection: Connection, experiments: Sequence[ExperimentReading], looks: Sequence[datetime]
+) -> dict[str, dict[str, frozenset[str]]]:
+    """Returns, for each experiment, the changes that each of its strata carries.
+
+    Args:
+        connection: To the store.
+        experiments: Whose strata.
+        looks: As of when, one for each: what is recorded later does not enter, unless it was
+            known at the binding.
+    """
+    facts = read_facts(connection, [(one.project_id, one.environment) for one in experiments])
+    histories = {
+        one.experiment_id: History(
+            facts[one.project_id, one.environment], known_at=max(look, one.bound_at)
+        )
+        for one, look in zip(experiments, looks, strict=True)
+    }
+    by_id = {one.experiment_id: one for one in experiments}
+    changes: dict[str, dict[str, frozenset[str]]] = {one: {} for one in by_id}
+    for experiment_id, strata in read_strata(connection, list(by_id)).items():
+        for stratum in strata:
+            lineage = histories[experiment_id].lineage(stratum.commit)
+            changes[experiment_id][stratum.name] = lineage - frozenset(by_id[experiment_id].change)
+    return changes
+
+
+# So long an experiment waits for the deploy that it tests.
+WAITS_FOR_DEPLOY = timedelta(days=28)
+_WAITED_OUT = text("""
+SELECT x.experiment_id
+FROM experiments AS x LEFT JOIN verdicts AS v USING (experiment_id)
+WHERE x.bound_at IS NULL AND NOT coalesce(v.decided, false)
+  AND (x.registered_at <= CAST(:as_of AS timestamptz) - CAST(:waits AS interval)
+       OR x.closed_at <= :as_of)
+ORDER BY x.experiment_id
+""")
+
+
+def experiments_waited_out(connection: Connection, *, as_of: datetime) -> list[str]:
+    """Returns the experiments that no deploy came for in time, or that were closed before."""
+    asked = {"as_of": as_of, "waits": WAITS_FOR_DEPLOY}
+    return list(connection.execute(_WAITED_OUT, asked).scalars())

@@ -1,0 +1,262 @@
+"""What the causal gates read: allocations, arrivals, crossings, late outcomes, returning users."""
+
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection, text
+
+from storage.verdicts.packed_cells import integers_sent
+
+_BLOCK = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountedDeploy:
+    """A deploy as the blocks of an experiment see it: what it declares, and from when."""
+
+    commit: str
+    allocation: float | None
+    at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allocation:
+    """A span over which the treatment's share was declared, or was not (None)."""
+
+    begin: datetime
+    end: datetime | None
+    share: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArrivalColumns:
+    """Units by the build that first served them, an entry a block, by block.
+
+    Attributes:
+        block: Where the block begins, in seconds since the epoch.
+        treatment: Units that the treatment served.
+        other: Units that any other build served.
+    """
+
+    block: "array[int]"
+    treatment: "array[int]"
+    other: "array[int]"
+
+
+NO_ARRIVALS = ArrivalColumns(block=array("q"), treatment=array("q"), other=array("q"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crossing:
+    """A unit that was found in both arms: block and stratum of its exposure, and when it was."""
+
+    block: datetime
+    stratum: str
+    at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class LateOutcome:
+    """A unit whose outcome came after its block had closed."""
+
+    block: datetime
+    stratum: str
+    treated: bool
+    received_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReturningUsers:
+    """Users with two sessions or more, and how many of them kept their arm."""
+
+    users: int
+    faithful: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateReading:
+    """What the gates read of one experiment."""
+
+    arrivals: ArrivalColumns = NO_ARRIVALS
+    crossings: Sequence[Crossing] = ()
+    late: Sequence[LateOutcome] = ()
+
+
+def allocations(
+    deploys: Iterable[CountedDeploy],
+    *,
+    commit: str,
+    starts_at: datetime,
+    ends: datetime | None = None,
+) -> list[Allocation]:
+    """Returns the history of a commit's declared share from the start on.
+
+    A deploy of the commit states its share, or none; a deploy of another commit that is no canary
+    puts everybody there, so that what was declared before holds no longer.
+
+    Args:
+        deploys: Of the environment, as far as they count, in order of time.
+        commit: The treatment.
+        starts_at: When exposure began.
+        ends: When the history ends; None for now.
+    """
+    steps: list[tuple[datetime, float | None]] = []
+    for deploy in deploys:
+        canary = deploy.allocation is not None and 0 < deploy.allocation < 1
+        if deploy.commit == commit:
+            steps.append((deploy.at, deploy.allocation))
+        elif not canary and deploy.at > starts_at and deploy.allocation != 0:
+            steps.append((deploy.at, None))
+    spans: list[Allocation] = []
+    for (begin, share), (end, _) in zip(steps, [*steps[1:], (ends, None)], strict=True):
+        if spans and spans[-1].share == share:
+            begin = spans.pop().begin  # noqa: PLW2901 - the span goes on
+        spans.append(Allocation(begin=begin, end=end, share=share))
+    return [span for span in spans if span.end is None or span.end > starts_at]
+
+
+_ARRIVALS = text("""
+-- A unit arrives with its first event on the eligible routes, whatever build served it: one that
+-- nobody had told of is another build.
+WITH unknown AS (
+    SELECT s.experiment_id, s.unit,
+        s.at - interval '5 minutes'
+            - make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS block
+    FROM sightings AS s JOIN experiments AS x USING (experiment_id)
+    WHERE s.kind = 'unknown_commit' AND s.experiment_id = ANY(:ids)
+      -- Nor does one in flight arrive, whether or not it is exposed later.
+      AND NOT EXISTS (
+          SELECT FROM sightings AS f
+          WHERE f.experiment_id = s.experiment_id AND f.unit = s.unit AND f.kind = 'in_flight'
+      )
+), met AS (
+    -- Those of them who were exposed as well: they arrived with whichever came first.
+    SELECT u.experiment_id, u.block AS unknown_from, p.block AS exposed_from,
+        p.commit_sha = x.treatment_commit AS own
+    FROM unknown AS u
+    JOIN experiments AS x USING (experiment_id)
+    -- By its key, which LIMIT holds the planner to; below likewise.
+    LEFT JOIN LATERAL (
+        SELECT p.block, p.commit_sha FROM exposures AS p
+        WHERE p.experiment_id = u.experiment_id AND p.unit = u.unit
+          AND p.arm IN ('treatment', 'control', 'partial')
+        LIMIT 1
+    ) AS p ON true
+), arrived AS (
+    SELECT experiment_id, block, own AS treatment, treatment + control + partial - own AS other
+    FROM block_units
+    WHERE experiment_id = ANY(:ids)
+    UNION ALL
+    SELECT experiment_id, exposed_from, -own::int, own::int - 1
+    FROM met
+    WHERE exposed_from IS NOT NULL
+    UNION ALL
+    SELECT experiment_id, least(exposed_from, unknown_from),
+        (own AND exposed_from <= unknown_from)::int,
+        1 - (own AND exposed_from <= unknown_from)::int
+    FROM met
+    WHERE exposed_from IS NOT NULL
+    UNION ALL
+    SELECT experiment_id, unknown_from, 0, 1 FROM met WHERE exposed_from IS NULL
+)
+SELECT experiment_id, string_agg(int8send(at), '' ORDER BY at) AS block,
+    string_agg(int8send(treatment), '' ORDER BY at) AS treatment,
+    string_agg(int8send(other), '' ORDER BY at) AS other
+FROM (
+    SELECT experiment_id, extract(epoch FROM block)::bigint AS at,
+        sum(treatment)::bigint AS treatment, sum(other)::bigint AS other
+    FROM arrived
+    GROUP BY experiment_id, block
+    HAVING sum(treatment) + sum(other) > 0
+) AS counted
+GROUP BY experiment_id
+""")
+
+_CROSSINGS = text("""
+SELECT experiment_id, block, stratum, at
+FROM sightings
+WHERE kind = 'crossover' AND experiment_id = ANY(:ids)
+ORDER BY experiment_id, at, block, stratum COLLATE "C"
+""")
+
+_LATE = text("""
+SELECT c.experiment_id, c.block, c.stratum, c.arm = 'treatment' AS treated, c.received_at
+FROM conversions AS c
+JOIN experiments AS x ON x.experiment_id = c.experiment_id AND x.target_metric = c.metric
+WHERE c.experiment_id = ANY(:ids) AND c.late
+ORDER BY c.experiment_id, c.received_at, c.block, c.stratum COLLATE "C", treated, c.unit COLLATE "C"
+""")
+
+
+def read_gates(
+    connection: Connection, ids: Sequence[str], *, declared: Sequence[str]
+) -> dict[str, GateReading]:
+    """Returns what the gates read of each experiment.
+
+    Args:
+        connection: To the store, or to a separate reading of it.
+        ids: The experiments.
+        declared: Those whose treatment has a declared allocation: arrivals matter to them alone.
+    """
+    arrivals = {
+        row.experiment_id: ArrivalColumns(
+            block=integers_sent(row.block),
+            treatment=integers_sent(row.treatment),
+            other=integers_sent(row.other),
+        )
+        for row in connection.execute(_ARRIVALS, {"ids": list(declared)})
+    }
+    crossings: dict[str, list[Crossing]] = defaultdict(list)
+    for row in connection.execute(_CROSSINGS, {"ids": list(ids)}):
+        crossings[row.experiment_id].append(
+            Crossing(block=row.block, stratum=row.stratum, at=row.at)
+        )
+    late: dict[str, list[LateOutcome]] = defaultdict(list)
+    for row in connection.execute(_LATE, {"ids": list(ids)}):
+        late[row.experiment_id].append(
+            LateOutcome(
+                block=row.block,
+                stratum=row.stratum,
+                treated=row.treated,
+                received_at=row.received_at,
+            )
+        )
+    return {
+        one: GateReading(
+            arrivals=arrivals.get(one, NO_ARRIVALS), crossings=crossings[one], late=late[one]
+        )
+        for one in ids
+    }
+
+
+_RETURNING = text("""
+WITH asked AS (
+    SELECT a.experiment_id, a.look,
+        make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS grace
+    FROM unnest(CAST(:ids AS text[]), CAST(:looks AS timestamptz[])) AS a (experiment_id, look)
+    JOIN experiments AS x USING (experiment_id)
+)
+SELECT a.experiment_id, sum(u.returned)::bigint AS users,
+    sum(u.returned - u.strayed)::bigint AS faithful
+FROM asked AS a
+JOIN block_units AS u
+  ON u.experiment_id = a.experiment_id AND u.block + interval '5 minutes' + a.grace <= a.look
+GROUP BY a.experiment_id
+""")
+
+
+def returning_users(
+    connection: Connection, looks: Iterable[tuple[str, datetime]]
+) -> dict[str, ReturningUsers]:
+    """Returns the users of each experiment who came back, as of its look."""
+    asked = list(looks)
+    rows = connection.execute(
+        _RETURNING, {"ids": [one for one, _ in asked], "looks": [look for _, look in asked]}
+    )
+    found = {
+        row.experiment_id: ReturningUsers(users=row.users, faithful=row.faithful) for row in rows
+    }
+    return {one: found.get(one, ReturningUsers(users=0, faithful=0)) for one, _ in asked}

@@ -1,0 +1,155 @@
+"""Rest: until when an experiment has nothing new to say, so that a tick passes it by."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, text
+
+from storage.experiments.policy import UNDECLARED_MIN_UNITS
+from storage.schema.policy_columns import span_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rest:
+    """What an experiment's next look waits for.
+
+    Attributes:
+        units_since: Where the oldest analysis block begins that holds a unit and has not ended.
+        crowd_since: Where the oldest begins that ends only once more units of any stratum came;
+            None while treatment's share is declared.
+        wakes_at: How far the cells must reach for a look that comes whatever the traffic: an
+            analysis block's closing for another metric, or its end by the clock or the horizon.
+    """
+
+    units_since: datetime
+    crowd_since: datetime | None
+    wakes_at: datetime
+
+
+_FORGET_CROWDS = text("DELETE FROM cursors WHERE stage = 'crowd' AND experiment_id = ANY(:ids)")
+_NOTE = text("""
+INSERT INTO cursors (stage, experiment_id, at)
+SELECT m.stage, d.experiment_id, m.at
+FROM unnest(
+    CAST(:ids AS text[]), CAST(:units AS timestamptz[]), CAST(:crowds AS timestamptz[]),
+    CAST(:wakes AS timestamptz[])
+) AS d (experiment_id, units_since, crowd_since, wakes_at)
+CROSS JOIN LATERAL (
+    VALUES ('units', d.units_since), ('crowd', d.crowd_since), ('wakes', d.wakes_at)
+) AS m (stage, at)
+WHERE m.at IS NOT NULL
+ON CONFLICT (stage, experiment_id) DO UPDATE SET at = excluded.at
+""")
+
+
+def note_rests(connection: Connection, rests: Mapping[str, Rest]) -> None:
+    """Keeps what the experiments wait for whose evidence was computed from all cells there are.
+
+    Args:
+        connection: In the transaction that staged it.
+        rests: Of each of these experiments.
+    """
+    connection.execute(_FORGET_CROWDS, {"ids": list(rests)})
+    connection.execute(
+        _NOTE,
+        {
+            "ids": list(rests),
+            "units": [rest.units_since for rest in rests.values()],
+            "crowds": [rest.crowd_since for rest in rests.values()],
+            "wakes": [rest.wakes_at for rest in rests.values()],
+        },
+    )
+
+
+# Between looks nothing of a verdict changes (statistics.md, 1), and a look is the closing of an
+# analysis block. Where a new one may have ended, this rather tells of one too many: the units of a
+# stratum are counted since the oldest open analysis block of any, and a deploy may cut or not.
+_DUE = text("""
+SELECT x.experiment_id
+FROM (
+    SELECT * FROM experiments
+    WHERE CAST(:only AS text[]) IS NULL OR experiment_id = ANY(CAST(:only AS text[]))
+    OFFSET 0
+) AS x
+JOIN cursors AS read ON read.stage = 'conversions' AND read.experiment_id = x.experiment_id
+LEFT JOIN cursors AS units ON units.stage = 'units' AND units.experiment_id = x.experiment_id
+LEFT JOIN cursors AS crowd ON crowd.stage = 'crowd' AND crowd.experiment_id = x.experiment_id
+LEFT JOIN cursors AS wakes ON wakes.stage = 'wakes' AND wakes.experiment_id = x.experiment_id
+LEFT JOIN evidence AS e ON e.experiment_id = x.experiment_id
+LEFT JOIN verdicts AS v ON v.experiment_id = x.experiment_id
+-- Units are the same of every metric; they are read from the one whose cells close first.
+CROSS JOIN LATERAL (
+    SELECT m ->> 'name' AS metric, make_interval(secs => (m ->> 'window_seconds')::float) AS wait
+    FROM jsonb_array_elements(
+        jsonb_build_array(x.policy -> 'target') || (x.policy -> 'guardrails')
+    ) AS m
+    ORDER BY (m ->> 'window_seconds')::float
+    LIMIT 1
+) AS first
+CROSS JOIN LATERAL (
+    SELECT (x.policy ->> 'block_min_units')::bigint AS declared,
+        -- A policy that was frozen before this number was part of it means the default.
+        coalesce((x.policy ->> 'undeclared_min_units')::bigint, :undeclared) AS undeclared
+) AS enough
+WHERE NOT coalesce(v.decided, false) AND (
+    e.experiment_id IS NULL OR units.at IS NULL OR wakes.at IS NULL
+    OR x.closed_at IS NOT NULL
+    OR read.at >= wakes.at
+    OR EXISTS (
+        SELECT FROM deploys AS d
+        WHERE d.project_id = x.project_id AND d.environment = x.environment
+          -- One that was posted late counts from then on; one known at the binding, from its time.
+          AND greatest(
+              d.deployed_at, CASE WHEN d.recorded_at > x.bound_at THEN d.recorded_at END
+          ) >= least(units.at, crowd.at)
+          AND d.deployed_at < read.at - first.wait + interval '5 minutes'
+    )
+    OR EXISTS (
+        SELECT FROM cells AS c
+        WHERE c.experiment_id = x.experiment_id AND c.metric = first.metric AND c.block >= units.at
+        GROUP BY c.stratum
+        HAVING sum(c.n1 + c.n0) >= CASE WHEN crowd.at IS NULL THEN enough.declared
+            ELSE enough.undeclared END
+    )
+    OR (
+        SELECT sum(c.n1 + c.n0) FROM cells AS c
+        WHERE c.experiment_id = x.experiment_id AND c.metric = first.metric AND c.block >= crowd.at
+    ) >= enough.undeclared
+)
+ORDER BY x.experiment_id
+""")
+
+
+def experiments_due(connection: Connection, *, only: Sequence[str] | None = None) -> list[str]:
+    """Returns the open experiments of which a look may have come since they were last computed.
+
+    Args:
+        connection: To the store.
+        only: Those of them to ask for; None for all.
+    """
+    asked = {
+        "only": None if only is None else list(only),
+        "undeclared": UNDECLARED_MIN_UNITS,
+    }
+    return list(connection.execute(_DUE, asked).scalars())
+
+
+_PUT_OFF = text(f"""
+UPDATE evidence AS e
+SET next_look_at = n.at
+FROM (
+    SELECT x.experiment_id,
+        read.at + {span_of("grace_seconds")} + interval '5 minutes' AS at
+    FROM experiments AS x
+    JOIN cursors AS read ON read.stage = 'conversions' AND read.experiment_id = x.experiment_id
+    JOIN verdicts AS v ON v.experiment_id = x.experiment_id
+    WHERE NOT v.decided
+) AS n
+WHERE e.experiment_id = n.experiment_id AND e.next_look_at < n.at
+""")
+
+
+def put_off_looks(connection: Connection) -> None:
+    """Moves the next look of what rests past the block that closed without one."""
+    connection.execute(_PUT_OFF)

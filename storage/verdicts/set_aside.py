@@ -1,0 +1,266 @@
+"""Experiments set aside: those whose own data breaks a stage of the pipeline.
+
+A stage works on all open experiments together. Where data of one of them breaks it, that one is
+set aside by name, the others go on, and it is tried again alone, ever more rarely.
+"""
+
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
+
+# In the order of the pipeline: whoever breaks in one is left out of those that follow.
+STAGES = ("exposures", "cells", "evidence", "verdicts")
+_SOURCE = Path(__file__).parents[2]
+
+_OPEN = text("""
+SELECT x.experiment_id
+FROM experiments AS x LEFT JOIN verdicts AS v USING (experiment_id)
+WHERE x.bound_at IS NOT NULL AND NOT coalesce(v.decided, false)
+  AND NOT EXISTS (
+      SELECT FROM set_aside AS s
+      WHERE s.experiment_id = x.experiment_id AND s.stage = ANY(:stages)
+  )
+ORDER BY x.experiment_id
+""")
+
+
+def experiments_to_compute(connection: Connection, stage: str) -> list[str]:
+    """Returns the bound, undecided experiments that are not set aside in a stage or before it."""
+    stages = list(STAGES[: STAGES.index(stage) + 1])
+    return list(connection.execute(_OPEN, {"stages": stages}).scalars())
+
+
+_BOUND = text("""
+SELECT x.experiment_id FROM experiments AS x LEFT JOIN verdicts AS v USING (experiment_id)
+WHERE x.bound_at IS NOT NULL AND NOT coalesce(v.decided, false)
+ORDER BY x.experiment_id
+""")
+
+
+def bound_experiments(connection: Connection) -> list[str]:
+    """Returns the bound, undecided experiments, those that are set aside as well."""
+    return list(connection.execute(_BOUND).scalars())
+
+
+_PUBLISHABLE = text("""
+SELECT e.experiment_id
+FROM evidence AS e JOIN experiments AS x USING (experiment_id)
+LEFT JOIN verdicts AS v USING (experiment_id)
+WHERE v.decided IS NOT TRUE AND NOT EXISTS (
+    SELECT FROM set_aside AS s
+    WHERE s.experiment_id = e.experiment_id AND s.stage = 'verdicts' AND x.closed_at IS NULL
+)
+ORDER BY e.experiment_id
+""")
+
+
+def experiments_to_publish(connection: Connection) -> list[str]:
+    """Returns the undecided experiments of which evidence is staged that can be published.
+
+    Of an experiment set aside before its verdict that says so; of one closed by hand, its end.
+    """
+    return list(connection.execute(_PUBLISHABLE).scalars())
+
+
+# Whoever breaks a stage for the first time is tried again after a minute, then after two, and so
+# on up to an hour. By hand it may have been closed meanwhile, or what broke it forgotten.
+_DUE = """
+(s.last_tried_at + least(interval '1 hour', interval '1 minute' * 2 ^ least(s.tries - 1, 6))
+    <= clock_timestamp() OR x.closed_at >= s.last_tried_at)
+"""
+
+_RETRIED = text(f"""
+SELECT s.experiment_id
+FROM set_aside AS s
+JOIN experiments AS x USING (experiment_id)
+LEFT JOIN verdicts AS v USING (experiment_id)
+WHERE s.stage = :stage AND NOT coalesce(v.decided, false) AND (:at_once OR {_DUE})
+ORDER BY s.experiment_id
+""")
+
+ANY_DUE = f"""
+SELECT x.experiment_id FROM set_aside AS s
+JOIN experiments AS x USING (experiment_id)
+JOIN verdicts AS v USING (experiment_id)
+WHERE NOT v.decided AND {_DUE}
+"""
+
+
+def experiments_to_retry(connection: Connection, stage: str, *, at_once: bool) -> list[str]:
+    """Returns the experiments set aside in a stage that are tried again now.
+
+    Args:
+        connection: To the store.
+        stage: The stage that each of them broke.
+        at_once: Whether to return all, rather than those whose time has come.
+    """
+    return list(connection.execute(_RETRIED, {"stage": stage, "at_once": at_once}).scalars())
+
+
+_SET_ASIDE = text("""
+INSERT INTO set_aside AS s
+    (experiment_id, stage, error, first_failed_at, last_tried_at, tries)
+VALUES (:experiment_id, :stage, :error, clock_timestamp(), clock_timestamp(), 1)
+ON CONFLICT (experiment_id) DO UPDATE
+SET stage = excluded.stage, error = excluded.error, last_tried_at = excluded.last_tried_at,
+    tries = s.tries + 1
+""")
+
+
+def set_aside(connection: Connection, experiment_id: str, *, stage: str, error: Exception) -> None:
+    """Leaves an experiment out of a stage and of those that follow, until it is tried again."""
+    found = {"experiment_id": experiment_id, "stage": stage, "error": error_line(error)}
+    connection.execute(_SET_ASIDE, found)
+
+
+def error_line(error: BaseException) -> str:
+    """Returns what kind of error it is and where in the code: never its message, nor a value."""
+    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    ours = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_relative_to(_SOURCE) and ".venv" not in frame.filename
+    ]
+    if not ours:
+        return type(cause).__name__
+    place = Path(ours[-1].filename).relative_to(_SOURCE).as_posix()
+    return f"{type(cause).__name__} at {place}:{ours[-1].lineno}"
+
+
+def take_back(connection: Connection, experiment_id: str, *, stage: str) -> None:
+    """Takes an experiment back that a stage could compute again."""
+    connection.execute(
+        text("DELETE FROM set_aside WHERE experiment_id = :experiment_id AND stage = :stage"),
+        {"experiment_id": experiment_id, "stage": stage},
+    )
+
+
+_DECIDED = text("""
+DELETE FROM set_aside AS s USING verdicts AS v
+WHERE v.experiment_id = s.experiment_id AND v.decided
+""")
+
+
+def drop_decided(connection: Connection) -> None:
+    """Forgets of decided experiments that they were set aside."""
+    connection.execute(_DECIDED)
+
+
+_AT_ONCE = text("""
+UPDATE set_aside AS s SET last_tried_at = to_timestamp(0)
+FROM experiments AS x
+WHERE x.experiment_id = s.experiment_id AND x.project_id = :project_id
+""")
+
+
+def retry_soon(connection: Connection, project_id: int) -> None:
+    """Has a project's experiments tried again at the next tick: their data has changed."""
+    connection.execute(_AT_ONCE, {"project_id": project_id})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedVerdict:
+    """What is served of an experiment that is set aside.
+
+    Attributes:
+        experiment_id: The experiment.
+        closed: Whether it was closed by hand.
+        contract: Its contract.
+        evidence: Its evidence; None before the first look.
+        as_of: The look; None before the first.
+        next_look_at: When the next look was expected.
+    """
+
+    experiment_id: str
+    closed: bool
+    contract: dict[str, Any]
+    evidence: dict[str, Any] | None
+    as_of: datetime | None
+    next_look_at: datetime | None
+
+
+_SERVED = text("""
+SELECT x.experiment_id, x.closed_at IS NOT NULL AS closed, v.contract, v.evidence, v.as_of,
+    v.next_look_at
+FROM set_aside AS s
+JOIN experiments AS x USING (experiment_id)
+JOIN verdicts AS v USING (experiment_id)
+WHERE NOT v.decided AND (x.closed_at IS NOT NULL OR s.stage <> 'verdicts')
+ORDER BY x.experiment_id
+""")
+
+
+def served_of_set_aside(connection: Connection) -> list[ServedVerdict]:
+    """Returns what is served of the undecided experiments that are set aside."""
+    rows = connection.execute(_SERVED).mappings()
+    return [ServedVerdict(**row) for row in rows]
+
+
+_NO_REST = text("DELETE FROM cursors WHERE stage = 'wakes' AND experiment_id = ANY(:ids)")
+
+
+def await_computation(connection: Connection, ids: Sequence[str]) -> None:
+    """Has the evidence of experiments computed as soon as it can be, whether or not a look came."""
+    connection.execute(_NO_REST, {"ids": list(ids)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetAside:
+    """An experiment that a stage cannot compute.
+
+    Attributes:
+        experiment_id: The experiment.
+        project_id: Its project.
+        stage: The first stage that breaks: `exposures`, `cells`, `evidence` or `verdicts`.
+        error: What kind of error, and where in the code.
+        first_failed_at: Since when.
+        last_tried_at: When it was tried last.
+    """
+
+    experiment_id: str
+    project_id: int
+    stage: str
+    error: str
+    first_failed_at: datetime
+    last_tried_at: datetime
+
+    @property
+    def sentence(self) -> str:
+        """What a person reads of it, the experiment's name left out."""
+        stage = "verdict" if self.stage == "verdicts" else self.stage
+        return (
+            f"The {stage} of this experiment cannot be computed since"
+            f" {self.first_failed_at:%d %b %H:%M} UTC ({self.error}). Its last published verdict"
+            " stays; all other experiments go on. It is tried again at least each hour."
+        )
+
+
+_READ = """
+SELECT s.experiment_id, x.project_id, s.stage, s.error, s.first_failed_at, s.last_tried_at
+FROM set_aside AS s JOIN experiments AS x USING (experiment_id)
+{where}
+ORDER BY s.first_failed_at, s.experiment_id
+"""
+_READ_ALL = text(_READ.format(where=""))
+_READ_OF_PROJECT = text(_READ.format(where="WHERE x.project_id = :project_id"))
+
+
+def read_set_aside(connection: Connection, *, project_id: int | None = None) -> Sequence[SetAside]:
+    """Returns the experiments that are set aside, the first one first.
+
+    Args:
+        connection: To the store.
+        project_id: Whose; None for those of all projects.
+    """
+    rows = (
+        connection.execute(_READ_ALL)
+        if project_id is None
+        else connection.execute(_READ_OF_PROJECT, {"project_id": project_id})
+    )
+    return [SetAside(**row) for row in rows.mappings()]

@@ -1,0 +1,194 @@
+"""Findings: experiments as a page tells of them, each with what its evidence says so far."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from storage.experiments.deploys import ELSEWHERE
+from storage.postgres.refusal import Missing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """An experiment with the verdict and the evidence that are served of it.
+
+    Attributes:
+        contract: The verdict contract, to the byte.
+        evidence: The evidence document as JSON; None before the first look.
+        message: Of the treatment's commit, where its deploy told one.
+        elsewhere: Of one that waits for its deploy: where else its commit is deployed.
+        contrast_seconds: After so long without a comparison it ends; None before its deploy.
+    """
+
+    experiment_id: str
+    metric: str
+    environment: str
+    registered_at: datetime
+    starts_at: datetime | None
+    closed_at: datetime | None
+    treatment_commit: str | None
+    control_commit: str | None
+    deploy_id: str | None
+    message: str | None
+    elsewhere: Sequence[str]
+    attempt: int
+    contrast_seconds: int | None
+    flag: dict[str, Any] | None
+    contract: str
+    evidence: str | None
+    decided: bool
+    published_at: datetime
+    next_look_at: datetime | None
+
+
+_FIND = text(f"""
+SELECT x.experiment_id, x.target_metric AS metric, x.environment, x.registered_at, x.starts_at,
+    x.closed_at, x.treatment_commit, x.control_commit, x.deploy_id,
+    d.commit ->> 'message' AS message, {ELSEWHERE} AS elsewhere, x.attempt,
+    CAST(x.policy ->> 'contrast_seconds' AS bigint) AS contrast_seconds,
+    x.request -> 'treatment_flag' AS flag,
+    v.contract::text AS contract, v.evidence::text AS evidence, v.decided, v.published_at,
+    v.next_look_at
+FROM experiments AS x
+JOIN verdicts AS v USING (experiment_id)
+LEFT JOIN deploys AS d USING (deploy_id)
+WHERE x.experiment_id = :experiment_id AND x.project_id = :project_id
+""")
+
+# What changes as often as any part of a finding does, and is read without its evidence.
+_VERSION = text(f"""
+SELECT md5(concat_ws(
+    ' ', v.contract, v.evidence, v.next_look_at, x.closed_at, x.starts_at, {ELSEWHERE}
+))
+FROM verdicts AS v JOIN experiments AS x USING (experiment_id)
+WHERE x.experiment_id = :experiment_id AND x.project_id = :project_id
+""")
+
+
+def read_finding(connection: Connection, project_id: int, experiment_id: str) -> Finding:
+    """Returns an experiment of a project with what is served of it.
+
+    Raises:
+        Missing: The project has no such experiment.
+    """
+    asked = {"experiment_id": experiment_id, "project_id": project_id}
+    row = connection.execute(_FIND, asked).mappings().one_or_none()
+    if row is None:
+        raise Missing("unknown_experiment", "there is no such experiment")
+    return Finding(**row)
+
+
+def finding_version(connection: Connection, project_id: int, experiment_id: str) -> str:
+    """Returns a word that is another one whenever the finding is.
+
+    Raises:
+        Missing: The project has no such experiment.
+    """
+    asked = {"experiment_id": experiment_id, "project_id": project_id}
+    found = connection.execute(_VERSION, asked).scalar_one_or_none()
+    if found is None:
+        raise Missing("unknown_experiment", "there is no such experiment")
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedFinding:
+    """An experiment in a list: its verdict, and of its evidence what a line can tell.
+
+    Attributes:
+        contract: The verdict contract.
+        sentence: The evidence's; None before the first look.
+        totals: The evidence's totals; None before the first look.
+        sessions: The evidence's traffic and what it needs; None before the first look.
+        control: Control's rate, or its mean where it has one; None while there is none.
+        waits_for: The guardrails that a `keep` waits for; None while no test has fired.
+    """
+
+    experiment_id: str
+    metric: str
+    environment: str
+    registered_at: datetime
+    treatment_commit: str | None
+    deploy_id: str | None
+    message: str | None
+    contract: dict[str, Any]
+    sentence: str | None
+    totals: dict[str, Any] | None
+    sessions: dict[str, Any] | None
+    control: float | None
+    waits_for: Sequence[str] | None
+
+
+_LIST = """
+SELECT x.experiment_id, x.target_metric AS metric, x.environment, x.registered_at,
+    x.treatment_commit, x.deploy_id, d.commit ->> 'message' AS message, v.contract, e.sentence,
+    e.totals, e.sessions,
+    coalesce(e.arms #>> '{{control,mean}}', e.arms #>> '{{control,rate}}')::float AS control,
+    e.candidate -> 'waits_for' AS waits_for
+FROM experiments AS x
+JOIN verdicts AS v USING (experiment_id)
+LEFT JOIN deploys AS d USING (deploy_id)
+CROSS JOIN LATERAL json_to_record(coalesce(v.evidence, '{{}}')) AS e (
+    sentence text, totals json, sessions json, arms json, candidate json
+)
+WHERE x.project_id = :project_id AND {condition}
+ORDER BY x.registered_at DESC, x.experiment_id DESC
+LIMIT :most
+"""
+
+
+def list_findings(
+    connection: Connection,
+    project_id: int,
+    *,
+    most: int,
+    decided: bool | None = None,
+    before: str | None = None,
+) -> list[ListedFinding]:
+    """Returns a project's experiments, the newest first.
+
+    Args:
+        connection: To the store.
+        project_id: The project.
+        most: How many at most.
+        decided: The decided ones, or the open ones; None for all.
+        before: The last experiment of the page before.
+    """
+    condition = """
+        (CAST(:decided AS boolean) IS NULL OR v.decided = :decided)
+        AND (CAST(:before AS text) IS NULL OR (x.registered_at, x.experiment_id) < (
+            SELECT registered_at, experiment_id FROM experiments
+            WHERE experiment_id = :before AND project_id = :project_id
+        ))
+    """
+    asked = {"project_id": project_id, "most": most, "decided": decided, "before": before}
+    rows = connection.execute(text(_LIST.format(condition=condition)), asked)
+    return [ListedFinding(**row) for row in rows.mappings()]
+
+
+def findings_of_commits(
+    connection: Connection, project_id: int, environment: str | None, commits: Sequence[str]
+) -> list[ListedFinding]:
+    """Returns the experiments that test some commits, the newest first.
+
+    Args:
+        connection: To the store.
+        project_id: The project.
+        environment: Where; None for everywhere.
+        commits: The commits, whole.
+    """
+    condition = """
+        x.treatment_commit = ANY(:commits)
+        AND (CAST(:environment AS text) IS NULL OR x.environment = :environment)
+    """
+    asked = {
+        "project_id": project_id,
+        "most": 200,
+        "commits": list(commits),
+        "environment": environment,
+    }
+    rows = connection.execute(text(_LIST.format(condition=condition)), asked)
+    return [ListedFinding(**row) for row in rows.mappings()]

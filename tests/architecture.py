@@ -1,0 +1,102 @@
+"""The map of the source as Markdown, made of its docstrings: `python -m tests.architecture`."""
+
+import ast
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "architecture.md"
+COMMAND = "python -m tests.architecture"
+PACKAGES = ("domain", "stats", "storage", "api", "orchestration", "mcp_server", "cli")
+_OPENING = f"""\
+# Architecture
+
+The source as its own docstrings describe it. Made by `{COMMAND}`; a test holds it to the byte.
+Where to begin: [CONTRIBUTING](../CONTRIBUTING.md). Why it is built this way:
+[decisions](decisions/README.md). The statistics: [statistics](statistics.md).
+
+## The way of an event
+
+From the request to the served verdict, in the order of the code:
+
+1. `api/routes/runtime_events.py` takes a POST; `api/runtime/keyring.py` finds the project by its
+   key, `api/wire/event_batch.py` reads the body, event by event.
+2. `storage/log/events.py` appends what waits, in one COPY and one commit
+   (`storage/postgres/batching.py`); then each request is answered.
+3. `orchestration/dagster/schedules.py` sees that a block has closed
+   (`storage/verdicts/backlog.py`) and launches a run of `orchestration/dagster/assets.py`, whose
+   steps are in `orchestration/pipeline/steps.py`.
+4. `storage/pipeline/increment.py` runs the text of `storage/pipeline/steps.py` over the new rows:
+   exposures, then cells.
+5. `orchestration/pipeline/drafts.py` reads the cells (`storage/verdicts/evidence.py`), computes the
+   evidence (`stats/decision/evidence.py`) and writes its document.
+6. `storage/verdicts/publication.py` publishes verdict and evidence in one transaction.
+7. `api/routes/verdicts.py` serves the row (`storage/verdicts/polling.py`).
+
+Whatever reads whole days (rebuilds, checks, audits) runs the same text in DuckDB:
+`storage/pipeline/whole_lives.py`.
+
+## Layers
+
+Each room imports rooms below it, never above; import-linter holds that, in the tests. `|` stands
+between rooms that do not know one another.
+"""
+
+
+def contracts() -> Iterator[str]:
+    """Yields the layers of each contract, from the upper to the lower ones."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    for contract in settings["tool"]["importlinter"]["contracts"]:
+        if contract["type"] == "layers":
+            layers = " → ".join(f"`{layer}`" for layer in contract["layers"])
+            yield f"- {contract['name']}: {layers}"
+
+
+def rooms() -> list[Path]:
+    """Returns the folders of the source, each before those inside it."""
+    return [
+        folder
+        for package in PACKAGES
+        for folder in sorted({path.parent for path in (ROOT / package).rglob("*.py")})
+        if (folder / "__init__.py").is_file()
+    ]
+
+
+def docstring(path: Path) -> str:
+    """Returns a module's docstring, in one line a paragraph."""
+    text = ast.get_docstring(ast.parse(path.read_text())) or ""
+    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
+
+
+def architecture() -> str:
+    """Returns the page."""
+    parts = [_OPENING, *contracts(), "\n## Rooms"]
+    for room in rooms():
+        parts += _room(room)
+    return "\n".join(parts) + "\n"
+
+
+def _room(room: Path) -> Sequence[str]:
+    name = room.relative_to(ROOT).as_posix()
+    files = [path for path in sorted(room.glob("*.py")) if path.name != "__init__.py"]
+    table = [
+        "| file | what it is |",
+        "| --- | --- |",
+        *(f"| `{path.name}` | {_cell(docstring(path))} |" for path in files),
+    ]
+    return [
+        "",
+        f"### {name}/",
+        "",
+        docstring(room / "__init__.py"),
+        *(["", *table] if files else []),
+    ]
+
+
+def _cell(text: str) -> str:
+    return text.split("\n\n", maxsplit=1)[0].replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(architecture())

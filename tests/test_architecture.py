@@ -1,0 +1,31 @@
+"""The map of the source is true, and no room holds more than a reader can take in at once."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.architecture import COMMAND, PAGE, ROOT, architecture, docstring, rooms
+
+# architecture.md of the design: "no folder shows more than about fifteen files".
+MOST_FILES = 15
+MIGRATIONS = "storage/schema/migrations/versions"
+
+
+def test_the_map_is_up_to_date_to_the_byte() -> None:
+    assert PAGE.read_text() == architecture(), f"run {COMMAND}"
+
+
+@pytest.mark.parametrize("room", rooms(), ids=lambda room: room.relative_to(ROOT).as_posix())
+def test_a_room_shows_few_files_and_says_what_is_inside(room: Path) -> None:
+    files = [path for path in room.glob("*.py") if path.name != "__init__.py"]
+    assert len(files) <= MOST_FILES
+    assert docstring(room / "__init__.py")
+    assert all(docstring(path) for path in files)
+
+
+def test_the_files_on_the_way_of_an_event_are_there() -> None:
+    way = architecture().split("## The way of an event")[1].split("\n## ")[0]
+    named = re.findall(r"`([a-z_/]+\.py)`", way)
+    assert len(named) > 10
+    assert [name for name in named if not (ROOT / name).is_file()] == []
