@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from domain.wording.headline import ABSTENTIONS, headline_of
 from mcp_server.contract import Verdict
 
 LONGEST = 300
@@ -10,11 +11,6 @@ FAST_PACE_SECONDS = 300
 # The service looks at new events every 30 seconds: no answer changes sooner.
 SOONEST_SECONDS = 30
 
-ABSTENTIONS = {
-    "power": "more traffic is needed",
-    "non_identifiable": "the change cannot be told apart from another or from time",
-    "interacting": "the randomization does not hold",
-}
 WAITING = {
     "power": "Leave the canary running and log abstain_reason.",
     "non_identifiable": "Log abstain_reason; give both arms traffic at the same time.",
@@ -46,9 +42,14 @@ def advice(verdict: Verdict, retry_after: int | None) -> str:
 def _sentence(verdict: Verdict) -> str:
     if verdict.verdict == "abstain":
         reason = verdict.abstain_reason or "power"
-        beginning = "Ended without a verdict" if verdict.power_state.decided else "No verdict yet"
-        return f"{beginning} (abstain, {reason}): {ABSTENTIONS[reason]}."
-    return f"{verdict.verdict.capitalize()}: {_measured(verdict)}."
+        if verdict.power_state.decided:
+            return f"{_headline(verdict)} (abstain, {reason}): it ended without a verdict."
+        return f"{_headline(verdict)} (abstain, {reason}): {ABSTENTIONS[reason]}."
+    return f"{_headline(verdict)}: {_measured(verdict)}."
+
+
+def _headline(verdict: Verdict) -> str:
+    return headline_of(verdict.model_dump()).text
 
 
 def _measured(verdict: Verdict) -> str:
@@ -66,7 +67,7 @@ def _measured(verdict: Verdict) -> str:
 def _action(verdict: Verdict) -> str:
     if verdict.verdict == "abstain":
         if verdict.power_state.decided:
-            return "Log abstain_reason."
+            return "Log abstain_reason. Call explain to see what ended it."
         return WAITING[verdict.abstain_reason or "power"]
     return ACTIONS[verdict.verdict].format(breaches=_named(verdict.guardrail_breaches))
 

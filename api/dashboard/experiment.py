@@ -15,21 +15,17 @@ from starlette.responses import Response
 from api.dashboard.page.assets import VERSION
 from api.dashboard.page.markup import markup, page
 from api.dashboard.page.visit import seen
-from api.dashboard.plot import fired_at, plot_of
-from api.dashboard.verdict import (
-    WARNINGS,
-    advice,
-    answer_of,
-    lasts,
-    measured,
-    sentence_of,
-    worth,
-)
+from api.dashboard.plot import plot_of
+from api.dashboard.verdict import advice_of, measured, reason_of, value_of
 from api.routes.verdicts import known_id
 from api.wire.answer import answer
 from api.wire.problem import Problem
 from domain.comparison import is_fair
 from domain.measure import measure_of
+from domain.wording.advice import lasts
+from domain.wording.headline import headline_of
+from domain.wording.looks import fired_at, looks_of, seconds
+from domain.wording.warnings import WARNINGS
 from storage.tenants.sign_ins import Visitor
 from storage.verdicts.evidence import WAITS_FOR_DEPLOY
 from storage.verdicts.publication import read_evidence
@@ -145,15 +141,14 @@ def _known(finding: Finding, fault: str | None) -> dict[str, Any]:
         "contract": contract,
         "contract_text": json.dumps(contract, indent=2, ensure_ascii=False),
         "document": document,
-        "answer": answer_of(contract, candidate=candidate),
-        "sentence": sentence_of(contract, evidence, bound=bound),
-        "advice": advice(contract, evidence, bound=bound),
+        "headline": headline_of(contract, candidate=candidate),
+        "reason": reason_of(contract, evidence, bound=bound),
+        "advice": advice_of(contract, evidence, bound=bound),
         "bound": bound,
-        "worth": worth(contract, document),
+        "value": value_of(contract, document),
         "measure": None if document is None else measure_of(document),
         "measured": None if document is None else measured(contract, document),
         "plot": None if document is None else plot_of(document, contract),
-        "fired": None if document is None else fired_at(document),
         "ends": _ends(finding, document),
         "lasts": lasts(document),
         "overdue": _is_overdue(finding),
@@ -185,7 +180,11 @@ def _looks(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Returns the last looks, the newest first, with how near each came to firing."""
     level = document["policy"]["level"]
     latest: Sequence[dict[str, Any]] = document["looks"][-_MOST_LOOKS:]
-    return [{**look, "reached": look["e_value"] * level} for look in reversed(latest)]
+    fired = fired_at(document, looks_of(document))
+    return [
+        {**look, "reached": look["e_value"] * level, "fired": seconds(look["at"]) == fired}
+        for look in reversed(latest)
+    ]
 
 
 def _checks(document: Mapping[str, Any], contract: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from starlette.responses import RedirectResponse, Response
 
 from api.dashboard.experiment import get_evidence, get_experiment, get_live
 from api.dashboard.page.assets import get_asset
+from api.dashboard.page.figures import signs
 from api.dashboard.page.markup import page
 from api.dashboard.page.visit import public_address_of, seen
 from api.dashboard.reach import reach_of
@@ -20,9 +21,10 @@ from api.dashboard.settings.keys import get_keys, post_keys
 from api.dashboard.settings.kinds import KINDS
 from api.dashboard.settings.simple import get_settings, post_settings
 from api.dashboard.sign_in import get_sign_in, post_sign_in, post_sign_out
-from api.dashboard.verdict import after_the_word, answer_of, sentence_of
+from api.dashboard.verdict import before_any_look
 from api.wire.problem import Problem
 from domain.comparison import is_fair
+from domain.wording.headline import headline_of
 from storage.experiments.deploys import list_deploys, read_deploy
 from storage.experiments.reach import reached_routes
 from storage.postgres.refusal import Missing
@@ -191,8 +193,8 @@ def _line(finding: ListedFinding) -> dict[str, Any]:
     interval = totals.get("ci") if contract["ci"] is None else contract["ci"]
     return {
         "finding": finding,
-        "answer": answer_of(contract, candidate=finding.waits_for is not None),
-        "sentence": _sentence(finding),
+        "headline": headline_of(contract, candidate=finding.waits_for is not None),
+        "reason": _reason(finding),
         "fair": is_fair(contract, None),
         "relative": _relative(lift, finding.control),
         "bar": None if lift is None or interval is None else _bar(lift, interval),
@@ -200,10 +202,10 @@ def _line(finding: ListedFinding) -> dict[str, Any]:
     }
 
 
-def _sentence(finding: ListedFinding) -> str:
-    if finding.sentence is None:
-        return sentence_of(finding.contract, None, bound=finding.deploy_id is not None)
-    return after_the_word(finding.sentence, metric=finding.metric)
+def _reason(finding: ListedFinding) -> str:
+    if finding.reason is None:
+        return before_any_look(finding.contract, bound=finding.deploy_id is not None)
+    return signs(finding.reason)
 
 
 def _relative(lift: float | None, control: float | None) -> float | None:

@@ -1,23 +1,20 @@
 """The plot of an interval over time: how the lift narrowed down, for a terminal."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.text import Text
 
 from domain.measure import measure_of_policy
+from domain.wording.looks import Estimate, estimates, extent, fired_at, looks_of
 
 WIDTH, MOST_ROWS = 60, 14
-# Early intervals are as wide as everything: the last part of the time sets the scale.
-_SCALED_FROM = WIDTH // 3
 _STEPS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 10.0)
 _LABEL_WIDTH = 10
 _STYLES = {"░": "cyan", "·": "yellow", "━": "bold", "─": "bright_black", "◆": "bold green"}
-
-Look = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,15 +48,16 @@ def interval_plot(document: Mapping[str, Any]) -> Text | None:
     Returns:
         None where there are not two looks with an interval.
     """
-    looks = [look for look in document.get("looks") or () if look["ci"] is not None]
-    if len(looks) < 2:
+    looks = looks_of(document)
+    drawn = estimates(looks)
+    if len(drawn) < 2:
         return None
-    fired = _fired(looks, level=document["policy"]["level"])
-    columns = _columns(looks, fired)
+    fired = fired_at(document, looks)
+    gated = {look.at for look in looks if look.gated}
+    columns = _columns(drawn, gated, fired)
     measure = measure_of_policy(document["policy"], control=None)
     scale = measure.scale
-    low = min(0.0, *(column.low for column in columns[_SCALED_FROM:]))
-    high = max(0.0, *(column.high for column in columns[_SCALED_FROM:]))
+    low, high = extent(drawn)
     step = _step((high - low) * scale) / scale
     plot = Text()
     plot.append(f"Treatment minus control, {measure.per}\n", style="italic")
@@ -70,36 +68,33 @@ def interval_plot(document: Mapping[str, Any]) -> Text | None:
             mark = column.mark(row, step)
             plot.append(mark, style=_STYLES.get(mark, ""))
         plot.append("\n")
-    plot.append(_axis(looks))
+    plot.append(_axis(drawn))
     plot.append(_legend(columns, fired))
     return plot
 
 
-def _fired(looks: Sequence[Look], *, level: float) -> Look | None:
-    """Returns the first ungated look at which E reached 1/level."""
-    crossing = (look for look in looks if not look["gated"] and look["e_value"] * level >= 1)
-    return next(crossing, None)
-
-
-def _columns(looks: Sequence[Look], fired: Look | None) -> list[Column]:
-    times = [_time(look).timestamp() for look in looks]
-    width = (times[-1] - times[0]) / (WIDTH - 1) or 1.0
+def _columns(
+    drawn: Sequence[Estimate], gated: Collection[float], fired: float | None
+) -> list[Column]:
+    width = (drawn[-1].at - drawn[0].at) / (WIDTH - 1) or 1.0
     columns: list[Column] = []
     number = -1
     for place in range(WIDTH):
         first = number + 1
-        while number + 1 < len(looks) and times[number + 1] < times[0] + width * (place + 0.5):
+        while number + 1 < len(drawn) and drawn[number + 1].at < drawn[0].at + width * (
+            place + 0.5
+        ):
             number += 1
-        fresh = looks[first : number + 1]
+        fresh = drawn[first : number + 1]
         # The look that fired is shown, though later ones may share its column.
-        shown = fired if fired is not None and any(one is fired for one in fresh) else looks[number]
+        shown = next((estimate for estimate in fresh if estimate.at == fired), drawn[number])
         columns.append(
             Column(
-                low=shown["ci"][0],
-                high=shown["ci"][1],
-                lift=shown["lift"],
-                gated=shown["gated"],
-                fired=shown is fired and bool(fresh),
+                low=shown.low,
+                high=shown.high,
+                lift=shown.lift,
+                gated=shown.at in gated,
+                fired=bool(fresh) and shown.at == fired,
             )
         )
     return columns
@@ -117,13 +112,13 @@ def _label(value: float) -> str:
     return f"{value:+.4g} ".rjust(_LABEL_WIDTH) if value else "0 ".rjust(_LABEL_WIDTH)
 
 
-def _axis(looks: Sequence[Look]) -> str:
-    first, last = (f"{_time(look):%m-%d %H:%M}" for look in (looks[0], looks[-1]))
+def _axis(drawn: Sequence[Estimate]) -> str:
+    first, last = (f"{_time(estimate.at):%m-%d %H:%M}" for estimate in (drawn[0], drawn[-1]))
     indent = " " * _LABEL_WIDTH
     return f"{indent}└{'─' * WIDTH}\n{indent} {first}{f'{last} UTC'.rjust(WIDTH - len(first))}\n"
 
 
-def _legend(columns: Sequence[Column], fired: Look | None) -> str:
+def _legend(columns: Sequence[Column], fired: float | None) -> str:
     parts = ["░ interval", "━ lift", "─ no difference"]
     if any(column.gated for column in columns):
         parts.append("· a gate held")
@@ -133,5 +128,5 @@ def _legend(columns: Sequence[Column], fired: Look | None) -> str:
     return "".join(f"{' ' * _LABEL_WIDTH} {line}\n" for line in lines)
 
 
-def _time(look: Look) -> datetime:
-    return datetime.fromisoformat(look["at"])
+def _time(at: float) -> datetime:
+    return datetime.fromtimestamp(at, tz=UTC)

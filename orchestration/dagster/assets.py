@@ -10,6 +10,7 @@ from typing import Any
 import dagster as dg
 from sqlalchemy import Row
 
+from domain.wording.headline import headline_of
 from orchestration.dagster.columns import table_metadata
 from orchestration.dagster.exhibit import chosen, exhibit, standings_table
 from orchestration.dagster.keys import (
@@ -31,7 +32,6 @@ from orchestration.dagster.links import experiment_link
 from orchestration.dagster.partitions import DAYS, days_between, key_of, run_days
 from orchestration.dagster.resources import Store
 from orchestration.dagster.table import MOST_ROWS, Rows, markdown, plain, unbroken
-from orchestration.pictures.answer import answer_of
 from orchestration.pipeline.batch import FAST, RUN, Patience
 from orchestration.pipeline.checklist import ChecklistsTooLong, keep_checklists
 from orchestration.pipeline.steps import close_cells, expose, publish, stage, stage_due
@@ -351,7 +351,7 @@ def _changes(changed: Sequence[Row[Any]]) -> Rows:
     return [
         {
             "experiment": experiment_link(row.experiment_id),
-            "answer": unbroken(answer_of(row.contract).word),
+            "answer": unbroken(headline_of(row.contract).text),
             "decided": "for good" if row.contract["power_state"]["decided"] else "open",
             "breaches": plain(", ".join(row.contract["guardrail_breaches"])),
             "at, UTC": _moment(row.published_at),

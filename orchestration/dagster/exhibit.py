@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 import dagster as dg
 
 from domain.measure import measure_of
+from domain.wording.headline import headline_of
+from domain.wording.looks import looks_of
 from orchestration.dagster.links import experiment_link
 from orchestration.dagster.table import Rows, plain, unbroken
 from orchestration.pictures import svg
-from orchestration.pictures.answer import answer_of
 from orchestration.pictures.interval import interval_picture
-from orchestration.pictures.look import looks_of
 from orchestration.pictures.plot import evidence_plot
 from orchestration.pictures.thumbnail import thumbnail
 from storage.views.answers import Standing
@@ -62,12 +62,12 @@ def standings_table(standings: Sequence[Standing]) -> Rows:
 
 def _row(one: Standing) -> dict[str, str]:
     document, measure = one.document, measure_of(one.document)
-    answer = answer_of(one.contract, candidate=document.get("candidate") is not None)
+    headline = headline_of(one.contract, candidate=document.get("candidate") is not None)
     ci = document["totals"]["ci"]
     looks = looks_of(document)
     return {
         "experiment": experiment_link(one.experiment_id),
-        "answer": unbroken(answer.word),
+        "answer": unbroken(headline.text),
         # At 1 the test fires.
         "e ÷ threshold": f"{looks[-1].reached:.2g}" if looks else "",
         "units": f"{document['sessions']['accumulated']:,}",

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from domain.measure import Measure, level_of, measure_of
-from orchestration.pictures import svg
-from orchestration.pictures.answer import Answer, answer_of
-from orchestration.pictures.axis import Axis, round_steps, time_steps
-from orchestration.pictures.look import (
+from domain.wording.headline import Headline, headline_of
+from domain.wording.looks import (
     Estimate,
     Look,
     clock,
@@ -21,6 +19,9 @@ from orchestration.pictures.look import (
     seconds,
     thinned,
 )
+from orchestration.pictures import svg
+from orchestration.pictures.axis import Axis, round_steps, time_steps
+from orchestration.pictures.colour import colour_of
 
 WIDTH = 700
 # Finer than a pixel shows, and a record of each materialization is kept.
@@ -44,7 +45,7 @@ class _Scene:
 
     document: Mapping[str, Any]
     measure: Measure
-    answer: Answer
+    headline: Headline
     looks: Sequence[Look]
     found: Sequence[Estimate]
     fired: float | None
@@ -52,6 +53,10 @@ class _Scene:
     time: Axis
     value: Axis
     top: float
+
+    @property
+    def colour(self) -> str:
+        return colour_of(self.headline)
 
     @property
     def bottom(self) -> float:
@@ -108,7 +113,7 @@ def _scene(
     return _Scene(
         document=document,
         measure=measure_of(document),
-        answer=answer_of(contract, candidate=document.get("candidate") is not None),
+        headline=headline_of(contract, candidate=document.get("candidate") is not None),
         looks=looks,
         found=found,
         fired=fired_at(document, looks),
@@ -131,11 +136,11 @@ def _short(name: str, most: int) -> str:
 
 
 def _title(scene: _Scene, contract: Mapping[str, Any]) -> list[str]:
-    parts = [scene.answer.word, _short(scene.measure.name, _MOST_OF_TITLE)]
+    parts = [scene.headline.text, _short(scene.measure.name, _MOST_OF_TITLE)]
     if contract["lift"] is not None:
         parts.append(scene.measure.difference(contract["lift"]))
     return [
-        svg.words(12, 24, " · ".join(parts), fill=scene.answer.colour, size=16, bold=True),
+        svg.words(12, 24, " · ".join(parts), fill=scene.colour, size=16, bold=True),
         svg.words(WIDTH - 10, 24, contract["experiment_id"], anchor="end", size=10),
         *(
             svg.words(12, 44 + _LINE * row, line, fill=svg.INK, size=12)
@@ -282,7 +287,7 @@ def _marks(scene: _Scene) -> list[str]:
                 (x, scene.top - height + 4),
                 (x, scene.bottom),
                 id=name,
-                stroke=scene.answer.colour,
+                stroke=scene.colour,
                 stroke_width="1.2",
                 stroke_dasharray="2 2" if name == "fired" else "none",
             ),
@@ -291,12 +296,12 @@ def _marks(scene: _Scene) -> list[str]:
                 scene.top - height + 6,
                 label or f"{name} {clock(at)}",
                 anchor=anchor,
-                fill=scene.answer.colour,
+                fill=scene.colour,
                 bold=True,
             ),
         ]
         if (lift := _lift_at(scene, at)) is not None:
-            shapes.append(_diamond(x, scene.value.at(lift), scene.answer.colour))
+            shapes.append(_diamond(x, scene.value.at(lift), scene.colour))
     return shapes
 
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from domain.wording.looks import looks_of
 from orchestration.pictures import svg
 from orchestration.pictures.axis import Axis, round_steps
-from orchestration.pictures.look import looks_of
 
 _COLOURS = (svg.BLUE, svg.VERMILION, svg.GREEN, svg.PURPLE, svg.ORANGE, svg.SKY)
 MOST_CURVES = len(_COLOURS)

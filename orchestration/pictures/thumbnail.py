@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+from domain.wording.headline import headline_of
+from domain.wording.looks import estimates, extent, looks_of, thinned
 from orchestration.pictures import svg
-from orchestration.pictures.answer import answer_of
 from orchestration.pictures.axis import Axis
-from orchestration.pictures.look import estimates, extent, looks_of, thinned
+from orchestration.pictures.colour import colour_of
 
 _WIDTH, _HEIGHT = 240, 44
 # Dagster's pages show Markdown of fewer letters than 1,000 in place: all of it must fit.
@@ -34,7 +35,7 @@ def thumbnail(document: Mapping[str, Any], contract: Mapping[str, Any]) -> str |
 
     band = [at(one.at, one.high) for one in shown]
     band += [at(one.at, one.low) for one in reversed(shown)]
-    colour = answer_of(contract).colour
+    colour = colour_of(headline_of(contract))
     zero = round(value.at(0.0))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" fill="none">'

@@ -9,8 +9,11 @@ import numpy as np
 
 from domain.contract import document_text
 from domain.measure import Measure, measure_of_policy
+from domain.wording.advice import advice
+from domain.wording.headline import headline_of
+from domain.wording.value import value_range
 from orchestration.pipeline.aliasing import aliased_with
-from orchestration.pipeline.sentence import known_sentence, sentence
+from orchestration.pipeline.sentence import known_sentence, statement
 from orchestration.pipeline.series import moment, seconds
 from stats.decision.evidence import Arm, Evidence
 from stats.gates.guardrail import GuardrailReading
@@ -35,6 +38,7 @@ def evidence_document(
     reading: ExperimentReading,
     evidence: Evidence,
     *,
+    contract: Mapping[str, Any],
     counts: UnitCounts,
     changes: Mapping[str, frozenset[str]],
     returning: ReturningUsers,
@@ -44,6 +48,7 @@ def evidence_document(
     Args:
         reading: What the store holds of the experiment.
         evidence: What the engine makes of it.
+        contract: The verdict contract that the evidence supports.
         counts: Its units, as of the same look.
         changes: The changes of each stratum besides the one under test.
         returning: Its users who came back, as of the same look.
@@ -51,8 +56,8 @@ def evidence_document(
     control = evidence.arms.control
     level = control.rate if control.total is None else control.mean
     measure = measure_of_policy(reading.policy, control=level)
-    return {
-        "sentence": sentence(evidence, measure, reading.policy["futility_margin"]),
+    said = statement(evidence, measure, reading.policy["futility_margin"])
+    document = {
         "experiment_id": reading.experiment_id,
         "as_of": timestamp(evidence.as_of),
         "change": list(reading.change),
@@ -85,6 +90,26 @@ def evidence_document(
         "ended_because": _value(evidence.decision.ended_because),
         "digest": _digest(reading, evidence),
     }
+    candidate = evidence.candidate is not None
+    return {
+        "sentence": said.sentence,
+        "headline": headline_of(contract, candidate=candidate).text,
+        "reason": said.reason,
+        "advice": advice(contract, document),
+        **document,
+        "value_range": value_range(
+            contract,
+            document,
+            interval=evidence.ci,
+            units_per_day=_units_per_day(reading, evidence),
+        ),
+    }
+
+
+def _units_per_day(reading: ExperimentReading, evidence: Evidence) -> float | None:
+    """Returns all units a day, of which those in the sample are measured."""
+    measured = evidence.eligible_per_day
+    return None if measured is None else measured / Policy.from_json(reading.policy).sample_rate
 
 
 def _value(word: object) -> str | None:

@@ -8,7 +8,10 @@ from typing import Any
 from sqlalchemy import Connection
 
 from domain.contract import contract, document_text, waiting_contract
+from domain.wording.advice import advice
+from domain.wording.headline import NO_ANSWER, headline_of
 from orchestration.pipeline.document import evidence_document
+from orchestration.pipeline.sentence import of_the_experiment
 from orchestration.pipeline.series import moment, series_of
 from stats.decision.evidence import Evidence, evaluate
 from stats.looks.block import AnalysisBlocks, analysis_blocks
@@ -91,14 +94,15 @@ def _drafts(
     returning = returning_users(connection, [(look.experiment_id, look.look) for look in looks])
     drafted: list[Drafted] = []
     for reading, rest, evidence in zip(readings, rests, found, strict=True):
+        answer = evidence_contract(reading.experiment_id, evidence)
         document = evidence_document(
             reading,
             evidence,
+            contract=answer,
             counts=counts[reading.experiment_id],
             changes=changes[reading.experiment_id],
             returning=returning[reading.experiment_id],
         )
-        answer = evidence_contract(reading.experiment_id, evidence)
         draft = Draft(
             experiment_id=reading.experiment_id,
             document=document_text(document),
@@ -162,8 +166,12 @@ def _rest(series: Series, blocks: AnalysisBlocks) -> Rest:
 
 def _waited_out(experiment_id: str) -> Drafted:
     answer = waiting_contract(experiment_id, decided=True)
+    said = of_the_experiment(NO_ANSWER, "no deploy came for this experiment.")
     document = {
-        "sentence": "No answer: no deploy came for this experiment.",
+        "sentence": said.sentence,
+        "headline": headline_of(answer).text,
+        "reason": said.reason,
+        "advice": advice(answer, None, bound=False),
         "experiment_id": experiment_id,
         "as_of": None,
     }

@@ -1,8 +1,10 @@
-"""The sentence that leads an evidence document: what is known, for a person in a hurry."""
+"""The statement that leads an evidence document: what is known, in one or two sentences."""
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from domain.measure import Measure, too_small
+from domain.wording.headline import NO_ANSWER, VERDICTS
 from stats.decision.evidence import Evidence
 from stats.gates.shortfall import Shortfall
 from stats.looks.gate import Cause
@@ -26,23 +28,52 @@ _BECAUSE = {
 _UNFAIR = (AbstainReason.NON_IDENTIFIABLE, AbstainReason.INTERACTING)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """What an experiment's evidence says.
+
+    Attributes:
+        sentence: In whole, for who reads nothing else.
+        reason: The same, to be read after the headline.
+    """
+
+    sentence: str
+    reason: str
+
+
 def percent(value: float) -> str:
     """Returns a relative lift in percent."""
     return f"{100 * value:+.1f} %"
 
 
-def sentence(evidence: Evidence, measure: Measure, futility_margin: float | None) -> str:
-    """Returns what an experiment's evidence says, in one or two sentences.
+def statement(evidence: Evidence, measure: Measure, futility_margin: float | None) -> Statement:
+    """Returns what an experiment's evidence says.
 
     Args:
         evidence: The evidence.
         measure: How the target's differences are written.
-        futility_margin: The share of control's rate that the project takes for no difference.
+        futility_margin: The share of control's rate below which the project sees no difference.
     """
-    what_is_known = _sentence(evidence, measure, futility_margin)
+    said = _statement(evidence, measure, futility_margin)
     if evidence.gates.shortfall is None:
-        return what_is_known
-    return f"{what_is_known} {_shortfall(evidence.gates.shortfall)}"
+        return said
+    more = _shortfall(evidence.gates.shortfall)
+    return Statement(sentence=f"{said.sentence} {more}", reason=f"{said.reason} {more}")
+
+
+def of_the_change(word: str, clause: str) -> Statement:
+    """Returns a statement on what the change did."""
+    return Statement(sentence=f"{word}: {clause}", reason=f"With this change, {clause}")
+
+
+def of_the_metric(word: str, metric: str, clause: str) -> Statement:
+    """Returns a statement on why a metric gives no answer."""
+    return Statement(sentence=f"{word} on {metric}: {clause}", reason=f"On {metric}: {clause}")
+
+
+def of_the_experiment(word: str, clause: str) -> Statement:
+    """Returns a statement on an experiment in which nothing can be measured."""
+    return Statement(sentence=f"{word}: {clause}", reason=f"{clause[:1].upper()}{clause[1:]}")
 
 
 def _shortfall(shortfall: Shortfall) -> str:
@@ -59,19 +90,20 @@ def _shortfall(shortfall: Shortfall) -> str:
     return f"{seen}, {declared}: the build may die before it can report."
 
 
-def _sentence(evidence: Evidence, measure: Measure, futility_margin: float | None) -> str:
+def _statement(evidence: Evidence, measure: Measure, futility_margin: float | None) -> Statement:
     decision, metric = evidence.decision, measure.name
     if decision.verdict is not Verdict.ABSTAIN:
-        return _answer(evidence, measure)
+        return of_the_change(VERDICTS[decision.verdict], _answer(evidence, measure))
     if decision.ended_because is not None:
         why = _why_it_ended(decision.ended_because, futility_margin)
-        return f"No answer on {metric}: {why}. {known_sentence(evidence, measure)}".strip()
+        known = known_sentence(evidence, measure)
+        return of_the_metric(NO_ANSWER, metric, f"{why}. {known}".strip())
     if decision.abstain_reason in _UNFAIR:
-        return f"Can't say on {metric}: {_unfair(evidence)}."
+        return of_the_metric("Can't say", metric, f"{_unfair(evidence)}.")
     if evidence.candidate is not None:
-        return _waiting(evidence, measure)
+        return of_the_change("Almost", _waiting(evidence, measure))
     known = known_sentence(evidence, measure)
-    return f"Can't say yet on {metric}: {_progress(evidence)}. {known}".strip()
+    return of_the_metric("Can't say yet", metric, f"{_progress(evidence)}. {known}".strip())
 
 
 def _unfair(evidence: Evidence) -> str:
@@ -97,11 +129,10 @@ def _answer(evidence: Evidence, measure: Measure) -> str:
     level = measure.level(control)
     share = f"{100 * abs(lift / control):.1f} %" if control else ""
     relative = f" ({share} of control's {level})" if control else ""
-    word = {Verdict.KEEP: "Keep", Verdict.ROLLBACK: "Roll back", Verdict.ITERATE: "Iterate"}
     return (
-        f"{word[decision.verdict]}: {measure.name} {moved} by"
-        f" {measure.size(lift)}{relative}; the true difference lies between"
-        f" {measure.difference(ci[0])} and {measure.difference(ci[1])}, however often one looked."
+        f"{measure.name} {moved} by {measure.size(lift)}{relative}; the true difference lies"
+        f" between {measure.difference(ci[0])} and {measure.difference(ci[1])}, however often one"
+        " looked."
     )
 
 
@@ -115,7 +146,7 @@ def _waiting(evidence: Evidence, measure: Measure) -> str:
     candidate, lift = evidence.candidate, evidence.lift
     if candidate is None or lift is None:
         raise ValueError("a candidate waits, but nothing was compared")
-    moved = f"Almost: {measure.name} moved by {measure.difference(lift)}"
+    moved = f"{measure.name} moved by {measure.difference(lift)}"
     guardrails = ", ".join(candidate.waits_for)
     shown = f"{guardrails} is shown unharmed, or when the wait for that is over"
     if candidate.holds:

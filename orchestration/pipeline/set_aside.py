@@ -1,16 +1,22 @@
 """Evidence of experiments that are set aside: the last one that was served, and that it stands."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from sqlalchemy import Connection
 
 from domain.contract import contract, document_text
+from domain.wording.advice import advice
+from domain.wording.headline import NO_ANSWER, headline_of
 from orchestration.pipeline.drafts import Drafted
+from orchestration.pipeline.sentence import of_the_experiment
 from storage.verdicts.publication import Draft
 from storage.verdicts.set_aside import ServedVerdict, await_computation, served_of_set_aside
 
 WARNING = "set_aside"
-_CLOSED = "No answer: it was closed by hand, while its data could not be computed."
+_CLOSED = of_the_experiment(
+    NO_ANSWER, "it was closed by hand, while its data could not be computed."
+)
 
 
 def draft_set_aside(connection: Connection) -> list[Drafted]:
@@ -37,12 +43,15 @@ def _closed(verdict: ServedVerdict) -> Drafted:
         guardrail_breaches=verdict.contract["guardrail_breaches"],
     )
     before = verdict.evidence or {"experiment_id": verdict.experiment_id, "as_of": None}
-    document: dict[str, object] = {
+    document: dict[str, Any] = {
         **before,
-        "sentence": _CLOSED,
+        "sentence": _CLOSED.sentence,
+        "headline": headline_of(decided).text,
+        "reason": _CLOSED.reason,
         "warnings": _with_warning(before),
         "ended_because": "closed",
     }
+    document["advice"] = advice(decided, document)
     return _draft(verdict, document, decided)
 
 

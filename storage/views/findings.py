@@ -100,7 +100,7 @@ class ListedFinding:
 
     Attributes:
         contract: The verdict contract.
-        sentence: The evidence's; None before the first look.
+        reason: The evidence's; None before the first look.
         totals: The evidence's totals; None before the first look.
         sessions: The evidence's traffic and what it needs; None before the first look.
         control: Control's rate, or its mean where it has one; None while there is none.
@@ -115,7 +115,7 @@ class ListedFinding:
     deploy_id: str | None
     message: str | None
     contract: dict[str, Any]
-    sentence: str | None
+    reason: str | None
     totals: dict[str, Any] | None
     sessions: dict[str, Any] | None
     control: float | None
@@ -124,7 +124,8 @@ class ListedFinding:
 
 _LIST = """
 SELECT x.experiment_id, x.target_metric AS metric, x.environment, x.registered_at,
-    x.treatment_commit, x.deploy_id, d.commit ->> 'message' AS message, v.contract, e.sentence,
+    x.treatment_commit, x.deploy_id, d.commit ->> 'message' AS message, v.contract,
+    coalesce(e.reason, e.sentence) AS reason,
     e.totals, e.sessions,
     coalesce(e.arms #>> '{{control,mean}}', e.arms #>> '{{control,rate}}')::float AS control,
     e.candidate -> 'waits_for' AS waits_for
@@ -132,7 +133,7 @@ FROM experiments AS x
 JOIN verdicts AS v USING (experiment_id)
 LEFT JOIN deploys AS d USING (deploy_id)
 CROSS JOIN LATERAL json_to_record(coalesce(v.evidence, '{{}}')) AS e (
-    sentence text, totals json, sessions json, arms json, candidate json
+    reason text, sentence text, totals json, sessions json, arms json, candidate json
 )
 WHERE x.project_id = :project_id AND {condition}
 ORDER BY x.registered_at DESC, x.experiment_id DESC

@@ -9,14 +9,22 @@ import pytest
 from api.dashboard.page.figures import first_line, money, signs, web_address
 from api.dashboard.plot import MOST_POINTS, plot_of
 from api.dashboard.reach import reach_of
-from api.dashboard.verdict import WARNINGS, advice, answer_of, sentence_of, worth
+from api.dashboard.verdict import reason_of, value_of
 from domain.contract import contract
 from domain.measure import measure_of
+from domain.wording.advice import advice
+from domain.wording.headline import ABSTENTIONS, headline_of
+from domain.wording.value import value_range
+from domain.wording.warnings import WARNINGS
+from mcp_server.advice import advice as for_agents
+from mcp_server.contract import Verdict
+from orchestration.pictures.interval import interval_picture
 from orchestration.pipeline import document as documents
 from orchestration.pipeline.set_aside import WARNING as SET_ASIDE
 from stats.decision.evidence import ALLOCATION_UNDECLARED, GUARDRAILS_UNPROVEN
 from stats.looks.gate import Cause
-from stats.looks.words import EndedBecause, Verdict
+from stats.looks.words import EndedBecause
+from stats.looks.words import Verdict as Word
 
 
 def told(verdict: str, *, reason: str | None = None, decided: bool = True, **known: Any) -> Any:
@@ -26,6 +34,7 @@ def told(verdict: str, *, reason: str | None = None, decided: bool = True, **kno
 def document(**members: Any) -> dict[str, Any]:
     found: dict[str, Any] = {
         "sentence": "Can't say yet on spent: 200 units so far.",
+        "reason": "On spent: 200 units so far.",
         "as_of": "2026-10-01T10:00:00Z",
         "policy": {
             "target": {"name": "spent", "kind": "conversion"},
@@ -47,16 +56,43 @@ def document(**members: Any) -> dict[str, Any]:
 
 def test_every_answer_has_a_word_and_something_to_do() -> None:
     words: set[str] = set()
-    for verdict in (Verdict.KEEP, Verdict.ROLLBACK, Verdict.ITERATE):
-        words.add(answer_of(told(verdict)).word)
+    for verdict in (Word.KEEP, Word.ROLLBACK, Word.ITERATE):
+        words.add(headline_of(told(verdict)).text)
         assert advice(told(verdict), document())
     for reason in ("power", "non_identifiable", "interacting"):
         open_one = told("abstain", reason=reason, decided=False)
-        words.add(answer_of(open_one).word)
+        words.add(headline_of(open_one).text)
         assert reason == "interacting" or advice(open_one, document())
-    words.add(answer_of(told("abstain", reason="power")).word)
-    words.add(answer_of(told("abstain", reason="power", decided=False), candidate=True).word)
+    words.add(headline_of(told("abstain", reason="power")).text)
+    words.add(headline_of(told("abstain", reason="power", decided=False), candidate=True).text)
     assert len(words) == 8
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"verdict": "keep", "lift": 0.02, "confidence": 0.96, "ci": [0.01, 0.03]},
+        {"verdict": "rollback", "lift": -0.02, "confidence": 0.96, "ci": [-0.03, -0.01]},
+        {"verdict": "iterate", "lift": 0.02, "confidence": 0.96, "ci": [0.01, 0.03]},
+        *({"verdict": "abstain", "reason": reason} for reason in ABSTENTIONS),
+        *({"verdict": "abstain", "reason": reason, "decided": False} for reason in ABSTENTIONS),
+    ],
+    ids=str,
+)
+def test_an_agent_and_a_picture_say_the_headline_of_the_page(members: dict[str, Any]) -> None:
+    contract = told(**members)
+    headline = headline_of(contract).text
+    assert for_agents(Verdict.model_validate(contract), 60).startswith(headline)
+    looks = [
+        {"at": f"2026-10-01T{hour}:00:00Z", "lift": 0.02, "ci": [-0.01, 0.05], "e_value": 1.0}
+        for hour in (10, 11)
+    ]
+    arms = {name: {"units": 100, "rate": 0.1} for name in ("control", "treatment")}
+    totals = {"lift": 0.02, "ci": [-0.01, 0.05], "e_value": 1.0}
+    shown = [{**look, "gated": False} for look in looks]
+    sessions = {"accumulated": 200, "required": None, "per_day": 1000.0}
+    known = document(looks=shown, guardrails=[], arms=arms, totals=totals, sessions=sessions)
+    assert f">{headline}" in (interval_picture(known, contract) or "").replace("&#x27;", "'")
 
 
 @pytest.mark.parametrize("cause", EndedBecause)
@@ -76,7 +112,7 @@ def test_what_was_compared_before_an_arm_was_left_alone_stays_worth_knowing(
 ) -> None:
     policy = {**document()["policy"], "value_per_conversion": 2.0}
     ended = document(ended_because="promoted", looks=[{"gated": gated}], policy=policy)
-    found = worth(told("abstain", reason="non_identifiable"), ended)
+    found = between(told("abstain", reason="non_identifiable"), ended)
     assert (found is not None) == known
 
 
@@ -125,19 +161,18 @@ def test_a_change_that_cannot_be_told_apart_names_what_it_goes_with() -> None:
     assert "same time" in advice(aliased, document(gates=gates))[0]
 
 
-def test_a_sentence_is_read_after_the_word_that_it_repeats() -> None:
+def test_a_page_says_the_evidence_s_reason_in_print_and_before_any_look_why_there_is_none() -> None:
     waiting = told("abstain", reason="power", decided=False)
-    assert sentence_of(waiting, document()) == "On spent: 200 units so far."
-    assert sentence_of(waiting, None).startswith("Nothing was measured yet")
-    assert "begins with its deploy" in sentence_of(waiting, None, bound=False)
+    assert reason_of(waiting, document()) == "On spent: 200 units so far."
+    assert reason_of(waiting, None).startswith("Nothing was measured yet")
+    assert "begins with its deploy" in reason_of(waiting, None, bound=False)
     assert "post the deploy" in advice(waiting, None, bound=False)[0]
     ended = told("abstain", reason="power")
     late = {"sentence": "No answer: no deploy came for this experiment.", "as_of": None}
-    assert sentence_of(ended, late, bound=False) == "No deploy came for it."
+    assert reason_of(ended, late, bound=False) == "No deploy came for it."
     kept = told("keep", lift=0.02, confidence=0.96, ci=[-0.01, 0.05])
-    known = document(sentence="Keep: spent rose by 2.00 points, between -1.00 and 5.")
-    assert sentence_of(kept, known).startswith("With this change, spent rose by 2.00 points")
-    assert "\N{MINUS SIGN}1.00" in sentence_of(kept, known)
+    known = document(reason="With this change, spent rose by 2.00 points, between -1.00 and 5.")
+    assert "\N{MINUS SIGN}1.00" in reason_of(kept, known)
 
 
 def test_a_mean_is_told_in_its_own_measure_and_never_in_points() -> None:
@@ -167,13 +202,20 @@ def _paid(policy: dict[str, Any]) -> dict[str, Any]:
     return {**policy, "target": {**policy["target"], "currency": "USD"}}
 
 
+def between(contract: Any, known: dict[str, Any]) -> dict[str, float] | None:
+    """What the interval of a document leaves open, at 1,000 units a day."""
+    return value_range(contract, known, interval=known["totals"]["ci"], units_per_day=1000.0)
+
+
 def test_what_a_day_is_worth_is_the_verdict_s_or_what_the_interval_leaves_open() -> None:
     waiting = told("abstain", reason="power", decided=False)
-    assert worth(waiting, document()) is None
+    assert between(waiting, document()) is None
     valued = {**document()["policy"], "value_per_conversion": 40.0}
-    assert worth(waiting, document(policy=valued)) == pytest.approx((-400, 2000))
+    left_open = between(waiting, document(policy=valued))
+    assert left_open == {"low": pytest.approx(-400), "high": pytest.approx(2000)}
+    assert value_of(waiting, document(value_range=left_open)) == pytest.approx((-400, 2000))
     kept = told("keep", lift=0.02, confidence=0.96, ci=[0.01, 0.03], value_at_risk=800.0)
-    assert worth(kept, document()) == (800, 800)
+    assert value_of(kept, document()) == (800, 800)
 
 
 def test_a_plot_of_a_month_keeps_its_ends_and_the_look_that_fired() -> None:

@@ -7,9 +7,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from domain.wording.looks import estimates, extent, held_spans, looks_of
 from orchestration.dagster.exhibit import MOST_PICTURES, chosen, exhibit
 from orchestration.pictures.interval import WIDTH, interval_picture
-from orchestration.pictures.look import estimates, extent, held_spans, looks_of
 from orchestration.pictures.plot import MOST_CURVES, curve, evidence_plot
 from orchestration.pictures.svg import as_markdown, path
 from orchestration.pictures.thumbnail import thumbnail
@@ -94,9 +94,9 @@ KINDS = {
         document(candidate=CANDIDATE, guardrails=[guardrail("error", breached=at(20))]),
         contract("iterate"),
     ),
-    "Almost": (document(candidate=CANDIDATE), contract()),
+    "Almost: keep": (document(candidate=CANDIDATE), contract()),
     "Can't say yet": (document(), contract()),
-    "Can't say: not causal": (
+    "Can't say: the split is not fair": (
         document(gated=range(5, 48), because=["crossover"]),
         contract(reason="interacting"),
     ),
@@ -113,7 +113,7 @@ def test_each_answer_leads_with_its_word_and_shows_the_interval_and_no_differenc
     assert picture.root.get("width") == str(WIDTH) == "700"
 
 
-@pytest.mark.parametrize("word", ["Keep", "Iterate", "Almost"])
+@pytest.mark.parametrize("word", ["Keep", "Iterate", "Almost: keep"])
 def test_a_candidate_is_marked_where_it_fired(word) -> None:
     assert "fired 01 Mar 12:00" in drawn(*KINDS[word]).text
 

@@ -6,11 +6,13 @@ from datetime import UTC, datetime
 _MINUS = "\N{MINUS SIGN}"
 _NARROW = "\N{NARROW NO-BREAK SPACE}"
 _HYPHEN_BEFORE_DIGIT = re.compile(r"(?<![\w.])-(?=\d)")
+_APOSTROPHE = re.compile(r"(?<=\w)'(?=\w)")
 
 
 def signs(text: str) -> str:
-    """Returns a text in which what is below zero begins with a minus, not with a hyphen."""
-    return _HYPHEN_BEFORE_DIGIT.sub(_MINUS, text).replace(" %", f"{_NARROW}%")
+    """Returns a text with the signs of print: minus, apostrophe, a narrow space before percent."""
+    printed = _APOSTROPHE.sub("\N{RIGHT SINGLE QUOTATION MARK}", text)
+    return _HYPHEN_BEFORE_DIGIT.sub(_MINUS, printed).replace(" %", f"{_NARROW}%")
 
 
 def count(value: float) -> str:

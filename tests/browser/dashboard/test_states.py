@@ -59,7 +59,7 @@ STATES = {
     "futility": Told(
         "No answer",
         "the difference, if any, is smaller than the 60 % that this project set",
-        "Ship it or not, as you like the code better",
+        "Whether to ship it is for the code to say",
     ),
     "horizon": Told(
         "No answer", "the horizon was reached without an answer", "register the change anew"

@@ -1,4 +1,4 @@
-"""A look: what an evidence document says of one point in time, as pictures read it."""
+"""The looks of an evidence document as pictures show them, and the scale that they share."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class Look:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """What a look says of the difference, once it can say anything."""
+    """The estimate of a look and its interval."""
 
     at: float
     lift: float
@@ -51,7 +51,7 @@ def seconds(timestamp: str) -> float:
 
 
 def clock(at: float) -> str:
-    """Returns a time as a picture tells it, in UTC."""
+    """Returns a time as pictures write it, in UTC."""
     return f"{datetime.fromtimestamp(at, tz=UTC):%d %b %H:%M}"
 
 
@@ -72,7 +72,7 @@ def looks_of(document: Mapping[str, Any]) -> list[Look]:
 
 
 def estimates(looks: Sequence[Look]) -> list[Estimate]:
-    """Returns what can be drawn: the looks with an interval."""
+    """Returns the looks that have an interval, which alone can be drawn."""
     return [
         Estimate(at=look.at, lift=look.lift, low=look.low, high=look.high)
         for look in looks
@@ -80,11 +80,21 @@ def estimates(looks: Sequence[Look]) -> list[Estimate]:
     ]
 
 
-def thinned(found: Sequence[Estimate], most: int) -> list[Estimate]:
-    """Returns so many estimates at most, the first and the last among them."""
-    if len(found) <= most:
-        return list(found)
-    return [found[round(place * (len(found) - 1) / (most - 1))] for place in range(most)]
+def thinned(drawn: Sequence[Estimate], limit: int, *, fired: float | None = None) -> list[Estimate]:
+    """Returns at most `limit` estimates: the first, the last, and the one at which the test fired.
+
+    Args:
+        drawn: The estimates in order.
+        limit: How many at most.
+        fired: When the test fired.
+    """
+    if len(drawn) <= limit:
+        return list(drawn)
+    # One place is kept for the look that fired.
+    last, count = len(drawn) - 1, limit - 1
+    places = {round(number * last / (count - 1)) for number in range(count)}
+    places |= {place for place, estimate in enumerate(drawn) if estimate.at == fired}
+    return [drawn[place] for place in sorted(places)]
 
 
 def fired_at(document: Mapping[str, Any], looks: Sequence[Look]) -> float | None:
@@ -94,12 +104,12 @@ def fired_at(document: Mapping[str, Any], looks: Sequence[Look]) -> float | None
     return next((look.at for look in looks if look.fires), None)
 
 
-def extent(found: Sequence[Estimate]) -> tuple[float, float]:
+def extent(drawn: Sequence[Estimate]) -> tuple[float, float]:
     """Returns the differences between which a picture is informative, zero among them."""
-    since = found[0].at + _SCALED_FROM * (found[-1].at - found[0].at)
-    late = [one for one in found if one.at >= since]
-    low = min(0.0, *(one.low for one in late))
-    high = max(0.0, *(one.high for one in late))
+    since = drawn[0].at + _SCALED_FROM * (drawn[-1].at - drawn[0].at)
+    late = [estimate for estimate in drawn if estimate.at >= since]
+    low = min(0.0, *(estimate.low for estimate in late))
+    high = max(0.0, *(estimate.high for estimate in late))
     margin = 0.06 * (high - low) or 0.01
     return low - margin, high + margin
 

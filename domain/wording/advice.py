@@ -1,0 +1,145 @@
+"""The advice of a verdict: what its reader should do now, the same in every face."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from domain.arrival import is_steady_shortfall
+from domain.comparison import is_fair
+from domain.measure import too_small
+
+Contract = Mapping[str, Any]
+Document = Mapping[str, Any]
+
+_ENDED = {
+    "horizon": "The time for this experiment is over. Decide on other grounds: what the interval"
+    " excludes still holds. To ask again with more traffic, register the change anew.",
+    "promoted": "Everybody has the change, so nothing is left to compare it with. To measure the"
+    " next one, keep a share of units on the old build until the verdict.",
+    "withdrawn": "The change was withdrawn, so nothing is left to compare. Deploy it again as a"
+    " canary to get an answer.",
+    "superseded": "Another change took its place. Look at that one's experiment.",
+    "futility": "The difference, if there is one, is {}. Whether to ship it is for the code to"
+    " say, not for the metric.",
+    "closed": "It was closed by hand. Register the change again to go on measuring.",
+}
+_DEPLOY = (
+    "Deploy the change as a canary: give it a share of traffic, and post the deploy to /v1/deploys."
+)
+_HOLD = "{} got worse: hold the ramp where it is, or roll back if you need not know the rest."
+_SHORTFALL = (
+    "Hold the ramp where it is: compare the router's weight with the declared share, and look for"
+    " sessions in which the build dies before it reports."
+)
+_ANEW = (
+    "Then close this experiment (POST /v1/reward/{}/close) and register the change again: what was"
+    " counted so far stays in this one."
+)
+_CAUSES = {
+    "sample_ratio": "The arms do not get the shares that you declared: check the router's weights"
+    " and the allocation in your deploys.",
+    "crossover": "Units move between the arms: make the router sticky, so that a session stays"
+    " with the build that it first saw.",
+    "lateness": "Outcomes come late more often in one arm: check how each build sends its events.",
+    "interaction": "The effect differs with what else a build carries: wait until the other change"
+    " is decided.",
+}
+# What was counted under these stays counted: the way on is a new experiment.
+_LASTING = ("sample_ratio", "crossover", "lateness")
+# An analysis block, and then what its outcomes take.
+_FIRST_LOOK = (
+    "The first look comes when 50 units have come or a day is over (20 units or six hours where the"
+    " share is not declared), and the metric's window after that has passed."
+)
+
+
+def advice(contract: Contract, document: Document | None, *, bound: bool = True) -> list[str]:
+    """Returns what to do now, the most important first.
+
+    Args:
+        contract: The contract.
+        document: The evidence document; None before the first look.
+        bound: Whether the deploy that it tests has come.
+    """
+    if not bound and not contract["power_state"]["decided"]:
+        return [_DEPLOY]
+    verdict = contract["verdict"]
+    if verdict == "keep":
+        return ["Ship it: send all traffic to this commit, and post the deploy with allocation 1."]
+    if verdict == "rollback":
+        return ["Roll it back: send no more traffic to this commit, and post allocation 0."]
+    if verdict == "iterate":
+        harmed = _listed(contract["guardrail_breaches"]) or "a guardrail"
+        helped = "" if document is None else f" {document['policy']['target']['name']}"
+        return [
+            f"Don't ship it as it is: it helps{helped}, but harms {harmed}.",
+            "Fix that, deploy the fix as a canary, and register it as a new experiment.",
+        ]
+    return list(_while_abstaining(contract, document))
+
+
+def _while_abstaining(contract: Contract, document: Document | None) -> Sequence[str]:
+    if contract["power_state"]["decided"]:
+        return _when_ended(contract, document)
+    breaches = contract["guardrail_breaches"]
+    hold = [_HOLD.format(_listed(breaches))] if breaches else []
+    if is_steady_shortfall(contract, document or {}):
+        hold = [_SHORTFALL]
+    if not is_fair(contract, document):
+        anew = [_ANEW.format(contract["experiment_id"])] if lasts(document) else []
+        return [*hold, *_repairs(contract, document), *anew]
+    return [*hold, *_while_open(document)[: 1 if hold else None]]
+
+
+def _when_ended(contract: Contract, document: Document | None) -> Sequence[str]:
+    ended = None if document is None else document.get("ended_because")
+    if ended == "horizon" and not is_fair(contract, document):
+        return [*_repairs(contract, document), "Then register the change again."]
+    if document is not None and ended == "futility":
+        return [_ENDED[ended].format(too_small(document["policy"]["futility_margin"]))]
+    again = "To measure the change after all, post its deploy and register it again."
+    return [_ENDED.get(ended or "", again)]
+
+
+def _repairs(contract: Contract, document: Document | None) -> Sequence[str]:
+    """Returns what makes a comparison fair that is not."""
+    if contract["abstain_reason"] == "non_identifiable":
+        return [_contrast(document)]
+    causes = [] if document is None else document["gates"]["interacting_because"]
+    return [_CAUSES[cause] for cause in causes if cause in _CAUSES]
+
+
+def lasts(document: Document | None) -> bool:
+    """Tells whether what makes the comparison unfair stays in it, whatever comes."""
+    return document is not None and any(
+        cause in _LASTING for cause in document["gates"]["interacting_because"]
+    )
+
+
+def _contrast(document: Document | None) -> str:
+    others = [] if document is None else document["gates"]["aliased_with"]
+    named = _listed([other[:10] for other in others if other != "time"])
+    if named:
+        return f"Separate this change from {named}: give each a share of traffic of its own."
+    return "Serve both builds at the same time, so that there is something to compare."
+
+
+def _while_open(document: Document | None) -> Sequence[str]:
+    if document is None or not document["sessions"]["accumulated"]:
+        return [
+            "Send traffic to both builds, and events that name the commit that served them.",
+            _FIRST_LOOK,
+        ]
+    candidate = document.get("candidate")
+    if candidate is not None:
+        shown = [f"{name} is shown unharmed" for name in candidate["waits_for"]]
+        again = [] if candidate["holds"] else ["the difference is beyond chance again"]
+        until = _listed([*shown, *again]) or "its guardrails are shown unharmed"
+        return [f"Leave the canary running until {until}."]
+    return [
+        "Leave the canary running; looking often does no harm.",
+        "A larger share of traffic decides sooner.",
+    ]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1] if names else ""

@@ -1,0 +1,34 @@
+"""The value of a change: what it is worth a day once every unit has it, in dollars."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from domain.comparison import is_fair
+
+
+def value_range(
+    contract: Mapping[str, Any],
+    document: Mapping[str, Any],
+    *,
+    interval: Sequence[float] | None,
+    units_per_day: float | None,
+) -> dict[str, float] | None:
+    """Returns dollars a day between which the change lies, by the interval of its lift.
+
+    Args:
+        contract: The contract.
+        document: The evidence document.
+        interval: Of treatment minus control, a unit.
+        units_per_day: Units of both arms a day over the last 7 days (statistics.md, 5), measured
+            or not.
+
+    Returns:
+        None where no value is known, or where what is compared is not the change alone.
+    """
+    value = document["policy"]["value_per_conversion"]
+    if value is None or interval is None or units_per_day is None:
+        return None
+    if not is_fair(contract, document):
+        return None
+    low, high = sorted(end * units_per_day * value for end in interval)
+    return {"low": low, "high": high}
