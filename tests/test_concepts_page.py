@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from cli.main import main
 from domain.measure import Measure
-from orchestration.pipeline.sentence import sentence
+from orchestration.pipeline.sentence import statement
 from stats.counts.closed_cells import ClosedCells
 from stats.decision.evidence import Series, evaluate
 from stats.gates.crossover import Crossings
@@ -84,7 +84,7 @@ class World:
         )
         rate = self.orders[1] / self.units[1] if self.units[1] else None
         shop = Measure(name="order_placed", mean=False, currency=None, unit="session", control=rate)
-        said = sentence(seen, shop, self.policy.get("futility_margin"))
+        said = statement(seen, shop, self.policy.get("futility_margin")).sentence
         return seen.decision.verdict, seen.decision.abstain_reason, said
 
 

@@ -130,9 +130,9 @@ def _answer(evidence: Evidence, measure: Measure) -> str:
     share = f"{100 * abs(lift / control):.1f} %" if control else ""
     relative = f" ({share} of control's {level})" if control else ""
     return (
-        f"{measure.name} {moved} by {measure.size(lift)}{relative}; the true difference lies"
-        f" between {measure.difference(ci[0])} and {measure.difference(ci[1])}, however often one"
-        " looked."
+        f"{measure.name} {moved} by {measure.size(lift)}{relative};"
+        f" the true difference lies between {measure.difference(ci[0])} and"
+        f" {measure.difference(ci[1])}, however often one looked."
     )
 
 
