@@ -44,7 +44,7 @@ format: install ## Put the code into form
 PEERS = build/peers
 SCALE ?= 1
 
-$(PEERS)/.ready: tests/benchmarks/gbstats.txt
+$(PEERS)/.ready: benchmarks/gbstats.txt
 	$(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip install --quiet --quiet --disable-pip-version-check --requirement $< \
 		&& touch $@ || echo "gbstats can't be installed: its row is left out"
@@ -55,22 +55,22 @@ calibrate: install $(PEERS)/.ready ## Write docs/calibration.md: error rates, co
 
 .PHONY: peers
 peers: install $(PEERS)/.ready ## Set the test beside gbstats, a z test and the oracle
-	$(BIN)/python -m tests.benchmarks.peers --scale $(SCALE) --gbstats $(PEERS)/bin/python
+	$(BIN)/python -m benchmarks.peers --scale $(SCALE) --gbstats $(PEERS)/bin/python
 
 .PHONY: bench
 bench: install ## Measure ingestion and polling against what bounds them (needs wrk)
-	$(BIN)/python -m tests.benchmarks.ingestion
+	$(BIN)/python -m benchmarks.ingestion
 
 .PHONY: bench-sealing
 bench-sealing: install ## Seal a day of events: rows a second, bytes an event
-	$(BIN)/python -m tests.benchmarks.sealing
+	$(BIN)/python -m benchmarks.sealing
 
 EVENTS ?= 1000000,10000000
 
 .PHONY: bench-rebuild
 bench-rebuild: install ## Compute a whole day in PostgreSQL, DuckDB and Spark: CPU, memory, the curve
-	$(BIN)/python -m tests.benchmarks.whole_lives --sizes $(EVENTS)
-	$(BIN)/python -m tests.benchmarks.spark --sizes $(EVENTS)
+	$(BIN)/python -m benchmarks.whole_lives --sizes $(EVENTS)
+	$(BIN)/python -m benchmarks.spark --sizes $(EVENTS)
 
 # The whole of Spark, with its JVM side: some 500 MB, for these tests alone. Needs a JDK 17.
 SPARK = build/spark
@@ -87,7 +87,7 @@ spark: install $(SPARK)/.ready ## Hold Spark, on a cluster of real processes, eq
 
 .PHONY: years
 years: install ## Let 10,000 ticks go by, and print the disk in use (some minutes)
-	$(BIN)/python -m tests.benchmarks.years
+	$(BIN)/python -m benchmarks.years
 
 .PHONY: deep
 deep: install ## Run the long forms of the reliability tests

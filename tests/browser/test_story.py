@@ -19,13 +19,13 @@ from sqlalchemy import Connection, func, select
 
 from api.app import create_app
 from api.runtime.settings import ApiSettings
+from benchmarks.running import running_service
 from orchestration.pipeline.checklist import keep_checklists
 from orchestration.pipeline.steps import publish, stage_due
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.schema.clock import claim_derived_tables
 from storage.schema.tables import runtime_events
 from storage.tenants.projects import create_project
-from tests.benchmarks.running import running_service
 from tests.browser.story.checkout import NEW, OLD, checkout_of
 from tests.browser.story.engineer import Engineer
 from tests.browser.story.shop import Shop

@@ -19,8 +19,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from stats.decision.evidence import evaluate
-from tests.benchmarks.peers import (
+from benchmarks.peers import (
     GBSTATS,
     METHODS,
     PLANNED,
@@ -29,6 +28,7 @@ from tests.benchmarks.peers import (
     compared,
     found_gbstats,
 )
+from stats.decision.evidence import evaluate
 from tests.calibration.chart import Chart, Line
 from tests.calibration.endings import rare_errors, revenue_with_a_whale, thin_ramp
 from tests.calibration.proportion import Proportion

@@ -1,6 +1,6 @@
 """Experiments: what one run costs in which all of many open ones have a look due.
 
-Run by `python -m tests.benchmarks.experiments`. In an embedded PostgreSQL experiments are
+Run by `python -m benchmarks.experiments`. In an embedded PostgreSQL experiments are
 registered, ten a project, and 168 blocks of a target and a guardrail are laid for each;
 then the evidence is computed and published, in a process of its own whose memory is measured.
 """

@@ -1,6 +1,6 @@
 """Disk: what a day of a canary takes in the store, by sessions a day.
 
-Run by `python -m tests.benchmarks.disk`. A day of drawn traffic is imported as history, the way
+Run by `python -m benchmarks.disk`. A day of drawn traffic is imported as history, the way
 `deploy-reward import` goes, and walked to a verdict; then each table is asked for its size.
 """
 

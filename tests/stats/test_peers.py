@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.benchmarks.peers import (
+from benchmarks.peers import (
     ABSOLUTE,
     GBSTATS,
     GBSTATS_RELATIVE,

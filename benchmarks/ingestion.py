@@ -40,7 +40,7 @@ BATCH_CONNECTIONS = 16
 COPIED_ROWS = 500_000
 UNLIMITED = {"rate_limits": {"per_key": 10**9, "per_address": 10**9}}
 SERVE = "from api.server.process import serve; serve(port=0, workers={workers})"
-TREE = Path(__file__).parents[2]
+TREE = Path(__file__).parents[1]
 _TICKS = os.sysconf("SC_CLK_TCK")
 _REPORT = """
 done = function(summary, latency, requests)
@@ -126,7 +126,7 @@ def serving(
     """Runs the server of a checkout until it listens, and ends it afterwards."""
     log = stage.folder / f"{label}-{workers}-{stored}.log"
     code = SERVE.format(workers=workers)
-    command = ["-c", code] if stored else ["-m", "tests.benchmarks.unstored"]
+    command = ["-c", code] if stored else ["-m", "benchmarks.unstored"]
     environment = {
         **os.environ,
         "PYTHONPATH": str(tree),

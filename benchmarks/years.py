@@ -1,6 +1,6 @@
 """Years: the disk in use while days come and go, of the store and of Dagster's records beside it.
 
-Run by `python -m tests.benchmarks.years`. A tick here is an hour of a small service, 24 make a day:
+Run by `python -m benchmarks.years`. A tick here is an hour of a small service, 24 make a day:
 events on both arms of a canary, 120 sensor ticks, one run of the hourly job; four times a day it
 walks, and with each day comes the housekeeping. Events, walks and housekeeping are the real ones.
 Runs and sensor ticks are copies, row by row, of one that Dagster made.

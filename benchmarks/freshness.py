@@ -1,6 +1,6 @@
 """Freshness: from the moment that nothing more can come, to the verdict that a client is served.
 
-Run by `python -m tests.benchmarks.freshness`; it takes about a quarter of an hour. In a running
+Run by `python -m benchmarks.freshness`; it takes about a quarter of an hour. In a running
 `deploy-reward up`, each of some projects sees the same harmful canary within one block of five
 minutes, live. Each has a grace of its own, so that their outcomes close at times of their own. What
 is measured is what the service adds to block, window and grace.
@@ -22,7 +22,7 @@ import httpx2
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks.running import RunningService, running_service
+from benchmarks.running import RunningService, running_service
 
 CONTROL, TREATMENT = "a" * 40, "b" * 40
 BLOCK = WINDOW = timedelta(minutes=5)

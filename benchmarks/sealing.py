@@ -1,6 +1,6 @@
 """Sealing: rows a second and a CPU second from PostgreSQL to listed files, and bytes an event.
 
-Run by `python -m tests.benchmarks.sealing`. One day of canary traffic is laid in the log of an
+Run by `python -m benchmarks.sealing`. One day of canary traffic is laid in the log of an
 embedded PostgreSQL and sealed into a folder; the processes of PostgreSQL count among the CPU.
 """
 
@@ -19,11 +19,11 @@ from rich.console import Console
 from rich.table import Table
 from sqlalchemy import text
 
+from benchmarks.rebuild import laid, serving
 from storage.log.comparison import compare_files
 from storage.log.lake import FolderLake
 from storage.log.sealing import Sealer
 from storage.schema.partitions import partition_name
-from tests.benchmarks.rebuild import laid, serving
 
 SIZES = (100_000, 1_000_000, 10_000_000)
 _BLOCK = 512

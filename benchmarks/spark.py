@@ -25,6 +25,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.rebuild import serving, stored
 from storage.log.lake import FolderLake
 from storage.log.reader import read_apart
 from storage.log.sealing import Sealer
@@ -34,7 +35,6 @@ from storage.pipeline.experiments import open_experiments
 from storage.pipeline.moments import microseconds
 from storage.pipeline.whole_lives import compute_whole_lives
 from storage.postgres.engine import open_engine
-from tests.benchmarks.rebuild import serving, stored
 from tests.spark_cluster import Cluster, missing_part, running_cluster
 
 EXECUTOR_MIB = 2048
@@ -146,7 +146,7 @@ def measured(events: int) -> Generator[Row]:
     with sealed_day(events) as (url, lake, as_of):
         child = subprocess.run(
             [
-                *(sys.executable, "-m", "tests.benchmarks.spark"),
+                *(sys.executable, "-m", "benchmarks.spark"),
                 *("--child", url, str(lake.folder), as_of.isoformat()),
             ],
             check=True,

@@ -1,6 +1,6 @@
 """Rebuilds: what it costs to build one day anew from the log, against counting its sessions.
 
-Run by `python -m tests.benchmarks.rebuild`. One day of canary traffic is laid in the log of an
+Run by `python -m benchmarks.rebuild`. One day of canary traffic is laid in the log of an
 embedded PostgreSQL and walked; then, in turns and with everything warm, the sessions of the day
 are counted by `SELECT count(DISTINCT session_id)` and the day is built anew beside what is served.
 """

@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 from sqlalchemy import Connection
 
+from benchmarks.rebuild import COUNT, Laid, serving, stored, timed
 from storage.log.lake import open_lake
 from storage.log.reader import read_apart
 from storage.pipeline.engines.duckdb_engine import DuckDBEngine, DuckDBLimits, open_duckdb
@@ -31,7 +32,6 @@ from storage.pipeline.moments import microseconds
 from storage.pipeline.whole_lives import compute_whole_lives
 from storage.postgres.engine import open_engine
 from storage.upkeep.reading import separate_reading
-from tests.benchmarks.rebuild import COUNT, Laid, serving, stored, timed
 
 MEMORY_MIB = 1024
 
@@ -105,7 +105,7 @@ def measured(one: Laid, *, url: str, postgres: int) -> Row:
         _, count_cpu = timed(postgres, lambda: separate.execute(COUNT))
         _, postgres_cpu = timed(postgres, lambda: text(separate))
     child = subprocess.run(
-        [sys.executable, "-m", "tests.benchmarks.whole_lives", "--child", url, as_of.isoformat()],
+        [sys.executable, "-m", "benchmarks.whole_lives", "--child", url, as_of.isoformat()],
         check=True,
         capture_output=True,
         text=True,

@@ -1,6 +1,6 @@
 """Ticks: what one costs, against the history that is stored and the experiments that are open.
 
-Run by `python -m tests.benchmarks.ticks`. Everything happens in an embedded PostgreSQL: days of
+Run by `python -m benchmarks.ticks`. Everything happens in an embedded PostgreSQL: days of
 canary traffic are laid in the log, all of it is walked, and then come ticks of one block of new
 events each, the same number whatever was stored before.
 """

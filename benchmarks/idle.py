@@ -1,6 +1,6 @@
 """Idle: what a running `deploy-reward up` costs in which nothing happens.
 
-Run by `python -m tests.benchmarks.idle`, on a machine that does nothing else. Memory is PSS: what
+Run by `python -m benchmarks.idle`, on a machine that does nothing else. Memory is PSS: what
 several processes share is divided among them, so that their figures add up.
 """
 
@@ -20,9 +20,9 @@ from rich.console import Console
 from rich.table import Table
 from sqlalchemy import text
 
+from benchmarks.running import running_service
 from storage.postgres.embedded import running_url
 from storage.postgres.engine import open_engine
-from tests.benchmarks.running import running_service
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 # By what stands in its command line; what a part starts belongs to it.
