@@ -77,6 +77,20 @@ def computed(store: Store, folder: Path) -> tuple[dict[str, Rows], dict[str, dat
         return computed_rows(lives), ends
 
 
+def read_by(stored: Rows, end: datetime) -> Rows:
+    """Returns stored rows without outcomes of the forgotten that are dated past the reading's end.
+
+    An outcome of somebody who is forgotten is dated to the closing of its cell. A guardrail whose
+    window is longer than the target's has cells that never close: no sum ever holds such a row.
+    """
+    until = microseconds(end)
+    return {
+        **stored,
+        "conversions": [row for row in stored["conversions"] if row[2] <= until],
+        "amounts": [row for row in stored["amounts"] if row[3] <= until],
+    }
+
+
 def differences(one: Rows, other: Rows) -> dict[str, Any]:
     return {
         name: (set(one[name]) - set(rows), set(rows) - set(one[name]))
@@ -95,7 +109,7 @@ def unequal_worlds(store: Store, seeds: Iterable[int], folder: Path) -> dict[str
     with store.engine.begin() as connection:
         for world in worlds:
             for number, experiment in enumerate(world.experiments):
-                stored = stored_rows(connection, experiment)
+                stored = read_by(stored_rows(connection, experiment), ends[experiment])
                 told = told_rows(connection, experiment, until=ends[experiment])
                 without = {**stored, "amounts": without_keys(stored["amounts"])}
                 unequal = {
