@@ -45,15 +45,17 @@ def answers_of(connection: Connection, experiment: FrozenExperiment, *, until: d
     reading = reading_of(experiment, told, calendar=calendar, deploys=deploys)
     (found,) = evaluate([series_of(reading)])
     look = (found.as_of or 0) * _SECOND
+    contract = evidence_contract(experiment.experiment_id, found)
     document = evidence_document(
         reading,
         found,
+        contract=contract,
         counts=units_beside_cells(told, calendar, look=look),
         changes=stratum_contents(told),
         returning=users_who_returned(told, calendar, look=look),
     )
     return Answers(
-        contract=document_text(evidence_contract(experiment.experiment_id, found)),
+        contract=document_text(contract),
         evidence=document_text(document),
     )
 

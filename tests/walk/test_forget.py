@@ -394,7 +394,9 @@ def test_of_many_more_all_that_was_counted_adds_up(store: Any, **story: Any) -> 
 def test_all_sessions_of_a_user_go_and_what_they_added_stays(shop: Shop) -> None:
     for session, commit in (("mine 1", K), ("mine 2", A)):
         shop.seen(session, 10, commit_sha=commit, pseudonym=pseudonym(1))
-        shop.seen(session, 12, commit_sha=commit, event="order", properties='{"note": "canary"}')
+        shop.seen(
+            session, 12, commit_sha=commit, event="order", properties='{"note": "a secret wish"}'
+        )
     shop.seen("another", 10, pseudonym=pseudonym(2))
     shop.paid(1, 14)
     shop.open()
@@ -404,7 +406,7 @@ def test_all_sessions_of_a_user_go_and_what_they_added_stays(shop: Shop) -> None
     found = shop.forget(user=1)
     assert (found.users, found.sessions, found.exposures) == (1, 2, 5)
     assert (found.runtime_events, found.revenue_events) == (4, 1)
-    assert not shop.holds("mine 1", "mine 2", "canary", *hexed(1))
+    assert not shop.holds("mine 1", "mine 2", "a secret wish", *hexed(1))
     assert shop.holds("another", *hexed(2)) == {"another", *hexed(2)}
     assert shop.served() == before
     assert shop.adds_up(NIGHT)

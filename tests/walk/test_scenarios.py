@@ -7,6 +7,7 @@ import pytest
 from sqlalchemy import text
 
 from orchestration.pipeline.audit import audit
+from storage.upkeep.raw_events import freeze_reads
 
 A, B, K, L, M = "aaaaaaa1", "bbbbbbb2", "ccccccc3", "ddddddd4", "eeeeeee5"
 DAY = 1440.0
@@ -183,6 +184,7 @@ def test_a_step_of_the_ramp_that_is_posted_late_counts_from_then_on(story) -> No
     gates = story.evidence(experiment)["gates"]
     assert gates["interacting_because"] == []
     with story.service.store.engine.connect() as connection:
+        freeze_reads(connection)
         assert audit(connection, experiment).equal
 
 
