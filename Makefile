@@ -29,6 +29,12 @@ up: install ## Run the whole service here
 test: install check ## Pass the whole gate: form, lint, types, contracts, tests
 	$(BIN)/pytest --numprocesses 2 --dist worksteal
 
+.PHONY: quick
+quick: install ## Check form and lint, and test the statistics and the pages (a minute or two)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pytest --numprocesses 2 --dist worksteal tests/stats tests/test_architecture.py tests/test_docs.py
+
 .PHONY: check
 check: install ## Form, lint and types alone
 	$(BIN)/ruff format --check .
