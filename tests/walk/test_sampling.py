@@ -104,6 +104,8 @@ def test_what_a_change_is_worth_is_told_of_all_units(story: Any) -> None:
     measured = contract["lift"] * evidence["sessions"]["per_day"] * 2
     assert units < 4000
     assert contract["value_at_risk"] == pytest.approx(4 * measured)
+    of_a_unit = contract["value_at_risk"] / contract["lift"]
+    assert evidence["value_range"]["low"] == pytest.approx(of_a_unit * contract["ci"][0])
 
 
 def test_a_lower_rate_keeps_the_events_of_units_that_an_open_experiment_counts(

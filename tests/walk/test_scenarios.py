@@ -28,6 +28,27 @@ def answer(story, experiment: str, *, minutes: float | None = None) -> tuple[str
     return contract["verdict"], contract["abstain_reason"], contract["power_state"]["decided"]
 
 
+# --- Value --------------------------------------------------------------------------------
+
+
+def test_the_value_that_an_interval_leaves_open_is_by_the_units_of_a_week(story) -> None:
+    canary(story)
+    for start, units in ((0, 2000), (2 * DAY, 100)):
+        for commit in (A, K):
+            story.crowd(commit, start=start, minutes=600, units=units, rates={"order": 0.10})
+    story.send()
+    worth_two = {"name": "order", "value_per_conversion": 2}
+    experiment = story.register(treatment_commit=K, target_metric=worth_two)
+    assert answer(story, experiment, minutes=2 * DAY + 700) == ("abstain", "power", False)
+    evidence = story.evidence(experiment)
+    between, interval = evidence["value_range"], evidence["totals"]["ci"]
+    units_a_day = between["high"] / (2 * interval[1])
+    # 4,200 units in two and a half days; of the last day they were 200.
+    assert between["low"] == pytest.approx(2 * units_a_day * interval[0])
+    assert 1500 < units_a_day < 2000
+    assert evidence["sessions"]["per_day"] < 300
+
+
 # --- Guardrails ---------------------------------------------------------------------------
 
 
