@@ -13,6 +13,7 @@ from sqlalchemy import JSON, Connection, Text, bindparam, cast, func, select, te
 from sqlalchemy.dialects.postgresql import insert
 
 from storage.postgres.refusal import Missing
+from storage.postgres.rows import value_of
 from storage.schema.tables import graphs, projects
 
 # A piece of a document that is hashed at once: the interpreter's lock is held no longer.
@@ -111,12 +112,7 @@ def store_graph(connection: Connection, project_id: int, graph: Graph) -> Stored
         .where(projects.c.project_id == project_id)
         .values(current_graph_id=row.graph_id)
     )
-    return StoredGraph(
-        graph_id=row.graph_id,
-        route_count=row.route_count,
-        uploaded_at=row.uploaded_at,
-        created=inserted is not None,
-    )
+    return value_of(StoredGraph, row, created=inserted is not None)
 
 
 def graph_text(connection: Connection, project_id: int, graph_id: str) -> str:

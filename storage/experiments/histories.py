@@ -8,6 +8,7 @@ from sqlalchemy import Connection, func, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 
 from domain.lineage import CommitFact, History
+from storage.postgres.rows import value_of
 from storage.schema.tables import commits, experiments
 
 
@@ -24,13 +25,7 @@ def read_facts(
     )
     for row in rows:
         facts[row.project_id, row.environment].append(
-            CommitFact(
-                commit=row.commit_sha,
-                changes=frozenset(row.changes),
-                recorded_at=row.recorded_at,
-                base=row.base,
-                base_recorded_at=row.base_recorded_at,
-            )
+            value_of(CommitFact, row, commit=row.commit_sha, changes=frozenset(row.changes))
         )
     return facts
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
+from storage.postgres.rows import value_of
+
 # The checklist asks for a quarter of an hour; a little more, so that a line turns back by itself.
 _KEPT = "30 minutes"
 WINDOW = "15 minutes"
@@ -100,14 +102,6 @@ GROUP BY project_id
 def read_admissions(connection: Connection, ids: Sequence[int]) -> dict[int, Admissions]:
     """Returns what was counted of projects in the last quarter of an hour, none of the silent."""
     return {
-        row.project_id: Admissions(
-            requests=row.requests,
-            limited=row.limited,
-            accepted=row.accepted,
-            late=row.late,
-            rejected=row.rejected,
-            sampled_out=row.sampled_out,
-            reason=row.reason,
-        )
+        row.project_id: value_of(Admissions, row)
         for row in connection.execute(_READ, {"ids": list(ids)})
     }

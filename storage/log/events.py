@@ -18,6 +18,7 @@ from storage.log.parts import hour_of, next_part, note_part
 from storage.postgres.batching import Group
 from storage.postgres.engine import StoreUnavailable, open_engine
 from storage.postgres.refusal import Conflict
+from storage.postgres.rows import value_of
 from storage.schema.clock import LOG_LOCK, receipt_time
 from storage.schema.partitions import MOST_NEW_DAYS, create_days, write_past_days
 
@@ -289,15 +290,7 @@ class ClosedHistory:
 def closed_histories(connection: Connection, project_id: int) -> dict[str, ClosedHistory]:
     """Returns the closed histories of a project, by environment."""
     rows = connection.execute(_CLOSED, {"project_id": project_id})
-    return {
-        row.environment: ClosedHistory(
-            environment=row.environment,
-            closed_from=row.closed_from,
-            experiment_id=row.experiment_id,
-            starts_at=row.starts_at,
-        )
-        for row in rows
-    }
+    return {row.environment: value_of(ClosedHistory, row) for row in rows}
 
 
 def require_open_history(

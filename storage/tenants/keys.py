@@ -11,6 +11,7 @@ from enum import StrEnum
 from sqlalchemy import Connection, Row, func, or_, select, update
 
 from storage.postgres.refusal import Missing
+from storage.postgres.rows import value_of
 from storage.schema.tables import keys
 
 _BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -166,10 +167,4 @@ def revoke_key(connection: Connection, project_id: int, key: str) -> KeyRecord:
 
 
 def _record(row: Row[str, str, datetime, datetime | None, datetime | None]) -> KeyRecord:
-    return KeyRecord(
-        display=row.display,
-        kind=KeyKind(row.kind),
-        created_at=row.created_at,
-        revoked_at=row.revoked_at,
-        last_used_at=row.last_used_at,
-    )
+    return value_of(KeyRecord, row, kind=KeyKind(row.kind))

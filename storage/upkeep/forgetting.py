@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Engine, text
 from storage.log.erasures import note_erasure
 from storage.pipeline.engines.postgres_engine import STORED_EVENT_KEY
 from storage.postgres.refusal import Conflict
+from storage.postgres.rows import value_of
 from storage.schema.clock import await_rebuild, claim_derived_tables
 from storage.verdicts.set_aside import retry_soon
 
@@ -335,12 +336,11 @@ def _forget(connection: Connection, project_id: int, person: _Person, *, kind: s
     row = connection.execute(_COUNTED).one()
     for table in ("erased", "forgotten", "shared", "masks"):
         connection.execute(text(f"DROP TABLE pg_temp.{table}"))
-    found = Forgotten(
+    found = value_of(
+        Forgotten,
+        row,
         users=len(person.users),
         sessions=len(person.sessions),
-        runtime_events=row.runtime_events,
-        revenue_events=row.revenue_events,
-        exposures=row.exposures,
         tables=sorted(
             [
                 *(row.sources or ()),

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, text
 
+from storage.postgres.rows import value_of
 from storage.tenants.settings import read_settings
 from storage.tenants.webhook import Webhook
 
@@ -120,20 +121,7 @@ def claim_attempt(connection: Connection, *, avoided: Collection[str] = ()) -> A
     )
     known = {one.target: one for one in read_settings(connection, row.project_id).webhooks}
     return Attempt(
-        announcement=Announcement(
-            announcement_id=row.announcement_id,
-            project_id=row.project_id,
-            project=row.project,
-            experiment_id=row.experiment_id,
-            kind=row.kind,
-            subject=row.subject,
-            announced_at=row.announced_at,
-            contract=row.contract,
-            sentence=row.sentence,
-            environment=row.environment,
-            metric=row.metric,
-            commit=row.commit_sha,
-        ),
+        announcement=value_of(Announcement, row, commit=row.commit_sha),
         target=row.target,
         webhook=known.get(row.target),
         number=number,
@@ -285,17 +273,11 @@ def list_deliveries(
     hosts = {one.target: one.host for one in read_settings(connection, project_id).webhooks}
     asked = {"project_id": project_id, "arrived": arrived}
     return [
-        Delivery(
-            announcement_id=row.announcement_id,
-            experiment_id=row.experiment_id,
+        value_of(
+            Delivery,
+            row,
             event=f"{row.kind}: {row.subject}" if row.subject else row.kind,
             receiver=hosts.get(row.target),
-            attempts=row.attempts,
-            announced_at=row.announced_at,
-            next_attempt_at=row.next_attempt_at,
-            delivered_at=row.delivered_at,
-            given_up_at=row.given_up_at,
-            problem=row.problem,
         )
         for row in connection.execute(_LISTED, asked)
     ]

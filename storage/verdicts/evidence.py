@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Row, text
 
 from domain.lineage import History
 from storage.experiments.histories import read_facts
+from storage.postgres.rows import value_of
 from storage.verdicts.gates import Allocation, CountedDeploy, GateReading, allocations, read_gates
 from storage.verdicts.packed_cells import NO_CELLS, CellColumns, read_cells, read_strata
 
@@ -113,16 +114,9 @@ def read_experiments(
     declared = [one for one, spans in shares.items() if any(span.share for span in spans)]
     gates = read_gates(connection, ids, declared=declared)
     return [
-        ExperimentReading(
-            experiment_id=row.experiment_id,
-            project_id=row.project_id,
-            environment=row.environment,
-            starts_at=row.starts_at,
-            bound_at=row.bound_at,
-            closed_at=row.closed_at,
-            change=row.change,
-            policy=row.policy,
-            as_of=row.as_of,
+        value_of(
+            ExperimentReading,
+            row,
             strata=[one.name for one in strata[row.experiment_id]],
             cells_by_metric={
                 name: cells.get((row.experiment_id, name), NO_CELLS)
@@ -332,22 +326,7 @@ def count_units(connection: Connection, wanted: Sequence[CountsAt]) -> dict[str,
             "looks": [at.look for at in wanted],
         },
     )
-    return {
-        row.experiment_id: UnitCounts(
-            exposed=row.exposed,
-            late=row.late,
-            in_flight=row.in_flight,
-            unknown_commit=row.unknown_commit,
-            partial=row.partial,
-            excluded=row.excluded,
-            unmatched_route=row.unmatched_route,
-            crossover=row.crossover,
-            unsigned=row.unsigned,
-            late_treatment=row.late_treatment,
-            late_control=row.late_control,
-        )
-        for row in rows
-    }
+    return {row.experiment_id: value_of(UnitCounts, row) for row in rows}
 
 
 def stratum_changes(

@@ -21,6 +21,7 @@ from sqlalchemy import (
 )
 
 from storage.postgres.refusal import Missing
+from storage.postgres.rows import value_of
 from storage.schema.tables import experiments, verdicts
 from storage.verdicts.announcements import announce
 from storage.verdicts.next_look import Rest
@@ -53,13 +54,7 @@ def read_verdict(connection: Connection, project_id: int, experiment_id: str) ->
     ).one_or_none()
     if row is None:
         raise Missing("unknown_experiment", "there is no such experiment")
-    return PublishedVerdict(
-        experiment_id=experiment_id,
-        contract=row.contract,
-        decided=row.decided,
-        next_look_at=row.next_look_at,
-        published_at=row.published_at,
-    )
+    return value_of(PublishedVerdict, row, experiment_id=experiment_id)
 
 
 def read_evidence(connection: Connection, project_id: int, experiment_id: str) -> str | None:
@@ -229,23 +224,7 @@ def list_verdicts(
         .order_by(*order)
         .limit(limit)
     )
-    return [
-        ListedExperiment(
-            experiment_id=row.experiment_id,
-            registered_at=row.registered_at,
-            treatment_commit=row.treatment_commit,
-            control_commit=row.control_commit,
-            deploy_id=row.deploy_id,
-            environment=row.environment,
-            metric=row.target_metric,
-            contract=row.contract,
-            as_of=row.as_of,
-            decided_at=row.decided_at,
-            allocation=row.allocation,
-            superseded_by=row.superseded_by,
-        )
-        for row in rows
-    ]
+    return [value_of(ListedExperiment, row, metric=row.target_metric) for row in rows]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -411,12 +390,11 @@ def publish_verdicts(
     ids = staged_experiments(connection) if only is None else list(only)
     rows = connection.execute(_PUBLISH, {"ids": ids}).all()
     published = [
-        Published(
-            experiment_id=row.experiment_id,
-            project_id=row.project_id,
+        value_of(
+            Published,
+            row,
             contract=json.loads(row.contract),
             before=None if row.before is None else json.loads(row.before),
-            shortfall_changed=row.shortfall_changed,
         )
         for row in rows
     ]

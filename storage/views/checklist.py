@@ -11,6 +11,7 @@ from sqlalchemy import Connection, text
 from storage.experiments.deploys import ELSEWHERE
 from storage.log.admissions import Admissions, counted_lately, read_admissions
 from storage.log.status import sealing_error
+from storage.postgres.rows import value_of
 from storage.schema.policy_columns import number_of
 from storage.tenants.settings import Settings, parse_settings
 from storage.verdicts.set_aside import read_set_aside
@@ -351,7 +352,9 @@ def read_wirings(
         seen = traffic[row.project_id]
         newest = [seen[one].newest_at for one in environments if one in seen]
         before = [] if row.newest_event_at is None else [row.newest_event_at]
-        found[row.project_id] = Wiring(
+        found[row.project_id] = value_of(
+            Wiring,
+            row,
             settings=parse_settings(row.settings),
             graph=row.current_graph_id is not None,
             deployed=row.latest is not None,
@@ -361,31 +364,12 @@ def read_wirings(
             experiments=opened,
             admissions=admissions.get(row.project_id),
             newest_event_at=max([*newest, *before], default=None),
-            revenue_events=row.revenue_events,
-            revenue_tested=row.revenue_tested,
-            revenue_joined=row.revenue_joined,
         )
     return found
 
 
 def _experiment(row: Any) -> OpenExperiment:  # noqa: ANN401 - a row of the query above
-    return OpenExperiment(
-        experiment_id=row.experiment_id,
-        environment=row.environment,
-        treatment=row.treatment_commit,
-        bound=row.bound,
-        elsewhere=row.elsewhere,
-        metric=row.target_metric,
-        sources=row.sources,
-        converted=row.converted,
-        closed_blocks=row.closed_blocks,
-        newest_block=row.newest_block,
-        newest_shared_block=row.newest_shared_block,
-        treated=row.treated,
-        controlled=row.controlled,
-        crossed=row.crossed,
-        units=row.units,
-    )
+    return value_of(OpenExperiment, row, treatment=row.treatment_commit, metric=row.target_metric)
 
 
 # --- The lines ------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
+from storage.postgres.rows import value_of
 from storage.schema.policy_columns import number_of
 
 
@@ -60,12 +61,7 @@ def read_sources(connection: Connection) -> dict[str, SourceReading]:
             rows=counted.format(table=table), table=table, received=received, occurred=occurred
         )
         row = connection.execute(text(query)).one()
-        readings[table] = SourceReading(
-            rows=row.rows,
-            last_hour=row.last_hour,
-            newest=row.newest,
-            lag_seconds=row.lag_seconds,
-        )
+        readings[table] = value_of(SourceReading, row)
     return readings
 
 
