@@ -33,7 +33,7 @@ test: install check ## Pass the whole gate: form, lint, types, contracts, tests
 quick: install ## Check form and lint, and test the statistics and the pages (a minute or two)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/pytest --numprocesses 2 --dist worksteal tests/stats tests/test_architecture.py tests/test_docs.py
+	$(BIN)/pytest --numprocesses 2 --dist worksteal tests/domain tests/stats tests/test_architecture.py tests/test_docs.py
 
 .PHONY: check
 check: install ## Form, lint and types alone

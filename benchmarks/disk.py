@@ -28,7 +28,7 @@ from storage.postgres.embedded import EmbeddedPostgres
 from storage.postgres.engine import open_engine
 from storage.schema.migrate import upgrade
 from storage.tenants.projects import create_project
-from tests.pipeline_run import run_pipeline
+from tests.stores.pipeline_run import run_pipeline
 
 SESSIONS = (5_000, 24_000, 240_000)
 PAGES = 4.0

@@ -35,7 +35,7 @@ from storage.pipeline.experiments import open_experiments
 from storage.pipeline.moments import microseconds
 from storage.pipeline.whole_lives import compute_whole_lives
 from storage.postgres.engine import open_engine
-from tests.spark_cluster import Cluster, missing_part, running_cluster
+from tests.processes.spark_cluster import Cluster, missing_part, running_cluster
 
 EXECUTOR_MIB = 2048
 SAMPLES_A_SECOND = 4

@@ -23,7 +23,7 @@ from storage.schema.migrate import upgrade
 from storage.tenants.keys import KeyKind, create_key
 from storage.tenants.projects import CreatedProject, create_project
 from storage.tenants.settings import apply_settings
-from tests.server_folder import server_folder
+from tests.processes.server_folder import server_folder
 
 # The developer's own service is never touched. Nothing of ours reads these when it is imported.
 for _name in [name for name in os.environ if name.startswith("SERVICE_") and name[8:] != "PG_BIN"]:

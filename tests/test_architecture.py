@@ -1,6 +1,7 @@
 """The map of the source is true, and no room holds more than a reader can take in at once."""
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,14 @@ def test_a_room_shows_few_files_and_says_what_is_inside(room: Path) -> None:
     assert len(files) <= MOST_FILES
     assert docstring(room / "__init__.py")
     assert all(docstring(path) for path in files)
+
+
+def test_a_room_of_the_tests_shows_few_files() -> None:
+    tests = ROOT / "tests"
+    paths = (path for path in tests.rglob("*") if "__pycache__" not in path.parts)
+    files = (path.parent.relative_to(tests).as_posix() for path in paths if path.is_file())
+    rooms = Counter(files)
+    assert {name: count for name, count in rooms.items() if count > MOST_FILES} == {}
 
 
 def test_the_files_on_the_way_of_an_event_are_there() -> None:

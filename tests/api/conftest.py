@@ -11,8 +11,8 @@ from storage.postgres.engine import open_engine
 from storage.schema.migrate import upgrade
 from storage.tenants.projects import CreatedProject, create_project
 from storage.tenants.settings import apply_settings
-from tests.api.owner import Owner
-from tests.server_folder import server_folder
+from tests.clients.owner import Owner
+from tests.processes.server_folder import server_folder
 
 
 @pytest.fixture

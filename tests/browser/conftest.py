@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from tests.browser.other_site import EVIL, REBOUND
-from tests.reliability.api_process import eventually
+from tests.processes.api_process import eventually
 
 # As distributions name it.
 _NAMES = ("chromium", "chromium-browser", "google-chrome")

@@ -22,14 +22,14 @@ from storage.postgres.embedded import running_url
 from storage.postgres.engine import connection_string, open_engine
 from storage.tenants.projects import create_project
 from storage.tenants.sign_ins import Role, create_link
-from tests.api.owner import GENERAL, KEYS, WEBHOOKS, filled
 from tests.browser.other_site import EVIL, REBOUND, other_site
+from tests.clients.owner import GENERAL, KEYS, WEBHOOKS, filled
 from tests.conftest import fresh_store
-from tests.dagster_web import PAUSE, dagster_web
-from tests.reliability.api_process import port_of_our_own
-from tests.reliability.up_process import UpProcess
-from tests.served import Served
-from tests.server_folder import server_folder
+from tests.processes.api_process import port_of_our_own
+from tests.processes.dagster_web import PAUSE, dagster_web
+from tests.processes.served import Served
+from tests.processes.server_folder import server_folder
+from tests.processes.up_process import UpProcess
 
 pytestmark = pytest.mark.process
 

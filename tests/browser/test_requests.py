@@ -9,9 +9,9 @@ from api.app import create_app
 from api.runtime.settings import ApiSettings, ServerLimits
 from api.server.connection import Connections
 from storage.tenants.projects import create_project
-from tests.api.requests_with_bodies import requests_with_bodies
+from tests.clients.requests_with_bodies import requests_with_bodies
 from tests.conftest import Store
-from tests.served import Served
+from tests.processes.served import Served
 
 pytestmark = pytest.mark.process
 

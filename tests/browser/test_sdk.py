@@ -25,8 +25,8 @@ from storage.tenants.sample import Sample, salt_of
 from storage.tenants.secret import Assignments, assignment_message, assignment_token
 from storage.tenants.settings import apply_settings
 from tests.conftest import Store, fresh_store
-from tests.reliability.api_process import eventually
-from tests.served import Served
+from tests.processes.api_process import eventually
+from tests.processes.served import Served
 
 SECRET = b"a secret of the tests"
 SHA = "4f2a9c1d"

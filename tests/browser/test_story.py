@@ -31,8 +31,8 @@ from tests.browser.story.engineer import Engineer
 from tests.browser.story.shop import Shop
 from tests.browser.story.visitors import Visitors
 from tests.conftest import Store
-from tests.reliability.api_process import eventually
-from tests.served import Served
+from tests.processes.api_process import eventually
+from tests.processes.served import Served
 
 pytestmark = [
     pytest.mark.process,

@@ -13,7 +13,7 @@ from mcp_server.explanation import LONGEST_BYTES
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import create_project
 from tests.conftest import Store
-from tests.served import Served
+from tests.processes.served import Served
 
 OPEN = 20
 

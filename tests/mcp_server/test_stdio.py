@@ -17,7 +17,7 @@ import pytest
 from jsonschema import Draft202012Validator, validate
 
 from tests.mcp_server.contracts import WAITING
-from tests.reliability.api_process import PATIENCE_SECONDS, eventually
+from tests.processes.api_process import PATIENCE_SECONDS, eventually
 
 KEY = "rk_Q7hZ2canaryCanaryCanaryCanaryCanary0123456"
 # The promises: a failure is told in time, and the process ends in time.

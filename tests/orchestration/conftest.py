@@ -18,8 +18,8 @@ from storage.log.events import RuntimeEvent, append_history
 from storage.schema.partitions import create_days
 from storage.schema.tables import DERIVED
 from storage.tenants.projects import create_project
+from tests.clients.receiver import Receiver, receiving
 from tests.orchestration.shop import OF_THE_TESTS, Shop
-from tests.receiver import Receiver, receiving
 
 CONTROL, TREATMENT = "c0ffee0", "decade1"
 # They move with the clock: when a verdict was published, when the next look can come.

@@ -9,7 +9,7 @@ from sqlalchemy import text
 from orchestration.dagster.resources import Store
 from orchestration.dagster.upkeep.webhooks import webhooks
 from storage.tenants.secret import WebhookSecrets
-from tests.publication import publish
+from tests.stores.publication import publish
 
 OF_THE_TESTS = "a secret of the tests"
 LIFT = {"lift": 0.1, "confidence": 0.999, "ci": (0.05, 0.15), "cadence": "fast"}

@@ -19,9 +19,9 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from orchestration.guard import Guard
-from tests.dagster_web import PAUSE, dagster_web, is_paused, set_paused
-from tests.nginx import nginx
-from tests.reliability.api_process import port_of_our_own
+from tests.processes.api_process import port_of_our_own
+from tests.processes.dagster_web import PAUSE, dagster_web, is_paused, set_paused
+from tests.processes.nginx import nginx
 
 pytestmark = pytest.mark.process
 

@@ -7,9 +7,9 @@ import pytest
 
 from storage.postgres.embedded import EmbeddedPostgres
 from storage.schema.migrate import upgrade
-from tests.reliability.api_process import ApiProcess
-from tests.reliability.shop import Shop, open_shop
-from tests.server_folder import server_folder
+from tests.clients.shop import Shop, open_shop
+from tests.processes.api_process import ApiProcess
+from tests.processes.server_folder import server_folder
 
 
 @pytest.fixture

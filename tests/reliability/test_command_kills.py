@@ -19,15 +19,15 @@ from storage.experiments.experiments import register
 from storage.log.events import RuntimeEvent
 from storage.postgres.embedded import EmbeddedPostgres
 from storage.tenants.keys import KeyKind
-from tests.reliability.api_process import ApiProcess, eventually
-from tests.reliability.barrier import Place, barrier
-from tests.reliability.command import Command
-from tests.reliability.delivery import CONTROL, TREATMENT
-from tests.reliability.derived import Derived, derived_of
-from tests.reliability.past import Bookmark, walk_to
-from tests.reliability.pollers import Answer, Pollers, pollers, questions_of
-from tests.reliability.repetition import times
-from tests.reliability.shop import Shop, open_shop
+from tests.clients.delivery import CONTROL, TREATMENT
+from tests.clients.pollers import Answer, Pollers, pollers, questions_of
+from tests.clients.shop import Shop, open_shop
+from tests.processes.api_process import ApiProcess, eventually
+from tests.processes.command import Command
+from tests.repetition import times
+from tests.stores.barrier import Place, barrier
+from tests.stores.derived import Derived, derived_of
+from tests.stores.past import Bookmark, walk_to
 
 pytestmark = pytest.mark.process
 

@@ -19,9 +19,9 @@ from storage.schema.clock import claim_derived_tables, closed_instant
 from storage.upkeep.forgetting import forget_session
 from storage.upkeep.reading import separate_reading
 from storage.verdicts.set_aside import read_set_aside
-from tests.api.owner import Owner
+from tests.clients.owner import Owner
 from tests.conftest import Service
-from tests.pipeline_run import run_pipeline
+from tests.stores.pipeline_run import run_pipeline
 
 CONTROL, TREATMENT = "aaaaaaa1", "ccccccc3"
 UNITS = 120

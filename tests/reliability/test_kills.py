@@ -5,13 +5,13 @@ import pytest
 
 from storage.postgres.embedded import EmbeddedPostgres
 from storage.tenants.keys import KeyKind
-from tests.reliability.api_process import ApiProcess
-from tests.reliability.audit import audit, require_all_kept
-from tests.reliability.delivery import SESSIONS, VIEWS, amount_of, converts
-from tests.reliability.load import load
-from tests.reliability.power_cut import cut_power
-from tests.reliability.repetition import times
-from tests.reliability.shop import Shop
+from tests.clients.audit import audit, require_all_kept
+from tests.clients.delivery import SESSIONS, VIEWS, amount_of, converts
+from tests.clients.load import load
+from tests.clients.shop import Shop
+from tests.processes.api_process import ApiProcess
+from tests.processes.power_cut import cut_power
+from tests.repetition import times
 
 pytestmark = pytest.mark.process
 

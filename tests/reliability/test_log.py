@@ -4,8 +4,8 @@ import httpx2
 import pytest
 
 from storage.tenants.keys import KeyKind
-from tests.reliability.api_process import ApiProcess
-from tests.reliability.shop import Shop
+from tests.clients.shop import Shop
+from tests.processes.api_process import ApiProcess
 
 pytestmark = pytest.mark.process
 

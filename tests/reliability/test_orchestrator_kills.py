@@ -17,16 +17,16 @@ from orchestration.dagster.schedules import UNDER_WAY
 from storage.postgres.embedded import EmbeddedPostgres
 from storage.schema.migrate import upgrade
 from storage.tenants.keys import KeyKind
-from tests.reliability.api_process import ApiProcess, eventually, port_of_our_own
-from tests.reliability.barrier import Barrier, Place, barrier
-from tests.reliability.crowd import Crowd, crowd
-from tests.reliability.derived import derived_of
-from tests.reliability.past import Bookmark, Edition, Ending, day_of_orders, ending, walk_to
-from tests.reliability.repetition import times
-from tests.reliability.runs import Runs
-from tests.reliability.shop import Shop, open_shop
-from tests.reliability.tick import Tick
-from tests.reliability.up_process import UpProcess
+from tests.clients.crowd import Crowd, crowd
+from tests.clients.shop import Shop, open_shop
+from tests.processes.api_process import ApiProcess, eventually, port_of_our_own
+from tests.processes.runs import Runs
+from tests.processes.tick import Tick
+from tests.processes.up_process import UpProcess
+from tests.repetition import times
+from tests.stores.barrier import Barrier, Place, barrier
+from tests.stores.derived import derived_of
+from tests.stores.past import Bookmark, Edition, Ending, day_of_orders, ending, walk_to
 
 pytestmark = pytest.mark.process
 

@@ -9,11 +9,11 @@ from sqlalchemy import select
 
 from storage.schema.tables import deploys, experiments, revenue_events
 from storage.tenants.keys import KeyKind
-from tests.reliability.api_process import ApiProcess
-from tests.reliability.crowd import Crowd, crowd
-from tests.reliability.delivery import TREATMENT
-from tests.reliability.repetition import times
-from tests.reliability.shop import Shop
+from tests.clients.crowd import Crowd, crowd
+from tests.clients.delivery import TREATMENT
+from tests.clients.shop import Shop
+from tests.processes.api_process import ApiProcess
+from tests.repetition import times
 
 pytestmark = [
     pytest.mark.process,

@@ -11,10 +11,10 @@ import pytest
 from domain.contract import contract, document_text
 from storage.tenants.keys import KeyKind
 from storage.verdicts.publication import Draft, publish_verdicts, stage_evidence
-from tests.reliability.api_process import ApiProcess, eventually
-from tests.reliability.crowd import Answer, Crowd, crowd
-from tests.reliability.repetition import times
-from tests.reliability.shop import Shop
+from tests.clients.crowd import Answer, Crowd, crowd
+from tests.clients.shop import Shop
+from tests.processes.api_process import ApiProcess, eventually
+from tests.repetition import times
 
 pytestmark = pytest.mark.process
 

@@ -22,12 +22,12 @@ from storage.postgres.embedded import ROLE, EmbeddedPostgres
 from storage.postgres.engine import connection_string, open_engine
 from storage.schema.tables import DERIVED
 from storage.tenants.keys import KeyKind
-from tests.emptied import empty_derived_tables
-from tests.reliability.api_process import ApiProcess
-from tests.reliability.delivery import CONTROL
-from tests.reliability.derived import derived_of
-from tests.reliability.past import day_of_orders
-from tests.reliability.shop import Shop, open_shop
+from tests.clients.delivery import CONTROL
+from tests.clients.shop import Shop, open_shop
+from tests.processes.api_process import ApiProcess
+from tests.stores.derived import derived_of
+from tests.stores.emptied import empty_derived_tables
+from tests.stores.past import day_of_orders
 
 pytestmark = pytest.mark.process
 

@@ -5,12 +5,12 @@ import time
 import pytest
 
 from storage.tenants.keys import KeyKind
-from tests.reliability.api_process import ApiProcess
-from tests.reliability.audit import require_all_kept
-from tests.reliability.crowd import crowd
-from tests.reliability.load import load
-from tests.reliability.repetition import times
-from tests.reliability.shop import Shop
+from tests.clients.audit import require_all_kept
+from tests.clients.crowd import crowd
+from tests.clients.load import load
+from tests.clients.shop import Shop
+from tests.processes.api_process import ApiProcess
+from tests.repetition import times
 
 pytestmark = pytest.mark.process
 

@@ -5,12 +5,12 @@ import time
 import pytest
 
 from storage.postgres.embedded import EmbeddedPostgres
-from tests.reliability.api_process import ApiProcess, eventually
-from tests.reliability.audit import require_all_kept
-from tests.reliability.load import load
-from tests.reliability.power_cut import cut_power
-from tests.reliability.repetition import times
-from tests.reliability.shop import Shop
+from tests.clients.audit import require_all_kept
+from tests.clients.load import load
+from tests.clients.shop import Shop
+from tests.processes.api_process import ApiProcess, eventually
+from tests.processes.power_cut import cut_power
+from tests.repetition import times
 
 pytestmark = pytest.mark.process
 

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, BrowserContext, Page
 from storage.postgres.embedded import EmbeddedPostgres
 from storage.schema.migrate import upgrade
 from tests.browser.dashboard.world import Served, World, the_world
-from tests.server_folder import server_folder
+from tests.processes.server_folder import server_folder
 
 
 @pytest.fixture(scope="session")

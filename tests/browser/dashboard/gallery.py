@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import text
 
 from storage.tenants.settings import apply_settings
-from tests.walk.conftest import Story, at
+from tests.pipeline.conftest import Story, at
 
 DAY = 24 * 60.0
 # Canaries that are open began here; those that have ended, a day and a half before.

@@ -16,8 +16,8 @@ from storage.tenants.settings import apply_settings
 from storage.tenants.sign_ins import Role, create_link
 from tests.browser.dashboard.gallery import Gallery, hung
 from tests.conftest import Store
-from tests.reliability.api_process import ApiProcess
-from tests.walk.conftest import Story
+from tests.pipeline.conftest import Story
+from tests.processes.api_process import ApiProcess
 
 DAY = 24 * 60.0
 # For so many minutes each canary has traffic.

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from storage.upkeep.forgetting import forget_user
-from tests.reliability.repetition import times
+from tests.repetition import times
 from tests.storage.log.conftest import World
 from tests.storage.log.tending import tend, tend_and_die
 

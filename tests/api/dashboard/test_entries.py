@@ -1,0 +1,260 @@
+"""The settings' lists: metrics, values and webhooks are added, edited and removed one by one."""
+
+import html
+import logging
+from typing import Any
+
+import pytest
+
+from storage.tenants.sign_ins import Role
+from tests.clients.owner import (
+    METRICS,
+    SCRIPT,
+    VALUES,
+    WEBHOOKS,
+    Owner,
+    alert,
+    faults,
+    filled,
+    forms,
+    meanwhile,
+)
+
+# A new entry of each kind, and what is stored of it.
+NEW = {
+    METRICS: (
+        {"name": "order", "sources": "order_placed\r\nrenewal", "window_seconds": "3600"},
+        "metrics",
+        {
+            "order": {
+                "kind": "conversion",
+                "sources": ["order_placed", "renewal"],
+                "window_seconds": 3600,
+            }
+        },
+    ),
+    VALUES: (
+        {"metric": "order", "route": "/checkout/[id]", "value_per_conversion": "40.5"},
+        "value_routes",
+        [
+            {
+                "metric": "order",
+                "route": "/checkout/[id]",
+                "value_per_conversion": 40.5,
+                "currency": "USD",
+            }
+        ],
+    ),
+    WEBHOOKS: (
+        {"url": "https://hooks.example/secret-path", "events": ["decided", "breached"]},
+        "webhooks",
+        [
+            {
+                "url": "https://hooks.example/secret-path",
+                "format": "raw",
+                "events": ["decided", "breached"],
+            }
+        ],
+    ),
+}
+BROKEN = {
+    METRICS: {
+        "name": ("x" * 129, "At most 128 characters."),
+        "window_seconds": ("7", "a whole multiple of 300"),
+        "cap": ("much", "This must be a number."),
+        "margin": ("cap", "This is none of the values that it takes."),
+        "kind": ("median", "This is none of the values that it takes."),
+    },
+    VALUES: {
+        "metric": ("", "This must not be empty."),
+        "value_per_conversion": ("-1", "At least 0."),
+    },
+    WEBHOOKS: {
+        "url": ("http://evil.example/x", "its address must be https"),
+        "events": ([], "At least one."),
+        "format": ("github", "OWNER/REPO/dispatches"),
+        "token_variable": ("PATH", "must begin SERVICE_WEBHOOK_TOKEN_"),
+    },
+}
+
+
+def edit(owner: Owner, path: str, number: int = 0) -> dict[str, Any]:
+    """The form of an entry: of each there are two, the second removes it."""
+    return {**owner.form(path, 2 * number), "action": "save"}
+
+
+def add(owner: Owner, path: str, **typed: Any) -> Any:
+    page = owner.page(path)
+    return owner.post(path, {**filled(page, len(forms(page)) - 1), "action": "save", **typed})
+
+
+@pytest.mark.parametrize("path", NEW)
+class TestEntries:
+    def test_are_added_edited_and_removed(self, owner: Owner, path: str) -> None:
+        owner.service.settings(alpha=0.1)
+        typed, member, stored = NEW[path]
+        answer = add(owner, path, **typed)
+        assert (answer.status_code, answer.headers["Location"]) == (303, f"{path}?saved")
+        assert owner.stored() == {"alpha": 0.1, member: stored}
+        assert owner.post(path, edit(owner, path)).status_code == 303
+        assert owner.stored() == {"alpha": 0.1, member: stored}
+        changed = {
+            METRICS: {"name": "paid", "better": "lower", "sources": ""},
+            VALUES: {"value_per_conversion": "7", "route": ""},
+            WEBHOOKS: {"events": "closed"},
+        }[path]
+        assert owner.post(path, {**edit(owner, path), **changed}).status_code == 303
+        assert (
+            owner.stored()[member]
+            == {
+                METRICS: {
+                    "paid": {"kind": "conversion", "window_seconds": 3600, "better": "lower"}
+                },
+                VALUES: [{"metric": "order", "value_per_conversion": 7.0, "currency": "USD"}],
+                WEBHOOKS: [
+                    {
+                        "url": "https://hooks.example/secret-path",
+                        "format": "raw",
+                        "events": ["closed"],
+                    }
+                ],
+            }[path]
+        )
+        removal = {**owner.form(path, 1), "action": "remove"}
+        assert owner.post(path, removal).status_code == 303
+        assert owner.stored() == {"alpha": 0.1, member: type(stored)()}
+
+    def test_that_break_a_rule_are_told_beside_the_field(self, owner: Owner, path: str) -> None:
+        typed, _, _ = NEW[path]
+        for name, (text, words) in BROKEN[path].items():
+            answer = add(owner, path, **{**typed, name: text})
+            assert answer.status_code == 422
+            found = filled(answer.text, len(forms(answer.text)) - 1)
+            kept = {key: found.get(key, []) for key in typed}
+            (field, told), *_ = faults(answer.text).items()
+            place = "url" if name == "format" else name
+            assert (field, words in told) == (f"new-{place}", True), told
+            expected = {**typed, name: text}
+            assert all(
+                kept[key] in (expected[key], str(expected[key]).replace("\r", "")) for key in kept
+            )
+        assert owner.stored() == {}
+
+    def test_of_others_meanwhile_are_never_lost(self, owner: Owner, path: str) -> None:
+        typed, member, stored = NEW[path]
+        add(owner, path, **typed)
+        form, removal = edit(owner, path), {**owner.form(path, 1), "action": "remove"}
+        change = {
+            METRICS: {"order": {"kind": "mean"}},
+            VALUES: [{**stored[0], "value_per_conversion": 1}] if path == VALUES else None,
+            WEBHOOKS: [{**stored[0], "events": ["closed"]}] if path == WEBHOOKS else None,
+        }[path]
+        owner.service.settings(**{member: change})
+        answer = owner.post(path, {**form, "currency": "EUR"})
+        assert answer.status_code == 409
+        assert "somebody changed" in alert(answer.text)
+        if path == METRICS:
+            assert meanwhile(answer.text)["entry-1-kind"] == "mean"
+            assert meanwhile(answer.text)["entry-1-window_seconds"] == "nothing"
+        if path == WEBHOOKS:
+            assert meanwhile(answer.text) == {"entry-1-events": "closed"}
+        assert owner.post(path, removal).status_code == 409
+        assert owner.stored()[member] == change
+        # What was typed stands in the form, and is stored when it is sent again.
+        number = 0 if path != VALUES else len(forms(answer.text)) - 1
+        again = {**filled(answer.text, number), "action": "save"}
+        assert owner.post(path, again).status_code == 303
+        rows = owner.stored()[member]
+        assert len(rows) == (2 if path == VALUES else 1)
+        owner.service.settings(**{member: type(stored)()})
+        answer = owner.post(path, form)
+        assert (answer.status_code, owner.stored()[member]) == (409, type(stored)())
+        assert "as a new entry" in alert(answer.text)
+
+    def test_with_markup_in_them_are_shown_as_text(self, owner: Owner, path: str) -> None:
+        owner.service.settings(
+            metrics={SCRIPT: {"sources": [SCRIPT], "currency": SCRIPT}},
+            value_routes=[
+                {"metric": SCRIPT, "route": SCRIPT, "value_per_conversion": 1, "currency": SCRIPT}
+            ],
+        )
+        answer = add(owner, path, name=SCRIPT, metric=SCRIPT, url=SCRIPT, events="decided")
+        assert answer.status_code == 422
+        for page in (owner.page(path), answer.text):
+            assert "<script>alert" not in page
+        if path != WEBHOOKS:
+            assert html.escape(SCRIPT) in owner.page(path)
+
+
+def test_a_metric_takes_no_name_of_another(owner: Owner) -> None:
+    owner.service.settings(metrics={"a": {"cap": 1}, "b": {"cap": 2}})
+    for answer in (
+        add(owner, METRICS, name="a"),
+        owner.post(METRICS, {**edit(owner, METRICS, 1), "name": "a"}),
+    ):
+        assert answer.status_code == 422
+        ((_, told),) = faults(answer.text).items()
+        assert "entry of this name" in told
+    assert owner.stored()["metrics"] == {"a": {"cap": 1}, "b": {"cap": 2}}
+
+
+def test_a_metric_that_is_renamed_is_renamed_wherever_the_settings_name_it(owner: Owner) -> None:
+    other = {"metric": "other", "value_per_conversion": 1}
+    value = {"metric": "order", "value_per_conversion": 40, "route": "/cart"}
+    owner.service.settings(
+        metrics={"order": {"cap": 1}, "error": {"cap": 2}},
+        default_metric="order",
+        guardrails=["order", "latency", "paid"],
+        value_routes=[value, other],
+    )
+    assert "renames it in default metric" in owner.page(METRICS)
+    assert owner.post(METRICS, {**edit(owner, METRICS, 1), "name": " paid "}).status_code == 303
+    stored = owner.stored()
+    assert sorted(stored["metrics"]) == ["error", "paid"]
+    assert stored["default_metric"] == "paid"
+    assert stored["guardrails"] == ["paid", "latency"]
+    assert stored["value_routes"] == [{**value, "metric": "paid"}, other]
+    # What cannot be is refused beside the name, and nothing is renamed.
+    answer = owner.post(METRICS, {**edit(owner, METRICS, 1), "name": "x" * 129})
+    assert (answer.status_code, list(faults(answer.text))) == (422, ["entry-2-name"])
+    assert owner.stored() == stored
+
+
+def test_a_metric_that_defaults_name_is_renamed_there_too(owner: Owner) -> None:
+    owner.service.settings(metrics={"activation": {"cap": 1}, "error": {"cap": 1}})
+    assert owner.post(METRICS, {**edit(owner, METRICS, 0), "name": "signup"}).status_code == 303
+    assert owner.stored()["default_metric"] == "signup"
+    assert "guardrails" not in owner.stored()
+    assert owner.post(METRICS, {**edit(owner, METRICS, 0), "name": "fault"}).status_code == 303
+    assert owner.stored()["guardrails"] == ["fault"]
+    removal = {**owner.form(METRICS, 1), "action": "remove"}
+    assert owner.post(METRICS, removal).status_code == 303
+    assert owner.stored()["guardrails"] == ["fault"]
+
+
+def test_an_address_of_a_webhook_is_shown_to_nobody_and_kept_when_it_is_edited(
+    owner: Owner, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    url = "https://hooks.example/T0/secret-path"
+    assert add(owner, WEBHOOKS, url=url, format="slack").status_code == 303
+    page = owner.page(WEBHOOKS)
+    assert "https://hooks.example/…" in page
+    assert "secret-path" not in page
+    answer = owner.post(WEBHOOKS, {**edit(owner, WEBHOOKS), "token_variable": "PATH"})
+    assert answer.status_code == 422
+    assert "secret-path" not in answer.text
+    assert owner.post(WEBHOOKS, {**edit(owner, WEBHOOKS), "format": "raw"}).status_code == 303
+    assert [(one.url, one.format) for one in owner.settings().webhooks] == [(url, "raw")]
+    assert "secret-path" not in Owner(owner.service, Role.READ).page(WEBHOOKS)
+    assert "secret-path" not in caplog.text
+
+
+def test_no_more_webhooks_are_taken_than_are_told(owner: Owner) -> None:
+    for number in range(10):
+        assert add(owner, WEBHOOKS, url=f"https://hooks.example/{number}").status_code == 303
+    for url, words in (("https://hooks.example/10", "At most 10."),):
+        answer = add(owner, WEBHOOKS, url=url)
+        assert answer.status_code == 422
+        assert words in alert(answer.text)
+    assert len(owner.settings().webhooks) == 10

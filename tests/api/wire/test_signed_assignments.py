@@ -1,0 +1,310 @@
+"""A router's token vouches for one session, build and environment of one project, and no more."""
+
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import text
+
+from storage.postgres.refusal import Invalid
+from storage.tenants.secret import Assignments, assignment_message, assignment_token
+
+PAGE = Path(__file__).parents[3] / "docs" / "poisoning.md"
+SERVED = {"session_id": "s-1", "commit": "4f2a9c1d", "environment": "production"}
+
+
+def token(service: Any, *, epoch: int = 1, project_id: int | None = None, **members: Any) -> str:
+    key = Assignments(b"a secret of the tests").key(project_id or service.project_id, epoch)
+    return assignment_token(key, assignment_message(**{**SERVED, **members}))
+
+
+def stored(service: Any) -> list[bool]:
+    """Whether each stored event is signed, in the order in which they occurred."""
+    with service.store.engine.connect() as connection:
+        rows = connection.execute(text("SELECT signed FROM runtime_events ORDER BY event"))
+        return list(rows.scalars())
+
+
+def metered(service: Any) -> dict[str, float]:
+    told = service.client.get("/metrics").text
+    found = re.findall(r'deploy_reward_assignments_total\{outcome="(\w+)"\} ([\d.]+)', told)
+    return {outcome: float(count) for outcome, count in found}
+
+
+def sent(service: Any, *events: Mapping[str, Any], **options: Any) -> Any:
+    told = [{**SERVED, "event": f"e{i:03}", **event} for i, event in enumerate(events)]
+    body = told[0] if len(told) == 1 else {"events": told}
+    return service.post("/v1/events", body, **{"headers": service.public, **options})
+
+
+# --- What holds -----------------------------------------------------------------------------
+
+
+def test_an_event_is_signed_by_its_router_s_token(service) -> None:
+    answer = sent(service, {"assignment": token(service)})
+    assert (answer.status_code, answer.json()["accepted"]) == (202, 1)
+    assert "ignored" not in answer.json()
+    assert stored(service) == [True]
+
+
+@pytest.mark.parametrize("more", [{}, {"unheard_of": 1}], ids=["known members", "an unknown one"])
+def test_each_event_of_a_batch_is_judged_by_its_own_token(service, more) -> None:
+    other = token(service, session_id="s-2")
+    answer = sent(
+        service,
+        {"assignment": token(service), **more},
+        {"assignment": other, **more},
+        {"assignment": other, "session_id": "s-2", **more},
+        more,
+    )
+    assert answer.json()["accepted"] == 4
+    assert stored(service) == [True, False, True, False]
+    assert metered(service) == {"valid": 2, "invalid": 1}
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"commit": "4F2A9C1D"},
+        {"environment": None},
+        {"user_ref": "u-1", "route": "/", "value": 1.5, "properties": {"a": 1}},
+        {"event": "order"},
+    ],
+    ids=["a commit in capitals", "no environment", "members beside", "another event"],
+)
+def test_what_a_token_is_not_about_does_not_matter(service, members) -> None:
+    assert sent(service, {"assignment": token(service), **members}).status_code == 202
+    assert stored(service) == [True]
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"session_id": "s-2"},
+        {"commit": "4f2a9c1"},
+        {"commit": None},
+        {"environment": "staging"},
+        {"flags": {"new_cart": True}},
+    ],
+    ids=["session", "commit", "no commit", "environment", "flags"],
+)
+def test_a_token_holds_for_nothing_else(service, members) -> None:
+    assert sent(service, {"assignment": token(service), **members}).status_code == 202
+    assert stored(service) == [False]
+    assert metered(service) == {"valid": 0, "invalid": 1}
+
+
+def test_flags_are_signed_whatever_their_order(service) -> None:
+    flags = {"z": "on", "new_cart": True, "a": False, "ä": "ö"}
+    signed = token(service, flags=flags)
+    turned = dict(reversed(flags.items()))
+    sent(
+        service,
+        {"assignment": signed, "flags": turned},
+        {"assignment": signed, "flags": {**flags, "a": True}},
+        {"assignment": signed, "flags": {**flags, "b": "on"}},
+        {"assignment": signed},
+    )
+    assert stored(service) == [True, False, False, False]
+
+
+def test_another_project_s_key_signs_nothing(service) -> None:
+    other = service.new_project("other").project_id
+    sent(service, {"assignment": token(service, project_id=other)})
+    assert stored(service) == [False]
+
+
+def test_the_keys_in_force_are_those_that_the_setting_names(service) -> None:
+    service.settings(assignment_epochs=[3, 2])
+    sent(service, *({"assignment": token(service, epoch=epoch)} for epoch in (1, 2, 3, 4)))
+    assert stored(service) == [False, True, True, False]
+
+
+def test_history_may_carry_tokens(service) -> None:
+    told = {"assignment": token(service), "occurred_at": "2026-01-31T12:00:00Z"}
+    answer = service.post("/v1/events?replay=true", {**SERVED, "event": "page_view", **told})
+    assert answer.status_code == 202
+    assert stored(service) == [True]
+
+
+# --- What is sent instead -------------------------------------------------------------------
+
+ODD = ["x", "0" * 64, "0" * 256, "ß∂ƒ" * 20, "\U0001f511", "' OR 1=1 --", "\n", "ak_" + "0" * 64]
+
+
+def test_a_token_that_does_not_hold_is_answered_like_one_that_does(service) -> None:
+    good, *bad = (
+        sent(service, {"assignment": assignment}) for assignment in (token(service), *ODD)
+    )
+    assert {answer.status_code for answer in (good, *bad)} == {202}
+    assert {answer.text for answer in bad} == {good.text}
+
+
+@pytest.mark.parametrize("assignment", ["", "x" * 257, 1, True, {}, ["x"]], ids=repr)
+def test_what_is_no_token_is_a_fault_of_its_event(service, assignment) -> None:
+    answer = sent(service, {"assignment": assignment}, {})
+    assert (answer.status_code, answer.json()["accepted"]) == (202, 1)
+    (rejected,) = answer.json()["rejected"]
+    assert rejected["errors"][0]["pointer"] == "/events/0/assignment"
+
+
+def test_nothing_is_asked_of_events_without_a_token(service) -> None:
+    assert sent(service, {}, {"assignment": None}).status_code == 202
+    assert stored(service) == [False, False]
+    assert metered(service) == {"valid": 0, "invalid": 0}
+
+
+def test_a_token_cannot_vouch_for_a_user(service) -> None:
+    with pytest.raises(Invalid, match="vouches for sessions"):
+        service.settings(signed_assignments=True, unit="user")
+    service.settings(unit="user")
+    with pytest.raises(Invalid, match="vouches for sessions"):
+        service.settings(signed_assignments=True)
+
+
+def test_an_assignment_key_is_no_key_of_the_api(service) -> None:
+    key = Assignments(b"a secret of the tests").key(service.project_id, 1)
+    answer = sent(service, {}, headers={"X-Service-Project-Key": key})
+    assert (answer.status_code, answer.json()["code"]) == (401, "malformed_key")
+
+
+# --- The form -------------------------------------------------------------------------------
+
+# What an event's texts may hold: no NUL.
+words = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=4)
+assignments = st.fixed_dictionaries(
+    {
+        "environment": words,
+        "session_id": words,
+        "commit": words,
+        "flags": st.dictionaries(words, words, max_size=3),
+    }
+)
+
+
+@pytest.mark.parametrize("between", [*" \n\t,.:;|\x01\x1f", ""])
+def test_what_stands_between_words_is_no_end_of_a_part(between: str) -> None:
+    told = {"environment": "production", "flags": {}}
+    one = assignment_message(**told, session_id=f"a{between}b", commit="c")
+    other = assignment_message(**told, session_id="a", commit=f"b{between}c")
+    assert one != other
+
+
+@given(assignments, assignments)
+def test_no_two_assignments_share_a_message(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert (assignment_message(**one) == assignment_message(**other)) == (one == other)
+
+
+SIGNED: list[dict[str, Any]] = [
+    {"environment": "production", "session": "s-4711", "commit": "4f2a9c1d", "flags": {}},
+    {"environment": "staging", "session": "sè\n\"'\\☃", "commit": "4F2A9C1D", "flags": {}},
+    {
+        "environment": "production",
+        "session": "s",
+        "commit": "4f2a9c1d",
+        "flags": {"z": "on", "new_cart": True, "10": "x", "9": False, "ä": "", "Z": "true"},
+    },
+]
+KEY = "ak_0"
+
+
+def ours(told: Mapping[str, Any]) -> str:
+    return assignment_token(
+        KEY,
+        assignment_message(
+            environment=told["environment"],
+            session_id=told["session"],
+            commit=told["commit"].lower(),
+            flags=told["flags"],
+        ),
+    )
+
+
+def shown(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def routers(language: str) -> list[str]:
+    return [block for block in shown(language) if "token(" in block]
+
+
+def test_the_example_of_the_page_is_true() -> None:
+    (example,) = re.findall(r"`([0-9a-f]{64})`", PAGE.read_text())
+    assert example == ours({**SIGNED[0], "flags": {"new_cart": True}})
+
+
+@pytest.mark.parametrize("told", SIGNED, ids=["plain", "odd", "flags"])
+def test_a_router_in_python_signs_as_the_page_shows(told: dict[str, Any], tmp_path: Path) -> None:
+    (written,) = routers("python")
+    file = tmp_path / "router.py"
+    file.write_text(written)
+    spec = importlib.util.spec_from_file_location("router", file)
+    assert spec is not None
+    assert spec.loader is not None
+    router = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(router)
+    assert router.token(KEY, **told) == ours(told)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+@pytest.mark.parametrize(
+    "imported",
+    [
+        "import router from './router.mjs'; const { token } = router;",
+        "import { token } from './router.mjs';",
+    ],
+    ids=["njs", "worker"],
+)
+def test_a_router_in_javascript_signs_as_the_page_shows(imported: str, tmp_path: Path) -> None:
+    njs, worker = routers("js")
+    (tmp_path / "router.mjs").write_text(njs if "const { token }" in imported else worker)
+    told = json.dumps([[KEY, *one.values()] for one in SIGNED])
+    (tmp_path / "main.mjs").write_text(
+        f"{imported}\nconst tokens = [];\n"
+        f"for (const told of {told}) tokens.push(await token(...told));\n"
+        "console.log(JSON.stringify(tokens));\n"
+    )
+    run: Callable[..., Any] = subprocess.run
+    answer = run(["node", "main.mjs"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert json.loads(answer.stdout) == [ours(one) for one in SIGNED]
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+def test_a_page_hands_on_what_nginx_gave_it_as_the_page_shows(tmp_path: Path) -> None:
+    njs, _ = routers("js")
+    (sender,) = (block for block in shown("js") if "sendBeacon" in block)
+    (tmp_path / "router.mjs").write_text(njs)
+    (tmp_path / "page.mjs").write_text(sender)
+    (tmp_path / "main.mjs").write_text(
+        f"""
+import router from './router.mjs';
+import {{ send }} from './page.mjs';
+process.env.ASSIGNMENT_KEY = '{KEY}';
+const given = router.served({{ variables: {{ commit: '4f2a9c1d', session: 's-4711' }} }});
+globalThis.document = {{ cookie: 'a=b; session=s-4711; assignment=' + given }};
+Object.defineProperty(globalThis, 'navigator', {{
+    value: {{ sendBeacon: (url, body) => console.log(JSON.stringify([url, JSON.parse(body)])) }},
+}});
+send('https://reward.example', 'pk_1', {{ event: 'page_view', route: '/' }});
+"""
+    )
+    run: Callable[..., Any] = subprocess.run
+    answer = run(["node", "main.mjs"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert json.loads(answer.stdout) == [
+        "https://reward.example/v1/events?key=pk_1",
+        {
+            "session_id": "s-4711",
+            "commit": "4f2a9c1d",
+            "assignment": ours(SIGNED[0]),
+            "event": "page_view",
+            "route": "/",
+        },
+    ]

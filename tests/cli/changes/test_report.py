@@ -1,0 +1,110 @@
+"""What `wait` leaves in a pipeline: a summary that people read, a suite that programs count."""
+
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests.cli.changes.test_wait import ABSTAIN, ENDED, FOUND, evidence, published, registered
+
+BREACHED = {"metric": "error", "breached_at": "2026-11-21T09:00:00Z", "non_inferior_at": None}
+UNKNOWN = {"metric": "arrival", "breached_at": None, "non_inferior_at": None}
+SOUND = {"metric": "slow_page", "breached_at": None, "non_inferior_at": "2026-11-21T09:00:00Z"}
+
+
+def whole(metric: str = "order", **members: Any) -> dict[str, Any]:
+    """An evidence document, as far as a report reads it."""
+    arms = {
+        "control": {"units": 4000, "conversions": 400, "rate": 0.1},
+        "treatment": {"units": 4100, "conversions": 533, "rate": 0.13},
+    }
+    policy = {"target": {"name": metric, "better": "higher"}, "unit": "session"}
+    found = {"policy": policy, "arms": arms, "totals": {"ci": [0.01, 0.05]}, "guardrails": []}
+    return evidence(**{**found, **members})
+
+
+@pytest.fixture
+def reported(reached: Any, command: Any, tmp_path: Path) -> Any:
+    """Waits once, and returns the summary and the suite."""
+
+    def report(answer: dict[str, Any], document: dict[str, Any] | None) -> tuple[str, Any]:
+        experiment_id = registered(reached)
+        if document is not None:
+            published(reached, experiment_id, answer, document)
+        summary, suite = tmp_path / "summary.md", tmp_path / "suite.xml"
+        words = ("--timeout", "0", "--summary", summary, "--junit", suite)
+        command("wait", experiment_id, *words)
+        return summary.read_text(), ET.parse(suite).getroot()  # noqa: S314 (ours)
+
+    return report
+
+
+ENDS = [
+    ({"verdict": "keep", **FOUND}, "Keep: order", None),
+    ({"verdict": "rollback", **FOUND}, "Roll back: order", "failure"),
+    ({"verdict": "iterate", **FOUND, "guardrail_breaches": ["error"]}, "Iterate: order", "failure"),
+    ({**ABSTAIN, "guardrail_breaches": ["error"]}, "A guardrail is breached: order", "failure"),
+    ({**ABSTAIN, "abstain_reason": "interacting"}, "The set-up is at fault: order", "error"),
+    (ABSTAIN, "Can't say yet: order", "skipped"),
+    (ENDED, "No answer: order", "skipped"),
+]
+
+
+@pytest.mark.parametrize(("answer", "title", "kind"), ENDS)
+def test_each_end_has_a_title_and_a_place_in_the_suite(
+    reported, answer: dict[str, Any], title: str, kind: str | None
+) -> None:
+    summary, suite = reported(answer, whole())
+    assert summary.startswith(f"## {title}\n")
+    (case,) = suite.findall("testcase")
+    assert [child.tag for child in case] == ([] if kind is None else [kind])
+    counts = {name: int(suite.get(name)) for name in ("tests", "failures", "errors", "skipped")}
+    assert counts == {
+        "tests": 1,
+        "failures": int(kind == "failure"),
+        "errors": int(kind == "error"),
+        "skipped": int(kind == "skipped"),
+    }
+
+
+def test_the_summary_says_what_was_found_in_figures(reported) -> None:
+    summary, _ = reported({"verdict": "keep", **FOUND}, whole(guardrails=[SOUND, UNKNOWN]))
+    assert "What is known." in summary
+    assert "| treatment | 4,100 | 533 | 13.00 % |" in summary
+    assert "between +1.00 points and +5.00 points (+10 % to +50 %), however often" in summary
+    assert "- slow\\_page: no worse than its margin, since 2026" in summary
+    assert "- arrival: not known yet" in summary
+
+
+def test_each_guardrail_is_a_case_of_its_own(reported) -> None:
+    answer = {**ABSTAIN, "guardrail_breaches": ["error"]}
+    _, suite = reported(answer, whole(guardrails=[BREACHED, SOUND, UNKNOWN]))
+    found = {case.get("name"): [child.tag for child in case] for case in suite.findall("testcase")}
+    assert found == {
+        "order": ["failure"],
+        "guardrail error": ["failure"],
+        "guardrail slow_page": [],
+        "guardrail arrival": ["skipped"],
+    }
+
+
+def test_before_any_look_there_is_a_report_as_well(reported) -> None:
+    summary, suite = reported(ABSTAIN, None)
+    assert summary.startswith("## Can't say yet\n")
+    assert "No look yet" in summary
+    assert [child.tag for child in suite.findall("testcase")[0]] == ["skipped"]
+
+
+def test_a_metric_s_name_is_neither_markup_nor_broken_xml(reported) -> None:
+    name = "<img src=x>|[a](b)\x01&amp;"
+    summary, suite = reported({"verdict": "keep", **FOUND}, whole(name))
+    assert "\\<img src=x\\>\\|\\[a\\](b)" in summary
+    (case,) = suite.findall("testcase")
+    assert case.get("name") == name.replace("\x01", "")
+
+
+def test_a_summary_is_added_to_what_stands_in_its_file(reported, tmp_path: Path) -> None:
+    (tmp_path / "summary.md").write_text("# Earlier steps\n")
+    summary, _ = reported({"verdict": "keep", **FOUND}, whole())
+    assert summary.startswith("# Earlier steps\n## Keep: order\n")

@@ -1,0 +1,71 @@
+"""Settings of the engine that computes whole days: what cannot be used is said in one sentence."""
+
+import socket
+import sys
+from typing import Any
+
+import pytest
+
+from tests.pipeline.engines.test_engines import END, built
+from tests.processes.spark_cluster import free_port
+
+AS_OF = ("evaluate", "--as-of", END.isoformat(), "--json")
+SENT = "held-by-the-address"
+
+
+@pytest.fixture
+def refused(command: Any, store: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Returns what a computation of whole days ends with, in one line."""
+    built(store, [0])
+
+    def run(**variables: str) -> str:
+        monkeypatch.setenv("SERVICE_DATABASE_URL", store.url)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        result = command(*AS_OF)
+        assert result.exit_code == 1
+        assert len(result.stderr.splitlines()) == 1
+        return result.stderr
+
+    return run
+
+
+def test_an_engine_that_is_not_known_is_refused(refused: Any) -> None:
+    assert "SERVICE_ENGINE is 'flink': it must be duckdb or spark" in refused(
+        SERVICE_ENGINE="flink"
+    )
+
+
+def test_memory_that_is_no_number_is_refused(refused: Any) -> None:
+    message = refused(SERVICE_ENGINE_MEMORY_MIB="1 GiB")
+    assert "SERVICE_ENGINE_MEMORY_MIB is '1 GiB': it must be a positive whole number" in message
+
+
+def test_spark_without_an_address_says_which_variable_names_it(refused: Any) -> None:
+    message = refused(SERVICE_ENGINE="spark")
+    assert "SERVICE_SPARK_REMOTE is not set: name a Spark Connect server" in message
+
+
+@pytest.mark.parametrize("address", ["http://spark.example", "sc://", "spark.example:15002"])
+def test_an_address_of_another_kind_is_refused_and_not_shown(refused: Any, address: str) -> None:
+    message = refused(SERVICE_ENGINE="spark", SERVICE_SPARK_REMOTE=f"{address}/;token={SENT}")
+    assert "SERVICE_SPARK_REMOTE is no address of a Spark Connect server, such as sc://" in message
+    assert SENT not in message
+
+
+def test_a_server_that_does_not_answer_is_named_without_its_token(refused: Any) -> None:
+    port = free_port()
+    remote = f"sc://127.0.0.1:{port}/;token={SENT}"
+    message = refused(SERVICE_ENGINE="spark", SERVICE_SPARK_REMOTE=remote)
+    assert f"no Spark Connect server answers at 127.0.0.1:{port}" in message
+    assert SENT not in message
+
+
+def test_without_the_extra_it_says_what_to_install(
+    refused: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        remote = f"sc://127.0.0.1:{listening.getsockname()[1]}"
+        message = refused(SERVICE_ENGINE="spark", SERVICE_SPARK_REMOTE=remote)
+    assert "install deploy-reward[spark], or set SERVICE_ENGINE to duckdb" in message

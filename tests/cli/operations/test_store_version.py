@@ -1,0 +1,153 @@
+"""A store of another version than the code: refused in one line by whatever opens it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import psycopg
+import pytest
+from click.testing import Result
+from sqlalchemy import make_url
+
+from cli.main import COMMANDS
+from storage.postgres.embedded import EmbeddedPostgres
+from storage.postgres.engine import connection_string
+from storage.schema.migrate import StoreVersionError, upgrade
+from tests.conftest import Store
+from tests.processes.code_server import evaluate
+from tests.processes.server_folder import server_folder
+
+NEWER = "the store is of version 9999, newer than this deploy-reward, which knows it up to 0"
+OLDER = "the store is of version 0001, older than this deploy-reward, which needs 0"
+EMPTY = "the store has no tables of deploy-reward yet: run `deploy-reward migrate`"
+
+EXPERIMENT = f"exp_{'a' * 20}"
+# One of each that opens a store; what it is about need not be there.
+OPENING = {
+    "project": ["list"],
+    "keys": ["list", "--project", "shop"],
+    "settings": ["show", "--project", "shop"],
+    "dashboard": ["--owner", "--project", "shop"],
+    "import": ["events.ndjson", "--project", "shop"],
+    "evaluate": [],
+    "deploy": ["4f2a9c1", "--project", "shop"],
+    "withdraw": [f"dep_{'a' * 20}", "--project", "shop"],
+    "register": ["--project", "shop", "--metric", "signup"],
+    "wait": [EXPERIMENT],
+    "explain": [EXPERIMENT],
+    "doctor": ["--project", "shop"],
+    "close": [EXPERIMENT],
+    "freeze": ["--reason", "a release"],
+    "unfreeze": [],
+    "webhooks": ["list"],
+    "audit": [EXPERIMENT],
+    "forget": ["--project", "shop", "--session", "s"],
+    "rebuild": [],
+    "dagster": ["--port", "0"],
+}
+# `migrate` and the servers have tests of their own; `plan`, `simulate` and `mcp` open no store.
+OTHERS = {"up", "api", "migrate", "plan", "simulate", "mcp"}
+
+
+def mark(url: str, version: str) -> None:
+    """Has the store say that it is of a version."""
+    with psycopg.connect(connection_string(url)) as connection:
+        connection.execute("UPDATE deploy_reward.alembic_version SET version_num = %s", [version])
+
+
+@pytest.fixture
+def run(
+    store: Store,
+    command: Callable[..., Result],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., Result]:
+    """Runs commands on the test's store, in a folder of their own."""
+    monkeypatch.setenv("SERVICE_DATABASE_URL", store.url)
+    monkeypatch.setenv("SERVICE_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "events.ndjson").write_text("")
+    return command
+
+
+def test_every_command_is_here() -> None:
+    assert OPENING.keys() | OTHERS == COMMANDS.keys()
+
+
+@pytest.mark.parametrize("name", OPENING)
+def test_no_command_touches_a_store_of_another_version(
+    store: Store, run: Callable[..., Result], name: str
+) -> None:
+    for version, line in (("9999", NEWER), ("0001", OLDER)):
+        mark(store.url, version)
+        ended = run(name, *OPENING[name])
+        assert (ended.exit_code, ended.stdout) == (1, "")
+        assert ended.stderr.startswith(f"Error: {line}")
+        assert ended.stderr.count("\n") == 1
+
+
+def test_migrate_refuses_a_newer_store_and_leaves_it_as_it_is(
+    store: Store, run: Callable[..., Result]
+) -> None:
+    mark(store.url, "9999")
+    ended = run("migrate")
+    assert ended.exit_code == 1
+    assert ended.stderr.startswith(f"Error: {NEWER}")
+
+
+def test_a_tick_refuses_a_store_of_another_version(store: Store) -> None:
+    for version, line in (("9999", NEWER), ("0001", OLDER)):
+        mark(store.url, version)
+        with pytest.raises(dg.DagsterResourceFunctionError) as refused:
+            evaluate(store.url)
+        assert isinstance(refused.value.__cause__, StoreVersionError)
+        assert str(refused.value.__cause__).startswith(line)
+
+
+def test_a_store_without_tables_says_migrate(
+    postgres_url: str, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = make_url(postgres_url).set(database="postgres")
+    monkeypatch.setenv("SERVICE_DATABASE_URL", empty.render_as_string(hide_password=False))
+    ended = run("project", "list")
+    assert (ended.exit_code, ended.stderr) == (1, f"Error: {EMPTY}\n")
+
+
+# --- Servers ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def newer() -> Iterator[str]:
+    """A store that syncs to disk, as the servers ask of it, of a later version."""
+    with server_folder() as folder, EmbeddedPostgres(folder / "data") as postgres:
+        upgrade(postgres.url)
+        mark(postgres.url, "9999")
+        yield postgres.url
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "words", [["api", "--port", "0"], ["up", "--api-port", "0", "--dagster-port", "0"]]
+)
+def test_no_server_starts_on_a_newer_store(newer: str, words: list[str], tmp_path: Path) -> None:
+    environment: dict[str, Any] = {
+        **os.environ,
+        "SERVICE_DATABASE_URL": newer,
+        "SERVICE_DATA_DIR": str(tmp_path),
+        "SERVICE_SECRET": "a secret of the tests",
+    }
+    ended = subprocess.run(
+        [sys.executable, "-m", "cli", *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode != 0
+    (line,) = ended.stderr.splitlines()
+    assert NEWER in line

@@ -1,0 +1,294 @@
+"""The supervisor, on small real processes."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cli.processes import supervisor
+from cli.processes.children import Servers
+from cli.processes.supervisor import (
+    Child,
+    ChildFailedError,
+    StopRequest,
+    Supervisor,
+    stop_on_signals,
+)
+from storage.postgres.child_process import fresh_log, spawn
+from tests.processes.api_process import eventually
+
+pytestmark = pytest.mark.process
+
+SLEEP = "import time; time.sleep(600)"
+DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + SLEEP
+FRUITFUL = "import subprocess, sys; subprocess.Popen(['sleep', '600']); " + SLEEP
+ENDS_WHEN_TOLD = """
+import pathlib, sys, time
+while not pathlib.Path(sys.argv[1]).exists():
+    time.sleep(0.01)
+"""
+NOTES_ITS_END = """
+import signal, sys, time
+def end(*_):
+    with open(sys.argv[1], 'a') as file:
+        file.write(sys.argv[2] + '\\n')
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+open(sys.argv[3], 'w').close()
+time.sleep(600)
+"""
+
+
+class Room:
+    """A supervisor that runs in this thread, its reports, and children that are one-liners."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.reports: list[str] = []
+        self.supervisor = Supervisor(report=self.reports.append)
+        self.never = StopRequest()
+
+    def child(self, name: str, code: str, *arguments: str, **changes: object) -> Child:
+        log = self.folder / f"{name}.log"
+        command = [sys.executable, "-c", code, *arguments]
+        known = {"name": name, "log": log, "start": lambda: spawn(command, log=log)}
+        return Child(**{**known, **changes})  # pyright: ignore[reportArgumentType]
+
+    def add(self, child: Child) -> int:
+        assert self.supervisor.add(child, self.never)
+        return self.supervisor.processes[child.name]
+
+    def add_mortal(self, name: str, **changes: object) -> None:
+        """Add a child that ends now, and at once after each restart."""
+        end = self.folder / f"{name}.end"
+        self.add(self.child(name, ENDS_WHEN_TOLD, str(end), **changes))
+        end.touch()
+
+    def run_until(self, condition: Callable[[], bool]) -> None:
+        """Supervise here until the condition holds."""
+        request = StopRequest()
+        found: list[bool] = []
+
+        def watch() -> None:
+            try:
+                found.append(eventually(condition))
+            finally:
+                request.make()
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        self.supervisor.run(request)
+        watcher.join()
+        assert found == [True]
+
+
+@pytest.fixture
+def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Room]:
+    monkeypatch.setattr(supervisor, "FIRST_BACKOFF_SECONDS", 0.01)
+    made = Room(tmp_path)
+    yield made
+    made.supervisor.stop()
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    # It may also end between the opening of the file and the reading of it.
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_a_killed_child_is_started_again_and_reported(room: Room) -> None:
+    first = room.add(room.child("worker", SLEEP))
+    os.kill(first, signal.SIGKILL)
+    room.run_until(lambda: room.supervisor.processes.get("worker", first) != first)
+    assert room.reports[0].startswith("worker was ended by SIGKILL; starting it again in")
+    assert room.reports[1] == "worker started again"
+
+
+def test_a_child_that_keeps_dying_is_started_ever_less_often(room: Room) -> None:
+    room.add_mortal("worker")
+    room.run_until(lambda: sum("again in" in report for report in room.reports) >= 4)
+    waits = [float(report.split()[-2]) for report in room.reports if "again in" in report][:4]
+    assert waits == [0.01, 0.02, 0.04, 0.08]
+
+
+def test_the_backoff_is_bounded(room: Room) -> None:
+    room.add_mortal("worker", longest_backoff_seconds=0.02)
+    room.run_until(lambda: sum("again in" in report for report in room.reports) >= 4)
+    waits = [float(report.split()[-2]) for report in room.reports if "again in" in report][:4]
+    assert waits == [0.01, 0.02, 0.02, 0.02]
+
+
+def test_the_api_is_away_for_two_seconds_at_most_however_often_it_died(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As after many deaths.
+    monkeypatch.setattr(supervisor, "FIRST_BACKOFF_SECONDS", 60.0)
+    servers = Servers(data_dir=room.folder, env={}, workspace=room.folder)
+    api = servers.api(host="127.0.0.1", port=1, workers=1)
+    room.add_mortal("API", longest_backoff_seconds=api.longest_backoff_seconds)
+    room.run_until(lambda: bool(room.reports))
+    assert room.reports == ["API ended with code 0; starting it again in 2 s"]
+
+
+def test_a_child_that_cannot_even_be_started_again_is_tried_again(room: Room) -> None:
+    starts: list[int] = []
+    log = room.folder / "log"
+
+    def start() -> subprocess.Popen[bytes]:
+        starts.append(1)
+        if len(starts) == 2:
+            raise RuntimeError("no room")
+        return spawn([sys.executable, "-c", SLEEP], log=log)
+
+    first = room.add(room.child("worker", "", start=start))
+    os.kill(first, signal.SIGKILL)
+    room.run_until(lambda: room.supervisor.processes.get("worker", first) != first)
+    assert any("worker does not start: no room" in report for report in room.reports)
+
+
+def test_a_child_that_ends_at_its_first_start_is_an_error_that_quotes_its_log(room: Room) -> None:
+    dying = room.child("worker", "raise SystemExit('out of cheese')", ready=lambda: False)
+    with pytest.raises(ChildFailedError, match=r"worker ended with code 1(.|\n)*out of cheese"):
+        room.supervisor.add(dying, room.never)
+
+
+def test_a_child_that_never_serves_is_an_error(room: Room) -> None:
+    silent = room.child("worker", SLEEP, ready=lambda: False, start_seconds=0.1)
+    with pytest.raises(ChildFailedError, match="worker did not answer"):
+        room.supervisor.add(silent, room.never)
+
+
+def test_a_stop_asked_for_during_a_start_ends_the_waiting(room: Room) -> None:
+    request = StopRequest()
+
+    def ready() -> bool:
+        request.make()
+        return False
+
+    assert not room.supervisor.add(room.child("worker", SLEEP, ready=ready), request)
+
+
+def test_a_later_stage_is_stopped_before_an_earlier_one(room: Room) -> None:
+    ends = room.folder / "ends"
+    for stage, name in enumerate(["store", "api", "web"]):
+        begun = room.folder / f"{name}.begun"
+        room.add(
+            room.child(
+                name, NOTES_ITS_END, str(ends), name, str(begun), stage=stage, ready=begun.exists
+            )
+        )
+    room.supervisor.stop()
+    assert ends.read_text().split() == ["web", "api", "store"]
+
+
+def test_a_child_that_will_not_stop_is_killed(room: Room) -> None:
+    deaf = room.add(room.child("worker", DEAF, stop_seconds=0.2))
+    room.supervisor.stop()
+    assert not alive(deaf)
+
+
+def test_what_a_child_started_goes_with_it(room: Room) -> None:
+    parent = room.add(room.child("worker", FRUITFUL))
+    offspring = Path(f"/proc/{parent}/task/{parent}/children")
+    eventually(lambda: bool(offspring.read_text().split()))
+    grandchild = int(offspring.read_text().split()[0])
+    room.supervisor.stop()
+    eventually(lambda: not alive(grandchild))
+
+
+def test_a_terminals_interrupt_does_not_reach_a_child(room: Room) -> None:
+    child = room.add(room.child("worker", SLEEP))
+    assert os.getsid(child) == child != os.getsid(0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no kernel but Linux tells of a parent's death")
+def test_children_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
+    code = f"""
+import sys, time
+from pathlib import Path
+from storage.postgres.child_process import spawn
+child = spawn([sys.executable, "-c", {SLEEP!r}], log=Path({str(tmp_path / "log")!r}))
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        child = int(owner.stdout.readline())
+        assert alive(child)
+        owner.kill()
+    eventually(lambda: not alive(child))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_become_a_request_and_are_given_back(number: signal.Signals) -> None:
+    outside = signal.signal(number, signal.SIG_DFL)
+    try:
+        with stop_on_signals() as request:
+            assert not request.made
+            signal.raise_signal(number)
+            assert request.made
+        assert signal.getsignal(number) is signal.SIG_DFL
+    finally:
+        signal.signal(number, outside)
+
+
+def test_who_is_started_by_nohup_outlives_the_terminal() -> None:
+    outside = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_on_signals() as request:
+            signal.raise_signal(signal.SIGHUP)
+            assert not request.made
+    finally:
+        signal.signal(signal.SIGHUP, outside)
+
+
+def test_a_child_of_who_ignores_the_signals_still_hears_them(room: Room) -> None:
+    outside = {
+        number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        child = room.add(room.child("worker", SLEEP))
+    finally:
+        for number, handler in outside.items():
+            signal.signal(number, handler)
+    ignored = next(
+        line.split()[1]
+        for line in Path(f"/proc/{child}/status").read_text().splitlines()
+        if line.startswith("SigIgn")
+    )
+    assert not int(ignored, 16) & (1 << (signal.SIGTERM - 1))
+
+
+def test_logs_and_what_children_write_are_their_owners_alone(room: Room) -> None:
+    servers = Servers(data_dir=room.folder, env=dict(os.environ), workspace=room.folder)
+    before = os.umask(0o022)
+    try:
+        # A folder as older versions left it.
+        (room.folder / "logs").mkdir()
+        api = servers.api(host="127.0.0.1", port=1, workers=1)
+        process = api.start()
+    finally:
+        os.umask(before)
+    try:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+    finally:
+        process.kill()
+        process.wait()
+    assert "Umask:\t0077" in status
+    assert api.log.stat().st_mode & 0o777 == 0o600
+    assert api.log.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_the_last_three_logs_are_kept(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "api.log"
+    for start in range(6):
+        fresh_log(log).write_text(str(start))
+    kept = {path.name: path.read_text() for path in log.parent.iterdir()}
+    assert kept == {"api.log": "5", "api.log.1": "4", "api.log.2": "3", "api.log.3": "2"}

@@ -1,0 +1,123 @@
+"""A shop: a project that runs a canary, in a store that survives its server."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import Connection, Engine, func, select, text
+
+from domain.registration import PRODUCTION, Registration
+from orchestration.pipeline.drafts import draft_evidence
+from storage.experiments.deploys import DeployRequest, record_deploy
+from storage.experiments.experiments import register
+from storage.log.events import RuntimeEvent, append_history
+from storage.pipeline.increment import extend_cells, extend_exposures
+from storage.postgres.engine import open_engine
+from storage.schema.tables import cells
+from storage.tenants.keys import KeyKind
+from storage.tenants.projects import CreatedProject, create_project
+from storage.tenants.settings import apply_settings
+from storage.verdicts.publication import publish_verdicts, stage_evidence
+from tests.clients.delivery import CONTROL, TREATMENT
+
+# Other tests hold the limits; these must be able to ask as often as they can.
+_UNLIMITED = {"per_key": 10**9, "per_address": 10**9}
+_METRICS = {"spent": {"sources": ["order"], "kind": "mean"}}
+
+# What was received before anything was registered: of a project, since the canary's deploy.
+History = Callable[[int, datetime], Iterable[RuntimeEvent]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted:
+    """What the cells of both arms hold of an experiment's target."""
+
+    units: int
+    converted: int
+    total: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shop:
+    """The project, and the store that it is in.
+
+    Attributes:
+        orders: The experiment that counts who orders.
+        spending: The experiment that adds up what they pay.
+    """
+
+    url: str
+    engine: Engine
+    project: CreatedProject
+    orders: str = ""
+    spending: str = ""
+
+    @property
+    def keys(self) -> dict[KeyKind, str]:
+        return self.project.keys
+
+    @property
+    def experiments(self) -> Sequence[str]:
+        return (self.orders, self.spending)
+
+    def counted(self, experiment_id: str) -> Counted:
+        """What the walk makes of all that was received, once every window has run out."""
+        as_of = datetime.now(UTC) + timedelta(days=2)
+        with self.engine.begin() as connection:
+            extend_exposures(connection, as_of=as_of)
+            extend_cells(connection)
+            drafted = draft_evidence(connection, as_of=as_of)
+            stage_evidence(connection, [one.draft for one in drafted])
+            publish_verdicts(connection)
+        c = cells.c
+        target = "order" if experiment_id == self.orders else "spent"
+        with self.engine.begin() as connection:
+            row = connection.execute(
+                select(func.sum(c.n1 + c.n0), func.sum(c.x1 + c.x0), func.sum(c.y1 + c.y0)).where(
+                    c.experiment_id == experiment_id, c.metric == target
+                )
+            ).one()
+        return Counted(units=int(row[0]), converted=int(row[1]), total=float(row[2] or 0))
+
+
+def open_shop(url: str, *, history: History | None = None) -> Shop:
+    """Opens a shop in an empty store, and its canary of a day ago, with that day's history."""
+    engine = open_engine(url)
+    with engine.begin() as connection:
+        for promise in ("fsync", "full_page_writes", "synchronous_commit"):
+            assert connection.execute(text(f"SHOW {promise}")).scalar_one() == "on"
+        project = create_project(connection, "shop")
+        chosen = {"rate_limits": _UNLIMITED, "metrics": _METRICS, "guardrails": []}
+        apply_settings(connection, project.project_id, chosen)
+        now = datetime.now(UTC)
+        _deploy(connection, project.project_id, CONTROL, now - timedelta(days=2), share=None)
+        _deploy(connection, project.project_id, TREATMENT, now - timedelta(days=1), share=0.5)
+        if history is not None:
+            told = list(history(project.project_id, now - timedelta(days=1)))
+            append_history(connection, told)
+        shop = Shop(url=url, engine=engine, project=project)
+        return replace(
+            shop,
+            orders=_experiment(connection, project.project_id, "order"),
+            spending=_experiment(connection, project.project_id, "spent"),
+        )
+
+
+def _experiment(connection: Connection, project_id: int, metric: str) -> str:
+    asked = Registration(treatment_commit=TREATMENT, target_metric=metric)
+    return register(connection, project_id, asked).experiment_id
+
+
+def _deploy(
+    connection: Connection, project_id: int, sha: str, at: datetime, *, share: float | None
+) -> None:
+    request = DeployRequest(
+        environment=PRODUCTION,
+        commit={"sha": sha},
+        deployed_at=at,
+        graph=None,
+        diff=None,
+        allocation=share,
+        idempotency_key=None,
+    )
+    record_deploy(connection, project_id, request)

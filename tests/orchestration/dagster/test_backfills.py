@@ -1,0 +1,211 @@
+"""Backfills: any range of days, in any order, however often, ends in the same bytes."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import httpx2
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cli.processes.children import free_port
+from orchestration.dagster.assets import STEPS, session_cells
+from orchestration.dagster.keys import SESSION_CELLS
+from storage.postgres.child_process import spawn
+from tests.processes.api_process import eventually
+from tests.stores.derived import derived_of
+from tests.stores.emptied import empty_derived_tables
+
+RANGE_START, RANGE_END = (
+    "dagster/asset_partition_range_start",
+    "dagster/asset_partition_range_end",
+)
+# From a day before the canary's first to today.
+DAYS = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backfill:
+    """A run of the cells, or of the whole walk, for a range of days counted from the first."""
+
+    first: int
+    last: int
+    whole: bool
+
+    def run(self, canary: Any, instance: dg.DagsterInstance) -> None:
+        first, last = (day_of(canary, day).isoformat() for day in (self.first, self.last))
+        result = dg.materialize(
+            STEPS if self.whole else [session_cells],
+            instance=instance,
+            resources={"store": canary.resource},
+            **(
+                {"partition_key": first}
+                if first == last
+                else {"tags": {RANGE_START: first, RANGE_END: last}}
+            ),
+        )
+        assert result.success
+
+
+def day_of(canary: Any, day: int) -> date:
+    return (canary.first_day + timedelta(days=day - 1)).date()
+
+
+@st.composite
+def backfills(draw: st.DrawFn) -> Backfill:
+    ends = sorted(draw(st.tuples(*[st.integers(0, DAYS - 1)] * 2)))
+    return Backfill(first=ends[0], last=ends[1], whole=draw(st.booleans()))
+
+
+def _any_order(most: int) -> Any:
+    return given(told=st.lists(backfills(), min_size=1, max_size=most), walked_before=st.booleans())
+
+
+_EXAMPLES = settings(
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    database=None,
+)
+
+
+def _backfilled_in_order(
+    canary: Any, instance: Any, told: Sequence[Backfill], *, walked_before: bool
+) -> None:
+    """Backfills a store that was walked, or an empty one that is walked afterwards."""
+    walk = Backfill(first=DAYS - 1, last=DAYS - 1, whole=True)
+    if not derived_of(canary.engine)["cells"]:
+        walk.run(canary, instance)
+    once = derived_of(canary.engine)
+    if not walked_before:
+        with canary.engine.begin() as connection:
+            empty_derived_tables(connection)
+    for backfill in told:
+        backfill.run(canary, instance)
+    if not walked_before:
+        walk.run(canary, instance)
+    assert canary.contract("click")["verdict"] == "keep"
+    assert derived_of(canary.engine) == once
+
+
+@settings(_EXAMPLES, max_examples=12)
+@_any_order(2)
+def test_backfills_of_any_days_in_any_order_change_no_byte(
+    canary, instance, told: list[Backfill], walked_before: bool
+) -> None:
+    _backfilled_in_order(canary, instance, told, walked_before=walked_before)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(1800)
+@settings(_EXAMPLES, max_examples=200)
+@_any_order(8)
+def test_no_order_of_backfills_changes_a_byte(
+    canary, instance, told: list[Backfill], walked_before: bool
+) -> None:
+    _backfilled_in_order(canary, instance, told, walked_before=walked_before)
+
+
+def environment(canary: Any, home: Path) -> dict[str, str]:
+    """Where a command finds the store, and an instance of Dagster that knows nothing yet."""
+    home.mkdir()
+    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    return {**os.environ, "DAGSTER_HOME": str(home), "SERVICE_DATABASE_URL": canary.url}
+
+
+@pytest.mark.process
+def test_the_command_line_backfills_days_and_ranges_at_once(canary, instance, tmp_path) -> None:
+    first, last = day_of(canary, 0).isoformat(), day_of(canary, DAYS - 1).isoformat()
+    asked = [
+        ("--select", "key:deploy_reward/exposures+", "--partition", first),
+        ("--select", "key:deploy_reward/exposures+", "--partition-range", f"{first}...{last}"),
+    ]
+    command = [sys.executable, "-m", "dagster", "asset", "materialize"]
+    running = [
+        subprocess.Popen(
+            [*command, *words, "-m", "orchestration.definitions"],
+            env=environment(canary, tmp_path / str(number)),
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for number, words in enumerate(asked)
+    ]
+    told = [process.communicate()[0] for process in running]
+
+    assert [process.returncode for process in running] == [0, 0], told
+    assert canary.contract("click")["verdict"] == "keep"
+    backfilled = derived_of(canary.engine)
+    with canary.engine.begin() as connection:
+        empty_derived_tables(connection)
+    Backfill(first=DAYS - 1, last=DAYS - 1, whole=True).run(canary, instance)
+    assert derived_of(canary.engine) == backfilled
+
+
+_LAUNCH = """
+mutation ($assets: [AssetKeyInput!]!, $days: [String!]!) {
+  launchPartitionBackfill(backfillParams: {assetSelection: $assets, partitionNames: $days}) {
+    ... on LaunchBackfillSuccess { backfillId }
+    ... on PythonError { message }
+  }
+}
+"""
+_STATUS = """
+query ($id: String!) {
+  partitionBackfillOrError(backfillId: $id) { ... on PartitionBackfill { status } }
+}
+"""
+
+
+@pytest.mark.process
+@pytest.mark.deep
+@pytest.mark.timeout(600)
+def test_a_backfill_from_the_web_server_ends_in_the_same_bytes(canary, instance, tmp_path) -> None:
+    port = free_port()
+    ask = partial(graphql, port)
+    words = ("dagster", "--port", str(port), "--data-dir", str(tmp_path / "data"))
+    process = spawn(
+        [sys.executable, "-m", "cli", *words],
+        log=tmp_path / "log",
+        env={**os.environ, "SERVICE_DATABASE_URL": canary.url},
+    )
+    try:
+        eventually(lambda: "Dagster   http" in (tmp_path / "log").read_text())
+        days = [day_of(canary, day).isoformat() for day in range(DAYS)]
+        for assets in ([SESSION_CELLS], [step.key for step in STEPS]):
+            selected = [{"path": key.path} for key in assets]
+            launched = ask(_LAUNCH, assets=selected, days=days)["launchPartitionBackfill"]
+            status = {"id": launched["backfillId"]}
+            eventually(
+                lambda status=status: (
+                    ask(_STATUS, **status)["partitionBackfillOrError"]["status"]
+                    == "COMPLETED_SUCCESS"
+                ),
+                seconds=300,
+            )
+    finally:
+        process.terminate()
+        process.wait()
+
+    backfilled = derived_of(canary.engine)
+    assert canary.contract("click")["verdict"] == "keep"
+    with canary.engine.begin() as connection:
+        empty_derived_tables(connection)
+    Backfill(first=DAYS - 1, last=DAYS - 1, whole=True).run(canary, instance)
+    assert derived_of(canary.engine) == backfilled
+
+
+def graphql(port: int, query: str, **variables: Any) -> Any:
+    """Returns what Dagster's web server answers."""
+    answer = httpx2.post(
+        f"http://127.0.0.1:{port}/graphql", json={"query": query, "variables": variables}
+    )
+    return answer.json()["data"]

@@ -1,0 +1,186 @@
+"""The metadata: what Dagster's pages tell of each asset, and nothing of anybody's users."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from orchestration.dagster import columns
+from orchestration.dagster.assets import TURNED_TAG
+from orchestration.dagster.keys import EVIDENCE, EXPOSURES, RUNTIME_EVENTS, SESSION_CELLS, VERDICTS
+from orchestration.dagster.table import MOST_ROWS, plain
+from orchestration.definitions import definitions
+from storage.upkeep.invariants import lost_sessions
+from storage.views.answers import decided_lately, nearest_to_an_answer, verdicts_changed_since
+from tests.stores.pipeline_run import run_pipeline
+
+CANARY = "canary-of-a-user"
+# Bytes of one materialization's metadata: it is kept with its run.
+MOST_BYTES = 100_000
+
+
+@pytest.mark.parametrize("key", columns.TABLES, ids=lambda key: key.path[-1])
+def test_every_column_of_an_assets_table_is_described_and_no_other(key) -> None:
+    table = columns.TABLES[key]
+
+    assert set(columns.DESCRIPTIONS[key]) == {column.name for column in table.columns}
+    assert all(words.endswith(".") for words in columns.DESCRIPTIONS[key].values())
+
+
+def test_every_asset_shows_its_table_its_columns_and_how_it_is_kept() -> None:
+    for node in definitions.resolve_asset_graph().asset_nodes:
+        assert node.metadata["dagster/column_schema"].columns
+        assert node.metadata["dagster/table_name"].startswith("deploy_reward.")
+        assert node.tags["service"] == "deploy_reward"
+        assert "**" in node.description
+
+
+def test_a_columns_type_and_constraints_are_those_of_the_database() -> None:
+    schema = columns.column_schema(columns.TABLES[VERDICTS], columns.DESCRIPTIONS[VERDICTS])
+    found = {column.name: column for column in schema.columns}
+
+    assert found["published_at"].type == "timestamp with time zone"
+    assert not found["contract"].constraints.nullable
+    assert found["experiment_id"].constraints.unique
+    assert "primary key (experiment_id)" in schema.constraints.other
+
+
+# --- What a run tells ---------------------------------------------------------------------------
+
+
+def metadata_of(result: Any, key: dg.AssetKey) -> dict[str, Any]:
+    own = (None, result.dagster_run.tags["dagster/partition"])
+    (event,) = [
+        one
+        for one in result.get_asset_materialization_events()
+        if one.asset_key == key and one.partition in own
+    ]
+    return {name: value.value for name, value in event.materialization.metadata.items()}
+
+
+def test_a_run_tells_of_the_units_the_cells_and_the_answers(canary, instance) -> None:
+    day = canary.first_day.date().isoformat()
+    result = canary.run("deploy_reward_fast", instance, day)
+    told = {key: metadata_of(result, key) for key in (EXPOSURES, SESSION_CELLS, EVIDENCE, VERDICTS)}
+
+    # 31 minutes after midnight the first unit comes, and one every 3 minutes: 470 on that day.
+    assert told[SESSION_CELLS]["units"] == 3 * 470
+    assert (told[VERDICTS]["open"], told[VERDICTS]["decided"], told[VERDICTS]["keep"]) == (2, 1, 1)
+    assert told[EXPOSURES]["added"] == 3 * 1200
+    assert told[EXPOSURES]["lag_seconds"] >= 0
+    assert all(told[key]["seconds"] > 0 for key in told)
+    assert told[VERDICTS]["pictures"] == EVIDENCE
+    assert told[EVIDENCE]["published_by"] == VERDICTS
+    turned = instance.get_run_by_id(result.run_id).tags[TURNED_TAG]
+    assert canary.experiments["click"] in turned
+
+
+def test_a_run_tells_of_what_changed_since_the_one_before_whoever_walked(
+    canary, instance, today
+) -> None:
+    canary.run("deploy_reward_fast", instance, today)
+    # As the sensor's walk does it: published, and no run.
+    canary.tamper(
+        "UPDATE verdicts SET published_at = clock_timestamp() WHERE NOT decided"
+        " AND experiment_id = '{view}'"
+    )
+
+    told = metadata_of(canary.run("deploy_reward_fast", instance, today), VERDICTS)
+
+    assert (told["changed"], told["published_now"]) == (1, 0)
+    assert canary.experiments["view"] in told["verdicts_that_changed"]
+    assert canary.experiments["click"] not in told["verdicts_that_changed"]
+
+
+def test_no_page_tells_anything_of_a_user_and_all_stay_small(canary, instance, today) -> None:
+    canary.tamper(
+        f'UPDATE runtime_events SET properties = \'{{{{"note": "{CANARY}"}}}}\','
+        f" flags = '{{{{\"flag\": \"{CANARY}\"}}}}', event_id = '{CANARY}' || ctid::text,"
+        f" session_id = '{CANARY}' || session_id, route = '/{CANARY}',"
+        f" pseudonym = '{CANARY}'::bytea"
+    )
+    result = canary.run("deploy_reward_day", instance, today)
+
+    told = [
+        json.dumps({name: str(value.value) for name, value in found.metadata.items()})
+        for found in (
+            *(event.materialization for event in result.get_asset_materialization_events()),
+            *(
+                event.asset_observation_data.asset_observation
+                for event in result.get_asset_observation_events()
+            ),
+            *result.get_asset_check_evaluations(),
+        )
+    ]
+
+    observed = {
+        event.asset_key: event.asset_observation_data.asset_observation.metadata
+        for event in result.get_asset_observation_events()
+    }
+    assert "dagster/row_count" in observed[RUNTIME_EVENTS]
+    assert len(told) >= 14
+    assert not any(CANARY in one for one in told)
+    assert max(map(len, told)) < MOST_BYTES
+
+
+# --- What the store says of it --------------------------------------------------------------------
+
+
+@pytest.fixture
+def settled(canary) -> Any:
+    """The canary after a run of the pipeline of which Dagster knows nothing."""
+    run_pipeline(canary.engine)
+    return canary
+
+
+def test_the_nearest_to_an_answer_comes_first_and_the_decided_apart(settled) -> None:
+    with settled.engine.connect() as connection:
+        nearest = nearest_to_an_answer(connection, most=5)
+        lately = decided_lately(connection, most=5)
+
+    reached = [one.document["totals"]["e_value"] for one in nearest]
+    assert {one.experiment_id for one in nearest} == {
+        settled.experiments["view"],
+        settled.experiments["activation"],
+    }
+    assert reached == sorted(reached, reverse=True)
+    assert [one.experiment_id for one in lately] == [settled.experiments["click"]]
+
+
+def test_changes_are_those_after_a_time_and_by_default_of_a_day(settled) -> None:
+    settled.tamper(
+        "UPDATE verdicts SET published_at = clock_timestamp() - interval '25 hours'"
+        " WHERE experiment_id = '{view}'"
+    )
+    with settled.engine.connect() as connection:
+        of_a_day = verdicts_changed_since(connection, None, most=1)
+        since = datetime.now(UTC) - timedelta(days=2)
+        of_two = verdicts_changed_since(connection, since, most=MOST_ROWS)
+
+    assert (len(of_a_day), of_a_day[0].found) == (1, 2)
+    assert len(of_two) == 3
+
+
+def test_a_lost_session_is_seen_on_any_path_of_an_exposing_route(settled) -> None:
+    settled.tamper(
+        "INSERT INTO graphs (graph_id, project_id, digest, document, route_count, uploaded_at)"
+        ' SELECT \'g\', project_id, \'g\', \'{{"routes": [{{"path": "/shop/[id]"}},'
+        ' {{"path": "/help"}}]}}\', 2, now() FROM projects',
+        "UPDATE experiments SET policy = policy || jsonb_build_object('graph_id', 'g', 'routes',"
+        " jsonb_build_array('/shop/[id]')) WHERE experiment_id = '{view}'",
+        "INSERT INTO runtime_events (project_id, environment, event, session_id, occurred_at,"
+        " received_at, commit_sha, route, trusted) SELECT project_id, environment, 'page_view',"
+        " 'lost on ' || route, at - interval '20 minutes', at - interval '20 minutes', 'c0ffee0',"
+        " route, false FROM experiments JOIN cursors USING (experiment_id)"
+        " CROSS JOIN unnest(ARRAY['/shop/[id]', '/shop/17', '/shop/17/?a=1', '/help']) AS route"
+        " WHERE experiment_id = '{view}' AND stage = 'exposures'",
+        "UPDATE verdicts SET decided = true WHERE experiment_id = '{activation}'",
+    )
+    with settled.engine.connect() as connection:
+        assert lost_sessions(connection) == {settled.experiments["view"]: 3}
+
+
+def test_texts_of_others_are_no_markup() -> None:
+    assert plain("a|b [x](y) <b>\n`c`") == r"a\|b \[x\](y) \<b\> \`c\`"

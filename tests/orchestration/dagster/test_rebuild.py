@@ -1,0 +1,342 @@
+"""`rebuild`: filled aside and swapped in at once, whatever else goes on in the store meanwhile."""
+
+import json
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from sqlalchemy import Connection, Engine, text
+
+from cli.main import main
+from domain.registration import Registration
+from orchestration.pipeline.day_rebuild import compare_days
+from orchestration.pipeline.full_rebuild import rebuild_all
+from orchestration.pipeline.steps import close_cells, expose, publish, stage
+from storage.experiments.experiments import register
+from storage.schema.clock import DERIVED_LOCK, REBUILD_LOCK, claim_derived_tables
+from storage.upkeep.forgetting import forget_session
+from storage.upkeep.gone_events import days_dropped
+from storage.upkeep.reading import separate_reading
+from storage.upkeep.retention import DEFAULT_DAYS, drop_old_days
+from storage.verdicts.set_aside import read_set_aside
+from tests.orchestration.conftest import TREATMENT
+from tests.processes.api_process import eventually
+from tests.stores.derived import derived_of
+from tests.stores.emptied import empty_derived_tables
+from tests.stores.past import walk_to
+from tests.stores.pipeline_run import run_pipeline
+
+_WAITS = text("""
+SELECT count(*) FROM pg_locks
+WHERE locktype = 'advisory' AND objid = CAST(:key AS bigint)::oid AND NOT granted
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+""")
+_SERVED = text("""
+SELECT experiment_id, contract::text, evidence::text, published_at FROM verdicts ORDER BY 1
+""")
+# All that stands in the catalogue of our schema beside the rows, the tables' own numbers included.
+_CATALOGUE = text("""
+SELECT oid::text, relname, relkind::text, relacl::text, reloptions::text, reltriggers
+FROM (
+    SELECT c.oid, c.relname, c.relkind, c.relacl, c.reloptions,
+        (SELECT string_agg(pg_get_triggerdef(t.oid), ' ' ORDER BY t.tgname)
+         FROM pg_trigger AS t WHERE t.tgrelid = c.oid) AS reltriggers
+    FROM pg_class AS c WHERE c.relnamespace = 'deploy_reward'::regnamespace
+) AS relations
+UNION ALL
+SELECT oid::text, conname, contype::text, pg_get_constraintdef(oid), NULL, NULL
+FROM pg_constraint WHERE connamespace = 'deploy_reward'::regnamespace
+UNION ALL
+SELECT indexrelid::text, indexrelid::regclass::text, 'index', pg_get_indexdef(indexrelid), NULL,
+    NULL
+FROM pg_index JOIN pg_class AS c ON c.oid = indexrelid
+WHERE c.relnamespace = 'deploy_reward'::regnamespace
+ORDER BY 1, 2
+""")
+
+
+def served(engine: Engine) -> list[tuple[Any, ...]]:
+    """Every verdict as it is served, and since when."""
+    with engine.connect() as connection:
+        return [tuple(row) for row in connection.execute(_SERVED)]
+
+
+def rebuild(*words: str) -> Result:
+    return CliRunner().invoke(main, ["rebuild", *words])
+
+
+@dataclass(kw_only=True)
+class Background(threading.Thread):
+    """Work that goes on beside a test."""
+
+    work: Callable[[], Any]
+    result: Any = None
+    errors: list[BaseException] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    __hash__ = threading.Thread.__hash__
+
+    def run(self) -> None:
+        try:
+            self.result = self.work()
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            self.errors.append(error)
+
+    def ended(self) -> Any:
+        self.join(timeout=120)
+        assert not self.is_alive()
+        if self.errors:
+            raise self.errors[0]
+        return self.result
+
+
+def in_background(work: Callable[[], Any]) -> Background:
+    background = Background(work=work)
+    background.start()
+    return background
+
+
+def await_waiting(engine: Engine, key: int) -> None:
+    """Returns once somebody waits for a lock."""
+
+    def waits() -> bool:
+        with engine.connect() as connection:
+            return connection.execute(_WAITS, {"key": key}).scalar_one() > 0
+
+    eventually(waits)
+
+
+@contextmanager
+def filled_and_waiting(engine: Engine) -> Generator[tuple[Connection, Background]]:
+    """A rebuild that has filled its tables and waits to swap them in, for as long as this lasts."""
+    with engine.begin() as holder:
+        claim_derived_tables(holder)
+        background = in_background(rebuild)
+        try:
+            await_waiting(engine, DERIVED_LOCK)
+            yield holder, background
+        except BaseException:
+            holder.rollback()
+            background.join(timeout=120)
+            raise
+    background.join(timeout=120)
+
+
+@pytest.fixture
+def shop(canary: Any) -> Any:
+    """The canary's store after a tick: `click` is decided, the others are open."""
+    run_pipeline(canary.engine)
+    assert canary.contract("click")["verdict"] == "keep"
+    return canary
+
+
+def test_what_was_lost_or_wrong_comes_back_and_the_catalogue_is_left_alone(shop) -> None:
+    whole, verdicts = derived_of(shop.engine), served(shop.engine)
+    shop.tamper(
+        "GRANT SELECT ON cells TO pg_monitor",
+        "DELETE FROM exposures WHERE unit LIKE 's1%'",
+        "UPDATE cells SET n1 = n1 + 1, n0 = n0 + 2",
+        "DELETE FROM sightings",
+        "UPDATE block_units SET control = control + 1",
+        "INSERT INTO conversions SELECT experiment_id, metric, 'nobody', received_at, late"
+        " FROM conversions LIMIT 1",
+        "DELETE FROM cursors WHERE stage IN ('exposures', 'wakes')",
+        "DELETE FROM evidence",
+    )
+    assert derived_of(shop.engine) != whole
+    with shop.engine.connect() as connection:
+        catalogue = connection.execute(_CATALOGUE).all()
+
+    result = rebuild("--json")
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert [one["experiment_id"] for one in json.loads(result.stdout)] == list(
+        shop.experiments.values()
+    )
+    assert derived_of(shop.engine) == whole
+    assert served(shop.engine) == verdicts
+    with shop.engine.connect() as connection:
+        assert connection.execute(_CATALOGUE).all() == catalogue
+
+
+def test_a_store_that_lost_all_that_is_derived_is_filled_again(shop) -> None:
+    whole = derived_of(shop.engine)
+    with shop.engine.begin() as connection:
+        empty_derived_tables(connection)
+        connection.execute(text("DELETE FROM verdicts"))
+
+    assert rebuild().exit_code == 0
+
+    assert derived_of(shop.engine) == whole
+
+
+def test_a_store_that_ticks_have_filled_in_their_time_is_rebuilt_to_the_same_rows(canary) -> None:
+    walk_to(canary.engine, canary.first_day + timedelta(days=2))
+    assert canary.contract("click")["power_state"]["decided"]
+    run_pipeline(canary.engine)
+    before, verdicts = derived_of(canary.engine), served(canary.engine)
+
+    assert rebuild().exit_code == 0
+
+    assert derived_of(canary.engine) == before
+    assert served(canary.engine) == verdicts
+
+
+def test_what_is_served_of_an_experiment_whose_data_breaks_a_stage_stays_as_it_is(shop) -> None:
+    view = shop.experiments["view"]
+    whole, verdicts = derived_of(shop.engine), served(shop.engine)
+    shop.tamper("UPDATE cells SET n0 = n0 + 2 WHERE experiment_id <> '{view}'")
+    policy = "SELECT policy::text FROM experiments WHERE experiment_id = :view"
+    with shop.engine.begin() as connection:
+        frozen = connection.execute(text(policy), {"view": view}).scalar_one()
+    shop.tamper(
+        'UPDATE experiments SET policy = policy || \'{{"block_min_units": "many"}}\''
+        " WHERE experiment_id = '{view}'"
+    )
+
+    assert rebuild().exit_code == 0
+
+    assert derived_of(shop.engine) == whole
+    assert served(shop.engine) == verdicts
+    assert set_aside(shop.engine) == [view]
+    with shop.engine.begin() as connection:
+        connection.execute(
+            text("UPDATE experiments SET policy = :frozen WHERE experiment_id = :view"),
+            {"frozen": frozen, "view": view},
+        )
+    assert rebuild().exit_code == 0
+    assert set_aside(shop.engine) == []
+    assert derived_of(shop.engine) == whole
+
+
+def set_aside(engine: Engine) -> list[str]:
+    with engine.connect() as connection:
+        return [one.experiment_id for one in read_set_aside(connection)]
+
+
+def test_a_decided_verdict_that_the_log_gives_otherwise_is_named_and_stays(shop) -> None:
+    click = shop.experiments["click"]
+    shop.tamper(
+        "UPDATE verdicts SET verdict = 'rollback',"
+        " contract = replace(contract::text, '\"keep\"', '\"rollback\"')::json"
+        " WHERE experiment_id = '{click}'"
+    )
+    before = served(shop.engine)
+
+    result = rebuild()
+
+    assert result.exit_code == 4
+    assert f"{click} is decided rollback with a lift of " in result.stderr
+    assert "but the log gives keep with a lift of " in result.stderr
+    assert f"deploy-reward audit {click}" in result.stderr
+    assert served(shop.engine) == before
+
+
+def test_other_evidence_of_the_same_verdict_is_said_and_is_no_failure(shop) -> None:
+    shop.tamper(
+        'UPDATE verdicts SET evidence = \'{{"sentence": "As an older release said it."}}\''
+        " WHERE experiment_id = '{click}'"
+    )
+    before = served(shop.engine)
+
+    result = rebuild()
+
+    assert result.exit_code == 0
+    assert f"{shop.experiments['click']}: the log gives the same verdict with" in result.stderr
+    assert served(shop.engine) == before
+
+
+def test_what_ticks_add_while_a_rebuild_fills_its_tables_is_neither_lost_nor_doubled(
+    canary,
+) -> None:
+    run_pipeline(canary.engine)
+    with filled_and_waiting(canary.engine) as (holder, background):
+        asked = Registration(treatment_commit=TREATMENT, target_metric="page_view")
+        meanwhile = register(holder, canary.project_id, asked).experiment_id
+        for step in (expose, close_cells, stage, publish):
+            step(holder)
+        holder.commit()
+        with canary.engine.connect() as connection:
+            ticked = connection.execute(_SERVED).all()
+            before = derived_of(canary.engine)
+    assert background.ended().exit_code == 0
+
+    assert served(canary.engine) == [tuple(row) for row in ticked]
+    assert meanwhile in {row[0] for row in ticked}
+    assert derived_of(canary.engine) == before
+    run_pipeline(canary.engine)
+    assert derived_of(canary.engine) == before
+    assert differences(canary) == []
+
+
+def differences(canary: Any) -> list[str]:
+    """What the daily check finds of the canary's days."""
+    first, last = canary.first_day.date(), (canary.first_day + timedelta(days=3)).date()
+    with canary.engine.connect() as connection:
+        as_of = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
+    with separate_reading(canary.engine) as separate:
+        found = compare_days(separate, first, last, as_of=as_of)
+    assert found.experiments > 0
+    return [*found.cells, *found.rows, *found.verdicts]
+
+
+def test_whoever_is_forgotten_during_a_rebuild_does_not_come_back_by_it(shop) -> None:
+    before = served(shop.engine)
+
+    def forget() -> Any:
+        with shop.engine.begin() as connection:
+            return forget_session(connection, shop.project_id, "s42")
+
+    with filled_and_waiting(shop.engine) as (_, background):
+        forgetting = in_background(forget)
+        await_waiting(shop.engine, REBUILD_LOCK)
+    assert background.ended().exit_code == 0
+    assert forgetting.ended().exposures == len(shop.experiments)
+
+    for table in ("runtime_events", "exposures", "conversions", "sightings", "amounts"):
+        with shop.engine.connect() as connection:
+            rows = connection.execute(text(f"SELECT t::text FROM {table} AS t")).scalars().all()
+        assert not [row for row in rows if "s42," in row]
+    assert served(shop.engine) == before
+    erased = derived_of(shop.engine)
+    assert rebuild().exit_code == 0
+    assert derived_of(shop.engine) == erased
+    assert differences(shop) == []
+
+
+def test_a_day_that_goes_before_the_swap_has_the_rebuild_refused(shop) -> None:
+    before = derived_of(shop.engine)
+    with filled_and_waiting(shop.engine) as (_, background):
+        later = shop.first_day + timedelta(days=DEFAULT_DAYS + 60)
+        shop.tamper("UPDATE verdicts SET decided = true")
+        dropped = drop_old_days(shop.engine, as_of=later, retention_days=DEFAULT_DAYS).dropped
+        assert dropped
+    result = background.ended()
+
+    assert result.exit_code == 3
+    assert f"{shop.experiments['click']} (gone: " in result.stderr
+    with shop.engine.connect() as connection:
+        assert set(days_dropped(connection)) == set(shop.experiments.values())
+    after = derived_of(shop.engine)
+    assert {name: rows for name, rows in after.items() if name != "verdicts"} == {
+        name: rows for name, rows in before.items() if name != "verdicts"
+    }
+
+
+def test_a_second_rebuild_says_that_it_waits_for_the_first(shop) -> None:
+    whole, waited = derived_of(shop.engine), threading.Event()
+    with filled_and_waiting(shop.engine) as (_, background):
+        second = in_background(
+            lambda: rebuild_all(shop.engine, begin=lambda _: None, waiting=waited.set)
+        )
+        await_waiting(shop.engine, REBUILD_LOCK)
+        assert waited.is_set()
+    assert (background.ended().exit_code, second.ended()) == (0, [])
+    assert derived_of(shop.engine) == whole

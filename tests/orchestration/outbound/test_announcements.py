@@ -1,0 +1,135 @@
+"""Announcements: each piece of news is told once, in the receiver's words, to whoever chose it."""
+
+import pytest
+
+from tests.clients.receiver import Receiver
+from tests.orchestration.shop import NEWS, Shop, secret_of
+from tests.stores.emptied import empty_derived_tables
+
+
+def test_a_decided_verdict_is_delivered_once_and_signed_with_the_contract_to_the_byte(
+    shop: Shop, receiver: Receiver
+) -> None:
+    experiment = shop.register()
+    shop.publish(experiment, "decided")
+    assert shop.tick() == "1 delivered"
+    assert shop.tick() == "nothing to deliver"
+
+    (got,) = receiver.got
+    served = shop.service.get(f"/v1/reward/{experiment}").content
+    assert got.body.endswith(b'"contract":' + served + b"}}")
+    assert got.is_signed_with(secret_of(shop))
+    assert "." not in got.id
+    document = got.document
+    assert document["type"] == "deploy_reward.decided"
+    assert document["data"] | {"contract": None} == {
+        "project": "shop",
+        "experiment_id": experiment,
+        "environment": "production",
+        "commit": None,
+        "metric": "order",
+        "subject": None,
+        "sentence": "It is decided: 5 < 6 & <!channel>.",
+        "contract": None,
+    }
+
+
+@pytest.mark.parametrize("kind", NEWS)
+def test_each_piece_of_news_is_announced_once_however_often_it_is_published(
+    shop: Shop, receiver: Receiver, kind: str
+) -> None:
+    experiment = shop.register()
+    for _ in range(3):
+        shop.publish(experiment, kind)
+        shop.tick()
+    (got,) = receiver.got
+    assert got.document["type"] == f"deploy_reward.{kind}"
+    assert got.document["data"]["subject"] == ("error" if kind == "breached" else None)
+
+
+def test_a_breach_and_then_the_decision_are_two_pieces_of_news(
+    shop: Shop, receiver: Receiver
+) -> None:
+    experiment = shop.register()
+    shop.publish(experiment, "breached")
+    shop.publish(experiment, "decided")
+    shop.tick()
+    types = {got.document["type"] for got in receiver.got}
+    assert types == {"deploy_reward.breached", "deploy_reward.decided"}
+    assert len({got.id for got in receiver.got}) == 2
+
+
+def test_a_rebuild_announces_nothing_again(shop: Shop, receiver: Receiver) -> None:
+    experiments = {kind: shop.register(kind) for kind in NEWS}
+    for kind, experiment in experiments.items():
+        shop.publish(experiment, kind)
+    shop.tick()
+    shop.service.in_store(empty_derived_tables)
+    for kind, experiment in experiments.items():
+        shop.publish(experiment, kind)
+    assert shop.tick() == "nothing to deliver"
+    assert len(receiver.got) == len(NEWS)
+
+
+def test_a_verdict_that_is_not_committed_is_not_announced(shop: Shop) -> None:
+    experiment = shop.register()
+    connection = shop.service.store.engine.connect()
+    with connection, connection.begin() as transaction:
+        shop.publish_in(connection, experiment, "decided")
+        transaction.rollback()
+    assert shop.rows("SELECT 1 FROM announcements") == []
+    assert shop.tick() == "nothing to deliver"
+
+
+def test_a_webhook_is_told_of_what_it_chose_alone(shop: Shop, receiver: Receiver) -> None:
+    shop.service.settings(webhooks=[{"url": receiver.url, "events": ["closed"]}])
+    for kind in NEWS:
+        shop.publish(shop.register(kind), kind)
+    shop.tick()
+    assert [got.document["type"] for got in receiver.got] == ["deploy_reward.closed"]
+
+
+def test_what_was_announced_before_a_webhook_stood_is_no_news_to_it(
+    shop: Shop, receiver: Receiver
+) -> None:
+    shop.service.settings(webhooks=[])
+    shop.publish(shop.register(), "decided")
+    shop.service.settings(webhooks=[{"url": receiver.url}])
+    assert shop.tick() == "nothing to deliver"
+
+
+def test_slack_is_told_in_text_that_mentions_nobody(shop: Shop, receiver: Receiver) -> None:
+    shop.service.settings(webhooks=[{"url": receiver.url, "format": "slack"}])
+    experiment = shop.register()
+    shop.publish(experiment, "breached")
+    shop.tick()
+    (got,) = receiver.got
+    assert got.document == {
+        "text": "*Guardrail breached: error*\n"
+        "It is breached: 5 &lt; 6 &amp; &lt;!channel&gt;.\n"
+        f"shop, production, order ({experiment})"
+    }
+    assert not [name for name in got.headers if name.startswith("webhook-")]
+
+
+def test_github_is_told_with_the_token_of_the_variable(
+    shop: Shop, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"http://127.0.0.1:{receiver.port}/repos/acme/shop/dispatches"
+    hook = {"url": url, "format": "github", "token_variable": "SERVICE_WEBHOOK_TOKEN_ACME"}
+    shop.service.settings(webhooks=[hook])
+    experiment = shop.register()
+    shop.publish(experiment, "decided")
+    assert shop.tick() == "1 × SERVICE_WEBHOOK_TOKEN_ACME is not set"
+    assert receiver.got == []
+    monkeypatch.setenv("SERVICE_WEBHOOK_TOKEN_ACME", "ghp_1")
+    shop.let_time_pass()
+    assert shop.tick() == "1 delivered"
+    (got,) = receiver.got
+    assert got.path == "/repos/acme/shop/dispatches"
+    assert got.headers["authorization"] == "Bearer ghp_1"
+    assert got.document["event_type"] == "deploy_reward_decided"
+    payload = got.document["client_payload"]
+    # As many members as GitHub takes.
+    assert len(payload) == 10
+    assert payload["contract"] == shop.service.get(f"/v1/reward/{experiment}").json()

@@ -1,0 +1,228 @@
+"""What a team runs by: alerts on metrics that exist, a runbook, files that can be started."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+import dagster as dg
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from cli.processes.dagster_home import INSTANCE
+from storage.postgres.dagster_schema import create_dagster_schema, dagster_url
+from storage.upkeep.gauges import note_step
+from tests.processes.api_process import eventually
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs/operations"
+DEPLOYMENT = DOCS / "deployment"
+UNITS = sorted(DEPLOYMENT.glob("systemd/*.service"))
+
+# Prometheus's own words in expressions, and labels by which ours are grouped.
+METRIC = re.compile(r"\b(deploy_reward_\w+)(?:\{([^}]*)\})?")
+RECORDED = re.compile(r"\bdeploy_reward:\w+")
+
+
+def rules() -> list[dict[str, Any]]:
+    document = yaml.safe_load((DOCS / "alerts.yml").read_text())
+    return [rule for group in document["groups"] for rule in group["rules"]]
+
+
+def alerts() -> list[dict[str, Any]]:
+    return [rule for rule in rules() if "alert" in rule]
+
+
+@pytest.fixture
+def told(service: Any) -> dict[str, set[str]]:
+    """The labels of each metric that a service with traffic tells."""
+    service.post("/v1/deploys", {"commit": {"sha": "a" * 40}})
+    event = {"event": "page_view", "session_id": "s", "commit": "a" * 40}
+    assert service.post("/v1/events", event).status_code == 202
+    service.in_store(lambda c: note_step(c, stage="verdicts", seconds=1.0))
+    create_dagster_schema(service.store.url)
+    kept = {"postgres": {"postgres_url": dagster_url(service.store.url)}}
+    with dg.instance_for_test(overrides={"storage": kept}) as instance:
+        assert instance.get_runs() == []
+    labels: dict[str, set[str]] = {}
+    # On a machine that is busy the store may take longer than is waited for.
+    up = "\ndeploy_reward_store_up 1.0\n"
+    page = eventually(lambda: up in (page := service.client.get("/metrics").text) and page)
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            labels.setdefault(sample.name, set()).update(sample.labels)
+    return labels
+
+
+def test_every_metric_that_an_alert_asks_for_is_told_with_its_labels(
+    told: dict[str, set[str]],
+) -> None:
+    for rule in rules():
+        for name, matchers in METRIC.findall(rule["expr"]):
+            assert name in told, rule
+            assert set(re.findall(r"(\w+)\s*[=!]", matchers)) <= told[name], rule
+
+
+def test_every_metric_that_the_pages_name_is_told(told: dict[str, set[str]]) -> None:
+    for path in DOCS.glob("*.md"):
+        for name in re.findall(
+            r"\bdeploy_reward_\w+_(?:seconds|bytes|total|ratio)\b", path.read_text()
+        ):
+            assert name in told, (path.name, name)
+
+
+def test_what_an_alert_compares_with_is_recorded() -> None:
+    recorded = {rule["record"] for rule in rules() if "record" in rule}
+    assert {name for rule in rules() for name in RECORDED.findall(rule["expr"])} == recorded
+
+
+def test_every_alert_has_its_section_and_every_section_its_alert() -> None:
+    page = (DOCS / "runbook.md").read_text()
+    sections = re.findall(r"^### (\w+)$", page, re.MULTILINE)
+    assert sections == [alert["alert"] for alert in alerts()]
+    assert re.findall(r"^\| \[(\w+)\]", page, re.MULTILINE) == sections
+    for alert in alerts():
+        assert (
+            alert["annotations"]["runbook"]
+            == f"docs/operations/runbook.md#{alert['alert'].lower()}"
+        )
+        assert alert["labels"]["severity"] in ("page", "ticket")
+        assert alert["annotations"]["summary"]
+        section = page.split(f"### {alert['alert']}\n")[1].split("\n### ")[0]
+        assert re.findall(r"^\*\*(\w+)\*\*", section, re.MULTILINE) == ["Means", "First", "Wake"]
+
+
+# --- Files that are started -------------------------------------------------------------------
+
+# Where the command of each name stands.
+_COMMANDS = {
+    "deploy-reward": ("cli.main", "main"),
+    "dagster": ("dagster._cli", "create_dagster_cli"),
+    "dagster-daemon": ("dagster._daemon.cli", "create_dagster_daemon_cli"),
+    # Hands its words on.
+    "orchestration.daemon": ("dagster._daemon.cli", "create_dagster_daemon_cli"),
+    "orchestration.web_server": ("orchestration.web_server", "main"),
+}
+
+
+def parse(words: list[str]) -> None:
+    """Reads a command line as its command does, and stops there."""
+    if Path(words[0]).name == "python":
+        words = words[words.index("-m") + 1 :]
+    module, name = _COMMANDS[Path(words[0]).name]
+    command: Any = getattr(import_module(module), name)
+    if not isinstance(command, click.Command):
+        command = command()
+    # Read when it is parsed already.
+    workspace = str(DEPLOYMENT / "systemd/workspace.yaml")
+    context = None
+    arguments = [re.sub("^/etc/.*/workspace.yaml$", workspace, word) for word in words[1:]]
+    while isinstance(command, click.Group):
+        context = click.Context(command, parent=context)
+        found = command.get_command(context, arguments.pop(0))
+        assert found is not None, words
+        command = found
+    command.make_context(words[0], arguments, parent=context)
+
+
+def unit_command(path: Path) -> list[str]:
+    (line,) = re.findall(r"^ExecStart=(.+)$", path.read_text(), re.MULTILINE)
+    return shlex.split(line)
+
+
+def compose() -> dict[str, Any]:
+    return yaml.safe_load((DEPLOYMENT / "compose/compose.yaml").read_text())
+
+
+def compose_commands() -> Iterator[list[str]]:
+    for service in compose()["services"].values():
+        if "command" in service:
+            yield service["command"]
+        test = service.get("healthcheck", {}).get("test", ["CMD", "pg_isready"])[1:]
+        if test[0] in _COMMANDS:
+            yield test
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.stem)
+def test_units_start_commands_that_exist(path: Path) -> None:
+    parse(unit_command(path))
+
+
+def test_containers_start_commands_that_exist() -> None:
+    commands = list(compose_commands())
+    assert len(commands) == 7
+    for words in commands:
+        parse(words)
+
+
+def test_containers_and_units_run_the_same_parts() -> None:
+    services = compose()["services"]
+    ours = {name for name, service in services.items() if service["image"] == "deploy-reward"}
+    assert ours == {"migrate", *(path.stem.removeprefix("deploy-reward-") for path in UNITS)}
+    for service in services.values():
+        assert set(service.get("depends_on", {})) <= set(services)
+
+
+def test_units_wait_for_units_that_exist() -> None:
+    target = (DEPLOYMENT / "systemd/deploy-reward-dagster.target").read_text()
+    names = {path.name for path in DEPLOYMENT.glob("systemd/*")}
+    for text in (target, *(path.read_text() for path in UNITS)):
+        assert set(re.findall(r"deploy-reward-\w+\.(?:service|target)", text)) <= names
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here")
+def test_systemd_takes_the_units(tmp_path: Path) -> None:
+    for path in DEPLOYMENT.glob("systemd/deploy-reward-*"):
+        # What they start must exist, and does here under another name.
+        text = path.read_text().replace("/opt/deploy-reward/bin", str(Path(sys.executable).parent))
+        (tmp_path / path.name).write_text(text)
+    found = subprocess.run(
+        ["systemd-analyze", "verify", *tmp_path.iterdir()],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert (found.returncode, found.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("folder", ["systemd", "compose"])
+def test_the_workspace_names_where_the_code_server_listens(folder: str) -> None:
+    workspace = yaml.safe_load((DEPLOYMENT / folder / "workspace.yaml").read_text())
+    (server,) = [one["grpc_server"] for one in workspace["load_from"]]
+    if folder == "systemd":
+        words = unit_command(DEPLOYMENT / "systemd/deploy-reward-code.service")
+        assert words[words.index("--host") + 1] == server["host"]
+    else:
+        words = compose()["services"][server["host"]]["command"]
+    assert words[words.index("--port") + 1] == str(server["port"])
+    assert words[words.index("--location-name") + 1] == server["location_name"]
+
+
+def test_the_instance_is_the_one_that_up_writes() -> None:
+    assert yaml.safe_load((DEPLOYMENT / "dagster.yaml").read_text()) == yaml.safe_load(INSTANCE)
+
+
+def test_launchers_are_added_to_the_instance_and_take_nothing_away() -> None:
+    instance = yaml.safe_load((DEPLOYMENT / "dagster.yaml").read_text())
+    for path in DEPLOYMENT.glob("launchers/*.yaml"):
+        added = yaml.safe_load(path.read_text())
+        assert added.keys() == {"run_launcher"}
+        assert not added.keys() & instance.keys()
+        assert added["run_launcher"].keys() == {"module", "class", "config"}
+
+
+def test_the_files_name_variables_that_there_are() -> None:
+    pages = "".join(path.read_text() for path in (ROOT / "docs").rglob("*.md"))
+    written = set(re.findall(r"^\| `([A-Z_]+)` \|", pages, re.MULTILINE))
+    lines = (DEPLOYMENT / "service.env").read_text().splitlines()
+    assert {line.partition("=")[0] for line in lines if not line.startswith("#")} <= written
+    for service in compose()["services"].values():
+        if service["image"] == "deploy-reward":
+            assert service["environment"].keys() <= written

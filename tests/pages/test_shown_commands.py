@@ -1,0 +1,135 @@
+"""The commands that pages show can be typed, or it stands here why they are not."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage.tenants.keys import KeyKind
+from tests.cli.changes.test_wait import ABSTAIN, evidence, published
+from tests.cli.conftest import serving
+from tests.processes.terminal import has_tools, terminal
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+BASE, SHA = "a1b2c3d", "e4f5a6b"
+
+# By page, and by the first words of the block.
+RUN_ELSEWHERE = {
+    ("docs/checklist.md", "deploy-reward doctor"): "tests/cli/operations/test_doctor.py",
+    ("docs/ci.md", "# BASE and SHA"): "tests/pages/test_ci.py",
+    ("docs/ci.md", "uri()"): "tests/pages/test_ci.py",
+    ("docs/concepts.md", "deploy-reward plan"): "tests/pages/test_concepts.py",
+    ("docs/next-graph.md", "curl -sSfO"): "tests/api/routes/test_next_graph.py",
+    ("docs/operations/keeping.md", "pg_dump"): "tests/reliability/test_restores.py",
+    ("docs/quick-start.md", ""): "tests/pages/test_quick_start.py",
+}
+NOT_RUN = {
+    ("docs/mcp.md", "claude mcp add"): "wants the client, and somebody's account",
+    ("docs/mcp.md", "npx @modelcontextprotocol"): "fetches the inspector from a package registry",
+    ("docs/operations/cost.md", "python -m"): "takes minutes, and wants the machine for itself",
+    ("docs/operations/keeping.md", "pip install"): "installs from a package index",
+    ("docs/operations/production.md", "useradd"): "wants root, and systemd",
+    ("docs/operations/production.md", "docker build"): "wants Docker",
+    ("docs/routing.md", "shop="): "asks the reader's own shop",
+}
+# Lines that would stay: both servers are started for real by tests/cli/processes/test_up.py.
+STAYS = re.compile(r"^deploy-reward (api|dagster)\b.*\n", re.MULTILINE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Commands that a page shows together."""
+
+    page: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page}: {self.text[:30].splitlines()[0]}"
+
+    @property
+    def is_run_here(self) -> bool:
+        return not any(self.is_named(*name) for name in (*RUN_ELSEWHERE, *NOT_RUN))
+
+    def is_named(self, page: str, begins: str) -> bool:
+        return self.page == page and self.text.startswith(begins)
+
+
+def shown() -> list[Block]:
+    pages = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+    return [
+        Block(page=str(path.relative_to(ROOT)), text=text)
+        for path in pages
+        for text in re.findall(
+            r"^```(?:sh|bash|shell)\n(.*?)^```$", path.read_text(), re.DOTALL | re.MULTILINE
+        )
+    ]
+
+
+def settings_of(page: str) -> str:
+    """The first settings in TOML that a page shows."""
+    (first, *_) = re.findall(
+        r"^```toml\n(.*?)^```$", (DOCS / page).read_text(), re.DOTALL | re.MULTILINE
+    )
+    return first
+
+
+def test_what_is_not_run_here_is_shown_somewhere_and_run_where_it_is_said() -> None:
+    blocks = shown()
+    for name in (*RUN_ELSEWHERE, *NOT_RUN):
+        assert any(block.is_named(*name) for block in blocks), name
+    for (page, _), test in RUN_ELSEWHERE.items():
+        assert (ROOT / test).exists(), page
+
+
+@pytest.mark.process
+@pytest.mark.skipif(not has_tools("jq"), reason="bash, curl or jq is not here")
+@pytest.mark.parametrize("block", [one for one in shown() if one.is_run_here], ids=str)
+def test_a_block_of_commands_can_be_typed(
+    service: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: Block
+) -> None:
+    service.new_project("default")
+    keys = service.project.keys
+    for sha in (BASE, SHA):
+        service.post("/v1/deploys", {"commit": {"sha": sha}})
+    body = {"treatment_commit": SHA, "target_metric": "activation"}
+    experiment = service.post("/v1/reward/register", body).json()["experiment_id"]
+    published(service, experiment, ABSTAIN, evidence(not_worse_than=-0.1))
+    for name in ("poisoning.md", "webhooks.md"):
+        file = {"poisoning.md": "signed.toml"}.get(name, "webhooks.toml")
+        (tmp_path / file).write_text(settings_of(name))
+
+    monkeypatch.chdir(tmp_path)
+    with serving(service) as url:
+        # The reader's own.
+        text = STAYS.sub("", block.text)
+        for theirs, ours in (
+            ("https://reward.example", url),
+            ("localhost:8000", url),
+            ("postgresql://reward:password@db.internal/reward", service.store.url),
+            ("project create shop", "project create another-shop"),
+            ("wk_g1DJB", keys[KeyKind.WRITE][:8]),
+            ("--seconds 30", "--seconds 0.1"),
+            ("curl -s ", "curl --fail --silent --show-error "),
+        ):
+            text = text.replace(theirs, ours)
+        environment = {
+            "SERVICE_DATABASE_URL": service.store.url,
+            "SERVICE_DATA_DIR": str(tmp_path / "data"),
+            "SERVICE_SECRET": "a secret of the tests",
+            "WRITE_KEY": keys[KeyKind.WRITE],
+            "PUBLIC_KEY": keys[KeyKind.PUBLIC],
+            "PROJECT_KEY": keys[KeyKind.PROJECT],
+            "SHA": SHA,
+            "RUN": "17",
+            "EXPERIMENT": experiment,
+            "EXPERIMENT_ID": experiment,
+        }
+        if "simulate" in text or "$SERVICE_API_URL" in text:
+            environment["SERVICE_API_URL"] = url
+            environment["SERVICE_PROJECT_KEY"] = keys[KeyKind.PROJECT]
+        with terminal(tmp_path, **environment) as shell:
+            seen = shell.type(text)
+    assert seen.exit == 0, seen.text

@@ -1,0 +1,591 @@
+"""A person is forgotten, and everything that was counted still adds up."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Connection, Engine, text
+
+from domain.registration import Registration
+from orchestration.pipeline.audit import audit
+from orchestration.pipeline.day_rebuild import rebuild
+from orchestration.pipeline.drafts import draft_evidence
+from storage.experiments.deploys import DeployRequest, record_deploy
+from storage.experiments.experiments import register
+from storage.pipeline.increment import extend_cells, extend_exposures
+from storage.postgres.refusal import Conflict
+from storage.schema.clock import DERIVED_LOCK, claim_derived_tables
+from storage.schema.partitions import create_days
+from storage.tenants.projects import create_project
+from storage.tenants.settings import apply_settings
+from storage.upkeep.forgetting import Forgotten, forget_session, forget_user
+from storage.upkeep.invariants import units_that_do_not_add_up
+from storage.upkeep.raw_events import freeze_reads
+from storage.upkeep.reading import separate_reading
+from storage.verdicts.publication import publish_verdicts, stage_evidence
+from storage.verdicts.set_aside import bound_experiments
+from tests.stores.emptied import empty_derived_tables
+
+T = datetime(2026, 10, 1, tzinfo=UTC)
+A, K = "aaaaaaa", "bbbbbbb"
+PLACE = "the kiosk in the hall"
+# Units of each arm, and those with an order.
+OTHERS = 60, 20
+METRICS = {
+    "spend": {"sources": ["paid"], "kind": "mean", "cap": 30.0},
+    "revenue": {
+        "sources": ["trial_to_paid"],
+        "kind": "mean",
+        "cap": 5000.0,
+        "currency": "EUR",
+        "window_seconds": 3600,
+    },
+}
+
+
+def pseudonym(number: int) -> bytes:
+    return f"pseudonym of {number:04}".encode()
+
+
+@dataclass(kw_only=True)
+class Shop:
+    """A canary's traffic of some hours in a project of its own, and what was told of it."""
+
+    engine: Engine
+    generator: np.random.Generator
+    project_id: int = 0
+    ids: Sequence[str] = ()
+    events: list[dict[str, Any]] = field(default_factory=list)
+    revenue: list[dict[str, Any]] = field(default_factory=list)
+
+    def others(self) -> None:
+        """A hundred and twenty users with a session each, which a look needs; see OTHERS."""
+        for number in range(120):
+            served = {"commit_sha": K if number % 2 else A, "pseudonym": pseudonym(1000 + number)}
+            for event in ("page_view", "order") if number % 3 == 0 else ("page_view",):
+                self.seen(f"other {number}", 2 * number, event=event, **served)
+
+    def crowd(self) -> None:
+        """Users with one session or several, shared sessions, and a place that many pass by."""
+        for number in range(140):
+            self._visit(number)
+        for number in range(60):
+            self._purchase(number)
+
+    def open(self) -> None:
+        """Stores what was told, and registers three experiments on it."""
+        with self.engine.begin() as connection:
+            # The walk takes every project's experiments: those of earlier examples cost time.
+            connection.execute(text("SET LOCAL session_replication_role = replica"))
+            connection.execute(
+                text(
+                    "TRUNCATE projects, runtime_events, exposures, sightings, conversions,"
+                    " amounts CASCADE"
+                )
+            )
+            self.project_id = create_project(connection, "shop").project_id
+            self.store(connection)
+            self._deploy(connection)
+            self.ids = [
+                self.register(connection, unit="session", target_metric="order"),
+                self.register(connection, unit="user", target_metric="revenue"),
+                self.register(
+                    connection, unit="session", target_metric="spend", trusted_identity=True
+                ),
+            ]
+
+    def seen(self, session: str, minutes: float, **members: Any) -> None:
+        """Adds an event that came as it occurred, unless its members say otherwise."""
+        occurred = T + timedelta(minutes=minutes)
+        told = {
+            "event": "page_view",
+            "session_id": session,
+            "occurred_at": occurred,
+            "received_at": occurred,
+            "commit_sha": K,
+            "pseudonym": None,
+            "trusted": True,
+            "value": None,
+            "properties": None,
+        }
+        self.events.append({**told, **members})
+
+    def paid(self, user: int, minutes: float, **members: Any) -> None:
+        occurred = T + timedelta(minutes=minutes)
+        told = {
+            "idempotency_key": f"k{len(self.revenue)}",
+            "event": "trial_to_paid",
+            "occurred_at": occurred,
+            "received_at": occurred,
+            "amount_value": 1900,
+            "pseudonym": pseudonym(user),
+            "session_id": None,
+        }
+        self.revenue.append({**told, **members})
+
+    def _visit(self, number: int) -> None:
+        """A session: one user's as a rule, at times two users', nobody's or a place's."""
+        draw = self.generator
+        session = PLACE if number % 14 == 0 else f"session {number:04}"
+        user = int(draw.integers(0, 45))
+        users = [None, user, user, int(draw.integers(0, 45)) if number % 8 == 0 else user]
+        exposed = T + timedelta(seconds=float(draw.uniform(-2400, 5 * 3600)))
+        for _ in range(int(draw.integers(1, 6))):
+            event = str(draw.choice(["page_view", "order", "paid", "error"]))
+            occurred = exposed + timedelta(seconds=round(float(draw.exponential(900)), 3))
+            named = users[int(draw.integers(0, 4))]
+            told = {
+                "event": event,
+                "commit_sha": str(draw.choice([A, K, "ccccccc"], p=[0.48, 0.48, 0.04])),
+                "pseudonym": None if named is None else pseudonym(named),
+                "trusted": bool(draw.random() < 0.6),
+                "value": round(float(draw.uniform(1e6, 5e7)), -4) if event == "paid" else None,
+                "occurred_at": occurred,
+            }
+            for _ in range(1 + (draw.random() < 0.1)):
+                late = float(draw.choice([0, 30.25, 300.5, 3000.125], p=[0.7, 0.1, 0.1, 0.1]))
+                self.seen(session, 0, **told, received_at=occurred + timedelta(seconds=late))
+
+    def _purchase(self, number: int) -> None:
+        """What a user paid, at times in a session that is somebody else's."""
+        draw = self.generator
+        occurred = T + timedelta(seconds=float(draw.uniform(0, 6 * 3600)))
+        late = float(draw.choice([0, 60.5, 6000.25]))
+        self.paid(
+            int(draw.integers(0, 45)),
+            0,
+            occurred_at=occurred,
+            received_at=occurred + timedelta(seconds=late),
+            amount_value=int(draw.integers(100, 9000)),
+            session_id=f"session {draw.integers(0, 140):04}" if number % 5 == 0 else None,
+        )
+
+    def store(self, connection: Connection) -> None:
+        create_days(connection, {one["received_at"].date() for one in self.events})
+        connection.execute(
+            text(
+                "INSERT INTO runtime_events (project_id, environment, event, session_id,"
+                " occurred_at, received_at, commit_sha, pseudonym, trusted, value, properties)"
+                f" VALUES ({self.project_id}, 'production', :event, :session_id, :occurred_at,"
+                " :received_at, :commit_sha, :pseudonym, :trusted, :value, :properties)"
+            ),
+            self.events,
+        )
+        if not self.revenue:
+            return
+        connection.execute(
+            text(
+                "INSERT INTO revenue_events (project_id, idempotency_key, event, occurred_at,"
+                " received_at, amount_value, amount_currency, pseudonym, session_id, digest)"
+                f" VALUES ({self.project_id}, :idempotency_key, :event, :occurred_at,"
+                " :received_at, :amount_value, 'EUR', :pseudonym, :session_id, '')"
+            ),
+            self.revenue,
+        )
+
+    def _deploy(self, connection: Connection) -> None:
+        for sha, at, base in ((A, T - timedelta(days=1), None), (K, T, A)):
+            request = DeployRequest(
+                environment="production",
+                commit={"sha": sha},
+                deployed_at=at,
+                graph=None,
+                diff=None if base is None else {"base_commit": base, "files": []},
+                allocation=None if base is None else 0.5,
+                idempotency_key=None,
+            )
+            record_deploy(connection, self.project_id, request)
+
+    def register(self, connection: Connection, *, target_metric: str, **chosen: Any) -> str:
+        chosen.setdefault("trusted_identity", False)
+        apply_settings(connection, self.project_id, {"metrics": METRICS, **chosen})
+        guardrails = [name for name in ("error", "spend", "order") if name != target_metric]
+        asked = Registration(treatment_commit=K, target_metric=target_metric, guardrails=guardrails)
+        return register(connection, self.project_id, asked).experiment_id
+
+    # --- What is done to it ------------------------------------------------------------------
+
+    def step(self, name: str, as_of: datetime) -> None:
+        with self.engine.begin() as connection:
+            if name == "exposures":
+                extend_exposures(connection, as_of=as_of)
+            elif name == "cells":
+                extend_cells(connection)
+            else:
+                drafts = draft_evidence(connection, as_of=as_of)
+                stage_evidence(connection, [one.draft for one in drafts])
+                publish_verdicts(connection)
+
+    def tick(self, as_of: datetime) -> None:
+        for name in ("exposures", "cells", "publish"):
+            self.step(name, as_of)
+
+    def forget(self, *, user: int | None = None, session: str | None = None) -> Forgotten:
+        with self.engine.begin() as connection:
+            if user is not None:
+                return forget_user(connection, self.project_id, pseudonym(user))
+            return forget_session(connection, self.project_id, session or "")
+
+    # --- What is told of it ------------------------------------------------------------------
+
+    def served(self) -> dict[str, tuple[str, str]]:
+        with self.engine.begin() as connection:
+            rows = connection.execute(
+                text(
+                    "SELECT experiment_id, contract::text, evidence::text FROM verdicts"
+                    " WHERE experiment_id = ANY(:ids)"
+                ),
+                {"ids": list(self.ids)},
+            )
+            return {row[0]: (row[1], row[2]) for row in rows}
+
+    def read_at_once(self, as_of: datetime) -> dict[str, tuple[str, str]]:
+        """What one reading of the log tells, tombstones included."""
+        with separate_reading(self.engine) as connection:
+            return {
+                one.draft.experiment_id: (one.draft.contract, one.draft.document)
+                for one in rebuild(connection, as_of=as_of)
+                if one.draft.experiment_id in self.ids
+            }
+
+    def differences(self) -> list[str]:
+        """What the audit finds of all experiments, and the counts that do not add up."""
+        with self.engine.begin() as connection:
+            freeze_reads(connection)
+            found = [audit(connection, one) for one in self.ids]
+            uneven = units_that_do_not_add_up(connection)
+        assert not any(one.gone for one in found)
+        return [*(line for one in found for line in one.differences), *map(str, uneven)]
+
+    def rows(self) -> Iterator[str]:
+        """Every row of every table, as text."""
+        with self.engine.begin() as connection:
+            names = connection.execute(
+                text("SELECT tablename FROM pg_tables WHERE schemaname = 'deploy_reward'")
+            )
+            for name in names.scalars().all():
+                yield from connection.execute(text(f"SELECT t::text FROM {name} AS t")).scalars()
+
+    def holds(self, *names: str) -> set[str]:
+        """Those of some names that stand anywhere in the store."""
+        rows = list(self.rows())
+        return {name for name in names if any(name in row for row in rows)}
+
+    def counts(self, experiment: int = 0) -> tuple[int, int, int, int]:
+        """(n1, x1, n0, x0) of the target of an experiment, the others of all shops left out."""
+        with self.engine.begin() as connection:
+            row = connection.execute(
+                text(
+                    "SELECT sum(n1)::int, sum(x1)::int, sum(n0)::int, sum(x0)::int FROM cells"
+                    " JOIN experiments USING (experiment_id)"
+                    " WHERE metric = target_metric AND experiment_id = :id"
+                ),
+                {"id": self.ids[experiment]},
+            ).one()
+        units, conversions = OTHERS if experiment == 0 else (OTHERS[0], 0)
+        return row[0] - units, row[1] - conversions, row[2] - units, row[3] - conversions
+
+    def adds_up(self, as_of: datetime) -> bool:
+        """Whether the audit finds no difference, and one reading tells what is served."""
+        with self.engine.begin() as connection:
+            looked = connection.execute(text("SELECT bool_and(as_of IS NOT NULL) FROM verdicts"))
+            assert looked.scalar_one(), "nothing is proven before a look"
+        return self.differences() == [] and self.read_at_once(as_of) == self.served()
+
+
+@pytest.fixture
+def shop(store: Any) -> Shop:
+    found = Shop(engine=store.engine, generator=np.random.default_rng(1))
+    found.others()
+    return found
+
+
+def name_of(person: dict[str, Any]) -> str:
+    """What a dump shows of a person."""
+    return person["session"] if "session" in person else pseudonym(person["user"]).hex()
+
+
+def hexed(*users: int) -> list[str]:
+    """The pseudonyms of users as a dump shows them."""
+    return [pseudonym(user).hex() for user in users]
+
+
+# When everything has closed.
+NIGHT = T + timedelta(hours=12)
+PEOPLE = st.lists(
+    st.one_of(
+        st.builds(dict, user=st.integers(0, 44)),
+        st.builds(dict, session=st.integers(1, 139).map(lambda n: f"session {n:04}")),
+    ),
+    min_size=1,
+    max_size=4,
+)
+# What is told of a shop: its traffic, when it is read, and who is forgotten when.
+STORIES = {
+    "seed": st.integers(0, 2**32 - 1),
+    "ticks": st.lists(st.integers(1, 900), min_size=2, max_size=4, unique=True).map(sorted),
+    "at": st.integers(0, 3),
+    "between": st.sampled_from([[], ["exposures"], ["exposures", "cells"]]),
+    "people": PEOPLE,
+}
+_HEALTH = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+
+
+def forgetting_adds_up(
+    store: Any,
+    *,
+    seed: int,
+    ticks: list[int],
+    at: int,
+    between: list[str],
+    people: list[dict[str, Any]],
+) -> None:
+    shop = Shop(engine=store.engine, generator=np.random.default_rng(seed))
+    shop.crowd()
+    shop.open()
+    told: dict[datetime, dict[str, tuple[str, str]]] = {}
+    for number, minutes in enumerate(ticks):
+        as_of = T + timedelta(minutes=minutes)
+        if number == min(at, len(ticks) - 1):
+            for name in between:
+                shop.step(name, as_of)
+            before = shop.served()
+            for person in people:
+                shop.forget(**person)
+            assert not shop.holds(*map(name_of, people))
+            assert shop.served() == before
+            assert shop.differences() == []
+        shop.tick(as_of)
+        told[as_of] = shop.served()
+        assert shop.differences() == []
+    for as_of, answers in told.items():
+        assert shop.read_at_once(as_of) == answers
+    last = max(told)
+    with shop.engine.begin() as connection:
+        empty_derived_tables(connection)
+    shop.tick(last)
+    assert shop.served() == told[last]
+    assert shop.differences() == []
+
+
+@settings(max_examples=5, deadline=None, suppress_health_check=_HEALTH)
+@given(**STORIES)
+def test_whoever_is_forgotten_and_whenever_all_that_was_counted_adds_up(
+    store: Any, **story: Any
+) -> None:
+    forgetting_adds_up(store, **story)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(1800)
+@settings(max_examples=150, deadline=None, suppress_health_check=_HEALTH)
+@given(**STORIES)
+def test_of_many_more_all_that_was_counted_adds_up(store: Any, **story: Any) -> None:
+    forgetting_adds_up(store, **story)
+
+
+def test_all_sessions_of_a_user_go_and_what_they_added_stays(shop: Shop) -> None:
+    for session, commit in (("mine 1", K), ("mine 2", A)):
+        shop.seen(session, 10, commit_sha=commit, pseudonym=pseudonym(1))
+        shop.seen(
+            session, 12, commit_sha=commit, event="order", properties='{"note": "a secret wish"}'
+        )
+    shop.seen("another", 10, pseudonym=pseudonym(2))
+    shop.paid(1, 14)
+    shop.open()
+    shop.tick(NIGHT)
+    assert shop.counts() == (2, 1, 1, 1)
+    before = shop.served()
+    found = shop.forget(user=1)
+    assert (found.users, found.sessions, found.exposures) == (1, 2, 5)
+    assert (found.runtime_events, found.revenue_events) == (4, 1)
+    assert not shop.holds("mine 1", "mine 2", "a secret wish", *hexed(1))
+    assert shop.holds("another", *hexed(2)) == {"another", *hexed(2)}
+    assert shop.served() == before
+    assert shop.adds_up(NIGHT)
+    with shop.engine.begin() as connection:
+        empty_derived_tables(connection)
+    shop.tick(NIGHT)
+    assert shop.counts() == (2, 1, 1, 1)
+    assert shop.served() == before
+
+
+def test_who_shares_a_session_is_one_person(shop: Shop) -> None:
+    shop.seen("tablet", 10, pseudonym=pseudonym(2))
+    shop.seen("tablet", 11, pseudonym=pseudonym(1))
+    shop.seen("phone", 20, commit_sha=A, pseudonym=pseudonym(2))
+    shop.paid(2, 25)
+    shop.paid(2, 26, session_id="laptop")
+    shop.seen("laptop", 22)
+    shop.open()
+    shop.tick(NIGHT)
+    before = shop.served()
+    found = shop.forget(user=1)
+    assert (found.users, found.sessions) == (2, 3)
+    assert not shop.holds("tablet", "phone", "laptop", *hexed(1, 2))
+    assert shop.served() == before
+    assert shop.adds_up(NIGHT)
+
+
+def test_a_session_of_many_users_is_a_place_that_outlasts_them(shop: Shop) -> None:
+    users = range(6)
+    for user in users:
+        shop.seen(PLACE, 10 + user, pseudonym=pseudonym(user))
+        shop.seen(f"phone of {user}", 10, commit_sha=A, pseudonym=pseudonym(user))
+    shop.seen(PLACE, 14, event="order", pseudonym=pseudonym(0))
+    shop.open()
+    shop.tick(NIGHT)
+    before, counted = shop.served(), shop.counts()
+    with pytest.raises(Conflict, match="nobody's own"):
+        shop.forget(session=PLACE)
+    found = shop.forget(user=0)
+    assert (found.users, found.sessions, found.runtime_events) == (1, 1, 3)
+    assert not shop.holds("phone of 0", *hexed(0))
+    assert shop.holds(PLACE, *hexed(*users)) == {PLACE, *hexed(*users[1:])}
+    assert shop.served() == before
+    assert shop.adds_up(NIGHT)
+    # Once few enough are left, it is theirs, and goes with them.
+    shop.forget(user=1)
+    assert not shop.holds(PLACE, *hexed(*users))
+    assert shop.served() == before
+    assert shop.counts() == counted
+    assert shop.adds_up(NIGHT)
+
+
+def test_an_outcome_a_moment_too_late_stays_too_late(shop: Shop) -> None:
+    # The cell of the first block closes after 5 minutes, the window of 30 and a grace of 2.
+    close = T + timedelta(minutes=37)
+    for session, after in (("in time", 0), ("too late", 0.25)):
+        shop.seen(session, 1)
+        received = close + timedelta(seconds=after)
+        shop.seen(session, 3, event="order", received_at=received)
+    shop.open()
+    shop.tick(NIGHT)
+    assert shop.counts()[:2] == (2, 1)
+    before = shop.served()
+    for session in ("in time", "too late"):
+        shop.forget(session=session)
+    assert shop.served() == before
+    assert shop.adds_up(NIGHT)
+
+
+def test_of_whom_is_forgotten_no_time_is_kept_but_what_counts_ask_for(shop: Shop) -> None:
+    exact = T + timedelta(minutes=11, seconds=13, microseconds=170_003)
+    shop.seen("mine", 0, occurred_at=exact, received_at=exact)
+    for minutes in (12.0123, 200.0123):
+        shop.seen("mine", minutes, event="order", pseudonym=pseudonym(1))
+    shop.open()
+    shop.tick(NIGHT)
+    shop.forget(session="mine")
+    assert not [row for row in shop.rows() if "00:11:13" in row or "00:12:00.7" in row]
+
+
+def test_who_comes_back_is_a_new_unit(shop: Shop) -> None:
+    shop.seen("mine", 10, pseudonym=pseudonym(1))
+    shop.open()
+    shop.tick(T + timedelta(minutes=60))
+    shop.forget(user=1)
+    shop.events = []
+    shop.seen("mine", 100, pseudonym=pseudonym(1))
+    shop.seen("mine", 101, event="order", pseudonym=pseudonym(1))
+    with shop.engine.begin() as connection:
+        shop.store(connection)
+    shop.tick(NIGHT)
+    assert shop.counts() == (2, 1, 0, 0)
+    assert shop.adds_up(NIGHT)
+
+
+def test_to_forget_twice_finds_nothing_the_second_time(shop: Shop) -> None:
+    shop.seen("mine", 10, pseudonym=pseudonym(1))
+    shop.open()
+    shop.tick(NIGHT)
+    assert shop.forget(user=1).runtime_events == 1
+    rows = sorted(shop.rows())
+    again = shop.forget(user=1)
+    assert (again.runtime_events, again.revenue_events, again.exposures) == (0, 0, 0)
+    assert again.tables == []
+    assert sorted(shop.rows()) == rows
+
+
+def test_an_experiment_that_is_registered_afterwards_never_met_them(shop: Shop) -> None:
+    shop.seen("mine", 10)
+    shop.seen("another", 10)
+    shop.open()
+    shop.tick(NIGHT)
+    shop.forget(session="mine")
+    with shop.engine.begin() as connection:
+        later = shop.register(connection, unit="session", target_metric="signup")
+    shop.ids = [*shop.ids, later]
+    shop.tick(NIGHT)
+    assert [shop.counts(number) for number in (0, 3)] == [(2, 0, 0, 0), (1, 0, 0, 0)]
+    assert shop.adds_up(NIGHT)
+
+
+def test_where_the_events_are_gone_the_name_goes_all_the_same(shop: Shop) -> None:
+    shop.seen("mine", 10, pseudonym=pseudonym(1))
+    shop.open()
+    shop.tick(NIGHT)
+    before = shop.served()
+    with shop.engine.begin() as connection:
+        connection.execute(text("DROP TABLE runtime_events_20261001"))
+    found = shop.forget(user=1)
+    assert (found.runtime_events, found.exposures) == (0, 3)
+    assert not shop.holds("mine", *hexed(1))
+    assert shop.served() == before
+
+
+def test_another_project_keeps_its_own(shop: Shop) -> None:
+    shop.seen("mine", 10, pseudonym=pseudonym(1))
+    shop.open()
+    with shop.engine.begin() as connection:
+        other = create_project(connection, "other").project_id
+        found = forget_user(connection, other, pseudonym(1))
+    assert found.runtime_events == 0
+    assert shop.holds("mine", *hexed(1)) == {"mine", *hexed(1)}
+
+
+def test_a_forgetting_waits_for_the_step_under_way(shop: Shop) -> None:
+    shop.seen("mine", 10, pseudonym=pseudonym(1))
+    shop.open()
+    shop.step("exposures", NIGHT)
+    with ThreadPoolExecutor(1) as pool:
+        with shop.engine.begin() as connection:
+            claim_derived_tables(connection)
+            forgetting = pool.submit(shop.forget, user=1)
+            assert _waits_for_the_lock(connection)
+            extend_cells(connection)
+        assert forgetting.result(timeout=60).exposures == 3
+    shop.tick(NIGHT)
+    assert shop.adds_up(NIGHT)
+
+
+def test_a_reading_under_way_sees_the_log_as_it_was(shop: Shop) -> None:
+    shop.seen("mine", 10, pseudonym=pseudonym(1))
+    shop.seen("mine", 12, event="order")
+    shop.open()
+    shop.tick(NIGHT)
+    with separate_reading(shop.engine) as connection:
+        assert bound_experiments(connection)
+        shop.forget(user=1)
+        told = {
+            one.draft.experiment_id: (one.draft.contract, one.draft.document)
+            for one in rebuild(connection, as_of=NIGHT)
+        }
+    assert told == shop.served()
+
+
+def _waits_for_the_lock(connection: Connection) -> bool:
+    waiting = text("SELECT EXISTS (SELECT FROM pg_locks WHERE objid = :key AND NOT granted)")
+    pause = threading.Event()
+    for _ in range(1_000):
+        if connection.execute(waiting, {"key": DERIVED_LOCK}).scalar_one():
+            return True
+        pause.wait(0.01)
+    return False

@@ -1,0 +1,140 @@
+"""One text on every engine: PostgreSQL's, DuckDB's and the oracle's rows of random worlds."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from storage.log.lake import open_lake
+from storage.log.reader import read_apart
+from storage.pipeline.engines.duckdb_engine import DuckDBLimits, open_duckdb
+from storage.pipeline.engines.postgres_engine import AT_ONCE
+from storage.pipeline.experiments import open_experiments
+from storage.pipeline.increment import extend_cells, extend_exposures
+from storage.pipeline.moments import microseconds, moment_of
+from storage.pipeline.whole_lives import compute_whole_lives
+from storage.upkeep.forgetting import forget_session, forget_user
+from tests.conftest import Store
+from tests.pipeline.engines.rows import Rows, computed_rows, stored_rows, told_rows, without_keys
+from tests.pipeline.engines.worlds import HOURS, T, World, build_world
+
+WORLDS_A_STORE = 25
+# Whatever occurred and closes has closed by then, within the hours that an experiment is read.
+END = T + timedelta(hours=HOURS + 4)
+
+
+def built(store: Store, seeds: Iterable[int]) -> list[World]:
+    with store.engine.begin() as connection:
+        return [build_world(connection, seed) for seed in seeds]
+
+
+def ticks(draw: Random) -> list[datetime]:
+    """Returns when the steps are taken: at some times, for an hour each few minutes, at the end."""
+    hours = [draw.uniform(0, HOURS + 4) for _ in range(draw.choice([0, 1, 2]))]
+    first = draw.uniform(0, HOURS)
+    hours += [first + draw.uniform(0, 1) for _ in range(3)]
+    return [*(T + timedelta(hours=each) for each in sorted(hours)), END]
+
+
+def extended(store: Store, worlds: Iterable[World], draw: Random) -> None:
+    """Takes both steps at each tick, some with steps in tables and some without.
+
+    After one of the ticks somebody is forgotten in some of the worlds.
+    """
+    times = ticks(draw)
+    forgetting = [(world, draw.choice(times)) for world in worlds if draw.random() < 0.4]
+    for as_of in times:
+        with store.engine.begin() as connection:
+            extend_exposures(connection, as_of=as_of, at_once=draw.choice([0, AT_ONCE]))
+        with store.engine.begin() as connection:
+            extend_cells(connection, at_once=draw.choice([0, AT_ONCE]))
+        for world, after in forgetting:
+            if after == as_of:
+                forget_someone(store, world, draw)
+
+
+def forget_someone(store: Store, world: World, draw: Random) -> None:
+    """Forgets a user or a session, with everybody whom the log ties to them."""
+    with store.engine.begin() as connection:
+        if draw.random() < 0.5:
+            forget_user(connection, world.project_id, bytes([draw.randrange(17)]))
+        else:
+            forget_session(connection, world.project_id, f"s{draw.randrange(20)}")
+
+
+def computed(store: Store, folder: Path) -> tuple[dict[str, Rows], dict[str, datetime]]:
+    """Returns DuckDB's rows by experiment, and up to when each is read."""
+    with (
+        read_apart(store.engine, open_lake()) as log,
+        open_duckdb(DuckDBLimits(memory_mib=256, folder=folder)) as engine,
+    ):
+        experiments = open_experiments(log.connection, only=None)
+        lives = compute_whole_lives(engine, log, experiments, as_of=microseconds(END))
+        ends = {one.experiment.experiment_id: moment_of(one.received_to) for one in lives.read}
+        return computed_rows(lives), ends
+
+
+def read_by(stored: Rows, end: datetime) -> Rows:
+    """Returns stored rows without outcomes of the forgotten that are dated past the reading's end.
+
+    An outcome of somebody who is forgotten is dated to the closing of its cell. A guardrail whose
+    window is longer than the target's has cells that never close: no sum ever holds such a row.
+    """
+    until = microseconds(end)
+    return {
+        **stored,
+        "conversions": [row for row in stored["conversions"] if row[2] <= until],
+        "amounts": [row for row in stored["amounts"] if row[3] <= until],
+    }
+
+
+def differences(one: Rows, other: Rows) -> dict[str, Any]:
+    return {
+        name: (set(one[name]) - set(rows), set(rows) - set(one[name]))
+        for name, rows in other.items()
+        if one[name] != rows
+    }
+
+
+def unequal_worlds(store: Store, seeds: Iterable[int], folder: Path) -> dict[str, Any]:
+    """Returns what any two sides tell otherwise, by world and experiment."""
+    seeds = list(seeds)
+    worlds = built(store, seeds)
+    extended(store, worlds, Random(seeds[0]))
+    by_duckdb, ends = computed(store, folder)
+    found: dict[str, Any] = {}
+    with store.engine.begin() as connection:
+        for world in worlds:
+            for number, experiment in enumerate(world.experiments):
+                stored = read_by(stored_rows(connection, experiment), ends[experiment])
+                told = told_rows(connection, experiment, until=ends[experiment])
+                without = {**stored, "amounts": without_keys(stored["amounts"])}
+                unequal = {
+                    **{f"oracle {k}": v for k, v in differences(without, told).items()},
+                    **{
+                        f"duckdb {k}": v
+                        for k, v in differences(stored, by_duckdb[experiment]).items()
+                    },
+                }
+                if unequal:
+                    found[f"world {world.seed}, experiment {number}"] = unequal
+    return found
+
+
+@pytest.mark.parametrize("first", range(0, 200, WORLDS_A_STORE))
+def test_each_engine_tells_of_a_world_what_the_specification_tells(
+    store: Store, tmp_path: Path, first: int
+) -> None:
+    assert unequal_worlds(store, range(first, first + WORLDS_A_STORE), tmp_path) == {}
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("first", range(1000, 3000, WORLDS_A_STORE))
+def test_each_engine_tells_the_same_of_two_thousand_worlds(
+    store: Store, tmp_path: Path, first: int
+) -> None:
+    assert unequal_worlds(store, range(first, first + WORLDS_A_STORE), tmp_path) == {}

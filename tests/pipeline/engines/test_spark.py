@@ -1,0 +1,190 @@
+"""Spark on a cluster of real processes tells what DuckDB and the specification tell."""
+
+import io
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from cli.main import main
+from cli.traffic.demo import Keys, play
+from storage.log.lake import FolderLake
+from storage.log.reader import read_apart
+from storage.log.sealing import Sealer
+from storage.pipeline.engines.day_engines import DayEngineSettings, open_day_engine
+from storage.pipeline.experiments import open_experiments
+from storage.pipeline.moments import microseconds, moment_of
+from storage.pipeline.whole_lives import compute_whole_lives
+from storage.schema.clock import closed_instant
+from storage.tenants.keys import KeyKind
+from storage.tenants.projects import create_project
+from tests.cli.conftest import serving
+from tests.conftest import Store
+from tests.pipeline.engines.rows import Rows, computed_rows, told_rows, without_keys
+from tests.pipeline.engines.test_engines import END, built, differences
+from tests.pipeline.scenarios.test_real_data import DATA, MAPS
+from tests.processes.spark_cluster import Cluster, missing_part, running_cluster
+
+MISSING = missing_part()
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.process,
+    pytest.mark.timeout(3600),
+    pytest.mark.skipif(MISSING is not None, reason=str(MISSING)),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("spark")) as started:
+        yield started
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> FolderLake:
+    return FolderLake(tmp_path / "lake")
+
+
+def sealed_worlds(store: Store, lake: FolderLake, seeds: Sequence[int]) -> list[str]:
+    """Builds worlds whose first hours are in files and whose last are not; returns experiments."""
+    worlds = built(store, seeds)
+    run = Sealer(engine=store.engine, lake=lake).seal()
+    assert run is not None
+    assert run.rows > 0
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql(
+            "DELETE FROM sealed_hours WHERE extract(hour FROM hour) IN (21, 23, 1)"
+        )
+    return [experiment for world in worlds for experiment in world.experiments]
+
+
+def computed(
+    store: Store, lake: FolderLake, settings: DayEngineSettings
+) -> tuple[dict[str, Rows], dict[str, datetime]]:
+    """Returns an engine's rows by experiment, and up to when each is read."""
+    with read_apart(store.engine, lake) as log, open_day_engine(settings, lake=lake) as engine:
+        experiments = open_experiments(log.connection, only=None)
+        lives = compute_whole_lives(engine, log, experiments, as_of=microseconds(END))
+        ends = {one.experiment.experiment_id: moment_of(one.received_to) for one in lives.read}
+        return computed_rows(lives), ends
+
+
+@pytest.mark.parametrize("first", [0, 50])
+def test_spark_tells_of_random_worlds_what_duckdb_and_the_specification_tell(
+    cluster: Cluster, store: Store, lake: FolderLake, first: int
+) -> None:
+    experiments = sealed_worlds(store, lake, range(first, first + 10))
+    by_duckdb, ends = computed(store, lake, DayEngineSettings())
+    by_spark, _ = computed(store, lake, DayEngineSettings(spark_remote=cluster.remote))
+    assert by_spark.keys() == by_duckdb.keys() == set(experiments)
+    found: dict[str, Any] = {}
+    with store.engine.connect() as connection:
+        for experiment, rows in by_spark.items():
+            oracle = told_rows(connection, experiment, until=ends[experiment])
+            without = {**rows, "amounts": without_keys(rows["amounts"])}
+            found[experiment] = [
+                differences(by_duckdb[experiment], rows),
+                differences(without, oracle),
+            ]
+    assert found == {experiment: [{}, {}] for experiment in experiments}
+    # Nothing of the computation is left beside the log.
+    assert not list(lake.folder.glob("scratch/*"))
+
+
+def test_a_worker_that_is_killed_in_mid_run_changes_nothing(
+    cluster: Cluster, store: Store, lake: FolderLake
+) -> None:
+    sealed_worlds(store, lake, range(100, 105))
+    expected, _ = computed(store, lake, DayEngineSettings())
+    ended = threading.Event()
+    killed: list[Path] = []
+
+    def kill() -> None:
+        """Kills a worker as soon as the cluster writes the first step."""
+        while not ended.is_set() and not killed:
+            if writing := list(lake.folder.glob("scratch/*/seen-*")):
+                cluster.kill_worker(cluster.workers[0])
+                killed.extend(writing)
+            time.sleep(0.005)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        by_spark, _ = computed(store, lake, DayEngineSettings(spark_remote=cluster.remote))
+        assert killed, "the run ended before a worker was killed"
+    finally:
+        ended.set()
+        killer.join()
+        cluster.add_worker("worker-after")
+    assert by_spark == expected
+
+
+Documents = Callable[..., str]
+
+
+@pytest.fixture
+def documents(store: Store, lake: FolderLake, monkeypatch: pytest.MonkeyPatch) -> Documents:
+    """Returns every verdict and its evidence as of a time, by an engine."""
+    monkeypatch.setenv("SERVICE_DATABASE_URL", store.url)
+    monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests")
+    monkeypatch.setenv("SERVICE_LAKE", str(lake.folder))
+
+    def run(*words: str, **variables: str) -> str:
+        result = CliRunner(env=variables).invoke(main, list(words), catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    return run
+
+
+def assert_equal_documents(documents: Documents, cluster: Cluster, as_of: str) -> list[Any]:
+    """Holds both engines' documents against each other, and returns the verdicts' contracts."""
+    words = ("evaluate", "--as-of", as_of, "--evidence", "--json")
+    by_duckdb = documents(*words)
+    by_spark = documents(*words, SERVICE_ENGINE="spark", SERVICE_SPARK_REMOTE=cluster.remote)
+    assert by_spark == by_duckdb
+    return [document["contract"] for document in json.loads(by_spark)]
+
+
+def test_the_verdicts_of_the_demo_are_equal_to_the_byte(
+    cluster: Cluster, service: Any, lake: FolderLake, documents: Documents
+) -> None:
+    keys = Keys(**{kind.value: service.project.keys[kind] for kind in KeyKind})
+    with serving(service) as url:
+        # Nothing computes verdicts here but the two engines: the time to wait for them is none.
+        play(
+            Console(file=io.StringIO()),
+            api_url=url,
+            dagster_url="http://127.0.0.1:3000",
+            keys=keys,
+            timeout=0,
+        )
+    assert Sealer(engine=service.store.engine, lake=lake).seal() is not None
+    with service.store.engine.connect() as connection:
+        as_of = closed_instant(connection)
+    contracts = assert_equal_documents(documents, cluster, as_of.isoformat())
+    assert {contract["verdict"] for contract in contracts} == {"keep", "rollback"}
+
+
+@pytest.mark.skipif(not DATA.exists(), reason=f"no real data at {DATA}")
+def test_the_verdict_of_a_public_experiment_is_equal_to_the_byte_and_to_its_audit(
+    cluster: Cluster, store: Store, lake: FolderLake, documents: Documents
+) -> None:
+    with store.engine.begin() as connection:
+        create_project(connection, "default")
+    imported = ("import", str(DATA / "ab_data.csv.gz"), "--map", str(MAPS / "ab_data.toml"))
+    documents(*imported, "--json")
+    assert Sealer(engine=store.engine, lake=lake).seal() is not None
+    (contract,) = assert_equal_documents(documents, cluster, "2017-03-01T00:00:00Z")
+    assert contract["verdict"] == "abstain"
+    # What PostgreSQL made of it, minute by minute, is what Spark finds in the log.
+    (served,) = json.loads(documents("evaluate", "--json"))
+    on_spark = {"SERVICE_ENGINE": "spark", "SERVICE_SPARK_REMOTE": cluster.remote}
+    assert "equal to the byte" in documents("audit", served["experiment_id"], **on_spark)

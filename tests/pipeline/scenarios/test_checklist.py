@@ -1,0 +1,427 @@
+"""The checklist: each way to set a project up wrong turns its line red, and the right one none."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+from starlette.testclient import TestClient
+
+from api.app import create_app
+from api.runtime.settings import ApiSettings
+from orchestration.pipeline.checklist import keep_checklists
+from storage.tenants.keys import KeyKind
+from storage.tenants.projects import CreatedProject, create_project
+from storage.tenants.settings import apply_settings
+from storage.upkeep.forgetting import forget_session
+from storage.views.checklist import CHECKS
+from tests.conftest import Store, fresh_store
+from tests.stores.pipeline_run import run_pipeline
+
+A, K, NEVER_DEPLOYED = "aaaaaaa1", "ccccccc3", "b" * 40
+GRAPH = {"schema_version": "1", "routes": [{"path": "/checkout/[id]"}, {"path": "/"}]}
+
+
+def ago(**span: float) -> str:
+    return (datetime.now(UTC) - timedelta(**span)).isoformat()
+
+
+@dataclass(kw_only=True)
+class Shop:
+    """A project that is set up right, but for what a test makes wrong of its members."""
+
+    store: Store
+    client: TestClient
+    project: CreatedProject
+    # What the page views of now say.
+    page_view: dict[str, Any] = field(
+        default_factory=lambda: {
+            "event": "page_view",
+            "commit": K,
+            "route": "/checkout/7",
+            "user_ref": "user-1",
+        }
+    )
+    # The builds that served the units of half an hour ago, in turn.
+    builds: Sequence[str] = (A, K)
+    outcome: str = "order"
+    customer: str = "user-{}"
+    users_named: bool = True
+    sticky: bool = True
+
+    def post(self, path: str, body: Any, *, kind: KeyKind = KeyKind.WRITE) -> Any:
+        key = {"X-Service-Project-Key": self.project.keys[kind]}
+        return self.client.post(path, json=body, headers=key)
+
+    def posted(self, path: str, body: Any, **options: Any) -> Any:
+        answer = self.post(path, body, **options)
+        assert answer.status_code in (200, 201, 202), answer.text
+        return answer.json()
+
+    def deploy(self) -> None:
+        self.posted("/v1/static-graphs", GRAPH)
+        self.posted("/v1/deploys", {"commit": {"sha": A}, "deployed_at": ago(days=1)})
+        canary = {"commit": {"sha": K}, "deployed_at": ago(hours=1), "allocation": 0.5}
+        self.posted("/v1/deploys", {**canary, "diff": {"base_commit": A, "files": []}})
+
+    def send_past(self) -> None:
+        """What was half an hour ago: forty units, and six payments."""
+        events: list[dict[str, Any]] = []
+        for unit in range(40):
+            seen = {**self.page_view, "session_id": f"s{unit}", "user_ref": f"user-{unit}"}
+            seen |= {"commit": self.builds[unit % 2], "occurred_at": ago(minutes=30)}
+            if not self.users_named:
+                del seen["user_ref"]
+            events.append(seen)
+            if not self.sticky:
+                other = self.builds[(unit + 1) % 2]
+                events.append({**seen, "commit": other, "occurred_at": ago(minutes=29)})
+        self.posted("/v1/events?replay=true", {"events": events})
+        payments = [
+            {
+                "event": "trial_to_paid",
+                "occurred_at": ago(minutes=20),
+                "amount": {"value": 4900, "currency": "USD"},
+                "user_ref": self.customer.format(number),
+                "idempotency_key": f"invoice-{number}",
+            }
+            for number in range(6)
+        ]
+        self.posted("/v1/revenue/events?replay=true", {"events": payments})
+
+    def register(self) -> None:
+        body = {"target_metric": "order", "guardrails": []}
+        self.posted("/v1/reward/register", body, kind=KeyKind.PROJECT)
+
+    def send_present(self) -> None:
+        events = [{**self.page_view, "session_id": f"n{number}"} for number in range(20)]
+        events.append({**self.page_view, "event": self.outcome, "session_id": "n1"})
+        self.posted("/v1/events", {"events": events})
+
+    def live(self) -> None:
+        """Lives the whole story."""
+        self.deploy()
+        self.send_past()
+        self.register()
+        self.send_present()
+
+    def lines(self) -> dict[str, dict[str, Any]]:
+        key = {"X-Service-Project-Key": self.project.keys[KeyKind.PROJECT]}
+        answer = self.client.get("/v1/reward/checklist", headers=key)
+        assert answer.status_code == 200, answer.text
+        assert [line["check"] for line in answer.json()] == list(CHECKS)
+        assert all(line.keys() == {"check", "ok", "seen", "fix"} for line in answer.json())
+        return {line["check"]: line for line in answer.json()}
+
+    def set(self, **settings: Any) -> None:
+        with self.store.engine.begin() as connection:
+            apply_settings(connection, self.project.project_id, settings)
+
+
+# --- Ways to set a project up wrong: two or so for each of the ten lines --------------------------
+
+
+def nothing_is_sent(shop: Shop) -> None:
+    shop.deploy()
+
+
+def sending_stopped(shop: Shop) -> None:
+    shop.deploy()
+    shop.send_past()
+    shop.register()
+
+
+def another_environment_is_named(shop: Shop) -> None:
+    shop.page_view["environment"] = "prod"
+    shop.deploy()
+    shop.send_present()
+
+
+def no_commit_is_named(shop: Shop) -> None:
+    del shop.page_view["commit"]
+    shop.live()
+
+
+def one_build_is_not_recorded(shop: Shop) -> None:
+    shop.live()
+    canary = {**shop.page_view, "commit": NEVER_DEPLOYED, "session_id": "n1"}
+    shop.posted("/v1/events", canary)
+
+
+def no_deploy_is_recorded(shop: Shop) -> None:
+    shop.send_present()
+
+
+def routes_are_of_another_app(shop: Shop) -> None:
+    shop.page_view["route"] = "/kasse/7"
+    shop.live()
+
+
+def no_route_is_named(shop: Shop) -> None:
+    del shop.page_view["route"]
+    shop.live()
+
+
+def everybody_gets_the_canary(shop: Shop) -> None:
+    shop.builds = (K, K)
+    shop.live()
+
+
+def nobody_gets_the_canary(shop: Shop) -> None:
+    shop.builds = (A, A)
+    shop.live()
+
+
+def the_metric_has_another_name(shop: Shop) -> None:
+    shop.outcome = "purchase"
+    shop.live()
+
+
+def payments_name_other_users(shop: Shop) -> None:
+    shop.customer = "customer-{}"
+    shop.live()
+
+
+def sessions_name_no_user(shop: Shop) -> None:
+    del shop.page_view["user_ref"]
+    shop.users_named = False
+    shop.live()
+
+
+def a_clock_is_an_hour_behind(shop: Shop) -> None:
+    shop.page_view["occurred_at"] = ago(hours=1)
+    shop.live()
+
+
+def the_router_forgets(shop: Shop) -> None:
+    shop.sticky = False
+    shop.live()
+
+
+def events_break_a_rule(shop: Shop) -> None:
+    shop.live()
+    wrong = {**shop.page_view, "session_id": "n1", "occurred_at": "yesterday"}
+    right = {**shop.page_view, "session_id": "n1"}
+    assert shop.post("/v1/events", {"events": [wrong, wrong, right]}).status_code == 202
+
+
+def the_site_is_not_allowed(shop: Shop) -> None:
+    shop.set(allowed_origins=["https://shop.example"])
+    shop.live()
+    key = {"X-Service-Project-Key": shop.project.keys[KeyKind.PUBLIC]}
+    origin = {**key, "Origin": "https://www.shop.example"}
+    for _ in range(3):
+        event = {**shop.page_view, "session_id": "n1"}
+        assert shop.client.post("/v1/events", json=event, headers=origin).status_code == 403
+
+
+def requests_are_too_many(shop: Shop) -> None:
+    shop.set(rate_limits={"per_key": 3, "per_address": 60_000})
+    shop.live()
+    answers = [shop.post("/v1/events", {**shop.page_view, "session_id": "n1"}) for _ in range(4)]
+    assert answers[-1].status_code == 429
+
+
+def events_come_too_late(shop: Shop) -> None:
+    shop.live()
+    old = [
+        {**shop.page_view, "session_id": f"o{number}", "occurred_at": ago(days=35)}
+        for number in range(10)
+    ]
+    shop.posted("/v1/events", {"events": old})
+
+
+def half_is_measured(shop: Shop) -> None:
+    shop.set(sample_rate=0.5)
+    shop.live()
+    orders = [{**shop.page_view, "event": "order", "session_id": f"n{n}"} for n in range(20)]
+    shop.posted("/v1/events", {"events": orders})
+
+
+Wrong = Callable[[Shop], None]
+WAYS: Sequence[tuple[Wrong, str, str, str]] = (
+    (nothing_is_sent, "events", "No event", "POST /v1/events"),
+    (sending_stopped, "events", "30 minutes ago", "does it run"),
+    (another_environment_is_named, "events", "some of prod", "Leave `environment` out"),
+    (no_commit_is_named, "commit on events", "0 of 20 page views", "Send `commit`"),
+    (one_build_is_not_recorded, "commit known", "bbbbbbbbbbb… (1)", "deploy-reward deploy bbbbb"),
+    (no_deploy_is_recorded, "commit known", "No deploy is recorded", "deploy-reward deploy"),
+    (routes_are_of_another_app, "routes matched", "/kasse/7 (20)", "POST /v1/static-graphs"),
+    (no_route_is_named, "routes matched", "0 of 20 page views name", "Send `route`"),
+    (everybody_gets_the_canary, "both arms in one block", "0 of control", "control a share"),
+    (nobody_gets_the_canary, "both arms in one block", "0 units of treatment", "above 0"),
+    (the_metric_has_another_name, "target seen", "purchase", '{"event": "order"'),
+    (payments_name_other_users, "revenue joinable", "0 of the last 6", "same `user_ref`"),
+    (sessions_name_no_user, "revenue joinable", "0 of 21 runtime events", "Send `user_ref`"),
+    (a_clock_is_an_hour_behind, "clock skew", "60 minutes before", "`sent_at`"),
+    (the_router_forgets, "crossover", "40 of 40 units", "sticky"),
+    (events_break_a_rule, CHECKS[-1], "2 of 24 events rejected", "invalid_time (occurred_at)"),
+    (the_site_is_not_allowed, CHECKS[-1], "3 of 24", "`allowed_origins`"),
+    (requests_are_too_many, CHECKS[-1], "requests limited", "`rate_limits`"),
+    (events_come_too_late, CHECKS[-1], "10 late", "Send events when they occur"),
+)
+NAMES = [way[0].__name__ for way in WAYS]
+# What else cannot be right then.
+ALSO_RED = {
+    "sending_stopped": {"target seen"},
+    "another_environment_is_named": {"target seen"},
+    "no_deploy_is_recorded": {"target seen"},
+    "events_come_too_late": {"clock skew"},
+}
+
+
+def opened(store: Store) -> TestClient:
+    settings = ApiSettings(database_url=store.url, secret=b"a secret of the tests")
+    return TestClient(create_app(settings))
+
+
+@pytest.fixture(scope="module")
+def shops(postgres_url: str, migrated_template: str) -> Iterator[dict[str, Shop]]:
+    """Every project of this page in one store: each lives its story, then one tick looks at all."""
+    with fresh_store(postgres_url, migrated_template) as store:
+        found: dict[str, Shop] = {}
+        # When the API ends, what it refused is noted.
+        with opened(store) as client:
+            for live in (Shop.live, half_is_measured, *(way[0] for way in WAYS)):
+                with store.engine.begin() as connection:
+                    project = create_project(connection, live.__name__)
+                found[live.__name__] = Shop(store=store, client=client, project=project)
+                live(found[live.__name__])
+        run_pipeline(store.engine)
+        with store.engine.begin() as connection:
+            keep_checklists(connection)
+        with opened(store) as client:
+            for shop in found.values():
+                shop.client = client
+            yield found
+
+
+@pytest.mark.parametrize("story", ["live", "half_is_measured"])
+def test_a_project_that_is_set_up_right_is_green_in_every_line(
+    shops: dict[str, Shop], story: str
+) -> None:
+    found = shops[story].lines()
+    assert [line for line in found.values() if line["ok"] is not True] == []
+    assert {line["fix"] for line in found.values()} == {""}
+    assert ("outside the sample" in found[CHECKS[-1]]["seen"]) == (story == "half_is_measured")
+
+
+@pytest.mark.parametrize(("wrong", "check", "seen", "fix"), WAYS, ids=NAMES)
+def test_each_way_to_set_it_up_wrong_is_named_with_its_fix(
+    shops: dict[str, Shop], wrong: Wrong, check: str, seen: str, fix: str
+) -> None:
+    found = shops[wrong.__name__].lines()
+    red = {name for name, line in found.items() if line["ok"] is False}
+    assert red == {check, *ALSO_RED.get(wrong.__name__, ())}, found
+    assert seen in found[check]["seen"]
+    assert fix in found[check]["fix"]
+
+
+def test_every_line_has_a_way_to_turn_red() -> None:
+    assert {way[1] for way in WAYS} == set(CHECKS)
+
+
+def test_no_line_is_longer_than_a_glance_takes(shops: dict[str, Shop]) -> None:
+    for shop in shops.values():
+        for line in shop.lines().values():
+            assert len(line["seen"]) <= 200, line
+            assert len(line["fix"]) <= 120, line
+
+
+# --- In time --------------------------------------------------------------------------------------
+
+
+class Lived:
+    """One project, told by the service's own fixture."""
+
+    def __init__(self, service: Any) -> None:
+        self.service = service
+        project, client = service.project, service.client
+        self.shop = Shop(store=service.store, client=client, project=project)
+
+    def tick(self) -> int:
+        return self.service.in_store(keep_checklists)
+
+    def execute(self, statement: str) -> None:
+        self.service.in_store(lambda connection: connection.execute(text(statement)))
+
+    def line(self, check: str) -> dict[str, Any]:
+        return self.shop.lines()[check]
+
+
+@pytest.fixture
+def lived(service: Any) -> Lived:
+    return Lived(service)
+
+
+def test_a_line_turns_green_at_the_tick_after_its_fix(lived: Lived) -> None:
+    lived.shop.send_present()
+    assert lived.tick() == 1
+    assert lived.line("commit known")["ok"] is False
+    lived.shop.deploy()
+    assert lived.line("commit known")["ok"] is False
+    assert lived.tick() == 1
+    assert lived.line("commit known")["ok"] is True
+    assert lived.line("routes matched")["ok"] is True
+
+
+def test_silence_turns_the_first_line_red_without_a_tick(lived: Lived) -> None:
+    lived.shop.live()
+    lived.tick()
+    assert lived.line("events")["ok"] is True
+    lived.execute("UPDATE checklists SET newest_event_at = newest_event_at - interval '16 minutes'")
+    assert lived.line("events")["ok"] is False
+    assert lived.line("events")["seen"] == "The last event came 16 minutes ago."
+
+
+def test_where_nothing_ticks_the_first_line_says_since_when(lived: Lived) -> None:
+    assert lived.line("events")["seen"] == "Nothing looks at the events: no tick ever has."
+    lived.shop.live()
+    lived.tick()
+    lived.execute("UPDATE checklist_marks SET kept_at = kept_at - interval '6 minutes'")
+    found = lived.line("events")
+    assert found["ok"] is False
+    assert "the rest is of then" in found["seen"]
+    assert "deploy-reward up" in found["fix"]
+    assert lived.line("commit known")["ok"] is True
+
+
+def test_a_tick_without_news_looks_at_no_project(lived: Lived) -> None:
+    lived.shop.live()
+    lived.tick()
+    lived.execute("DELETE FROM admissions")
+    assert lived.tick() == 0
+    lived.shop.set(default_metric="signup")
+    assert lived.tick() == 1
+
+
+def test_events_count_once_however_many_ticks_look(lived: Lived) -> None:
+    for _ in range(3):
+        lived.shop.send_present()
+        lived.tick()
+        lived.tick()
+    assert lived.line("commit on events")["seen"] == "60 of 60 page views name a commit."
+
+
+def test_the_paths_of_whoever_is_forgotten_are_forgotten(lived: Lived) -> None:
+    lived.shop.page_view["route"] = "/members/jane"
+    lived.shop.live()
+    lived.tick()
+    assert "/members/jane" in lived.line("routes matched")["seen"]
+    lived.service.in_store(
+        lambda connection: forget_session(connection, lived.service.project_id, "n2")
+    )
+    assert "jane" not in str(lived.shop.lines())
+    lived.tick()
+    assert "jane" not in str(lived.shop.lines())
+
+
+def test_another_project_sees_nothing_of_it(lived: Lived) -> None:
+    other = lived.service.new_project("other")
+    lived.shop.live()
+    lived.tick()
+    theirs = Shop(store=lived.shop.store, client=lived.shop.client, project=other)
+    assert theirs.lines()["events"]["seen"] == "No event has come yet."
+    assert [line for line in theirs.lines().values() if line["ok"]] == []

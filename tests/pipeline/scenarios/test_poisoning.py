@@ -1,0 +1,400 @@
+"""The public key is in every browser: what its forger reaches, and what holds against him."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from orchestration.pipeline.audit import audit
+from orchestration.pipeline.drafts import draft_evidence
+from storage.pipeline.increment import extend_cells, extend_exposures
+from storage.schema.clock import claim_derived_tables
+from storage.tenants.secret import Assignments, assignment_message, assignment_token
+from storage.upkeep.invariants import lost_sessions, units_that_do_not_add_up
+from storage.upkeep.raw_events import freeze_reads
+from storage.verdicts.publication import publish_verdicts, stage_evidence
+
+PAGE = Path(__file__).parents[3] / "docs" / "poisoning.md"
+
+A, K = "aaaaaaa1", "ccccccc3"
+UNITS = 200  # Of each arm, of the real traffic.
+MINUTES = 50
+BLOCK = timedelta(minutes=5)
+
+Event = dict[str, Any]
+
+
+@dataclass(kw_only=True)
+class Siege:
+    """A canary at one half, its real traffic of the last hour, and a forger with the public key.
+
+    Everything is sent now, by the keys that a browser and a server have; the grace is an hour, so
+    that the last hour's blocks are still open. The tick comes hours later.
+    """
+
+    service: Any
+    signed: bool = False
+    experiment: str = ""
+    start: datetime = field(init=False)
+    sessions: dict[str, list[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        now = datetime.now(UTC)
+        epoch = datetime(1970, 1, 1, tzinfo=UTC)
+        self.start = now - (now - epoch) % BLOCK - timedelta(minutes=MINUTES)
+
+    def at(self, minutes: float) -> str:
+        return (self.start + timedelta(minutes=minutes)).isoformat()
+
+    # --- The team ---------------------------------------------------------------------------
+
+    def begin(self, *, share: float | None = 0.5, **asked: Any) -> None:
+        if self.signed:
+            self.service.settings(signed_assignments=True)
+        for sha, minutes, more in (
+            (A, -1440, {}),
+            (K, 0, {"allocation": share, "diff": {"base_commit": A, "files": []}}),
+        ):
+            body = {"commit": {"sha": sha}, "deployed_at": self.at(minutes), **more}
+            assert self.service.post("/v1/deploys", body).status_code == 201
+        answer = self.service.post("/v1/reward/register", {"treatment_commit": K, **asked})
+        assert answer.status_code == 201, answer.text
+        self.experiment = answer.json()["experiment_id"]
+
+    def traffic(self, rates: Mapping[str, tuple[float, float]]) -> None:
+        """The real sessions; of each event control's rate and treatment's."""
+        for number, commit in enumerate((A, K)):
+            self.sessions[commit] = [f"real-{commit}-{i}" for i in range(UNITS)]
+            own = {event: pair[number] for event, pair in rates.items()}
+            self.send(self.served(self.visits(self.sessions[commit], commit, own)))
+
+    def users_pay(self) -> list[str]:
+        """A tenth of the real sessions sign in and pay, both told by the server; their names."""
+        payers = [(i, commit) for commit in (A, K) for i in range(0, UNITS, 10)]
+        paid: list[Event] = []
+        for i, commit in payers:
+            when = (MINUTES - 2) * (i + 0.5) / UNITS
+            told = {"user_ref": f"user-{commit}-{i}", "occurred_at": self.at(when + 1)}
+            session = self.sessions[commit][i]
+            self.send([{"event": "login", "session_id": session, **told}], trusted=True)
+            amount = {"value": 900, "currency": "USD"}
+            key = {"idempotency_key": f"paid-{commit}-{i}"}
+            paid.append({"event": "trial_to_paid", "amount": amount, **key, **told})
+        for begin in range(0, len(paid), 50):
+            body = {"events": paid[begin : begin + 50]}
+            assert self.service.post("/v1/revenue/events", body).status_code == 200
+        return [event["user_ref"] for event in paid]
+
+    def token(self, session: str, commit: str, flags: Mapping[str, bool] | None = None) -> str:
+        """What the router signs."""
+        key = Assignments(b"a secret of the tests").key(self.service.project_id, 1)
+        message = assignment_message(
+            environment="production", session_id=session, commit=commit, flags=flags
+        )
+        return assignment_token(key, message)
+
+    def served(self, events: Iterable[Event]) -> Iterator[Event]:
+        """These events as a page sends them that the router did serve."""
+        for event in events:
+            if self.signed and "commit" in event:
+                token = self.token(event["session_id"], event["commit"], event.get("flags"))
+                yield {**event, "assignment": token}
+            else:
+                yield event
+
+    def visits(
+        self, sessions: Sequence[str], commit: str | None, rates: Mapping[str, float]
+    ) -> Iterator[Event]:
+        """Sessions spread evenly over the time, each seen once; of each event exactly its rate."""
+        for i, session in enumerate(sessions):
+            when = (MINUTES - 2) * (i + 0.5) / len(sessions)
+            told = {"session_id": session} | ({"commit": commit} if commit else {})
+            yield {**told, "event": "page_view", "occurred_at": self.at(when)}
+            for event, rate in rates.items():
+                if int((i + 1) * rate) > int(i * rate):
+                    yield {**told, "event": event, "occurred_at": self.at(when + 0.5)}
+
+    # --- The forger -------------------------------------------------------------------------
+
+    def forge(self, events: Iterable[Event]) -> None:
+        """Sends events with the public key, with all that can be had instead of a token."""
+        claims = cycle(
+            [
+                {},
+                {"assignment": "0" * 64},
+                {"assignment": self.token("another", K)},
+                {"assignment": "ß∂ƒ"},
+            ]
+        )
+        self.send({**event, **claim} for event, claim in zip(events, claims, strict=False))
+
+    def send(self, events: Iterable[Event], *, trusted: bool = False) -> None:
+        key = self.service.write if trusted else self.service.public
+        waiting = list(events)
+        for begin in range(0, len(waiting), 500):
+            batch = waiting[begin : begin + 500]
+            answer = self.service.post("/v1/events", {"events": batch}, headers=key)
+            assert answer.status_code == 202, answer.text
+            assert answer.json()["rejected"] == []
+
+    # --- The answer -------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        as_of = datetime.now(UTC) + timedelta(hours=4)
+
+        def step(work: Callable[[Any], Any]) -> None:
+            with self.service.store.engine.begin() as connection:
+                claim_derived_tables(connection)
+                work(connection)
+
+        step(lambda c: extend_exposures(c, as_of=as_of))
+        step(extend_cells)
+        step(lambda c: stage_evidence(c, [d.draft for d in draft_evidence(c, as_of=as_of)]))
+        step(publish_verdicts)
+
+    def answer(self) -> str:
+        """The verdict, or why there is none; the gates that are up, and what is breached."""
+        self.tick()
+        self.account()
+        contract = self.service.get(f"/v1/reward/{self.experiment}").json()
+        word = contract["abstain_reason"] or contract["verdict"]
+        gates = self.evidence()["gates"]["interacting_because"]
+        shown = ", ".join(
+            [*gates, *(f"{name} breached" for name in contract["guardrail_breaches"])]
+        )
+        return f"{word} ({shown})" if shown else word
+
+    def evidence(self) -> dict[str, Any]:
+        return self.service.get(f"/v1/reward/{self.experiment}/evidence").json()
+
+    def units(self) -> tuple[int, int]:
+        """The exposed units of control and treatment."""
+        with self.service.store.engine.connect() as connection:
+            rows = connection.execute(text("SELECT arm, count(*) FROM exposures GROUP BY arm"))
+            units = {row.arm: row.count for row in rows}
+        return units["control"], units["treatment"]
+
+    def account(self) -> None:
+        """Whatever was forged: the counts add up, and the audit from raw events agrees."""
+        with self.service.store.engine.connect() as connection:
+            freeze_reads(connection)
+            assert units_that_do_not_add_up(connection) == []
+            assert lost_sessions(connection) == {}
+            assert audit(connection, self.experiment).differences == []
+
+
+@pytest.fixture
+def siege(service) -> Siege:
+    windows = {"order": {"window_seconds": 300}, "trial_to_paid": {"window_seconds": 3600}}
+    service.settings(grace_seconds=3600, metrics=windows)
+    return Siege(service=service)
+
+
+# --- Attacks --------------------------------------------------------------------------------
+
+
+def forged(number: int) -> list[str]:
+    return [f"forged-{i}" for i in range(number)]
+
+
+def orders(events: Iterable[Event]) -> Iterator[Event]:
+    return (event for event in events if event["event"] == "order")
+
+
+def orders_of_no_session(siege: Siege, number: int) -> Iterator[Event]:
+    return orders(siege.visits(forged(number), None, {"order": 1.0}))
+
+
+def sessions_of_treatment(siege: Siege, number: int) -> Iterator[Event]:
+    return siege.visits(forged(number), K, {"order": 1.0})
+
+
+def sessions_of_both_arms(siege: Siege, number: int, event: str = "order") -> Iterator[Event]:
+    sessions = forged(number)
+    yield from siege.visits(sessions[0::2], A, {})
+    yield from siege.visits(sessions[1::2], K, {event: 1.0})
+
+
+def orders_of_known_sessions(siege: Siege, number: int) -> Iterator[Event]:
+    for _ in range(number // (2 * UNITS)):
+        yield from orders(siege.visits(siege.sessions[K], None, {"order": 1.0}))
+
+
+def sessions_in_both_arms(siege: Siege, number: int) -> Iterator[Event]:
+    for event in sessions_of_both_arms(siege, number):
+        yield event
+        yield {**event, "commit": A if event["commit"] == K else K}
+
+
+def known_sessions_in_the_other_arm(siege: Siege, number: int) -> Iterator[Event]:
+    for _ in range(number // (2 * UNITS)):
+        for event in siege.visits(siege.sessions[A], K, {}):
+            minute = timedelta(minutes=1)
+            later = (datetime.fromisoformat(event["occurred_at"]) + minute).isoformat()
+            yield {**event, "occurred_at": later}
+
+
+def errors_of_treatment(siege: Siege, number: int) -> Iterator[Event]:
+    return sessions_of_both_arms(siege, number, event="error")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack:
+    """What the forger sends, and the experiment that he meets; no real effect unless it says so."""
+
+    events: Callable[[Siege, int], Iterator[Event]]
+    rates: Mapping[str, tuple[float, float]] = field(default_factory=lambda: {"order": (0.1, 0.1)})
+    guardrails: Sequence[str] = ()
+    share: float | None = 0.5
+
+
+# By the words of the page's table.
+ATTACKS = {
+    "conversions of sessions that don't exist": Attack(events=orders_of_no_session),
+    "sessions of treatment that convert": Attack(events=sessions_of_treatment),
+    "the same, where no share is declared": Attack(events=sessions_of_treatment, share=None),
+    "sessions of both arms in the declared share, treatment converting": Attack(
+        events=sessions_of_both_arms
+    ),
+    "conversions of real sessions whose ids are known": Attack(events=orders_of_known_sessions),
+    "sessions that claim both arms": Attack(events=sessions_in_both_arms),
+    "real sessions, claimed for the other arm": Attack(events=known_sessions_in_the_other_arm),
+    "sessions of both arms, treatment with errors, while the change is good": Attack(
+        events=errors_of_treatment, rates={"order": (0.1, 0.4)}, guardrails=("error",)
+    ),
+}
+SCALES = [1, 10, pytest.param(100, marks=pytest.mark.deep)]
+
+
+def answers_of_the_page() -> dict[str, dict[str, str]]:
+    """By attack, what stands in each column of the page's first table."""
+    (table,) = re.findall(r"^\| attack .*?\n\n", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    lines = re.findall(r"^\|(.+)\|$", table, re.MULTILINE)
+    rows = [[cell.strip().replace("`", "") for cell in line.split("|")] for line in lines]
+    heads = rows[0]
+    return {row[0]: dict(zip(heads, row, strict=True)) for row in rows[2:]}
+
+
+def test_the_page_tells_of_every_attack() -> None:
+    assert answers_of_the_page().keys() == ATTACKS.keys()
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_is_answered_as_the_page_says(siege: Siege, name: str, scale: int) -> None:
+    attack = ATTACKS[name]
+    siege.begin(target_metric="order", guardrails=list(attack.guardrails), share=attack.share)
+    siege.traffic(attack.rates)
+    siege.forge(attack.events(siege, scale * 2 * UNITS))
+    assert siege.answer() == answers_of_the_page()[name][f"{scale}×"]
+
+
+@pytest.mark.parametrize("scale", SCALES[1:])
+@pytest.mark.parametrize("name", ATTACKS)
+def test_signed_assignments_answer_an_attack_as_the_page_says(
+    siege: Siege, name: str, scale: int
+) -> None:
+    attack = ATTACKS[name]
+    siege.signed = True
+    siege.begin(target_metric="order", guardrails=list(attack.guardrails), share=attack.share)
+    siege.traffic(attack.rates)
+    siege.forge(attack.events(siege, scale * 2 * UNITS))
+    assert siege.answer() == answers_of_the_page()[name]["10× and 100×, signed"]
+    assert siege.units() == (UNITS, UNITS)
+
+
+@pytest.mark.parametrize("scale", SCALES[1:])
+def test_who_was_really_served_can_forge_what_he_did(siege: Siege, scale: int) -> None:
+    siege.signed = True
+    siege.begin(target_metric="order", guardrails=[])
+    siege.traffic({"order": (0.1, 0.1)})
+    # So many times he asked the router, and half of the times he drew the treatment.
+    siege.send(siege.served(sessions_of_both_arms(siege, scale * 2 * UNITS)))
+    assert siege.answer() == "keep"
+
+
+def test_a_token_is_worth_one_unit_in_one_arm(siege: Siege) -> None:
+    siege.signed = True
+    siege.begin(target_metric="order", guardrails=[])
+    siege.traffic({"order": (0.1, 0.1)})
+    own = [{"session_id": "mine", "commit": A, "assignment": siege.token("mine", A)}]
+    moved = [
+        *({**own[0], "session_id": f"mine-{i}"} for i in range(100)),
+        {**own[0], "commit": K},
+        {**own[0], "flags": {"new": True}},
+        {**own[0], "environment": "staging"},
+        {"session_id": "mine", "assignment": siege.token("mine", A)},
+    ]
+    replayed = [{**event, "event": "page_view"} for event in (own * 100 + moved)]
+    siege.send({**event, "occurred_at": siege.at(1 + i / 100)} for i, event in enumerate(replayed))
+    assert siege.answer() == "power"
+    assert siege.units() == (UNITS + 1, UNITS)
+    evidence = siege.evidence()
+    counts = evidence["counts"]
+    assert (counts["crossover"], counts["unsigned"]) == (0, 100)
+    assert "unsigned" in evidence["warnings"]
+
+
+def test_a_server_s_events_count_without_a_token(siege: Siege) -> None:
+    siege.signed = True
+    siege.begin(target_metric="order", guardrails=[])
+    for commit in (A, K):
+        siege.send(siege.visits([f"{commit}-{i}" for i in range(50)], commit, {}), trusted=True)
+    assert siege.answer() == "power"
+    assert siege.units() == (50, 50)
+
+
+def test_a_flag_is_served_by_whoever_signs_it(siege: Siege) -> None:
+    siege.signed = True
+    siege.service.settings(signed_assignments=True)
+    body = {"commit": {"sha": A}, "deployed_at": siege.at(0)}
+    assert siege.service.post("/v1/deploys", body).status_code == 201
+
+    def flagged(event: Event, *, minutes: float) -> Event:
+        on = {"flags": {"new": event["session_id"].endswith("on")}}
+        return {**event, **on, "occurred_at": siege.at(minutes)}
+
+    sessions = [f"{i}-{state}" for i in range(30) for state in ("on", "off")]
+    siege.forge(flagged(event, minutes=1) for event in siege.visits(forged(30), A, {}))
+    siege.send(siege.served(flagged(e, minutes=20) for e in siege.visits(sessions, A, {})))
+    siege.send(flagged(event, minutes=21) for event in siege.visits(["late-on"], A, {}))
+    flag = {"name": "new", "treatment": True}
+    asked = {"treatment_flag": flag, "target_metric": "order", "guardrails": []}
+    answer = siege.service.post("/v1/reward/register", asked)
+    siege.experiment = answer.json()["experiment_id"]
+    assert siege.answer() == "power"
+    # Nor did the forger say when the flag was first on.
+    assert siege.units() == (30, 30)
+    with siege.service.store.engine.connect() as connection:
+        starts = connection.execute(text("SELECT starts_at FROM experiments")).scalar_one()
+    assert starts.isoformat() == siege.at(20)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "answer"),
+    [
+        ({}, "keep"),
+        ({"trusted_identity": True}, "power"),
+        ({"signed_assignments": True}, "power"),
+    ],
+    ids=["neither", "trusted identity", "signed assignments"],
+)
+def test_users_who_pay_are_claimed_for_treatment(
+    siege: Siege, chosen: dict[str, bool], answer: str
+) -> None:
+    siege.service.settings(**chosen)
+    siege.signed = "signed_assignments" in chosen
+    siege.begin(target_metric="trial_to_paid", guardrails=[])
+    siege.traffic({})
+    users = iter(siege.users_pay())
+    siege.forge(
+        event if event["commit"] == A else {**event, "user_ref": next(users, "nobody")}
+        for event in sessions_of_both_arms(siege, 20 * UNITS)
+    )
+    assert siege.answer() == answer

@@ -1,0 +1,224 @@
+"""Real data: two public experiments with a known truth, and a real project's deploys.
+
+The data stands beside the checkout, not in it; where it is absent these tests say so and skip.
+"""
+
+import csv
+import gzip
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from cli.main import main
+from storage.tenants.projects import create_project
+from storage.tenants.settings import apply_settings
+
+DATA = Path(__file__).parents[4] / "shared" / "data"
+MAPS = Path(__file__).parents[3] / "docs" / "maps"
+
+pytestmark = pytest.mark.skipif(not DATA.exists(), reason=f"no real data at {DATA}")
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def run(store, monkeypatch) -> Iterator[Run]:
+    """Runs a command on the test's store and returns its JSON."""
+    monkeypatch.setenv("SERVICE_DATABASE_URL", store.url)
+    monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests")
+    with store.engine.begin() as connection:
+        project = create_project(connection, "default")
+        # Every unit is counted to the end: small differences end nothing before.
+        apply_settings(connection, project.project_id, {"futility_margin": None})
+
+    def command(*words: str) -> Any:
+        result = CliRunner().invoke(main, [*words, "--json"], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    return command
+
+
+def arms(experiment: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    """Units and converting units of each arm, as the import counts them."""
+    found = experiment["arms"].items()
+    return {arm: (count["units"], count["converting"]) for arm, count in found}
+
+
+def test_a_landing_page_without_effect_abstains_for_power(run: Run) -> None:
+    imported = run("import", str(DATA / "ab_data.csv.gz"), "--map", str(MAPS / "ab_data.toml"))
+    (experiment,) = imported["experiments"]
+    assert arms(experiment) == {"control": (145_274, 17_489), "treatment": (145_310, 17_264)}
+    assert imported["skipped_rows"] == {"where": 3_893}
+    (contract,) = run("evaluate")
+    assert (contract["verdict"], contract["abstain_reason"]) == ("abstain", "power")
+    evidence = run("explain", experiment["experiment_id"])
+    counts = evidence["counts"]
+    assert counts["in_cells"] + counts["open"] + counts["in_flight"] == 145_274 + 145_310
+    # 28 days of exposure are over: every block has closed.
+    assert counts["open"] == counts["in_flight"] == 0
+    control, treatment = evidence["arms"]["control"], evidence["arms"]["treatment"]
+    assert (control["units"], control["conversions"]) == (145_274, 17_489)
+    assert (treatment["units"], treatment["conversions"]) == (145_310, 17_264)
+
+
+def test_two_e_mails_with_large_effects_are_both_kept_against_one_control(run: Run) -> None:
+    imported = run("import", str(DATA / "hillstrom.csv.gz"), "--map", str(MAPS / "hillstrom.toml"))
+    mens, womens = imported["experiments"]
+    assert arms(mens) == {"control": (21_306, 2_262), "treatment": (21_307, 3_894)}
+    assert arms(womens) == {"control": (21_306, 2_262), "treatment": (21_387, 3_238)}
+    contracts = {contract["experiment_id"]: contract for contract in run("evaluate")}
+    # The truth, over all customers: 18.276 % and 15.140 % against 10.617 %.
+    for experiment, lift in ((mens, 0.18276 - 0.10617), (womens, 0.15140 - 0.10617)):
+        contract = contracts[experiment["experiment_id"]]
+        assert contract["verdict"] == "keep"
+        low, high = contract["ci"]
+        assert low <= lift <= high
+
+
+@pytest.fixture
+def graphs() -> dict[str, Any]:
+    return json.loads((DATA / "umami_route_graphs.json").read_text())
+
+
+@pytest.fixture
+def releases() -> list[dict[str, str]]:
+    with (DATA / "umami_releases.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def graph_of(tag: str, graphs: dict[str, Any]) -> dict[str, Any] | None:
+    if tag not in graphs:
+        return None
+    return {"schema_version": 1, "routes": graphs[tag]["routes"]}
+
+
+def test_the_last_deploy_is_the_newest_by_its_own_date(service, graphs, releases) -> None:
+    # v2.20.0 was released after v3.0.0; here the old line's releases are posted first.
+    until = [release for release in releases if release["commit_date"] <= "2025-12-05T23"]
+    assert until[-1]["tag"] == "v2.20.0"
+    assert "v3.0.0" in [release["tag"] for release in until]
+    for release in sorted(until, key=lambda release: release["tag"]):
+        body = {
+            "commit": {"sha": release["commit"], "message": release["tag"]},
+            "deployed_at": release["commit_date"],
+            "graph": graph_of(release["tag"], graphs),
+        }
+        answer = service.post("/v1/deploys", {k: v for k, v in body.items() if v is not None})
+        assert answer.status_code == 201, answer.text
+    last = service.get("/v1/deploys/last").json()
+    assert last["deploy"]["commit"]["message"] == "v2.20.0"
+    assert last["graph"]["routes"] == graphs["v2.20.0"]["routes"]
+
+
+# The files of v3.0.0...v3.0.1 that are under src/app, as git names them.
+CHANGED = [
+    "src/app/(main)/App.tsx",
+    "src/app/(main)/websites/[websiteId]/(reports)/attribution/AttributionPage.tsx",
+    "src/app/(main)/websites/[websiteId]/(reports)/funnels/FunnelEditForm.tsx",
+    "src/app/(main)/websites/[websiteId]/WebsiteChart.tsx",
+    "src/app/(main)/websites/[websiteId]/WebsiteHeader.tsx",
+    "src/app/(main)/websites/[websiteId]/events/EventsTable.tsx",
+    "src/app/(main)/websites/[websiteId]/realtime/RealtimePage.tsx",
+    "src/app/api/realtime/[websiteId]/route.ts",
+    "src/app/api/send/route.ts",
+    "src/app/login/LoginForm.tsx",
+    "src/app/logout/LogoutPage.tsx",
+    "src/app/page.tsx",
+]
+
+
+def test_a_real_diff_reaches_the_routes_that_it_should(service, graphs, releases) -> None:
+    commits = {release["tag"]: release["commit"] for release in releases}
+    service.post(
+        "/v1/deploys",
+        {"commit": {"sha": commits["v3.0.0"]}, "graph": graph_of("v3.0.0", graphs)},
+    )
+    answer = service.post(
+        "/v1/deploys",
+        {
+            "commit": {"sha": commits["v3.0.1"]},
+            "diff": {
+                "base_commit": {"sha": commits["v3.0.0"], "url": "dropped"},
+                "files": [
+                    {"filename": name, "status": "modified", "patch": "@@ dropped"}
+                    for name in CHANGED
+                ],
+            },
+        },
+    )
+    assert answer.status_code == 201, answer.text
+    deploy = answer.json()["deploy"]
+    # By hand: the graph names each route's own file, and three of those are in the diff.
+    assert deploy["affected_routes"] == ["/", "/api/realtime/[websiteId]", "/api/send"]
+    assert "patch" not in answer.text
+
+
+def test_a_renamed_file_affects_the_routes_of_both_its_names(service, graphs) -> None:
+    old, new = graphs["v2.20.0"], graphs["v3.0.0"]
+    service.post(
+        "/v1/deploys",
+        {"commit": {"sha": old["commit"]}, "graph": graph_of("v2.20.0", graphs)},
+    )
+    answer = service.post(
+        "/v1/deploys",
+        {
+            "commit": {"sha": new["commit"]},
+            "graph": graph_of("v3.0.0", graphs),
+            "diff": {
+                "base_commit": old["commit"],
+                "files": [
+                    {
+                        "filename": "src/app/(main)/links/page.tsx",
+                        "previous_filename": "src/app/(main)/websites/[websiteId]/page.tsx",
+                        "status": "renamed",
+                    }
+                ],
+            },
+        },
+    )
+    assert answer.json()["deploy"]["affected_routes"] == ["/links", "/websites/[websiteId]"]
+
+
+def test_real_paths_expose_on_their_patterns(story, graphs) -> None:
+    old, new = graphs["v2.20.0"]["commit"], graphs["v3.0.0"]["commit"]
+    story.deploy(old, minutes=-1440)
+    story.deploy(new, minutes=0, base=old, allocation=0.5, graph=graph_of("v3.0.0", graphs))
+    for number, route in enumerate(
+        [
+            "/websites/42",
+            "/websites/42/",
+            "/websites/7?date=today",
+            "/websites/[websiteId]",
+            "/websites/42/events",
+            "/settings/profile",
+            "/no/such/page",
+        ]
+    ):
+        story.units_of(old, minutes=1, units=1, route=route)
+        story.units_of(new, minutes=1, units=number % 2, route=route)
+    story.send()
+    experiment = story.register(treatment_commit=new, routes=["/websites/[websiteId]"])
+    story.walk()
+    ((_, _, n1, _, n0, _),) = story.cells(experiment)
+    assert (n1, n0) == (2, 4)
+    evidence = story.evidence(experiment)
+    assert evidence["counts"]["unmatched_route"] == 1
+    assert evidence["policy"]["routes_because"] == "named"
+
+
+def test_a_gzipped_file_is_told_by_its_bytes_not_by_its_name(run: Run, tmp_path) -> None:
+    rows = gzip.decompress((DATA / "hillstrom.csv.gz").read_bytes()).splitlines()[:501]
+    plain, packed = tmp_path / "plain.csv", tmp_path / "packed.csv"
+    plain.write_bytes(b"\n".join(rows))
+    packed.write_bytes(gzip.compress(b"\n".join(rows)))
+    layout = tmp_path / "map.toml"
+    layout.write_text(
+        (MAPS / "hillstrom.toml").read_text().split("[[experiment]]")[0],
+    )
+    counts = [run("import", str(path), "--map", str(layout))["events"] for path in (plain, packed)]
+    assert counts[0] == counts[1] > 0

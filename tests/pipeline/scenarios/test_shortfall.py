@@ -1,0 +1,133 @@
+"""Too few units of treatment: a build that dies and a weight that is mis-set, on every face."""
+
+from typing import Any
+
+import pytest
+
+from cli.changes.outcome import Exit, Seen, outcome
+from cli.changes.report import junit, markdown
+from mcp_server.explanation import explanation
+from orchestration.outbound.delivery import deliver
+from storage.tenants.keys import KeyKind
+from tests.clients.receiver import receiving
+
+A, K = "aaaaaaa1", "ccccccc3"
+DAY = 1440.0
+HELPS = {A: {"order": 0.10}, K: {"order": 0.12}}
+CAUSES = (
+    "Treatment gets 35 % of the units, where 50 % is declared, at a steady ratio: either the"
+    " router's weight is mis-set, or the build dies before it can report."
+)
+
+
+def served(story: Any, *spans: tuple[float, float, float]) -> None:
+    """Ten units a minute from one minute to another, of which treatment gets a share."""
+    for begin, end, share in spans:
+        units = int(10 * (end - begin))
+        treated = int(share * units)
+        for commit, count in ((A, units - treated), (K, treated)):
+            story.crowd(commit, start=begin, minutes=end - begin, units=count, rates=HELPS[commit])
+
+
+def told(story: Any, *spans: tuple[float, float, float]) -> tuple[str, Seen, list[str]]:
+    """Registers a canary at a declared half, serves it, and returns what the faces say of it."""
+    service = story.service
+    with receiving() as receiver:
+        service.settings(webhooks=[{"url": receiver.url}])
+        story.deploy(A, minutes=-DAY)
+        story.deploy(K, minutes=0, base=A, allocation=0.5)
+        served(story, *spans)
+        story.send()
+        experiment = story.register(treatment_commit=K)
+        for minutes in (120, 240, 360, spans[-1][1] + 60):
+            story.walk(minutes=minutes)
+        deliver(service.store.engine, secret=b"a secret of the tests")
+    webhooks = sorted(got.document["type"].partition(".")[2] for got in receiver.got)
+    return (
+        experiment,
+        Seen(contract=story.contract(experiment), evidence=story.evidence(experiment)),
+        webhooks,
+    )
+
+
+def end_of(seen: Seen) -> Any:
+    end = outcome(seen, accept_harm=0.2, waited=0, timeout=0)
+    assert end is not None
+    return end
+
+
+def gate(story: Any, policy: str) -> dict[str, Any]:
+    asked = {"policy": policy, "target_metric": "order", "treatment_commit": K}
+    return story.service.get("/v1/reward/gate", params=asked).json()
+
+
+def test_a_mis_set_weight_holds_and_every_face_names_both_causes(story: Any) -> None:
+    experiment, seen, webhooks = told(story, (0, 600, 0.35))
+    assert seen.contract["guardrail_breaches"] == ["arrival"]
+    assert seen.evidence["gates"]["shortfall"] == {
+        "declared": 0.5,
+        "seen": pytest.approx(0.35, abs=0.002),
+        "steady": True,
+    }
+    sentence = seen.evidence["sentence"]
+    assert (
+        sentence
+        == f"Can't say on order: the arms do not get the shares that were declared. {CAUSES}"
+    )
+
+    for policy in ("keep", "no-breach", "no-harm:1"):
+        found = gate(story, policy)
+        assert found["phase"] == "Running"
+        assert found["sentence"].endswith(CAUSES)
+    end = end_of(seen)
+    assert (end.exit, "arrival alone" in end.because) == (Exit.FAULT, True)
+    assert "steady ratio" in markdown(seen, end, address=None)
+    assert CAUSES in junit(seen, end).decode()
+    assert webhooks == ["set_up_fault"]
+    assert explanation(experiment, dict(seen.evidence), None).sentence == sentence
+    story.service.client.post(
+        "/dashboard/sign-in",
+        data={"secret": story.service.project.keys[KeyKind.PROJECT]},
+        headers={"Sec-Fetch-Site": "same-origin"},
+    )
+    page = story.service.client.get(f"/dashboard/experiments/{experiment}").text
+    assert "either the router" in page
+    assert "compare the router’s weight with the declared share" in page
+    assert "roll back if you need not know" not in page
+
+
+def test_a_build_that_dies_at_some_moment_goes_back(story: Any) -> None:
+    _, seen, webhooks = told(story, (0, 300, 0.5), (300, 600, 0.2))
+    assert seen.contract["guardrail_breaches"] == ["arrival"]
+    assert seen.evidence["gates"]["shortfall"]["steady"] is False
+    assert "and its share fell: the build may die" in seen.evidence["sentence"]
+    found = gate(story, "no-breach")
+    assert (found["phase"], found["sentence"].split(".")[0]) == (
+        "Failed",
+        "Go back: arrival is breached",
+    )
+    assert end_of(seen).exit is Exit.BREACHED
+    assert "breached" in webhooks
+
+
+def test_a_build_that_dies_under_a_mis_set_weight_goes_back_once_it_dies(story: Any) -> None:
+    _, seen, webhooks = told(story, (0, 360, 0.35), (360, 800, 0.05))
+    assert seen.evidence["gates"]["shortfall"]["steady"] is False
+    assert gate(story, "keep")["phase"] == "Failed"
+    assert end_of(seen).exit is Exit.BREACHED
+    # The fault first, the breach when the share fell: though the contract said the same of both.
+    assert webhooks == ["breached", "set_up_fault"]
+
+
+def test_a_weight_that_is_set_right_later_is_no_build_that_dies(story: Any) -> None:
+    _, seen, webhooks = told(story, (0, 300, 0.35), (300, 600, 0.5))
+    assert seen.contract["guardrail_breaches"] == ["arrival"]
+    assert seen.evidence["gates"]["shortfall"]["steady"] is True
+    assert gate(story, "no-breach")["phase"] == "Running"
+    assert webhooks == ["set_up_fault"]
+
+
+def test_a_build_of_which_hardly_anything_arrives_goes_back(story: Any) -> None:
+    _, seen, _ = told(story, (0, 300, 0.02))
+    assert seen.evidence["gates"]["shortfall"]["steady"] is False
+    assert gate(story, "keep")["phase"] == "Failed"

@@ -1,0 +1,47 @@
+"""A webhook is told what the walk decided, and once alone, though all be walked anew."""
+
+from typing import Any
+
+from orchestration.outbound.delivery import deliver
+from storage.tenants.secret import WebhookSecrets
+from tests.clients.receiver import receiving
+from tests.stores.emptied import empty_derived_tables
+
+A, K = "aaaaaaa1", "ccccccc3"
+DAY = 1440.0
+OF_THE_TESTS = b"a secret of the tests"
+
+
+def test_a_canary_s_breach_and_its_decision_are_told_once_each_to_whoever_waits_for_it(
+    story: Any,
+) -> None:
+    service = story.service
+    with receiving() as receiver:
+        service.settings(webhooks=[{"url": receiver.url}])
+        story.deploy(A, minutes=-DAY)
+        story.deploy(K, minutes=0, base=A, allocation=0.5)
+        for start, units, order in ((0, 200, 0.40), (120, 300, 0.10)):
+            story.crowd(A, start=start, minutes=60, units=units, rates={"order": 0.40})
+            told = {"order": order, "error": 0.30}
+            story.crowd(K, start=start, minutes=60, units=units, rates=told)
+        story.send()
+        experiment = story.register(treatment_commit=K, guardrails=["error"])
+        for minutes in (60, 120, 180, 300, None):
+            story.walk(minutes=minutes)
+        service.in_store(empty_derived_tables)
+        story.walk()
+        story.walk()
+        done = deliver(service.store.engine, secret=OF_THE_TESTS)
+
+    assert done.delivered == len(receiver.got) == 2
+    told = {got.document["type"]: got for got in receiver.got}
+    breached = told["deploy_reward.breached"].document["data"]
+    assert breached["subject"] == "error"
+    assert breached["contract"]["power_state"]["decided"] is False
+    decided = told["deploy_reward.decided"]
+    assert decided.body.endswith(service.get(f"/v1/reward/{experiment}").content + b"}}")
+    assert decided.is_signed_with(WebhookSecrets(OF_THE_TESTS).of(service.project_id))
+    data = decided.document["data"]
+    assert data["commit"] == K
+    assert data["sentence"] == story.evidence(experiment)["sentence"]
+    assert data["contract"]["verdict"] == "rollback"

@@ -1,0 +1,76 @@
+"""Dagster's web server as we serve it: a process with an instance of its own, and no code."""
+
+import http.client
+import json
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from storage.postgres.child_process import spawn
+from tests.processes.api_process import eventually, port_of_our_own
+
+PAUSE = "mutation { setAutoMaterializePaused(paused: %s) }"
+
+
+@contextmanager
+def dagster_web(folder: Path, **environment: str) -> Generator[str]:
+    """Runs the server until the context ends, and yields its address.
+
+    Args:
+        folder: Where its instance and its log are.
+        environment: Variables beside the tests' own.
+    """
+    (folder / "dagster.yaml").write_text("telemetry: {enabled: false}\nnux: {enabled: false}\n")
+    (folder / "workspace.yaml").write_text("load_from: []\n")
+    log = folder / "log"
+    with port_of_our_own() as port:
+        process = spawn(
+            [
+                *(sys.executable, "-m", "orchestration.web_server"),
+                *("-p", str(port), "-w", folder / "workspace.yaml"),
+            ],
+            log=log,
+            env={**os.environ, "DAGSTER_HOME": str(folder), **environment},
+        )
+        url = f"http://127.0.0.1:{port}"
+
+        def answers() -> bool:
+            assert process.poll() is None, log.read_text()[-4000:]
+            try:
+                return _asked(url, "GET", "/server_info") != {}
+            except OSError:
+                return False
+
+        try:
+            eventually(answers)
+            set_paused(url, paused=False)
+            yield url
+        finally:
+            process.terminate()
+            process.wait(timeout=30)
+
+
+def is_paused(url: str) -> bool:
+    """Whether Dagster's automation is paused, which any instance can be told to do."""
+    query = "{ instance { autoMaterializePaused } }"
+    return _asked(url, "POST", "/graphql", query)["data"]["instance"]["autoMaterializePaused"]
+
+
+def set_paused(url: str, *, paused: bool) -> None:
+    """Says so to Dagster as its own pages do."""
+    answer = _asked(url, "POST", "/graphql", PAUSE % str(paused).lower())
+    assert answer["data"] == {"setAutoMaterializePaused": paused}
+
+
+def _asked(url: str, method: str, path: str, query: str | None = None) -> Any:
+    # A client that can speak TLS takes longer to be set up than any of this.
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=30)
+    body = None if query is None else json.dumps({"query": query})
+    try:
+        connection.request(method, path, body, {"Content-Type": "application/json", "Origin": url})
+        return json.load(connection.getresponse())
+    finally:
+        connection.close()
