@@ -241,7 +241,7 @@ def _shortfall(shortfall: Shortfall | None) -> dict[str, Any] | None:
         return None
     return {
         "declared": shortfall.declared,
-        "seen": shortfall.seen,
+        "seen": shortfall.actual,
         "steady": shortfall.steady,
     }
 

@@ -78,7 +78,7 @@ def of_the_experiment(word: str, clause: str) -> Statement:
 
 def _shortfall(shortfall: Shortfall) -> str:
     """Returns what arrives of treatment, and what may be the cause."""
-    seen = f"Treatment gets {100 * shortfall.seen:.3g} % of the units"
+    seen = f"Treatment gets {100 * shortfall.actual:.3g} % of the units"
     declared = f"where {100 * shortfall.declared:.3g} % is declared"
     if shortfall.steady:
         return (

@@ -83,7 +83,7 @@ class Totals:
 
 
 def terms(n1: Ints, x1: Ints, n0: Ints, x0: Ints) -> Floats:
-    """What each cell adds to S, W, V₀, Q, P and C.
+    """Computes the terms that each cell adds to S, W, V₀, Q, P and C.
 
     A cell with one arm only adds nothing: every term has a factor of the absent arm.
     s, w: Mantel & Haenszel, JNCI 22 (1959). v₀: the hypergeometric variance. Q, P: Sato (1989).
@@ -96,14 +96,14 @@ def terms(n1: Ints, x1: Ints, n0: Ints, x0: Ints) -> Floats:
     m = a + b
     n = np.maximum(t + c, 1.0)
     w = t * c / n
-    found = np.empty((TERMS, n.size))
-    found[0] = (a * c - b * t) / n
-    found[1] = w
-    found[2] = w * m * (n - m) / np.maximum(n * (n - 1.0), 1.0)
-    found[3] = (a * (c - b) + b * (t - a)) / (2.0 * n)
-    found[4] = (t * t * b - c * c * a + t * c * (c - t) / 2.0) / (n * n)
-    found[5] = b * t / n
-    return found
+    columns = np.empty((TERMS, n.size))
+    columns[0] = (a * c - b * t) / n
+    columns[1] = w
+    columns[2] = w * m * (n - m) / np.maximum(n * (n - 1.0), 1.0)
+    columns[3] = (a * (c - b) + b * (t - a)) / (2.0 * n)
+    columns[4] = (t * t * b - c * c * a + t * c * (c - t) / 2.0) / (n * n)
+    columns[5] = b * t / n
+    return columns
 
 
 def number_or_none(value: float) -> float | None:

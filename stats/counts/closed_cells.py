@@ -1,4 +1,4 @@
-"""Closed cells: what the store holds of one metric, by block and stratum."""
+"""Closed cells: a metric's stored counts and sums, by block and stratum."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -10,7 +10,7 @@ from stats.counts.cell import Floats, Ints, Rows
 
 @dataclass(frozen=True, kw_only=True)
 class Values:
-    """What the units of each cell are worth: sums of a continuous metric, already capped.
+    """Sums of a continuous metric's values in each cell, already capped.
 
     A unit without the event counts as zero.
 
@@ -64,15 +64,15 @@ class ClosedCells:
         columns = (*counts, *sums)
         if any(column.shape != self.block.shape or column.ndim != 1 for column in columns):
             shapes = [column.shape for column in (self.block, *columns)]
-            raise ValueError(f"the columns have shapes {shapes}, but they are of one length")
+            raise ValueError(f"the columns have shapes {shapes}, but must have one length")
         step = np.diff(self.block)
         if np.any(step < 0) or _repeats(self.block, self.stratum, step):
-            raise ValueError("blocks ascend, and a stratum stands once in a block")
+            raise ValueError("blocks must ascend, and a stratum may occur once in a block")
         if self.block.size and np.any(np.minimum(self.stratum, np.minimum(self.x1, self.x0)) < 0):
             raise ValueError("codes of strata and counts are not negative")
         if np.any(self.x1 > self.n1) or np.any(self.x0 > self.n0):
             raise ValueError("an arm has no more conversions than units")
-        if not all(np.all(np.isfinite(one)) for one in sums):
+        if not all(np.all(np.isfinite(column)) for column in sums):
             raise ValueError("the values of a continuous metric are finite")
 
     @property

@@ -12,7 +12,7 @@ def counted_from(row: Ints, received_at: Ints, *, closings: Ints) -> Ints:
 
     Args:
         row: The number of the closing of the unit's cell; that of none where it has not closed.
-        received_at: When it was found.
+        received_at: When the service received it.
         closings: When cells closed.
 
     Returns:

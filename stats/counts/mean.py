@@ -7,14 +7,14 @@ from stats.counts.closed_cells import Values
 
 MEAN_TERMS = 14
 MIN_UNITS = 100
-# Below this share of the sum of squares, a spread is what rounding leaves.
+# Below this share of the sum of squares, a spread is rounding error.
 ROUNDING = 1e-12
 # Of a precision, which is multiplied by some more.
 _LARGEST = 1e300
 
 
 def mean_terms(n1: Ints, n0: Ints, values: Values) -> Floats:
-    """What each cell adds to the sums of a continuous metric.
+    """Computes the terms that each cell adds to the sums of a continuous metric.
 
     Returns:
         An array (14, cells): s, w, v₀, w²/n₁, w²/n₀, control's sum at treatment's mix y₀n₁/n;
@@ -29,23 +29,23 @@ def mean_terms(n1: Ints, n0: Ints, values: Values) -> Floats:
     total = values.y1 + values.y0
     spread = squares - total * (total / n)
     spread = np.where(spread > ROUNDING * squares, spread, 0.0)
-    found = np.empty((MEAN_TERMS, n.size))
-    found[0] = np.where(both, (values.y1 * c - values.y0 * t) / n, 0.0)
-    found[1] = w
-    found[2] = w / np.maximum(n - 1.0, 1.0) * spread
-    found[3] = w * c / n
-    found[4] = w * t / n
-    found[5] = np.where(both, values.y0 * t / n, 0.0)
+    terms = np.empty((MEAN_TERMS, n.size))
+    terms[0] = np.where(both, (values.y1 * c - values.y0 * t) / n, 0.0)
+    terms[1] = w
+    terms[2] = w / np.maximum(n - 1.0, 1.0) * spread
+    terms[3] = w * c / n
+    terms[4] = w * t / n
+    terms[5] = np.where(both, values.y0 * t / n, 0.0)
     arms = (t, values.y1, values.yy1, c, values.y0, values.yy0)
     for row, column in enumerate(arms, start=6):
-        found[row] = np.where(both, column, 0.0)
-    found[12] = values.y1
-    found[13] = values.y0
-    return found
+        terms[row] = np.where(both, column, 0.0)
+    terms[12] = values.y1
+    terms[13] = values.y0
+    return terms
 
 
 def mean_totals(sums: Floats) -> tuple[Floats, Floats]:
-    """The totals that the test reads, and by what its mixture precisions are multiplied.
+    """Computes the totals that the test reads and the factor of its mixture precisions.
 
     V_y is the larger of V₀ and V_arm = Σ over arms of σ_a²·Σ(w²/n_a). The test runs on c·S with
     variance c²·V_y, where c = |μ|/σ², σ² = V₀/W and μ is control's mean; that is the test on S

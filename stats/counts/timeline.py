@@ -1,4 +1,4 @@
-"""A timeline: what the closed cells of metrics add up to at each of their closings."""
+"""A timeline: cumulative sums of metrics' closed cells at each of their closings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -92,9 +92,9 @@ class Timeline:
         weight: Σ w of the units, whether or not the test can be taken yet.
         totals: The sums that the test reads.
         events: The same sums of whether a unit had the event; the test's own for a conversion.
-        factor: What the policy's mixture precisions are multiplied by; 1 for conversions.
+        factor: Multiplier of the policy's mixture precisions; 1 for conversions.
         first: The first closing of each stream, and the number of closings at the end.
-        cells: What was added up.
+        cells: The cells that the sums are made of.
     """
 
     at: Ints
@@ -118,7 +118,7 @@ class Timeline:
 
 
 def timeline(streams: Sequence[Stream]) -> Timeline:
-    """The timeline of several streams, each one's numbers as if it were alone.
+    """Builds the timeline of several streams; each stream's numbers are as if it were alone.
 
     Sums of whole numbers are exact in any order; sums of fractions run cell by cell within one
     stream, in the order (analysis block, stratum).
@@ -160,18 +160,21 @@ def timeline(streams: Sequence[Stream]) -> Timeline:
 
 def _joined(streams: Sequence[Stream], first: Ints) -> AnalysisCells:
     """The cells of blocks, added up to those of closed analysis blocks."""
-    closed = [one.closed() for one in streams]
+    closed = [stream.closed() for stream in streams]
     stream = np.repeat(np.arange(len(streams)), [rows.size for rows in closed])
     row = np.concatenate(
         [
-            np.searchsorted(one.ends, one.cell_end[rows])
-            for one, rows in zip(streams, closed, strict=True)
+            np.searchsorted(stream.ends, stream.cell_end[rows])
+            for stream, rows in zip(streams, closed, strict=True)
         ]
     )
     row += first[stream]
     columns = {
         name: np.concatenate(
-            [getattr(one.cells, name)[rows] for one, rows in zip(streams, closed, strict=True)]
+            [
+                getattr(stream.cells, name)[rows]
+                for stream, rows in zip(streams, closed, strict=True)
+            ]
         )
         for name in ("stratum", "n1", "x1", "n0", "x0")
     }
@@ -198,14 +201,14 @@ def _joined_values(
         name: np.concatenate(
             [
                 np.zeros(rows.size)
-                if one.cells.values is None
-                else getattr(one.cells.values, name)[rows]
-                for one, rows in zip(streams, closed, strict=True)
+                if stream.cells.values is None
+                else getattr(stream.cells.values, name)[rows]
+                for stream, rows in zip(streams, closed, strict=True)
             ]
         )
         for name in ("y1", "yy1", "y0", "yy0")
     }
-    return Values(**{name: np.add.reduceat(one[order], begins) for name, one in sums.items()})
+    return Values(**{name: np.add.reduceat(values[order], begins) for name, values in sums.items()})
 
 
 def _summed(cells: AnalysisCells, first: Ints, parts: Floats) -> Floats:

@@ -16,7 +16,7 @@ class Decision:
     """The verdict with its numbers; lift, confidence and interval are None in every abstention.
 
     Attributes:
-        verdict: What to do.
+        verdict: The recommended action.
         abstain_reason: Set exactly where the verdict is `abstain`.
         decided: Whether it is final.
         ended_because: Set exactly where it is final and `abstain`.
@@ -27,7 +27,7 @@ class Decision:
         confidence: 1 minus the running minimum of the p-value, at that look.
         ci: The always-valid interval of the lift at that look; of rates cut to [−1, 1].
         value_at_risk: Dollars a day, signed; None without a value per conversion.
-        guardrail_breaches: The guardrails that are breached, whatever the verdict.
+        guardrail_breaches: The guardrails that are breached, regardless of the verdict.
     """
 
     verdict: Verdict

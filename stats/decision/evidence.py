@@ -1,4 +1,4 @@
-"""The evidence: everything behind a verdict, as of the look that it was taken at."""
+"""The evidence: all numbers behind a verdict, as of the look that it describes."""
 
 import math
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ ALLOCATION_UNDECLARED = "allocation_undeclared"
 
 @dataclass(frozen=True, kw_only=True)
 class Arm:
-    """What one arm counts.
+    """Counts and sums of one arm.
 
     Attributes:
         units: Its units.
@@ -75,7 +75,7 @@ class Arms:
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What is already excluded, as relative lifts: signed, divided by control's rate.
+    """Excluded relative lifts: signed, divided by control's rate.
 
     Attributes:
         not_worse_than: The interval's end on the worse side; None while there is no interval.
@@ -91,9 +91,9 @@ class Known:
 
 @dataclass(frozen=True, kw_only=True)
 class YesNo:
-    """What the test says of whether units had a continuous metric's event; it never decides.
+    """The test of whether units had a continuous metric's event; it never decides.
 
-    One whale hides a difference of a mean, but is one unit here.
+    A unit with an extreme value hides a difference of means, but counts as one unit here.
 
     Attributes:
         lift: The share of treatment's units with the event minus control's.
@@ -108,7 +108,7 @@ class YesNo:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """Everything behind a verdict, as of one look.
+    """All numbers behind a verdict, as of one look.
 
     Attributes:
         as_of: The look: the deciding one, else the last; None before any.
@@ -124,16 +124,16 @@ class Evidence:
         ci: The interval of the lift, of rates cut to [−1, 1]; None where W = 0.
         vif: Variance inflation factor, infinite where W = 0; None before any look.
         looks: The looks up to this one.
-        sessions: Traffic, and what the test needs of it.
-        known: What is already excluded.
+        sessions: Expected traffic and required sessions.
+        known: Excluded relative lifts.
         eligible_per_day: Units a day of both arms over the last 7 days, or since the start.
         units_in_cells: Units in closed cells.
         closed_until: Exposure time that closed cells reach: the end of the last analysis block of
             the target that has closed; in other strata the last may end earlier.
-        gates: What the gates read.
-        guardrails: What is known of each guardrail; `arrival` last, where shares are declared.
+        gates: Readings of the gates.
+        guardrails: Reading of each guardrail; `arrival` last, where shares are declared.
         candidate: The test that first held on the better side; None where it did not.
-        warnings: Words for what a reader should know beside the verdict.
+        warnings: Codes of the cautions to show beside the verdict.
         decision: The verdict.
         yes_no: Beside a mean, the test of whether units had the event; None of a conversion, and
             where nothing was compared.
@@ -175,7 +175,7 @@ def evaluate(
 ) -> list[Evidence]:
     """The evidence of each experiment as of its last look up to `as_of`, or its deciding look.
 
-    Each result is, to the bit, what the experiment alone would give, and doesn't depend on cells
+    Each result equals, to the bit, that of the experiment alone, and doesn't depend on cells
     that close after that look.
 
     Args:
@@ -183,17 +183,17 @@ def evaluate(
         blocks: Their analysis blocks, where they are known already.
     """
     if blocks is None:
-        blocks = [analysis_blocks(one) for one in series]
-    found: list[Evidence] = []
+        blocks = [analysis_blocks(experiment) for experiment in series]
+    evidence: list[Evidence] = []
     for begin in range(0, len(series), EXPERIMENTS_AT_ONCE):
         part = slice(begin, begin + EXPERIMENTS_AT_ONCE)
-        found += _evaluated(series[part], blocks[part])
-    return found
+        evidence += _evaluated(series[part], blocks[part])
+    return evidence
 
 
 def _evaluated(series: Sequence[Series], blocks: Sequence[AnalysisBlocks]) -> list[Evidence]:
     batch = traced(series, blocks=blocks)
-    views = [_View.of(one, batch, i) for i, one in enumerate(series)]
+    views = [_View.of(experiment, batch, i) for i, experiment in enumerate(series)]
     rows = [served_rows(view.trace, view.ruling, view.series.policy) for view in views]
     intervals = served_intervals(batch, rows)
     looks = [
@@ -205,7 +205,7 @@ def _evaluated(series: Sequence[Series], blocks: Sequence[AnalysisBlocks]) -> li
 
 @dataclass(frozen=True, kw_only=True)
 class _View:
-    """One experiment, what is known of it at its looks, and what they say."""
+    """An experiment's series with its trace, gates, guardrails and ruling."""
 
     series: Series
     trace: Trace
@@ -235,22 +235,22 @@ class _View:
         watches = self.watches
         if self.gates.arrival is not None and math.isnan(self.gates.log_sample_ratio[look]):
             watches = watches[:-1]  # it comes last, and no share was declared yet
-        return tuple(one.reading(int(self.trace.at[look])) for one in watches)
+        return tuple(watch.reading(int(self.trace.at[look])) for watch in watches)
 
 
 def _outlooks(views: Sequence[_View], batch: Batch) -> list[Outlook]:
     """Each experiment's outlook at its ruling's look; none before a block of its target closed."""
-    found = [NO_OUTLOOK] * len(views)
-    seen = [
+    outlooks_by_view = [NO_OUTLOOK] * len(views)
+    started = [
         i
         for i, view in enumerate(views)
         if view.ruling.look >= 0 and view.trace.end[view.ruling.look] > view.series.start
     ]
-    rows = np.array([batch.first[i] + views[i].ruling.look for i in seen], dtype=np.int64)
-    own = outlooks([views[i].series for i in seen], batch.trace[rows], batch.mixture[rows])
-    for i, outlook in zip(seen, own, strict=True):
-        found[i] = outlook.once_decided() if views[i].ruling.decided else outlook
-    return found
+    rows = np.array([batch.first[i] + views[i].ruling.look for i in started], dtype=np.int64)
+    own = outlooks([views[i].series for i in started], batch.trace[rows], batch.mixture[rows])
+    for i, outlook in zip(started, own, strict=True):
+        outlooks_by_view[i] = outlook.once_decided() if views[i].ruling.decided else outlook
+    return outlooks_by_view
 
 
 def _evidence(view: _View, looks: Looks, outlook: Outlook) -> Evidence:
@@ -309,7 +309,9 @@ def _decision(
     view: _View, looks: Looks, outlook: Outlook, guardrails: Sequence[GuardrailReading]
 ) -> Decision:
     ruling, trace = view.ruling, view.trace
-    breaches = tuple(one.metric for one in guardrails if one.breached_at is not None)
+    breaches = tuple(
+        guardrail.metric for guardrail in guardrails if guardrail.breached_at is not None
+    )
     ci = _interval(looks, -1)
     if ci is None or ruling.verdict is Verdict.ABSTAIN:
         at = int(trace.at[ruling.look])
@@ -336,7 +338,7 @@ def _candidate(
     ci = _interval(looks, fired)
     if ci is None:
         raise ArithmeticError("a test fired where nothing was compared")
-    awaited = {one.metric for one in view.watches if one.awaited}
+    awaited = {watch.metric for watch in view.watches if watch.awaited}
     return Candidate(
         at=int(view.trace.at[look]),
         lift=float(looks.lift[fired]),
@@ -345,9 +347,9 @@ def _candidate(
         cadence=cadence_fired(view.trace, look),
         holds=bool(view.trace.log_e[view.ruling.look] >= view.series.policy.log_threshold),
         waits_for=tuple(
-            one.metric
-            for one in guardrails
-            if one.metric in awaited and one.non_inferior_at is None
+            guardrail.metric
+            for guardrail in guardrails
+            if guardrail.metric in awaited and guardrail.non_inferior_at is None
         ),
     )
 
@@ -382,8 +384,8 @@ def _warnings(series: Series, ruling: Ruling) -> tuple[str, ...]:
     undeclared = series.allocation is not None and all(
         epoch.share is None for epoch in series.allocation
     )
-    found = {GUARDRAILS_UNPROVEN: ruling.unproven, ALLOCATION_UNDECLARED: undeclared}
-    return tuple(word for word, holds in found.items() if holds)
+    warnings = {GUARDRAILS_UNPROVEN: ruling.unproven, ALLOCATION_UNDECLARED: undeclared}
+    return tuple(word for word, holds in warnings.items() if holds)
 
 
 def _evidence_before_looks(view: _View, looks: Looks) -> Evidence:
@@ -408,7 +410,7 @@ def _evidence_before_looks(view: _View, looks: Looks) -> Evidence:
         units_in_cells=0,
         closed_until=series.begin,
         gates=NO_GATES,
-        guardrails=tuple(one.reading(series.start) for one in view.watches),
+        guardrails=tuple(watch.reading(series.start) for watch in view.watches),
         candidate=None,
         warnings=_warnings(series, ruling),
         decision=abstention(ruling, at=series.closed_at if ruling.decided else None, cadence=None),

@@ -1,4 +1,4 @@
-"""The outlook: the traffic an experiment has, what the test needs of it, what is known already."""
+"""The outlook: expected traffic, required sessions, and lifts that are already excluded."""
 
 import math
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ WEEK = 7 * DAY
 
 @dataclass(frozen=True, kw_only=True)
 class Sessions:
-    """Traffic, and what the test needs of it.
+    """Expected traffic and required sessions.
 
     Attributes:
         accumulated: Units in closed cells.
@@ -47,10 +47,10 @@ class Sessions:
 
 @dataclass(frozen=True, kw_only=True)
 class Outlook:
-    """What can be expected of an experiment as of one look.
+    """An experiment's expected sessions and detectable lift as of one look.
 
     Attributes:
-        sessions: Traffic, and what the test needs of it.
+        sessions: Expected traffic and required sessions.
         cadence: `fast` where the traffic of a day reaches the fast requirement, else `day` where
             the day requirement is reached within the horizon, else None.
         smallest_lift: The smallest rise, relative to control's rate, that the sessions expected
@@ -94,7 +94,7 @@ def outlooks(series: Sequence[Series], looks: Trace, mixture: Mixture) -> list[O
     ends: list[int] = looks.end.tolist()
     per_day = np.array([units_per_day(*pair, DAY) for pair in zip(series, ends, strict=True)])
     per_week = [units_per_day(*pair, WEEK) for pair in zip(series, ends, strict=True)]
-    horizon = np.array([one.horizon_end for one in series], dtype=np.int64)
+    horizon = np.array([experiment.horizon_end for experiment in series], dtype=np.int64)
     remaining = (horizon - looks.end) / DAY
     accumulated = looks.n1 + looks.n0
     expected = accumulated + per_day * remaining
@@ -135,7 +135,7 @@ def units_per_day(series: Series, end: int, span: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class _Needs:
-    """Sessions that either cadence's lift needs, and the smallest lift that will be found."""
+    """Sessions that either cadence's lift needs, and the smallest lift the test will detect."""
 
     day: Floats
     fast: Floats
@@ -144,7 +144,7 @@ class _Needs:
 
 def _needs(series: Sequence[Series], looks: Trace, expected: Floats, mixture: Mixture) -> _Needs:
     known = (looks.n0 >= MIN_CONTROL_UNITS) & (looks.n1 > 0)
-    means = np.array([one.values is not None for one in series], dtype=np.bool_)
+    means = np.array([experiment.values is not None for experiment in series], dtype=np.bool_)
     share = _ratio(looks.n1, looks.n1 + looks.n0, where=known)
     rate = _ratio(looks.x0, looks.n0, where=known & ~means)
     mean = np.where(known & means, looks.totals.control_rate, np.nan)
@@ -168,8 +168,8 @@ def _needs(series: Sequence[Series], looks: Trace, expected: Floats, mixture: Mi
         _ratio(smallest_lift(rate, share, expected, mixture), rate, where=rate > 0),
     )
     return _Needs(
-        day=needed([one.policy.rho_day for one in series]),
-        fast=needed([one.policy.rho_fast for one in series]),
+        day=needed([experiment.policy.rho_day for experiment in series]),
+        fast=needed([experiment.policy.rho_fast for experiment in series]),
         smallest_lift=smallest,
     )
 

@@ -1,4 +1,4 @@
-"""The ruling: what the looks at an experiment say, in the order of the rules."""
+"""The ruling: the verdict that the rules give over an experiment's looks, in their order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,10 +24,10 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True)
 class Ruling:
-    """What the rules say, and by which look.
+    """The verdict by the rules, and the look that gave it.
 
     Attributes:
-        verdict: What to do.
+        verdict: The recommended action.
         abstain_reason: Set exactly where the verdict is `abstain`.
         decided: Whether it is final.
         ended_because: Set exactly where it is final and `abstain`.
@@ -102,12 +102,12 @@ def decide(
 ) -> Ruling:
     """The ruling of the first look that decides, else of the last look.
 
-    At each look the first rule that holds speaks:
+    At each look the first rule that holds gives the verdict:
 
     1. closing: the horizon, no contrast, or by hand → `abstain`, decided; a waiting candidate is
        not closed for lack of contrast, and is answered at the horizon if rule 4 says so;
     2. `non_identifiable` → `abstain`, open;
-    3. `interacting` → `abstain`, open, unless harm in every stratum is told by strata that differ;
+    3. `interacting` → `abstain`, open, unless only strata differ and each of them shows harm;
     4. E(0) ≥ 1/α → `rollback` on the worse side, decided. The first such look on the better side
        makes a candidate; from then on, at a look at which E(0) ≥ 1/α holds too, `iterate` if a
        guardrail is breached, `keep` if harm to each is excluded, or waited for in vain; both
@@ -117,7 +117,7 @@ def decide(
 
     Args:
         looks: The trace of one experiment.
-        gates: What its gates read.
+        gates: Readings of its gates.
         watches: The watches over its guardrails.
         policy: Its frozen numbers.
         horizon_end: The end of the last block within the horizon.
@@ -126,10 +126,10 @@ def decide(
     rules = _rules(looks, gates, watches, policy, horizon_end=horizon_end)
     futile = looks.futile & ~rules.gated & ~_from(rules.candidate, len(looks))
     decisive = np.flatnonzero(rules.ends | rules.answered | futile)
-    seen = _seen_before(looks, closed_at)
-    if not decisive.size or decisive[0] >= seen:
+    known = _seen_before(looks, closed_at)
+    if not decisive.size or decisive[0] >= known:
         by_hand = EndedBecause.CLOSED if closed_at is not None else None
-        return _abstention(rules, seen - 1, by_hand)
+        return _abstention(rules, known - 1, by_hand)
     look = int(decisive[0])
     if rules.answered[look]:
         return _answer(rules, look)
@@ -160,8 +160,8 @@ def _rules(
         waiting[candidate] = False
     horizon = looks.end == horizon_end
     ends = horizon | (looks.contrast_gone & ~waiting)
-    breached = _any_since(looks.at, [one.breached_at for one in watches])
-    proven = _all_since(looks.at, [one.non_inferior_at for one in watches if one.awaited])
+    breached = _any_since(looks.at, [watch.breached_at for watch in watches])
+    proven = _all_since(looks.at, [watch.non_inferior_at for watch in watches if watch.awaited])
     ready = worse | breached | proven | _waited(looks, candidate)
     return _Rules(
         looks=looks,

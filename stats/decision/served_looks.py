@@ -1,4 +1,4 @@
-"""The looks as they are served: thinned, and cut to what a reader can use."""
+"""The looks that an evidence document serves: thinned, with intervals cut to possible lifts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class Looks:
 
         Args:
             trace: All looks of the experiment.
-            ruling: What they say.
+            ruling: The ruling over them.
             rows: The looks to serve.
             ci: The intervals of these.
         """
@@ -85,10 +85,10 @@ def served_intervals(batch: Batch, rows: Sequence[Ints]) -> list[Floats]:
     """
     own_first = batch.first[:-1].tolist()
     number = np.concatenate([own + first for own, first in zip(rows, own_first, strict=True)])
-    found = np.full((number.size, 2), np.nan)
+    intervals = np.full((number.size, 2), np.nan)
     informed = batch.trace.totals.W[number] > 0
     chosen = number[informed]
-    found[informed] = confidence_sequence(batch.trace.totals[chosen], batch.mixture[chosen])
+    intervals[informed] = confidence_sequence(batch.trace.totals[chosen], batch.mixture[chosen])
     rates = np.repeat(batch.rates, [own.size for own in rows])
-    found[rates] = np.clip(found[rates], -1.0, 1.0)
-    return np.split(found, np.cumsum([own.size for own in rows])[:-1])
+    intervals[rates] = np.clip(intervals[rates], -1.0, 1.0)
+    return np.split(intervals, np.cumsum([own.size for own in rows])[:-1])

@@ -1,4 +1,4 @@
-"""What tells that the arms differ by more than the change: one gate a file, and guardrails.
+"""Gates, a file each: tests of whether arms differ by more than the change; and guardrails.
 
 Imports `counts` and `sequential`; looks and decisions may import it.
 """

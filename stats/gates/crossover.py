@@ -1,4 +1,4 @@
-"""Crossover: units that were found in both arms, though nothing had been deployed in between."""
+"""Crossover: units that were exposed to both arms without a deploy in between."""
 
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ class Crossings:
 
 
 def crossed_units(counted_from: Ints, at: Ints) -> Ints:
-    """How many units are known to have crossed, at each look.
+    """Counts the units known to have crossed, at each look.
 
     Args:
         counted_from: When each crossing begins to count.

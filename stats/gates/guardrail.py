@@ -1,4 +1,4 @@
-"""A guardrail: a metric that may not get worse, and what is known of it at each of its closings."""
+"""A guardrail: a metric that may not get worse, and its test at each of its closings."""
 
 import math
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ class Guardrail:
 
 @dataclass(frozen=True, kw_only=True)
 class GuardrailReading:
-    """What is known of a guardrail as of one look.
+    """A guardrail's test as of one look.
 
     Attributes:
         metric: Its name.
@@ -97,7 +97,7 @@ class Watch:
     non_inferior_at: int | None
 
     def reading(self, at: int) -> GuardrailReading:
-        """What was known at a moment."""
+        """Reads the guardrail as of a moment."""
         last = int(np.searchsorted(self.at, at, side="right")) - 1
         lift = float(self.lift[last]) if last >= 0 else math.nan
         return GuardrailReading(
@@ -124,7 +124,7 @@ def watch(
     Args:
         guardrail: The guardrail.
         at: Its closings.
-        totals: What its cells add up to at each.
+        totals: Cumulative totals of its cells at each.
         rho_day: Mixture precision of the day component at each.
         rho_fast: Mixture precision of the fast component at each.
         threshold: k/α_g, with k guardrails registered (Bonferroni).

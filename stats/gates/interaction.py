@@ -31,7 +31,7 @@ class Interaction:
     falls: Flags
 
     def gathered(self, rows: Ints) -> Self:
-        """What is known at the given closings; at −1, before any."""
+        """Selects the evidence at closings; −1 means before any."""
         return type(self)(
             log_e=np.append(self.log_e, np.nan)[rows],
             rises=np.append(self.rises, False)[rows],
@@ -91,21 +91,21 @@ def _compared(sums: Floats, mixture: Mixture) -> Interaction:
     g_rest, v_rest = _log_ratio(*rest)
     difference, variance = g - g_rest, v + v_rest
     count = enough.sum(axis=0)
-    told = enough & (count >= 2) & (variance > 0)
-    information = np.divide(1.0, variance, out=np.zeros_like(variance), where=told)
-    score = np.where(told, difference, 0.0) * information
-    log_e = np.where(told, mixture.log_e(score, information), -np.inf).max(axis=0)
+    testable = enough & (count >= 2) & (variance > 0)
+    information = np.divide(1.0, variance, out=np.zeros_like(variance), where=testable)
+    score = np.where(testable, difference, 0.0) * information
+    log_e = np.where(testable, mixture.log_e(score, information), -np.inf).max(axis=0)
     log_e -= np.log(np.where(count > 2, count, 1))
     some = enough.any(axis=0)
     return Interaction(
-        log_e=np.where(told.any(axis=0), log_e, np.nan),
+        log_e=np.where(testable.any(axis=0), log_e, np.nan),
         rises=some & np.all((R1 > R0) | ~enough, axis=0),
         falls=some & np.all((R1 < R0) | ~enough, axis=0),
     )
 
 
 def no_interaction(closings: int) -> Interaction:
-    """What is known of interaction where there is one stratum only, or a continuous metric."""
+    """The interaction without evidence: of a single stratum, or of a continuous metric."""
     nothing = np.zeros(closings, dtype=np.bool_)
     return Interaction(log_e=np.full(closings, np.nan), rises=nothing, falls=nothing)
 
@@ -122,7 +122,7 @@ def _comparable(cells: AnalysisCells) -> AnalysisCells:
 
 
 def _parts(cells: AnalysisCells) -> Floats:
-    """What each cell adds to R₁, R₀, the sum in v, x₁ and x₀: (5, cells)."""
+    """Computes each cell's terms of R₁, R₀, the sum in v, x₁ and x₀: (5, cells)."""
     t, c = cells.n1.astype(np.float64), cells.n0.astype(np.float64)
     a, b = cells.x1.astype(np.float64), cells.x0.astype(np.float64)
     n = t + c
@@ -131,7 +131,9 @@ def _parts(cells: AnalysisCells) -> Floats:
 
 def _log_ratio(R1: Floats, R0: Floats, spread: Floats) -> tuple[Floats, Floats]:
     """The logarithm of R₁/R₀ and its variance; both 0 where there is nothing to compare."""
-    told = (R1 > 0) & (R0 > 0)
-    one, other = np.where(told, R1, 1.0), np.where(told, R0, 1.0)
+    defined = (R1 > 0) & (R0 > 0)
+    treatment, control = np.where(defined, R1, 1.0), np.where(defined, R0, 1.0)
     # v > 0 but for rounding
-    return np.log(one) - np.log(other), np.where(told, np.maximum(spread, 0.0), 0.0) / (one * other)
+    return np.log(treatment) - np.log(control), np.where(defined, np.maximum(spread, 0.0), 0.0) / (
+        treatment * control
+    )

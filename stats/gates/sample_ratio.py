@@ -70,7 +70,7 @@ class SampleRatio:
 
 @dataclass(frozen=True, kw_only=True)
 class CountedEpoch:
-    """The units that count for one epoch; entry i is what the first i blocks of arrivals hold.
+    """The units that count for one epoch; entry i counts the first i blocks of arrivals.
 
     Attributes:
         share: The declared share of treatment, inside (0, 1).

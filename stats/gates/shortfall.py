@@ -1,4 +1,4 @@
-"""A shortfall: what share of units treatment gets where too few arrive, and whether it fell."""
+"""A shortfall: treatment's actual share where too few units arrive, and whether it fell."""
 
 import math
 from dataclasses import dataclass
@@ -27,22 +27,22 @@ HARDLY_ANY = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class Shortfall:
-    """What arrives of treatment as of one look at which `arrival` is breached.
+    """Treatment's share of arrivals as of one look at which `arrival` is breached.
 
     Attributes:
         declared: The declared share of the epoch that shows the shortfall most.
-        seen: The share of its units that treatment served first.
+        actual: The share of its units that treatment served first.
         fell: Whether treatment's share fell within an epoch.
     """
 
     declared: float
-    seen: float
+    actual: float
     fell: bool
 
     @property
     def steady(self) -> bool:
         """Whether a mis-set weight explains it as well as a build that dies."""
-        return not self.fell and self.seen >= HARDLY_ANY * self.declared
+        return not self.fell and self.actual >= HARDLY_ANY * self.declared
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,19 +51,19 @@ class Shortfalls:
 
     Attributes:
         declared: The declared share of the epoch that shows the shortfall most.
-        seen: The share of its units that treatment served first.
+        actual: The share of its units that treatment served first.
         fell: Whether treatment's share is known to have fallen since `arrival` was breached.
     """
 
     declared: Floats
-    seen: Floats
+    actual: Floats
     fell: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
     def at(self, look: int) -> Shortfall:
         """The shortfall as of one look."""
         return Shortfall(
             declared=float(self.declared[look]),
-            seen=float(self.seen[look]),
+            actual=float(self.actual[look]),
             fell=bool(self.fell[look]),
         )
 
@@ -92,16 +92,16 @@ def shortfalls(
     )
     epochs = counted_epochs(allocation, arrivals, block_seconds=block_seconds)
     counts = [(epoch.treatment[closed], epoch.others[closed], epoch.share) for epoch in epochs]
-    most = np.stack([log_one_sided(*one) for one in counts]).argmax(axis=0)
+    clearest = np.stack([log_one_sided(*counted) for counted in counts]).argmax(axis=0)
     looks = np.arange(at.size)
-    treatment = np.stack([n1 for n1, _, _ in counts])[most, looks]
-    units = treatment + np.stack([n0 for _, n0, _ in counts])[most, looks]
+    treatment = np.stack([n1 for n1, _, _ in counts])[clearest, looks]
+    units = treatment + np.stack([n0 for _, n0, _ in counts])[clearest, looks]
     fallen = np.logaddexp.reduce([log_fall(epoch, closed) for epoch in epochs]) - math.log(
         len(epochs)
     )
     return Shortfalls(
-        declared=np.array([epoch.share for epoch in epochs])[most],
-        seen=treatment / np.maximum(units, 1.0),
+        declared=np.array([epoch.share for epoch in epochs])[clearest],
+        actual=treatment / np.maximum(units, 1.0),
         fell=np.logical_or.accumulate((fallen >= math.log(FALL_ALARM)) & (at >= breached_at)),
     )
 

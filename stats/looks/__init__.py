@@ -1,4 +1,4 @@
-"""Looks: analysis blocks, and what counts, test and gates say at each point of time.
+"""Looks: analysis blocks, and the counts, test and gates at each point of time.
 
 Imports `counts`, `sequential` and `gates`; decisions may import it.
 """

@@ -99,7 +99,7 @@ class _Units:
     Attributes:
         blocks: How many blocks are known.
         codes: The strata, ascending.
-        stratum: The place of each cell's stratum among them.
+        stratum: The index of each cell's stratum among them.
         block: The block of each cell.
         count: Its units.
         total: Units of all strata before each block, and before the end.
@@ -162,7 +162,9 @@ class _Rule:
         declared, forced = _declared(series, begin), _forced(series)
         few = policy.undeclared_min_units
         crowd = np.searchsorted(units.total, units.total + few)
-        hour, span, day = (-(-one // policy.block_seconds) for one in (HOUR, UNDECLARED_SPAN, DAY))
+        hour, span, day = (
+            -(-seconds // policy.block_seconds) for seconds in (HOUR, UNDECLARED_SPAN, DAY)
+        )
         drifting = np.minimum(begin + span, np.maximum(begin + hour, crowd))
         # Where too few came to end it after an hour, only more of them, or the span, do.
         crowded = crowd <= units.blocks
@@ -188,11 +190,11 @@ def _declared(series: Series, begin: Ints) -> NDArray[np.bool_]:
 
 def _forced(series: Series) -> Ints:
     """The blocks before which analysis blocks end in every stratum; the last is never reached."""
-    declarations = () if series.allocation is None else (one.start for one in series.allocation)
+    declarations = () if series.allocation is None else (epoch.start for epoch in series.allocation)
     size = series.policy.block_seconds
     blocks = {(cut - series.begin) // size for cut in (*series.cuts, *declarations)}
     horizon = (series.horizon_end - series.begin) // size
-    return np.array([*sorted(one for one in blocks if 0 < one < horizon), horizon, NEVER])
+    return np.array([*sorted(cut for cut in blocks if 0 < cut < horizon), horizon, NEVER])
 
 
 @dataclass(frozen=True, kw_only=True)

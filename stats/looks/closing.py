@@ -67,7 +67,7 @@ def arms_left(end: Ints, n1: Ints, n0: Ints, look: int, policy: Policy) -> Ended
 
 @dataclass(frozen=True, kw_only=True)
 class _History:
-    """What one experiment's target added up to, one entry a closing.
+    """Cumulative sums of an experiment's target, one entry a closing.
 
     Attributes:
         series: The experiment.
@@ -75,7 +75,7 @@ class _History:
         units: Array (2, closings), units of control and of treatment so far.
         weight: Σ w so far.
         compared: How many closings there were up to the last one at which W grew.
-        cells: What was added up.
+        cells: The cells that the sums are made of.
         row: The closing of each cell.
     """
 
@@ -113,12 +113,12 @@ class _History:
         return own / (own + other) if own else None
 
     def epochs(self, closing: int) -> list[Epoch]:
-        """The declarations that began in what a closing covers."""
-        return [one for one in self.series.allocation or () if one.start < self.end[closing]]
+        """The declarations that began within the exposure time that a closing covers."""
+        return [epoch for epoch in self.series.allocation or () if epoch.start < self.end[closing]]
 
 
 def _log_chances(history: _History, closings: Ints) -> Floats:
-    """The logarithm of the chance of what came since W last grew, at some of the closings."""
+    """The log probability of the arrivals since W last grew, at some of the closings."""
     begins = history.compared[closings]
     shares = np.array([_share(history, closing) for closing in closings.tolist()])
     size = (history.cells.n1 + history.cells.n0).astype(np.float64)
@@ -169,24 +169,24 @@ def _share_since(epoch: Epoch, history: _History, arm: int, closing: int) -> flo
 
 
 def _declared(epochs: list[Epoch], history: _History, arm: int, begin: int) -> list[float]:
-    """The shares that were declared for an arm while what came since W last grew.
+    """The shares that were declared for an arm while the units since W last grew arrived.
 
     Not the current one alone: a day without a unit at 1 % says nothing of the 25 % that were
     declared at its end.
     """
     since = int(history.end[begin - 1]) if begin else history.series.begin
-    shares = [one.share for one in epochs if one.end is None or one.end > since]
-    return [one if arm == TREATMENT else 1.0 - one for one in shares if one is not None]
+    shares = [epoch.share for epoch in epochs if epoch.end is None or epoch.end > since]
+    return [share if arm == TREATMENT else 1.0 - share for share in shares if share is not None]
 
 
 def _last_growth(sums: Ints | Floats) -> Ints:
-    """How many entries there are up to the last one, at each entry, at which sums grew."""
+    """Counts, at each entry, the entries up to the last one at which sums grew."""
     grew = np.diff(sums, prepend=np.zeros(1, dtype=sums.dtype)) > 0
     return np.maximum.accumulate(np.where(grew, np.arange(1, sums.size + 1), 0))
 
 
 def _between(sums: Ints, first: int, stop: int) -> int:
-    """What was added from one entry up to before another."""
+    """The increase from one entry up to before another."""
     if stop <= first:
         return 0
     return int(sums[stop - 1]) - (int(sums[first - 1]) if first else 0)

@@ -1,4 +1,4 @@
-"""The gates: what tells that arms differ by more than the change, at every look."""
+"""The gates: tests of whether arms differ by more than the change, at every look."""
 
 import math
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
 class Cause(StrEnum):
-    """What makes a regime not causal."""
+    """The cause of a lift that is not the change's."""
 
     SAMPLE_RATIO = "sample_ratio"
     CROSSOVER = "crossover"
@@ -44,11 +44,11 @@ class Gates:
     Attributes:
         vif: Variance inflation factor, infinite where W = 0.
         sample_ratio_e: Evidence against the declared shares; alarm at 1000.
-        crossover_share: Share of units found in both arms; alarm above 5 %, of 10 units at least.
+        crossover_share: Share of units seen in both arms; alarm above 5 %, of 10 units at least.
         lateness_e: Evidence that outcomes come too late more often in one arm; alarm at 100.
         interaction_e: Evidence that the relative effect differs between strata; alarm at 100.
         interacting_because: The causes that hold, each also where another gate masks it.
-        shortfall: What arrives of treatment; None unless `arrival` is breached.
+        shortfall: Treatment's share of arrivals; None unless `arrival` is breached.
     """
 
     vif: float | None
@@ -73,16 +73,16 @@ NO_GATES = Gates(
 
 @dataclass(frozen=True, kw_only=True)
 class GateReadings:
-    """What the gates of one experiment read, one entry a look; NaN where there is nothing.
+    """Readings of an experiment's gates, one entry a look; NaN where a gate has no data.
 
     Attributes:
         log_sample_ratio: Logarithm of the evidence against the declared shares.
-        crossover_share: Share of units in closed cells that were found in both arms.
+        crossover_share: Share of units in closed cells that were exposed to both arms.
         log_lateness: Logarithm of the evidence of unequal lateness.
         strata: The interaction between strata.
         holds: Of each cause, at which looks it holds; from the first on, where it is sticky.
         arrival: The watch over the arrivals of treatment, where allocations are declared.
-        shortfalls: What arrives of treatment; None where `arrival` is never breached.
+        shortfalls: Treatment's share of arrivals; None where `arrival` is never breached.
     """
 
     log_sample_ratio: Floats
@@ -95,7 +95,7 @@ class GateReadings:
 
     @property
     def sticky(self) -> Flags:
-        """Whether a cause holds that stays."""
+        """Whether a permanent cause holds."""
         return np.logical_or.reduce([self.holds[cause] for cause in STICKY])
 
     def at(self, look: int, *, vif: float | None) -> Gates:
@@ -127,7 +127,7 @@ def gate_readings(
     row: Ints,
     units: Ints,
 ) -> GateReadings:
-    """What the gates of one experiment read.
+    """Reads an experiment's gates at each of its looks.
 
     Args:
         series: The experiment.
@@ -165,25 +165,25 @@ def gate_readings(
 
 def _sample_ratio(series: Series, at: Ints) -> tuple[Floats, Watch | None]:
     """The evidence against the declared shares, and the watch over arrivals."""
-    found = None
+    evidence = None
     if series.allocation is not None and series.arrivals is not None:
-        found = sample_ratio(
+        evidence = sample_ratio(
             series.allocation,
             series.arrivals,
             at=at,
             block_seconds=series.policy.block_seconds,
             grace_seconds=series.policy.grace_seconds,
         )
-    if found is None:
+    if evidence is None:
         return np.full(at.size, np.nan), None
-    return found.log_e, Watch(
+    return evidence.log_e, Watch(
         metric=ARRIVAL,
         threshold=SAMPLE_RATIO_ALARM,
         awaited=False,
         at=at,
-        log_e=found.log_too_few,
+        log_e=evidence.log_too_few,
         lift=np.full(at.size, np.nan),
-        breached_at=first_reached(at, found.log_too_few, SAMPLE_RATIO_ALARM),
+        breached_at=first_reached(at, evidence.log_too_few, SAMPLE_RATIO_ALARM),
         non_inferior_at=None,
     )
 
@@ -254,7 +254,7 @@ def _mixture(series: Series, entries: int) -> Mixture:
 
 
 def _ever(holds: Flags) -> Flags:
-    """Whether it holds or has held."""
+    """Whether a flag is set at a look or was at an earlier one."""
     return np.logical_or.accumulate(holds)
 
 

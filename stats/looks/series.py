@@ -1,4 +1,4 @@
-"""A series: what the store holds of one experiment in time."""
+"""A series: an experiment's stored cells over time, the input of the engine."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,10 +16,10 @@ from stats.looks.policy import Policy
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """One experiment's closed cells, and what the gates read; arrays with one entry a cell.
+    """One experiment's closed cells and the gates' input; arrays with one entry a cell.
 
-    Times are whole seconds since the Unix epoch. Cells that close, and findings that were
-    received, after `as_of` may be given: they don't enter.
+    Times are whole seconds since the Unix epoch. Cells that close and findings that are received
+    after `as_of` may be passed: they don't count.
 
     Attributes:
         policy: The numbers frozen at binding.
@@ -39,7 +39,7 @@ class Series:
         allocation: The declared shares of the treatment commit, epoch after epoch; None where
             that is not read.
         arrivals: Units of the eligible routes by who served them first; None likewise.
-        crossings: Units found in both arms; None likewise.
+        crossings: Units exposed to both arms; None likewise.
         late: Units whose outcome on the target came too late; None likewise.
 
     Raises:
@@ -65,13 +65,15 @@ class Series:
     late: LateUnits | None = None
 
     def __post_init__(self) -> None:
-        for cells in (self.target, *(one.cells for one in self.guardrails)):
+        for cells in (self.target, *(guardrail.cells for guardrail in self.guardrails)):
             self._check_blocks(cells.block)
-        names = [one.name for one in self.guardrails]
+        names = [guardrail.name for guardrail in self.guardrails]
         if len(set(names)) < len(names):
-            raise ValueError(f"the guardrails are {names}, but each stands there once")
+            raise ValueError(f"the guardrails are {names}, but each may occur only once")
         if self.allocation is not None and self.arrivals is None:
-            raise ValueError("a declared allocation is held against arrivals: give both")
+            raise ValueError(
+                "a declared allocation is compared with arrivals: pass both or neither"
+            )
 
     @cached_property
     def target(self) -> ClosedCells:
@@ -100,7 +102,7 @@ class Series:
     @property
     def shortest_window(self) -> int:
         """The shortest attribution window of target and guardrails."""
-        windows = [one.window_seconds for one in self.guardrails]
+        windows = [guardrail.window_seconds for guardrail in self.guardrails]
         return min([self.policy.window_seconds, *windows])
 
     @property
@@ -108,7 +110,7 @@ class Series:
         """The cells of the metric that closes first: they reach furthest."""
         if self.policy.window_seconds == self.shortest_window:
             return self.target
-        return min(self.guardrails, key=lambda one: one.window_seconds).cells
+        return min(self.guardrails, key=lambda guardrail: guardrail.window_seconds).cells
 
     def _check_blocks(self, block: Ints) -> None:
         size = self.policy.block_seconds

@@ -24,7 +24,7 @@ Number = TypeVar("Number", np.int64, np.float64, np.bool_)
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """What is known at each look, one entry a look; counts are cumulative over closed cells.
+    """Counts, test and gates at each look, one entry a look; counts are cumulative.
 
     Attributes:
         at: When the look is taken, epoch seconds.
@@ -65,7 +65,7 @@ class Trace:
     contrast_gone: Flags
 
     def __getitem__(self, rows: Rows) -> Self:
-        return type(self)(**{one.name: getattr(self, one.name)[rows] for one in fields(self)})
+        return type(self)(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
     def __len__(self) -> int:
         return self.at.size
@@ -81,7 +81,7 @@ class Batch:
         mixture: The precisions and thresholds, one entry a look.
         rates: Whether each experiment's target is a conversion.
         watches: The guardrails of each experiment.
-        gates: What the gates read of each experiment.
+        gates: Readings of each experiment's gates.
     """
 
     trace: Trace
@@ -97,20 +97,22 @@ class Batch:
 
 
 def traced(series: Sequence[Series], *, blocks: Sequence[AnalysisBlocks] | None = None) -> Batch:
-    """The trace of several experiments, each element's numbers as if it were traced alone.
+    """Traces several experiments; each one's numbers are as if it were traced alone.
 
     Args:
         series: The experiments.
         blocks: Their analysis blocks, where they are known already.
     """
     if blocks is None:
-        blocks = [analysis_blocks(one) for one in series]
+        blocks = [analysis_blocks(experiment) for experiment in series]
     own, owners = _streams(series, blocks)
     line = timeline(own)
     looks, first = _looks(line, owners, len(series))
     row = np.concatenate([_last_closed(line, looks[i], i) for i in range(len(series))])
     mixture = _mixture(series, np.diff(first), _gathered(line.factor, row, 1.0))
-    begin = np.repeat(np.array([one.begin for one in series], dtype=np.int64), np.diff(first))
+    begin = np.repeat(
+        np.array([experiment.begin for experiment in series], dtype=np.int64), np.diff(first)
+    )
     totals = line.totals.gathered(row)
     trace = Trace(
         at=np.concatenate(looks),
@@ -130,7 +132,9 @@ def traced(series: Sequence[Series], *, blocks: Sequence[AnalysisBlocks] | None 
         futile=_futile(series, totals, mixture, np.diff(first)),
         vif=_gathered(_vif(line, len(series)), row, np.inf),
         contrast_gone=_gathered(
-            np.concatenate([contrast_gone(one, line, i) for i, one in enumerate(series)]),
+            np.concatenate(
+                [contrast_gone(experiment, line, i) for i, experiment in enumerate(series)]
+            ),
             row,
             0,
         ),
@@ -141,13 +145,19 @@ def traced(series: Sequence[Series], *, blocks: Sequence[AnalysisBlocks] | None 
         trace=trace,
         first=first,
         mixture=mixture,
-        rates=np.array([one.values is None for one in series], dtype=np.bool_),
+        rates=np.array([experiment.values is None for experiment in series], dtype=np.bool_),
         watches=tuple(_watches(series, line, i, owners) for i in range(len(series))),
         gates=tuple(
             gate_readings(
-                one, line, i, blocks=blocks[i], at=trace.at[own], row=row[own], units=units[own]
+                experiment,
+                line,
+                i,
+                blocks=blocks[i],
+                at=trace.at[own],
+                row=row[own],
+                units=units[own],
             )
-            for i, (one, own) in enumerate(zip(series, looked, strict=True))
+            for i, (experiment, own) in enumerate(zip(series, looked, strict=True))
         ),
     )
 
@@ -164,13 +174,16 @@ def _streams(
 ) -> tuple[list[Stream], Ints]:
     """The targets, then the guardrails of all experiments; and whose each is."""
     streams = [
-        _stream(one, own, one.policy.window_seconds, one.target)
-        for one, own in zip(series, blocks, strict=True)
+        _stream(experiment, own, experiment.policy.window_seconds, experiment.target)
+        for experiment, own in zip(series, blocks, strict=True)
     ]
     owners = list(range(len(series)))
-    for number, (one, own) in enumerate(zip(series, blocks, strict=True)):
-        streams += [_stream(one, own, rail.window_seconds, rail.cells) for rail in one.guardrails]
-        owners += [number] * len(one.guardrails)
+    for number, (experiment, own) in enumerate(zip(series, blocks, strict=True)):
+        streams += [
+            _stream(experiment, own, rail.window_seconds, rail.cells)
+            for rail in experiment.guardrails
+        ]
+        owners += [number] * len(experiment.guardrails)
     return streams, np.array(owners, dtype=np.int64)
 
 
@@ -192,8 +205,10 @@ def _looks(line: Timeline, owners: Ints, experiments: int) -> tuple[list[Ints], 
     closings: list[list[Ints]] = [[] for _ in range(experiments)]
     for stream, owner in enumerate(owners.tolist()):
         closings[owner].append(line.at[line.rows(stream)])
-    looks = [one[0] if len(one) == 1 else np.unique(np.concatenate(one)) for one in closings]
-    first = np.concatenate(([0], np.cumsum([one.size for one in looks]))).astype(np.int64)
+    looks = [
+        times[0] if len(times) == 1 else np.unique(np.concatenate(times)) for times in closings
+    ]
+    first = np.concatenate(([0], np.cumsum([look.size for look in looks]))).astype(np.int64)
     return looks, first
 
 
@@ -207,7 +222,7 @@ def _last_closed(line: Timeline, looks: Ints, experiment: int) -> Ints:
 def _gathered(
     values: np.ndarray[tuple[int, ...], np.dtype[Number]], row: Ints, missing: float
 ) -> np.ndarray[tuple[int, ...], np.dtype[Number]]:
-    """The values of closings at looks; where none had closed, what was so before."""
+    """The values of closings at looks; `missing` before the first closing."""
     return np.append(values, np.array(missing, dtype=values.dtype))[row]
 
 
@@ -230,27 +245,27 @@ def _watches(
     series: Sequence[Series], line: Timeline, experiment: int, owners: Ints
 ) -> tuple[Watch, ...]:
     """The watches over one experiment's guardrails."""
-    one = series[experiment]
+    own = series[experiment]
     streams = np.flatnonzero(owners == experiment)[1:].tolist()
-    found: list[Watch] = []
-    for guardrail, stream in zip(one.guardrails, streams, strict=True):
+    watches: list[Watch] = []
+    for guardrail, stream in zip(own.guardrails, streams, strict=True):
         rows = line.rows(stream)
-        found.append(
+        watches.append(
             watch(
                 guardrail,
                 at=line.at[rows],
                 totals=line.totals[rows],
-                rho_day=one.policy.rho_day * line.factor[rows],
-                rho_fast=one.policy.rho_fast * line.factor[rows],
-                threshold=len(one.guardrails) / one.policy.guardrail_alpha,
+                rho_day=own.policy.rho_day * line.factor[rows],
+                rho_fast=own.policy.rho_fast * line.factor[rows],
+                threshold=len(own.guardrails) / own.policy.guardrail_alpha,
             )
         )
-    return tuple(found)
+    return tuple(watches)
 
 
 def _futile(series: Sequence[Series], totals: Totals, mixture: Mixture, looks: Ints) -> Flags:
     """Whether each look's interval lies inside ± margin · control's rate."""
-    margins = [one.policy.futility_margin for one in series]
+    margins = [experiment.policy.futility_margin for experiment in series]
     share = np.repeat([0.0 if margin is None else margin for margin in margins], looks)
     inside = np.zeros(share.size, dtype=np.bool_)
     rows = np.flatnonzero((share > 0) & (totals.W > 0))
@@ -268,7 +283,7 @@ def _mixture(series: Sequence[Series], looks: Ints, factor: Floats) -> Mixture:
         return np.repeat(np.array(values), looks)
 
     return Mixture(
-        rho_day=repeated([one.policy.rho_day for one in series]) * factor,
-        rho_fast=repeated([one.policy.rho_fast for one in series]) * factor,
-        log_threshold=repeated([one.policy.log_threshold for one in series]),
+        rho_day=repeated([experiment.policy.rho_day for experiment in series]) * factor,
+        rho_fast=repeated([experiment.policy.rho_fast for experiment in series]) * factor,
+        log_threshold=repeated([experiment.policy.log_threshold for experiment in series]),
     )

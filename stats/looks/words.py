@@ -1,10 +1,10 @@
-"""The verdict: the words that it is told in."""
+"""The verdict's vocabulary: verdicts, abstain reasons, endings and cadences."""
 
 from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """What to do with the change."""
+    """The recommended action for the change."""
 
     KEEP = "keep"
     ROLLBACK = "rollback"
@@ -21,7 +21,7 @@ class AbstainReason(StrEnum):
 
 
 class EndedBecause(StrEnum):
-    """What ended an experiment without an answer."""
+    """The event that ended an experiment without an answer."""
 
     HORIZON = "horizon"
     PROMOTED = "promoted"
@@ -32,7 +32,7 @@ class EndedBecause(StrEnum):
 
 
 class Cadence(StrEnum):
-    """Which lifts the looks are timed for."""
+    """The size of lift that the looks are timed for: small (day) or large (fast)."""
 
     DAY = "day"
     FAST = "fast"

@@ -1,6 +1,6 @@
 """The boundary of a set on the line, bracketed and narrowed for many sets at once.
 
-Every element is worked on by itself: its result doesn't depend on what else is in the arrays.
+Every element is computed by itself: its result doesn't depend on other elements of the arrays.
 """
 
 from collections.abc import Callable
@@ -25,15 +25,15 @@ def widened(inside: Floats, outside: Floats, rows: Rows, excess: Excess) -> tupl
         excess: Negative exactly within the set of an element; takes points and their elements.
 
     Returns:
-        The last point found inside and the first found outside, for each element; both NaN, which
-        stands for 'cannot say', where a set has no boundary in reach.
+        The last point inside and the first one outside that were tried, for each element; both NaN
+        ('cannot say') where a set has no boundary in reach.
     """
     inside, outside = inside.copy(), outside.copy()
     step = outside - inside
     open_rows: Ints = np.arange(inside.size)[rows]
     with np.errstate(over="ignore", invalid="ignore"):
         for _ in range(DOUBLINGS):
-            # What is not even a number is no boundary.
+            # NaN is no boundary.
             open_rows = open_rows[~(excess(outside[open_rows], open_rows) >= 0)]
             if not open_rows.size:
                 return inside, outside
@@ -59,7 +59,7 @@ def last_inside(inside: Floats, outside: Floats, tolerance: Floats, excess: Exce
     Returns:
         Points at which excess < 0.
     """
-    found = inside.copy()
+    boundary = inside.copy()
     rows: Ints = np.flatnonzero(np.abs(outside - inside) > tolerance)
     x1, x2 = inside[rows], outside[rows]
     f1, f2 = excess(x1, rows), excess(x2, rows)
@@ -73,7 +73,7 @@ def last_inside(inside: Floats, outside: Floats, tolerance: Floats, excess: Exce
         x3, f3 = np.where(same, x1, x2), np.where(same, f1, f2)
         x2, f2 = np.where(same, x2, x1), np.where(same, f2, f1)
         x1, f1 = x, f
-        found[rows] = np.where(f1 < 0, x1, x2)
+        boundary[rows] = np.where(f1 < 0, x1, x2)
         width = np.abs(x2 - x1)
         wide = width > tolerance[rows]
         t = _fraction((x1, x2, x3), (f1, f2, f3))
@@ -81,7 +81,7 @@ def last_inside(inside: Floats, outside: Floats, tolerance: Floats, excess: Exce
         t = np.clip(t, margin, 1.0 - margin)
         rows, t = rows[wide], t[wide]
         x1, x2, f1, f2 = x1[wide], x2[wide], f1[wide], f2[wide]
-    return found
+    return boundary
 
 
 def _fraction(x: tuple[Floats, Floats, Floats], f: tuple[Floats, Floats, Floats]) -> Floats:

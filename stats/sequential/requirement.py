@@ -12,7 +12,7 @@ Z_POWER = 0.8416  # the normal quantile of 80 % power
 def required_sessions(
     rate: Floats, share: Floats, relative_lift: Floats, mixture: Mixture
 ) -> Floats:
-    """Sessions, of both arms, at which a lift is found with 80 % power.
+    """Sessions, of both arms, that detect a lift with 80 % power.
 
     Solves δW − z·√V = u(V) with V = W·p̄q̄ for W, where u(V) is the positive root of E(u) = 1/α,
     p̄ = π(p+δ) + (1−π)p the rate over both arms, and N = W/(π(1−π)). With c = δ/(p̄q̄) the
@@ -39,7 +39,7 @@ def required_sessions(
 def required_sessions_of_mean(
     mean: Floats, variance: Floats, share: Floats, relative_lift: Floats, mixture: Mixture
 ) -> Floats:
-    """Sessions, of both arms, at which a lift of a mean is found with 80 % power.
+    """Sessions, of both arms, that detect a lift of a mean with 80 % power.
 
     The same equation with V = W·σ² at every lift, as the test of a mean has it.
 
@@ -62,7 +62,7 @@ def required_sessions_of_mean(
 
 
 def smallest_lift(rate: Floats, share: Floats, sessions: Floats, mixture: Mixture) -> Floats:
-    """The smallest rise that a number of sessions finds with 80 % power.
+    """The smallest rise that a number of sessions detects with 80 % power.
 
     Args:
         rate: Control's rate p; NaN where unknown.
@@ -71,9 +71,9 @@ def smallest_lift(rate: Floats, share: Floats, sessions: Floats, mixture: Mixtur
         mixture: Of the same length.
 
     Returns:
-        δ, absolute; NaN where p or π is unknown or even a rise to 1 would not be found.
+        δ, absolute; NaN where p or π is unknown or even a rise to 1 would not be detected.
     """
-    found = np.full(rate.shape, np.nan)
+    smallest = np.full(rate.shape, np.nan)
     rows = np.flatnonzero((rate > 0) & (rate < 1) & (share > 0) & (share < 1) & (sessions > 0))
     p, pi, mix = rate[rows], share[rows], mixture[rows]
     weight = sessions[rows] * pi * (1.0 - pi)
@@ -86,14 +86,14 @@ def smallest_lift(rate: Floats, share: Floats, sessions: Floats, mixture: Mixtur
     inside = np.zeros(rows.size)
     outside = np.where(reachable, 1.0 - p, 0.0)
     lift = last_inside(inside, outside, TOLERANCE * (1.0 - p), excess)
-    found[rows[reachable]] = lift[reachable]
-    return found
+    smallest[rows[reachable]] = lift[reachable]
+    return smallest
 
 
 def smallest_lift_of_mean(
     variance: Floats, share: Floats, sessions: Floats, mixture: Mixture
 ) -> Floats:
-    """The smallest rise of a mean that a number of sessions finds with 80 % power.
+    """The smallest rise of a mean that a number of sessions detects with 80 % power.
 
     Args:
         variance: σ² of one unit's value; NaN where unknown.
@@ -104,7 +104,7 @@ def smallest_lift_of_mean(
     Returns:
         δ, in the metric's own unit; NaN where σ² or π is unknown.
     """
-    found = np.full(variance.shape, np.nan)
+    smallest = np.full(variance.shape, np.nan)
     rows = np.flatnonzero((variance > 0) & (share > 0) & (share < 1) & (sessions > 0))
     pi, mix = share[rows], mixture[rows]
     weight = sessions[rows] * pi * (1.0 - pi)
@@ -115,12 +115,12 @@ def smallest_lift_of_mean(
 
     start = Z_POWER * np.sqrt(total) / weight
     inside, outside = widened(start, 2.0 * start, slice(None), excess)
-    found[rows] = last_inside(inside, outside, TOLERANCE * outside, excess)
-    return found
+    smallest[rows] = last_inside(inside, outside, TOLERANCE * outside, excess)
+    return smallest
 
 
 def _weight(lift: Floats, variance: Floats, mixture: Mixture) -> Floats:
-    """The weight W at which the lift is found, where one unit of it has this variance."""
+    """The weight W that detects the lift, where one unit of it has this variance."""
     slope = lift / variance
 
     def excess(total: Floats, part: Rows) -> Floats:

@@ -45,7 +45,7 @@ def test_a_share_that_never_was_the_declared_one_is_steady(seed: int) -> None:
     seen = last(drawn(seed, [0.35] * 60))
     assert seen.steady
     assert seen.declared == 0.5
-    assert seen.seen == pytest.approx(0.35, abs=0.05)
+    assert seen.actual == pytest.approx(0.35, abs=0.05)
 
 
 @pytest.mark.parametrize("dies_at", [5, 30, 55])
@@ -77,7 +77,7 @@ def test_a_declared_step_of_the_share_is_no_fall() -> None:
     epochs = (Epoch(start=0, end=step, share=0.5), Epoch(start=step, end=None, share=0.1))
     seen = last(drawn(1, [0.35] * 60 + [0.07] * 60), *epochs)
     assert seen.steady
-    assert (seen.declared, seen.seen) == (0.5, pytest.approx(0.35, abs=0.02))
+    assert (seen.declared, seen.actual) == (0.5, pytest.approx(0.35, abs=0.02))
 
 
 def test_no_later_arrival_changes_what_was_said_at_a_look() -> None:
@@ -88,7 +88,7 @@ def test_no_later_arrival_changes_what_was_said_at_a_look() -> None:
 
 
 def test_where_no_unit_came_nothing_fell() -> None:
-    assert last([(0, 0)] * 5 + [(1, 3)]) == Shortfall(declared=0.5, seen=0.25, fell=False)
+    assert last([(0, 0)] * 5 + [(1, 3)]) == Shortfall(declared=0.5, actual=0.25, fell=False)
 
 
 @pytest.mark.calibration
