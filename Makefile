@@ -76,6 +76,8 @@ EVENTS ?= 1000000,10000000
 .PHONY: bench-rebuild
 bench-rebuild: install ## Compute a whole day in PostgreSQL, DuckDB and Spark: CPU, memory, the curve
 	$(BIN)/python -m benchmarks.whole_lives --sizes $(EVENTS)
+	$(BIN)/python -m benchmarks.rebuild --sizes $(EVENTS) --experiments 3
+	$(BIN)/python -m benchmarks.commands --sizes $(EVENTS)
 	$(BIN)/python -m benchmarks.spark --sizes $(EVENTS)
 
 # The whole of Spark, with its JVM side: some 500 MB, for these tests alone. Needs a JDK 17.

@@ -1,14 +1,14 @@
-"""Rebuilds: what it costs to build one day anew from the log, against counting its sessions.
+"""Rebuilds: what the check of one day costs, against counting its sessions.
 
 Run by `python -m benchmarks.rebuild`. One day of canary traffic is laid in the log of an
 embedded PostgreSQL and walked; then, in turns and with everything warm, the sessions of the day
-are counted by `SELECT count(DISTINCT session_id)` and the day is built anew beside what is served.
+are counted by `SELECT count(DISTINCT session_id)`, and the day is computed anew and compared.
 """
 
 import argparse
 import json
 import os
-import re
+import resource
 import tempfile
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -23,7 +23,7 @@ from rich.table import Table
 from sqlalchemy import Connection, Engine, text
 
 from domain.registration import PRODUCTION, Registration
-from orchestration.pipeline.day_rebuild import compare_days, rebuild_days
+from orchestration.pipeline.day_rebuild import compare_days
 from storage.experiments.deploys import DeployRequest, record_deploy
 from storage.experiments.experiments import register
 from storage.pipeline.increment import extend_cells, extend_exposures
@@ -159,71 +159,60 @@ def _deploy(
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """A day built anew beside what is served, against counting its sessions.
+    """A day computed anew and compared with what is served, against counting its sessions.
 
     Attributes:
         events: Of the day.
         experiments: That read the day.
-        cells: That were built.
         count_seconds: Of `SELECT count(DISTINCT session_id)`; of all seconds the median.
-        rebuild_seconds: Of the day's exposures and cells.
-        compare_seconds: Of the comparison with what is served, and of all verdicts.
-        ratio: Of the rebuild to the count.
+        check_seconds: Of the computation, the comparison and all verdicts.
         count_cpu: CPU seconds of PostgreSQL, parallel workers included.
-        rebuild_cpu: The same.
+        check_cpu: The same, with those of this process, in which DuckDB computes.
         cpu_ratio: Of these: other load of the machine disturbs it less.
-        peak_mib: Of the one connection's process, shared memory that it touched included.
+        peak_mib: Of this process.
     """
 
     events: int
     experiments: int
-    cells: int
     count_seconds: float
-    rebuild_seconds: float
-    compare_seconds: float
-    ratio: float
+    check_seconds: float
     count_cpu: float
-    rebuild_cpu: float
+    check_cpu: float
     cpu_ratio: float
     peak_mib: float
 
 
 def measured(one: Laid, *, postgres: int, experiments: int, rounds: int) -> Measured:
-    """Counts and rebuilds in turns, in one transaction's settings."""
+    """Counts and checks in turns, in one transaction's settings."""
     day, as_of = one.midnight.date(), one.midnight + timedelta(days=3)
     count: list[tuple[float, float]] = []
-    build: list[tuple[float, float]] = []
-    compare: list[float] = []
-    cells, peak = 0, 0.0
+    check: list[tuple[float, float]] = []
+
+    def checked(separate: Connection) -> None:
+        found = compare_days(separate, day, day, as_of=as_of)
+        if not found.equal or found.experiments != experiments:
+            raise SystemExit(f"the day computed is not the day served: {found}")
+
     for number in range(rounds + 1):
         with separate_reading(one.engine) as separate:
             count.append(timed(postgres, lambda: separate.execute(COUNT)))
-            build.append(timed(postgres, lambda: rebuild_days(separate, day, day, as_of=as_of)))
-            cells = separate.execute(text("SELECT count(*) FROM pg_temp.cells")).scalar_one()
-            peak = max(peak, _peak_mib(separate))
-        with separate_reading(one.engine) as separate:
-            begun = time.perf_counter()
-            found = compare_days(separate, day, day, as_of=as_of)
-            compare.append(time.perf_counter() - begun)
-            if not found.equal or found.experiments != experiments:
-                raise SystemExit(f"the day rebuilt is not the day served: {found}")
+            spent = time.process_time()
+            seconds, cpu = timed(postgres, lambda: checked(separate))
+            check.append((seconds, cpu + time.process_time() - spent))
         if number == 0:  # the first warms caches
-            for warming in (count, build, compare):
-                warming.clear()
+            count.clear()
+            check.clear()
     count_seconds, count_cpu = (median(values) for values in zip(*count, strict=True))
-    rebuild_seconds, rebuild_cpu = (median(values) for values in zip(*build, strict=True))
+    check_seconds, check_cpu = (median(values) for values in zip(*check, strict=True))
     return Measured(
         events=one.events,
         experiments=experiments,
-        cells=cells,
         count_seconds=count_seconds,
-        rebuild_seconds=rebuild_seconds,
-        compare_seconds=max(0.0, median(compare) - rebuild_seconds),
-        ratio=rebuild_seconds / count_seconds,
+        check_seconds=check_seconds,
         count_cpu=count_cpu,
-        rebuild_cpu=rebuild_cpu,
-        cpu_ratio=rebuild_cpu / max(count_cpu, 1 / _TICKS),
-        peak_mib=peak,
+        check_cpu=check_cpu,
+        cpu_ratio=check_cpu / max(count_cpu, 1 / _TICKS),
+        peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     )
 
 
@@ -248,13 +237,6 @@ def cpu_seconds(process: int) -> float:
     return total / _TICKS
 
 
-def _peak_mib(connection: Connection) -> float:
-    process = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
-    status = Path(f"/proc/{process}/status").read_text()
-    found = re.search(r"VmHWM:\s+(\d+) kB", status)
-    return int(found[1]) / 1024 if found else 0.0
-
-
 @contextmanager
 def serving() -> Generator[tuple[str, int]]:
     """Yields the address and the process of a PostgreSQL that is gone afterwards."""
@@ -268,25 +250,22 @@ def serving() -> Generator[tuple[str, int]]:
 
 def shown(rows: Sequence[Measured]) -> Table:
     """Returns the measurements as a table."""
-    table = Table(title="One day, beside SELECT count(DISTINCT session_id) of the same rows")
-    for name in ("events", "experiments", "cells", "count", "rebuild", "compare", "ratio"):
+    table = Table(
+        title="One day checked, beside SELECT count(DISTINCT session_id) of the same rows"
+    )
+    for name in ("events", "experiments", "count", "check", "CPU count", "CPU check", "CPU ratio"):
         table.add_column(name, justify="right")
-    for name in ("rows/s", "CPU count", "CPU rebuild", "CPU ratio", "MiB"):
-        table.add_column(name, justify="right")
+    table.add_column("memory", justify="right")
     for row in rows:
         table.add_row(
             f"{row.events:,}",
             str(row.experiments),
-            f"{row.cells:,}",
             f"{row.count_seconds:.2f} s",
-            f"{row.rebuild_seconds:.2f} s",
-            f"{row.compare_seconds:.2f} s",
-            f"{row.ratio:.1f}",
-            f"{row.events / row.rebuild_seconds:,.0f}",
+            f"{row.check_seconds:.2f} s",
             f"{row.count_cpu:.2f} s",
-            f"{row.rebuild_cpu:.2f} s",
+            f"{row.check_cpu:.2f} s",
             f"{row.cpu_ratio:.1f}",
-            f"{row.peak_mib:.0f}",
+            f"{row.peak_mib:.0f} MiB",
         )
     return table
 

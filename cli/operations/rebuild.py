@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from cli.operations.evaluate import json_option, named_where_gone, opened, print_contracts
 from cli.operations.store import data_dir_option, store_url
 from orchestration.pipeline.full_rebuild import PHASES, rebuild_all
+from storage.log.lake import open_lake
 from storage.upkeep.side_tables import Difference
 from storage.verdicts.publication import all_contracts
 
@@ -32,13 +33,16 @@ def rebuild(ctx: click.Context, as_json: bool, data_dir: Path) -> None:
     """
     with store_url(data_dir) as url, opened(url) as engine:
         with named_where_gone(), _phases() as begin:
-            differences = rebuild_all(engine, begin=begin, waiting=_say_waiting)
+            lake = open_lake(data_dir=data_dir)
+            rebuilt = rebuild_all(engine, begin=begin, waiting=_say_waiting, lake=lake)
         with engine.begin() as connection:
             contracts = all_contracts(connection)
     print_contracts([json.loads(text) for text in contracts], as_json=as_json)
-    for difference in differences:
+    for experiment in rebuilt.left_out:
+        click.echo(f"{experiment.experiment_id} was not rebuilt. {experiment.sentence}", err=True)
+    for difference in rebuilt.differences:
         click.echo(_sentence(difference), err=True)
-    ctx.exit(_exit_code(differences))
+    ctx.exit(_exit_code(rebuilt.differences))
 
 
 @contextmanager

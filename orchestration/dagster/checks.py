@@ -200,16 +200,16 @@ def every_received_unit_is_accounted(store: Store) -> dg.AssetCheckResult:
     " exposures, sightings, outcomes and cells as those built block by block, row for row; and"
     " the verdicts and evidence that follow from the served cells are, byte for byte, those"
     " served.\n\n"
-    "Rebuilds in temporary tables, so that no reader or writer notices, and begins where the days"
-    " before had ended: each day is checked once, and so all are. Of a run without a partition the"
-    " newest day that has settled. **When it fails**, the log or what was derived from it has"
-    " changed since: the rows that differ are below, `served` and `rebuilt`; `audit` tells it of"
-    " one experiment's whole life.",
+    "Computes in DuckDB, so that no reader or writer notices, and begins where the days before had"
+    " ended: each day is checked once, and so all are. Of a run without a partition the newest day"
+    " that has settled. **When it fails**, the log or what was derived from it has changed since:"
+    " the rows that differ are below, `served` and `rebuilt`; `audit` tells it of one experiment's"
+    " whole life. What could not be computed, for want of memory say, is named as `not_computed`.",
 )
 def rebuild_equals_increment(
     context: dg.AssetCheckExecutionContext, store: Store
 ) -> dg.AssetCheckResult:
-    """Rebuilds in temporary tables, so that no reader or writer notices."""
+    """Computes in DuckDB, so that no reader or writer notices."""
     with store.reading() as connection:
         as_of = closed_instant(connection)
         days = run_days(context.run.tags) or newest(settled_days(connection, as_of=as_of))
@@ -220,7 +220,7 @@ def rebuild_equals_increment(
     with store.reading() as connection:
         note_self_check(connection, first=days.first, last=days.last, equal=found.equal)
     return dg.AssetCheckResult(
-        passed=found.equal,
+        passed=found.equal and not found.not_computed,
         metadata={
             "first_day": days.first.isoformat(),
             "last_day": days.last.isoformat(),
@@ -228,6 +228,7 @@ def rebuild_equals_increment(
             "different_cells": len(found.cells),
             **_found(
                 without_their_events=list(found.gone[:_SHOWN]),
+                not_computed=list(found.not_computed[:_SHOWN]),
                 cells=found.cells[:_SHOWN],
                 different_rows=found.rows[:_SHOWN],
                 different_verdicts=found.verdicts[:_SHOWN],

@@ -1,4 +1,4 @@
-"""A rebuild: everything derived, computed anew from the log beside what is served."""
+"""Day rebuild: evidence and single days computed from the log, without touching what is served."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,19 +10,16 @@ from orchestration.pipeline.batch import Patience, work_apart
 from orchestration.pipeline.drafts import Drafted, draft_bound, draft_waited_out
 from storage.log.lake import Lake, open_lake
 from storage.log.reader import open_log
+from storage.pipeline.days.comparison import (
+    DaysCompared,
+    DifferingCell,
+    DifferingRows,
+    compare_experiments,
+)
+from storage.pipeline.days.scope import Days, experiments_of_days
 from storage.pipeline.engines.day_engines import day_engine_settings
 from storage.pipeline.evidence_rows import compute_evidence_rows
-from storage.pipeline.increment import extend_cells, extend_exposures
-from storage.upkeep.days_apart import (
-    Beginning,
-    await_outcomes,
-    begin_days,
-    cells_unlike_served,
-    leave_out,
-    read_what_is_served,
-    rows_unlike_served,
-    verdicts_unlike_served,
-)
+from storage.upkeep.verdict_check import differing_verdicts, read_served_tables
 from storage.verdicts.publication import stage_evidence
 from storage.verdicts.set_aside import bound_experiments, experiments_to_compute
 
@@ -32,18 +29,20 @@ PATIENCE = Patience(together=None, alone=0.0, retry_all=True)
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What a rebuild tells otherwise than the served tables.
+    """The differences between the served tables and a rebuild of some days.
 
     Attributes:
-        experiments: How many read the days.
-        gone: Those that are left out, because events that they read then were dropped.
-        cells: The cells of the days that only one side holds, in words.
-        rows: How many rows behind these cells differ, by table and experiment, in words.
+        experiments: How many experiments were compared.
+        gone: The experiments that are left out, since events which they read were dropped.
+        not_computed: The experiments that are left out, since they cannot be computed.
+        cells: The cells of the days that only one side holds, as text.
+        rows: How many rows behind these cells differ, by table and experiment, as text.
         verdicts: The experiments whose contract or evidence differs in a byte.
     """
 
     experiments: int
     gone: Sequence[str]
+    not_computed: Sequence[str]
     cells: list[str]
     rows: list[str]
     verdicts: list[str]
@@ -78,7 +77,7 @@ def rebuild(separate: Connection, *, as_of: datetime, lake: Lake | None = None) 
 def _computed(
     separate: Connection, ids: Sequence[str], work: Callable[[Sequence[str]], object]
 ) -> list[str]:
-    """Does a step for each experiment whose data lets it, and returns these."""
+    """Does a step for each experiment, and returns the ids of those whose data allows it."""
     _, broken = work_apart(separate, ids, work, patience=PATIENCE, limit=len(ids) + 1)
     return [experiment_id for experiment_id in ids if experiment_id not in broken]
 
@@ -88,51 +87,24 @@ def _drafted(separate: Connection, ids: Sequence[str], *, as_of: datetime) -> li
         return draft_bound(separate, only=only)
 
     parts, _ = work_apart(separate, ids, bound, patience=PATIENCE, limit=len(ids) + 1)
-    drafted = [one for part in parts for one in part]
+    drafted = [draft for part in parts for draft in part]
     drafted += draft_waited_out(separate, as_of=as_of)
     stage_evidence(separate, [one.draft for one in drafted])
     return sorted(drafted, key=lambda one: one.draft.experiment_id)
 
 
-def rebuild_days(separate: Connection, first: date, last: date, *, as_of: datetime) -> Beginning:
-    """Walks over some days alone, from where the served tables stood when they began.
-
-    The same steps as ever, on the log of these days; of later ones the outcomes alone are read
-    that the days' units still waited for.
-
-    Args:
-        separate: A separate reading of the store.
-        first: The first day of exposure, in UTC.
-        last: The last day, itself included.
-        as_of: How far the log may be read.
-
-    Returns:
-        Where it began.
-    """
-    begun = begin_days(separate, first, last)
-    if begun.closed_at is not None:
-        until, ids = min(as_of, begun.closed_at), experiments_to_compute(separate, "verdicts")
-        computed = _computed(
-            separate, ids, lambda only: extend_exposures(separate, as_of=until, only=only)
-        )
-        await_outcomes(separate, as_of=as_of)
-        computed = _computed(separate, computed, lambda only: extend_cells(separate, only=only))
-        leave_out(separate, set(ids) - set(computed))
-    return begun
-
-
 def compare_days(separate: Connection, first: date, last: date, *, as_of: datetime) -> Comparison:
-    """Rebuilds some days, and compares what is served of them, and every verdict that may change.
+    """Computes some days from the log in DuckDB, and compares them with the served tables.
 
-    What is compared are the days' exposures, sightings, counts of units, outcomes and cells, row
-    for row: they follow from the log of these days and from whoever was exposed before, which the
-    checks of the earlier days are of. So once each day has been checked, all are, at the cost of
-    one day each. What this cannot see is a row that changes after its day was checked: `audit` and
+    It compares the days' exposures, sightings, counts of units, outcomes and cells, row for row.
+    These follow from the log of the days and from the units exposed before, which the checks of
+    the earlier days compare: once each day has been checked, all rows have been, at the cost of one
+    day each. It does not see a row that changes after its day was checked; `audit` and
     `deploy-reward rebuild` read whole lives. Nor does it see outcomes that came after all windows
-    of the day had closed; these enter no cell, and their number alone is told.
+    of the day had closed: these enter no cell.
 
-    The verdicts and evidence of what is open, of these days, or decided lately are computed anew
-    from the served tables and compared to the byte.
+    The verdicts and evidence of experiments that are open, that read these days, or that were
+    decided lately are computed from the served tables and compared to the byte.
 
     Args:
         separate: A separate reading of the store.
@@ -140,23 +112,36 @@ def compare_days(separate: Connection, first: date, last: date, *, as_of: dateti
         last: The last day, itself included.
         as_of: How far the log may be read.
     """
-    begun = rebuild_days(separate, first, last, as_of=as_of)
-    cells = [
-        f"{row.experiment_id} {row.metric} {row.block.isoformat()} {row.stratum} {row.side}:"
-        f" n1={row.n1} x1={row.x1} n0={row.n0} x0={row.x0}"
-        for row in cells_unlike_served(separate)
-    ]
-    rows = [
-        f"{row.experiment_id} {row.name}: {row.missing} missing, {row.surplus} surplus,"
-        f" {row.other} other"
-        for row in rows_unlike_served(separate)
-    ]
-    read_what_is_served(separate)
+    days, limits = Days(first=first, last=last), day_engine_settings().limits
+    ids = experiments_of_days(separate, days)
+    with open_log(separate, open_lake()) as log:
+
+        def compared(only: Sequence[str]) -> DaysCompared:
+            return compare_experiments(log, only, days, as_of=as_of, limits=limits)
+
+        parts, broken = work_apart(separate, ids, compared, patience=PATIENCE, limit=len(ids) + 1)
+    computed = [experiment_id for part in parts for experiment_id in part.experiments]
+    read_served_tables(separate, checked=computed)
     _drafted(separate, experiments_to_compute(separate, "verdicts"), as_of=as_of)
     return Comparison(
-        experiments=begun.experiments,
-        gone=begun.gone,
-        cells=cells,
-        rows=rows,
-        verdicts=verdicts_unlike_served(separate),
+        experiments=len(computed),
+        gone=sorted(experiment_id for part in parts for experiment_id in part.gone),
+        not_computed=sorted(broken),
+        cells=[_cell(cell) for part in parts for cell in part.cells],
+        rows=[_rows(row) for part in parts for row in part.rows],
+        verdicts=differing_verdicts(separate),
+    )
+
+
+def _cell(cell: DifferingCell) -> str:
+    return (
+        f"{cell.experiment_id} {cell.metric} {cell.block.isoformat()} {cell.stratum} {cell.side}:"
+        f" n1={cell.n1} x1={cell.x1} n0={cell.n0} x0={cell.x0}"
+    )
+
+
+def _rows(row: DifferingRows) -> str:
+    return (
+        f"{row.experiment_id} {row.table}: {row.missing} missing, {row.surplus} surplus,"
+        f" {row.changed} changed"
     )

@@ -1,12 +1,17 @@
 """A full rebuild: everything derived is filled anew beside the served tables, then swapped in."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from sqlalchemy import Connection, Engine
 
-from orchestration.pipeline.batch import REBUILD
+from orchestration.pipeline.batch import REBUILD, compute
 from orchestration.pipeline.steps import close_cells, expose, publish, stage, stage_due
-from storage.schema.clock import claim_derived_tables
+from storage.log.lake import Lake, open_lake
+from storage.log.reader import read_apart
+from storage.pipeline.derived_rows import compute_derived_rows
+from storage.pipeline.engines.day_engines import day_engine_settings
+from storage.schema.clock import claim_derived_tables, closed_instant
 from storage.upkeep.gone_events import require_raw_events
 from storage.upkeep.side_tables import (
     Difference,
@@ -17,14 +22,32 @@ from storage.upkeep.side_tables import (
 )
 from storage.verdicts.next_look import put_off_looks
 from storage.verdicts.progress import note_staged
+from storage.verdicts.set_aside import SetAside, experiments_to_compute, read_set_aside
 
 # As `begin` is called with them, in this order.
-PHASES = ("exposures", "session cells", "evidence", "what came meanwhile", "swap")
+PHASES = ("units and cells", "evidence", "what came meanwhile", "swap")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rebuilt:
+    """The parts of the served tables that a rebuild left as they were.
+
+    Attributes:
+        differences: The decided verdicts that differ from those which the log gives now.
+        left_out: The experiments that could not be computed.
+    """
+
+    differences: Sequence[Difference]
+    left_out: Sequence[SetAside]
 
 
 def rebuild_all(
-    engine: Engine, *, begin: Callable[[str], None], waiting: Callable[[], None]
-) -> list[Difference]:
+    engine: Engine,
+    *,
+    begin: Callable[[str], None],
+    waiting: Callable[[], None],
+    lake: Lake | None = None,
+) -> Rebuilt:
     """Fills every derived table from raw events and swaps the result in, in one transaction.
 
     Ticks, readers and gates go on meanwhile on the served tables, which change in the last phase
@@ -36,9 +59,10 @@ def rebuild_all(
         engine: Of the store.
         begin: Called with the name of each phase of `PHASES` when it begins.
         waiting: Called where another rebuild must end first.
+        lake: Of the sealed log; by default that of the settings.
 
     Returns:
-        The decided verdicts that the log gives otherwise than they are served.
+        The decided verdicts that the log gives otherwise, and the experiments that were left out.
 
     Raises:
         EventsGone: Raw events that a verdict rests on are gone; nothing was changed.
@@ -46,12 +70,14 @@ def rebuild_all(
     with side_tables(engine, waiting=waiting) as side:
         with side.begin():
             require_raw_events(side)
-            for phase, step in zip(PHASES, (expose, close_cells, stage), strict=False):
-                begin(phase)
-                step(side, patience=REBUILD)
-        begin("what came meanwhile")
+            begin("units and cells")
+            _fill(side, lake or open_lake())
+        begin("evidence")
         with side.begin():
             index_side_tables(side)
+        with side.begin():
+            stage(side, patience=REBUILD)
+        begin("what came meanwhile")
         with side.begin():
             _catch_up(side)
         begin("swap")
@@ -61,9 +87,22 @@ def rebuild_all(
             require_raw_events(side)
             _catch_up(side)
             differences = decided_differences(side)
+            left_out = read_set_aside(side)
             swap_in(side)
             _publish(side)
-        return differences
+        return Rebuilt(differences=differences, left_out=left_out)
+
+
+def _fill(side: Connection, lake: Lake) -> None:
+    """Computes whole lives in DuckDB; an experiment that cannot be computed is set aside."""
+    as_of, limits = closed_instant(side), day_engine_settings().limits
+    with read_apart(side.engine, lake) as log:
+
+        def computed(ids: Sequence[str]) -> int:
+            return compute_derived_rows(log, side, as_of=as_of, only=ids, limits=limits)
+
+        ids = experiments_to_compute(side, "exposures")
+        compute(side, "exposures", computed, ids=ids, patience=REBUILD)
 
 
 def _catch_up(side: Connection) -> None:

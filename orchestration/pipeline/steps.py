@@ -9,6 +9,8 @@ from sqlalchemy import Connection
 from orchestration.pipeline.batch import RUN, Patience, compute
 from orchestration.pipeline.drafts import Drafted, draft_bound, draft_waited_out
 from orchestration.pipeline.set_aside import draft_set_aside
+from storage.pipeline.catching_up import catch_up_cells, catch_up_exposures
+from storage.pipeline.engines.day_engines import day_engine_settings
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.schema.clock import closed_instant
 from storage.verdicts.next_look import experiments_due, note_rests, put_off_looks
@@ -33,9 +35,11 @@ def expose(connection: Connection, *, patience: Patience = RUN) -> Exposed:
     experiment whose data breaks a step is set aside; the others go on.
     """
     as_of = closed_instant(connection)
+    limits = day_engine_settings().limits
 
     def added(ids: Sequence[str]) -> int:
-        return extend_exposures(connection, as_of=as_of, only=ids)
+        caught_up = catch_up_exposures(connection, as_of=as_of, only=ids, limits=limits)
+        return caught_up + extend_exposures(connection, as_of=as_of, only=ids)
 
     ids = experiments_to_compute(connection, "exposures")
     return Exposed(
@@ -46,9 +50,11 @@ def expose(connection: Connection, *, patience: Patience = RUN) -> Exposed:
 
 def close_cells(connection: Connection, *, patience: Patience = RUN) -> int:
     """Takes the second step: the cells whose outcomes have closed; returns how many came."""
+    limits = day_engine_settings().limits
 
     def added(ids: Sequence[str]) -> int:
-        return extend_cells(connection, only=ids)
+        caught_up = catch_up_cells(connection, only=ids, limits=limits)
+        return caught_up + extend_cells(connection, only=ids)
 
     ids = experiments_to_compute(connection, "cells")
     return sum(compute(connection, "cells", added, ids=ids, patience=patience))

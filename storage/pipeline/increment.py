@@ -10,16 +10,18 @@ from sqlalchemy import Connection, text
 from domain.millionths import LARGEST_AMOUNT
 from storage.pipeline.engines.postgres_engine import (
     AT_ONCE,
-    COPIED,
     PostgresEngine,
     epoch_microseconds,
     moment,
+    number_of_arm,
+    number_of_kind,
 )
 from storage.pipeline.experiments import (
     PipelineExperiment,
     ReadExperiment,
     blocks_to_expose,
     open_experiments,
+    outcome_cursors,
     read_cursors,
 )
 from storage.pipeline.inputs import (
@@ -48,13 +50,16 @@ from storage.pipeline.steps import (
     SIGHTING_KINDS,
 )
 from storage.pipeline.sums import ArmSums
+from storage.pipeline.transfer.upserts import (
+    KEEP_FIRST_AMOUNT,
+    KEEP_FIRST_CONVERSION,
+    KEEP_FIRST_SIGHTING,
+)
 
 # --- What both halves read ---------------------------------------------------------------------
 
 _OCCURRED, _RECEIVED = epoch_microseconds("e.occurred_at"), epoch_microseconds("e.received_at")
-_ARM_NUMBER = "CASE p.arm {} END".format(
-    " ".join(f"WHEN '{name}' THEN {number}" for number, name in enumerate(ARMS))
-)
+_ARM_NUMBER = number_of_arm("p.arm")
 _ARM_NAME = f"(ARRAY{list(ARMS)!r})[{{arm}} + 1]"
 
 # The derived exposures, as the text knows them.
@@ -73,7 +78,8 @@ ON CONFLICT (stage, experiment_id) DO UPDATE SET at = greatest(cursors.at, exclu
 """)
 
 
-def _set_cursors(connection: Connection, cursors: Sequence[tuple[str, str, int]]) -> None:
+def set_cursors(connection: Connection, cursors: Sequence[tuple[str, str, int]]) -> None:
+    """Keeps how far stages have read: stage, experiment and block of each."""
     if cursors:
         stages, experiments, moments = zip(*cursors, strict=True)
         asked = {
@@ -117,9 +123,7 @@ JOIN tombstone_exposures AS p
  AND p.block < {moment("s.to_block")}
 """
 
-_KIND_NUMBER = "CASE p.kind {} END".format(
-    " ".join(f"WHEN '{name}' THEN {number}" for number, name in SIGHTING_KINDS.items())
-)
+_KIND_NUMBER = number_of_kind("p.kind")
 _KIND_NAME = "CASE n.kind {} END".format(
     " ".join(f"WHEN {number} THEN '{name}'" for number, name in SIGHTING_KINDS.items())
 )
@@ -184,7 +188,7 @@ INSERT INTO sightings (experiment_id, kind, unit, at, block, arm, stratum)
 SELECT s.experiment, {_KIND_NAME}, n.unit, {moment("n.sighted_at")}, {moment("n.block")},
     {_ARM_NAME.format(arm="n.arm")}, n.stratum
 FROM new_sightings AS n JOIN scope AS s ON s.number = n.number
-ON CONFLICT (experiment_id, kind, unit) DO UPDATE SET at = least(sightings.at, excluded.at)
+{KEEP_FIRST_SIGHTING}
 """
 
 _ADD_BLOCK_UNITS = f"""
@@ -229,7 +233,7 @@ def extend_exposures(
     if not read:
         return 0
     added = _expose(connection, read, at_once=at_once)
-    _set_cursors(
+    set_cursors(
         connection, [("exposures", one.experiment.experiment_id, one.to_block) for one in read]
     )
     return added
@@ -239,9 +243,7 @@ def _expose(connection: Connection, read: Sequence[ReadExperiment], *, at_once: 
     begins = min(one.received_from for one in read)
     ends = max(one.received_to for one in read)
     span = {"begins": moment_of(begins).isoformat(), "ends": moment_of(ends).isoformat()}
-    engine = PostgresEngine(
-        connection, copies=ends - begins <= COPIED, experiments=_sharing(read), at_once=at_once
-    )
+    engine = PostgresEngine(connection, experiments=_sharing(read), at_once=at_once)
     experiments = [one.experiment for one in read]
     environments = read_environments(connection, {one.place for one in experiments})
     register_scope(engine, read, environments)
@@ -353,21 +355,14 @@ SELECT s.experiment, n.metric, n.unit, {moment("n.received")}, n.late = 1,
     CASE WHEN n.late = 1 THEN {_ARM_NAME.format(arm="n.arm")} END,
     CASE WHEN n.late = 1 THEN n.stratum END
 FROM new_conversions AS n JOIN scope AS s ON s.number = n.number
-ON CONFLICT (experiment_id, metric, unit) DO UPDATE
-SET received_at = least(conversions.received_at, excluded.received_at),
-    late = conversions.late AND excluded.late,
-    block = CASE WHEN conversions.late AND excluded.late THEN excluded.block END,
-    arm = CASE WHEN conversions.late AND excluded.late THEN excluded.arm END,
-    stratum = CASE WHEN conversions.late AND excluded.late THEN excluded.stratum END
+{KEEP_FIRST_CONVERSION}
 """
 
 _ADD_AMOUNTS = f"""
 INSERT INTO amounts (experiment_id, metric, unit, key, received_at, value)
 SELECT s.experiment, n.metric, n.unit, n.event_key, {moment("n.received")}, n.value
 FROM new_amounts AS n JOIN scope AS s ON s.number = n.number
-ON CONFLICT (experiment_id, metric, unit, key) DO UPDATE
-SET received_at = excluded.received_at, value = excluded.value
-WHERE (excluded.received_at, excluded.value) < (amounts.received_at, amounts.value)
+{KEEP_FIRST_AMOUNT}
 """
 
 _ADD_CELLS = f"""
@@ -411,33 +406,27 @@ def extend_cells(
     experiments = open_experiments(connection, only=only)
     cursors = read_cursors(connection, [one.experiment_id for one in experiments])
     exposed = [
-        _outcomes_to_read(one, cursors)
+        outcomes_to_read(one, cursors)
         for one in experiments
         if (one.experiment_id, "exposures") in cursors
     ]
     read = [one for one in exposed if one.to_block > one.from_block]
     added = _close(connection, read, at_once=at_once) if read else 0
-    _set_cursors(
+    set_cursors(
         connection,
         [
             cursor
             for one in exposed
-            for cursor in (
-                ("conversions", one.experiment.experiment_id, one.to_block),
-                *(
-                    (f"cells/{metric.name}", one.experiment.experiment_id, closed)
-                    for metric in one.experiment.metrics
-                    for closed in (one.to_block - metric.window,)
-                ),
-            )
+            for cursor in outcome_cursors(one.experiment, to_block=one.to_block)
         ],
     )
     return added
 
 
-def _outcomes_to_read(
+def outcomes_to_read(
     experiment: PipelineExperiment, cursors: dict[tuple[str, str], int]
 ) -> ReadOutcomes:
+    """Returns the outcomes of an experiment that were not read yet, as far as it was exposed."""
     first, own = block_of(experiment.starts_at), experiment.experiment_id
     return ReadOutcomes(
         experiment=experiment,
@@ -454,9 +443,7 @@ def _close(connection: Connection, read: Sequence[ReadOutcomes], *, at_once: int
     begins = min(one.from_block for one in read) - AHEAD
     ends = max(one.to_block + one.experiment.grace for one in read)
     span = {"begins": moment_of(begins).isoformat(), "ends": moment_of(ends).isoformat()}
-    engine = PostgresEngine(
-        connection, copies=ends - begins <= COPIED, experiments=_sharing(read), at_once=at_once
-    )
+    engine = PostgresEngine(connection, experiments=_sharing(read), at_once=at_once)
     register_metrics(engine, read)
     closing = [span for one in read for span in _closing_blocks(one)]
     engine.register("closing_blocks", _CLOSING_BLOCKS, closing)

@@ -23,6 +23,8 @@ AHEAD = 180_000_000
 IN_FLIGHT = 1_800_000_000
 # How far before a block's close a session is searched for the user that it named.
 IDENTITY = 2_419_200_000_000
+# How far before a block the log is read for it.
+LOOK_BACK = IDENTITY + IN_FLIGHT + AHEAD
 # An exposure is packed as (its time since the start) · SPOTS + its assignment's spot: 43 bits of
 # microseconds are 101 days.
 SPOTS = 1_048_576
@@ -457,6 +459,26 @@ WHERE (m.is_mean = 0 OR m.currency = r.currency)
       THEN 1 ELSE 0 END = 1
 """,
 )
+
+# The units that outcomes may be of, and the users that revenue without a session names.
+OUTCOME_UNITS = f"""
+SELECT number, unit
+FROM (
+    SELECT s.number, {_UNIT} AS unit
+    FROM outcome_events AS e
+    JOIN sources AS o ON o.event = e.event
+    JOIN scope AS s ON s.number = o.number AND s.project_id = e.project_id
+        AND s.environment = e.environment
+    UNION ALL
+    SELECT number, unit FROM paid
+) AS units
+WHERE unit IS NOT NULL
+GROUP BY number, unit
+"""
+OUTCOME_USERS = """
+SELECT number, pseudonym FROM paid WHERE session_id IS NULL AND by_user = 0
+GROUP BY number, pseudonym
+"""
 
 # Events that count for an exposed unit, each with its key. A revenue event counts by its session
 # where it names one, else by pseudonym: then once, for the earliest exposure of that pseudonym

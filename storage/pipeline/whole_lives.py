@@ -104,9 +104,10 @@ def _tombstones(
         yield by_id[experiment_id], tuple(members)
 
 
-def _register_buried_units(
+def register_buried_units(
     engine: DayEngine, connection: Connection, read: Sequence[ReadExperiment]
 ) -> None:
+    """Registers the exposures and sightings of tombstones, in the blocks that are read."""
     rows = _tombstones(connection, _TOMBSTONES["exposures"], read)
     engine.register(
         "buried_exposures",
@@ -136,9 +137,10 @@ def _register_buried_units(
     )
 
 
-def _register_buried_outcomes(
+def register_buried_outcomes(
     engine: DayEngine, connection: Connection, read: Sequence[ReadExperiment]
 ) -> None:
+    """Registers the outcomes of tombstones that were received by then."""
     rows = _tombstones(connection, _TOMBSTONES["conversions"], read)
     engine.register(
         "buried_conversions",
@@ -227,26 +229,30 @@ def compute_whole_lives(
     read = blocks_to_expose(experiments, read_to={}, as_of=as_of)
     if not read:
         return WholeLives(engine=engine, read=(), events=0)
-    events = _attach(engine, log, read)
+    events = attach_extent(engine, log, extent_of(read))
     _expose(engine, log.connection, read)
     _close(engine, log.connection, read)
     return WholeLives(engine=engine, read=read, events=events)
 
 
-def _attach(engine: DayEngine, log: SealedLog, read: Sequence[ReadExperiment]) -> int:
-    """Defines the log's relations; returns how many events there are to read."""
-    begins = min(one.received_from for one in read)
-    extent = Extent(
-        named_from=min(block_of(one.experiment.starts_at) for one in read) - IDENTITY,
-        received_from=begins,
+def extent_of(read: Sequence[ReadExperiment]) -> Extent:
+    """Returns the part of the log that the exposures of these blocks, and their outcomes, need."""
+    return Extent(
+        named_from=min(one.from_block for one in read) - IDENTITY,
+        received_from=min(one.received_from for one in read),
         received_to=max(one.received_to for one in read),
         environments=frozenset(one.experiment.place for one in read),
     )
+
+
+def attach_extent(engine: DayEngine, log: SealedLog, extent: Extent) -> int:
+    """Defines the log's relations; returns how many events there are to read."""
     with log.rows(extent) as rows:
         attach_log(engine, rows)
     engine.define(
         "log_rows",
-        f"SELECT e.*, e.pseudonym AS user_unit FROM events AS e WHERE e.received >= {begins}",
+        "SELECT e.*, e.pseudonym AS user_unit FROM events AS e"
+        f" WHERE e.received >= {extent.received_from}",
     )
     engine.define("identities", "SELECT e.* FROM events AS e WHERE e.pseudonym IS NOT NULL")
     engine.define(
@@ -267,7 +273,7 @@ def _expose(engine: DayEngine, connection: Connection, read: Sequence[ReadExperi
     register_assignments(engine, read, environments)
     register_routes(engine, connection, experiments)
     register_deploy_times(engine, connection, environments.histories)
-    _register_buried_units(engine, connection, read)
+    register_buried_units(engine, connection, read)
     for name, sql in _NOTHING_KNOWN.items():
         engine.define(name, sql)
     for step in EXPOSURE_STEPS:
@@ -276,7 +282,7 @@ def _expose(engine: DayEngine, connection: Connection, read: Sequence[ReadExperi
 
 def _close(engine: DayEngine, connection: Connection, read: Sequence[ReadExperiment]) -> None:
     register_metrics(engine, [_outcomes(one) for one in read])
-    _register_buried_outcomes(engine, connection, read)
+    register_buried_outcomes(engine, connection, read)
     engine.define(
         "outcome_events",
         "SELECT e.* FROM log_rows AS e WHERE e.event IN (SELECT event FROM sources)",

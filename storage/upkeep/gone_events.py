@@ -6,19 +6,18 @@ from datetime import date, datetime
 
 from sqlalchemy import Connection, text
 
+from storage.pipeline.steps import LOOK_BACK
 from storage.postgres.engine import SCHEMA
 from storage.postgres.refusal import Refusal
 
-# How far before a block the log is read for it: a session's user is looked for in 28 days, units in
-# flight 30 minutes before the start, by clocks that may run 3 minutes ahead.
-LOOK_BACK = "28 days 33 minutes"
+_LOOK_BACK = f"{LOOK_BACK // 1_000_000} seconds"
 
 # From when on a rebuild or an audit reads the log of an experiment; a decided one has read it up to
 # its last look.
 READ = f"""
 SELECT x.experiment_id, x.bound_at, v.decided, v.as_of, v.published_at,
     coalesce(x.starts_at, x.registered_at) - interval '30 minutes' AS counts_from,
-    coalesce(x.starts_at, x.registered_at) - interval '{LOOK_BACK}' AS reads_from,
+    coalesce(x.starts_at, x.registered_at) - interval '{_LOOK_BACK}' AS reads_from,
     CASE WHEN v.decided THEN greatest(v.as_of, x.closed_at, x.starts_at) ELSE 'infinity' END
         AS reads_to
 FROM {SCHEMA}.experiments AS x JOIN {SCHEMA}.verdicts AS v USING (experiment_id)

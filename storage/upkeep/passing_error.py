@@ -5,7 +5,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from storage.log.lake import LakeError
-from storage.pipeline.engines.engine import EngineError
+from storage.pipeline.engines.engine import EngineError, EngineMemoryError
 from storage.postgres.engine import StoreUnavailable
 
 # Beside connections that were lost or could not be made: the server starts, stops or has no place
@@ -19,6 +19,8 @@ def is_passing(error: Exception) -> bool:
         state = error.orig.sqlstate if isinstance(error.orig, psycopg.Error) else None
         lost = isinstance(error, OperationalError | InterfaceError) and state is None
         return lost or error.connection_invalidated or (state or "").startswith(_STATES)
+    if isinstance(error, EngineMemoryError):
+        return False
     return isinstance(error, EngineError | LakeError | StoreUnavailable | PoolTimeoutError)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Generator
 from typing import Literal
 
 import psycopg
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, Table, text
 
 from storage.log.reader import keep_log
 from storage.schema.tables import DERIVED
@@ -29,7 +29,7 @@ def separate_reading(engine: Engine) -> Generator[Connection]:
         keep_log(connection)
         for setting in SETTINGS:
             connection.execute(text(f"SET LOCAL {setting}"))
-        create_temporary_tables(connection, on_commit="DROP")
+        create_temporary_tables(connection, on_commit="DROP", keys=True)
         try:
             yield connection
         finally:
@@ -48,7 +48,7 @@ def derived_tables_aside(connection: Connection) -> Generator[None]:
     with unprepared(connection):
         connection.execute(text("SAVEPOINT aside"))
         try:
-            create_temporary_tables(connection, on_commit="DROP")
+            create_temporary_tables(connection, on_commit="DROP", keys=True)
             yield
         finally:
             # Released as well, which SQLAlchemy's own savepoint is not: within one no snapshot can
@@ -58,19 +58,29 @@ def derived_tables_aside(connection: Connection) -> Generator[None]:
 
 
 def create_temporary_tables(
-    connection: Connection, *, on_commit: Literal["DROP", "PRESERVE ROWS"]
+    connection: Connection, *, on_commit: Literal["DROP", "PRESERVE ROWS"], keys: bool
 ) -> None:
-    """Creates an empty temporary table of the name of each derived one, in front of it."""
+    """Creates an empty temporary table of the name of each derived one, in front of it.
+
+    Args:
+        connection: Whose tables they are.
+        on_commit: What becomes of them at the end of a transaction.
+        keys: Whether each has its primary key; many rows are copied sooner where it comes after.
+    """
     for table in DERIVED:
-        keys = ", ".join(column.name for column in table.primary_key)
         # Their other indexes help to find a few rows among many: here all are read at once.
+        key = f", {primary_key(table)}" if keys else ""
         connection.execute(
             text(
-                f"CREATE TEMP TABLE {table.name}"
-                f" (LIKE {table.name} INCLUDING DEFAULTS, PRIMARY KEY ({keys}))"
+                f"CREATE TEMP TABLE {table.name} (LIKE {table.name} INCLUDING DEFAULTS{key})"
                 f" ON COMMIT {on_commit}"
             )
         )
+
+
+def primary_key(table: Table) -> str:
+    """Returns the primary key of a table as SQL says it."""
+    return f"PRIMARY KEY ({', '.join(column.name for column in table.primary_key)})"
 
 
 @contextlib.contextmanager

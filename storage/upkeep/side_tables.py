@@ -11,7 +11,7 @@ from storage.pipeline.samples import sample_grown
 from storage.postgres.engine import SCHEMA
 from storage.schema.clock import claim_rebuild, is_rebuilding
 from storage.schema.tables import DERIVED, set_aside, verdicts
-from storage.upkeep.reading import SETTINGS, create_temporary_tables, unprepared
+from storage.upkeep.reading import SETTINGS, create_temporary_tables, primary_key, unprepared
 
 # How soon the server ends a statement whose rebuild was killed, and with it the session.
 _NOTICED_AFTER = "1s"
@@ -40,7 +40,7 @@ def side_tables(engine: Engine, *, waiting: Callable[[], None]) -> Generator[Con
                 waiting()
         with connection.begin():
             claim_rebuild(connection)
-            create_temporary_tables(connection, on_commit="PRESERVE ROWS")
+            create_temporary_tables(connection, on_commit="PRESERVE ROWS", keys=False)
             connection.execute(_SET_ASIDE_HERE)
         yield connection
 
@@ -53,8 +53,9 @@ ON COMMIT PRESERVE ROWS
 
 
 def index_side_tables(connection: Connection) -> None:
-    """Gives filled side tables the indexes and samples by which a few more rows are added soon."""
+    """Gives filled side tables the keys, indexes and samples by which a few more rows are added."""
     for table in DERIVED:
+        connection.execute(text(f"ALTER TABLE pg_temp.{table.name} ADD {primary_key(table)}"))
         for index in table.indexes:
             index.create(connection)
         connection.execute(text(f"ANALYZE pg_temp.{table.name}"))
@@ -89,6 +90,8 @@ FROM {SCHEMA}.verdicts AS served LEFT JOIN pg_temp.evidence AS side USING (exper
 WHERE served.decided
   AND (served.contract::text, served.evidence::text)
       IS DISTINCT FROM (side.contract::text, side.document::text)
+  -- What could not be computed is named as set aside.
+  AND served.experiment_id NOT IN (SELECT experiment_id FROM pg_temp.set_aside)
 ORDER BY served.experiment_id
 """)
 

@@ -265,7 +265,7 @@ def test_an_experiment_that_is_set_aside_is_named_wherever_a_person_looks(
     # Where, and what kind of error; no word of what the data said.
     told = f"{line} {metrics} {found.metadata}"
     assert "InvalidParameterValue" in told or "DataException" in told or "DataError" in told
-    assert "storage/pipeline/increment.py" in told
+    assert "storage/pipeline/catching_up.py" in told
     assert "a secret value" not in told
 
 

@@ -2,6 +2,7 @@
 
 import shutil
 import tempfile
+import threading
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Any
 import duckdb
 
 from storage.log.parquet import Batches
-from storage.pipeline.engines.engine import Columns, EngineError
+from storage.pipeline.engines.engine import Columns, EngineMemoryError
 from storage.pipeline.engines.input_tables import input_table
 from storage.pipeline.steps import COMPUTED_ONCE, IN_SAMPLE, Step
 
@@ -30,11 +31,13 @@ class DuckDBLimits:
     Attributes:
         memory_mib: Of memory; what needs more is written to a temporary folder.
         threads: How many threads compute.
+        seconds: How long a step may take; None for as long as it needs.
         folder: Where that folder is made; None for the system's own.
     """
 
     memory_mib: int = 1024
     threads: int = 1
+    seconds: float | None = None
     folder: Path | None = None
 
 
@@ -43,7 +46,7 @@ def open_duckdb(limits: DuckDBLimits) -> Generator["DuckDBEngine"]:
     """Yields an engine on a database of its own, which is gone afterwards.
 
     Raises:
-        EngineError: A computation within the context exceeds the limits.
+        EngineMemoryError: A computation within the context exceeds the limits.
     """
     # In memory, of which what does not fit is written to `spill`: a database in a file would write
     # every step to its log as well, for 1.6 times the CPU.
@@ -63,9 +66,9 @@ def open_duckdb(limits: DuckDBLimits) -> Generator["DuckDBEngine"]:
         ) as database:
             # Drawn on standard output, where `evaluate --json` prints a document.
             database.execute("SET enable_progress_bar = false")
-            yield DuckDBEngine(database, folder=folder)
+            yield DuckDBEngine(database, folder=folder, seconds=limits.seconds)
     except duckdb.OutOfMemoryException as error:
-        raise EngineError(
+        raise EngineMemoryError(
             f"DuckDB needs more than {limits.memory_mib} MiB of memory, or more space than"
             f" {folder.parent} has: raise SERVICE_ENGINE_MEMORY_MIB, or set TMPDIR to a larger disk"
         ) from error
@@ -79,12 +82,16 @@ class DuckDBEngine:
     Args:
         database: A connection to it.
         folder: Of files that last as long as the engine.
+        seconds: How long a step may take; None for as long as it needs.
     """
 
-    def __init__(self, database: duckdb.DuckDBPyConnection, *, folder: Path) -> None:
+    def __init__(
+        self, database: duckdb.DuckDBPyConnection, *, folder: Path, seconds: float | None = None
+    ) -> None:
         self.database = database
         self.folder = folder
         self._filesystems: set[str] = set()
+        self._seconds = seconds
 
     def register(self, name: str, columns: Columns, rows: Iterable[Sequence[Any]]) -> None:
         """Makes a small input of rows."""
@@ -97,12 +104,30 @@ class DuckDBEngine:
         self.database.execute(f"CREATE OR REPLACE VIEW {name} AS {sql}")
 
     def run(self, step: Step) -> None:
-        """Materializes a step."""
+        """Materializes a step.
+
+        Raises:
+            duckdb.InterruptException: It took longer than a step may.
+        """
         sql = step.sql.replace(IN_SAMPLE, _UNIT_IN_SAMPLE).replace(COMPUTED_ONCE, "")
         # Of a left join to an empty relation DuckDB expects no row, and would hash the other side.
         kept = "build_side_probe_side" if step.small_right else ""
         self.database.execute(f"SET disabled_optimizers = '{kept}'")
-        self.database.execute(f"CREATE OR REPLACE TABLE {step.name} AS {sql}")
+        with self._limited():
+            self.database.execute(f"CREATE OR REPLACE TABLE {step.name} AS {sql}")
+
+    @contextmanager
+    def _limited(self) -> Generator[None]:
+        if self._seconds is None:
+            yield
+            return
+        timer = threading.Timer(self._seconds, self.database.interrupt)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def copy(self, name: str, batches: Batches) -> None:
         """Writes batches to a file: Parquet takes a tenth of the place that a table takes."""

@@ -15,6 +15,10 @@ class EngineError(RuntimeError):
     """An engine cannot be used as it is set up, or is away; the message says what to do."""
 
 
+class EngineMemoryError(EngineError):
+    """A computation needs more memory than the engine may take."""
+
+
 class Engine(Protocol):
     """Holds relations by name, and makes new ones by statements of the text."""
 

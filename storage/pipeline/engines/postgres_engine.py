@@ -10,7 +10,16 @@ import psycopg
 from sqlalchemy import Connection, CursorResult, text
 
 from storage.pipeline.engines.engine import Columns
-from storage.pipeline.steps import CANDIDATES, COMPUTED_ONCE, EVENT_KEY, IN_SAMPLE, SEEN, Step
+from storage.pipeline.steps import (
+    ARMS,
+    CANDIDATES,
+    COMPUTED_ONCE,
+    EVENT_KEY,
+    IN_SAMPLE,
+    SEEN,
+    SIGHTING_KINDS,
+    Step,
+)
 from storage.tenants.sample import IN_SAMPLE as UNIT_IN_SAMPLE
 
 _TYPES = {
@@ -20,12 +29,6 @@ _TYPES = {
     "json": "jsonb",
     "experiment": "text",
 }
-
-# What comes next to nothing to copy: an hour's rows are copied, so that the planner knows how many
-# they are. It cannot tell how much of the log came within the last minutes, takes a share of all of
-# it for granted, and reads all units that there ever were to join a few of them. A longer stretch
-# would cost its copy and gain nothing: it is read in place.
-COPIED = 3_600_000_000
 
 # An input of so few rows travels with each statement that reads it, rather than in a table.
 _FEW_INPUTS = 200
@@ -56,6 +59,21 @@ def epoch_microseconds(column: str) -> str:
 def moment(column: str) -> str:
     """Returns SQL for the time of whole microseconds since the epoch."""
     return f"timestamptz 'epoch' + {column} * interval '1 microsecond'"
+
+
+def number_of_arm(column: str) -> str:
+    """Returns SQL for the text's number of a stored arm."""
+    return _number_of_name(column, {name: number for number, name in enumerate(ARMS)})
+
+
+def number_of_kind(column: str) -> str:
+    """Returns SQL for the text's number of a stored kind of sighting."""
+    return _number_of_name(column, {name: number for number, name in SIGHTING_KINDS.items()})
+
+
+def _number_of_name(column: str, numbers: Mapping[str, int]) -> str:
+    cases = " ".join(f"WHEN '{name}' THEN {number}" for name, number in numbers.items())
+    return f"CASE {column} {cases} END"
 
 
 # The key of an event of the log as it is stored, `e`.
@@ -89,16 +107,12 @@ class PostgresEngine:
 
     Args:
         connection: In a transaction.
-        copies: Whether the stretch of the log that is read is short enough to be copied.
         experiments: How many may read one row of the log.
         at_once: Up to how many rows of the log, times experiments, steps are no tables.
     """
 
-    def __init__(
-        self, connection: Connection, *, copies: bool, experiments: int, at_once: int = AT_ONCE
-    ) -> None:
+    def __init__(self, connection: Connection, *, experiments: int, at_once: int = AT_ONCE) -> None:
         self.connection = connection
-        self._copies = copies
         self._experiments = experiments
         self._at_once = at_once
         self._copied: dict[str, int] = {}
@@ -108,7 +122,7 @@ class PostgresEngine:
     @property
     def few(self) -> bool:
         """Whether so few rows are read that no step is a table."""
-        return self._copies and sum(self._copied.values()) * self._experiments <= self._at_once
+        return sum(self._copied.values()) * self._experiments <= self._at_once
 
     def register(self, name: str, columns: Columns, rows: Iterable[Sequence[Any]]) -> None:
         """Makes a small input of rows."""
@@ -136,13 +150,13 @@ class PostgresEngine:
         )
 
     def define(self, name: str, sql: str) -> None:
-        """Gives a relation's name to a statement: a copy of its rows, or the statement itself."""
-        if self._copies:
-            self._copied[name] = self._materialize(name, sql)
-        else:
-            # Its columns are worked out once for each row, rather than wherever they are named, and
-            # once more for each experiment: a set of flags takes long to compare.
-            self.view(name, f"{sql} OFFSET 0")
+        """Gives a relation's name to a copy of a statement's rows.
+
+        So the planner knows how many they are. It cannot tell how much of the log came within the
+        last minutes, takes a share of all of it for granted, and reads all units that there ever
+        were to join a few of them.
+        """
+        self._copied[name] = self._materialize(name, sql)
 
     def view(self, name: str, sql: str) -> None:
         """Gives a relation's name to a statement."""

@@ -216,6 +216,58 @@ def test_what_is_served_of_an_experiment_whose_data_breaks_a_stage_stays_as_it_i
     assert derived_of(shop.engine) == whole
 
 
+def test_an_experiment_whose_policy_no_engine_reads_is_named_and_the_others_are_rebuilt(
+    shop,
+) -> None:
+    view = shop.experiments["view"]
+    whole, verdicts = derived_of(shop.engine), served(shop.engine)
+    shop.tamper(
+        "UPDATE cells SET n0 = n0 + 2 WHERE experiment_id <> '{view}'",
+        "UPDATE experiments SET policy = policy - 'grace_seconds' WHERE experiment_id = '{view}'",
+    )
+
+    result = rebuild()
+
+    assert result.exit_code == 0
+    assert result.stderr.startswith(
+        f"{view} was not rebuilt. The exposures of this experiment cannot be computed since "
+    )
+    assert "UnreadablePolicyError at storage/pipeline/experiments.py" in result.stderr
+    assert derived_of(shop.engine) == whole
+    assert served(shop.engine) == verdicts
+    assert set_aside(shop.engine) == [view]
+
+
+def test_without_memory_to_compute_what_is_served_stays_and_each_experiment_is_named(
+    shop, monkeypatch
+) -> None:
+    whole, verdicts = derived_of(shop.engine), served(shop.engine)
+    monkeypatch.setenv("SERVICE_ENGINE_MEMORY_MIB", "1")
+
+    result = rebuild()
+
+    assert result.exit_code == 0
+    assert result.stderr.count("EngineMemoryError") == len(shop.experiments)
+    assert derived_of(shop.engine) == whole
+    assert served(shop.engine) == verdicts
+
+
+def test_sessions_of_any_characters_are_rebuilt_to_the_byte(canary) -> None:
+    canary.tamper(
+        "UPDATE runtime_events SET session_id = E's\\t\\\\.\\r\\n' WHERE session_id = 's41'",
+        "UPDATE runtime_events SET session_id = E'\\\\N' WHERE session_id = 's43'",
+        "UPDATE runtime_events SET session_id = 'Ünïcode 🛒' WHERE session_id = 's45'",
+    )
+    run_pipeline(canary.engine)
+    whole = derived_of(canary.engine)
+    assert any("Ünïcode" in row for row in whole["exposures"])
+    canary.tamper("DELETE FROM exposures", "DELETE FROM conversions")
+
+    assert rebuild().exit_code == 0
+
+    assert derived_of(canary.engine) == whole
+
+
 def set_aside(engine: Engine) -> list[str]:
     with engine.connect() as connection:
         return [one.experiment_id for one in read_set_aside(connection)]
@@ -338,5 +390,5 @@ def test_a_second_rebuild_says_that_it_waits_for_the_first(shop) -> None:
         )
         await_waiting(shop.engine, REBUILD_LOCK)
         assert waited.is_set()
-    assert (background.ended().exit_code, second.ended()) == (0, [])
+    assert (background.ended().exit_code, second.ended().differences) == (0, [])
     assert derived_of(shop.engine) == whole

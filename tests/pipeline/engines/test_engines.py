@@ -10,6 +10,7 @@ import pytest
 
 from storage.log.lake import open_lake
 from storage.log.reader import read_apart
+from storage.pipeline.catching_up import catch_up_cells, catch_up_exposures
 from storage.pipeline.engines.duckdb_engine import DuckDBLimits, open_duckdb
 from storage.pipeline.engines.postgres_engine import AT_ONCE
 from storage.pipeline.experiments import open_experiments
@@ -17,11 +18,13 @@ from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.pipeline.moments import microseconds, moment_of
 from storage.pipeline.whole_lives import compute_whole_lives
 from storage.upkeep.forgetting import forget_session, forget_user
+from storage.verdicts.set_aside import bound_experiments
 from tests.conftest import Store
 from tests.pipeline.engines.rows import Rows, computed_rows, stored_rows, told_rows, without_keys
 from tests.pipeline.engines.worlds import HOURS, T, World, build_world
 
 WORLDS_A_STORE = 25
+LIMITS = DuckDBLimits(memory_mib=256)
 # Whatever occurred and closes has closed by then, within the hours that an experiment is read.
 END = T + timedelta(hours=HOURS + 4)
 
@@ -40,16 +43,23 @@ def ticks(draw: Random) -> list[datetime]:
 
 
 def extended(store: Store, worlds: Iterable[World], draw: Random) -> None:
-    """Takes both steps at each tick, some with steps in tables and some without.
+    """Takes both steps at each tick, in PostgreSQL, in tables or without, or days in DuckDB.
 
     After one of the ticks somebody is forgotten in some of the worlds.
     """
     times = ticks(draw)
+    engines = Random(sum(world.seed for world in worlds))
     forgetting = [(world, draw.choice(times)) for world in worlds if draw.random() < 0.4]
     for as_of in times:
+        catches_up = engines.random() < 0.6
         with store.engine.begin() as connection:
+            if catches_up:
+                ids = bound_experiments(connection)
+                catch_up_exposures(connection, as_of=as_of, only=ids, limits=LIMITS)
             extend_exposures(connection, as_of=as_of, at_once=draw.choice([0, AT_ONCE]))
         with store.engine.begin() as connection:
+            if catches_up:
+                catch_up_cells(connection, only=bound_experiments(connection), limits=LIMITS)
             extend_cells(connection, at_once=draw.choice([0, AT_ONCE]))
         for world, after in forgetting:
             if after == as_of:

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Connection, Engine, text
 
 from domain.registration import Registration
-from orchestration.pipeline.day_rebuild import rebuild_days
+from orchestration.pipeline.day_rebuild import compare_days
 from storage.experiments.deploys import DeployRequest, record_deploy
 from storage.experiments.experiments import register
 from storage.pipeline.increment import extend_cells, extend_exposures
@@ -143,15 +143,15 @@ def test_a_tick_reads_the_days_of_the_new_events_whatever_is_stored(engine) -> N
         assert cells.looked_up <= {partition_name(YESTERDAY)}
 
 
-def test_a_day_rebuilt_apart_reads_no_day_after_its_outcomes(engine) -> None:
+def test_a_day_computed_anew_reads_no_day_after_its_outcomes(engine) -> None:
     day = YESTERDAY - timedelta(days=5)
 
-    def apart() -> None:
+    def computed() -> None:
         with separate_reading(engine) as separate:
-            rebuild_days(separate, day, day, as_of=TODAY)
+            assert compare_days(separate, day, day, as_of=TODAY).equal
             separate.execute(_TELL)
 
-    read = read_by(engine, lambda _: apart())
+    read = read_by(engine, lambda _: computed())
 
     assert partition_name(day) in read.days
     around = partitions(day - timedelta(days=29), day + timedelta(days=2))

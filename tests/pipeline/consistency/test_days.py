@@ -1,7 +1,8 @@
-"""A day rebuilt apart is the day that ticks made, and whatever differs from it is seen."""
+"""A day computed anew is the day that ticks made, and whatever differs from it is seen."""
 
 import secrets
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -12,15 +13,17 @@ from msgspec.structs import asdict
 from sqlalchemy import Connection, Engine, text
 
 from domain.registration import Registration
-from orchestration.pipeline.day_rebuild import Comparison, compare_days, rebuild_days
+from orchestration.pipeline.day_rebuild import Comparison, compare_days, rebuild
 from orchestration.pipeline.drafts import draft_evidence
 from storage.experiments.deploys import DeployRequest, record_deploy
 from storage.experiments.experiments import register
 from storage.log.events import COLUMNS, RuntimeEvent
 from storage.pipeline.increment import extend_cells, extend_exposures
+from storage.postgres.engine import open_engine
 from storage.schema.partitions import create_days
 from storage.tenants.projects import create_project
 from storage.tenants.settings import apply_settings
+from storage.upkeep.forgetting import forget_user
 from storage.upkeep.reading import separate_reading
 from storage.verdicts.publication import publish_verdicts, stage_evidence
 
@@ -115,7 +118,7 @@ def registered(connection: Connection, project_id: int) -> list[str]:
             Registration(treatment_commit=K, target_metric=metric, guardrails=guardrails),
         ).experiment_id
         for metric, guardrails in (
-            ("order", ["error"]),
+            ("order", ["error", "trial_started"]),
             ("basket", []),
             ("trial_started", ["order", "basket"]),
         )
@@ -143,34 +146,103 @@ class Shop:
     experiments: Sequence[str]
 
     def compared(self, first: date, last: date | None = None, *, tampering: str = "") -> Comparison:
-        """Compares days, after a change that is rolled back with all else."""
-        with separate_reading(self.engine) as separate:
-            if tampering:
+        """Compares days, after a change that is taken back afterwards."""
+        # The log is read by a connection of its own, which sees what is committed.
+        with (
+            tampered_log(self.engine, tampering if "runtime_events" in tampering else ""),
+            separate_reading(self.engine) as separate,
+        ):
+            if tampering and "runtime_events" not in tampering:
                 separate.execute(text("SET LOCAL session_replication_role = replica"))
                 assert separate.execute(text(tampering)).rowcount, tampering
             as_of = T + timedelta(hours=HOURS)
             return compare_days(separate, first, last or first, as_of=as_of)
 
 
-def opened(engine: Engine, *, seed: int, unit: str = "session") -> Shop:
+@contextmanager
+def tampered_log(engine: Engine, tampering: str) -> Iterator[None]:
+    """Changes the log, or the days that are gone, for as long as this lasts."""
+    tables = ("runtime_events", "dropped_days") if tampering else ()
+    with engine.begin() as connection:
+        for table in tables:
+            connection.execute(text(f"CREATE TABLE kept_{table} AS TABLE {table}"))
+        if tampering:
+            assert connection.execute(text(tampering)).rowcount, tampering
+    yield
+    with engine.begin() as connection:
+        for table in tables:
+            connection.execute(text(f"DELETE FROM {table}"))
+            connection.execute(text(f"INSERT INTO {table} TABLE kept_{table}"))
+            connection.execute(text(f"DROP TABLE kept_{table}"))
+
+
+def opened(
+    engine: Engine, *, seed: int, unit: str = "session", forgotten: Sequence[bytes] = ()
+) -> Shop:
     generator = np.random.default_rng(seed)
     with engine.begin() as connection:
         project_id = create_project(connection, secrets.token_hex(8)).project_id
         apply_settings(connection, project_id, {**CHOSEN, "unit": unit})
         log(connection, project_id, generator)
         experiments = registered(connection, project_id)
-    walked(engine, [*sorted(generator.uniform(0, HOURS, 6)), HOURS])
+    hours = [*sorted(generator.uniform(0, HOURS, 6)), HOURS]
+    walked(engine, hours[:4])
+    for pseudonym in forgotten:
+        with engine.begin() as connection:
+            forget_user(connection, project_id, pseudonym)
+    walked(engine, hours[4:])
     return Shop(engine=engine, project_id=project_id, experiments=experiments)
 
 
 @pytest.mark.parametrize(("seed", "unit"), [(1, "session"), (2, "user")])
-def test_each_day_apart_is_what_ticks_of_any_rhythm_made_of_it(store, seed: int, unit: str) -> None:
+def test_each_day_computed_anew_is_what_ticks_of_any_rhythm_made_of_it(
+    store, seed: int, unit: str
+) -> None:
     shop = opened(store.engine, seed=seed, unit=unit)
 
     for days in [(day, day) for day in DAYS] + [(DAYS[1], DAYS[2])]:
         found = shop.compared(*days)
         assert found.equal, found
         assert found.experiments == 3
+
+
+@pytest.mark.parametrize("unit", ["session", "user"])
+def test_days_whose_people_were_forgotten_are_equal_before_and_after_the_run_that_follows(
+    store, unit: str
+) -> None:
+    # Of these people outcomes were open: they are dated to the closing of their cells, which for
+    # the longer window of a guardrail is past all that is read of the target.
+    people = [bytes([number]) for number in range(0, 70, 3)]
+    shop = opened(store.engine, seed=7, unit=unit, forgotten=people[:12])
+    for day in DAYS:
+        assert (found := shop.compared(day)).equal, found
+
+    for pseudonym in people[12:]:
+        with store.engine.begin() as connection:
+            forget_user(connection, shop.project_id, pseudonym)
+
+    for day in DAYS:
+        assert (found := shop.compared(day)).equal, found
+
+
+def test_an_evaluation_as_of_a_time_ignores_what_its_connection_read_before(store) -> None:
+    shop = opened(store.engine, seed=6)
+    as_of = T + timedelta(hours=40)
+    served = evidence_as_of(store.engine, T + timedelta(hours=HOURS))
+    fresh = open_engine(store.url)
+    expected = evidence_as_of(fresh, as_of)
+    fresh.dispose()
+
+    # The steps prepared their statements on the served tables, in the pool's one connection.
+    assert evidence_as_of(store.engine, as_of) == expected
+    assert expected != served
+    assert len(expected) == len(shop.experiments)
+
+
+def evidence_as_of(engine: Engine, as_of: datetime) -> dict[str, str]:
+    with separate_reading(engine) as separate:
+        drafts = [drafted.draft for drafted in rebuild(separate, as_of=as_of)]
+    return {draft.experiment_id: draft.document for draft in drafts}
 
 
 ON_THE_DAY = f"block >= '{DAYS[1]}' AND block < '{DAYS[2]}'"
@@ -258,12 +330,15 @@ def test_a_day_that_was_dropped_before_an_experiment_was_bound_was_never_read(st
     assert not found.equal
 
 
-def test_a_day_apart_costs_no_reading_of_other_days(store) -> None:
-    shop = opened(store.engine, seed=4)
+def test_an_experiment_that_cannot_be_computed_is_named_and_the_others_are_checked(store) -> None:
+    shop = opened(store.engine, seed=5)
+    broken = shop.experiments[0]
 
-    with separate_reading(store.engine) as separate:
-        rebuild_days(separate, DAYS[1], DAYS[1], as_of=T + timedelta(hours=HOURS))
-        made = separate.execute(text("SELECT min(block), max(block) FROM pg_temp.cells")).one()
+    found = shop.compared(
+        DAYS[1],
+        tampering="UPDATE deploy_reward.experiments SET policy = policy - 'grace_seconds'"
+        f" WHERE experiment_id = '{broken}'",
+    )
 
-    assert [block.date() for block in made] == [DAYS[1], DAYS[1]]
-    assert shop.compared(DAYS[1]).equal
+    assert (found.not_computed, found.experiments) == ([broken], 2)
+    assert found.equal

@@ -1,0 +1,304 @@
+"""Block ranges: the text over days of experiments' lives in DuckDB, after the rows stored before.
+
+Both halves read earlier rows by the keys of the units that they meet, so that a day costs the same
+after ninety days as after one.
+"""
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, text
+
+from storage.log.reader import Extent, SealedLog
+from storage.pipeline.engines.duckdb_engine import DuckDBEngine
+from storage.pipeline.engines.postgres_engine import epoch_microseconds, number_of_arm
+from storage.pipeline.experiments import ReadExperiment
+from storage.pipeline.inputs import (
+    ReadOutcomes,
+    read_environments,
+    register_assignments,
+    register_deploy_times,
+    register_metrics,
+    register_routes,
+    register_scope,
+)
+from storage.pipeline.moments import block_of, moment_of
+from storage.pipeline.steps import (
+    AHEAD,
+    CLOSING,
+    EXPOSURE_STEPS,
+    NEW_AMOUNTS,
+    NEW_CELLS,
+    NEW_CONVERSIONS,
+    OUTCOME_UNITS,
+    OUTCOME_USERS,
+    OUTCOMES,
+    PAID,
+    RETURNED,
+    SEEN,
+)
+from storage.pipeline.transfer.copying import copy_from_store
+from storage.pipeline.transfer.known_rows import KnownExperiment, KnownRows, known_experiments
+from storage.pipeline.whole_lives import (
+    attach_extent,
+    extent_of,
+    register_buried_outcomes,
+    register_buried_units,
+)
+
+# --- Exposures ------------------------------------------------------------------------------------
+
+_READ_UNITS = """
+SELECT number, unit FROM seen
+UNION SELECT number, unit FROM buried_exposures
+UNION SELECT number, unit FROM buried_sightings
+"""
+_NEW_USERS = """
+SELECT DISTINCT number, pseudonym FROM new_exposures WHERE pseudonym IS NOT NULL AND arm <= 1
+"""
+
+
+def compute_exposures(
+    engine: DuckDBEngine,
+    log: SealedLog,
+    connection: Connection,
+    read: Sequence[ReadExperiment],
+    *,
+    schema: str = "",
+) -> int:
+    """Materializes the steps from the log to the exposures of some blocks.
+
+    It also makes `known_sightings`: the earlier sightings of the units that it meets.
+
+    Args:
+        engine: On a database that holds nothing else.
+        log: The log.
+        connection: To the store, in a transaction which may make temporary tables.
+        read: The experiments, and which blocks of each are read.
+        schema: Of the derived tables, with a dot; empty for the first of the search path.
+
+    Returns:
+        How many events were read.
+
+    Raises:
+        TooManyAssignmentsError: One of them has more assignments than can be numbered.
+    """
+    events = attach_extent(engine, log, extent_of(read))
+    experiments = [scope.experiment for scope in read]
+    environments = read_environments(
+        log.connection, {experiment.place for experiment in experiments}
+    )
+    register_scope(engine, read, environments)
+    register_assignments(engine, read, environments)
+    register_routes(engine, log.connection, experiments)
+    register_deploy_times(engine, log.connection, environments.histories)
+    register_buried_units(engine, log.connection, read)
+    known = KnownRows(engine, connection, schema=schema, experiments=known_experiments(read))
+    for step in EXPOSURE_STEPS:
+        if step is RETURNED:
+            known.exposures_of_users("exposures_of_users", _NEW_USERS)
+            engine.define(
+                "known_exposures", "FROM exposures_of_units UNION FROM exposures_of_users"
+            )
+        engine.run(step)
+        if step is SEEN:
+            known.exposures("exposures_of_units", _READ_UNITS)
+            known.sightings("known_sightings", _READ_UNITS)
+            engine.define("known_exposures", "FROM exposures_of_units")
+            engine.define(
+                "known_in_flight", "SELECT experiment, unit FROM known_sightings WHERE kind = 1"
+            )
+    return events
+
+
+# --- Cells ----------------------------------------------------------------------------------------
+
+
+def compute_cells(
+    engine: DuckDBEngine,
+    log: SealedLog,
+    connection: Connection,
+    read: Sequence[ReadOutcomes],
+    *,
+    schema: str = "",
+) -> int:
+    """Materializes the steps from the outcomes of exposed units to cells.
+
+    Args:
+        engine: On a database that holds nothing else.
+        log: The log.
+        connection: To the store, in a transaction which may make temporary tables; it holds the
+            exposures of these blocks.
+        read: The experiments, and how far the outcomes of each are read.
+        schema: Of the derived tables, with a dot; empty for the first of the search path.
+
+    Returns:
+        How many events were read.
+    """
+    blocks = [_blocks_of(scope) for scope in read]
+    events = attach_extent(engine, log, _extent(blocks))
+    register_metrics(engine, read)
+    register_buried_outcomes(engine, log.connection, blocks)
+    engine.define(
+        "outcome_events",
+        "SELECT e.* FROM log_rows AS e WHERE e.event IN (SELECT event FROM sources)",
+    )
+    engine.run(PAID)
+    known = KnownRows(
+        engine,
+        connection,
+        schema=schema,
+        experiments=[
+            KnownExperiment(
+                number=scope.experiment.number,
+                experiment_id=scope.experiment.experiment_id,
+                exposed_before=_exposed_to(scope),
+                known_until=scope.from_block,
+            )
+            for scope in read
+        ],
+    )
+    known.exposures("exposed_units", OUTCOME_UNITS)
+    known.exposures_of_users("exposed_users", OUTCOME_USERS)
+    engine.define("exposed", "FROM exposed_units UNION FROM exposed_users")
+    for step in (OUTCOMES, NEW_CONVERSIONS, NEW_AMOUNTS):
+        engine.run(step)
+    _copy_closing(engine, connection, read, schema=schema)
+    engine.define("known_conversions", _CONVERSIONS)
+    engine.define("known_amounts", _AMOUNTS)
+    engine.define(CLOSING.name, CLOSING.sql)
+    engine.run(NEW_CELLS)
+    return events
+
+
+def _blocks_of(read: ReadOutcomes) -> ReadExperiment:
+    return ReadExperiment(
+        experiment=read.experiment, from_block=read.from_block, to_block=read.to_block
+    )
+
+
+def _exposed_to(read: ReadOutcomes) -> int:
+    return read.to_block if read.exposed_to is None else read.exposed_to
+
+
+def _extent(read: Sequence[ReadExperiment]) -> Extent:
+    received_from = min(scope.from_block for scope in read) - AHEAD
+    return Extent(
+        named_from=received_from,
+        received_from=received_from,
+        received_to=max(scope.received_to for scope in read),
+        environments=frozenset(scope.experiment.place for scope in read),
+    )
+
+
+_CLOSING = {
+    "experiment": "INTEGER",
+    "unit": "VARCHAR",
+    "block": "BIGINT",
+    "arm": "INTEGER",
+    "stratum": "VARCHAR",
+}
+_KNOWN_CONVERSIONS = {
+    "experiment": "INTEGER",
+    "metric": "VARCHAR",
+    "unit": "VARCHAR",
+    "late": "INTEGER",
+}
+_KNOWN_AMOUNTS = {
+    "experiment": "INTEGER",
+    "metric": "VARCHAR",
+    "unit": "VARCHAR",
+    "event_key": "VARCHAR",
+    "received": "BIGINT",
+    "value": "BIGINT",
+}
+
+# An outcome that is stored already, and is delivered again, is one outcome.
+_CONVERSIONS = """
+SELECT experiment, metric, unit, min(late) AS late
+FROM (
+    FROM earlier_conversions
+    UNION ALL
+    SELECT number, metric, unit, late FROM new_conversions
+)
+GROUP BY experiment, metric, unit
+"""
+_AMOUNTS = """
+SELECT experiment, metric, unit, received, value
+FROM (
+    FROM earlier_amounts
+    UNION ALL
+    SELECT number, metric, unit, event_key, received, value FROM new_amounts
+)
+QUALIFY row_number() OVER (
+    PARTITION BY experiment, metric, unit, event_key ORDER BY received, value
+) = 1
+"""
+
+_RANGES = text("""
+CREATE TEMP TABLE closing_ranges ON COMMIT DROP AS
+SELECT * FROM unnest(
+    CAST(:numbers AS integer[]), CAST(:experiments AS text[]), CAST(:metrics AS text[]),
+    CAST(:from_blocks AS timestamptz[]), CAST(:to_blocks AS timestamptz[]),
+    CAST(:known_until AS timestamptz[])
+) AS r (number, experiment_id, metric, from_block, to_block, known_until)
+""")
+_RANGE_COLUMNS = ("numbers", "experiments", "metrics", "from_blocks", "to_blocks", "known_until")
+
+
+def _copy_closing(
+    engine: DuckDBEngine, connection: Connection, read: Sequence[ReadOutcomes], *, schema: str
+) -> None:
+    """Copies the units whose outcomes close now, and those of their outcomes that are stored."""
+    ranges = [
+        (
+            scope.experiment.number,
+            scope.experiment.experiment_id,
+            metric.name,
+            moment_of(scope.closed_from[metric.name]),
+            moment_of(min(scope.to_block - metric.window, _exposed_to(scope))),
+            # Of an experiment that is read for the first time no outcome is known.
+            moment_of(scope.from_block + scope.experiment.grace)
+            if scope.from_block > block_of(scope.experiment.starts_at)
+            else None,
+        )
+        for scope in read
+        for metric in scope.experiment.metrics
+    ]
+    columns = map(list, zip(*ranges, strict=True))
+    connection.execute(_RANGES, dict(zip(_RANGE_COLUMNS, columns, strict=True)))
+    copy_from_store(
+        engine,
+        connection,
+        "closing_exposures",
+        _CLOSING,
+        f"SELECT r.number, p.unit, {epoch_microseconds('p.block')}, {number_of_arm('p.arm')},"
+        " p.stratum"
+        " FROM (SELECT number, experiment_id, min(from_block) AS from_block,"
+        " max(to_block) AS to_block FROM closing_ranges GROUP BY number, experiment_id) AS r"
+        f" JOIN {schema}exposures AS p ON p.experiment_id = r.experiment_id"
+        " AND p.block >= r.from_block AND p.block < r.to_block",
+    )
+    stored_outcomes = (
+        f"FROM closing_ranges AS r JOIN {schema}exposures AS p"
+        " ON p.experiment_id = r.experiment_id AND p.block >= r.from_block AND p.block < r.to_block"
+        f" JOIN {schema}{{table}} AS o ON o.experiment_id = r.experiment_id"
+        " AND o.metric = r.metric AND o.unit = p.unit AND o.received_at <= r.known_until"
+        " WHERE r.known_until IS NOT NULL"
+    )
+    copy_from_store(
+        engine,
+        connection,
+        "earlier_conversions",
+        _KNOWN_CONVERSIONS,
+        "SELECT r.number, o.metric, o.unit, o.late::integer "
+        + stored_outcomes.format(table="conversions"),
+    )
+    copy_from_store(
+        engine,
+        connection,
+        "earlier_amounts",
+        _KNOWN_AMOUNTS,
+        f"SELECT r.number, o.metric, o.unit, o.key, {epoch_microseconds('o.received_at')}, o.value "
+        + stored_outcomes.format(table="amounts"),
+    )
+    connection.execute(text("DROP TABLE closing_ranges"))

@@ -1,0 +1,181 @@
+"""Catching up: experiments that are hours behind the log are read in DuckDB, days at once.
+
+So are those of an import before their first evaluation, and all that were open while the service
+was down. From there on PostgreSQL adds the minute's increment.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from sqlalchemy import Connection, text
+
+from storage.log.lake import open_lake
+from storage.log.reader import read_apart
+from storage.pipeline.block_ranges import compute_cells, compute_exposures
+from storage.pipeline.engines.duckdb_engine import DuckDBEngine, DuckDBLimits, open_duckdb
+from storage.pipeline.experiments import (
+    blocks_to_expose,
+    open_experiments,
+    outcome_cursors,
+    read_cursors,
+)
+from storage.pipeline.increment import outcomes_to_read, set_cursors
+from storage.pipeline.moments import SECOND, microseconds
+from storage.pipeline.samples import sample_grown
+from storage.pipeline.transfer.count_rows import (
+    copy_block_units,
+    copy_cells,
+    copy_strata,
+    register_experiment_ids,
+)
+from storage.pipeline.transfer.unit_rows import copy_units
+from storage.pipeline.transfer.upserts import (
+    KEEP_FIRST_AMOUNT,
+    KEEP_FIRST_CONVERSION,
+    KEEP_FIRST_SIGHTING,
+    KEEP_STORED,
+)
+from storage.schema.tables import metadata
+
+# The longest part of the log that PostgreSQL reads: well beyond the hour between two runs of the
+# day schedule, since a service that is idle is not behind.
+LONGEST_INCREMENT = 3 * 3600 * SECOND
+
+_UPSERTS = {
+    "exposures": KEEP_STORED,
+    "strata": KEEP_STORED,
+    "sightings": KEEP_FIRST_SIGHTING,
+    "block_units": KEEP_STORED,
+    "conversions": KEEP_FIRST_CONVERSION,
+    "amounts": KEEP_FIRST_AMOUNT,
+    "cells": KEEP_STORED,
+}
+_COMPUTED = "computed_"
+
+
+def catch_up_exposures(
+    connection: Connection, *, as_of: datetime, only: Sequence[str], limits: DuckDBLimits
+) -> int:
+    """Adds the exposures of the experiments that are far behind.
+
+    Args:
+        connection: In a transaction that is the only writer of derived tables.
+        as_of: A time up to which the log is final.
+        only: The experiments of which those that are far behind are read.
+        limits: The memory, threads and time that the computation may take.
+
+    Returns:
+        The number of new exposures.
+
+    Raises:
+        UnreadablePolicyError: The policy of one of them is of another version, or broken.
+        TooManyAssignmentsError: One of them has more assignments than can be numbered.
+    """
+    experiments = open_experiments(connection, only=only)
+    cursors = read_cursors(connection, [experiment.experiment_id for experiment in experiments])
+    read_to = {
+        experiment_id: at for (experiment_id, stage), at in cursors.items() if stage == "exposures"
+    }
+    behind = [
+        scope
+        for scope in blocks_to_expose(experiments, read_to=read_to, as_of=microseconds(as_of))
+        if scope.to_block - scope.from_block > LONGEST_INCREMENT
+    ]
+    if not behind:
+        return 0
+    with (
+        read_apart(connection.engine, open_lake()) as log,
+        open_duckdb(_limited(connection, limits)) as engine,
+    ):
+        compute_exposures(engine, log, connection, behind)
+        register_experiment_ids(engine, [scope.experiment for scope in behind])
+        _add(engine, connection, "strata", copy_strata)
+        _add(engine, connection, "block_units", copy_block_units)
+        _add_units(engine, connection, "sightings")
+        added = _add_units(engine, connection, "exposures")
+    set_cursors(
+        connection,
+        [("exposures", scope.experiment.experiment_id, scope.to_block) for scope in behind],
+    )
+    return added
+
+
+def catch_up_cells(connection: Connection, *, only: Sequence[str], limits: DuckDBLimits) -> int:
+    """Adds the outcomes and cells of the experiments that are far behind their exposures.
+
+    Args:
+        connection: In a transaction that is the only writer of derived tables.
+        only: The experiments of which those that are far behind are read.
+        limits: The memory, threads and time that the computation may take.
+
+    Returns:
+        The number of new cells.
+
+    Raises:
+        UnreadablePolicyError: The policy of one of them is of another version, or broken.
+    """
+    experiments = open_experiments(connection, only=only)
+    cursors = read_cursors(connection, [experiment.experiment_id for experiment in experiments])
+    exposed = (
+        outcomes_to_read(experiment, cursors)
+        for experiment in experiments
+        if (experiment.experiment_id, "exposures") in cursors
+    )
+    behind = [scope for scope in exposed if scope.to_block - scope.from_block > LONGEST_INCREMENT]
+    if not behind:
+        return 0
+    with (
+        read_apart(connection.engine, open_lake()) as log,
+        open_duckdb(_limited(connection, limits)) as engine,
+    ):
+        compute_cells(engine, log, connection, behind)
+        register_experiment_ids(engine, [scope.experiment for scope in behind])
+        for table in ("conversions", "amounts"):
+            _add_units(engine, connection, table)
+        added = _add(engine, connection, "cells", copy_cells)
+    set_cursors(
+        connection,
+        [
+            cursor
+            for scope in behind
+            for cursor in outcome_cursors(scope.experiment, to_block=scope.to_block)
+        ],
+    )
+    return added
+
+
+_STATEMENT_TIMEOUT = text(
+    "SELECT setting::float / 1000 FROM pg_settings WHERE name = 'statement_timeout'"
+)
+
+
+def _limited(connection: Connection, limits: DuckDBLimits) -> DuckDBLimits:
+    """Returns limits by which a step takes no longer than a statement of the connection may."""
+    seconds = connection.execute(_STATEMENT_TIMEOUT).scalar_one()
+    return replace(limits, seconds=seconds or None)
+
+
+def _add_units(engine: DuckDBEngine, connection: Connection, table: str) -> int:
+    def copy_table(engine: DuckDBEngine, connection: Connection, *, prefix: str) -> None:
+        copy_units(engine, connection, table, prefix=prefix)
+
+    return _add(engine, connection, table, copy_table)
+
+
+def _add(
+    engine: DuckDBEngine, connection: Connection, table: str, copy_table: Callable[..., None]
+) -> int:
+    """Copies a table's rows beside it, then inserts them into it in the order of their keys."""
+    computed = f"{_COMPUTED}{table}"
+    connection.execute(
+        text(f"CREATE TEMP TABLE {computed} (LIKE {table} INCLUDING DEFAULTS) ON COMMIT DROP")
+    )
+    copy_table(engine, connection, prefix=_COMPUTED)
+    keys = ", ".join(column.name for column in metadata.tables[table].primary_key)
+    added = connection.execute(
+        text(f"INSERT INTO {table} SELECT * FROM {computed} ORDER BY {keys} {_UPSERTS[table]}")
+    ).rowcount
+    connection.execute(text(f"DROP TABLE {computed}"))
+    sample_grown(connection, table, added)
+    return added

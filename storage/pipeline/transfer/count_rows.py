@@ -1,0 +1,111 @@
+"""Count rows: strata, units by block, cells and cursors, from any engine into derived tables."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import Connection
+
+from storage.pipeline.engines.engine import DayEngine
+from storage.pipeline.experiments import (
+    PipelineExperiment,
+    ReadExperiment,
+    outcome_cursors,
+)
+from storage.pipeline.moments import moment_of
+from storage.pipeline.sums import ArmSums
+from storage.pipeline.transfer.copying import copy_rows
+
+
+def register_experiment_ids(engine: DayEngine, experiments: Iterable[PipelineExperiment]) -> None:
+    """Registers `experiment_ids`: the store's id of each experiment that an engine numbers."""
+    engine.register(
+        "experiment_ids",
+        {"number": "int", "experiment_id": "text"},
+        ((experiment.number, experiment.experiment_id) for experiment in experiments),
+    )
+
+
+_STRATA = "SELECT number, stratum, commit_sha FROM new_strata"
+_BLOCK_UNITS = """
+SELECT number, block, treatment, control, partial, in_flight, excluded, own, returned, strayed
+FROM new_block_units
+"""
+_CELLS = """
+SELECT number, metric, block, stratum, n1, x1, n0, x0, is_mean, y1, hh1, hl1, ll1, y0, hh0, hl0,
+    ll0
+FROM new_cells
+"""
+
+
+def rows_by_experiment(engine: DayEngine, sql: str) -> Iterator[tuple[Any, ...]]:
+    """Yields rows whose first column, an experiment's number, is replaced by its id."""
+    numbers = engine.rows("SELECT number, experiment_id FROM experiment_ids")
+    ids: dict[int, str] = {row[0]: row[1] for row in numbers}
+    for number, *row in engine.rows(sql):
+        yield (ids[number], *row)
+
+
+def copy_strata(engine: DayEngine, connection: Connection, *, prefix: str = "") -> None:
+    """Copies each stratum with one of its commits."""
+    rows = rows_by_experiment(engine, _STRATA)
+    copy_rows(connection, f"{prefix}strata (experiment_id, stratum, commit_sha)", rows)
+
+
+def copy_block_units(engine: DayEngine, connection: Connection, *, prefix: str = "") -> None:
+    """Copies the counts of units by block."""
+    copy_rows(
+        connection,
+        f"{prefix}block_units (experiment_id, block, treatment, control, partial, in_flight,"
+        " excluded, own, returned, strayed)",
+        (
+            (experiment_id, moment_of(block), *(int(count) for count in counts))
+            for experiment_id, block, *counts in rows_by_experiment(engine, _BLOCK_UNITS)
+        ),
+    )
+
+
+def copy_cells(engine: DayEngine, connection: Connection, *, prefix: str = "") -> None:
+    """Copies cells."""
+    copy_rows(
+        connection,
+        f"{prefix}cells (experiment_id, metric, block, stratum, n1, x1, n0, x0, y1, yy1, y0, yy0)",
+        (_cell(row) for row in rows_by_experiment(engine, _CELLS)),
+    )
+
+
+def copy_counts(engine: DayEngine, connection: Connection, read: Sequence[ReadExperiment]) -> None:
+    """Copies strata, counts of units and cells, and the cursors of all stages.
+
+    Args:
+        engine: Which holds the relations of whole lives, and `experiment_ids`.
+        connection: To a store in which the derived tables hold no row of these experiments.
+        read: The experiments, and which blocks of each were read.
+    """
+    for copy_table in (copy_strata, copy_block_units, copy_cells):
+        copy_table(engine, connection)
+    copy_rows(connection, "cursors (stage, experiment_id, at)", _cursors(read))
+
+
+def _cell(row: Sequence[Any]) -> tuple[Any, ...]:
+    """Returns the columns of a stored cell, of its experiment's id and the text's columns.
+
+    The doubles of a mean are made here: no engine rounds whole numbers of any size correctly.
+    """
+    experiment_id, metric, block, stratum, *counts = row
+    treatment, control = (ArmSums(*(int(part) for part in counts[at : at + 4])) for at in (5, 9))
+    sums = (treatment.y, treatment.yy, control.y, control.yy) if counts[4] else (None,) * 4
+    return (
+        experiment_id,
+        metric,
+        moment_of(block),
+        stratum,
+        *(int(count) for count in counts[:4]),
+        *sums,
+    )
+
+
+def _cursors(read: Sequence[ReadExperiment]) -> Iterator[tuple[Any, ...]]:
+    for scope in read:
+        yield "exposures", scope.experiment.experiment_id, moment_of(scope.to_block)
+        for stage, experiment_id, at in outcome_cursors(scope.experiment, to_block=scope.to_block):
+            yield stage, experiment_id, moment_of(at)

@@ -1,0 +1,102 @@
+"""Unit rows: exposures, sightings, conversions and amounts from DuckDB into derived tables."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from storage.pipeline.engines.duckdb_engine import DuckDBEngine
+from storage.pipeline.steps import ARMS, SIGHTING_KINDS
+from storage.pipeline.transfer.copying import (
+    bytes_field,
+    copy_into_store,
+    moment_field,
+    text_field,
+)
+
+
+def _name_of_number(column: str, names: Mapping[int, str]) -> str:
+    cases = " ".join(f"WHEN {number} THEN '{name}'" for number, name in names.items())
+    return f"CASE {column} {cases} END"
+
+
+_ARM = _name_of_number("r.arm", dict(enumerate(ARMS)))
+# Block, arm and stratum of the unit's exposure, in the tables that repeat them.
+_EXPOSURE = {"block": moment_field("r.block"), "arm": _ARM, "stratum": text_field("r.stratum")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _UnitTable:
+    """A derived table of units, as DuckDB computes its rows.
+
+    Attributes:
+        relation: The step that computes them.
+        columns: By the table's columns, SQL of the text that COPY reads.
+    """
+
+    relation: str
+    columns: Mapping[str, str]
+
+
+_UNIT_TABLES = {
+    "exposures": _UnitTable(
+        relation="new_exposures",
+        columns={
+            "experiment_id": "x.experiment_id",
+            "unit": text_field("r.unit"),
+            "exposed_at": moment_field("r.exposed_at"),
+            **_EXPOSURE,
+            "commit_sha": text_field("r.commit_sha"),
+            "pseudonym": bytes_field("r.pseudonym"),
+        },
+    ),
+    "sightings": _UnitTable(
+        relation="new_sightings",
+        columns={
+            "experiment_id": "x.experiment_id",
+            "kind": _name_of_number("r.kind", SIGHTING_KINDS),
+            "unit": text_field("r.unit"),
+            "at": moment_field("r.sighted_at"),
+            **_EXPOSURE,
+        },
+    ),
+    "conversions": _UnitTable(
+        relation="new_conversions",
+        columns={
+            "experiment_id": "x.experiment_id",
+            "metric": text_field("r.metric"),
+            "unit": text_field("r.unit"),
+            "received_at": moment_field("r.received"),
+            "late": "CASE WHEN r.late = 1 THEN 't' ELSE 'f' END",
+            **{name: f"CASE WHEN r.late = 1 THEN {sql} END" for name, sql in _EXPOSURE.items()},
+        },
+    ),
+    "amounts": _UnitTable(
+        relation="new_amounts",
+        columns={
+            "experiment_id": "x.experiment_id",
+            "metric": text_field("r.metric"),
+            "unit": text_field("r.unit"),
+            "key": text_field("r.event_key"),
+            "received_at": moment_field("r.received"),
+            "value": "r.value",
+        },
+    ),
+}
+UNIT_TABLES = tuple(_UNIT_TABLES)
+
+
+def copy_units(
+    engine: DuckDBEngine, connection: Connection, table: str, *, prefix: str = ""
+) -> None:
+    """Copies the rows that DuckDB computed for a derived table of units.
+
+    Args:
+        engine: Which holds the steps' relations and `experiment_ids`.
+        connection: To the store.
+        table: One of `UNIT_TABLES`.
+        prefix: Before the name of the table to which they are copied.
+    """
+    rows = _UNIT_TABLES[table]
+    source = f"{rows.relation} AS r JOIN experiment_ids AS x ON x.number = r.number"
+    copy_into_store(engine, connection, f"{prefix}{table}", rows.columns, source)
