@@ -3,7 +3,7 @@
 import base64
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -32,6 +32,7 @@ from storage.verdicts.publication import (
     PublishedVerdict,
     VerdictFilter,
     list_verdicts,
+    read_effect,
     read_evidence,
     read_verdict,
 )
@@ -73,6 +74,36 @@ class VerdictContract(Shape):
     )
     power_state: PowerState
     guardrail_breaches: list[str] = Field(description="Names; whatever the verdict.")
+
+
+class Effect(Shape):
+    """The best estimate of what a change does: the number to train on.
+
+    Its numbers are null where nothing was compared, and where what differs between the arms is not
+    the change alone.
+    """
+
+    estimate: float | None = Field(
+        description="Treatment minus control, shrunk by as much as the test doubts it."
+    )
+    standard_error: float | None = Field(
+        description="The estimate's standard deviation. Make no interval of it."
+    )
+    interval: tuple[float, float] | None = Field(
+        description="The always-valid interval of the difference."
+    )
+    relative: float | None = Field(description="The estimate divided by control's rate or mean.")
+    value_per_day: float | None = Field(
+        description="Dollars a day once every unit has the change; null without a value per"
+        " conversion."
+    )
+    value_interval: tuple[float, float] | None
+    basis: Literal["open", "at_decision"] = Field(
+        description="The moment of the estimate: the last look, or the one that decided."
+    )
+    units: int = Field(description="Units of both arms that were compared.")
+    final: bool = Field(description="Whether the estimate can change no more.")
+    as_of: datetime
 
 
 class ListedVerdict(Shape):
@@ -184,11 +215,38 @@ async def get_evidence(request: Request, caller: Reader, experiment_id: str) -> 
         found = read_verdict(connection, caller.project_id, known_id(experiment_id))
         return read_evidence(connection, caller.project_id, experiment_id), found
 
-    evidence, verdict = await runtime(request).store.run(reading_evidence)
-    if evidence is None:
+    return await _published(request, reading_evidence)
+
+
+@router.get(
+    "/v1/reward/{experiment_id}/effect",
+    summary="Read the effect beside a verdict",
+    responses={200: {"model": Effect}},
+    openapi_extra=reading(problems=["unknown_experiment", "no_evidence_yet"]),
+)
+async def get_effect(request: Request, caller: Reader, experiment_id: str) -> Response:
+    """Return the best estimate of what the change does, as of the last look or the decision."""
+
+    def reading_effect(connection: Connection) -> tuple[str | None, PublishedVerdict]:
+        verdict = read_verdict(connection, caller.project_id, known_id(experiment_id))
+        return read_effect(connection, caller.project_id, experiment_id), verdict
+
+    return await _published(request, reading_effect)
+
+
+async def _published(
+    request: Request, read: Callable[[Connection], tuple[str | None, PublishedVerdict]]
+) -> Response:
+    """Answers what was published with a verdict.
+
+    Raises:
+        Problem: Nothing was published yet.
+    """
+    document, verdict = await runtime(request).store.run(read)
+    if document is None:
         detail = "the experiment has had no look yet: no analysis block has closed"
         raise Problem("no_evidence_yet", detail, headers=_retry_after(verdict))
-    return Response(evidence, media_type="application/json")
+    return Response(document, media_type="application/json")
 
 
 def _moment(value: str) -> str:

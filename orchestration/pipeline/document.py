@@ -13,6 +13,7 @@ from domain.wording.advice import advice
 from domain.wording.headline import headline_of
 from domain.wording.value import value_range
 from orchestration.pipeline.aliasing import aliased_with
+from orchestration.pipeline.effect import effect_member
 from orchestration.pipeline.sentence import known_sentence, statement
 from orchestration.pipeline.series import moment, seconds
 from stats.decision.evidence import Arm, Evidence
@@ -91,6 +92,7 @@ def evidence_document(
         "digest": _digest(reading, evidence),
     }
     candidate = evidence.candidate is not None
+    units_per_day = _units_per_day(reading, evidence)
     return {
         "sentence": said.sentence,
         "headline": headline_of(contract, candidate=candidate).text,
@@ -98,10 +100,13 @@ def evidence_document(
         "advice": advice(contract, document),
         **document,
         "value_range": value_range(
-            contract,
-            document,
-            interval=evidence.ci,
-            units_per_day=_units_per_day(reading, evidence),
+            contract, document, interval=evidence.ci, units_per_day=units_per_day
+        ),
+        "effect": effect_member(
+            evidence,
+            contract=contract,
+            document=document,
+            units_per_day=units_per_day,
         ),
     }
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from stats.counts.cell import number_or_none
 from stats.decision.decision import Candidate, Decision, Interval, abstention, answer, cadence_fired
+from stats.decision.effect import Effect, shrunk_effect
 from stats.decision.outlook import NO_OUTLOOK, Outlook, Sessions, outlooks
 from stats.decision.ruling import Ruling, decide
 from stats.decision.served_looks import Looks, served_intervals, served_rows
@@ -137,6 +138,7 @@ class Evidence:
         decision: The verdict.
         yes_no: Beside a mean, the test of whether units had the event; None of a conversion, and
             where nothing was compared.
+        effect: The best estimate of the lift at this look; None where nothing was compared.
     """
 
     as_of: int | None
@@ -163,6 +165,7 @@ class Evidence:
     warnings: tuple[str, ...]
     decision: Decision
     yes_no: YesNo | None = None
+    effect: Effect | None = None
 
     @property
     def guardrail_breaches(self) -> tuple[str, ...]:
@@ -200,7 +203,8 @@ def _evaluated(series: Sequence[Series], blocks: Sequence[AnalysisBlocks]) -> li
         Looks.of(view.trace, view.ruling, own, ci)
         for view, own, ci in zip(views, rows, intervals, strict=True)
     ]
-    return list(map(_evidence, views, looks, _outlooks(views, batch)))
+    effects = [_effect(view, batch, number) for number, view in enumerate(views)]
+    return list(map(_evidence, views, looks, _outlooks(views, batch), effects))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,7 +257,15 @@ def _outlooks(views: Sequence[_View], batch: Batch) -> list[Outlook]:
     return outlooks_by_view
 
 
-def _evidence(view: _View, looks: Looks, outlook: Outlook) -> Evidence:
+def _effect(view: _View, batch: Batch, number: int) -> Effect | None:
+    look = view.ruling.look
+    if look < 0:
+        return None
+    row = batch.first[number] + look
+    return shrunk_effect(view.trace.totals[look : look + 1], batch.mixture[row : row + 1])
+
+
+def _evidence(view: _View, looks: Looks, outlook: Outlook, effect: Effect | None) -> Evidence:
     series, ruling = view.series, view.ruling
     if ruling.look < 0:
         return _evidence_before_looks(view, looks)
@@ -285,6 +297,7 @@ def _evidence(view: _View, looks: Looks, outlook: Outlook) -> Evidence:
         warnings=_warnings(series, ruling),
         decision=_decision(view, looks, outlook, guardrails),
         yes_no=_yes_no(series, now),
+        effect=effect,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import (
     Boolean,
+    ColumnElement,
     Connection,
     Double,
     Text,
@@ -63,14 +64,31 @@ def read_evidence(connection: Connection, project_id: int, experiment_id: str) -
     Raises:
         Missing: The project has no such experiment.
     """
+    return _read_json(connection, verdicts.c.evidence, project_id, experiment_id)
+
+
+def read_effect(connection: Connection, project_id: int, experiment_id: str) -> str | None:
+    """Returns the effect of the evidence as JSON text, None before the first look.
+
+    What an earlier release decided has none.
+
+    Raises:
+        Missing: The project has no such experiment.
+    """
+    return _read_json(connection, verdicts.c.evidence["effect"], project_id, experiment_id)
+
+
+def _read_json(
+    connection: Connection, column: ColumnElement[Any], project_id: int, experiment_id: str
+) -> str | None:
     row = connection.execute(
-        select(cast(verdicts.c.evidence, Text).label("evidence")).where(
+        select(cast(column, Text).label("text")).where(
             verdicts.c.experiment_id == experiment_id, verdicts.c.project_id == project_id
         )
     ).one_or_none()
     if row is None:
         raise Missing("unknown_experiment", "there is no such experiment")
-    return row.evidence
+    return None if row.text == "null" else row.text
 
 
 def project_of(connection: Connection, experiment_id: str) -> int:

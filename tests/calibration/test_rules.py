@@ -128,3 +128,23 @@ def test_a_keep_serves_the_lift_of_the_look_that_decides(count: int) -> None:
         report(f"lift over truth at the look {name}: {ratios.mean():.2f}, rmse {rmse:.2f}", 0, 1)
     assert np.mean(np.abs(served - 1)) < np.mean(np.abs(first - 1))
     assert served.mean() < first.mean()
+
+
+@pytest.mark.parametrize("count", sizes(40, 1000))
+@pytest.mark.parametrize("lift", [0.1, 0.2])
+def test_the_effect_of_a_keep_lies_nearer_to_the_truth_than_its_lift(
+    lift: float, count: int
+) -> None:
+    kept = [
+        (seen.decision.lift / (0.05 * lift), seen.effect.estimate / (0.05 * lift))
+        for seen in evaluated(better_target(errors=0.01, lift=lift), count, 20_261_507)
+        if seen.decision.lift is not None and seen.effect is not None
+    ]
+    served, shrunk = np.array(kept).T
+    for name, ratios in (("lift", served), ("effect", shrunk)):
+        rmse = float(np.sqrt(np.mean((ratios - 1) ** 2)))
+        report(
+            f"{name} of a keep over a true {lift:+.0%}: {ratios.mean():.2f}, rmse {rmse:.2f}", 0, 1
+        )
+    assert np.mean((shrunk - 1) ** 2) < np.mean((served - 1) ** 2)
+    assert abs(shrunk.mean() - 1) < abs(served.mean() - 1)
