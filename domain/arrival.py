@@ -1,10 +1,10 @@
-"""Arrival: what its breach asks for, where treatment gets fewer units than were declared."""
+"""Arrival: whether treatment's shortfall of units looks like a mis-set weight, and its advice."""
 
 from collections.abc import Mapping
 from typing import Any
 
 ARRIVAL = "arrival"
-# What every face says of it beside the evidence's sentence, which names both causes.
+# Every face shows this beside the evidence's sentence, which names both causes.
 STEADY_SHORTFALL = "arrival alone is breached, at a steady ratio"
 
 

@@ -1,4 +1,4 @@
-"""A comparison: whether what differs between the arms is the change's doing."""
+"""A comparison: whether the change alone can explain a difference between the arms."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,9 +8,9 @@ _CONTRAST_ENDED = ("promoted", "withdrawn", "superseded")
 
 
 def is_fair(contract: Mapping[str, Any], document: Mapping[str, Any] | None) -> bool:
-    """Tells whether what differs between the arms is the change's doing.
+    """Tells whether the change alone can explain a difference between the arms.
 
-    What was compared before the contrast ended stays a fair comparison, unless a gate held.
+    A comparison made before the contrast ended stays fair, unless a gate held.
 
     Args:
         contract: The verdict contract.

@@ -17,7 +17,7 @@ _LISTED = """
 """
 CODES = frozenset(_LISTED.split())
 
-# Of the listed ones, those whose minor unit is not a hundredth, by its decimals.
+# The listed currencies whose minor unit is not a hundredth, by its decimals.
 _OTHERS = {
     0: "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF",
     3: "BHD IQD JOD KWD LYD OMR TND",
@@ -27,5 +27,5 @@ _DIGITS = {code: digits for digits, codes in _OTHERS.items() for code in codes.s
 
 
 def minor_unit_digits(code: str) -> int:
-    """Returns how many decimals the minor unit of a currency stands for: 2 for cents."""
+    """Returns the number of decimals of a currency's minor unit: 2 for cents."""
     return _DIGITS.get(code, 2)

@@ -18,7 +18,7 @@ class CommitFact:
 
 
 class History:
-    """What is known of an environment's commits at one time."""
+    """The commits of an environment as known at one time."""
 
     def __init__(self, facts: Iterable[CommitFact], *, known_at: datetime) -> None:
         self._facts: Mapping[str, CommitFact] = {

@@ -1,4 +1,4 @@
-"""A measure: how the differences of an experiment's target metric are written."""
+"""A measure: formats the differences of an experiment's target metric."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ class Measure:
 
     Attributes:
         name: Of the metric.
-        mean: Whether it is what a unit brings, rather than the share of units that convert.
+        mean: Whether it is the mean value of a unit, rather than the share of units that convert.
         currency: Of a mean that is money, which is counted in minor units.
-        unit: What is randomized.
+        unit: The randomized unit: session or user.
         control: Control's rate or mean; None while there is none.
     """
 
@@ -27,14 +27,14 @@ class Measure:
 
     @property
     def scale(self) -> float:
-        """What a difference is multiplied by to be written: points, or money's major unit."""
+        """The factor from a stored difference to a written one: points, or money's major unit."""
         if not self.mean:
             return 100.0
         return 1.0 if self.currency is None else 10.0 ** -minor_unit_digits(self.currency)
 
     @property
     def per(self) -> str:
-        """What a difference is counted in."""
+        """The unit of a written difference."""
         if not self.mean:
             return "points"
         return f"{self.currency} per {self.unit}" if self.currency else f"per {self.unit}"
@@ -48,15 +48,15 @@ class Measure:
         return f"{self._written(abs(value))} {self.per}"
 
     def short(self, value: float) -> str:
-        """Returns a difference for where its unit stands close by."""
+        """Returns a difference for places that show a mean's unit beside it."""
         return self._written(value, "+") if self.mean else self.difference(value)
 
     def interval(self, low: float, high: float) -> str:
-        """Returns an interval of differences, points told once, for where a mean's unit is."""
+        """Returns an interval of differences, for places that show a mean's unit beside it."""
         return f"{self._written(low, '+')} to {self.short(high)}"
 
     def possible(self, value: float) -> float:
-        """Returns a difference: a rate loses no more than all of it, whatever is left open."""
+        """Returns a difference within its possible range: a rate cannot fall below zero."""
         return value if self.mean or self.control is None else max(value, -self.control)
 
     def relative(self, value: float) -> str:
@@ -73,15 +73,15 @@ class Measure:
         return self._written(value) if self.mean else f"{100 * value:.2f} %"
 
     def _written(self, value: float, sign: str = "") -> str:
-        found = value * self.scale
+        scaled = value * self.scale
         if not self.mean:
             # An end that misses zero by less than a hundredth of a point is no zero.
-            return f"{found:{sign}.1g}" if 0 < abs(found) < 0.005 else f"{found:{sign}.2f}"
-        return f"{found:{sign},.0f}" if abs(found) >= 1000 else f"{found:{sign}.4g}"
+            return f"{scaled:{sign}.1g}" if 0 < abs(scaled) < 0.005 else f"{scaled:{sign}.2f}"
+        return f"{scaled:{sign},.0f}" if abs(scaled) >= 1000 else f"{scaled:{sign}.4g}"
 
 
 def too_small(futility_margin: float) -> str:
-    """Returns how small a difference is that a project takes for none."""
+    """Returns the largest difference that a project treats as none."""
     return f"smaller than the {100 * futility_margin:g} % that this project set"
 
 

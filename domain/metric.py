@@ -24,7 +24,7 @@ _LOWER_IS_BETTER = {"error", "subscription_churned"}
 
 
 class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a project says of a metric; what it leaves out takes the default of its name."""
+    """A metric as a project defines it; absent members take the defaults of its name."""
 
     sources: list[str] | None = None
     window_seconds: int | None = None
@@ -37,7 +37,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     currency: str | None = None
 
     def __post_init__(self) -> None:
-        """Holds the rules of statistics.md, 1."""
+        """Checks the rules of statistics.md, 1."""
         window = self.window_seconds
         if window is not None and not (0 < window <= LONGEST_WINDOW and window % WINDOW_STEP == 0):
             raise ValueError(

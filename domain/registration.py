@@ -1,4 +1,4 @@
-"""A registration: the change that somebody wants measured, and on what."""
+"""A registration: a request to measure a change on a target metric."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ PRODUCTION = "production"
 
 @dataclass(frozen=True, kw_only=True)
 class Registration:
-    """A registration as requested, its form checked; what it leaves out takes its default."""
+    """A registration as requested, its form checked; absent members take their defaults."""
 
     deploy_id: str | None = None
     treatment_commit: str | None = None

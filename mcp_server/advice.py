@@ -1,4 +1,4 @@
-"""What a verdict asks of its reader, in at most 300 characters."""
+"""The advice of a verdict, in at most 300 characters."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ ACTIONS = {
 
 
 def advice(verdict: Verdict, retry_after: int | None) -> str:
-    """What the verdict says, what to do now, and when to look again.
+    """Says the verdict, the next step, and when to look again.
 
     Args:
         verdict: The contract.

@@ -60,7 +60,7 @@ class PowerState(Shape):
 class Verdict(Shape):
     """The verdict contract: ten members, in this order."""
 
-    experiment_id: Annotated[str, Field(description="The experiment asked for.")]
+    experiment_id: Annotated[str, Field(description="The experiment.")]
     lift: Annotated[
         float | None,
         Field(description="Treatment minus control conversion rate; null while abstaining."),
@@ -95,14 +95,14 @@ class Verdict(Shape):
 
 
 class Listed(Shape):
-    """An experiment in the list: what finds it, and how it stands."""
+    """An experiment in the list: its id, commit and state."""
 
     experiment_id: Annotated[str, Field(description="Pass this to get_verdict or explain.")]
     treatment_commit: Annotated[
         str | None, Field(description="First 12 characters; null for a change behind a flag.")
     ]
     metric: Annotated[str, Field(description="The metric to lift.")]
-    verdict: Annotated[VerdictWord, Field(description="As get_verdict says it.")]
+    verdict: Annotated[VerdictWord, Field(description="The verdict that get_verdict returns.")]
     abstain_reason: Annotated[
         AbstainReason | None, Field(description="Null unless verdict is abstain.")
     ]
@@ -132,26 +132,26 @@ class Progress(Shape):
 
 
 class Explanation(Shape):
-    """What is behind a verdict, in at most one kilobyte."""
+    """The evidence behind a verdict, in at most one kilobyte."""
 
-    experiment_id: Annotated[str, Field(description="The experiment asked for.")]
-    sentence: Annotated[str | None, Field(description="What the evidence says.")]
-    known: Annotated[str | None, Field(description="What the evidence already excludes.")]
+    experiment_id: Annotated[str, Field(description="The experiment.")]
+    sentence: Annotated[str | None, Field(description="The evidence in one or two sentences.")]
+    known: Annotated[str | None, Field(description="Lifts that the evidence already excludes.")]
     progress: Annotated[Progress, Field(description="Sessions so far, and those needed.")]
-    warnings: Annotated[list[str], Field(description="What makes the evidence weaker.")]
+    warnings: Annotated[list[str], Field(description="Cautions that weaken the evidence.")]
     faults: Annotated[
         list[str] | None,
-        Field(description="What is wired wrong, with its fix; null when it could not be read."),
+        Field(description="Failed set-up checks with their fixes; null if not readable."),
     ]
     left_out: Annotated[int, Field(description="Warnings and faults dropped to stay short.")]
 
 
 class Checklist(Shape):
-    """Whether the project is wired right, in at most one kilobyte."""
+    """The project's set-up checklist, in at most one kilobyte."""
 
     red: Annotated[
-        list[str], Field(description="What is wrong, each with what was seen and the fix.")
+        list[str], Field(description="Failed checks, each with its observation and its fix.")
     ]
-    waiting: Annotated[list[str], Field(description="What cannot be judged yet.")]
-    green: Annotated[list[str], Field(description="What is right.")]
+    waiting: Annotated[list[str], Field(description="Checks that need more data.")]
+    green: Annotated[list[str], Field(description="Passed checks.")]
     left_out: Annotated[int, Field(description="Lines dropped to stay short.")]

@@ -12,10 +12,10 @@ FAULT_BYTES = 160
 
 
 def explanation(experiment_id: str, evidence: dict[str, Any], checklist: object) -> Explanation:
-    """What is known, how far the traffic has come, and what is wired wrong.
+    """Returns the evidence, the progress of the traffic, and the failed set-up checks.
 
     Args:
-        experiment_id: The experiment asked for.
+        experiment_id: The experiment.
         evidence: The body of `GET /v1/reward/{experiment_id}/evidence`.
         checklist: The body of `GET /v1/reward/checklist`, or None where it could not be read.
 

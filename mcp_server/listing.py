@@ -25,27 +25,26 @@ def listing(page: Mapping[str, Any]) -> Experiments:
     return Experiments(experiments=rows, next_cursor=page["next_cursor"])
 
 
-def fits(found: Experiments) -> bool:
+def fits(page: Experiments) -> bool:
     """Tells whether a page is at most one kilobyte of JSON."""
-    return len(as_json(found.model_dump())) <= LONGEST_BYTES
+    return len(as_json(page.model_dump())) <= LONGEST_BYTES
 
 
-def room(found: Experiments) -> int:
-    """How many experiments of a page that does not fit to ask for instead: fewer, and one at least.
+def room(page: Experiments) -> int:
+    """Returns how many experiments to request so that a page fits: fewer, and at least 1.
 
-    The service's own cursor leads on from what it gave, so what is left out here comes next.
+    The service's cursor continues after the last experiment that it returned, so the experiments
+    left out here come next.
     """
-    shown = len(found.experiments) - 1
-    while shown > 1 and not fits(
-        found.model_copy(update={"experiments": found.experiments[:shown]})
-    ):
+    shown = len(page.experiments) - 1
+    while shown > 1 and not fits(page.model_copy(update={"experiments": page.experiments[:shown]})):
         shown -= 1
     return shown
 
 
 def _listed(row: Mapping[str, Any]) -> Listed:
     contract, commit = row["contract"], row["treatment_commit"]
-    told = {
+    members = {
         "experiment_id": row["experiment_id"],
         "treatment_commit": None if commit is None else commit[:COMMIT_CHARACTERS],
         "metric": cut(row["metric"], METRIC_BYTES),
@@ -53,4 +52,4 @@ def _listed(row: Mapping[str, Any]) -> Listed:
         "abstain_reason": contract["abstain_reason"],
         "decided": contract["power_state"]["decided"],
     }
-    return Listed.model_validate(told, strict=True)
+    return Listed.model_validate(members, strict=True)

@@ -25,7 +25,7 @@ NOT_EXPERIMENTS = frozenset({".", "..", "register", "gate", "checklist"})
 CORRECT = "Correct the arguments and call again."
 FIND = "list_experiments shows the open experiments, and with status decided the others."
 NEW_KEY = "Ask for a new project key (rk_): SERVICE_PROJECT_KEY holds it."
-# What to do about a problem, by its code.
+# The advice for a problem, by its code.
 ADVICE = {
     "malformed_key": NEW_KEY,
     "unknown_key": NEW_KEY,
@@ -44,10 +44,10 @@ ADVICE_BY_STATUS = {401: NEW_KEY, 403: ADVICE["wrong_key_kind"], 404: FIND, 422:
 
 
 class Refused(ToolError):  # noqa: N818 - a refusal is an answer, not a fault
-    """A problem that the service told, with the stable word for it."""
+    """A problem that the service answered, with its stable code."""
 
-    def __init__(self, told: str, *, code: str) -> None:
-        super().__init__(told)
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
         self.code = code
 
 
@@ -66,7 +66,7 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class _Reply:
-    """What came over the wire, whole and undecoded."""
+    """A response: its status, headers and undecoded body."""
 
     status: int
     headers: httpx2.Headers
@@ -119,8 +119,8 @@ class RewardApi:
 
     async def experiments(self, *, status: str, limit: int, cursor: str | None) -> Answer:
         """`GET /v1/reward`, one page."""
-        asked = {"status": status, "limit": limit} | ({} if cursor is None else {"cursor": cursor})
-        return await self._answer("GET", f"/v1/reward?{urlencode(asked, errors='replace')}")
+        query = {"status": status, "limit": limit} | ({} if cursor is None else {"cursor": cursor})
+        return await self._answer("GET", f"/v1/reward?{urlencode(query, errors='replace')}")
 
     async def checklist(self) -> Answer:
         """`GET /v1/reward/checklist`."""
@@ -179,15 +179,15 @@ class RewardApi:
             ) from None
 
     def _fault(self, reply: _Reply, decoded: object, retry_after: int | None) -> ToolError:
-        """What went wrong and what to do about it; the key is not in it, should it be echoed."""
+        """Returns the fault and its advice, without the key even if the answer repeated it."""
         if isinstance(decoded, dict) and isinstance(decoded.get("detail"), str):
             code = str(decoded.get("code"))
-            told = f"{_problem(decoded)}\n{_advice(reply.status, code, retry_after)}".strip()
-            return Refused(self.address.redacted(told), code=code)
+            message = f"{_problem(decoded)}\n{_advice(reply.status, code, retry_after)}".strip()
+            return Refused(self.address.redacted(message), code=code)
         return ToolError(self.address.redacted(self._foreign(reply, retry_after)))
 
     def _foreign(self, reply: _Reply, retry_after: int | None) -> str:
-        """What an answer means that is no problem of the service's."""
+        """Explains an answer that is not a problem of the service."""
         if 300 <= reply.status < 400:
             return (
                 f"The service at {self.address.origin} redirects{_target(reply.headers)}; the key "
@@ -215,7 +215,7 @@ def _step(experiment_id: str) -> str:
 
 
 async def _whole(response: httpx2.Response) -> bytes:
-    """The body, up to what any answer of the service could need."""
+    """Reads the body, up to the longest answer of the service."""
     content = bytearray()
     async for chunk in response.aiter_bytes():
         content += chunk
@@ -258,19 +258,19 @@ def _problem(problem: dict[str, Any]) -> str:
     named = (
         [error for error in errors if isinstance(error, dict)] if isinstance(errors, list) else []
     )
-    lines = [f"{_place(error)}: {error.get('detail', '')}" for error in named[:10]]
-    told = [problem["detail"], *(line for line in lines if line not in problem["detail"])]
-    return "\n".join(told)[:TEXT_CHARACTERS]
+    lines = [f"{_location(error)}: {error.get('detail', '')}" for error in named[:10]]
+    texts = [problem["detail"], *(line for line in lines if line not in problem["detail"])]
+    return "\n".join(texts)[:TEXT_CHARACTERS]
 
 
-def _place(fault: dict[str, Any]) -> str:
-    """What a fault is at: a pointer into the body, or a parameter or header by name."""
+def _location(fault: dict[str, Any]) -> str:
+    """Returns where a fault is: a pointer into the body, or a name of a parameter or header."""
     return str(fault.get("pointer") or fault.get("parameter") or fault.get("header") or "")
 
 
 def _advice(status: int, code: str, retry_after: int | None) -> str:
-    """What to do about a problem, and when, where waiting is what helps."""
-    told = ADVICE.get(code, ADVICE_BY_STATUS.get(status, ""))
+    """Returns the advice for a problem, and how long to wait where waiting helps."""
+    advice = ADVICE.get(code, ADVICE_BY_STATUS.get(status, ""))
     if retry_after is None and status != 429 and status < 500:
-        return told
-    return f"{told} Try again in {span(retry_after or 60)}.".strip()
+        return advice
+    return f"{advice} Try again in {span(retry_after or 60)}.".strip()

@@ -28,7 +28,7 @@ INSTRUCTIONS = (
 
 
 class RewardServer(MCPServer[RewardApi]):
-    """The server with errors that a model can act on: our own words, and no unknown arguments."""
+    """The MCP server with errors that a model can act on; it refuses unknown arguments."""
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[RewardApi, Any] | None = None
@@ -92,7 +92,7 @@ def run() -> None:
 
 
 def _corrections(error: ValidationError) -> str:
-    """What to correct, one line an argument; never the value, which may be anything."""
+    """Returns the corrections, one line an argument; never the value, which may be private."""
     reasons: dict[str, list[str]] = {}
     for fault in error.errors(include_input=False, include_url=False, include_context=False):
         argument = str(fault["loc"][0]) if fault["loc"] else "arguments"
@@ -100,5 +100,5 @@ def _corrections(error: ValidationError) -> str:
         reasons.setdefault(argument, []).append(
             f"{inner}: {fault['msg']}" if inner else fault["msg"]
         )
-    lines = [f"{argument}: {'; or '.join(found)}" for argument, found in reasons.items()]
+    lines = [f"{argument}: {'; or '.join(faults)}" for argument, faults in reasons.items()]
     return "\n".join(["Correct the arguments and call again.", *lines])

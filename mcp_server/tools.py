@@ -88,9 +88,9 @@ async def register_experiment(
         "guardrails": guardrails,
         "metadata": metadata,
     }
-    given = {name: value for name, value in members.items() if value is not None}
+    registration = {name: value for name, value in members.items() if value is not None}
     api = _api(ctx)
-    registered = _shaped(Registered, await api.register(given), api)
+    registered = _shaped(Registered, await api.register(registration), api)
     return _result(
         registered.model_dump(),
         "Registered. Call get_verdict with this experiment_id until the verdict is decided; "
@@ -152,8 +152,8 @@ async def list_experiments(
     most one kilobyte; while `next_cursor` is not null, call again with it as `cursor` for the rest.
     Then call get_verdict or explain.
     """
-    found = await _page(_api(ctx), status=status, cursor=cursor)
-    return _result(found.model_dump(), _next_page(found, status=status))
+    page = await _page(_api(ctx), status=status, cursor=cursor)
+    return _result(page.model_dump(), _next_page(page, status=status))
 
 
 async def explain(
@@ -161,9 +161,9 @@ async def explain(
 ) -> Annotated[CallToolResult, Explanation]:
     """Explain an experiment in at most one kilobyte.
 
-    Says what the evidence already excludes, how many sessions have come and are needed, when a
-    decision is likely, and which parts of the project are wired wrong, with the fix. Use it when a
-    verdict abstains for longer than you expect, or with a reason other than `power`.
+    Returns the lifts that the evidence already excludes, how many sessions have come and are
+    needed, when a decision is likely, and which set-up checks fail, with their fixes. Use it when
+    a verdict abstains for longer than you expect, or with a reason other than `power`.
     """
     api = _api(ctx)
     evidence, checklist = await asyncio.gather(
@@ -179,11 +179,11 @@ async def explain(
 
 
 async def check_setup(ctx: Reward) -> Annotated[CallToolResult, Checklist]:
-    """Check whether the project is wired right, in at most one kilobyte.
+    """Check whether the project is set up correctly, in at most one kilobyte.
 
-    Ten lines, from the first event to refused requests: what is red stands with its fix, and the
-    first of them is the one to begin with. Use it before the first experiment, and when one gets no
-    units or abstains for another reason than `power`.
+    Ten checks, from the first event to refused requests: each failed one has its fix; begin with
+    the first. Use it before the first experiment, and when an experiment gets no units or abstains
+    with a reason other than `power`.
     """
     api = _api(ctx)
     lines = (await api.checklist()).body
@@ -200,28 +200,28 @@ async def _page(
     while limit > 0:
         answer = await api.experiments(status=status, limit=limit, cursor=cursor)
         try:
-            found = listing(answer.body)
+            page = listing(answer.body)
         except (KeyError, TypeError, ValueError):
             raise _foreign(api) from None
-        if len(found.experiments) > limit:
+        if len(page.experiments) > limit:
             raise _foreign(api)
-        if fits(found):
-            return found
-        limit = room(found)
+        if fits(page):
+            return page
+        limit = room(page)
     raise _foreign(api)
 
 
-def _next_page(found: Experiments, *, status: str) -> str:
-    if found.next_cursor is not None:
+def _next_page(page: Experiments, *, status: str) -> str:
+    if page.next_cursor is not None:
         return "There are more: call list_experiments with next_cursor as cursor."
-    if found.experiments:
+    if page.experiments:
         return "There are no more."
     begins = " register_experiment begins one." if status == "open" else ""
     return f"There is no {status} experiment.{begins}"
 
 
 async def _report(ctx: Reward, evidence: Answer | ToolError) -> None:
-    """Report how far the traffic has come, where the evidence tells it."""
+    """Report how far the traffic has come, where the evidence shows it."""
     if isinstance(evidence, Refused) and evidence.code == "no_evidence_yet":
         await ctx.report_progress(0, message="No look at the traffic yet.")
     if isinstance(evidence, ToolError) or not isinstance(evidence.body, dict):
@@ -290,10 +290,10 @@ async def _polled(api: RewardApi, experiment_id: str) -> CallToolResult:
     return _result(contract, advice(verdict, answer.retry_after))
 
 
-async def _outcome(asked: Awaitable[Answer]) -> Answer | ToolError:
+async def _outcome(request: Awaitable[Answer]) -> Answer | ToolError:
     """The answer, or its fault as a value, so that one fault does not abandon the other request."""
     try:
-        return await asked
+        return await request
     except ToolError as fault:
         return fault
 

@@ -1,4 +1,4 @@
-"""Wording: how a verdict is said, once for every face: headline, advice, warnings, looks to draw.
+"""Wording: a verdict's headline, advice, warnings and looks to draw, the same in every face.
 
-Imports `domain` alone; pages, pictures, commands and tools format what it returns.
+Imports `domain` alone; pages, pictures, commands and tools format its results.
 """

@@ -1,4 +1,4 @@
-"""The advice of a verdict: what its reader should do now, the same in every face."""
+"""The advice of a verdict: the next steps for its reader, the same in every face."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ _ENDED = {
     " next one, keep a share of units on the old build until the verdict.",
     "withdrawn": "The change was withdrawn, so nothing is left to compare. Deploy it again as a"
     " canary to get an answer.",
-    "superseded": "Another change took its place. Look at that one's experiment.",
+    "superseded": "A later deploy replaced this change. Look at that deploy's experiment.",
     "futility": "The difference, if there is one, is {}. Whether to ship it is for the code to"
     " say, not for the metric.",
     "closed": "It was closed by hand. Register the change again to go on measuring.",
@@ -43,9 +43,9 @@ _CAUSES = {
     "interaction": "The effect differs with what else a build carries: wait until the other change"
     " is decided.",
 }
-# What was counted under these stays counted: the way on is a new experiment.
+# Units counted under these causes stay counted: only a new experiment is free of them.
 _LASTING = ("sample_ratio", "crossover", "lateness")
-# An analysis block, and then what its outcomes take.
+# An analysis block, and then the window of its outcomes.
 _FIRST_LOOK = (
     "The first look comes when 50 units have come or a day is over (20 units or six hours where the"
     " share is not declared), and the metric's window after that has passed."
@@ -53,7 +53,7 @@ _FIRST_LOOK = (
 
 
 def advice(contract: Contract, document: Document | None, *, bound: bool = True) -> list[str]:
-    """Returns what to do now, the most important first.
+    """Returns the next steps, the most important first.
 
     Args:
         contract: The contract.
@@ -101,7 +101,7 @@ def _when_ended(contract: Contract, document: Document | None) -> Sequence[str]:
 
 
 def _repairs(contract: Contract, document: Document | None) -> Sequence[str]:
-    """Returns what makes a comparison fair that is not."""
+    """Returns the steps that make an unfair comparison fair."""
     if contract["abstain_reason"] == "non_identifiable":
         return [_contrast(document)]
     causes = [] if document is None else document["gates"]["interacting_because"]
@@ -109,7 +109,7 @@ def _repairs(contract: Contract, document: Document | None) -> Sequence[str]:
 
 
 def lasts(document: Document | None) -> bool:
-    """Tells whether what makes the comparison unfair stays in it, whatever comes."""
+    """Tells whether the cause of an unfair comparison is permanent."""
     return document is not None and any(
         cause in _LASTING for cause in document["gates"]["interacting_because"]
     )

@@ -1,4 +1,4 @@
-"""The headline of a verdict: the words that a person reads first, the same in every face."""
+"""The headline of a verdict: the first words that a person reads, the same in every face."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,11 +24,11 @@ ABSTENTIONS: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Headline:
-    """Words, and a tone that faces mark by colour or shape; the words alone say as much.
+    """A headline's text, and a tone that faces mark by colour or shape.
 
     Attributes:
-        tone: What kind of words they are.
-        text: The words.
+        tone: The kind of headline; the text alone says as much.
+        text: The text.
     """
 
     tone: Tone

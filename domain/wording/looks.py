@@ -90,7 +90,7 @@ def thinned(drawn: Sequence[Estimate], limit: int, *, fired: float | None = None
     """
     if len(drawn) <= limit:
         return list(drawn)
-    # One place is kept for the look that fired.
+    # One of the estimates is the look that fired.
     last, count = len(drawn) - 1, limit - 1
     places = {round(number * last / (count - 1)) for number in range(count)}
     places |= {place for place, estimate in enumerate(drawn) if estimate.at == fired}
@@ -115,7 +115,7 @@ def extent(drawn: Sequence[Estimate]) -> tuple[float, float]:
 
 
 def held_spans(looks: Sequence[Look]) -> list[tuple[float, float]]:
-    """Returns from when to when gates held, from look to look; the last may last on."""
+    """Returns the spans of time in which gates held, from look to look."""
     spans: list[tuple[float, float]] = []
     for look, after in zip(looks, [*looks[1:], looks[-1]], strict=True):
         if not look.gated:

@@ -1,4 +1,4 @@
-"""The value of a change: what it is worth a day once every unit has it, in dollars."""
+"""The value of a change: dollars a day once every unit has it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ def value_range(
     interval: Sequence[float] | None,
     units_per_day: float | None,
 ) -> dict[str, float] | None:
-    """Returns dollars a day between which the change lies, by the interval of its lift.
+    """Returns the range of a change's value in dollars a day, by the interval of its lift.
 
     Args:
         contract: The contract.
@@ -23,7 +23,7 @@ def value_range(
             or not.
 
     Returns:
-        None where no value is known, or where what is compared is not the change alone.
+        None where no value is known, or where the arms differ by more than the change.
     """
     value = document["policy"]["value_per_conversion"]
     if value is None or interval is None or units_per_day is None:

@@ -2,7 +2,7 @@
 
 WARNINGS = {
     "base_assumed": "No base commit was posted with the deploy, so the commit that served before"
-    " was taken for it. Send the diff's base_commit to be exact.",
+    " it was used. Send the diff's base_commit to be exact.",
     "metric_never_seen": "No outcome of the target metric was counted: none came, or none within"
     " its window after a unit's exposure. Check its name, that events of that name arrive, and its"
     " window.",
@@ -11,14 +11,14 @@ WARNINGS = {
     "unmatched_route": "Some events name a route that is not in the static graph. Upload the graph"
     " of this version.",
     "unsigned": "Some events carry no valid signature of the router and do not count.",
-    "uncapped": "A mean has no cap, since too few values came before the start to choose one: one"
-    " very large value can hide a difference. Set the metric's cap.",
+    "uncapped": "The metric is a mean without a cap: too few values came before the start to choose"
+    " one. A single very large value can hide a difference. Set the metric's cap.",
     "sticky_by_user": "Users rather than sessions keep their arm. Set unit to user, so that"
     " a user's sessions count once.",
-    "guardrails_unproven": "It is kept though not every guardrail was shown unharmed in the time"
-    " that there was.",
-    "set_aside": "Its data cannot be computed at the moment, so what is shown is the last verdict"
-    " that could be. All other experiments go on.",
+    "guardrails_unproven": "The change is kept, but the time was too short to show that every"
+    " guardrail is unharmed.",
+    "set_aside": "Its data cannot be computed at the moment, so you see the last verdict that"
+    " could be computed. All other experiments go on.",
     "allocation_undeclared": "The share of traffic that gets the change is not declared, so nothing"
     " can check that the split is fair. Post allocation with the deploy.",
 }
