@@ -92,8 +92,8 @@ def create_app(settings: ApiSettings | None = None) -> FastAPI:
     plain = [route for router in _ROUTERS for route in router.routes]
     app.add_middleware(Express, routes=plain, failures=dict(_FAILURES))
     app.add_middleware(Envelope, meters=meters)
-    for kind, told in _FAILURES:
-        app.add_exception_handler(kind, told)
+    for kind, handler in _FAILURES:
+        app.add_exception_handler(kind, handler)
     app.openapi = partial(
         documentation.document,
         app,
@@ -146,7 +146,7 @@ _BY_STATUS = {404: "not_found", 405: "method_not_allowed"}
 
 
 async def _http(request: Request, failure: Exception) -> Response:
-    """Answers what the router refuses: an unknown path, or a method that a path does not have."""
+    """Answers the router's refusals: an unknown path, or a method that a path does not have."""
     assert isinstance(failure, HTTPException)  # noqa: S101 - Starlette chooses the handler by type
     word = _BY_STATUS[failure.status_code]
     problem = Problem(word, HTTPStatus(failure.status_code).description, headers=failure.headers)

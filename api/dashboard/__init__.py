@@ -1,1 +1,1 @@
-"""The dashboard: pages for people, of what storage holds."""
+"""The dashboard: pages for people that show stored deploys, experiments and settings."""

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from api.dashboard.page.assets import VERSION
 from api.dashboard.page.markup import markup, page
-from api.dashboard.page.visit import seen
+from api.dashboard.page.visit import read_for_visitor
 from api.dashboard.plot import plot_of
 from api.dashboard.verdict import advice_of, measured, reason_of, value_of
 from api.routes.verdicts import known_id
@@ -48,7 +48,7 @@ async def get_experiment(request: Request) -> Response:
     def reading(connection: Connection, visitor: Visitor) -> tuple[Finding, str, str | None]:
         return _read(connection, visitor, experiment_id)
 
-    _, (finding, version, fault) = await seen(request, reading)
+    _, (finding, version, fault) = await read_for_visitor(request, reading)
     known = _known(finding, fault)
     return page(
         request,
@@ -69,7 +69,7 @@ async def get_live(request: Request) -> Response:
     def reading(connection: Connection, visitor: Visitor) -> tuple[Finding, str, str | None]:
         return _read(connection, visitor, experiment_id)
 
-    _, (finding, version, fault) = await seen(request, reading)
+    _, (finding, version, fault) = await read_for_visitor(request, reading)
     wait = _wait(finding)
     if (etag := _etag(version)) == known:
         return Response(status_code=304, headers={"ETag": etag, "Retry-After": str(wait)})
@@ -91,7 +91,7 @@ async def get_evidence(request: Request) -> Response:
     def reading(connection: Connection, visitor: Visitor) -> str | None:
         return read_evidence(connection, visitor.project_id, known_id(experiment_id))
 
-    _, evidence = await seen(request, reading)
+    _, evidence = await read_for_visitor(request, reading)
     if evidence is None:
         raise Problem("no_evidence_yet", "The experiment has had no look yet.")
     return Response(evidence, media_type="application/json")
@@ -105,9 +105,9 @@ def _read(
     version = finding_version(connection, visitor.project_id, known_id(experiment_id))
     fault = next(
         (
-            one.sentence
-            for one in read_set_aside(connection, project_id=visitor.project_id)
-            if one.experiment_id == experiment_id
+            failure.sentence
+            for failure in read_set_aside(connection, project_id=visitor.project_id)
+            if failure.experiment_id == experiment_id
         ),
         None,
     )
@@ -128,7 +128,7 @@ def _wait(finding: Finding) -> int:
 
 
 def _known(finding: Finding, fault: str | None) -> dict[str, Any]:
-    """Returns what the templates of an experiment name."""
+    """Returns the values that the templates of an experiment use."""
     contract: dict[str, Any] = msgspec.json.decode(finding.contract)
     evidence = None if finding.evidence is None else msgspec.json.decode(finding.evidence)
     # An experiment that no deploy came for has a sentence and nothing else.
@@ -190,20 +190,20 @@ def _looks(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _checks(document: Mapping[str, Any], contract: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Returns what must hold for a comparison to be fair, and whether it does."""
     gates = document["gates"]
-    held = set(gates["interacting_because"])
+    causes = set(gates["interacting_because"])
     compared = contract["abstain_reason"] != "non_identifiable" or is_fair(contract, document)
     share = gates["crossover_share"]
     crossed = None if share is None else f"{100 * share:.2f} % of units were seen in both"
     return [
         _check("Both builds served at the same time", gates["vif"], holds=compared),
-        _check("Shares as declared", gates["sample_ratio_e"], holds="sample_ratio" not in held),
-        _check("Units stay in their arm", share, holds="crossover" not in held, told=crossed),
-        _check("Outcomes arrive alike", gates["lateness_e"], holds="lateness" not in held),
-        _check("One effect everywhere", gates["interaction_e"], holds="interaction" not in held),
+        _check("Shares as declared", gates["sample_ratio_e"], holds="sample_ratio" not in causes),
+        _check("Units stay in their arm", share, holds="crossover" not in causes, detail=crossed),
+        _check("Outcomes arrive alike", gates["lateness_e"], holds="lateness" not in causes),
+        _check("One effect everywhere", gates["interaction_e"], holds="interaction" not in causes),
     ]
 
 
-def _check(name: str, seen_: object, *, holds: bool, told: str | None = None) -> dict[str, Any]:
-    state = "fault" if not holds else "unknown" if seen_ is None else "ok"
+def _check(name: str, value: object, *, holds: bool, detail: str | None = None) -> dict[str, Any]:
+    state = "fault" if not holds else "unknown" if value is None else "ok"
     word = {"fault": "fails", "unknown": "not known yet", "ok": "holds"}[state]
-    return {"name": name, "state": state, "word": word, "told": told}
+    return {"name": name, "state": state, "word": word, "detail": detail}

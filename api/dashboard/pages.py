@@ -1,4 +1,4 @@
-"""`/dashboard`: every page, and what the pages load."""
+"""`/dashboard`: every page, and the files that pages load."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from api.dashboard.experiment import get_evidence, get_experiment, get_live
 from api.dashboard.page.assets import get_asset
 from api.dashboard.page.figures import signs
 from api.dashboard.page.markup import page
-from api.dashboard.page.visit import public_address_of, seen
+from api.dashboard.page.visit import public_address_of, read_for_visitor
 from api.dashboard.reach import reach_of
 from api.dashboard.route import PageRoute
 from api.dashboard.settings.entries import get_entries, post_entries
@@ -38,7 +38,7 @@ _ON_THE_FIRST = 8
 
 
 async def get_overview(request: Request) -> Response:
-    """Return the first page of a project: what is being tested, and what was deployed last."""
+    """Return the first page of a project: running experiments, and the latest deploys."""
 
     def reading(
         connection: Connection, visitor: Visitor
@@ -51,7 +51,7 @@ async def get_overview(request: Request) -> Response:
             list_deploys(connection, project_id, environment=None, limit=5),
         )
 
-    _, (checklist, running, decided, deploys) = await seen(request, reading)
+    _, (checklist, running, decided, deploys) = await read_for_visitor(request, reading)
     return page(
         request,
         "overview.html",
@@ -78,7 +78,7 @@ async def get_deploys(request: Request) -> Response:
         commits = [deploy["commit"]["sha"] for deploy in deploys]
         return deploys, findings_of_commits(connection, visitor.project_id, None, commits)
 
-    _, (deploys, findings) = await seen(request, reading)
+    _, (deploys, findings) = await read_for_visitor(request, reading)
     return page(
         request,
         "deploys.html",
@@ -105,7 +105,7 @@ async def get_deploy(request: Request) -> Response:
             findings_of_commits(connection, visitor.project_id, deploy["environment"], commits),
         )
 
-    _, (deploy, routes, findings) = await seen(request, reading)
+    _, (deploy, routes, findings) = await read_for_visitor(request, reading)
     return page(
         request,
         "deploy.html",
@@ -124,7 +124,7 @@ async def get_experiments(request: Request) -> Response:
     def reading(connection: Connection, visitor: Visitor) -> list[ListedFinding]:
         return list_findings(connection, visitor.project_id, most=_ON_A_PAGE + 1, before=before)
 
-    _, findings = await seen(request, reading)
+    _, findings = await read_for_visitor(request, reading)
     return page(
         request,
         "experiments.html",
@@ -140,7 +140,7 @@ async def get_nothing(request: Request) -> Response:
     path = request.scope["path"]
     if path.endswith("/") and (without := path.rstrip("/")) != path:
         return RedirectResponse(without, status_code=308)
-    await seen(request, lambda _, visitor: visitor)
+    await read_for_visitor(request, lambda _, visitor: visitor)
     raise Problem("not_found", "There is no such page.")
 
 
@@ -148,7 +148,7 @@ def known_deploy(deploy_id: str) -> str:
     """Returns an identifier that a deploy may have.
 
     Raises:
-        Missing: No deploy has such a one; nor could the store be asked for all of them.
+        Missing: The id is malformed, so no deploy has it and the store need not be read.
     """
     if not _DEPLOY.fullmatch(deploy_id):
         raise Missing("unknown_deploy", "there is no such deploy")
@@ -156,10 +156,10 @@ def known_deploy(deploy_id: str) -> str:
 
 
 def _cursor(request: Request) -> str | None:
-    told = request.query_params.get("before")
-    if told is not None and ("\x00" in told or len(told) > 128):
+    cursor = request.query_params.get("before")
+    if cursor is not None and ("\x00" in cursor or len(cursor) > 128):
         raise Missing("not_found", "There is no such page.")
-    return told
+    return cursor
 
 
 _COMMIT = ("message", "author", "branch", "url", "committed_at", "pull_request")
@@ -168,16 +168,18 @@ _FILE = ("previous_filename", "additions", "deletions")
 
 def _listed(deploys: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Returns deploys, each commit by its name: the steps of a ramp are posted without one."""
-    told = [deploy["commit"] for deploy in deploys]
-    messages = {one["sha"]: {"message": one["message"]} for one in told if one.get("message")}
+    stored = [deploy["commit"] for deploy in deploys]
+    messages = {
+        commit["sha"]: {"message": commit["message"]} for commit in stored if commit.get("message")
+    }
     return [
         _whole({**deploy, "commit": {**messages.get(commit["sha"], {}), **commit}})
-        for deploy, commit in zip(deploys, told, strict=True)
+        for deploy, commit in zip(deploys, stored, strict=True)
     ]
 
 
 def _whole(deploy: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a deploy with every member of its commit and files; what was not posted is None."""
+    """Returns a deploy with every member of its commit and files; absent members are None."""
     files = (deploy["diff"] or {}).get("files", [])
     return {
         **deploy,
@@ -187,7 +189,7 @@ def _whole(deploy: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _line(finding: ListedFinding) -> dict[str, Any]:
-    """Returns what a list shows of an experiment."""
+    """Returns an experiment's row in a list."""
     contract, totals = finding.contract, finding.totals or {}
     lift = totals.get("lift") if contract["lift"] is None else contract["lift"]
     interval = totals.get("ci") if contract["ci"] is None else contract["ci"]

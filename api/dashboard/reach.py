@@ -22,7 +22,7 @@ class Node:
 
 @dataclass(frozen=True, kw_only=True)
 class Reach:
-    """What the picture is drawn of: names in two columns, and the paths between."""
+    """The data of the picture: names in two columns, and the paths between."""
 
     width: int
     height: int

@@ -1,4 +1,4 @@
-"""A page's route: what surrounds every page, and the page that tells of a failure."""
+"""A page's route: headers and sign-in around every page, and the page that shows a failure."""
 
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from api.dashboard.page.markup import page
 from api.dashboard.page.visit import HOME, SignInNeededError
 from api.wire.problem import CODES, Problem, problem_response
-from api.wire.unhandled_error import breakdown
+from api.wire.unhandled_error import unhandled_error
 from storage.postgres.engine import StoreUnavailable
 from storage.postgres.refusal import Refusal
 
@@ -30,7 +30,7 @@ _HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",
 }
 _AGAIN_SECONDS = 5
-# What another try may overcome.
+# Failures that may be gone on another try.
 _PASSING = (429, 500, 503)
 _TITLES: Mapping[str, str] = {
     "not_found": "No such page",
@@ -55,33 +55,33 @@ class PageRoute(APIRoute):
 
         async def answered(request: Request) -> Response:
             try:
-                found = await self.endpoint(request)
+                response = await self.endpoint(request)
             except SignInNeededError:
-                found = _to_sign_in(request)
+                response = _to_sign_in(request)
             except ClientDisconnect:
                 raise
-            except Exception as failure:  # noqa: BLE001 - whatever broke, a page tells of it
-                found = _failure(request, _problem(request, failure))
-            return _guarded(found)
+            except Exception as failure:  # noqa: BLE001 - any failure becomes a page
+                response = _failure(request, _problem(request, failure))
+            return _guarded(response)
 
         return answered
 
 
 def asks_for_page(request: Request) -> bool:
-    """Tells whether a browser asks for something of ours, page or not."""
+    """Tells whether a browser requests a page of the dashboard, existing or not."""
     is_ours = f"{request.scope['path']}/".startswith(f"{HOME}/")
     return is_ours and "text/html" in request.headers.get("Accept", "")
 
 
 def failure_page(request: Request, problem: Problem) -> Response:
-    """Returns the page that tells of a failure which no page met."""
+    """Returns the page of a failure that happened before any page's function."""
     return _guarded(_failure(request, problem))
 
 
-def _guarded(found: Response) -> Response:
+def _guarded(response: Response) -> Response:
     for name, value in _HEADERS.items():
-        found.headers.setdefault(name, value)
-    return found
+        response.headers.setdefault(name, value)
+    return response
 
 
 def asks_for_data(request: Request) -> bool:
@@ -105,13 +105,13 @@ def _problem(request: Request, failure: Exception) -> Problem:
     if isinstance(failure, StoreUnavailable):
         detail = "The store cannot be reached. Nothing that was received is lost."
         return Problem("store_unavailable", detail, headers={"Retry-After": str(_AGAIN_SECONDS)})
-    return breakdown(request, failure)
+    return unhandled_error(request, failure)
 
 
 def _failure(request: Request, problem: Problem) -> Response:
     if asks_for_data(request):
         return problem_response(request, problem)
-    found = page(
+    response = page(
         request,
         "failure.html",
         status=problem.status,
@@ -123,8 +123,8 @@ def _failure(request: Request, problem: Problem) -> Response:
         seconds=problem.headers.get("Retry-After"),
         request_id=request.state.request_id,
     )
-    found.headers.update(problem.headers)
-    return found
+    response.headers.update(problem.headers)
+    return response
 
 
 def _again(request: Request) -> str:

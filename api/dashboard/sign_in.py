@@ -52,26 +52,26 @@ async def post_sign_in(request: Request) -> Response:
     limit = runtime(request).rate_limit
     # Which project's proxies to believe is not known yet: who comes through one shares its limit.
     await limit.admit_sign_in(address=client_address(request, ()))
-    told = form.text("secret").strip()
+    secret = form.text("secret").strip()
     after = page_after(form.text("next"))
-    if (fault := _fault(told)) is not None:
+    if (fault := _fault(secret)) is not None:
         return _asking(request, after, fault=fault, status=422)
     await limit.admit_secret()
 
     def signing_in(connection: Connection) -> str | None:
-        by = sign_in_by_link if is_link_code(told) else sign_in_by_key
-        token, before = by(connection, told), token_of(request)
+        by = sign_in_by_link if is_link_code(secret) else sign_in_by_key
+        token, before = by(connection, secret), token_of(request)
         if token is not None and before is not None:
             sign_out(connection, before)
         return token
 
     token = await runtime(request).store.run(signing_in)
     if token is None:
-        fault = _USED if is_link_code(told) else _UNKNOWN
+        fault = _USED if is_link_code(secret) else _UNKNOWN
         return _asking(request, after, fault=fault, status=403)
-    found = RedirectResponse(after, status_code=303)
-    keep_token(request, found, token)
-    return found
+    response = RedirectResponse(after, status_code=303)
+    keep_token(request, response, token)
+    return response
 
 
 async def post_sign_out(request: Request) -> Response:
@@ -79,18 +79,18 @@ async def post_sign_out(request: Request) -> Response:
     require_own_origin(request)
     if (token := token_of(request)) is not None:
         await runtime(request).store.run(lambda connection: sign_out(connection, token))
-    found = RedirectResponse("/dashboard/sign-in", status_code=303)
-    drop_token(request, found)
-    return found
+    response = RedirectResponse("/dashboard/sign-in", status_code=303)
+    drop_token(request, response)
+    return response
 
 
-def _fault(told: str) -> str | None:
-    """Returns what is wrong with a secret, as far as that shows without asking the store."""
-    if is_link_code(told):
+def _fault(secret: str) -> str | None:
+    """Returns the fault of a secret's form, as far as it shows without the store."""
+    if is_link_code(secret):
         return None
-    if not is_well_formed(told):
+    if not is_well_formed(secret):
         return _NO_KEY
-    return None if told.startswith("rk_") else _OTHER_KIND
+    return None if secret.startswith("rk_") else _OTHER_KIND
 
 
 def _asking(

@@ -12,7 +12,7 @@ Document = Mapping[str, Any]
 
 
 def reason_of(contract: Contract, document: Document | None, *, bound: bool = True) -> str:
-    """Returns what is known, in one or two sentences, to be read after the headline.
+    """Returns the evidence in one or two sentences, to be read after the headline.
 
     Args:
         contract: The contract.
@@ -50,7 +50,7 @@ def value_of(contract: Contract, document: Document | None) -> tuple[float, floa
     """Returns dollars a day between which the change lies once everybody has it.
 
     The ends are equal where a verdict names one number. None where no value is known, or where
-    what is compared is not the change alone.
+    the arms differ by more than the change.
     """
     at_risk = contract["value_at_risk"]
     if at_risk is not None:

@@ -1,4 +1,4 @@
-"""`GET /v1/reward/checklist`: whether the project is wired right, as the last tick found it."""
+"""`GET /v1/reward/checklist`: the project's set-up checks, as of the last tick."""
 
 from functools import partial
 
@@ -40,5 +40,5 @@ async def get_checklist(request: Request) -> Response:
     """
     shared = runtime(request)
     caller = await admitted(shared.keyring, request, KeyKind.PROJECT)
-    found = await shared.store.run(partial(read_lines, project_id=caller.project_id))
-    return answer([line.document() for line in found])
+    lines = await shared.store.run(partial(read_lines, project_id=caller.project_id))
+    return answer([line.document() for line in lines])

@@ -1,4 +1,4 @@
-"""`/v1/deploys`: which commit was put before users, and the latest one known."""
+"""`/v1/deploys`: records commits that were deployed, lists them, and returns the latest."""
 
 import re
 from datetime import datetime
@@ -53,8 +53,8 @@ class DeployedCommit(Shape):
     )
 
     @field_serializer("committed_at")
-    def _in_utc(self, told: datetime | None) -> str | None:
-        return None if told is None else text(told)
+    def _in_utc(self, time: datetime | None) -> str | None:
+        return None if time is None else text(time)
 
 
 class ChangedFile(OpenShape):
@@ -86,7 +86,7 @@ class Diff(OpenShape):
     files: list[ChangedFile] = Field(default=[])
 
     def document(self) -> dict[str, Any]:
-        """Returns what is stored of the diff."""
+        """Returns the stored part of the diff."""
         base = (
             self.base_commit.sha if isinstance(self.base_commit, NamedCommit) else self.base_commit
         )
@@ -107,7 +107,7 @@ class Deploy(Shape):
     )
 
     def request(self, idempotency_key: str | None) -> DeployRequest:
-        """Returns the deploy as the store takes it, whatever is slow in it computed."""
+        """Returns the deploy as the store takes it, with its slow parts already computed."""
         wanted = DeployRequest(
             environment=self.environment or PRODUCTION,
             commit=self.commit.model_dump(exclude_none=True),
@@ -135,7 +135,7 @@ class RecordedCommit(Shape):
 
 
 class RecordedDiff(Shape):
-    """What is kept of a diff."""
+    """The stored part of a diff."""
 
     base_commit: str | None = None
     files: list[ChangedFile]
@@ -305,12 +305,12 @@ async def get_deploys(
             before=cursor,
         )
 
-    found = await runtime(request).store.run(listing)
-    page = found[:limit]
+    deploys = await runtime(request).store.run(listing)
+    page = deploys[:limit]
     return answer(
         {
             "deploys": page,
-            "next_cursor": page[-1]["deploy_id"] if len(found) > limit else None,
+            "next_cursor": page[-1]["deploy_id"] if len(deploys) > limit else None,
         }
     )
 

@@ -41,12 +41,12 @@ router = APIRouter(tags=["reward"])
 _NO_NUL = r"^[^\x00]*$"
 
 
-def _is_policy(told: str) -> str:
+def _is_policy(policy: str) -> str:
     try:
-        gate_policy(told)
+        gate_policy(policy)
     except ValueError as error:
         raise PydanticCustomError("invalid_policy", "{rule}", {"rule": str(error)}) from None
-    return told
+    return policy
 
 
 Policy = Annotated[
@@ -57,7 +57,7 @@ Policy = Annotated[
 
 
 class GateQuestion(Shape):
-    """Which change is asked for, and what must be known of it."""
+    """The change in question, and the policy of the gate."""
 
     treatment_commit: Commit | None = Field(
         default=None,
@@ -96,15 +96,15 @@ class GateAnswer(Shape):
 _BODY = body_of(GateRequest)
 
 
-async def _asked(
+async def _judge(
     request: Request, project_id: int, question: GateQuestion, *, registers: bool
 ) -> Judgment:
-    """Returns the answer to a question.
+    """Returns the judgment on a question.
 
     Args:
         request: The request.
-        project_id: Whose key it carries.
-        question: What it asks.
+        project_id: The project of its key.
+        question: The question.
         registers: Whether a deployed commit without an experiment on the metric gets one.
     """
     policy = gate_policy(question.policy)
@@ -124,14 +124,14 @@ async def _asked(
             )
             return judgment(experiments, metric=metric, policy=policy, freeze=freeze)
 
-        found = judged()
-        if found is None and registers:
+        answer = judged()
+        if answer is None and registers:
             registration = Registration(
                 treatment_commit=commit, target_metric=metric, environment=question.environment
             )
             register(connection, project_id, registration)
-            found = judged()
-        return found or unregistered(commit, metric)
+            answer = judged()
+        return answer or unregistered(commit, metric)
 
     return await runtime(request).store.run(judging)
 
@@ -163,15 +163,15 @@ async def get_gate(
         AfterValidator(_is_policy),
     ] = "keep",
 ) -> Response:
-    """Answer 200 whatever is known, as a web metric of Argo Rollouts needs; `phase` tells."""
+    """Always answer 200, as a web metric of Argo Rollouts needs; `phase` holds the judgment."""
     question = GateQuestion(
         treatment_commit=treatment_commit,
         environment=environment,
         target_metric=target_metric,
         policy=policy,
     )
-    found = await _asked(request, caller.project_id, question, registers=False)
-    return answer(asdict(found))
+    judgment = await _judge(request, caller.project_id, question, registers=False)
+    return answer(asdict(judgment))
 
 
 @router.post(
@@ -207,9 +207,9 @@ async def post_gate(
         await admitted(keyring, request, KeyKind.PROJECT)
     body = await _BODY(request)
     caller = await admitted(keyring, request, KeyKind.PROJECT, inside=body.metadata.key)
-    found = await _asked(request, caller.project_id, body.metadata, registers=True)
-    wanted = found.phase == ("Failed" if want == "rollback" else "Successful")
-    return PlainTextResponse(found.sentence, status_code=200 if wanted else 403)
+    judgment = await _judge(request, caller.project_id, body.metadata, registers=True)
+    wanted = judgment.phase == ("Failed" if want == "rollback" else "Successful")
+    return PlainTextResponse(judgment.sentence, status_code=200 if wanted else 403)
 
 
 @router.get(
@@ -220,11 +220,11 @@ async def post_gate(
 )
 async def get_freeze(request: Request, _: Reader) -> Response:
     """Tell whether gates hold and webhooks wait, since when and why."""
-    found = await runtime(request).store.run(current_freeze)
+    freeze = await runtime(request).store.run(current_freeze)
     return answer(
         {
-            "frozen": found is not None,
-            "frozen_at": None if found is None else found.frozen_at,
-            "reason": None if found is None else found.reason,
+            "frozen": freeze is not None,
+            "frozen_at": None if freeze is None else freeze.frozen_at,
+            "reason": None if freeze is None else freeze.reason,
         }
     )

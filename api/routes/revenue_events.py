@@ -69,8 +69,8 @@ class RevenueEventBody(Shape):
 
     @field_validator("amount")
     @classmethod
-    def _as_the_event_needs(cls, amount: Amount | None, told: ValidationInfo) -> Amount | None:
-        event = told.data.get("event")
+    def _as_the_event_needs(cls, amount: Amount | None, info: ValidationInfo) -> Amount | None:
+        event = info.data.get("event")
         if event in MONETARY and amount is None:
             raise PydanticCustomError("missing", "is required of this event")
         if event in FUNNEL and amount is not None:
@@ -85,7 +85,7 @@ class RevenueEventBatch(Shape):
 
 
 class RevenueResult(Shape):
-    """What became of one event."""
+    """The outcome of one event."""
 
     index: int
     idempotency_key: str
@@ -93,7 +93,7 @@ class RevenueResult(Shape):
 
 
 class RevenueReceipt(Shape):
-    """What became of the events."""
+    """The outcome of the events."""
 
     accepted: int
     duplicates: int

@@ -54,7 +54,7 @@ class Sampling(Shape):
 
 
 class EventsReceipt(Shape):
-    """What became of the events."""
+    """The outcome of the events."""
 
     accepted: int
     late: int = Field(description="Of these, too old for any verdict to count.")
@@ -175,8 +175,8 @@ def _receipt(batch: Batch, *, late: int, sample: Sample | None) -> dict[str, obj
         "accepted": len(batch.events),
         "late": late,
         "rejected": [
-            {"index": one.index, "errors": [fault.document() for fault in one.faults]}
-            for one in batch.rejected
+            {"index": event.index, "errors": [fault.document() for fault in event.faults]}
+            for event in batch.rejected
         ],
     }
     if batch.sampled_out:
@@ -191,13 +191,13 @@ def _receipt(batch: Batch, *, late: int, sample: Sample | None) -> dict[str, obj
 def _is_history(request: Request) -> bool:
     if not request.scope["query_string"]:
         return False
-    told = request.query_params.get("replay", "false")
-    if told not in ("true", "false"):
+    replay = request.query_params.get("replay", "false")
+    if replay not in ("true", "false"):
         fault = Fault(
             at="replay", code="bool_type", detail="must be true or false", place="parameter"
         )
         raise invalid([fault])
-    return told == "true"
+    return replay == "true"
 
 
 def _require_origin(request: Request, caller: Caller) -> None:

@@ -1,4 +1,4 @@
-"""`/sdk.js` and `/next-graph.mjs`: what pages and builds of users load, without a key."""
+"""`/sdk.js` and `/next-graph.mjs`: scripts that users' pages and builds load, without a key."""
 
 import gzip
 from dataclasses import dataclass, field

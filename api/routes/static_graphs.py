@@ -73,8 +73,8 @@ def _is_plain(document: object) -> bool:
         graph = convert(document, _PlainGraph)
     except ValidationError:
         return False
-    seen = {(route.path, route.method, route.kind) for route in graph.routes}
-    return len(seen) == len(graph.routes)
+    distinct = {(route.path, route.method, route.kind) for route in graph.routes}
+    return len(distinct) == len(graph.routes)
 
 
 class StaticGraph(BaseModel):
@@ -94,9 +94,9 @@ class StaticGraph(BaseModel):
     @field_validator("routes")
     @classmethod
     def _unique(cls, routes: list[GraphRoute]) -> list[GraphRoute]:
-        seen: dict[tuple[str, str | None, str | None], int] = {}
+        first_index: dict[tuple[str, str | None, str | None], int] = {}
         for index, route in enumerate(routes):
-            first = seen.setdefault((route.path, route.method, route.kind), index)
+            first = first_index.setdefault((route.path, route.method, route.kind), index)
             if first != index:
                 raise PydanticCustomError(
                     "duplicate_route",

@@ -73,7 +73,9 @@ class VerdictContract(Shape):
         description="Which lifts the test that fired, or may fire in time, expects."
     )
     power_state: PowerState
-    guardrail_breaches: list[str] = Field(description="Names; whatever the verdict.")
+    guardrail_breaches: list[str] = Field(
+        description="Names of breached guardrails, with any verdict."
+    )
 
 
 class Effect(Shape):
@@ -139,7 +141,7 @@ def known_id(experiment_id: str) -> str:
     """Returns an identifier that an experiment may have.
 
     Raises:
-        Missing: No experiment has such a one; nor could the store be asked for all of them.
+        Missing: The id is malformed, so no experiment has it and the store need not be read.
     """
     if not _ID.fullmatch(experiment_id):
         raise Missing("unknown_experiment", "there is no such experiment")
@@ -173,12 +175,12 @@ async def get_verdict(request: Request) -> Response:
     caller = await admitted(shared.keyring, request, KeyKind.PROJECT)
     experiment_id = known_id(request.path_params["experiment_id"])
     verdict = await shared.reader.read(caller.project_id, experiment_id)
-    found = contract_answer(verdict)
-    if is_known(request, found.headers["ETag"]):
+    response = contract_answer(verdict)
+    if is_known(request, response.headers["ETag"]):
         return Response(
-            status_code=304, headers={"ETag": found.headers["ETag"], **_retry_after(verdict)}
+            status_code=304, headers={"ETag": response.headers["ETag"], **_retry_after(verdict)}
         )
-    return found
+    return response
 
 
 router.add_api_route(
@@ -209,11 +211,11 @@ router.add_api_route(
     openapi_extra=reading(problems=["unknown_experiment", "no_evidence_yet"]),
 )
 async def get_evidence(request: Request, caller: Reader, experiment_id: str) -> Response:
-    """Return what the served verdict rests on; before the first look there is none."""
+    """Return the evidence behind the served verdict; before the first look there is none."""
 
     def reading_evidence(connection: Connection) -> tuple[str | None, PublishedVerdict]:
-        found = read_verdict(connection, caller.project_id, known_id(experiment_id))
-        return read_evidence(connection, caller.project_id, experiment_id), found
+        verdict = read_verdict(connection, caller.project_id, known_id(experiment_id))
+        return read_evidence(connection, caller.project_id, experiment_id), verdict
 
     return await _published(request, reading_evidence)
 
@@ -263,8 +265,8 @@ def _position(cursor: str) -> tuple[datetime, str]:
     Raises:
         ValueError: No page of ours ended with this cursor.
     """
-    told, _, experiment_id = base64.urlsafe_b64decode(cursor).decode("ascii").partition(" ")
-    return moment(told), known_id(experiment_id)
+    time, _, experiment_id = base64.urlsafe_b64decode(cursor).decode("ascii").partition(" ")
+    return moment(time), known_id(experiment_id)
 
 
 def _cursor(value: str) -> str:
@@ -334,12 +336,12 @@ async def get_verdicts(
             connection, caller.project_id, wanted=wanted, limit=limit + 1, after=after
         )
 
-    found = await runtime(request).store.run(listing)
-    page = found[:limit]
+    experiments = await runtime(request).store.run(listing)
+    page = experiments[:limit]
     return answer(
         {
             "experiments": [_listed(experiment) for experiment in page],
-            "next_cursor": _after(page[-1], pending=pending) if len(found) > limit else None,
+            "next_cursor": _after(page[-1], pending=pending) if len(experiments) > limit else None,
         }
     )
 

@@ -34,10 +34,10 @@ class _Count:
 
 
 class Admissions:
-    """Counts what became of the requests of each project; no request waits for it.
+    """Counts stored and refused events of each project; no request waits for it.
 
-    What is counted and not yet noted may be lost, with the process or while the store is away: it
-    tells of faults of a set-up, which come again.
+    Counts that are not yet noted may be lost, with the process or while the store is away: they
+    serve the set-up checklist, and faults of a set-up repeat.
     """
 
     def __init__(self, store: Store, *, noted_seconds: float = _NOTED_SECONDS) -> None:
@@ -53,7 +53,7 @@ class Admissions:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncGenerator[Self]:
-        """Notes what was counted every few seconds, and at the end."""
+        """Notes the counts every few seconds, and at the end."""
         rounds = asyncio.create_task(self._rounds())
         try:
             yield self
@@ -105,14 +105,14 @@ class Admissions:
 
 
 def _add(counts: Mapping[int, _Count], connection: Connection) -> None:
-    told = {
+    added = {
         project_id: admissions.Admissions(**vars(count)) for project_id, count in counts.items()
     }
-    admissions.add_admissions(connection, told)
+    admissions.add_admissions(connection, added)
 
 
 def _reason(fault: Fault) -> str:
-    """Returns what was wrong in words of ours: members that the client invented are not named."""
-    found = _MEMBER.match(fault.at)
-    member = None if found is None else found[1]
+    """Returns a fault in our own words: members that the client invented are not named."""
+    match = _MEMBER.match(fault.at)
+    member = None if match is None else match[1]
     return f"{fault.code} ({member})" if member in EVENT_MEMBERS else fault.code

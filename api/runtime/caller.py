@@ -1,4 +1,4 @@
-"""The endpoints' word for who may call them."""
+"""Dependencies of the endpoints: the caller, by its project key."""
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated

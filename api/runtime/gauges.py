@@ -1,4 +1,4 @@
-"""The gauges of the whole service, as the store tells them and Prometheus reads them."""
+"""The gauges of the whole service, read from the store and served to Prometheus."""
 
 import asyncio
 from collections.abc import Iterator
@@ -93,15 +93,15 @@ class StoreGauges:
         """Asks nothing yet.
 
         Args:
-            store: What tells the gauges.
-            fresh_seconds: For how long its answer, or that there is none, is told again.
+            store: Where the gauges are read.
+            fresh_seconds: For how long its answer, or its absence, is served again.
             patience_seconds: How long it may take.
         """
         self._store = store
         self._fresh, self._patience = fresh_seconds, patience_seconds
         self._asking = asyncio.Lock()
         self._due = 0.0
-        self._told: Gauges | None = None
+        self._gauges: Gauges | None = None
 
     async def exposition(self) -> bytes:
         """Returns the gauges in Prometheus's format; that the store is away is one of them."""
@@ -114,11 +114,11 @@ class StoreGauges:
         async with self._asking:
             now = asyncio.get_running_loop().time()
             if now >= self._due:
-                self._told = await self._asked()
+                self._gauges = await self._read()
                 self._due = now + self._fresh
-            return self._told
+            return self._gauges
 
-    async def _asked(self) -> Gauges | None:
+    async def _read(self) -> Gauges | None:
         read = partial(read_gauges, patience_seconds=self._patience)
         try:
             async with asyncio.timeout(self._patience):
@@ -135,14 +135,12 @@ class _Shown:
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         gauges = self._gauges
-        yield _gauge(
-            "store_up", "Whether the store told the gauges below.", float(gauges is not None)
-        )
+        yield _gauge("store_up", "Whether the store answered.", float(gauges is not None))
         if gauges is None:
             return
-        for name, told, attribute in _SHOWN:
+        for name, description, attribute in _SHOWN:
             if (value := getattr(gauges, attribute)) is not None:
-                yield _gauge(name, told, value)
+                yield _gauge(name, description, value)
         steps = _gauge(
             "walk_step_seconds",
             "How long each step of the pipeline took the last time.",
@@ -162,7 +160,7 @@ class _Shown:
 
 
 def _gauge(
-    name: str, told: str, value: float | None = None, *, label: str | None = None
+    name: str, description: str, value: float | None = None, *, label: str | None = None
 ) -> GaugeMetricFamily:
     labels = None if label is None else [label]
-    return GaugeMetricFamily(f"deploy_reward_{name}", told, value=value, labels=labels)
+    return GaugeMetricFamily(f"deploy_reward_{name}", description, value=value, labels=labels)

@@ -1,4 +1,4 @@
-"""Who calls: project keys in a request, and whom they speak for."""
+"""The keyring: finds the project of a request's key."""
 
 import asyncio
 import contextlib
@@ -54,7 +54,7 @@ class Caller:
 
     @cached_property
     def trusted_proxies(self) -> list[IPv4Network | IPv6Network]:
-        """The networks whose word on the client's address is believed."""
+        """The proxies whose X-Forwarded-For is believed."""
         networks: list[IPv4Network | IPv6Network] = []
         for entry in self.settings.trusted_proxies:
             try:
@@ -68,7 +68,7 @@ class Caller:
 @dataclass(frozen=True, kw_only=True)
 class _Remembered:
     until: float
-    found: asyncio.Task[Caller | None]
+    lookup: asyncio.Task[Caller | None]
 
 
 class Keyring:
@@ -81,8 +81,8 @@ class Keyring:
         self._notes: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
-        """Waits for what is under way: it uses the store."""
-        looked_up = [known.found for known in self._remembered.values()]
+        """Waits for the look-ups under way: they use the store."""
+        looked_up = [known.lookup for known in self._remembered.values()]
         await asyncio.gather(*looked_up, return_exceptions=True)
         await asyncio.gather(*self._notes, return_exceptions=True)
 
@@ -103,11 +103,11 @@ class Keyring:
                 self._remembered.clear()
                 self._noted.clear()
             # Requests that come meanwhile wait for the same look-up.
-            found = asyncio.create_task(self._store.run(_looked_up(key)))
-            found.add_done_callback(lambda task: self._settle(digest, task))
-            known = _Remembered(until=now + _REMEMBERED_SECONDS, found=found)
+            lookup = asyncio.create_task(self._store.run(_looked_up(key)))
+            lookup.add_done_callback(lambda task: self._settle(digest, task))
+            known = _Remembered(until=now + _REMEMBERED_SECONDS, lookup=lookup)
             self._remembered[digest] = known
-        return known.found.result() if known.found.done() else await asyncio.shield(known.found)
+        return known.lookup.result() if known.lookup.done() else await asyncio.shield(known.lookup)
 
     def _settle(self, digest: bytes, task: asyncio.Task[Caller | None]) -> None:
         if not task.cancelled() and task.exception() is None and task.result() is not None:
@@ -115,7 +115,7 @@ class Keyring:
             return
         # A key created this instant must work the next.
         known = self._remembered.get(digest)
-        if known is not None and known.found is task:
+        if known is not None and known.lookup is task:
             del self._remembered[digest]
 
     def _note_use(self, digest: bytes) -> None:
@@ -135,16 +135,16 @@ class Keyring:
 
 def _looked_up(key: str) -> Callable[[Connection], Caller | None]:
     def look_up(connection: Connection) -> Caller | None:
-        found = holder(connection, key)
-        if found is None:
+        key_holder = holder(connection, key)
+        if key_holder is None:
             return None
-        settings = read_settings(connection, found.project_id)
+        settings = read_settings(connection, key_holder.project_id)
         return Caller(
-            project_id=found.project_id,
-            kind=found.kind,
+            project_id=key_holder.project_id,
+            kind=key_holder.kind,
             settings=settings,
             key=key_digest(key).hex(),
-            sample=read_sample(connection, found.project_id, settings),
+            sample=read_sample(connection, key_holder.project_id, settings),
         )
 
     return look_up

@@ -24,7 +24,7 @@ _PORTIONS = 1000
 _SIGN_INS_BY_ADDRESS = 60
 # From however many addresses they come: each of these asks the store.
 _SIGN_INS = 600
-_TOLD: Mapping[str, str] = {
+_DESCRIPTIONS: Mapping[str, str] = {
     "key": "requests a minute by one key",
     "address": "requests a minute by one address",
     "sign-in-address": "sign-ins a minute by one address",
@@ -46,8 +46,8 @@ class RateLimit:
     """Counts requests in windows of a minute, in this process or in Redis for all workers.
 
     They are counted a thousandth of their limit at a time: the store of counts is asked once for
-    all of these requests. One process refuses exactly what is over the limit; of several that
-    share a limit each may hold back what it has fetched, and thereby refuse a thousandth early.
+    all of these requests. One process refuses exactly the requests over the limit; of several that
+    share a limit each may hold back the portion it fetched, and so refuse a thousandth early.
     """
 
     def __init__(self, redis_url: str | None) -> None:
@@ -72,7 +72,7 @@ class RateLimit:
         await self._count("address", limits.per_address, f"{caller.project_id}/{address}")
 
     async def admit_sign_in(self, *, address: str) -> None:
-        """Counts an attempt to sign in from an address, whatever it shows.
+        """Counts an attempt to sign in from an address.
 
         Raises:
             Problem: The address has made as many as one may.
@@ -80,19 +80,19 @@ class RateLimit:
         await self._count("sign-in-address", _SIGN_INS_BY_ADDRESS, address)
 
     async def admit_secret(self) -> None:
-        """Counts an attempt to sign in by what has the form of a key or a link.
+        """Counts an attempt to sign in with a well-formed key or link.
 
         Raises:
             Problem: All addresses together have made as many as the store is asked about.
         """
         await self._count("sign-in", _SIGN_INS, "")
 
-    async def _count(self, policy: str, most: int, identity: str) -> None:
-        held = self._allowances.get((policy, identity))
-        if held is not None and held.left > 0 and time.time() < held.until:
-            held.left -= 1
+    async def _count(self, policy: str, limit: int, identity: str) -> None:
+        allowance = self._allowances.get((policy, identity))
+        if allowance is not None and allowance.left > 0 and time.time() < allowance.until:
+            allowance.left -= 1
             return
-        item = RateLimitItemPerMinute(most)
+        item = RateLimitItemPerMinute(limit)
         try:
             if await self._fetched(item, policy, identity):
                 return
@@ -107,11 +107,11 @@ class RateLimit:
             return
         raise Problem(
             "rate_limited",
-            f"more than {most} {_TOLD[policy]}",
+            f"more than {limit} {_DESCRIPTIONS[policy]}",
             headers={
                 "Retry-After": str(seconds := min(seconds, _MINUTE)),
                 # draft-ietf-httpapi-ratelimit-headers-10
-                "RateLimit-Policy": f'"{policy}";q={most};w={_MINUTE}',
+                "RateLimit-Policy": f'"{policy}";q={limit};w={_MINUTE}',
                 "RateLimit": f'"{policy}";r=0;t={seconds}',
             },
         )
@@ -127,9 +127,9 @@ class RateLimit:
 
     async def _keep(self, item: RateLimitItem, policy: str, identity: str, more: int) -> None:
         window = await self._limiter.get_window_stats(item, policy, identity)
-        held = self._allowances.get((policy, identity))
-        if held is not None and held.until == window.reset_time:
-            held.left += more
+        allowance = self._allowances.get((policy, identity))
+        if allowance is not None and allowance.until == window.reset_time:
+            allowance.left += more
             return
         if len(self._allowances) >= _MOST_HELD:
             self._allowances.clear()
@@ -141,9 +141,9 @@ class RateLimit:
 
 
 @lru_cache(maxsize=1024)
-def _portion(most: int) -> int:
+def _portion(limit: int) -> int:
     """Returns how many requests are counted at a time: no remainder, or the last would be lost."""
-    return next(part for part in range(max(1, most // _PORTIONS), 0, -1) if most % part == 0)
+    return next(part for part in range(max(1, limit // _PORTIONS), 0, -1) if limit % part == 0)
 
 
 def _counter(redis_url: str | None) -> Storage:
@@ -169,13 +169,13 @@ def client_address(request: Request, trusted: Sequence[IPv4Network | IPv6Network
     address = request.client.host if request.client else "local"
     if not trusted:
         return address
-    told = [
+    addresses = [
         hop.strip()
         for value in request.headers.getlist("X-Forwarded-For")
         for hop in value.split(",")
     ]
-    while told and _is_trusted(address, trusted):
-        address = told.pop()
+    while addresses and _is_trusted(address, trusted):
+        address = addresses.pop()
     return address
 
 

@@ -1,4 +1,4 @@
-"""What one API process is told at its start."""
+"""The settings of an API process, read from the environment at its start."""
 
 import os
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from storage.tenants.secret import service_secret
 
 @dataclass(frozen=True, kw_only=True)
 class ApiSettings:
-    """Where the store is, and what the API needs besides it."""
+    """The settings of an API process: its store, and the rest of its configuration."""
 
     database_url: str = field(repr=False)
     secret: bytes = field(repr=False)
@@ -39,7 +39,7 @@ class ApiSettings:
         )
 
 
-# What each limit is called in the environment; docs/operations/running.md says what it is for.
+# Each limit's variable in the environment; docs/operations/running.md explains them.
 _LIMITS: Mapping[str, str] = {
     "SERVICE_HEAD_SECONDS": "head_seconds",
     "SERVICE_HEAD_BYTES": "head_bytes",
@@ -54,9 +54,9 @@ _LIMITS: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class ServerLimits:
-    """What the clients of one process may hold of it, and for how long.
+    """Limits on the resources that clients of one process may hold, and for how long.
 
-    A slow body is told from a stalled or starved one by its average rate, not by a time for the
+    Slow bodies are told from stalled or starved ones by their average rate, not by a time for the
     whole: 30 seconds would be too few for 16 MiB over a slow line, and far too many for a
     thousand attackers. With 8 KiB/s after 10 seconds, the largest beacon of a browser (64 KiB)
     passes over a line of 4 KiB/s, and nobody holds a place for longer than 138 seconds with
@@ -92,14 +92,14 @@ class ServerLimits:
         """
         return cls(
             **{
-                limit: _positive(variable, told)
+                limit: _positive(variable, text)
                 for variable, limit in _LIMITS.items()
-                if (told := os.environ.get(variable))
+                if (text := os.environ.get(variable))
             }
         )
 
 
-def _positive(variable: str, told: str) -> int:
-    if not (told.isascii() and told.isdigit() and 0 < int(told[:10]) == int(told)):
+def _positive(variable: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:10]) == int(text)):
         raise ValueError(f"{variable} must be a whole number above 0")
-    return int(told)
+    return int(text)

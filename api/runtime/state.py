@@ -1,4 +1,4 @@
-"""What the endpoints of one API process share while it runs."""
+"""The state that the endpoints of one API process share while it runs."""
 
 import contextlib
 from collections.abc import AsyncGenerator
@@ -39,7 +39,7 @@ class Runtime:
 
 @contextlib.asynccontextmanager
 async def running(settings: ApiSettings, meters: Meters) -> AsyncGenerator[Runtime]:
-    """Opens what the endpoints share; at the end, every waiting event is written first."""
+    """Opens the shared state; at the end, every waiting event is written first."""
     engine = open_async_engine(settings.database_url)
     # Their own: requests that hold every other connection must not keep an event from its key.
     keys = open_async_engine(settings.database_url, pool_size=2)
@@ -72,6 +72,6 @@ async def running(settings: ApiSettings, meters: Meters) -> AsyncGenerator[Runti
 
 
 def runtime(request: Request) -> Runtime:
-    """Returns what the process shares, from a request to it."""
+    """Returns the shared state of the process, from a request to it."""
     shared: Runtime = request.state.runtime
     return shared

@@ -1,4 +1,4 @@
-"""The store as the API reaches it: one transaction a request, and one word when it is away."""
+"""The store as the API reaches it: one transaction a request, and one error when it is away."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -13,7 +13,7 @@ from storage.postgres.engine import StoreUnavailable, unavailable
 
 ResultT = TypeVar("ResultT")
 
-# What psycopg raises where SQLAlchemy does not stand between.
+# Errors that psycopg raises where SQLAlchemy does not wrap them.
 _AWAY = (psycopg.OperationalError, psycopg.InterfaceError, OSError)
 
 

@@ -1,4 +1,4 @@
-"""A client's connection: HTTP/1.1 as uvicorn parses it, within limits on what a client may hold."""
+"""A client's connection: HTTP/1.1 as uvicorn parses it, with limits on the client's resources."""
 
 import asyncio
 import logging
@@ -53,7 +53,7 @@ _STOPPING = Problem("stopping", "the service stopped before it could answer", he
 
 
 class _Phase(IntEnum):
-    """Where in a message the parser stands."""
+    """The part of a message that the parser reads."""
 
     # Nothing of a request has come yet on this connection.
     OPENED = 0
@@ -68,7 +68,7 @@ class _Transport:
 
     The head of an answer waits for its body, which uvicorn writes right after it: one packet and
     one call of the kernel instead of two. And at its end comes first the word that we end, then
-    what the client still sends.
+    the bytes that the client still sends.
     """
 
     __slots__ = (
@@ -131,7 +131,7 @@ class _Transport:
 class Connection(HttpToolsProtocol):
     """One connection, whose time-outs are found by its process's sweep.
 
-    A request costs it no timer and no look at a clock: what comes and goes is counted, and
+    A request costs it no timer and no look at a clock: bytes in and out are counted, and
     `look`, called each second, compares the counts with those of its last call.
     """
 
@@ -212,7 +212,7 @@ class Connection(HttpToolsProtocol):
                 self._refuse(_HEAD_TOO_LARGE)
 
     def _parse(self, data: bytes) -> None:
-        """Parses what came; a request that offers another protocol is read as HTTP/1.1.
+        """Parses received bytes; a request that offers another protocol is read as HTTP/1.1.
 
         Java's HttpClient and `curl --http2` send `Upgrade: h2c` with every request over http://.
         A server that does not take the offer reads the request as if it had not been made
@@ -336,7 +336,7 @@ class Connection(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's signature
-        """Answers what is not HTTP."""
+        """Answers 400 to bytes that are not HTTP."""
         self._refuse(_NOT_HTTP)
 
     def look(self) -> None:
@@ -456,7 +456,7 @@ class Connection(HttpToolsProtocol):
             transport.close()
 
     def shutdown(self) -> None:
-        """Answers what was asked, and what is asked within a moment; then ends."""
+        """Answers the requests received so far, and within a moment more; then ends."""
         self._leaving = True
         if self._answered:
             self.loop.call_later(LAST_REQUEST_SECONDS, self._leave)
@@ -548,8 +548,8 @@ class Connections:
             if isinstance(connection, Connection):
                 connection.look()
         if self.refused:
-            told = ", ".join(f"{code} {count}" for code, count in sorted(self.refused.items()))
-            _log.warning("refused: %s", told)
+            counts = ", ".join(f"{code} {count}" for code, count in sorted(self.refused.items()))
+            _log.warning("refused: %s", counts)
             self.refused.clear()
         self._next = loop.call_later(_SWEEP_SECONDS, self.watch, loop, state)
 

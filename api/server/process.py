@@ -66,7 +66,7 @@ def serve(*, host: str = "127.0.0.1", port: int = 8000, workers: int = 1) -> Non
 
     Raises:
         SystemExit: 0 at a signal; another code, after one line in the log, when it cannot start:
-            a variable is wrong, the port is taken, or the store may lose what it acknowledges
+            a variable is wrong, the port is taken, or the store may lose acknowledged events
             or was migrated by a later version.
     """
     logging.config.dictConfig(dict(LOGGING))
@@ -115,7 +115,7 @@ def _known_to_be_safe(database_url: str) -> bool:
 
     Raises:
         NewerStoreError: A later version has migrated it.
-        WeakStoreError: It may lose what it has committed.
+        WeakStoreError: It may lose committed transactions.
     """
     try:
         _refuse_store(database_url)
@@ -140,11 +140,11 @@ def _refuse_store(url: str) -> None:
 def _raise_file_limit(limits: ServerLimits) -> None:
     # Twice: connections over the limit are refused, and for that accepted.
     wanted = 2 * limits.most_connections + 256
-    soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft in (-1, resource.RLIM_INFINITY) or soft >= wanted:
         return
-    possible = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (possible, most))
+    possible = wanted if hard_limit == resource.RLIM_INFINITY else min(wanted, hard_limit)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (possible, hard_limit))
     if possible < wanted:
         _log.warning(
             "%d connections need a limit of %d open files; this process may have %d",
@@ -196,19 +196,19 @@ def _listeners(host: str, port: int, count: int) -> list[socket.socket]:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Without the option that lets many share: another service's port must not be shared.
     socket.create_server((host, port), family=family).close()
-    found: list[socket.socket] = []
+    listeners: list[socket.socket] = []
     for _ in range(count):
         listener = socket.socket(family)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind((host, port))
         port = listener.getsockname()[1]
-        found.append(listener)
-    for listener in found:
+        listeners.append(listener)
+    for listener in listeners:
         listener.listen(_BACKLOG)
     shown = f"[{host}]" if family == socket.AF_INET6 else host
     _log.info("%d workers running on http://%s:%d", count, shown, port)
-    return found
+    return listeners
 
 
 def _close(listeners: Sequence[socket.socket]) -> None:
@@ -232,7 +232,7 @@ class Server(uvicorn.Server):
         Args:
             config: Its `http` is `connections`.
             connections: What makes its connections.
-            unasked: The address of a store that could not be asked yet what it promises.
+            unasked: The address of a store whose durability could not be checked yet.
             life: A file descriptor that comes to its end when the process does that started us.
         """
         super().__init__(config)
@@ -321,11 +321,11 @@ class Server(uvicorn.Server):
 
 def _accepted(queue: socket.socket) -> list[socket.socket]:
     """Returns the connections that wait in a listening socket, and closes it."""
-    found: list[socket.socket] = []
+    connections: list[socket.socket] = []
     with queue:
-        while len(found) < _BACKLOG:
+        while len(connections) < _BACKLOG:
             try:
-                found.append(queue.accept()[0])
+                connections.append(queue.accept()[0])
             except (BlockingIOError, OSError):
                 break
-    return found
+    return connections

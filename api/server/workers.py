@@ -43,7 +43,7 @@ class Workers:
 
         Args:
             count: How many.
-            work: What each does. It is given its place among the workers, which the one that
+            work: The function that each runs. It gets its worker's number, which the one that
                 replaces it takes over, and a file descriptor that comes to its end when this
                 process does; it returns the worker's exit code.
             before_stop: Called before the workers are asked to end.
@@ -74,8 +74,8 @@ class Workers:
         return code
 
     def _turn(self, mask: _Mask) -> int | None:
-        told = signal.sigtimedwait(_HEARD, _TURN_SECONDS)
-        if told is not None and told.si_signo in _ENDS:
+        received = signal.sigtimedwait(_HEARD, _TURN_SECONDS)
+        if received is not None and received.si_signo in _ENDS:
             return 0
         for pid, code in self._buried():
             if code == STARTUP_FAILURE:
@@ -116,14 +116,14 @@ class Workers:
 
     def _buried(self) -> Sequence[tuple[int, int]]:
         """Returns the number and exit code of each worker that has ended since last asked."""
-        found: list[tuple[int, int]] = []
+        ended: list[tuple[int, int]] = []
         for pid in list(self._living):
             # Each by its number: this process may have other children.
             known, status = os.waitpid(pid, os.WNOHANG)
             if known:
                 self._ended(pid)
-                found.append((pid, os.waitstatus_to_exitcode(status)))
-        return found
+                ended.append((pid, os.waitstatus_to_exitcode(status)))
+        return ended
 
     def _stop(self) -> None:
         self._before_stop()

@@ -1,4 +1,4 @@
-"""The OpenAPI document: what FastAPI finds in the routes, and what they read by themselves."""
+"""The OpenAPI document: FastAPI's own, and the bodies that routes read by themselves."""
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -188,10 +188,10 @@ def _describe_problems(operation: dict[str, Any]) -> None:
     for answer in answers.values():
         answer.setdefault("headers", {}).update(_headers("X-Request-Id"))
     codes = sorted(set(_problems(operation)), key=lambda code: (CODES[code][0], code))
-    for status, told in groupby(codes, key=lambda code: CODES[code][0]):
+    for status, codes_of_status in groupby(codes, key=lambda code: CODES[code][0]):
         # A status may tell of more than problems: a gate that holds says so by 403.
         own = answers.get(str(status), {})
-        problem = _problem_answer(status, list(told))
+        problem = _problem_answer(status, list(codes_of_status))
         if "content" in own:
             problem["content"] |= own["content"]
             problem["description"] = f"{own['description']} {problem['description']}"
@@ -206,13 +206,13 @@ def _problems(operation: dict[str, Any]) -> Iterator[str]:
         yield from (*_OF_A_KEY, "not_acceptable", "store_unavailable")
     if "requestBody" in operation:
         yield from _OF_A_BODY
-    if any(one["in"] == "query" for one in operation.get("parameters", ())):
+    if any(parameter["in"] == "query" for parameter in operation.get("parameters", ())):
         yield "invalid_request"
 
 
 def _problem_answer(status: int, codes: Sequence[str]) -> dict[str, Any]:
-    told = {"status": {"const": status}, "code": {"enum": list(codes)}}
-    problem = {"allOf": [{"$ref": _REF.format(model="Problem")}, {"properties": told}]}
+    members = {"status": {"const": status}, "code": {"enum": list(codes)}}
+    problem = {"allOf": [{"$ref": _REF.format(model="Problem")}, {"properties": members}]}
     return {
         "description": ". ".join(f"`{code}`: {CODES[code][1]}" for code in codes),
         "headers": _headers("X-Request-Id", *_HEADERS_BY_STATUS.get(status, ())),

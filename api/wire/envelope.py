@@ -1,4 +1,4 @@
-"""What surrounds every answer: its request id, its line in the log, its count, CORS on one path."""
+"""The envelope of every answer: request id, access log, count, and CORS on one path."""
 
 import logging
 import re
@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.wire.documentation import PlainRoute
 from api.wire.meters import Meters
 from api.wire.problem import Problem, problem_response
-from api.wire.unhandled_error import breakdown
+from api.wire.unhandled_error import unhandled_error
 
 _access = logging.getLogger("api.access")
 
@@ -25,7 +25,7 @@ _EXPOSED = b"X-Request-Id, Retry-After, RateLimit, RateLimit-Policy"
 
 
 class Envelope:
-    """Wraps the application: nothing leaves it without a request id, or with a fault's words."""
+    """Wraps the application: every answer has a request id, and none an exception's text."""
 
     def __init__(self, app: ASGIApp, meters: Meters) -> None:
         self._app = app
@@ -56,7 +56,7 @@ class Envelope:
         except ClientDisconnect:
             status = status or 499
         except Exception as error:  # noqa: BLE001 - the last resort: it is logged and answered
-            problem = breakdown(request, error)
+            problem = unhandled_error(request, error)
             if not status:
                 await problem_response(request, problem)(scope, receive, stamped)
         finally:
@@ -71,16 +71,16 @@ class Envelope:
 
     def _record(self, request: Request, status: int, seconds: float) -> None:
         # The route's pattern: paths can hold anything, a key pasted into the wrong place even.
-        found = request.scope.get("route")
-        route = getattr(found, "path", "-")
+        route = request.scope.get("route")
+        pattern = getattr(route, "path", "-")
         method = request.method if request.method in _METHODS else "-"
-        self._count(method, route, status, seconds)
-        # Thousands a second: what goes well there is counted, not told.
-        level = logging.DEBUG if status < 400 and isinstance(found, PlainRoute) else logging.INFO
+        self._count(method, pattern, status, seconds)
+        # Thousands a second: successes there are counted, not logged.
+        level = logging.DEBUG if status < 400 and isinstance(route, PlainRoute) else logging.INFO
         if _access.isEnabledFor(level):
             request_id = request.state.request_id
             line = "%s %s %d %.1fms %s"
-            _access.log(level, line, method, route, status, seconds * 1e3, request_id)
+            _access.log(level, line, method, pattern, status, seconds * 1e3, request_id)
 
     def _count(self, method: str, route: str, status: int, seconds: float) -> None:
         labels = (method, route, status)
@@ -114,9 +114,9 @@ def accepts_json(headers: Headers) -> bool:
         return True
     admitted: dict[str, bool] = {}
     for entry in accept.split(","):
-        if (found := _RANGE.fullmatch(entry)) is not None:
-            kind = f"{found[1]}/{found[2]}".lower()
-            parameters = (found[3] or "").split(";")
+        if (match := _RANGE.fullmatch(entry)) is not None:
+            kind = f"{match[1]}/{match[2]}".lower()
+            parameters = (match[3] or "").split(";")
             admitted[kind] = not any(_NO_WEIGHT.fullmatch(part) for part in parameters)
     # The most specific range decides.
     for kind in ("application/json", "application/*", "*/*"):

@@ -1,4 +1,4 @@
-"""Entity tags: how a client is told that it has an answer already (RFC 9110, 8.8.3 and 13.1.2)."""
+"""Entity tags: whether a client already has an answer (RFC 9110, 8.8.3 and 13.1.2)."""
 
 import hashlib
 

@@ -113,7 +113,7 @@ class Rejected:
 
 @dataclass(kw_only=True)
 class Batch:
-    """What was read of a request; `sampled_out` counts the valid events that are not stored."""
+    """The result of reading a request; `sampled_out` counts valid events that are not stored."""
 
     events: list[RuntimeEvent] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
@@ -123,7 +123,7 @@ class Batch:
     @property
     def faults(self) -> list[Fault]:
         """Why events were rejected."""
-        return [fault for one in self.rejected for fault in one.faults]
+        return [fault for event in self.rejected for fault in event.faults]
 
     @property
     def ignored_names(self) -> list[str]:
@@ -160,7 +160,7 @@ class EventReader:
         object.__setattr__(self, "latest", self.now + _FUTURE)
 
     def batch(self, raw: bytes) -> Batch:
-        """Returns what a body holds.
+        """Returns the events of a body.
 
         Raises:
             Problem: It is not JSON, or what stands around the events breaks a rule.
@@ -185,7 +185,7 @@ class EventReader:
         return batch
 
     def _explained(self, raw: bytes) -> Batch:
-        """Returns what a body holds of which some member is unknown, or breaks a rule."""
+        """Returns the events of a body of which some member is unknown, or breaks a rule."""
         document, faults = _document(raw)
         if not isinstance(document, dict):
             raise invalid(faults or [Fault(at="", code="object_type", detail="must be an object")])
@@ -276,7 +276,7 @@ class EventReader:
         )
 
     def _is_signed(self, event: RuntimeEventBody, token: str) -> bool:
-        """Tells whether a router vouches for what the event says of its session.
+        """Tells whether a router vouches for the session that the event claims.
 
         An event is stored in either case, and its sender told the same.
         """
@@ -322,7 +322,7 @@ class _RefusedError(Exception):
         self._member, self._code, self._detail = member, code, detail
 
     def fault(self, pointer: str) -> Fault:
-        """Returns what is wrong, the pointer of the event given."""
+        """Returns the fault, at a pointer below the event's."""
         return Fault(at=pointer + self._member, code=self._code, detail=self._detail)
 
 
@@ -344,8 +344,8 @@ def _encoded(properties: dict[str, Any]) -> str:
 def _known(raw: bytes) -> _KnownEvent | _KnownBatch | None:
     """Returns the typed body, or None if some of it must be looked at, or explained, one by one.
 
-    This is how nearly every body is read: one pass, in C. What a typed pass cannot see is looked
-    for in the bytes, or in the few members that can hold it.
+    This is how nearly every body is read: one pass, in C. The checks that a typed pass lacks are
+    made on the bytes, or in the few members that can hold it.
     """
     if rb"\u0000" in raw:
         return None
@@ -396,10 +396,10 @@ def _sorted_faults(faults: Sequence[Fault]) -> tuple[list[Fault], dict[int, list
     around: list[Fault] = []
     of_events: dict[int, list[Fault]] = {}
     for fault in faults:
-        if (found := _OF_EVENT.match(fault.at)) is None:
+        if (match := _OF_EVENT.match(fault.at)) is None:
             around.append(fault)
         else:
-            of_events.setdefault(int(found[1]), []).append(fault)
+            of_events.setdefault(int(match[1]), []).append(fault)
     return around, of_events
 
 

@@ -63,8 +63,8 @@ class Express:
 
     def _route(self, scope: Scope) -> PlainRoute | None:
         method, path = scope["method"], scope["path"]
-        if (found := self._fixed.get((method, path))) is not None:
-            return found
+        if (endpoint := self._fixed.get((method, path))) is not None:
+            return endpoint
         if (method, path) in self._handed_on:
             return None
         for route in self._patterns:

@@ -1,4 +1,4 @@
-"""What the API counts about itself, for Prometheus; no label names a project."""
+"""The API's own metrics, for Prometheus; no label names a project."""
 
 import os
 
@@ -54,7 +54,7 @@ class Meters:
         )
 
     def exposition(self) -> bytes:
-        """Returns what was counted: by all workers of the service, the dead ones included."""
+        """Returns the counts of all workers of the service, the dead ones included."""
         if SHARED_FOLDER not in os.environ:
             return generate_latest(self.registry)
         together = CollectorRegistry()

@@ -30,8 +30,8 @@ def moment(value: object) -> datetime:
         raise ValueError(RULE)
     try:
         # Python cuts a fraction at its sixth digit, as we promise.
-        told = datetime.fromisoformat(value.upper())
-        utc = told if told.tzinfo is UTC else told.astimezone(UTC)
+        moment = datetime.fromisoformat(value.upper())
+        utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
     except (ValueError, OverflowError):
         raise ValueError(RULE) from None
     if not _FIRST <= utc < _END:
@@ -39,9 +39,9 @@ def moment(value: object) -> datetime:
     return utc
 
 
-def text(told: datetime) -> str:
+def text(time: datetime) -> str:
     """Returns a time as answers show it."""
-    return told.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def _validated(value: object) -> datetime:

@@ -89,8 +89,8 @@ def validated(shape: TypeAdapter[ValidatedT], document: object) -> ValidatedT:
     try:
         return shape.validate_python(document)
     except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False, include_input=False)
-        raise invalid([body_fault(one, document) for one in found]) from None
+        errors = error.errors(include_url=False, include_context=False, include_input=False)
+        raise invalid([body_fault(error, document) for error in errors]) from None
 
 
 def body_fault(error: ErrorDetails, document: object) -> Fault:

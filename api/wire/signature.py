@@ -30,7 +30,7 @@ class Signatures:
         commit: str | None,
         flags: Mapping[str, str | bool] | None,
     ) -> bool:
-        """Tells whether a token holds for what its event says of the session.
+        """Tells whether a token vouches for the session that its event claims.
 
         Args:
             token: As it came.

@@ -40,7 +40,7 @@ def strict_document(raw: bytes) -> object:
     The fast reader's answer is taken where it cannot differ from the strict one's.
 
     Raises:
-        Problem: It is not JSON, names a member twice, or holds what the store cannot.
+        Problem: It is not JSON, names a member twice, or holds a value that the store cannot.
     """
     try:
         return _undoubted_document(raw)

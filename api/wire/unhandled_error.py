@@ -1,4 +1,4 @@
-"""A breakdown: what no word is known for, told to the log without the values that it may quote."""
+"""Logs an unhandled exception without its values, and answers 500."""
 
 import logging
 import traceback
@@ -10,8 +10,8 @@ from api.wire.problem import Problem
 _log = logging.getLogger("api")
 
 
-def breakdown(request: Request, error: BaseException) -> Problem:
-    """Logs what broke while a request was answered, and returns what its sender is told."""
+def unhandled_error(request: Request, error: BaseException) -> Problem:
+    """Logs an unhandled exception of a request, and returns the response to its sender."""
     _log.error("request %s failed: %s", request.state.request_id, _without_values(error))
     return Problem("internal_error", "a fault of the service; it is logged")
 

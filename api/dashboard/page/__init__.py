@@ -1,4 +1,4 @@
-"""What every page stands on: its frame, files, numbers, forms and visitor.
+"""Parts that every page uses: frame, files, numbers, forms and the visitor.
 
 Imports `runtime` and `wire`; the dashboard's pages import it.
 """

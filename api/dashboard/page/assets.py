@@ -41,7 +41,9 @@ _ASSETS: Mapping[str, Asset] = {
     path.name: _read(path) for path in sorted(_FOLDER.iterdir()) if path.suffix in _MEDIA
 }
 # What a page was made with: of another version, a page that is open must be loaded anew.
-VERSION = hashlib.sha256("".join(one.digest for one in _ASSETS.values()).encode()).hexdigest()[:16]
+VERSION = hashlib.sha256("".join(asset.digest for asset in _ASSETS.values()).encode()).hexdigest()[
+    :16
+]
 
 
 def asset_path(name: str) -> str:
@@ -51,11 +53,11 @@ def asset_path(name: str) -> str:
 
 async def get_asset(request: Request) -> Response:
     """Return a file."""
-    found = _ASSETS.get(request.path_params["name"])
-    if found is None or request.path_params["digest"] != found.digest:
+    asset = _ASSETS.get(request.path_params["name"])
+    if asset is None or request.path_params["digest"] != asset.digest:
         raise Problem("not_found", "there is no such file")
-    etag = f'"{found.digest}"'
+    etag = f'"{asset.digest}"'
     headers = {"ETag": etag, "Cache-Control": "public, max-age=31536000, immutable"}
     if request.headers.get("If-None-Match") == etag:
         return Response(status_code=304, headers=headers)
-    return Response(found.content, media_type=found.media, headers=headers)
+    return Response(asset.content, media_type=asset.media, headers=headers)

@@ -37,24 +37,24 @@ def short_commit(sha: str) -> str:
     return sha[:10]
 
 
-def moment_of(told: str | datetime) -> datetime:
+def moment_of(time: str | datetime) -> datetime:
     """Returns a time of a document or of the store, in UTC."""
-    found = datetime.fromisoformat(told) if isinstance(told, str) else told
-    return found.astimezone(UTC)
+    moment = datetime.fromisoformat(time) if isinstance(time, str) else time
+    return moment.astimezone(UTC)
 
 
-def time_text(told: str | datetime) -> str:
+def time_text(time: str | datetime) -> str:
     """Returns a time for reading."""
-    return f"{moment_of(told):%d %b %Y, %H:%M} UTC"
+    return f"{moment_of(time):%d %b %Y, %H:%M} UTC"
 
 
-def stamp(told: str | datetime) -> str:
+def stamp(time: str | datetime) -> str:
     """Returns a time for programs."""
-    return f"{moment_of(told):%Y-%m-%dT%H:%M:%SZ}"
+    return f"{moment_of(time):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def first_line(message: str | None) -> str:
-    """Returns what a commit's message says first; empty of none."""
+    """Returns the first line of a commit's message; empty if there is none."""
     lines = (message or "").strip().splitlines()
     return lines[0].strip() if lines else ""
 

@@ -1,11 +1,12 @@
-"""A form: what it asks, what was typed into it, and the fault beside each field."""
+"""A form: its fields, the text typed into them, and the fault beside each field."""
 
 import hashlib
 import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as member
 from types import MappingProxyType
 from typing import Any, Literal
 from urllib.parse import parse_qs
@@ -36,10 +37,10 @@ def whole(text: str) -> object:
 def number(text: str) -> object:
     """Returns a number; of anything else the text, which its rule then refuses."""
     try:
-        found = float(text)
+        number = float(text)
     except ValueError:
         return text.strip()
-    return found if math.isfinite(found) else text.strip()
+    return number if math.isfinite(number) else text.strip()
 
 
 def lines(text: str) -> object:
@@ -59,28 +60,28 @@ def ticked(text: str) -> object:
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """One thing that a form asks.
+    """A field of a form.
 
     Attributes:
         name: The member that it sets; a dot leads into a member of members.
-        label: What it is called.
-        hint: What it means.
-        control: What one types into or chooses from.
-        choices: Values and what they are called.
+        label: The field's name on the page.
+        hint: The explanation below it.
+        control: The kind of input: line, lines, check, checks or choice.
+        choices: Values and their labels.
         reads: Makes a value of a text.
         optional: Whether the member is left out where nothing is typed.
-        default: What stands in it while the member is not stored.
-        nothing: What stands in it while the member is null.
+        default: Its text while the member is not stored.
+        nothing: Its text while the member is null.
         mentions: Words, beside its name, by which a refusal means it.
-        secret: Whether what is stored is never shown, and stays where nothing is typed.
-        example: What stands in it, greyed, while it is empty.
+        secret: Whether the stored value is never shown, and stays if nothing is typed.
+        example: The placeholder of an empty field.
     """
 
     name: str
     label: str
     hint: str = ""
     control: Control = "line"
-    choices: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    choices: Mapping[str, str] = member(default_factory=lambda: MappingProxyType({}))
     reads: Callable[[str], object] = str.strip
     optional: bool = False
     default: str = ""
@@ -98,8 +99,8 @@ class Field:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """A field as a page shows it: what was typed, what is wrong, what others stored meanwhile."""
+class ShownField:
+    """A field as a page shows it: the typed text, its fault, and the value stored meanwhile."""
 
     field: Field
     text: str
@@ -109,18 +110,19 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """What a page of ours posted."""
+    """The values that a page of ours posted."""
 
-    told: Mapping[str, Sequence[str]]
+    values: Mapping[str, Sequence[str]]
 
     def text(self, name: str) -> str:
-        """Returns what was typed into a field; empty where there is none."""
-        return self.told.get(name, [""])[0]
+        """Returns the text of a field; empty where there is none."""
+        return self.values.get(name, [""])[0]
 
     def texts(self, fields: Sequence[Field]) -> dict[str, str]:
-        """Returns what was typed into each field; choices of many stand on lines."""
+        """Returns the text of each field; several choices are separated by line breaks."""
         return {
-            one.name: "\n".join(self.told.get(one.name, [])).replace("\r\n", "\n") for one in fields
+            field.name: "\n".join(self.values.get(field.name, [])).replace("\r\n", "\n")
+            for field in fields
         }
 
 
@@ -133,50 +135,50 @@ async def posted(request: Request) -> Form:
     require_own_origin(request)
     raw = await read_body(request, media=(_MEDIA,))
     try:
-        told = parse_qs(raw.decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
+        values = parse_qs(raw.decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
     except ValueError:
         raise Problem("invalid_request", "the form cannot be read") from None
-    if any("\x00" in text for texts in told.values() for text in texts):
+    if any("\x00" in text for texts in values.values() for text in texts):
         raise Problem("invalid_request", "the form holds a character that cannot be stored")
-    return Form(told=told)
+    return Form(values=values)
 
 
 def document(fields: Sequence[Field], texts: Texts) -> dict[str, Any]:
     """Returns the members that were typed."""
-    found: dict[str, Any] = {}
-    for one in fields:
-        text = texts[one.name]
-        if one.optional and not text.strip():
+    members: dict[str, Any] = {}
+    for field in fields:
+        text = texts[field.name]
+        if field.optional and not text.strip():
             continue
-        member, _, inner = one.name.partition(".")
+        member, _, inner = field.name.partition(".")
         if inner:
-            found.setdefault(member, {})[inner] = one.reads(text)
+            members.setdefault(member, {})[inner] = field.reads(text)
         else:
-            found[member] = one.reads(text)
-    return found
+            members[member] = field.reads(text)
+    return members
 
 
 def texts_of(fields: Sequence[Field], stored: Mapping[str, Any]) -> dict[str, str]:
     """Returns stored members as one would type them; nothing of a secret."""
-    return {one.name: "" if one.secret else _text_of(one, stored) for one in fields}
+    return {field.name: "" if field.secret else _text_of(field, stored) for field in fields}
 
 
-def asked(
+def shown_fields(
     fields: Sequence[Field],
     texts: Texts,
     *,
     faults: Mapping[str, str] | None = None,
     meanwhile: Texts | None = None,
-) -> list[Asked]:
+) -> list[ShownField]:
     """Returns fields as a page shows them."""
     return [
-        Asked(
-            field=one,
-            text=texts[one.name],
-            fault=(faults or {}).get(one.name),
-            meanwhile=_meanwhile(one, texts, meanwhile),
+        ShownField(
+            field=field,
+            text=texts[field.name],
+            fault=(faults or {}).get(field.name),
+            meanwhile=_meanwhile(field, texts, meanwhile),
         )
-        for one in fields
+        for field in fields
     ]
 
 
@@ -186,43 +188,48 @@ def faults_of(fields: Sequence[Field], refusal: Invalid) -> dict[str, str]:
     parts = pointed.split(".")
     mentioned = re.findall(r"\w+", refusal.detail)
     places = (
-        *(one.name for one in fields if one.name == pointed),
-        *(one.name for part in reversed(parts) for one in fields if part == one.name),
-        *(one.name for word in mentioned for one in fields if word in (one.name, *one.mentions)),
-        *(one.name for part in parts for one in fields if part in one.mentions),
+        *(field.name for field in fields if field.name == pointed),
+        *(field.name for part in reversed(parts) for field in fields if part == field.name),
+        *(
+            field.name
+            for word in mentioned
+            for field in fields
+            if word in (field.name, *field.mentions)
+        ),
+        *(field.name for part in parts for field in fields if part in field.mentions),
         "",
     )
     return {places[0]: _plain(refusal.detail)}
 
 
 def digest_of(shown: object) -> str:
-    """Returns what a form carries of what it showed, so that a change meanwhile is seen."""
+    """Returns the digest of shown values; a form carries it, so that later changes are noticed."""
     text = json.dumps(shown, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
-def _meanwhile(one: Field, texts: Texts, stored: Texts | None) -> str | None:
-    if stored is None or one.secret or _same(one, texts[one.name], stored[one.name]):
+def _meanwhile(field: Field, texts: Texts, stored: Texts | None) -> str | None:
+    if stored is None or field.secret or _same(field, texts[field.name], stored[field.name]):
         return None
-    if one.control == "check":
-        return "on" if stored[one.name] else "off"
-    return ", ".join(stored[one.name].splitlines()) or "nothing"
+    if field.control == "check":
+        return "on" if stored[field.name] else "off"
+    return ", ".join(stored[field.name].splitlines()) or "nothing"
 
 
-def _same(one: Field, text: str, other: str) -> bool:
-    return one.reads(text) == one.reads(other)
+def _same(field: Field, text: str, other: str) -> bool:
+    return field.reads(text) == field.reads(other)
 
 
-def _text_of(one: Field, stored: Mapping[str, Any]) -> str:
+def _text_of(field: Field, stored: Mapping[str, Any]) -> str:
     value: Any = stored
-    for part in one.name.split("."):
+    for part in field.name.split("."):
         if part not in value:
-            return one.default
+            return field.default
         value = value[part]
     if isinstance(value, list):
-        between = "\n" if one.control in ("lines", "checks") else ", "
+        between = "\n" if field.control in ("lines", "checks") else ", "
         return between.join(_written(entry) for entry in value)
-    return one.nothing if value is None else _written(value)
+    return field.nothing if value is None else _written(value)
 
 
 def _written(value: object) -> str:
@@ -252,6 +259,6 @@ _PLAIN: Sequence[tuple[str, str]] = (
 
 def _plain(detail: str) -> str:
     for pattern, words in _PLAIN:
-        if found := re.fullmatch(pattern, detail, re.DOTALL):
-            return found.expand(words)
+        if match := re.fullmatch(pattern, detail, re.DOTALL):
+            return match.expand(words)
     return f"{detail[:1].upper() if ' ' in detail[:3] else detail[:1]}{detail[1:]}."

@@ -1,4 +1,4 @@
-"""Markup: pages made of templates, in which nothing that was sent is taken for markup."""
+"""Markup: pages rendered from templates, with every posted value escaped."""
 
 from pathlib import Path
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""A visit: who looks at a page, told by the cookie of the sign-in, and what is read for them."""
+"""A visit: the visitor behind a session cookie, and reads and posts in the visitor's name."""
 
 import re
 from collections.abc import Callable
@@ -22,7 +22,7 @@ HOME = "/dashboard"
 
 
 class SignInNeededError(Exception):
-    """The page is for somebody who signed in."""
+    """The page needs a signed-in visitor."""
 
 
 def page_after(path: str) -> str:
@@ -40,7 +40,7 @@ def _cookie_name(request: Request) -> str:
 
 
 def token_of(request: Request) -> str | None:
-    """Returns what the browser holds of its sign-in, if anything."""
+    """Returns the session token that the browser holds, if any."""
     return request.cookies.get(_cookie_name(request))
 
 
@@ -65,10 +65,10 @@ def drop_token(request: Request, response: Response) -> None:
     )
 
 
-async def seen(
+async def read_for_visitor(
     request: Request, read: Callable[[Connection, Visitor], ResultT]
 ) -> tuple[Visitor, ResultT]:
-    """Returns who asks, and what is read for them in the same transaction.
+    """Returns the visitor, and the result of a read in the same transaction.
 
     Raises:
         SignInNeededError: Nobody is signed in here.
@@ -79,35 +79,35 @@ async def seen(
         raise SignInNeededError
 
     def reading(connection: Connection) -> tuple[Visitor, ResultT] | None:
-        found = visitor(connection, token)
-        if found is None:
+        signed_in = visitor(connection, token)
+        if signed_in is None:
             return None
-        # A page that tells what is missing still tells whose project it is of.
-        request.state.visitor = found
-        return found, read(connection, found)
+        # A page about a missing thing still shows the visitor's project.
+        request.state.visitor = signed_in
+        return signed_in, read(connection, signed_in)
 
-    found = await runtime(request).store.run(reading)
-    if found is None:
+    result = await runtime(request).store.run(reading)
+    if result is None:
         raise SignInNeededError
-    return found
+    return result
 
 
 def require_own_origin(request: Request) -> None:
     """Refuses a post that another site's page sent with our visitor's cookie.
 
-    Browsers tell the relation of the sites where they trust the connection, and the origin of the
+    Browsers send the relation of the sites where they trust the connection, and the origin of the
     page with every post.
 
     Raises:
-        Problem: It comes from elsewhere, or does not tell whence.
+        Problem: Its origin is another site, or unknown.
     """
     relation = request.headers.get("Sec-Fetch-Site")
     if relation is not None:
         own = relation == "same-origin"
     else:
-        told = urlsplit(request.headers.get("Origin", ""))
+        origin = urlsplit(request.headers.get("Origin", ""))
         known = {request.headers.get("Host"), _host(public_address_of(request))}
-        own = told.scheme in ("http", "https") and told.netloc in known
+        own = origin.scheme in ("http", "https") and origin.netloc in known
     if not own:
         raise Problem("origin_not_allowed", "this was not sent by a page of this dashboard")
 

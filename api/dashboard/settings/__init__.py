@@ -1,4 +1,4 @@
-"""The pages of a project's settings: what it tests, its entries, its keys.
+"""The pages of a project's settings: simple settings, lists of entries, and keys.
 
 Imports `page`; the list of pages imports it.
 """

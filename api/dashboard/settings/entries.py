@@ -9,18 +9,18 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from api.dashboard.page.form import (
-    Asked,
     Form,
+    ShownField,
     Texts,
-    asked,
     digest_of,
     document,
     faults_of,
     posted,
+    shown_fields,
     texts_of,
 )
 from api.dashboard.page.markup import page
-from api.dashboard.page.visit import seen
+from api.dashboard.page.visit import read_for_visitor
 from api.dashboard.settings.kinds import KINDS, Kind, Row
 from api.dashboard.settings.simple import READ_ONLY
 from storage.postgres.refusal import Invalid
@@ -41,15 +41,15 @@ _TAKEN = "There is an entry of this name: edit that one."
 
 @dataclass(frozen=True, kw_only=True)
 class _Refused:
-    """What was typed into the form of an entry and not stored, and why.
+    """The text typed into the form of an entry that was not stored, and the reason.
 
     Attributes:
         status: The answer's.
         key: Whose form it is; empty of a new entry's.
-        texts: What was typed; None where nothing is kept of it.
+        texts: The typed text; None where none is kept.
         faults: By field; those of none alone have no name.
-        note: What the page says above all.
-        meanwhile: What is stored now.
+        note: The message at the top of the page.
+        meanwhile: The values stored now.
     """
 
     status: int
@@ -67,22 +67,22 @@ class _Entry:
     key: str
     name: str
     facts: list[str]
-    seen: str
-    asked: list[Asked]
+    digest: str
+    fields: list[ShownField]
     open: bool
     fault: str | None
 
 
 async def get_entries(request: Request) -> Response:
     """Return the page of the entries of a setting."""
-    _, stored = await seen(
+    _, stored = await read_for_visitor(
         request, lambda connection, visitor: stored_settings(connection, visitor.project_id)
     )
     return _page(request, stored)
 
 
 async def post_entries(request: Request) -> Response:
-    """Store or remove an entry, or return the page with what is wrong beside it."""
+    """Store or remove an entry, or return the page with the fault beside each wrong field."""
     kind = _kind(request)
     form = await posted(request)
 
@@ -107,7 +107,7 @@ async def post_entries(request: Request) -> Response:
             return stored, _refused(kind, form, status=422, faults=faults)
         return stored, None
 
-    _, (stored, refused) = await seen(request, changing)
+    _, (stored, refused) = await read_for_visitor(request, changing)
     if refused is None:
         return RedirectResponse(f"{request.scope['path']}?saved", status_code=303)
     return _page(request, stored, refused)
@@ -136,7 +136,7 @@ def _save(kind: Kind, rows: list[dict[str, Any]], form: Form) -> list[dict[str, 
     if form.text("seen") != digest_of(rows[at]):
         now = texts_of(kind.fields, rows[at])
         return _refused(kind, form, status=409, note=_CHANGED, meanwhile=now)
-    kept = {one.name: rows[at][one.name] for one in kind.fields if one.secret}
+    kept = {field.name: rows[at][field.name] for field in kind.fields if field.secret}
     return [*rows[:at], {**kept, **typed}, *rows[at + 1 :]]
 
 
@@ -203,8 +203,8 @@ def _entry(kind: Kind, row: Row | None, refused: _Refused) -> _Entry:
         key=key,
         name="" if row is None else kind.name(row),
         facts=[] if row is None else kind.facts(row),
-        seen="" if row is None else digest_of(row),
-        asked=asked(
+        digest="" if row is None else digest_of(row),
+        fields=shown_fields(
             kind.fields,
             texts,
             faults=refused.faults if is_it else None,

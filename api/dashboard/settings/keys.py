@@ -9,7 +9,7 @@ from starlette.responses import RedirectResponse, Response
 
 from api.dashboard.page.form import Form, digest_of, posted
 from api.dashboard.page.markup import page
-from api.dashboard.page.visit import public_address_of, seen
+from api.dashboard.page.visit import public_address_of, read_for_visitor
 from api.dashboard.settings.simple import READ_ONLY
 from storage.postgres.refusal import Missing
 from storage.tenants.keys import KeyKind, KeyRecord, create_key, list_keys, revoke_key
@@ -40,8 +40,8 @@ class _Created:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Told:
-    """What came of a post, where it is told on the page itself."""
+class _Outcome:
+    """The outcome of a post that the page itself shows."""
 
     status: int = 200
     created: _Created | None = None
@@ -51,70 +51,72 @@ class _Told:
 
 async def get_keys(request: Request) -> Response:
     """Return the list of keys."""
-    _, found = await seen(
+    _, keys = await read_for_visitor(
         request, lambda connection, visitor: list_keys(connection, visitor.project_id)
     )
-    return _page(request, found)
+    return _page(request, keys)
 
 
 async def post_keys(request: Request) -> Response:
     """Make a key, which this answer alone shows, or revoke one."""
     form = await posted(request)
 
-    def changing(connection: Connection, visitor: Visitor) -> tuple[_Told | None, list[KeyRecord]]:
-        told = _change(connection, visitor, form)
-        return told, list_keys(connection, visitor.project_id)
+    def changing(
+        connection: Connection, visitor: Visitor
+    ) -> tuple[_Outcome | None, list[KeyRecord]]:
+        outcome = _change(connection, visitor, form)
+        return outcome, list_keys(connection, visitor.project_id)
 
-    _, (told, found) = await seen(request, changing)
-    if told is None:
+    _, (outcome, keys) = await read_for_visitor(request, changing)
+    if outcome is None:
         return RedirectResponse(f"{_PATH}?saved", status_code=303)
-    return _page(request, found, told)
+    return _page(request, keys, outcome)
 
 
-def _change(connection: Connection, visitor: Visitor, form: Form) -> _Told | None:
+def _change(connection: Connection, visitor: Visitor, form: Form) -> _Outcome | None:
     if visitor.role is not Role.OWNER:
-        return _Told(status=403, note=READ_ONLY)
+        return _Outcome(status=403, note=READ_ONLY)
     if form.text("action") == "revoke":
         return _revoke(connection, visitor.project_id, form.text("key"))
     if form.text("kind") not in list(KeyKind):
-        return _Told(status=422, fault="Choose what the key is for.")
+        return _Outcome(status=422, fault="Choose what the key is for.")
     # Of two forms that were loaded together, and of one that is sent twice, one makes a key.
     lock_settings(connection, visitor.project_id)
-    if form.text("seen") != _seen(list_keys(connection, visitor.project_id)):
-        return _Told(status=409, note=_MADE)
+    if form.text("seen") != _digest(list_keys(connection, visitor.project_id)):
+        return _Outcome(status=409, note=_MADE)
     kind = KeyKind(form.text("kind"))
     key = create_key(connection, visitor.project_id, kind)
-    return _Told(created=_Created(kind=kind, key=key))
+    return _Outcome(created=_Created(kind=kind, key=key))
 
 
-def _seen(found: list[KeyRecord]) -> str:
-    """Returns what a form carries of the keys, another word once one more is made."""
-    return digest_of([one.display for one in found])
+def _digest(keys: list[KeyRecord]) -> str:
+    """Returns the digest of the list of keys; it changes with each new key."""
+    return digest_of([key.display for key in keys])
 
 
-def _revoke(connection: Connection, project_id: int, display: str) -> _Told | None:
+def _revoke(connection: Connection, project_id: int, display: str) -> _Outcome | None:
     if not _DISPLAY.fullmatch(display):
-        return _Told(status=422, note="That is no beginning of a key. Nothing was revoked.")
+        return _Outcome(status=422, note="That is no beginning of a key. Nothing was revoked.")
     try:
         revoke_key(connection, project_id, display)
     except Missing as refusal:
-        return _Told(status=409, note=f"Nothing was revoked: {refusal.detail}.")
+        return _Outcome(status=409, note=f"Nothing was revoked: {refusal.detail}.")
     return None
 
 
-def _page(request: Request, found: list[KeyRecord], told: _Told | None = None) -> Response:
-    told = told or _Told()
+def _page(request: Request, keys: list[KeyRecord], outcome: _Outcome | None = None) -> Response:
+    outcome = outcome or _Outcome()
     return page(
         request,
         "settings/keys.html",
-        status=told.status,
-        live=[one for one in found if one.revoked_at is None],
-        revoked=[one for one in found if one.revoked_at is not None],
+        status=outcome.status,
+        live=[key for key in keys if key.revoked_at is None],
+        revoked=[key for key in keys if key.revoked_at is not None],
         kinds=_KINDS,
-        seen=_seen(found),
-        created=told.created,
+        seen=_digest(keys),
+        created=outcome.created,
         address=public_address_of(request),
-        note=told.note,
-        fault=told.fault,
+        note=outcome.note,
+        fault=outcome.fault,
         saved="saved" in request.query_params,
     )

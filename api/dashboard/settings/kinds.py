@@ -1,4 +1,4 @@
-"""Kinds of entries: what metrics, values and webhooks ask, and how each is told of."""
+"""Kinds of entries: the forms of metrics, values and webhooks, and the facts that pages list."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,18 +19,18 @@ class Kind:
 
     Attributes:
         member: The setting.
-        title: What its page is called.
-        one: What an entry is called.
-        lead: What the entries are for.
-        fields: What is asked of an entry.
-        key: By what a form names an entry.
-        name: What an entry is called on the page.
-        facts: What the page tells of it.
+        title: The heading of its page.
+        singular: The word for an entry.
+        lead: The page's first paragraph.
+        fields: The fields of an entry.
+        key: Returns the identity of an entry in a form.
+        name: Returns the name of an entry on the page.
+        facts: Returns the facts of an entry that the page lists.
     """
 
     member: str
     title: str
-    one: str
+    singular: str
     lead: str
     fields: Sequence[Field]
     key: Callable[[Row], str]
@@ -39,11 +39,11 @@ class Kind:
 
     def rows(self, stored: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Returns the entries as they are stored; a named one with its name."""
-        found = stored.get(self.member, [])
-        if isinstance(found, Mapping):
-            named: Mapping[str, Mapping[str, Any]] = found
+        entries = stored.get(self.member, [])
+        if isinstance(entries, Mapping):
+            named: Mapping[str, Mapping[str, Any]] = entries
             return [{"name": name, **members} for name, members in sorted(named.items())]
-        return [dict(row) for row in found]
+        return [dict(row) for row in entries]
 
     def value(self, rows: Sequence[Row]) -> object:
         """Returns the setting of such entries."""
@@ -70,16 +70,16 @@ def _window(seconds: int) -> str:
 
 def _facts_of_metric(row: Row) -> list[str]:
     chosen = {name: value for name, value in row.items() if name != "name"}
-    found: dict[str, Any] = metric_definition(
+    definition: dict[str, Any] = metric_definition(
         row["name"], {row["name"]: msgspec.convert(chosen, Metric)}
     )
-    margin = found["margin"]
+    margin = definition["margin"]
     return [
-        "counts " + ", ".join(found["sources"]),
-        f"within {_window(found['window_seconds'])}",
-        f"{found['better']} is better",
-        *(["a mean"] if found["kind"] == "mean" else []),
-        *([f"capped at {found['cap']:g}"] if found["cap"] is not None else []),
+        "counts " + ", ".join(definition["sources"]),
+        f"within {_window(definition['window_seconds'])}",
+        f"{definition['better']} is better",
+        *(["a mean"] if definition["kind"] == "mean" else []),
+        *([f"capped at {definition['cap']:g}"] if definition["cap"] is not None else []),
         *([] if margin == "default" else [f"margin {'none' if margin is None else margin}"]),
     ]
 
@@ -92,7 +92,7 @@ def _facts_of_webhook(row: Row) -> list[str]:
     webhook = msgspec.convert(row, Webhook)
     return [
         webhook.format,
-        "told of " + ", ".join(_words(event) for event in webhook.events),
+        "receives " + ", ".join(_words(event) for event in webhook.events),
         *([f"token in {webhook.token_variable}"] if webhook.token_variable else []),
     ]
 
@@ -100,7 +100,7 @@ def _facts_of_webhook(row: Row) -> list[str]:
 METRICS = Kind(
     member="metrics",
     title="Metrics",
-    one="metric",
+    singular="metric",
     lead="A metric that is not named here counts the events of its own name.",
     fields=(
         Field(
@@ -169,8 +169,8 @@ METRICS = Kind(
 VALUES = Kind(
     member="value_routes",
     title="Values",
-    one="value",
-    lead="What one conversion is worth, by metric and route: by it verdicts tell what is at risk.",
+    singular="value",
+    lead="The value of a conversion, by metric and route. Verdicts estimate the money at risk by it.",
     fields=(
         Field(name="metric", label="Metric", example="order_placed"),
         Field(
@@ -199,9 +199,9 @@ VALUES = Kind(
 WEBHOOKS = Kind(
     member="webhooks",
     title="Webhooks",
-    one="webhook",
-    lead=f"Who is told of verdicts, at most {MOST_WEBHOOKS}. An address may itself be a secret:"
-    " beyond its host it is shown to nobody.",
+    singular="webhook",
+    lead=f"Addresses that verdicts are sent to, at most {MOST_WEBHOOKS}. An address may be a secret:"
+    " only its host is shown.",
     fields=(
         Field(
             name="format",

@@ -1,4 +1,4 @@
-"""The page of a project's simple settings: what it tests, how it decides, whom it believes."""
+"""The page of a project's simple settings: metric, test, decisions and trusted networks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,24 +10,24 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from api.dashboard.page.form import (
-    Asked,
     Field,
     Form,
+    ShownField,
     Texts,
-    asked,
     digest_of,
     document,
     faults_of,
     lines,
     number,
     posted,
+    shown_fields,
     texts_of,
     ticked,
     whole,
     whole_numbers,
 )
 from api.dashboard.page.markup import page
-from api.dashboard.page.visit import seen
+from api.dashboard.page.visit import read_for_visitor
 from storage.postgres.refusal import Invalid
 from storage.tenants.settings import (
     Settings,
@@ -64,7 +64,7 @@ GROUPS: Mapping[str, Sequence[Field]] = {
         Field(
             name="unit",
             label="Unit",
-            hint="What is randomized.",
+            hint="The unit that is randomized.",
             control="choice",
             choices={"session": "Session", "user": "User"},
         ),
@@ -160,12 +160,12 @@ GROUPS: Mapping[str, Sequence[Field]] = {
         ),
     ),
 }
-FIELDS: Sequence[Field] = [one for group in GROUPS.values() for one in group]
+FIELDS: Sequence[Field] = [field for group in GROUPS.values() for field in group]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Refused:
-    """What was typed and not stored, and why; faults of no field alone have no name."""
+    """The typed text that was not stored, and why; faults of no single field have no name."""
 
     status: int
     texts: Texts
@@ -176,21 +176,21 @@ class _Refused:
 
 async def get_settings(request: Request) -> Response:
     """Return the page of the simple settings."""
-    _, settings = await seen(
+    _, settings = await read_for_visitor(
         request, lambda connection, visitor: read_settings(connection, visitor.project_id)
     )
     return _page(request, settings)
 
 
 async def post_settings(request: Request) -> Response:
-    """Store what was typed, or return the page with what is wrong beside it."""
+    """Store the typed settings, or return the page with the fault beside each wrong field."""
     form = await posted(request)
 
     def changing(connection: Connection, visitor: Visitor) -> tuple[Settings, _Refused | None]:
         settings = parse_settings(lock_settings(connection, visitor.project_id))
         return settings, _change(connection, visitor, settings, form)
 
-    _, (settings, refused) = await seen(request, changing)
+    _, (settings, refused) = await read_for_visitor(request, changing)
     if refused is None:
         return RedirectResponse(f"{_PATH}?saved", status_code=303)
     return _page(request, settings, refused)
@@ -199,7 +199,7 @@ async def post_settings(request: Request) -> Response:
 def _change(
     connection: Connection, visitor: Visitor, settings: Settings, form: Form
 ) -> _Refused | None:
-    """Stores what was typed; returns why it did not."""
+    """Stores the typed settings; returns the refusal, or None."""
     texts = form.texts(FIELDS)
     if visitor.role is not Role.OWNER:
         return _Refused(status=403, texts=texts, note=READ_ONLY)
@@ -208,7 +208,7 @@ def _change(
         return _Refused(status=409, texts=texts, note=CHANGED, meanwhile=texts_of(FIELDS, shown))
     typed = document(FIELDS, texts)
     # What nobody changed may have been stored before its rule stood.
-    faults = _faults({one: value for one, value in typed.items() if value != shown[one]})
+    faults = _faults({name: value for name, value in typed.items() if value != shown[name]})
     if not faults:
         changed = {
             member: value for member, value in typed.items() if not _is(shown, member, value)
@@ -222,19 +222,19 @@ def _change(
 
 
 def _shown(settings: Settings) -> dict[str, Any]:
-    members = {one.name.partition(".")[0] for one in FIELDS}
+    members = {field.name.partition(".")[0] for field in FIELDS}
     stored: dict[str, Any] = msgspec.to_builtins(settings)
     return {member: value for member, value in stored.items() if member in members}
 
 
 def _faults(typed: Mapping[str, Any]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    faults: dict[str, str] = {}
     for member, value in typed.items():
         try:
             chosen_settings({member: value})
         except Invalid as refusal:
-            found |= faults_of(FIELDS, refusal)
-    return found
+            faults |= faults_of(FIELDS, refusal)
+    return faults
 
 
 def _is(shown: Mapping[str, Any], member: str, value: object) -> bool:
@@ -245,8 +245,8 @@ def _is(shown: Mapping[str, Any], member: str, value: object) -> bool:
 def _page(request: Request, settings: Settings, refused: _Refused | None = None) -> Response:
     shown = _shown(settings)
     now = refused or _Refused(status=200, texts=texts_of(FIELDS, shown))
-    groups: dict[str, list[Asked]] = {
-        title: asked(group, now.texts, faults=now.faults, meanwhile=now.meanwhile)
+    groups: dict[str, list[ShownField]] = {
+        title: shown_fields(group, now.texts, faults=now.faults, meanwhile=now.meanwhile)
         for title, group in GROUPS.items()
     }
     return page(
