@@ -170,7 +170,7 @@ VALUES = Kind(
     member="value_routes",
     title="Values",
     singular="value",
-    lead="The value of a conversion, by metric and route. Verdicts estimate the money at risk by it.",
+    lead="The value of a conversion, by metric and route. Verdicts show money at risk by it.",
     fields=(
         Field(name="metric", label="Metric", example="order_placed"),
         Field(
@@ -200,7 +200,7 @@ WEBHOOKS = Kind(
     member="webhooks",
     title="Webhooks",
     singular="webhook",
-    lead=f"Addresses that verdicts are sent to, at most {MOST_WEBHOOKS}. An address may be a secret:"
+    lead=f"Receivers of verdicts, at most {MOST_WEBHOOKS}. An address may be a secret:"
     " only its host is shown.",
     fields=(
         Field(
