@@ -50,14 +50,17 @@ COMMANDS = {
         "Register a change as an experiment and print its id.",
     ),
     "wait": ("cli.changes.wait:wait", "Wait for a verdict, and exit with it."),
-    "explain": ("cli.changes.explain:explain", "Say what is behind a verdict."),
+    "explain": ("cli.changes.explain:explain", "Show the evidence behind a verdict."),
     "doctor": (
         "cli.operations.doctor:doctor",
         "Check whether a project is wired right, and say what to do.",
     ),
     "close": ("cli.changes.close:close", "End an experiment by hand, without a verdict."),
     "freeze": ("cli.operations.freeze:freeze", "Hold every webhook back; evidence goes on."),
-    "unfreeze": ("cli.operations.freeze:unfreeze", "End a freeze: what waited is sent."),
+    "unfreeze": (
+        "cli.operations.freeze:unfreeze",
+        "End a freeze and send the webhooks that waited.",
+    ),
     "webhooks": (
         "cli.operations.webhooks:webhooks",
         "List deliveries to webhooks, and send them again.",
@@ -65,7 +68,7 @@ COMMANDS = {
     "audit": ("cli.operations.audit:audit", "Recompute a verdict from raw events and compare."),
     "forget": (
         "cli.operations.forget:forget",
-        "Erase a person; what they added to counts stays nameless.",
+        "Erase a person; their part of the counts stays, without a name.",
     ),
     "rebuild": (
         "cli.operations.rebuild:rebuild",
@@ -86,20 +89,28 @@ class Commands(click.Group):
         """The commands, in the order in which one meets them."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 (click's signature)
+        cmd_name: str,
+    ) -> click.Command | None:
         """The command of that name, or None."""
         if cmd_name not in COMMANDS:
             return None
         module, name = COMMANDS[cmd_name][0].split(":")
         return getattr(import_module(module), name)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 (click's signature)
+        formatter: click.HelpFormatter,
+    ) -> None:
         """List the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 (click's signature)
-        """Run a command; what the store cannot do becomes one plain line."""
+        """Run a command; a refusal of the store becomes one plain line."""
         try:
             return super().invoke(ctx)
         except Exception as error:
@@ -110,7 +121,9 @@ class Commands(click.Group):
 
 
 def _plain_fault(error: Exception) -> str | None:
-    from sqlalchemy.exc import OperationalError  # noqa: PLC0415 (only where something failed)
+    # Only a command that failed needs these: imported above, they would cost every command half a
+    # second.
+    from sqlalchemy.exc import OperationalError  # noqa: PLC0415
 
     from cli.processes.supervisor import ChildFailedError  # noqa: PLC0415
     from storage.log.lake import LakeError  # noqa: PLC0415

@@ -69,13 +69,13 @@ def deploy(
 
 
 def _members(commit: str, chosen: Mapping[str, Any]) -> dict[str, object]:
-    """Returns the body of the deploy: what was chosen, and nothing else."""
-    told: dict[str, object] = {"sha": commit}
-    told |= {name: chosen[name] for name in _COMMIT_MEMBERS if chosen[name] is not None}
+    """Returns the body of the deploy, made of the chosen options alone."""
+    described: dict[str, object] = {"sha": commit}
+    described |= {name: chosen[name] for name in _COMMIT_MEMBERS if chosen[name] is not None}
     if chosen["changes"]:
-        told["changes"] = list(chosen["changes"])
+        described["changes"] = list(chosen["changes"])
     members = {
-        "commit": told,
+        "commit": described,
         "environment": chosen["environment"],
         "deployed_at": chosen["deployed_at"],
         "allocation": chosen["allocation"],

@@ -36,7 +36,7 @@ class Contract:
 
 
 class Experiment(Protocol):
-    """What a command can ask of an experiment."""
+    """The requests that commands make of an experiment."""
 
     def contract(self) -> Contract:
         """The verdict contract."""
@@ -101,11 +101,11 @@ class StoredExperiment:
     def contract(self) -> Contract:
         """The published verdict contract."""
         with self.engine.begin() as connection:
-            found = read_verdict(connection, self.project_id, self.experiment_id)
+            verdict = read_verdict(connection, self.project_id, self.experiment_id)
         wait = None
-        if found.next_look_at is not None:
-            wait = max(0.0, (found.next_look_at - datetime.now(UTC)).total_seconds())
-        return Contract(text=found.contract, retry_after=wait)
+        if verdict.next_look_at is not None:
+            wait = max(0.0, (verdict.next_look_at - datetime.now(UTC)).total_seconds())
+        return Contract(text=verdict.contract, retry_after=wait)
 
     def evidence(self) -> str | None:
         """The published evidence document; None before the first look."""
@@ -115,8 +115,8 @@ class StoredExperiment:
     def freeze(self) -> str | None:
         """Why the service is frozen."""
         with self.engine.begin() as connection:
-            found = current_freeze(connection)
-        return None if found is None else found.reason
+            freeze = current_freeze(connection)
+        return None if freeze is None else freeze.reason
 
     def close(self) -> Contract:
         """Ends it by hand."""

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from cli.changes.experiment import experiment as reached
 from cli.changes.interval_plot import interval_plot
-from cli.changes.report import standing
+from cli.changes.report import guardrail_state
 from cli.operations.store import data_dir_option
 from domain.measure import level_of, measure_of
 
@@ -21,13 +21,13 @@ from domain.measure import level_of, measure_of
 @click.option("--json", "as_json", is_flag=True, help="Print the evidence document.")
 @data_dir_option
 def explain(experiment: str, as_json: bool, data_dir: Path) -> None:
-    """Say what is behind a verdict.
+    """Show the evidence behind a verdict.
 
     Asks SERVICE_API_URL with the project key in SERVICE_PROJECT_KEY where the address is set,
     else the store.
     """
-    with reached(experiment, data_dir) as found:
-        text = found.evidence()
+    with reached(experiment, data_dir) as handle:
+        text = handle.evidence()
     if text is None:
         raise click.ClickException("nothing was evaluated yet: no block of units has closed")
     if as_json:
@@ -69,13 +69,13 @@ def _guardrails(guardrails: list[dict[str, Any]]) -> Table:
     table = Table(title="Guardrails")
     for column in ("metric", "says", "treatment minus control", "e-value for harm", "breached at"):
         table.add_column(column, justify="left" if column in ("metric", "says") else "right")
-    for one in guardrails:
+    for guardrail in guardrails:
         table.add_row(
-            one["metric"],
-            standing(one),
-            "" if one["lift"] is None else f"{one['lift']:+.5g}",
-            _number(one["e_value"]),
-            _number(one["threshold"]),
+            guardrail["metric"],
+            guardrail_state(guardrail),
+            "" if guardrail["lift"] is None else f"{guardrail['lift']:+.5g}",
+            _number(guardrail["e_value"]),
+            _number(guardrail["threshold"]),
         )
     return table
 
@@ -108,7 +108,7 @@ def _interval(document: Mapping[str, Any], ci: list[float] | None) -> str:
 
 
 def _yes_no(yes_no: Mapping[str, Any] | None) -> str:
-    """Returns what is known, beside a mean, of the share of units that had its event."""
+    """Returns a sentence on the share of units that had a mean's event."""
     if yes_no is None:
         return ""
     lift, low, high = (f"{100 * number:+.2f}" for number in (yes_no["lift"], *yes_no["ci"]))

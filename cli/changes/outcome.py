@@ -19,7 +19,7 @@ UNIT_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 class Exit(IntEnum):
-    """What the process ends with."""
+    """The exit codes of the process."""
 
     KEEP = 0
     ROLLBACK = 10
@@ -31,8 +31,8 @@ class Exit(IntEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
-    """What one poll saw.
+class Poll:
+    """The verdict and evidence of one poll.
 
     Attributes:
         contract: The verdict contract.
@@ -49,46 +49,46 @@ class Seen:
 
     @property
     def sentence(self) -> str:
-        """What is known, for a person."""
+        """The evidence in a sentence."""
         waiting = "No look yet: nothing was measured."
         return str(self.evidence.get("sentence", waiting))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How the gate ends, and why."""
+    """The end of the gate: its exit code and its reason."""
 
     exit: Exit
     because: str
 
 
 def outcome(
-    seen: Seen, *, accept_harm: float | None, waited: float, timeout: float
+    poll: Poll, *, accept_harm: float | None, waited: float, timeout: float
 ) -> Outcome | None:
-    """How the gate ends with what was seen; None where it is still to wait.
+    """Returns how the gate ends after a poll; None if it goes on waiting.
 
     A verdict goes before everything. A breach goes before a fault of the set-up, since it may be
     why the arms came apart; both go before an accepted harm, whose interval they make worthless.
 
     Args:
-        seen: The last poll.
+        poll: The last poll.
         accept_harm: The accepted loss, as a share of the control rate; None accepts none.
         waited: Seconds since the first poll.
         timeout: Seconds to wait.
     """
     last = waited >= timeout
     return (
-        _verdict(seen)
-        or _breach(seen)
-        or _fault(seen, last=seen.decided or last, waited=waited)
-        or _accepted(seen, accept_harm)
-        or _closed(seen)
+        _verdict(poll)
+        or _breach(poll)
+        or _fault(poll, last=poll.decided or last, waited=waited)
+        or _accepted(poll, accept_harm)
+        or _closed(poll)
         or (_timed_out(timeout) if last else None)
     )
 
 
-def _verdict(seen: Seen) -> Outcome | None:
-    contract = seen.contract
+def _verdict(poll: Poll) -> Outcome | None:
+    contract = poll.contract
     breaches = ", ".join(contract["guardrail_breaches"])
     ends = {
         "keep": Outcome(exit=Exit.KEEP, because="keep: ship the treatment."),
@@ -100,10 +100,10 @@ def _verdict(seen: Seen) -> Outcome | None:
     return ends.get(contract["verdict"])
 
 
-def _breach(seen: Seen) -> Outcome | None:
-    if not (breaches := seen.contract["guardrail_breaches"]):
+def _breach(poll: Poll) -> Outcome | None:
+    if not (breaches := poll.contract["guardrail_breaches"]):
         return None
-    if is_steady_shortfall(seen.contract, seen.evidence):
+    if is_steady_shortfall(poll.contract, poll.evidence):
         because = f"{STEADY_SHORTFALL}: repair the cause, and register anew."
         return Outcome(exit=Exit.FAULT, because=because)
     return Outcome(
@@ -111,43 +111,43 @@ def _breach(seen: Seen) -> Outcome | None:
     )
 
 
-def _fault(seen: Seen, *, last: bool, waited: float) -> Outcome | None:
-    """A set-up from which no verdict can come; that nothing came is only known at the end."""
-    reason = seen.contract["abstain_reason"]
+def _fault(poll: Poll, *, last: bool, waited: float) -> Outcome | None:
+    """Returns a fault of the set-up that prevents a verdict; missing events only at the end."""
+    reason = poll.contract["abstain_reason"]
     faults = {
-        "non_identifiable": f"non_identifiable: {_aliased(seen)}.",
-        "interacting": f"interacting: {_interacting(seen)}.",
+        "non_identifiable": f"non_identifiable: {_aliased(poll)}.",
+        "interacting": f"interacting: {_interacting(poll)}.",
     }
     # An arm that is left alone at its end is no fault of what was compared before.
-    gone = contrast_ended(seen.evidence) and is_fair(seen.contract, seen.evidence)
+    gone = contrast_ended(poll.evidence) and is_fair(poll.contract, poll.evidence)
     said = None if gone else faults.get(reason)
-    said = said or (_silence(seen, waited=waited) if last else None)
+    said = said or (_silence(poll, waited=waited) if last else None)
     return None if said is None else Outcome(exit=Exit.FAULT, because=said)
 
 
-def _aliased(seen: Seen) -> str:
-    names = seen.evidence.get("gates", {}).get("aliased_with", [])
+def _aliased(poll: Poll) -> str:
+    names = poll.evidence.get("gates", {}).get("aliased_with", [])
     beside = f" from {', '.join(name[:12] for name in names)}" if names else ""
     return f"the change cannot be told apart{beside}; serve both arms side by side"
 
 
-def _interacting(seen: Seen) -> str:
-    causes = seen.evidence.get("gates", {}).get("interacting_because", [])
-    told = ", ".join(str(cause).replace("_", " ") for cause in causes)
-    return f"the arms cannot be compared{f' ({told})' if told else ''}; see explain"
+def _interacting(poll: Poll) -> str:
+    causes = poll.evidence.get("gates", {}).get("interacting_because", [])
+    listed = ", ".join(str(cause).replace("_", " ") for cause in causes)
+    return f"the arms cannot be compared{f' ({listed})' if listed else ''}; see explain"
 
 
-def _silence(seen: Seen, *, waited: float) -> str | None:
-    """What did not come, by the end of the wait or of the experiment."""
-    counts = seen.evidence.get("counts", {})
-    if not counts.get("in_cells") and (seen.decided or waited >= FIRST_LOOK_SECONDS):
+def _silence(poll: Poll, *, waited: float) -> str | None:
+    """Returns which events are missing, at the end of the wait or of the experiment."""
+    counts = poll.evidence.get("counts", {})
+    if not counts.get("in_cells") and (poll.decided or waited >= FIRST_LOOK_SECONDS):
         if counts.get("unknown_commit"):
             return (
                 "no events of a known commit: the deploy of the commit that they name is missing."
             )
         if not counts.get("open"):
             return "no events: no exposed unit was counted; check the events' route and commit."
-    never_seen = "metric_never_seen" in seen.evidence.get("warnings", ())
+    never_seen = "metric_never_seen" in poll.evidence.get("warnings", ())
     if never_seen and counts.get("in_cells", 0) >= UNITS_TO_MISS_A_METRIC:
         return (
             "no outcome of the target metric: none came, or none within the metric's window after"
@@ -156,20 +156,20 @@ def _silence(seen: Seen, *, waited: float) -> str | None:
     return None
 
 
-def _accepted(seen: Seen, accept_harm: float | None) -> Outcome | None:
-    """Whether a loss beyond the accepted one is excluded."""
-    if accept_harm is None or not excludes_loss(seen.evidence, accept_harm):
+def _accepted(poll: Poll, accept_harm: float | None) -> Outcome | None:
+    """Returns the end by an accepted harm, if a larger loss is excluded."""
+    if accept_harm is None or not excludes_loss(poll.evidence, accept_harm):
         return None
     said = f"accepted: a loss beyond {100 * accept_harm:g} % of the control rate is excluded."
     return Outcome(exit=Exit.KEEP, because=said)
 
 
-def _closed(seen: Seen) -> Outcome | None:
-    if not seen.decided:
+def _closed(poll: Poll) -> Outcome | None:
+    if not poll.decided:
         return None
-    why = seen.evidence.get("ended_because")
+    why = poll.evidence.get("ended_because")
     if why == "futility":
-        margin = too_small(seen.evidence["policy"]["futility_margin"])
+        margin = too_small(poll.evidence["policy"]["futility_margin"])
         why = f"futility, the difference is {margin}"
     return Outcome(
         exit=Exit.CLOSED, because=f"closed without a verdict{f': {why}' if why else ''}."
@@ -180,9 +180,9 @@ def _timed_out(timeout: float) -> Outcome:
     return Outcome(exit=Exit.TIMEOUT, because=f"no verdict within {span(timeout)}.")
 
 
-def held(reason: str, timeout: float) -> Outcome:
-    """How the gate ends while nobody is to act on anything."""
-    because = f"frozen: {reason}. Nothing was to be acted on within {span(timeout)}."
+def while_frozen(reason: str, timeout: float) -> Outcome:
+    """Returns how the gate ends while the service is frozen."""
+    because = f"frozen: {reason}. No verdict was to be acted on within {span(timeout)}."
     return Outcome(exit=Exit.TIMEOUT, because=because)
 
 

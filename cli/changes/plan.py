@@ -49,7 +49,7 @@ class Design:
 
 @dataclass(frozen=True, kw_only=True)
 class Prospect:
-    """What a design needs for one lift, with 80 % power.
+    """A design's requirements for one lift, with 80 % power.
 
     Attributes:
         relative_lift: Of each change, relative to control's rate.
@@ -130,7 +130,7 @@ def planned(design: Design, *, alpha: float) -> dict[str, Any]:
         "power": 0.8,
         "horizon_days": HORIZON_DAYS,
         "smallest_lift_by_horizon": _smallest_lift(design, alpha=alpha),
-        "lifts": [asdict(one) for one in prospects(design, alpha=alpha)],
+        "lifts": [asdict(prospect) for prospect in prospects(design, alpha=alpha)],
         "instead": [
             {
                 "change": name,
@@ -138,7 +138,7 @@ def planned(design: Design, *, alpha: float) -> dict[str, Any]:
                 "share": other.share,
                 "changes": other.changes,
                 "sample_rate": other.sample_rate,
-                "lifts": [asdict(one) for one in prospects(other, alpha=alpha)],
+                "lifts": [asdict(prospect) for prospect in prospects(other, alpha=alpha)],
             }
             for name, other in alternatives(design)
         ],
@@ -146,7 +146,7 @@ def planned(design: Design, *, alpha: float) -> dict[str, Any]:
 
 
 def prospects(design: Design, *, alpha: float) -> list[Prospect]:
-    """What the design needs for each of `LIFTS`."""
+    """Returns the design's requirements for each of `LIFTS`."""
     mixture = _mixture(alpha, len(LIFTS))
     lifts = np.array(LIFTS) * design.changes
     rate, share = np.full(lifts.shape, design.rate), np.full(lifts.shape, design.share)
@@ -201,9 +201,9 @@ def _mixture(alpha: float, length: int) -> Mixture:
 def _smallest_lift(design: Design, *, alpha: float) -> float | None:
     """The smallest relative rise that the sessions of the whole horizon find."""
     sessions = design.measured_per_day * HORIZON_DAYS
-    rate, share, expected = (np.array([one]) for one in (design.rate, design.share, sessions))
-    found = smallest_lift(rate, share, expected, _mixture(alpha, 1))
-    return number_or_none(found[0] / design.rate)
+    rate, share, expected = (np.array([number]) for number in (design.rate, design.share, sessions))
+    lift = smallest_lift(rate, share, expected, _mixture(alpha, 1))
+    return number_or_none(lift[0] / design.rate)
 
 
 def _print(document: dict[str, Any]) -> None:

@@ -62,7 +62,7 @@ def _tell(experiment_id: str, *, as_json: bool) -> None:
 
 
 def _members(chosen: dict[str, Any]) -> dict[str, object]:
-    """Returns the body of the registration: what was chosen, and nothing else."""
+    """Returns the body of the registration, made of the chosen options alone."""
     members = {
         "treatment_commit": chosen["treatment_commit"],
         "deploy_id": chosen["deploy_id"],
@@ -92,8 +92,8 @@ def _flag(flag: str | None, control: str | None) -> dict[str, str] | None:
     name, equals, treatment = flag.partition("=")
     if not equals:
         raise click.BadParameter("is not NAME=VALUE", param_hint="--flag")
-    told = {"name": name, "treatment": treatment}
-    return told if control is None else {**told, "control": control}
+    members = {"name": name, "treatment": treatment}
+    return members if control is None else {**members, "control": control}
 
 
 def _guardrails(named: tuple[str, ...], *, none: bool) -> list[str] | None:
@@ -119,12 +119,12 @@ def _registered(members: dict[str, object], project: str, data_dir: Path) -> tup
     registration = checked(RegistrationBody, members).registration()
     with store_transaction(data_dir) as connection:
         project_id = find_project(connection, project).project_id
-        found = register_experiment(connection, project_id, registration).experiment_id
-        finding = read_finding(connection, project_id, found)
+        experiment_id = register_experiment(connection, project_id, registration).experiment_id
+        finding = read_finding(connection, project_id, experiment_id)
     if finding.deploy_id is not None:
-        return found, None
-    told = _awaited(finding.treatment_commit, finding.environment, elsewhere=finding.elsewhere)
-    return found, told
+        return experiment_id, None
+    note = _awaited(finding.treatment_commit, finding.environment, elsewhere=finding.elsewhere)
+    return experiment_id, note
 
 
 def _awaited_there(service: Remote, experiment_id: str) -> str | None:
@@ -133,9 +133,9 @@ def _awaited_there(service: Remote, experiment_id: str) -> str | None:
         listed = document(service.get("/v1/reward?status=open&limit=200"))["experiments"]
     except RemoteFault:
         return None
-    for one in listed:
-        if one["experiment_id"] == experiment_id and one["deploy_id"] is None:
-            return _awaited(one["treatment_commit"], one["environment"])
+    for entry in listed:
+        if entry["experiment_id"] == experiment_id and entry["deploy_id"] is None:
+            return _awaited(entry["treatment_commit"], entry["environment"])
     return None
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from cli.changes.outcome import Exit, Outcome, Seen
+from cli.changes.outcome import Exit, Outcome, Poll
 from domain.measure import Measure, level_of, measure_of
 
 _WORDS = {
@@ -27,30 +27,35 @@ _ELEMENTS = {
 }
 
 
-def markdown(seen: Seen, end: Outcome, *, address: str | None) -> str:
-    """Returns what a person reads of a wait that ended.
+def markdown(poll: Poll, end: Outcome, *, address: str | None) -> str:
+    """Returns the report of a wait for a person.
 
     Args:
-        seen: The last poll.
+        poll: The last poll.
         end: How it ended.
         address: The experiment's page, where one is known.
     """
-    parts = [f"## {_title(seen, end)}", _plain(end.because), _plain(seen.sentence)]
-    if seen.evidence:
-        parts += ["\n".join(_table(seen.evidence))]
-    if guardrails := seen.evidence.get("guardrails"):
-        parts += ["\n".join(f"- {_plain(one['metric'])}: {standing(one)}" for one in guardrails)]
+    parts = [f"## {_title(poll, end)}", _plain(end.because), _plain(poll.sentence)]
+    if poll.evidence:
+        parts += ["\n".join(_table(poll.evidence))]
+    if guardrails := poll.evidence.get("guardrails"):
+        parts += [
+            "\n".join(
+                f"- {_plain(guardrail['metric'])}: {guardrail_state(guardrail)}"
+                for guardrail in guardrails
+            )
+        ]
     if address is not None:
         parts += [f"[The evidence]({address})"]
     return "\n\n".join(parts) + "\n"
 
 
-def _title(seen: Seen, end: Outcome) -> str:
-    accepted = end.exit is Exit.KEEP and seen.contract["verdict"] != "keep"
+def _title(poll: Poll, end: Outcome) -> str:
+    accepted = end.exit is Exit.KEEP and poll.contract["verdict"] != "keep"
     word = "Go on" if accepted else _WORDS[end.exit]
-    if not seen.evidence:
+    if not poll.evidence:
         return word
-    return f"{word}: {_plain(seen.evidence['policy']['target']['name'])}"
+    return f"{word}: {_plain(poll.evidence['policy']['target']['name'])}"
 
 
 def _table(evidence: Mapping[str, Any]) -> Iterator[str]:
@@ -72,8 +77,8 @@ def _interval(measure: Measure, ci: list[float]) -> str:
     return f"between {measure.difference(low)} and {measure.difference(high)}{relative}"
 
 
-def standing(guardrail: Mapping[str, Any]) -> str:
-    """Returns what is known of a guardrail, in words."""
+def guardrail_state(guardrail: Mapping[str, Any]) -> str:
+    """Returns the state of a guardrail, in words."""
     if guardrail["breached_at"] is not None:
         return f"breached {guardrail['breached_at']}"
     if guardrail["non_inferior_at"] is not None:
@@ -86,21 +91,21 @@ def _plain(text: str) -> str:
     return "".join(f"\\{sign}" if sign in "\\`*_[]<>|#&~" else sign for sign in text)
 
 
-def junit(seen: Seen, end: Outcome) -> bytes:
+def junit(poll: Poll, end: Outcome) -> bytes:
     """Returns a suite: a case for the experiment, and one for each guardrail.
 
     A verdict against the change and a breach are failures, a fault of the set-up is an error, and
     what nobody knows yet is skipped.
     """
-    guardrails = seen.evidence.get("guardrails", [])
+    guardrails = poll.evidence.get("guardrails", [])
     suite = Element("testsuite", name="deploy-reward")
-    name = seen.evidence.get("policy", {}).get("target", {}).get("name", "verdict")
-    _case(suite, name, _ELEMENTS.get(end.exit), end.because, seen.sentence)
-    for one in guardrails:
-        said = standing(one)
-        passed = one["non_inferior_at"] is not None
-        kind = "failure" if one["breached_at"] is not None else None if passed else "skipped"
-        _case(suite, f"guardrail {one['metric']}", kind, said, said)
+    name = poll.evidence.get("policy", {}).get("target", {}).get("name", "verdict")
+    _case(suite, name, _ELEMENTS.get(end.exit), end.because, poll.sentence)
+    for guardrail in guardrails:
+        said = guardrail_state(guardrail)
+        passed = guardrail["non_inferior_at"] is not None
+        kind = "failure" if guardrail["breached_at"] is not None else None if passed else "skipped"
+        _case(suite, f"guardrail {guardrail['metric']}", kind, said, said)
     for count, kind in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         suite.set(count, str(len(suite.findall(f"testcase/{kind}"))))
     suite.set("tests", str(1 + len(guardrails)))

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from cli.changes.experiment import Contract, Experiment
 from cli.changes.experiment import experiment as reached
-from cli.changes.outcome import UNIT_SECONDS, Outcome, Seen, held, outcome
+from cli.changes.outcome import UNIT_SECONDS, Outcome, Poll, outcome, while_frozen
 from cli.changes.report import junit, markdown
 from cli.operations.remote import RemoteFault
 from cli.operations.store import data_dir_option
@@ -35,9 +35,9 @@ class Duration(click.ParamType[float]):
         """Returns seconds."""
         if isinstance(value, float):
             return value
-        if (found := _DURATION.fullmatch(str(value).strip())) is None:
+        if (match := _DURATION.fullmatch(str(value).strip())) is None:
             self.fail(f"{value!r} is no length of time, such as 90s, 30m, 2h or 1d", param, ctx)
-        return float(found[1]) * UNIT_SECONDS[found[2]]
+        return float(match[1]) * UNIT_SECONDS[match[2]]
 
 
 @click.command("wait")
@@ -106,18 +106,18 @@ def wait(
     Asks SERVICE_API_URL with the project key in SERVICE_PROJECT_KEY where the address is set,
     else the store.
     """
-    with reached(experiment, data_dir) as found:
-        seen, contract, end = _waited(found, timeout=timeout, every=every, accept_harm=accept_harm)
+    with reached(experiment, data_dir) as handle:
+        poll, contract, end = _waited(handle, timeout=timeout, every=every, accept_harm=accept_harm)
     if summary is not None:
         with summary.open("a") as file:
-            file.write(markdown(seen, end, address=_address(experiment)))
+            file.write(markdown(poll, end, address=_address(experiment)))
     if junit_file is not None:
-        junit_file.write_bytes(junit(seen, end))
+        junit_file.write_bytes(junit(poll, end))
     if as_json:
         click.echo(contract)
         click.echo(end.because, err=True)
     else:
-        click.echo(seen.sentence)
+        click.echo(poll.sentence)
         click.echo(end.because)
     raise SystemExit(end.exit)
 
@@ -140,9 +140,9 @@ def pause(retry_after: float | None, *, every: float, left: float) -> float:
 
 
 def _waited(
-    found: Experiment, *, timeout: float, every: float, accept_harm: float | None
-) -> tuple[Seen, str, Outcome]:
-    """Returns what was seen last, its contract to the byte, and how it ends.
+    handle: Experiment, *, timeout: float, every: float, accept_harm: float | None
+) -> tuple[Poll, str, Outcome]:
+    """Returns the last poll, its contract to the byte, and how the gate ends.
 
     Raises:
         RemoteFault: Nobody could be asked at first, or for too long since.
@@ -151,7 +151,7 @@ def _waited(
     with _Progress() as progress:
         while True:
             try:
-                seen, contract = _seen(found)
+                poll, contract = _polled(handle)
             except RemoteFault as fault:
                 left = began + timeout - time.monotonic()
                 if not _passing(fault, answered) or left <= 0:
@@ -161,14 +161,14 @@ def _waited(
                 continue
             answered = time.monotonic()
             waited = answered - began
-            end = outcome(seen, accept_harm=accept_harm, waited=waited, timeout=timeout)
+            end = outcome(poll, accept_harm=accept_harm, waited=waited, timeout=timeout)
             # Asked for where it matters only; a freeze holds whatever there is to act on.
-            frozen = None if end is None else found.freeze()
+            frozen = None if end is None else handle.freeze()
             if frozen is not None:
-                end = held(frozen, timeout) if waited >= timeout else None
+                end = while_frozen(frozen, timeout) if waited >= timeout else None
             if end is not None:
-                return seen, contract.text, end
-            progress.say(seen.sentence if frozen is None else f"Frozen: {frozen}")
+                return poll, contract.text, end
+            progress.say(poll.sentence if frozen is None else f"Frozen: {frozen}")
             time.sleep(pause(contract.retry_after, every=every, left=timeout - waited))
 
 
@@ -179,15 +179,15 @@ def _passing(fault: RemoteFault, answered: float | None) -> bool:
     return time.monotonic() - answered < OUTAGE_SECONDS
 
 
-def _seen(found: Experiment) -> tuple[Seen, Contract]:
+def _polled(handle: Experiment) -> tuple[Poll, Contract]:
     # Evidence first: a breach that came with it then stands in the contract.
-    evidence = found.evidence()
-    contract = found.contract()
-    seen = Seen(
+    evidence = handle.evidence()
+    contract = handle.contract()
+    poll = Poll(
         contract=json.loads(contract.text),
         evidence={} if evidence is None else json.loads(evidence),
     )
-    return seen, contract
+    return poll, contract
 
 
 class _Progress:

@@ -32,7 +32,7 @@ class EventChecks:
 
     Args:
         reader: Of the API, for events of the past.
-        layout: What the drafts come from; it says which column a member is of.
+        layout: The source of the drafts; it names the column of a member.
     """
 
     def __init__(self, reader: EventReader, layout: Layout) -> None:
@@ -40,7 +40,7 @@ class EventChecks:
         self._layout = layout
 
     def require_map(self) -> None:
-        """Holds what the map itself gives to events to the rules, before any row is read.
+        """Checks the members that the map itself sets, before any row is read.
 
         Raises:
             MapError: One breaks its rule.

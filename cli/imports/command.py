@@ -83,7 +83,7 @@ _NO_MAP = ImportMap(layout="event", times=Times(column="occurred_at"), columns={
 
 @dataclass(kw_only=True)
 class _Reading:
-    """What was read of a file besides its events."""
+    """The result of reading a file, besides its events."""
 
     rows: int = 0
     skipped: Counter[str] = field(default_factory=Counter[str])
@@ -112,7 +112,7 @@ class _History:
     def imported(
         self, file: Path, console: Console, *, is_mapped: bool, is_rehearsal: bool
     ) -> ImportReport:
-        """Checks the whole file, then stores it, and returns what came of it."""
+        """Checks the whole file, then stores it, and returns its report."""
         reading = _Reading()
         with shown_bars(console) as bars, Spool.opened() as spool:
             events = self._rows(file, reading) if is_mapped else self._lines(file, reading)

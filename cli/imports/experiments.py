@@ -40,7 +40,7 @@ _REGISTRATION = TypeAdapter(RegistrationBody)
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentCount:
-    """An experiment of the file, with what the log holds of it.
+    """An experiment of the file, with its counts in the log.
 
     Attributes:
         experiment: As the map has it.
@@ -62,7 +62,7 @@ class ExperimentPlan:
     Attributes:
         layout: The map.
         project_id: The project.
-        settings: The project's, with what the experiments define.
+        settings: The project's, with the experiments' own.
         defined: The members of the settings that the experiments define, as they are stored.
     """
 
@@ -84,7 +84,7 @@ class ExperimentPlan:
         """Holds that the file, or the log, has the commits and events that experiments name.
 
         Raises:
-            MapError: One is a typing error; the message names what the file has.
+            MapError: One is a typing error; the message lists the names in the file.
         """
         for number, experiment in enumerate(self.experiments):
             place = self._place(number)
@@ -140,7 +140,7 @@ class ExperimentPlan:
     def counts(
         self, connection: Connection, tally: Tally, *, table: str = "runtime_events"
     ) -> list[ExperimentCount]:
-        """Returns what the log holds of each experiment since the file's first event."""
+        """Returns each experiment's counts in the log since the file's first event."""
         return [
             ExperimentCount(
                 experiment=experiment,
@@ -287,8 +287,8 @@ def _registration(experiment: Experiment, *, deploy_id: str | None = None) -> Re
         "routes": experiment.routes,
         "guardrails": experiment.guardrails,
     }
-    given = {name: value for name, value in members.items() if value is not None}
-    return validated(_REGISTRATION, given).registration()
+    chosen = {name: value for name, value in members.items() if value is not None}
+    return validated(_REGISTRATION, chosen).registration()
 
 
 _EARLY = datetime.fromisoformat("2020-01-01T00:00:00Z")
@@ -331,7 +331,7 @@ def _require_commits(experiment: Experiment, layout: ImportMap, place: str) -> N
 def _with_definition(
     chosen: Mapping[str, Any], experiment: Experiment, layout: ImportMap, place: str
 ) -> dict[str, Any]:
-    """Returns a project's settings with what an experiment says of its target.
+    """Returns a project's settings with an experiment's definitions of its target.
 
     Raises:
         MapError: The settings say something else.
@@ -363,7 +363,7 @@ def _with_definition(
 
 
 def _definition(experiment: Experiment, layout: ImportMap) -> Iterable[tuple[str, Any, str]]:
-    """Yields what an experiment defines of its target: its member, and the setting's."""
+    """Yields an experiment's definitions of its target: its member, and the setting's."""
     currency = experiment.currency or _currency_of(experiment, layout)
     if experiment.window is not None:
         yield "window", length_in_seconds(experiment.window), "window_seconds"

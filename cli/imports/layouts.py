@@ -173,7 +173,7 @@ class _Rows:
         }
 
     def notes(self) -> list[str]:
-        """Returns what the file itself decided, as sentences."""
+        """Returns the choices that the file made without the map, as sentences."""
         return self.times.notes()
 
 
@@ -297,7 +297,7 @@ class UnitLayout(_Rows):
         return columns.get(member)
 
     def notes(self) -> list[str]:
-        """Returns what the file itself decided, as sentences."""
+        """Returns the choices that the file made without the map, as sentences."""
         return [*super().notes(), *(note for column in self._outcomes for note in column.notes())]
 
 

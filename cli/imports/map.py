@@ -1,4 +1,4 @@
-"""The map of an import: what a file's columns mean, and which experiments the file is of."""
+"""The map of an import: the meaning of a file's columns, and the experiments of the file."""
 
 import re
 import tomllib
@@ -61,7 +61,7 @@ def _require_zone(zone: str) -> None:
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a column of outcomes means.
+    """The meaning of a column of outcomes.
 
     Attributes:
         event: The event that a unit sent where the column says yes.
@@ -157,7 +157,7 @@ class ImportMap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     experiment: Experiment | list[Experiment] | None = None
 
     def __post_init__(self) -> None:
-        """Holds that each layout has what it needs, and only known members."""
+        """Checks that each layout has all its members, and no others."""
         for name, table in (("columns", self.columns), ("constants", self.constants)):
             for member in table:
                 if member not in MEMBERS:
@@ -200,7 +200,7 @@ class ImportMap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def outcomes(self) -> dict[str, Outcome]:
-        """Column -> what it means, for columns of outcomes."""
+        """Column -> its meaning, for columns of outcomes."""
         return {
             column: Outcome(event=meaning) if isinstance(meaning, str) else meaning
             for column, meaning in self.metrics.items()
@@ -215,17 +215,17 @@ class ImportMap(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             "arm": self.arm,
             **{f"columns.{member}": column for member, column in self.columns.items()},
         }
-        found = {column: member for member, column in named.items() if column is not None}
+        meanings = {column: member for member, column in named.items() if column is not None}
         for column, outcome in self.outcomes.items():
-            found.setdefault(column, "metrics")
+            meanings.setdefault(column, "metrics")
             if outcome.at is not None:
-                found.setdefault(outcome.at, f"metrics.{column}.at")
+                meanings.setdefault(outcome.at, f"metrics.{column}.at")
         for alternative in self.where:
             for column, values in alternative.items():
-                found.setdefault(column, "where")
+                meanings.setdefault(column, "where")
                 if isinstance(values, str) and values.startswith("@"):
-                    found.setdefault(values[1:], "where")
-        return found
+                    meanings.setdefault(values[1:], "where")
+        return meanings
 
 
 _PLACE = re.compile(r" - at (?:`key` in )?`\$(?P<path>[^`]*)`$")

@@ -1,4 +1,4 @@
-"""The progress of an import: a bar for each pass, and a line for what it waits for."""
+"""The progress of an import: a bar for each pass, and a line for each wait."""
 
 from collections.abc import Generator
 from contextlib import contextmanager

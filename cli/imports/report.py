@@ -1,4 +1,4 @@
-"""The report of an import: what was stored, counted by arm, and what was left out."""
+"""The report of an import: stored events, counted by arm, and rows left out."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,14 +18,14 @@ _WINDOWS = (30 * MINUTE, HOUR, 6 * HOUR, DAY, 3 * DAY, 7 * DAY, 14 * DAY, LONGES
 
 @dataclass(frozen=True, kw_only=True)
 class ImportReport:
-    """What came of an import.
+    """The result of an import.
 
     Attributes:
         rows: How many rows were read.
         tally: The events that were made of them.
         skipped: How many rows were left out, by why.
         arms: How many rows each arm has, in layout `unit`.
-        notes: What the file itself decided, as sentences.
+        notes: The choices that the file made without the map, as sentences.
         experiments: The experiments, counted.
         is_rehearsal: Whether nothing was stored.
     """
@@ -123,10 +123,10 @@ def _arm_line(arm: str, commit: str, count: ArmCount, metric: Mapping[str, Any])
 
 
 def _warnings(counted: ExperimentCount) -> Iterator[str]:
-    """Yields what keeps the verdict from seeing what the file holds."""
+    """Yields the reasons why the verdict does not count events of the file."""
     count, metric = counted.count, counted.metric
-    for arm, found in (("control", count.control), ("treatment", count.treatment)):
-        if not found.units:
+    for arm, count_of_arm in (("control", count.control), ("treatment", count.treatment)):
+        if not count_of_arm.units:
             yield f"Warning: no unit of {arm}: no first event of a unit names its commit."
     events = " or ".join(f"`{source}`" for source in metric["sources"])
     number, unit = span(metric["window_seconds"]).split()

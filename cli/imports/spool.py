@@ -15,7 +15,7 @@ _BLOCK = 1 << 20
 
 @dataclass(kw_only=True)
 class Tally:
-    """What the events of a file are, counted.
+    """The counts of a file's events.
 
     Attributes:
         events: How many there are of each name.
@@ -49,7 +49,7 @@ class Spool:
     """Events as lines of COPY's text format in a file that has no name.
 
     Attributes:
-        tally: What was added, counted.
+        tally: The counts of the added events.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -74,7 +74,7 @@ class Spool:
         return self._file.tell()
 
     def blocks(self) -> Iterator[bytes]:
-        """Yields what was added, from the beginning."""
+        """Yields the added events, from the beginning."""
         self._file.seek(0)
         while block := self._file.read(_BLOCK):
             yield block

@@ -50,18 +50,18 @@ class Storing:
             return self.plan.counts(connection, self.spool.tally, table=REHEARSAL)
 
     def store(self) -> list[ExperimentCount]:
-        """Stores events, deploys and registrations, and returns what the log holds of them.
+        """Stores events, deploys and registrations, and returns the log's counts of them.
 
         Raises:
             Conflict: The history is closed, or it has too many days.
             MapError: An experiment names a commit or event that nothing has.
         """
         tally = self.spool.tally
-        with self.engine.begin() as connection, self._told_waits(connection):
+        with self.engine.begin() as connection, self._reporting_waits(connection):
             self.plan.require_named(connection, tally)
             # Its own transaction: to make a day holds up everybody else who makes one.
             write_past_days(connection, tally.days, most_new=MOST_DAYS)
-        with self.engine.begin() as connection, self._told_waits(connection):
+        with self.engine.begin() as connection, self._reporting_waits(connection):
             write_past_days(connection, tally.days, most_new=MOST_DAYS)
             self._require_open_history(connection)
             part = next_part(connection, tally.days)
@@ -95,7 +95,7 @@ class Storing:
         shown.advance_to(1.0)
 
     @contextmanager
-    def _told_waits(self, connection: Connection) -> Generator[None]:
+    def _reporting_waits(self, connection: Connection) -> Generator[None]:
         """Says, while a transaction waits for another one, which that is."""
         pid = name_transaction(connection, _NAME)
         ended = threading.Event()

@@ -53,8 +53,8 @@ class Chunk:
 
     def cells(self, column: str) -> Sequence[Any]:
         """Returns the cells of a column; all empty where no row of the chunk names it."""
-        found = self.columns.get(column)
-        return [None] * self.size if found is None else found
+        cells = self.columns.get(column)
+        return [None] * self.size if cells is None else cells
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def opened(path: Path) -> Generator[IO[bytes]]:
 
 
 def file_format(path: Path) -> str:
-    """Returns what a file holds by its name: `ndjson`, `parquet` or `csv`."""
+    """Returns the format of a file by its name: `ndjson`, `parquet` or `csv`."""
     name = path.name.lower().removesuffix(".gz")
     if name.endswith(".parquet"):
         return "parquet"
@@ -202,7 +202,7 @@ def _require_width(chunk: Chunk, rows: Sequence[Sequence[str]], *, width: int) -
 
 def _ndjson_chunks(path: Path, stream: IO[bytes], named: Mapping[str, str]) -> Iterator[Chunk]:
     decode = msgspec.json.Decoder(dict[str, Any]).decode
-    row, line, seen = 1, 1, set[str]()
+    row, line, names = 1, 1, set[str]()
     while lines := list(islice(stream, CHUNK_ROWS)):
         documents: list[Mapping[str, Any]] = []
         for number, text in enumerate(lines, start=line):
@@ -212,21 +212,21 @@ def _ndjson_chunks(path: Path, stream: IO[bytes], named: Mapping[str, str]) -> I
                 documents.append(decode(text))
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 raise _no_object(path, number, text, error) from None
-        seen.update(*documents)
+        names.update(*documents)
         yield Chunk(
             first_row=row,
             size=len(documents),
             columns={
                 name: [document.get(name) for document in documents]
                 for name in named
-                if name in seen
+                if name in names
             },
             first_line=line if len(documents) == len(lines) else None,
             progress=share_read(path, stream),
         )
         row += len(documents)
         line += len(lines)
-    _require_columns(path, named, sorted(seen))
+    _require_columns(path, named, sorted(names))
 
 
 def _no_object(path: Path, number: int, text: bytes, error: Exception) -> ImportFailedError:

@@ -23,7 +23,7 @@ _SHOWN = 20
 
 
 class Exit(IntEnum):
-    """What the process ends with."""
+    """The exit codes of the process."""
 
     EQUAL = 0
     DIFFERENT = 1
@@ -39,14 +39,14 @@ class NotComputed(click.ClickException):
 
 @click.command("audit")
 @click.argument("experiment")
-@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @data_dir_option
 @click.pass_context
 def audit(ctx: click.Context, experiment: str, as_json: bool, data_dir: Path) -> None:
     """Recompute a verdict from raw events and compare.
 
-    By another route than the one that it was served by: in one go by DuckDB, not minute by minute
-    in PostgreSQL. Exposures, outcomes, cells, evidence and contract are compared to the byte, as of
+    DuckDB recomputes it in one go, where the service computed it minute by minute in PostgreSQL.
+    Exposures, outcomes, cells, evidence and contract are compared to the byte, as of
     the verdict's own look. Exits with 0 where they are equal, 1 where they differ, 3 where the raw
     events are gone, 4 where the verdict cannot be recomputed.
     """
@@ -55,13 +55,13 @@ def audit(ctx: click.Context, experiment: str, as_json: bool, data_dir: Path) ->
         try:
             with explained_failures(experiment), engine.begin() as connection:
                 freeze_reads(connection)
-                found = audited(connection, experiment, lake=open_lake(data_dir=data_dir))
+                result = audited(connection, experiment, lake=open_lake(data_dir=data_dir))
         except Missing as missing:
             raise click.BadParameter(str(missing), param_hint="EXPERIMENT") from missing
         finally:
             engine.dispose()
-    click.echo(_document(found) if as_json else _told(found))
-    ctx.exit(_exit(found))
+    click.echo(_document(result) if as_json else _as_text(result))
+    ctx.exit(_exit(result))
 
 
 @contextmanager
@@ -85,38 +85,38 @@ def explained_failures(experiment: str) -> Generator[None]:
         raise NotComputed(f"{error}.") from error
 
 
-def _exit(found: Audit) -> Exit:
-    if found.gone:
+def _exit(result: Audit) -> Exit:
+    if result.gone:
         return Exit.GONE
-    return Exit.DIFFERENT if found.differences else Exit.EQUAL
+    return Exit.DIFFERENT if result.differences else Exit.EQUAL
 
 
-def _document(found: Audit) -> str:
+def _document(result: Audit) -> str:
     return document_text(
         {
-            "experiment_id": found.experiment_id,
-            "as_of": None if found.as_of is None else found.as_of.isoformat(),
-            "equal": found.equal,
-            "events": found.events,
-            "gone": list(found.gone),
-            "difference_count": found.count,
-            "differences": list(found.differences),
+            "experiment_id": result.experiment_id,
+            "as_of": None if result.as_of is None else result.as_of.isoformat(),
+            "equal": result.equal,
+            "events": result.events,
+            "gone": list(result.gone),
+            "difference_count": result.count,
+            "differences": list(result.differences),
         }
     )
 
 
-def _told(found: Audit) -> str:
-    as_of = "before its first look" if found.as_of is None else f"as of {found.as_of.isoformat()}"
-    subject = f"{found.experiment_id}, {as_of}, from {found.events:,} raw events"
-    if found.gone:
-        return f"{found.experiment_id}, {as_of}: raw events are gone: {', '.join(found.gone)}"
-    if found.equal:
+def _as_text(result: Audit) -> str:
+    as_of = "before its first look" if result.as_of is None else f"as of {result.as_of.isoformat()}"
+    subject = f"{result.experiment_id}, {as_of}, from {result.events:,} raw events"
+    if result.gone:
+        return f"{result.experiment_id}, {as_of}: raw events are gone: {', '.join(result.gone)}"
+    if result.equal:
         return f"{subject}: equal to the byte."
-    more = found.count - _SHOWN
+    more = result.count - _SHOWN
     return "\n".join(
         [
             f"{subject}: different.",
-            *(f"  {difference}" for difference in found.differences[:_SHOWN]),
+            *(f"  {difference}" for difference in result.differences[:_SHOWN]),
             *([f"  and {more:,} more"] if more > 0 else []),
         ]
     )

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.operations.projects import project_option
-from cli.operations.remote import READING_KEY, Answer, RemoteFault, remote
+from cli.operations.remote import READING_KEY, RemoteFault, Response, remote
 from cli.operations.store import data_dir_option, store_transaction
 from storage.tenants.projects import find_project
 from storage.views.checklist import read_lines
@@ -47,14 +47,14 @@ def doctor(ctx: click.Context, project: str, as_json: bool, data_dir: Path) -> N
     ctx.exit(int(any(line["ok"] is False for line in lines)))
 
 
-def _answered(answer: Answer) -> Sequence[Mapping[str, Any]]:
-    found = json.loads(answer.text)
+def _answered(answer: Response) -> Sequence[Mapping[str, Any]]:
+    lines = json.loads(answer.text)
     members = {"check", "ok", "seen", "fix"}
-    if not isinstance(found, list) or not all(
-        isinstance(line, dict) and line.keys() >= members for line in found
+    if not isinstance(lines, list) or not all(
+        isinstance(line, dict) and line.keys() >= members for line in lines
     ):
         raise RemoteFault("the answer is JSON, but not the service's")
-    return found
+    return lines
 
 
 def _print(lines: Sequence[Mapping[str, Any]]) -> None:
@@ -65,10 +65,10 @@ def _print(lines: Sequence[Mapping[str, Any]]) -> None:
     table.add_column(overflow="fold")
     for line in lines:
         mark, style = _MARKS[line["ok"]]
-        told = Text(line["seen"])
+        cell = Text(line["seen"])
         if line["fix"]:
-            told.append(f"\n→ {line['fix']}", style="bold" if line["ok"] is False else "dim")
-        table.add_row(Text(mark, style=style), Text(line["check"]), told)
+            cell.append(f"\n→ {line['fix']}", style="bold" if line["ok"] is False else "dim")
+        table.add_row(Text(mark, style=style), Text(line["check"]), cell)
     console.print(table)
     red = sum(line["ok"] is False for line in lines)
     waiting = sum(line["ok"] is None for line in lines)

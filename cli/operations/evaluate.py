@@ -101,7 +101,7 @@ def _require_past(engine: Engine, as_of: datetime) -> None:
 
 
 class EventsAreGone(click.ClickException):
-    """What was asked for rests on raw events that were dropped."""
+    """The requested evaluation needs raw events that were dropped."""
 
     exit_code = Exit.GONE
 
@@ -119,12 +119,15 @@ def _answers(
     drafted: Sequence[Drafted], stood: Sequence[StandingVerdict]
 ) -> list[tuple[dict[str, Any], Any]]:
     """Returns contract and evidence of each experiment, by its name."""
-    found = {
-        one.draft.experiment_id: (one.contract, json.loads(one.draft.document)) for one in drafted
+    documents = {
+        new.draft.experiment_id: (new.contract, json.loads(new.draft.document)) for new in drafted
     }
-    for one in stood:
-        found[one.experiment_id] = (json.loads(one.contract), json.loads(one.evidence or "null"))
-    return [found[experiment_id] for experiment_id in sorted(found)]
+    for unchanged in stood:
+        documents[unchanged.experiment_id] = (
+            json.loads(unchanged.contract),
+            json.loads(unchanged.evidence or "null"),
+        )
+    return [documents[experiment_id] for experiment_id in sorted(documents)]
 
 
 def _print_answers(

@@ -1,4 +1,4 @@
-"""The command `forget`: a person's events go, their part in what was counted stays nameless."""
+"""The command `forget`: erases a person's events; their part of the counts stays without a name."""
 
 import os
 from dataclasses import asdict
@@ -25,11 +25,11 @@ from storage.upkeep.forgetting import Forgotten, forget_session, forget_user, va
 def forget(
     user_ref: str | None, session: str | None, project: str, as_json: bool, data_dir: Path
 ) -> None:
-    """Erase a person; what they added to counts stays nameless.
+    """Erase a person; their part of the counts stays, without a name.
 
     Runtime events, revenue events and exposures of the person's user references and sessions go
     at once. No verdict changes, and a rebuild and an audit still add up. Make sure that nothing
-    more of the person is being sent: what comes later is taken for somebody new.
+    more of the person is being sent: later events count as those of a new person.
     """
     if (user_ref is None) == (session is None):
         raise click.UsageError("name the person by one of --user-ref and --session")
@@ -42,13 +42,13 @@ def forget(
                     click.echo("A rebuild is under way: waiting until it has ended.", err=True)
                 if user_ref is not None:
                     pseudonym = Pseudonyms(_secret(data_dir)).of(project_id, user_ref)
-                    found = forget_user(connection, project_id, pseudonym)
+                    erased = forget_user(connection, project_id, pseudonym)
                 else:
-                    found = forget_session(connection, project_id, session or "")
-            vacuum(engine, found.tables)
+                    erased = forget_session(connection, project_id, session or "")
+            vacuum(engine, erased.tables)
         finally:
             engine.dispose()
-    click.echo(document_text(asdict(found)) if as_json else _told(found))
+    click.echo(document_text(asdict(erased)) if as_json else _as_text(erased))
 
 
 def _secret(data_dir: Path) -> bytes:
@@ -61,11 +61,11 @@ def _secret(data_dir: Path) -> bytes:
     return service_secret(data_dir)
 
 
-def _told(found: Forgotten) -> str:
-    if not found.tables:
+def _as_text(erased: Forgotten) -> str:
+    if not erased.tables:
         return "Nothing is stored of this person."
     return (
-        f"Erased {found.runtime_events:,} runtime events and {found.revenue_events:,} revenue"
-        f" events of {found.users:,} user references and {found.sessions:,} sessions;"
-        f" {found.exposures:,} exposures stay in counts without a name."
+        f"Erased {erased.runtime_events:,} runtime events and {erased.revenue_events:,} revenue"
+        f" events of {erased.users:,} user references and {erased.sessions:,} sessions;"
+        f" {erased.exposures:,} exposures stay in counts without a name."
     )

@@ -24,20 +24,20 @@ def freeze(reason: str, as_json: bool, data_dir: Path) -> None:
     """
     with store_transaction(data_dir) as connection:
         new = put_in_force(connection, reason)
-        found = current_freeze(connection)
-    if found is None:
+        in_force = current_freeze(connection)
+    if in_force is None:
         raise click.ClickException("it was unfrozen at the same moment")
     if as_json:
-        click.echo(json.dumps({"frozen": True, "new": new, **_document(found)}))
+        click.echo(json.dumps({"frozen": True, "new": new, **_document(in_force)}))
     else:
-        click.echo(f"{'Frozen' if new else 'Frozen already'}, {_told(found)}")
+        click.echo(f"{'Frozen' if new else 'Frozen already'}, {_as_text(in_force)}")
 
 
 @click.command("unfreeze")
 @json_option
 @data_dir_option
 def unfreeze(as_json: bool, data_dir: Path) -> None:
-    """End a freeze: what waited is sent."""
+    """End a freeze and send the webhooks that waited."""
     with store_transaction(data_dir) as connection:
         ended = end(connection)
     if as_json:
@@ -45,12 +45,12 @@ def unfreeze(as_json: bool, data_dir: Path) -> None:
     elif ended is None:
         click.echo("Not frozen.")
     else:
-        click.echo(f"No longer frozen. It was {_told(ended)}")
+        click.echo(f"No longer frozen. It was {_as_text(ended)}")
 
 
-def _document(found: Freeze) -> dict[str, str]:
-    return {"frozen_at": found.frozen_at.isoformat(), "reason": found.reason}
+def _document(in_force: Freeze) -> dict[str, str]:
+    return {"frozen_at": in_force.frozen_at.isoformat(), "reason": in_force.reason}
 
 
-def _told(found: Freeze) -> str:
-    return f"since {found.frozen_at:%Y-%m-%d %H:%M:%S} UTC: {found.reason}"
+def _as_text(in_force: Freeze) -> str:
+    return f"since {in_force.frozen_at:%Y-%m-%d %H:%M:%S} UTC: {in_force.reason}"

@@ -53,10 +53,14 @@ def create(name: str, as_json: bool, data_dir: Path) -> None:
 def list_command(as_json: bool, data_dir: Path) -> None:
     """List the projects."""
     with store_transaction(data_dir) as connection:
-        found = list_projects(connection)
+        projects = list_projects(connection)
     rows = [
-        {"project_id": one.project_id, "name": one.name, "created_at": one.created_at.isoformat()}
-        for one in found
+        {
+            "project_id": project.project_id,
+            "name": project.name,
+            "created_at": project.created_at.isoformat(),
+        }
+        for project in projects
     ]
     _print(rows, as_json=as_json)
 
@@ -74,8 +78,8 @@ def keys() -> None:
 def create_key_command(kind: str, project: str, as_json: bool, data_dir: Path) -> None:
     """Create a key and show it this once; older keys stay live."""
     with store_transaction(data_dir) as connection:
-        found = find_project(connection, project)
-        key = create_key(connection, found.project_id, KeyKind(kind))
+        owner = find_project(connection, project)
+        key = create_key(connection, owner.project_id, KeyKind(kind))
     click.echo(json.dumps({"kind": kind, "key": key}) if as_json else key)
 
 
@@ -90,16 +94,16 @@ def list_keys_command(project: str, as_json: bool, data_dir: Path) -> None:
     the same, is not used any more.
     """
     with store_transaction(data_dir) as connection:
-        found = list_keys(connection, find_project(connection, project).project_id)
+        keys_of_project = list_keys(connection, find_project(connection, project).project_id)
     rows = [
         {
-            "key": f"{one.display}…",
-            "kind": one.kind.value,
-            "created_at": one.created_at.isoformat(),
-            "last_used_at": one.last_used_at.isoformat() if one.last_used_at else None,
-            "revoked_at": one.revoked_at.isoformat() if one.revoked_at else None,
+            "key": f"{key.display}…",
+            "kind": key.kind.value,
+            "created_at": key.created_at.isoformat(),
+            "last_used_at": key.last_used_at.isoformat() if key.last_used_at else None,
+            "revoked_at": key.revoked_at.isoformat() if key.revoked_at else None,
         }
-        for one in found
+        for key in keys_of_project
     ]
     _print(rows, as_json=as_json)
 
@@ -125,7 +129,7 @@ def revoke_key_command(key: str, project: str, as_json: bool, data_dir: Path) ->
 @json_option
 @data_dir_option
 def assignment_key_command(epoch: int | None, project: str, as_json: bool, data_dir: Path) -> None:
-    """Show what the router that serves the arms signs with; no database holds it."""
+    """Show the secret that the arms' router signs with; no database holds it."""
     with store_transaction(data_dir) as connection:
         project_id = find_project(connection, project).project_id
         chosen = read_settings(connection, project_id)
@@ -171,8 +175,8 @@ def settings() -> None:
 def show(project: str, as_json: bool, data_dir: Path) -> None:
     """Show all settings of a project, defaults included."""
     with store_transaction(data_dir) as connection:
-        found = read_settings(connection, find_project(connection, project).project_id)
-    _print_settings(settings_document(found), as_json=as_json)
+        chosen = read_settings(connection, find_project(connection, project).project_id)
+    _print_settings(settings_document(chosen), as_json=as_json)
 
 
 @settings.command("apply")
@@ -188,8 +192,8 @@ def apply(file: Path, project: str, as_json: bool, data_dir: Path) -> None:
         raise click.ClickException(f"{file.name} is not TOML: {error}") from error
     with store_transaction(data_dir) as connection:
         project_id = find_project(connection, project).project_id
-        found = apply_settings(connection, project_id, chosen)
-    _print_settings(settings_document(found), as_json=as_json)
+        stored = apply_settings(connection, project_id, chosen)
+    _print_settings(settings_document(stored), as_json=as_json)
 
 
 def _print(rows: list[dict[str, Any]], *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""`rebuild`: everything derived, filled anew from raw events beside what is served."""
+"""`rebuild`: computes all derived tables anew from raw events, beside the served ones."""
 
 import json
 from collections.abc import Callable, Generator, Sequence
@@ -67,7 +67,7 @@ def _say_waiting() -> None:
 
 
 def _exit_code(differences: Sequence[Difference]) -> int:
-    contracts = [one for one in differences if not one.in_evidence_alone]
+    contracts = [difference for difference in differences if not difference.in_evidence_alone]
     return DECIDED_OTHERWISE if contracts else 0
 
 

@@ -18,7 +18,7 @@ WRITING_KEY = "the write key (wk_…)"
 
 
 class RemoteFault(click.ClickException):
-    """The service did not do what was asked.
+    """The service did not do the request of the command.
 
     Attributes:
         code: The problem's word for programs; None where nothing of the service answered.
@@ -41,7 +41,7 @@ class RemoteFault(click.ClickException):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class Response:
     """A successful answer.
 
     Attributes:
@@ -60,7 +60,7 @@ class Remote:
     address: Address
     needed_key: str
 
-    def get(self, path: str) -> Answer:
+    def get(self, path: str) -> Response:
         """The answer to a GET.
 
         Raises:
@@ -68,7 +68,7 @@ class Remote:
         """
         return self._ask("GET", path, body=None, headers={})
 
-    def delete(self, path: str) -> Answer:
+    def delete(self, path: str) -> Response:
         """The answer to a DELETE.
 
         Raises:
@@ -78,7 +78,7 @@ class Remote:
 
     def post(
         self, path: str, body: Mapping[str, object], *, headers: Mapping[str, str] | None = None
-    ) -> Answer:
+    ) -> Response:
         """The answer to a POST of JSON.
 
         Raises:
@@ -93,7 +93,7 @@ class Remote:
         *,
         body: Mapping[str, object] | None,
         headers: Mapping[str, str],
-    ) -> Answer:
+    ) -> Response:
         try:
             response = httpx2.request(
                 method,
@@ -112,7 +112,7 @@ class Remote:
             raise RemoteFault(message, passing=True) from None
         decoded = _decoded(response)
         if response.is_success and decoded is not None:
-            return Answer(text=response.text, retry_after=_retry_after(response))
+            return Response(text=response.text, retry_after=_retry_after(response))
         raise self._fault(response, decoded)
 
     def _fault(self, response: httpx2.Response, decoded: object) -> RemoteFault:
@@ -166,17 +166,17 @@ def _decoded(response: httpx2.Response) -> object:
 
 
 def _retry_after(response: httpx2.Response) -> int | None:
-    told = response.headers.get("retry-after", "")
-    return int(told) if told.isascii() and told.isdigit() and len(told) <= 9 else None
+    seconds = response.headers.get("retry-after", "")
+    return int(seconds) if seconds.isascii() and seconds.isdigit() and len(seconds) <= 9 else None
 
 
-def document(answer: Answer) -> dict[str, Any]:
+def document(answer: Response) -> dict[str, Any]:
     """The object that an answer holds.
 
     Raises:
         RemoteFault: It holds something else, so that the service is none of ours.
     """
-    found = json.loads(answer.text)
-    if not isinstance(found, dict):
+    document = json.loads(answer.text)
+    if not isinstance(document, dict):
         raise RemoteFault("the answer is JSON, but not the service's")
-    return found
+    return document

@@ -21,22 +21,24 @@ def webhooks() -> None:
 
 
 @webhooks.command("list")
-@click.option("--all", "arrived", is_flag=True, help="Also what has arrived.")
+@click.option("--all", "arrived", is_flag=True, help="Also list deliveries that arrived.")
 @project_option
 @json_option
 @data_dir_option
 def list_command(project: str, *, arrived: bool, as_json: bool, data_dir: Path) -> None:
-    """List what waits to be delivered and what was given up, the newest first."""
+    """List waiting and abandoned deliveries, the newest first."""
     with store_transaction(data_dir) as connection:
-        found = list_deliveries(
+        deliveries = list_deliveries(
             connection, find_project(connection, project).project_id, arrived=arrived
         )
     if as_json:
-        click.echo(json.dumps([asdict(one) for one in found], default=datetime.isoformat))
-    elif found:
-        Console().print(_table(found))
+        click.echo(
+            json.dumps([asdict(delivery) for delivery in deliveries], default=datetime.isoformat)
+        )
+    elif deliveries:
+        Console().print(_table(deliveries))
     else:
-        click.echo("No delivery yet." if arrived else "Nothing waits, and nothing was given up.")
+        click.echo("No delivery yet." if arrived else "No delivery is waiting or was given up.")
 
 
 @webhooks.command("resend")
@@ -50,41 +52,42 @@ def resend(
 ) -> None:
     """Send a delivery again, under the same identifier and with the same body.
 
-    DELIVERY is what `webhooks list` calls it. It is due at once, and tried as often as a new one.
+    DELIVERY is its identifier in `webhooks list`. It is due at once, and tried as often as a new
+    one.
     """
     if given_up == (delivery is not None):
         raise click.UsageError("name a delivery, or say --given-up")
     with store_transaction(data_dir) as connection:
-        found = send_again(connection, find_project(connection, project).project_id, delivery)
-    if delivery is not None and not found:
+        due = send_again(connection, find_project(connection, project).project_id, delivery)
+    if delivery is not None and not due:
         raise click.ClickException(f"the project has no delivery {delivery}")
     if as_json:
-        click.echo(json.dumps({"due": found}))
+        click.echo(json.dumps({"due": due}))
     else:
-        click.echo(f"{found} due now; the sensor deploy_reward_webhooks delivers.")
+        click.echo(f"{due} due now; the sensor deploy_reward_webhooks delivers.")
 
 
-def _table(found: list[Delivery]) -> Table:
+def _table(deliveries: list[Delivery]) -> Table:
     table = Table("delivery", "experiment", "event", "receiver", "attempts", "state", "problem")
-    for one in found:
+    for delivery in deliveries:
         table.add_row(
-            one.announcement_id,
-            one.experiment_id,
-            one.event,
-            one.receiver or "no longer in the settings",
-            str(one.attempts),
-            _state(one),
-            one.problem or "",
+            delivery.announcement_id,
+            delivery.experiment_id,
+            delivery.event,
+            delivery.receiver or "no longer in the settings",
+            str(delivery.attempts),
+            _state(delivery),
+            delivery.problem or "",
         )
     return table
 
 
-def _state(one: Delivery) -> str:
+def _state(delivery: Delivery) -> str:
     for word, at in (
-        ("arrived", one.delivered_at),
-        ("given up", one.given_up_at),
-        ("due", one.next_attempt_at),
+        ("arrived", delivery.delivered_at),
+        ("given up", delivery.given_up_at),
+        ("due", delivery.next_attempt_at),
     ):
         if at is not None:
             return f"{word} {at:%Y-%m-%d %H:%M:%S} UTC"
-    raise AssertionError(one)  # every row has one of them
+    raise AssertionError(delivery)  # every row has one of them

@@ -173,7 +173,7 @@ def _answers(host: str, port: int, path: str) -> bool:
 
 def _has_loaded(port: int) -> bool:
     """Whether Dagster's web server answers, and our definitions have loaded behind it."""
-    asked = json.dumps(
+    query = json.dumps(
         {
             "query": "{ workspaceOrError { ... on Workspace { locationEntries {"
             " locationOrLoadError { __typename } } } } }"
@@ -181,7 +181,7 @@ def _has_loaded(port: int) -> bool:
     )
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2.0)
     try:
-        connection.request("POST", "/graphql", asked, {"Content-Type": "application/json"})
+        connection.request("POST", "/graphql", query, {"Content-Type": "application/json"})
         answer = json.load(connection.getresponse())
         entries = answer["data"]["workspaceOrError"]["locationEntries"]
         loaded = [entry["locationOrLoadError"] for entry in entries]
@@ -190,7 +190,8 @@ def _has_loaded(port: int) -> bool:
     finally:
         connection.close()
     return bool(loaded) and all(
-        one is not None and one["__typename"] == "RepositoryLocation" for one in loaded
+        location is not None and location["__typename"] == "RepositoryLocation"
+        for location in loaded
     )
 
 

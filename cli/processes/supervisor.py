@@ -55,7 +55,7 @@ def _hung_up_ignored(number: signal.Signals) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Child:
-    """What the supervisor must know of one child.
+    """A child process of the supervisor: its command and its state.
 
     Attributes:
         name: how the terminal calls it.
@@ -99,7 +99,7 @@ class _Watched:
         self.process = self.child.start()
 
     def bury(self) -> float:
-        """End what a dead child left of its process group, and set when it starts again."""
+        """End the rest of a dead child's process group, and set when it starts again."""
         if self.process is not None:
             _kill_group(self.process)
             self.process = None

@@ -28,7 +28,7 @@ PAGE_WITHIN_SECONDS = 300.0
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """What the traffic is like.
+    """The parameters of the traffic.
 
     Attributes:
         start: When the first session can arrive, with an offset.
@@ -144,7 +144,7 @@ class Delivery:
 
 @dataclass(frozen=True, kw_only=True)
 class ArmTruth:
-    """What an arm truly holds, each session counted once, however its events are delivered.
+    """An arm's true counts, each session counted once, however its events are delivered.
 
     Attributes:
         units: Sessions.
@@ -183,11 +183,11 @@ class Traffic:
     """Drawn traffic: sessions, their events, and the counts that they truly hold.
 
     Attributes:
-        scenario: What it was drawn from.
+        scenario: The parameters it was drawn with.
         arrived: Arrival of each session, seconds after the scenario's start, ascending.
         treated: Whether a session is in the treatment arm; for good, as a sticky router has it.
         converted_after: Seconds from arrival to conversion; NaN without one.
-        truth: What each arm truly holds.
+        truth: The true counts of each arm.
     """
 
     scenario: Scenario
@@ -211,7 +211,7 @@ class Traffic:
         return len(self.arrived)
 
     def truth_within(self, sample: Sample) -> dict[Arm, ArmTruth]:
-        """What each arm holds of the sessions that a project's sample takes."""
+        """Returns the true counts of each arm within a project's sample."""
         taken = [sample.takes(self._session_id(session), None) for session in range(self.sessions)]
         return _truth(
             self.scenario,
@@ -273,7 +273,7 @@ def traffic(scenario: Scenario, generator: np.random.Generator) -> Traffic:
     """Traffic drawn from a scenario.
 
     Args:
-        scenario: What the traffic is like.
+        scenario: The parameters of the traffic.
         generator: The only source of randomness: the same state draws the same traffic.
 
     Returns:
@@ -405,8 +405,10 @@ def _truth(
     # NaN compares false: a session without a conversion is in no window.
     converted = converted_after <= scenario.window.total_seconds()
     late = np.zeros(len(treated), dtype=np.bool_)
-    held = (events.kind == "conversion") & (events.held >= scenario.lateness.total_seconds())
-    late[events.session[held]] = True
+    late_conversions = (events.kind == "conversion") & (
+        events.held >= scenario.lateness.total_seconds()
+    )
+    late[events.session[late_conversions]] = True
 
     def arm(members: Bools) -> ArmTruth:
         return ArmTruth(

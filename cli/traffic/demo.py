@@ -19,7 +19,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 
 from cli.traffic.canary import Scenario, Traffic, traffic
-from cli.traffic.courier import answer, batches, connected, post
+from cli.traffic.posting import answer, batches, connected, post
 
 # Any seed decides both changes (300 of 300 did, after 8 and 5 hours of canary in the median). A
 # sequential test stops more often on a lucky stretch, so what it measured at the stop lies on
@@ -212,7 +212,7 @@ def story(as_of: datetime) -> Story:
 
 
 def play(console: Console, *, api_url: str, dagster_url: str, keys: Keys, timeout: float) -> int:
-    """Play the demo through the REST API of a running service, and show what came of it.
+    """Play the demo through the REST API of a running service, and show its verdicts.
 
     On a store that already holds experiments nothing is posted: their verdicts are shown again.
 
@@ -230,14 +230,14 @@ def play(console: Console, *, api_url: str, dagster_url: str, keys: Keys, timeou
         Refused: If the service refuses a request.
     """
     with connected(api_url) as client:
-        found = _experiments(client, keys)
-        if found:
+        titles = _experiments(client, keys)
+        if titles:
             console.print("The demo was played on this store before; these are its verdicts.")
         else:
-            found = _told(console, client, keys, story(datetime.now(UTC)))
-        contracts = _decided(console, client, keys, found, timeout)
+            titles = _staged(console, client, keys, story(datetime.now(UTC)))
+        contracts = _decided(console, client, keys, titles, timeout)
         for contract in contracts:
-            _show(console, client, keys, contract, title=found[contract["experiment_id"]])
+            _show(console, client, keys, contract, title=titles[contract["experiment_id"]])
     _invite(console, api_url=api_url, dagster_url=dagster_url, keys=keys)
     waiting = [contract for contract in contracts if not contract["power_state"]["decided"]]
     if waiting:
@@ -254,16 +254,16 @@ def _experiments(client: httpx2.Client, keys: Keys) -> dict[str, str]:
     return {row["experiment_id"]: f"commit {row['treatment_commit']}" for row in reversed(listed)}
 
 
-def _told(console: Console, client: httpx2.Client, keys: Keys, told: Story) -> dict[str, str]:
+def _staged(console: Console, client: httpx2.Client, keys: Keys, staged: Story) -> dict[str, str]:
     """Titles of the registered changes by experiment, after all that led to them was posted."""
     answer(client, "POST", "/v1/static-graphs", key=keys.write, body=GRAPH)
     console.print(f"Posted the route graph: {len(GRAPH['routes'])} routes of a small shop.")
-    deploys = [_recorded(client, keys, body) for body in told.deploys()]
+    deploys = [_recorded(client, keys, body) for body in staged.deploys()]
     console.print(f"Recorded {len(deploys)} deploys: a baseline, and two canaries' ramps.")
-    _replay(console, client, keys, told)
+    _replay(console, client, keys, staged)
     # Registered last: history is closed from the start of an experiment on.
     experiments: dict[str, str] = {}
-    for change in told.changes:
+    for change in staged.changes:
         first = next(deploy for deploy in deploys if deploy["commit"]["sha"] == change.commit)
         body = {
             "deploy_id": first["deploy_id"],
@@ -280,17 +280,17 @@ def _recorded(client: httpx2.Client, keys: Keys, body: dict[str, Any]) -> dict[s
     return answer(client, "POST", "/v1/deploys", key=keys.write, body=body)["deploy"]
 
 
-def _replay(console: Console, client: httpx2.Client, keys: Keys, told: Story) -> None:
+def _replay(console: Console, client: httpx2.Client, keys: Keys, staged: Story) -> None:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    deliveries = chain.from_iterable(run.deliveries() for run in told.runs)
+    deliveries = chain.from_iterable(run.deliveries() for run in staged.runs)
     began = time.monotonic()
     with Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task("Replaying three days of traffic", total=len(told))
+        bar = progress.add_task("Replaying three days of traffic", total=len(staged))
         posted = post(
             client,
             batches(deliveries),
@@ -299,7 +299,7 @@ def _replay(console: Console, client: httpx2.Client, keys: Keys, told: Story) ->
             advance=lambda landed: progress.advance(bar, landed.events),
         )
     seconds = time.monotonic() - began
-    sessions = sum(run.sessions for run in told.runs)
+    sessions = sum(run.sessions for run in staged.runs)
     console.print(
         f"Replayed {posted.accepted:,} events of {sessions:,} sessions in {seconds:.1f} seconds; "
         f"they were drawn with true effects of {HELP:+.0%} and {HARM:+.0%} on {METRIC}."
@@ -319,7 +319,7 @@ def _decided(
     with Live(console=console, refresh_per_second=8, transient=True) as live:
         for contracts in _polled(client, keys, list(experiments)):
             waited = time.monotonic() - began
-            live.update(_standing(contracts, experiments, waited))
+            live.update(_progress(contracts, experiments, waited))
             if all(contract["power_state"]["decided"] for contract in contracts):
                 break
             if waited + POLL_SECONDS > timeout:
@@ -339,7 +339,7 @@ def _polled(
         time.sleep(POLL_SECONDS)
 
 
-def _standing(
+def _progress(
     contracts: Sequence[dict[str, Any]], experiments: dict[str, str], waited: float
 ) -> Group:
     table = Table("Change", "Verdict", "Clock", "Cadence")
@@ -362,7 +362,7 @@ def _show(
     *,
     title: str,
 ) -> None:
-    """Print a contract, and under it what its evidence says in a sentence."""
+    """Print a contract, and under it the sentence of its evidence."""
     sentence = "Not decided yet."
     if contract["power_state"]["decided"]:
         path = f"/v1/reward/{contract['experiment_id']}/evidence"

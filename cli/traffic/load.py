@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from cli.traffic.interruption import INTERRUPTED, interruptible
-from cli.traffic.ledger import Ledger, rows
+from cli.traffic.run_record import RunRecord, rows
 from cli.traffic.sender import Load, Sender
 
 # The rate beside the bar is that of the last second or so.
@@ -58,7 +58,7 @@ def load(
     its answer's time counts from then. Busy answers (429, 503 and the like) are sent again when
     the service says. Ctrl-C ends the load with the summary so far.
     """
-    asked = Load(
+    plan = Load(
         rate=rate,
         batch=batch,
         connections=connections,
@@ -69,34 +69,34 @@ def load(
         environment=environment,
         run=secrets.token_hex(4),
     )
-    ledger = Ledger()
-    sender = Sender(asked, api_url=api_url, key=key, ledger=ledger)
+    record = RunRecord()
+    sender = Sender(plan, api_url=api_url, key=key, record=record)
     console = Console(stderr=as_json)
     busy, interrupted = time.process_time(), False
     with interruptible():
         try:
-            watched(sender, asked, ledger, console)
+            watched(sender, plan, record, console)
         except KeyboardInterrupt:
             interrupted = True
     passed = max(sender.passed, 1e-9)
-    told = {
-        **ledger.document(passed),
+    document = {
+        **record.document(passed),
         "failed": sender.failed,
         "interrupted": interrupted,
         "client_cpu": round((time.process_time() - busy) / passed, 2),
-        "asked": asdict(asked),
+        "asked": asdict(plan),
     }
     if as_json:
-        click.echo(json.dumps(told))
+        click.echo(json.dumps(document))
     else:
-        console.print(_table(told))
+        console.print(_table(document))
     if sender.refusal is not None:
         raise sender.refusal
     if interrupted:
         sys.exit(INTERRUPTED)
 
 
-def watched(sender: Sender, asked: Load, ledger: Ledger, console: Console) -> None:
+def watched(sender: Sender, plan: Load, record: RunRecord, console: Console) -> None:
     """Send a load with a bar on the console.
 
     Raises:
@@ -109,30 +109,30 @@ def watched(sender: Sender, asked: Load, ledger: Ledger, console: Console) -> No
         TextColumn("of {task.total:g} s  {task.description}"),
     )
     with Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task("", total=asked.seconds)
+        bar = progress.add_task("", total=plan.seconds)
         before, events = 0.0, 0
 
         def watch(passed: float) -> None:
             nonlocal before, events
-            progress.update(bar, completed=min(passed, asked.seconds))
+            progress.update(bar, completed=min(passed, plan.seconds))
             if passed - before >= RATE_SECONDS:
-                now = ledger.posted.events
-                told = f"{(now - events) / (passed - before):,.0f} events/s, {now:,} so far"
-                progress.update(bar, description=told)
+                now = record.posted.events
+                pace = f"{(now - events) / (passed - before):,.0f} events/s, {now:,} so far"
+                progress.update(bar, description=pace)
                 before, events = passed, now
 
         sender.run(watch)
 
 
-def _table(told: dict[str, Any]) -> Table:
-    asked = told["asked"]
-    rate = f"{asked['rate']:,g} events a second" if asked["rate"] else "as fast as it goes"
-    form = f"{asked['batch']} a request, {asked['connections']} connections"
-    title = "Load, interrupted" if told["interrupted"] else "Load"
+def _table(document: dict[str, Any]) -> Table:
+    plan = document["asked"]
+    rate = f"{plan['rate']:,g} events a second" if plan["rate"] else "as fast as it goes"
+    form = f"{plan['batch']} a request, {plan['connections']} connections"
+    title = "Load, interrupted" if document["interrupted"] else "Load"
     table = Table(title=title, show_header=False)
-    table.add_row("asked", f"{rate}, {form}, {asked['seconds']:g} s")
-    for name, value in rows(told):
+    table.add_row("asked", f"{rate}, {form}, {plan['seconds']:g} s")
+    for name, value in rows(document):
         table.add_row(name, value)
-    table.add_row("requests that failed", f"{told['failed']:,}")
-    table.add_row("this client's CPU", f"{told['client_cpu']:.0%} of a core")
+    table.add_row("requests that failed", f"{document['failed']:,}")
+    table.add_row("this client's CPU", f"{document['client_cpu']:.0%} of a core")
     return table

@@ -15,8 +15,8 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 import numpy as np
 
-from cli.traffic.courier import IDLE_SECONDS, PASSING, Refused, pause
-from cli.traffic.ledger import Ledger, Posted
+from cli.traffic.posting import IDLE_SECONDS, PASSING, Refused, pause
+from cli.traffic.run_record import Posted, RunRecord
 
 PATH = "/v1/events"
 ANSWER_SECONDS = 30.0
@@ -81,8 +81,8 @@ class Bodies:
         """The body of a request; the same number names the same sessions and events."""
         token = f"{self._run}{number & 0xFFFFFFFF:08x}"
         moment = f"{occurred_at:%Y-%m-%dT%H:%M:%SZ}"
-        told = self._encoded.replace(_TOKEN.encode(), token.encode())
-        return told.replace(_MOMENT.encode(), moment.encode())
+        body = self._encoded.replace(_TOKEN.encode(), token.encode())
+        return body.replace(_MOMENT.encode(), moment.encode())
 
 
 def _event(load: Load, place: int) -> dict[str, Any]:
@@ -158,8 +158,8 @@ class Sender:
     once it was answered, and a request is due when it is sent.
     """
 
-    def __init__(self, load: Load, *, api_url: str, key: str, ledger: Ledger) -> None:
-        self._load, self._ledger = load, ledger
+    def __init__(self, load: Load, *, api_url: str, key: str, record: RunRecord) -> None:
+        self._load, self._record = load, record
         self._address, self._key = urlsplit(api_url.rstrip("/")), key
         self._bodies = Bodies(load)
         self._jitter = np.random.default_rng(int(load.run, 16))
@@ -179,7 +179,7 @@ class Sender:
             watch: Told some times a second how many seconds have passed.
 
         Raises:
-            KeyboardInterrupt: Somebody interrupted; what was in flight was given a moment.
+            KeyboardInterrupt: The user interrupted; requests in flight had a moment to end.
         """
         threads = [
             threading.Thread(target=self._connection, daemon=True)
@@ -207,7 +207,7 @@ class Sender:
     @property
     def failed(self) -> int:
         """Requests that were sent and not stored: refused, or not sent again in time."""
-        return self._sent - self._ledger.posted.requests
+        return self._sent - self._record.posted.requests
 
     def _connection(self) -> None:
         with self._ended:
@@ -257,21 +257,21 @@ class Sender:
             with self._lock:
                 self._sent += 1
         sent_at = self.passed
-        told = line.post(body)
-        self._heard = self._heard or told.status is not None
-        self._ledger.attempt(told.status, size=len(body), again=due.attempt > 0)
-        if told.status is None or told.status in PASSING:
-            self._put_off(due, told)
-        elif told.status < 500:
-            posted = self._posted(told)
+        answer = line.post(body)
+        self._heard = self._heard or answer.status is not None
+        self._record.attempt(answer.status, size=len(body), again=due.attempt > 0)
+        if answer.status is None or answer.status in PASSING:
+            self._put_off(due, answer)
+        elif answer.status < 500:
+            posted = self._posted(answer)
             passed = self.passed
-            self._ledger.land(posted, since_due=passed - due.first_at, since_sent=passed - sent_at)
+            self._record.land(posted, since_due=passed - due.first_at, since_sent=passed - sent_at)
 
-    def _put_off(self, due: _Due, told: _Answer) -> None:
+    def _put_off(self, due: _Due, answer: _Answer) -> None:
         """Have a request sent again, no sooner than the service says."""
         if not self._heard and self.passed > UNHEARD_SECONDS:
             raise Refused(f"The service at {self._address.netloc} does not answer")
-        wait = pause(told.retry_after, due.attempt)
+        wait = pause(answer.retry_after, due.attempt)
         with self._lock:
             at = self.passed + wait * (1 + SPREAD * float(self._jitter.random()))
             if at <= self._load.seconds + PATIENCE_SECONDS:
@@ -280,12 +280,12 @@ class Sender:
                 )
                 heapq.heappush(self._retries, again)
 
-    def _posted(self, told: _Answer) -> Posted:
+    def _posted(self, answer: _Answer) -> Posted:
         try:
-            receipt = msgspec.json.decode(told.content)
+            receipt = msgspec.json.decode(answer.content)
         except (msgspec.DecodeError, UnicodeDecodeError):
             receipt = None
-        if told.status == 202 and isinstance(receipt, dict):
-            return Posted.told(receipt, events=self._load.batch)
+        if answer.status == 202 and isinstance(receipt, dict):
+            return Posted.of_receipt(receipt, events=self._load.batch)
         detail = receipt.get("detail") if isinstance(receipt, dict) else "no answer of the service"
-        raise Refused(f"POST {PATH}: {told.status} {detail}")
+        raise Refused(f"POST {PATH}: {answer.status} {detail}")

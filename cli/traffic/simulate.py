@@ -23,10 +23,10 @@ from rich.progress import (
 from rich.table import Table
 
 from cli.traffic.canary import Delivery, Scenario, Traffic, traffic
-from cli.traffic.courier import Batch, answer, batches, connected, post
 from cli.traffic.interruption import INTERRUPTED, interruptible
-from cli.traffic.ledger import Ledger, rows
 from cli.traffic.load import load
+from cli.traffic.posting import Batch, answer, batches, connected, post
+from cli.traffic.run_record import RunRecord, rows
 from storage.tenants.sample import Sample
 
 CONNECTIONS = 4
@@ -58,10 +58,10 @@ simulate.add_command(load)
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What a simulation came to.
+    """The result of a simulation.
 
     Attributes:
-        document: The ledger's.
+        document: The record's.
         interrupted: Whether it was ended before its time.
         sample: The units that the service measures; None for all.
     """
@@ -220,7 +220,7 @@ def record_deploys(client: httpx2.Client, scenario: Scenario, *, key: str) -> No
 def sent(
     client: httpx2.Client, run: Traffic, *, key: str, replay: bool, console: Console
 ) -> Summary:
-    """Send traffic, with a bar on the console, and say what came of it.
+    """Send traffic, with a bar on the console, and return its result.
 
     Args:
         client: A client of the service.
@@ -241,7 +241,7 @@ def sent(
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    ledger, interrupted, began = Ledger(), False, time.monotonic()
+    record, interrupted, began = RunRecord(), False, time.monotonic()
     with Progress(*columns, console=console, transient=True) as progress, interruptible():
         bar = progress.add_task("events", total=len(run))
         try:
@@ -252,16 +252,16 @@ def sent(
                 replay=replay,
                 paced=not replay,
                 connections=CONNECTIONS,
-                ledger=ledger,
+                record=record,
                 advance=lambda landed: progress.advance(bar, landed.events),
             )
         except KeyboardInterrupt:
             interrupted = True
     seconds = max(time.monotonic() - began, 1e-9)
     return Summary(
-        document=ledger.document(seconds),
+        document=record.document(seconds),
         interrupted=interrupted,
-        sample=None if ledger.sampling is None else Sample.of_document(ledger.sampling),
+        sample=None if record.sampling is None else Sample.of_document(record.sampling),
     )
 
 
@@ -274,7 +274,7 @@ def _step(text: str, start: datetime) -> tuple[datetime, float]:
 
 
 def _happened(deliveries: Iterable[Delivery], now: datetime) -> Iterator[Delivery]:
-    """What has occurred by now: some conversions would come long after their window."""
+    """Yields the events that have occurred by now: some conversions would come long after it."""
     for delivery in deliveries:
         if datetime.fromisoformat(delivery.body["occurred_at"]) <= now:
             yield delivery

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.traffic.courier import PASSING
+from cli.traffic.posting import PASSING
 from storage.tenants.settings import parse_settings
 
 ROOT = Path(__file__).parents[2]

@@ -20,7 +20,7 @@ from api.app import create_app
 from api.runtime.settings import ApiSettings, ServerLimits
 from api.wire.event_batch import MOST_EVENTS
 from api.wire.shape import FREE_FORM_BYTES
-from cli.traffic.courier import BATCH_SIZES, PASSING
+from cli.traffic.posting import BATCH_SIZES, PASSING
 from storage.tenants.keys import KeyKind
 from storage.tenants.settings import RateLimits
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cli.changes.outcome import FIRST_LOOK_SECONDS, Exit, Seen, outcome
+from cli.changes.outcome import FIRST_LOOK_SECONDS, Exit, Poll, outcome
 from cli.changes.wait import pause
 from domain.contract import contract
 from storage.releases.freeze import freeze, unfreeze
@@ -185,8 +185,8 @@ def test_a_wrong_call_is_told_from_an_answer(command, words) -> None:
     assert command("wait", "exp_1", *words).exit_code == 2
 
 
-def seen(**members: Any) -> Seen:
-    return Seen(contract=contract("exp_1", **ABSTAIN), evidence=members)
+def seen(**members: Any) -> Poll:
+    return Poll(contract=contract("exp_1", **ABSTAIN), evidence=members)
 
 
 def test_without_a_look_the_timeout_is_no_fault_before_a_look_could_have_come() -> None:

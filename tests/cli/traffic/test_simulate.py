@@ -23,7 +23,7 @@ from sqlalchemy import text
 
 from cli.main import main
 from cli.traffic.canary import Scenario, traffic
-from cli.traffic.courier import Refused, connected
+from cli.traffic.posting import Refused, connected
 from cli.traffic.simulate import sent
 from storage.tenants.keys import KeyKind
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cli.changes.outcome import Exit, Seen, outcome
+from cli.changes.outcome import Exit, Poll, outcome
 from cli.changes.report import junit, markdown
 from mcp_server.explanation import explanation
 from orchestration.outbound.delivery import deliver
@@ -29,7 +29,7 @@ def served(story: Any, *spans: tuple[float, float, float]) -> None:
             story.crowd(commit, start=begin, minutes=end - begin, units=count, rates=HELPS[commit])
 
 
-def told(story: Any, *spans: tuple[float, float, float]) -> tuple[str, Seen, list[str]]:
+def told(story: Any, *spans: tuple[float, float, float]) -> tuple[str, Poll, list[str]]:
     """Registers a canary at a declared half, serves it, and returns what the faces say of it."""
     service = story.service
     with receiving() as receiver:
@@ -45,12 +45,12 @@ def told(story: Any, *spans: tuple[float, float, float]) -> tuple[str, Seen, lis
     webhooks = sorted(got.document["type"].partition(".")[2] for got in receiver.got)
     return (
         experiment,
-        Seen(contract=story.contract(experiment), evidence=story.evidence(experiment)),
+        Poll(contract=story.contract(experiment), evidence=story.evidence(experiment)),
         webhooks,
     )
 
 
-def end_of(seen: Seen) -> Any:
+def end_of(seen: Poll) -> Any:
     end = outcome(seen, accept_harm=0.2, waited=0, timeout=0)
     assert end is not None
     return end

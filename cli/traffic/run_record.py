@@ -1,4 +1,4 @@
-"""The ledger of a run: what was sent to a service, what it answered, and how soon."""
+"""The record of a run: requests sent to a service, their answers and their latencies."""
 
 import math
 import threading
@@ -14,7 +14,7 @@ _STEP = math.log(1.01)
 
 @dataclass(frozen=True, kw_only=True)
 class Posted:
-    """What the service said of the events it was sent; sums add.
+    """The service's counts of the events that it was sent; they can be added.
 
     Attributes:
         requests: Requests that were answered for good, each once, however often it was sent.
@@ -35,8 +35,8 @@ class Posted:
     sampled_out: int = 0
 
     @classmethod
-    def told(cls, receipt: dict[str, Any], *, events: int) -> "Posted":
-        """What the receipt of one request of `events` events says."""
+    def of_receipt(cls, receipt: dict[str, Any], *, events: int) -> "Posted":
+        """Returns the counts in the receipt of one request of `events` events."""
         return cls(
             requests=1,
             events=events,
@@ -66,10 +66,10 @@ class Durations:
 
     def quantile(self, share: float) -> float:
         """The least duration that `share` of all do not exceed, in seconds; NaN without any."""
-        wanted, seen = share * self._counts.total(), 0
+        wanted, counted = share * self._counts.total(), 0
         for step, count in sorted(self._counts.items()):
-            seen += count
-            if seen >= wanted:
+            counted += count
+            if counted >= wanted:
                 return min(_FINEST_SECONDS * math.exp((step + 1) * _STEP), self._longest)
         return math.nan
 
@@ -77,12 +77,14 @@ class Durations:
         """The quantiles and the longest, for people; None without any."""
         if not self._counts:
             return None
-        found = {name: self.quantile(share) for name, share in QUANTILES.items()}
-        return {name: round(1e3 * at, 2) for name, at in {**found, "max": self._longest}.items()}
+        quantiles = {name: self.quantile(share) for name, share in QUANTILES.items()}
+        return {
+            name: round(1e3 * at, 2) for name, at in {**quantiles, "max": self._longest}.items()
+        }
 
 
-class Ledger:
-    """What a run has come to so far; many threads may write into it."""
+class RunRecord:
+    """The record of a run so far; many threads may write into it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -116,8 +118,9 @@ class Ledger:
     ) -> None:
         """Enter a request that is answered for good.
 
+
         Args:
-            posted: What the service said.
+            posted: The counts in its receipt.
             since_due: Seconds from the time when it should have been sent first.
             since_sent: Seconds from the time when it was sent, this last time.
             sampling: The sample that the service takes events of, if it said one.
@@ -146,7 +149,7 @@ class Ledger:
 
 
 def rows(document: dict[str, Any]) -> list[tuple[str, str]]:
-    """What a ledger's document says, as lines for people."""
+    """Returns a record's document, as lines for people."""
     counts = ("accepted", "duplicates", "late", "rejected", "sampled_out")
     answers = ", ".join(f"{status}: {count:,}" for status, count in document["statuses"].items())
     return [
@@ -164,7 +167,7 @@ def rows(document: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _line(found: dict[str, float] | None) -> str:
-    if found is None:
+def _line(quantiles: dict[str, float] | None) -> str:
+    if quantiles is None:
         return "-"
-    return "  ".join(f"{name} {value:,.1f} ms" for name, value in found.items())
+    return "  ".join(f"{name} {value:,.1f} ms" for name, value in quantiles.items())

@@ -1,4 +1,4 @@
-"""The courier brings everything once it is let in, and says why when it is not."""
+"""Posting sends everything once it is let in, and says why when it is not."""
 
 import gzip
 import json
@@ -9,8 +9,8 @@ import httpx2
 import pytest
 
 from cli.traffic.canary import Delivery
-from cli.traffic.courier import Batch, Refused, answer, batches, pause, post
-from cli.traffic.ledger import Ledger, Posted
+from cli.traffic.posting import Batch, Refused, answer, batches, pause, post
+from cli.traffic.run_record import Posted, RunRecord
 
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)
 Handler = Callable[[httpx2.Request], httpx2.Response]
@@ -102,10 +102,10 @@ def test_what_was_sent_again_is_entered_and_counts_once() -> None:
     def busy_at_first(request: httpx2.Request) -> httpx2.Response:
         return answers.pop() if answers else accepting(request)
 
-    ledger = Ledger()
+    record = RunRecord()
     with client(busy_at_first) as service:
-        post(service, batches(deliveries(600)), key="wk_1", replay=False, ledger=ledger)
-    told = ledger.document(1.0)
+        post(service, batches(deliveries(600)), key="wk_1", replay=False, record=record)
+    told = record.document(1.0)
     assert told["statuses"] == {"202": 2, "503": 2}
     assert (told["requests"], told["events"], told["accepted"]) == (2, 600, 600)
     assert told["retries"] == 2

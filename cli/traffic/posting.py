@@ -1,4 +1,4 @@
-"""The courier: brings requests to a running service, events in batches, again when it is busy."""
+"""Posting: sends requests to a running service, events in batches, again when it is busy."""
 
 import gzip
 import threading
@@ -15,7 +15,7 @@ import httpx2
 import msgspec
 
 from cli.traffic.canary import Delivery
-from cli.traffic.ledger import Ledger, Posted
+from cli.traffic.run_record import Posted, RunRecord
 
 # What one request to each endpoint may hold.
 BATCH_SIZES = {"/v1/events": 500, "/v1/revenue/events": 50}
@@ -81,7 +81,7 @@ def answer(
         Refused: If the service refuses, or stays busy or silent for longer; with its `detail`.
     """
     request = _encoded(method, path, key=key, body=body)
-    return _Errand(client=client, request=request, patience=patience).run()
+    return _Job(client=client, request=request, patience=patience).run()
 
 
 def batches(deliveries: Iterable[Delivery]) -> Iterator[Batch]:
@@ -103,7 +103,7 @@ def post(
     replay: bool,
     paced: bool = False,
     connections: int = 4,
-    ledger: Ledger | None = None,
+    record: RunRecord | None = None,
     advance: Callable[[Posted], None] | None = None,
 ) -> Posted:
     """Post batches over a few connections at once.
@@ -115,8 +115,8 @@ def post(
         replay: Store the events as received when they occurred.
         paced: Post no batch before it is due.
         connections: Requests in flight at once.
-        ledger: Where all is entered as it happens; what an interrupted run came to stays there.
-        advance: Told what each request added, as it is answered.
+        record: The run's record; it also keeps the results of an interrupted run.
+        advance: Called with the result of each request when it is answered.
 
     Returns:
         The sum over all requests.
@@ -129,7 +129,7 @@ def post(
         key=key,
         replay=replay,
         paced=paced,
-        ledger=ledger or Ledger(),
+        record=record or RunRecord(),
         advance=advance,
     )
     flying: deque[Future[None]] = deque()
@@ -147,7 +147,7 @@ def post(
             # Requests that wait for their next attempt wait no longer.
             round_trip.over.set()
             pool.shutdown(wait=True, cancel_futures=True)
-    return round_trip.ledger.posted
+    return round_trip.record.posted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,27 +158,27 @@ class _Round:
     key: str
     replay: bool
     paced: bool
-    ledger: Ledger
+    record: RunRecord
     advance: Callable[[Posted], None] | None
     over: threading.Event = field(default_factory=threading.Event)
 
     def bring(self, batch: Batch) -> None:
         path = f"{batch.path}?replay=true" if self.replay else batch.path
         request = _encoded("POST", path, key=self.key, body={"events": batch.bodies})
-        errand = _Errand(client=self.client, request=request, ledger=self.ledger, over=self.over)
+        job = _Job(client=self.client, request=request, record=self.record, over=self.over)
         began = time.monotonic()
         try:
-            receipt = errand.run()
-            landed = Posted.told(receipt, events=len(batch.bodies))
+            receipt = job.run()
+            landed = Posted.of_receipt(receipt, events=len(batch.bodies))
         except Refused:
             self.over.set()
             raise
         now = time.monotonic()
         since_due = (datetime.now(UTC) - batch.due).total_seconds() if self.paced else now - began
-        self.ledger.land(
+        self.record.land(
             landed,
             since_due=since_due,
-            since_sent=now - errand.sent_at,
+            since_sent=now - job.sent_at,
             sampling=receipt.get("sampling"),
         )
         if self.advance is not None:
@@ -194,13 +194,13 @@ class _Request:
 
 
 @dataclass(kw_only=True)
-class _Errand:
+class _Job:
     """One request, sent until it is answered for good."""
 
     client: httpx2.Client
     request: _Request
     patience: float = PATIENCE_SECONDS
-    ledger: Ledger = field(default_factory=Ledger)
+    record: RunRecord = field(default_factory=RunRecord)
     over: threading.Event = field(default_factory=threading.Event)
     sent_at: float = 0.0
 
@@ -227,7 +227,7 @@ class _Errand:
         except httpx2.TransportError:
             response = None
         status = None if response is None else response.status_code
-        self.ledger.attempt(status, size=len(request.content or b""), again=again)
+        self.record.attempt(status, size=len(request.content or b""), again=again)
         return response
 
 
@@ -235,12 +235,12 @@ def pause(retry_after: str | None, attempt: int) -> float:
     """Seconds until a request may be sent again.
 
     Args:
-        retry_after: What the answer's `Retry-After` says, if there was one; dates, which no part
-            of ours sends, count as nothing said.
+        retry_after: The answer's `Retry-After`, if there was one; dates, which no part
+            of ours sends, are ignored.
         attempt: How many attempts were made again before.
 
     Returns:
-        What the service asks for, or twice as long each time.
+        The seconds that the service requests, or twice as long each time.
     """
     if retry_after is not None and retry_after.isascii() and retry_after.isdigit():
         return float(retry_after)

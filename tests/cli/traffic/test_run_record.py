@@ -1,4 +1,4 @@
-"""The ledger's quantiles are true to one percent, whatever it was told, in any order."""
+"""The record's quantiles are true to one percent, whatever it was told, in any order."""
 
 import math
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.traffic.ledger import Durations, Ledger, Posted
+from cli.traffic.run_record import Durations, Posted, RunRecord
 
 
 @given(
@@ -28,12 +28,12 @@ def test_no_duration_has_no_quantile() -> None:
 
 
 def test_a_request_that_was_sent_again_counts_once_and_its_attempts_each() -> None:
-    ledger = Ledger()
-    ledger.attempt(503, size=100, again=False)
-    ledger.attempt(None, size=100, again=True)
-    ledger.attempt(202, size=100, again=True)
-    ledger.land(Posted(requests=1, events=7, accepted=6, rejected=1), since_due=2.0, since_sent=0.5)
-    told = ledger.document(2.0)
+    record = RunRecord()
+    record.attempt(503, size=100, again=False)
+    record.attempt(None, size=100, again=True)
+    record.attempt(202, size=100, again=True)
+    record.land(Posted(requests=1, events=7, accepted=6, rejected=1), since_due=2.0, since_sent=0.5)
+    told = record.document(2.0)
     assert told["statuses"] == {"202": 1, "503": 1, "none": 1}
     assert (told["requests"], told["events"], told["accepted"], told["rejected"]) == (1, 7, 6, 1)
     assert (told["retries"], told["bytes_sent"], told["events_per_second"]) == (2, 300, 3.5)
