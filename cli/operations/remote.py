@@ -18,7 +18,7 @@ WRITING_KEY = "the write key (wk_…)"
 
 
 class RemoteFault(click.ClickException):
-    """The service did not do the request of the command.
+    """The service refused or failed the request of a command.
 
     Attributes:
         code: The problem's word for programs; None where nothing of the service answered.

@@ -118,7 +118,6 @@ class RunRecord:
     ) -> None:
         """Enter a request that is answered for good.
 
-
         Args:
             posted: The counts in its receipt.
             since_due: Seconds from the time when it should have been sent first.
