@@ -24,6 +24,7 @@ from storage.tenants.keys import KeyKind, create_key
 from storage.tenants.projects import CreatedProject, create_project
 from storage.tenants.settings import apply_settings
 from tests.processes.server_folder import server_folder
+from tests.repetition import LONG_PROFILE
 
 # The developer's own service is never touched. Nothing of ours reads these when it is imported.
 for _name in [name for name in os.environ if name.startswith("SERVICE_") and name[8:] != "PG_BIN"]:
@@ -33,11 +34,13 @@ for _name in [name for name in os.environ if name.startswith("SERVICE_") and nam
 _LAKE = tempfile.TemporaryDirectory(prefix="deploy-reward-lake-")
 os.environ["SERVICE_LAKE"] = _LAKE.name
 
-# A busy machine is no fault of an example.
-hypothesis.settings.register_profile(
-    "without a clock", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+# A busy machine is no fault of an example. `make deep` asks for the long profile.
+_PATIENT = hypothesis.settings(
+    deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
-hypothesis.settings.load_profile("without a clock")
+hypothesis.settings.register_profile("gate", _PATIENT, max_examples=25)
+hypothesis.settings.register_profile(LONG_PROFILE, _PATIENT, max_examples=500)
+hypothesis.settings.load_profile("gate")
 
 _TEMPLATE = "migrated"
 

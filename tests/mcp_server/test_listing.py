@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_server.explanation import LONGEST_BYTES, as_json
 from mcp_server.listing import MOST, fits, listing, room
+from tests.repetition import examples
 
 IDS = st.from_regex(r"[0-9A-Za-z_-]{1,128}", fullmatch=True)
 METRICS = st.text(min_size=1, max_size=128) | st.just("é" * 128) | st.just("\x01" * 128)
@@ -32,7 +33,7 @@ def page(rows: list[dict[str, Any]], cursor: str | None) -> Any:
     return listing({"experiments": rows, "next_cursor": cursor})
 
 
-@settings(max_examples=40)
+@examples(gate=15, deep=400)
 @given(rows=st.lists(ROWS, max_size=MOST), cursor=CURSORS)
 def test_a_page_that_does_not_fit_is_followed_by_one_that_does(
     rows: list[dict[str, Any]], cursor: str | None
@@ -46,7 +47,7 @@ def test_a_page_that_does_not_fit_is_followed_by_one_that_does(
     assert bool(found.experiments) == bool(rows)
 
 
-@settings(max_examples=40)
+@examples(gate=15, deep=400)
 @given(rows=st.lists(ROWS, min_size=1, max_size=MOST), cursor=CURSORS)
 def test_what_finds_an_experiment_is_never_shortened(
     rows: list[dict[str, Any]], cursor: str | None

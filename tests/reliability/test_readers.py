@@ -141,7 +141,7 @@ class Reader:
 
 
 @pytest.mark.parametrize("workers", [2], ids=["two workers"])
-@times(gate=3_000, deep=100_000)
+@times(gate=800, deep=100_000)
 def test_readers_see_whole_verdicts_each_no_older_than_the_one_before(
     shop: Shop, api: ApiProcess, times: int
 ) -> None:

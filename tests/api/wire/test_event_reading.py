@@ -6,12 +6,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from api.wire.event_batch import EventReader
 from api.wire.problem import Problem
 from storage.tenants.secret import Pseudonyms
+from tests.repetition import examples
 
 READER = EventReader(
     project_id=1,
@@ -91,7 +92,7 @@ def deep(depth: int) -> dict[str, Any]:
 @example(document={"events": [deep(29)]})
 @example(document={"event": "page_view", "session_id": "s", "value": 2**63})
 @example(document={"event": "page_view", "session_id": "s", "value": -(2**63) - 1})
-@settings(max_examples=400)
+@examples(gate=100, deep=4_000)
 @given(document=st.one_of(EVENT, BATCH))
 def test_an_unknown_member_changes_nothing_of_what_is_read(document: dict[str, Any]) -> None:
     # A body of known members is read in one pass, any other one member by member.

@@ -7,10 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.traffic.canary import Delivery, Scenario, Traffic, traffic
+from tests.repetition import examples
 
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)
 HALF_DAY = Scenario(
@@ -74,7 +75,7 @@ def counted(deliveries: list[Delivery], scenario: Scenario) -> dict[str, tuple[i
     }
 
 
-@settings(max_examples=15, deadline=None)
+@examples(gate=5, deep=150)
 @given(
     seed=st.integers(0, 2**32),
     duplicated=st.floats(0, 1),

@@ -28,6 +28,7 @@ from storage.tenants.settings import apply_settings
 from storage.upkeep.raw_events import freeze_reads, read_frozen, read_served
 from storage.verdicts.publication import publish_verdicts, stage_evidence
 from tests.oracle.answers import answers_of
+from tests.repetition import examples
 
 T = datetime(2026, 10, 1, tzinfo=UTC)
 A, K, C, NEVER_DEPLOYED = "aaaaaaa", "bbbbbbb", "ccccccc", "ddddddd"
@@ -272,7 +273,7 @@ def told_by_oracle(engine: Engine, experiment_id: str) -> bool:
 
 
 @settings(
-    max_examples=12,
+    examples(gate=2, deep=100),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

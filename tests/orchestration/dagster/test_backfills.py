@@ -95,7 +95,7 @@ def _backfilled_in_order(
     assert derived_of(canary.engine) == once
 
 
-@settings(_EXAMPLES, max_examples=12)
+@settings(_EXAMPLES, max_examples=4)
 @_any_order(2)
 def test_backfills_of_any_days_in_any_order_change_no_byte(
     canary, instance, told: list[Backfill], walked_before: bool

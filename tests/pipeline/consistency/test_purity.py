@@ -27,6 +27,7 @@ from storage.schema.partitions import create_days
 from storage.tenants.projects import create_project
 from storage.upkeep.reading import separate_reading
 from tests.conftest import Store, fresh_store
+from tests.repetition import examples
 
 T = datetime(2026, 10, 1, tzinfo=UTC)
 A, K = "aaaaaaa", "bbbbbbb"
@@ -164,7 +165,7 @@ def served(connection: Connection, ids: Sequence[str]) -> dict[str, tuple[str, s
     return {row[0]: (row[1], row[2]) for row in rows}
 
 
-@settings(max_examples=30)
+@examples(gate=5, deep=300)
 @given(
     seed=st.integers(0, 2**32 - 1),
     lift=st.sampled_from([0.0, -0.9, 1.5]),
@@ -221,7 +222,7 @@ def _ticked(
         assert by_ticks == at_once
 
 
-@settings(max_examples=8)
+@examples(gate=3, deep=80)
 @given(seed=st.integers(0, 2**32 - 1), order=st.randoms())
 def test_permuting_and_duplicating_deliveries_changes_nothing(
     stores: Stores, seed: int, order: Any
@@ -315,7 +316,7 @@ _EXAMPLES = settings(
 
 
 @_any_lift
-@settings(_EXAMPLES, max_examples=67)
+@settings(_EXAMPLES, max_examples=12)
 @_any_way
 def test_order_repetition_delay_and_splitting_of_deliveries_change_no_verdict(
     store, seed: int, order: Random, lift: float

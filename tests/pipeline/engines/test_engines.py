@@ -134,7 +134,7 @@ def unequal_worlds(store: Store, seeds: Iterable[int], folder: Path) -> dict[str
     return found
 
 
-@pytest.mark.parametrize("first", range(0, 200, WORLDS_A_STORE))
+@pytest.mark.parametrize("first", range(0, 50, WORLDS_A_STORE))
 def test_each_engine_tells_of_a_world_what_the_specification_tells(
     store: Store, tmp_path: Path, first: int
 ) -> None:

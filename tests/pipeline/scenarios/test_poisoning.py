@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import cycle
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any
 
@@ -269,7 +269,13 @@ ATTACKS = {
         events=errors_of_treatment, rates={"order": (0.1, 0.4)}, guardrails=("error",)
     ),
 }
-SCALES = [1, 10, pytest.param(100, marks=pytest.mark.deep)]
+# Ten times as large with the other tests: one that needs no traffic of others, and one that does.
+_QUICK = ("sessions of treatment that convert", "real sessions, claimed for the other arm")
+SCALES = [10, pytest.param(100, marks=pytest.mark.deep)]
+LARGE_ATTACKS = [
+    pytest.param(name, scale, marks=[pytest.mark.deep] * (name not in _QUICK or scale > 10))
+    for name, scale in product(ATTACKS, (10, 100))
+]
 
 
 def answers_of_the_page() -> dict[str, dict[str, str]]:
@@ -285,8 +291,7 @@ def test_the_page_tells_of_every_attack() -> None:
     assert answers_of_the_page().keys() == ATTACKS.keys()
 
 
-@pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize(("name", "scale"), [*((name, 1) for name in ATTACKS), *LARGE_ATTACKS])
 def test_an_attack_is_answered_as_the_page_says(siege: Siege, name: str, scale: int) -> None:
     attack = ATTACKS[name]
     siege.begin(target_metric="order", guardrails=list(attack.guardrails), share=attack.share)
@@ -295,8 +300,7 @@ def test_an_attack_is_answered_as_the_page_says(siege: Siege, name: str, scale: 
     assert siege.answer() == answers_of_the_page()[name][f"{scale}×"]
 
 
-@pytest.mark.parametrize("scale", SCALES[1:])
-@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize(("name", "scale"), LARGE_ATTACKS)
 def test_signed_assignments_answer_an_attack_as_the_page_says(
     siege: Siege, name: str, scale: int
 ) -> None:
@@ -309,7 +313,7 @@ def test_signed_assignments_answer_an_attack_as_the_page_says(
     assert siege.units() == (UNITS, UNITS)
 
 
-@pytest.mark.parametrize("scale", SCALES[1:])
+@pytest.mark.parametrize("scale", SCALES)
 def test_who_was_really_served_can_forge_what_he_did(siege: Siege, scale: int) -> None:
     siege.signed = True
     siege.begin(target_metric="order", guardrails=[])
