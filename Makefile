@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
+QUIET = --quiet --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 
@@ -9,9 +10,11 @@ BIN = $(VENV)/bin
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(BIN)/deploy-reward: pyproject.toml constraints.txt
+# The lock has the hash of every file of each version: what is installed is what was tested.
+$(BIN)/deploy-reward: pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install $(QUIET) --no-compile --no-deps --require-hashes --requirement requirements.lock
+	$(BIN)/python -m pip install $(QUIET) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 .PHONY: install
@@ -26,20 +29,16 @@ up: install ## Run the whole service here
 	$(BIN)/deploy-reward up
 
 .PHONY: test
-test: install check ## Pass the whole gate: form, lint, types, contracts, tests
-	$(BIN)/pytest --numprocesses 2 --dist worksteal
+test: ## Pass the whole gate: form, contracts, types, tests; the time of each stage at the end
+	VENV=$(VENV) $(PYTHON) tests/gate.py whole
 
 .PHONY: quick
-quick: install ## Check form and lint, and test the statistics and the pages (a minute or two)
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/pytest --numprocesses 2 --dist worksteal tests/domain tests/stats tests/test_architecture.py tests/test_docs.py
+quick: ## Check form and contracts, and test the statistics and the pages (under a minute)
+	VENV=$(VENV) $(PYTHON) tests/gate.py quick
 
 .PHONY: check
-check: install ## Form, lint and types alone
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
-	$(BIN)/basedpyright --pythonpath $(BIN)/python
+check: install ## Form, lint, import contracts and types alone
+	VENV=$(VENV) $(PYTHON) tests/gate.py check
 
 .PHONY: format
 format: install ## Put the code into form
@@ -52,7 +51,7 @@ SCALE ?= 1
 
 $(PEERS)/.ready: benchmarks/gbstats.txt
 	$(PYTHON) -m venv $(PEERS)
-	$(PEERS)/bin/python -m pip install --quiet --quiet --disable-pip-version-check --requirement $< \
+	$(PEERS)/bin/python -m pip install $(QUIET) --requirement $< \
 		&& touch $@ || echo "gbstats can't be installed: its row is left out"
 
 .PHONY: calibrate
@@ -85,12 +84,12 @@ SPARK = build/spark
 
 $(SPARK)/.ready: tests/spark.txt
 	$(PYTHON) -m venv $(SPARK)
-	$(SPARK)/bin/python -m pip install --quiet --quiet --disable-pip-version-check --requirement $<
+	$(SPARK)/bin/python -m pip install $(QUIET) --requirement $<
 	@touch $@
 
 .PHONY: spark
 spark: install $(SPARK)/.ready ## Hold Spark, on a cluster of real processes, equal to DuckDB
-	$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,spark]'
+	$(BIN)/python -m pip install $(QUIET) --constraint constraints.txt --editable '.[dev,spark]'
 	$(BIN)/pytest -m spark
 
 .PHONY: years
@@ -98,8 +97,9 @@ years: install ## Let 10,000 ticks go by, and print the disk in use (some minute
 	$(BIN)/python -m benchmarks.years
 
 .PHONY: deep
-deep: install ## Run the long forms of the reliability tests
-	$(BIN)/pytest -m deep
+deep: install ## Run the long forms of the tests: kills, random worlds, more examples (hours)
+	$(BIN)/pytest -m deep --hypothesis-profile long
+	$(BIN)/pytest -m "hypothesis and not deep and not spark" --hypothesis-profile long --timeout 7200
 
 .PHONY: story
 story: install ## Live the whole story in a browser, from an empty project to a verdict (some 20 minutes)
@@ -108,6 +108,31 @@ story: install ## Live the whole story in a browser, from an empty project to a 
 .PHONY: mutants
 mutants: install ## Break each promise in a copy of the source, and see a test catch it
 	$(BIN)/pytest -m deep tests/test_mutants.py
+
+# It writes the lock, and finds the oldest versions that pyproject.toml allows.
+UV = build/uv
+FLOORS = build/floors
+# Each room of the source, by what leans most on other people's packages. Old ones warn.
+AT_FLOORS = tests/stats tests/storage/schema tests/storage/log/test_sealing.py tests/pipeline/engines \
+	tests/api/routes/test_reward.py tests/api/server/test_connections.py tests/mcp_server \
+	tests/cli/changes tests/cli/imports tests/cli/operations \
+	tests/orchestration/test_definitions.py tests/orchestration/dagster/test_assets.py
+
+$(UV)/bin/uv:
+	$(PYTHON) -m venv $(UV)
+	$(UV)/bin/python -m pip install $(QUIET) uv==0.13.9
+
+.PHONY: lock
+lock: $(UV)/bin/uv ## Write requirements.lock from pyproject.toml and constraints.txt
+	$(UV)/bin/uv pip compile --quiet --universal --python-version 3.11 --extra dev \
+		--constraint constraints.txt --generate-hashes --no-annotate --no-header \
+		--no-emit-index-url --output-file requirements.lock pyproject.toml
+
+.PHONY: floors
+floors: $(UV)/bin/uv ## Test with the oldest versions that pyproject.toml allows (some minutes)
+	$(UV)/bin/uv venv --quiet --clear --python $(PYTHON) $(FLOORS)
+	VIRTUAL_ENV=$(FLOORS) $(UV)/bin/uv pip install --quiet --resolution lowest-direct --editable '.[dev]'
+	$(FLOORS)/bin/python -m pytest -W default $(AT_FLOORS)
 
 .PHONY: clean
 clean: ## Remove the virtual environment and caches

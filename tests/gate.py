@@ -1,0 +1,112 @@
+"""The gate: whatever must hold before a change lands, stage by stage: `make test`, `make quick`.
+
+Needs no installed package, since its first stage installs them. A stage that fails hides none of
+the later ones, and the exit code says whether all passed.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+BIN = ROOT / os.environ.get("VENV", ".venv") / "bin"
+# Each worker has a PostgreSQL of its own.
+CORES = min(os.cpu_count() or 1, 8)
+# The command of pyproject.toml leaves the same out.
+LONG = "calibration or benchmark or deep or spark"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """A part of the gate: the commands that must all succeed."""
+
+    name: str
+    commands: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a stage ended, and how long it took."""
+
+    stage: str
+    passed: bool
+    seconds: float
+
+
+def pytest_stage(name: str, *selection: str, workers: int = CORES) -> Stage:
+    """Returns a stage of tests, which names its ten slowest ones."""
+    options = ["--quiet", "--durations", "10", "--numprocesses", str(workers)]
+    return Stage(name=name, commands=[["pytest", *options, "--dist", "worksteal", *selection]])
+
+
+def paths(*names: str) -> list[str]:
+    return [f"tests/{name}" for name in names]
+
+
+INSTALL = Stage(name="install", commands=[["make", "--silent", "install"]])
+FORM = Stage(name="form", commands=[["ruff", "format", "--check", "."], ["ruff", "check", "."]])
+CONTRACTS = Stage(name="import contracts", commands=[["lint-imports"]])
+TYPES = Stage(name="types", commands=[["basedpyright", "--pythonpath", str(BIN / "python")]])
+# What stands in the tests' own folder looks at the pages, the requirements and the source.
+_TOP = sorted(path.name for path in (ROOT / "tests").glob("test_*.py"))
+STATISTICS = pytest_stage("statistics", *paths("domain", "stats", "calibration"), *paths(*_TOP))
+_SERVICE = paths(
+    "storage", "pipeline", "orchestration", "reliability", "mcp_server", "api", "cli", "pages"
+)
+STORE = pytest_stage("store and faces", "-m", f"not (process or {LONG})", *_SERVICE)
+# They wait for their processes half of the time.
+PROCESSES = pytest_stage(
+    "processes",
+    *("-m", f"process and not ({LONG})", *_SERVICE),
+    workers=CORES + 1,
+)
+BROWSER = pytest_stage("browser", *paths("browser"))
+
+CHECK = (FORM, CONTRACTS, TYPES)
+QUICK = (INSTALL, FORM, CONTRACTS, STATISTICS)
+WHOLE = (INSTALL, *CHECK, STATISTICS, STORE, PROCESSES, BROWSER)
+CUTS = {"check": CHECK, "quick": QUICK, "whole": WHOLE}
+
+
+def run(stage: Stage) -> Outcome:
+    """Runs a stage's commands, each with what it prints."""
+    say(f"\n== {stage.name}")
+    begin = time.monotonic()
+    environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    runs = [
+        subprocess.run(command, check=False, cwd=ROOT, env=environment)
+        for command in stage.commands
+    ]
+    passed = all(run.returncode == 0 for run in runs)
+    return Outcome(stage=stage.name, passed=passed, seconds=time.monotonic() - begin)
+
+
+def passes(stages: Sequence[Stage]) -> bool:
+    """Runs stages and prints their times; without an installation none of the others can run."""
+    outcomes: list[Outcome] = []
+    for stage in stages:
+        outcomes.append(run(stage))
+        if stage is INSTALL and not outcomes[-1].passed:
+            break
+    say("\n== the gate, in seconds")
+    for outcome in outcomes:
+        word = "passed" if outcome.passed else "FAILED"
+        say(f"{outcome.seconds:8.1f}  {word}  {outcome.stage}")
+    say(f"{sum(outcome.seconds for outcome in outcomes):8.1f}  in all")
+    return all(outcome.passed for outcome in outcomes)
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cut", choices=CUTS)
+    sys.exit(0 if passes(CUTS[parser.parse_args().cut]) else 1)

@@ -1,0 +1,67 @@
+"""The gate runs every test that is not long, on what the lock names, and says how it ended."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import gate
+from tests.gate import Stage, passes
+
+ROOT = Path(__file__).parents[1]
+
+
+def stage(name: str, *codes: int) -> Stage:
+    """A stage whose commands end with these exit codes."""
+    return Stage(name=name, commands=[[sys.executable, "-c", f"exit({code})"] for code in codes])
+
+
+def test_a_stage_that_fails_hides_none_of_the_later_ones(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert not passes([stage("first", 0), stage("second", 1, 0), stage("third", 0)])
+    table = [line.split() for line in capfd.readouterr().out.splitlines()[-4:]]
+    assert [row[1:] for row in table[:3]] == [
+        ["passed", "first"],
+        ["FAILED", "second"],
+        ["passed", "third"],
+    ]
+    times = [float(row[0]) for row in table]
+    assert times[3] == pytest.approx(sum(times[:3]), abs=0.2)
+
+
+def test_the_gate_passes_where_all_its_stages_do() -> None:
+    assert passes([stage("first", 0), stage("second", 0, 0)])
+
+
+def test_every_test_stands_in_a_stage() -> None:
+    root = ROOT / "tests"
+    selected = {
+        word
+        for each in (gate.STATISTICS, gate.STORE, gate.PROCESSES, gate.BROWSER)
+        for command in each.commands
+        for word in command
+        if word.startswith("tests/")
+    }
+    files = [path.relative_to(ROOT) for path in root.rglob("test_*.py")]
+    rooms = {Path(name) for name in selected}
+    assert [file for file in files if not rooms & {file, *file.parents}] == []
+
+
+def test_what_the_gate_leaves_out_is_what_pytest_leaves_out(pytestconfig: pytest.Config) -> None:
+    left_out = pytestconfig.getini("addopts")[-1]
+    assert set(gate.LONG.split(" or ")) == set(left_out.removeprefix("not ").split(" and not "))
+
+
+def test_the_lock_holds_the_constraints_versions_with_hashes_and_no_address() -> None:
+    lock = (ROOT / "requirements.lock").read_text()
+    constraints = (ROOT / "constraints.txt").read_text()
+    pinned = dict(re.findall(r"^([\w.-]+)==(\S+)$", constraints, re.MULTILINE))
+    locked = re.findall(r"^([\w.-]+)(?:\[[\w,-]+\])?==([^\s;]+)(.*(?:\n .*)+)", lock, re.MULTILINE)
+    assert len(locked) > 100
+    assert [name for name, version, _ in locked if pinned.get(name) != version] == []
+    assert [name for name, _, rest in locked if "--hash=sha256:" not in rest] == []
+    for text in (lock, constraints):
+        assert "://" not in text
+        assert not re.search(r"^-", text, re.MULTILINE)
