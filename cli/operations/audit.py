@@ -46,9 +46,10 @@ def audit(ctx: click.Context, experiment: str, as_json: bool, data_dir: Path) ->
     """Recompute a verdict from raw events and compare.
 
     DuckDB recomputes it in one go, where the service computed it minute by minute in PostgreSQL.
-    Exposures, outcomes, cells, evidence and contract are compared to the byte, as of
-    the verdict's own look. Exits with 0 where they are equal, 1 where they differ, 3 where the raw
-    events are gone, 4 where the verdict cannot be recomputed.
+    Exposures, outcomes, cells, evidence and contract are compared to the byte, as of the verdict's
+    own look; of evidence that another release published, all but its words. Exits with 0 where they
+    are equal, 1 where they differ, 3 where the raw events are gone, 4 where the verdict cannot be
+    recomputed.
     """
     with store_url(data_dir) as url:
         engine = open_engine(url, pool_size=1)
@@ -97,6 +98,7 @@ def _document(result: Audit) -> str:
             "experiment_id": result.experiment_id,
             "as_of": None if result.as_of is None else result.as_of.isoformat(),
             "equal": result.equal,
+            "reworded": result.reworded,
             "events": result.events,
             "gone": list(result.gone),
             "difference_count": result.count,
@@ -110,6 +112,8 @@ def _as_text(result: Audit) -> str:
     subject = f"{result.experiment_id}, {as_of}, from {result.events:,} raw events"
     if result.gone:
         return f"{result.experiment_id}, {as_of}: raw events are gone: {', '.join(result.gone)}"
+    if result.equal and result.reworded:
+        return f"{subject}: equal. Another release published its evidence, and worded it otherwise."
     if result.equal:
         return f"{subject}: equal to the byte."
     more = result.count - _SHOWN

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from domain.contract import document_text, waiting_contract
+from domain.published_evidence import facts
 from orchestration.pipeline.drafts import draft_bound
 from storage.log.lake import Lake, open_lake
 from storage.log.reader import SealedLog, open_log
@@ -46,8 +47,10 @@ class Audit:
         events: How many raw events were read.
         gone: Days whose raw events are there no longer; where there are any, nothing is compared.
         count: How many differences there are.
-        differences: What is told otherwise than from the raw events, in words; of each kind of row
-            the first thousand.
+        differences: What the raw events say otherwise, in words; of each kind of row the first
+            thousand.
+        reworded: Whether the evidence says the same in other words, or in fewer members, than this
+            release writes: an earlier one published it.
     """
 
     experiment_id: str
@@ -56,10 +59,11 @@ class Audit:
     gone: Sequence[str]
     count: int
     differences: Sequence[str]
+    reworded: bool = False
 
     @property
     def equal(self) -> bool:
-        """Whether everything was compared, and nothing differs in a byte."""
+        """Whether everything was compared, and no fact differs."""
         return not self.gone and not self.count
 
 
@@ -175,6 +179,7 @@ def _compared_within(
         gone=(),
         count=count,
         differences=differences,
+        reworded=served.evidence not in (None, drafted.draft.document),
     )
 
 
@@ -190,12 +195,17 @@ def _different_answers(served: ServedVerdict, draft: Draft) -> list[str]:
         return _different_texts("contract", _compact(served.contract), waiting)
     return [
         *_different_texts("contract", served.contract, draft.contract),
-        *_different_texts("evidence", served.evidence, draft.document),
+        *_different_facts(served.evidence, draft.document),
     ]
 
 
+def _different_facts(served: str, raw: str) -> list[str]:
+    """Returns the members in which the evidence says something else, however it words it."""
+    return list(_different_members("evidence", *facts(json.loads(served), json.loads(raw))))
+
+
 def _compact(text: str) -> str:
-    """Returns a contract that was not yet written by the walk in the walk's own form."""
+    """Returns the text of a contract that the pipeline has not written yet as it writes them."""
     return document_text(json.loads(text))
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import JSON, Column, Connection, Engine, Table, TextClause, text
 
+from domain.published_evidence import holds
 from storage.experiments.experiments import publish_waiting
 from storage.pipeline.samples import sample_grown
 from storage.postgres.engine import SCHEMA
@@ -80,12 +81,13 @@ class Difference:
 
     @property
     def in_evidence_alone(self) -> bool:
-        """Whether the contract is the same to the byte, and only the evidence behind it differs."""
+        """Whether the contract is the same to the byte, and only facts of its evidence differ."""
         return self.served == self.rebuilt
 
 
 _DIFFERENT = text(f"""
-SELECT served.experiment_id, served.contract::text AS served, side.contract::text AS rebuilt
+SELECT served.experiment_id, served.contract::text AS served, side.contract::text AS rebuilt,
+    served.evidence AS served_evidence, side.document AS rebuilt_evidence
 FROM {SCHEMA}.verdicts AS served LEFT JOIN pg_temp.evidence AS side USING (experiment_id)
 WHERE served.decided
   AND (served.contract::text, served.evidence::text)
@@ -101,6 +103,7 @@ def decided_differences(connection: Connection) -> list[Difference]:
     return [
         Difference(experiment_id=row.experiment_id, served=row.served, rebuilt=row.rebuilt)
         for row in connection.execute(_DIFFERENT)
+        if row.served != row.rebuilt or not holds(row.served_evidence, row.rebuilt_evidence)
     ]
 
 

@@ -1,12 +1,13 @@
 """`audit` says equal, different or gone, in words, in JSON and by its exit code."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
 from orchestration.pipeline.drafts import draft_evidence
 from storage.pipeline.increment import extend_cells, extend_exposures
@@ -58,6 +59,39 @@ def test_an_untouched_verdict_is_equal(command: Callable[..., Any], experiment: 
     told = json.loads(command("audit", experiment, "--json").stdout)
     assert told["equal"]
     assert (told["events"], told["gone"], told["differences"]) == (160, [], [])
+
+
+@contextmanager
+def tampering(stored: Any) -> Generator[Connection]:
+    """Opens a transaction in which decided verdicts are not guarded."""
+    with stored.store.engine.begin() as connection:
+        connection.execute(text("SET LOCAL session_replication_role = replica"))
+        yield connection
+
+
+def test_evidence_that_another_release_worded_is_equal_where_its_facts_are(
+    command: Callable[..., Any], stored: Any, experiment: str
+) -> None:
+    changed = (
+        "UPDATE verdicts SET evidence = CAST(evidence::jsonb || CAST(:members AS jsonb) AS json)"
+    )
+    other_words = {"sentence": "As an older release said it.", "advice": []}
+    with tampering(stored) as connection:
+        connection.execute(
+            text("UPDATE verdicts SET evidence = (evidence::jsonb - 'effect')::json")
+        )
+        connection.execute(text(changed), {"members": json.dumps(other_words)})
+    result = command("audit", experiment)
+    assert result.exit_code == 0
+    assert result.stdout.endswith(
+        ": equal. Another release published its evidence, and worded it otherwise.\n"
+    )
+    assert json.loads(command("audit", experiment, "--json").stdout)["reworded"]
+    with tampering(stored) as connection:
+        connection.execute(text(changed), {"members": '{"totals": {"S": 1}}'})
+    result = command("audit", experiment)
+    assert result.exit_code == 1
+    assert "evidence.totals.S: served 1, raw " in result.stdout
 
 
 def test_a_tampered_cell_is_named(

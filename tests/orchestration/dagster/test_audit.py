@@ -381,10 +381,10 @@ ONE_AMOUNT = "(SELECT ctid FROM amounts WHERE experiment_id = :id AND metric = '
         ),
         (
             (
-                'UPDATE verdicts SET evidence = replace(evidence::text, \'{"sentence":"\','
-                ' \'{"sentence":"Surely: \')::json WHERE experiment_id = :id'
+                "UPDATE verdicts SET evidence = jsonb_set(evidence::jsonb, '{totals,W}', '1')::json"
+                " WHERE experiment_id = :id"
             ),
-            'evidence.sentence: served "Surely: ',
+            "evidence.totals.W: served 1, raw ",
         ),
         (
             (

@@ -291,9 +291,9 @@ def test_a_decided_verdict_that_the_log_gives_otherwise_is_named_and_stays(shop)
     assert served(shop.engine) == before
 
 
-def test_other_evidence_of_the_same_verdict_is_said_and_is_no_failure(shop) -> None:
+def test_other_facts_of_the_same_verdict_are_said_and_are_no_failure(shop) -> None:
     shop.tamper(
-        'UPDATE verdicts SET evidence = \'{{"sentence": "As an older release said it."}}\''
+        'UPDATE verdicts SET evidence = \'{{"as_of": null, "sentence": "Otherwise."}}\''
         " WHERE experiment_id = '{click}'"
     )
     before = served(shop.engine)
@@ -302,6 +302,21 @@ def test_other_evidence_of_the_same_verdict_is_said_and_is_no_failure(shop) -> N
 
     assert result.exit_code == 0
     assert f"{shop.experiments['click']}: the log gives the same verdict with" in result.stderr
+    assert served(shop.engine) == before
+
+
+def test_other_words_of_the_same_facts_are_no_difference(shop) -> None:
+    shop.tamper(
+        "UPDATE verdicts SET evidence = ((evidence::jsonb - 'effect')"
+        ' || \'{{"sentence": "As an older release said it."}}\')::json'
+        " WHERE experiment_id = '{click}'"
+    )
+    before = served(shop.engine)
+
+    result = rebuild()
+
+    assert result.exit_code == 0
+    assert "the log gives" not in result.stderr
     assert served(shop.engine) == before
 
 

@@ -285,8 +285,13 @@ TAMPERINGS = {
     "a verdict is another": "UPDATE deploy_reward.verdicts"
     " SET contract = replace(contract::text, 'abstain', 'keep')::json",
     "evidence is another": "UPDATE deploy_reward.verdicts"
-    " SET evidence = (evidence::text || ' ')::json",
+    " SET evidence = jsonb_set(evidence::jsonb, '{totals,lift}', '0.5')::json",
 }
+# What another release published: fewer members, other words.
+REWORDED = (
+    "UPDATE deploy_reward.verdicts SET evidence ="
+    " jsonb_set(evidence::jsonb - 'effect' - 'headline', '{sentence}', '\"Other words.\"')::json"
+)
 
 
 def test_what_a_day_holds_otherwise_than_its_log_is_seen(store) -> None:
@@ -300,6 +305,7 @@ def test_what_a_day_holds_otherwise_than_its_log_is_seen(store) -> None:
     ]
 
     assert unseen == []
+    assert shop.compared(DAYS[1], tampering=REWORDED).equal
 
 
 def dropped(day: date, *, before_binding: bool) -> str:
