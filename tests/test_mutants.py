@@ -6,16 +6,16 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from rich.console import Console
 from rich.table import Table
+
+from tests.mutants import faces, log, verdicts
+from tests.mutants.mutant import Edit, Mutant, drop, reword, swap
 
 ROOT = Path(__file__).parents[1]
 # What is no source: other mutants' tests write there at the same time.
@@ -27,24 +27,7 @@ LEFT_OUT = shutil.ignore_patterns(
 SOME_FAILED = 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class Mutant:
-    """A patch that breaks a promise, and the tests that must fail under it."""
-
-    breaks: str
-    file: str
-    old: str
-    new: str
-    tests: tuple[str, ...]
-
-    def apply(self, tree: Path) -> None:
-        path = tree / self.file
-        path.write_text(path.read_text().replace(self.old, self.new))
-
-
-MUTANTS = msgspec.convert(
-    tomllib.loads((ROOT / "tests/mutants.toml").read_text())["mutant"], list[Mutant]
-)
+MUTANTS = [*log.MUTANTS, *verdicts.MUTANTS, *faces.MUTANTS]
 
 
 def names_of_tests(path: Path) -> set[str]:
@@ -60,18 +43,66 @@ def names_of_tests(path: Path) -> set[str]:
 
 
 def test_every_mutant_fits_the_source_and_names_tests_that_exist() -> None:
-    faults: list[str] = []
     for mutant in MUTANTS:
-        count = (ROOT / mutant.file).read_text().count(mutant.old)
-        if count != 1 or mutant.old == mutant.new:
-            faults.append(f"{mutant.breaks!r}: its old text stands {count} times in {mutant.file}")
+        assert mutant.broken(ROOT) != ast.unparse(ast.parse(mutant.file(ROOT).read_text()))
+        assert mutant.tests
         for test in mutant.tests:
             file, _, name = test.partition("::")
-            if name.partition("[")[0] not in names_of_tests(ROOT / file):
-                faults.append(f"{mutant.breaks!r}: there is no {test}")
-    assert faults == []
-    assert all(mutant.tests for mutant in MUTANTS)
+            assert name.partition("[")[0] in names_of_tests(ROOT / file), test
     assert len({mutant.breaks for mutant in MUTANTS}) == len(MUTANTS)
+
+
+SOURCE = """
+LIMIT = 3
+
+class Till:
+    def close(self, sales):
+        # Nothing is lost.
+        total = sum(sales,
+                    start=0)
+        self.write(total)
+        return f"{total} of {LIMIT}"
+"""
+
+
+@pytest.fixture
+def till(tmp_path: Path) -> Path:
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "till.py").write_text(SOURCE)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("edit", "line"),
+    [
+        (swap("sum(sales, start=0)", "0"), "total = 0"),
+        (drop("self.write(total)"), "total = sum(sales, start=0)\n        return"),
+        (swap("self.write(total)", "self.flush()\nself.write(0)"), "self.flush()\n"),
+        (reword(" of ", " or "), 'f"{total} or {LIMIT}"'),
+    ],
+)
+def test_a_mutant_changes_what_it_names_however_that_is_written(
+    till: Path, edit: Edit, line: str
+) -> None:
+    mutant = Mutant(breaks="sums", of="shop.till.Till.close", edits=[edit], tests=[])
+    mutant.apply(till)
+    broken = (till / "shop" / "till.py").read_text()
+    assert line in broken.replace("'", '"')
+    assert "LIMIT = 3" in broken
+
+
+@pytest.mark.parametrize(
+    ("of", "edit"),
+    [
+        ("shop.till.Till.open", drop("self.write(total)")),
+        ("shop.till.Till.close", drop("self.write(sales)")),
+        ("shop.till.Till.close", swap("total", "0")),
+        ("shop.kiosk.sell", drop("pass")),
+    ],
+)
+def test_a_mutant_that_no_longer_fits_is_refused(till: Path, of: str, edit: Edit) -> None:
+    with pytest.raises(LookupError):
+        Mutant(breaks="sums", of=of, edits=[edit], tests=[]).apply(till)
 
 
 class CaughtMutants:

@@ -1,0 +1,168 @@
+"""Mutants of the faces: who may see what, and what a rollout does."""
+
+from tests.mutants.mutant import Mutant, reword, swap
+
+MUTANTS = [
+    Mutant(
+        breaks="a store that may forget is refused at the start",
+        of="api.server.process.serve",
+        edits=[swap("None if _known_to_be_safe(database_url) else database_url", "None")],
+        tests=[
+            "tests/api/server/test_durability.py::test_a_weak_store_is_refused_in_one_line",
+            "tests/api/server/test_durability.py::test_a_store_that_comes_back_weak_ends_the_server",
+        ],
+    ),
+    Mutant(
+        breaks="a stop closes no connection that is owed an answer",
+        of="api.server.process.Server.shutdown",
+        edits=[
+            swap(
+                "self._connections.stopping = True",
+                """
+                for connection in list(self.server_state.connections):
+                    connection.transport.abort()
+                """,
+            )
+        ],
+        tests=[
+            "tests/reliability/test_stops.py::test_a_stop_under_load_loses_nothing_and_answers_all_that_was_asked",
+            "tests/reliability/test_stops.py::test_requests_that_were_written_before_the_signal_are_answered",
+        ],
+    ),
+    Mutant(
+        breaks="another project's experiment is an unknown one",
+        of="storage.experiments.experiments.close",
+        edits=[
+            swap(
+                """
+                (
+                    select(experiments.c.closed_at)
+                    .where(experiments.c.project_id == project_id, experiments.c.experiment_id == experiment_id)
+                )
+                """,
+                """
+                (
+                    select(experiments.c.closed_at)
+                    .where(experiments.c.experiment_id == experiment_id)
+                )
+                """,
+            )
+        ],
+        tests=[
+            "tests/api/routes/test_tenants.py::test_every_statement_of_the_api_is_of_one_project"
+        ],
+    ),
+    Mutant(
+        breaks="a revoked key is refused by every worker within a second",
+        of="api.runtime.keyring._REMEMBERED_SECONDS",
+        edits=[swap("0.5", "5.0")],
+        tests=[
+            "tests/api/runtime/test_revocation.py::test_a_revoked_key_is_refused_by_every_worker_within_a_second"
+        ],
+    ),
+    Mutant(
+        breaks="an agent never sees the project key, though the service echoes it",
+        of="mcp_server.reward_api.RewardApi._fault",
+        edits=[swap("self.address.redacted(message)", "message")],
+        tests=[
+            "tests/mcp_server/test_stdio.py::test_whatever_the_service_does_each_call_is_answered_in_time_and_the_key_never_shown[100 calls]"
+        ],
+    ),
+    Mutant(
+        breaks="a problem repeats no value that was sent",
+        of="api.wire.shape.validated",
+        edits=[
+            swap(
+                "[body_fault(error, document) for error in errors]",
+                "[Fault(at='', code='broken', detail=f'{document}, {errors}')]",
+            )
+        ],
+        tests=[
+            "tests/api/wire/test_redaction.py::test_what_a_request_says_is_heard_nowhere_but_where_it_is_meant_to_be"
+        ],
+    ),
+    Mutant(
+        breaks="another site's page cannot command Dagster",
+        of="orchestration.guard.Guard.__call__",
+        edits=[swap("self._objection(HTTPConnection(scope))", "None")],
+        tests=[
+            "tests/orchestration/test_guard.py::test_what_another_site_can_send_is_refused_in_one_line",
+            "tests/browser/test_other_sites.py::test_a_page_of_another_site_changes_nothing",
+        ],
+    ),
+    Mutant(
+        breaks="a webhook connects to the address that was judged, not to one found anew",
+        of="orchestration.outbound.receiver._posted",
+        edits=[swap("target.copy_with(host=str(address))", "target")],
+        tests=[
+            "tests/orchestration/outbound/test_deliveries.py::test_a_name_is_resolved_once_and_the_address_that_was_judged_is_posted_to"
+        ],
+    ),
+    Mutant(
+        breaks="a breach sends a rollout back, whatever its policy",
+        of="storage.releases.release_gate._against",
+        edits=[swap("f'Go back: {breaches} is breached' if breaches else None", "None")],
+        tests=[
+            "tests/api/routes/test_release_gate.py::test_a_rollout_goes_on_back_or_neither_as_its_policy_says"
+        ],
+    ),
+    Mutant(
+        breaks="a hotfix, a second service or another commit's promotion takes no verdict off a canary",
+        of="storage.releases.canary.commit_in_question",
+        edits=[
+            swap(
+                "declared_canaries(connection, project_id, environment)",
+                """
+                [
+                    Canary(commit=commit, share=0.5)
+                    for commit in connection.execute(
+                        select(deploys.c.commit_sha)
+                        .where(deploys.c.project_id == project_id, deploys.c.environment == environment)
+                        .order_by(deploys.c.deployed_at.desc(), deploys.c.recorded_at.desc())
+                        .limit(1)
+                    ).scalars()
+                ]
+                """,
+            )
+        ],
+        tests=[
+            "tests/api/routes/test_release_gate.py::test_without_a_commit_the_one_declared_canary_is_meant_and_no_other_deploy",
+            "tests/api/routes/test_release_story.py::test_no_gate_goes_on_with_a_canary_that_is_to_be_rolled_back",
+        ],
+    ),
+    Mutant(
+        breaks="a freeze holds every gate",
+        of="storage.releases.release_gate.judgment",
+        edits=[
+            swap(
+                "freeze is not None",
+                "freeze is not None and (answering is None or answering.contract['verdict'] != 'keep')",
+            )
+        ],
+        tests=[
+            "tests/api/routes/test_release_gate.py::test_while_frozen_every_gate_holds_and_none_asks_to_go_back"
+        ],
+    ),
+    Mutant(
+        breaks="CI promotes no older commit over a newer one",
+        of="storage.verdicts.publication._SUPERSEDED_BY",
+        edits=[reword("    WHERE later.share IS DISTINCT FROM 0", "    WHERE false")],
+        tests=[
+            "tests/pages/test_ci.py::test_a_canary_is_not_promoted_over_what_came_after_it_but_is_rolled_back"
+        ],
+    ),
+    Mutant(
+        breaks="a crossing that a gate held is not shown as an answer",
+        of="domain.wording.looks.Look.fires",
+        edits=[swap("self.reached >= 1 and (not self.gated)", "self.reached >= 1")],
+        tests=[
+            "tests/orchestration/pictures/test_plot.py::test_a_crossing_that_a_gate_held_is_not_marked_as_fired"
+        ],
+    ),
+    Mutant(
+        breaks="an empty outcome is a no: every LEFT JOIN has one for each who did not buy",
+        of="cli.imports.cells.outcome_reader",
+        edits=[swap("False", "True")],
+        tests=["tests/cli/imports/test_import.py::test_an_empty_outcome_is_a_no_in_every_format"],
+    ),
+]

@@ -1,0 +1,187 @@
+"""Mutants of the log: what is acknowledged, paid or forgotten."""
+
+from tests.mutants.mutant import Mutant, drop, reword, swap
+
+MUTANTS = [
+    Mutant(
+        breaks="an event is acknowledged once it is committed, not once it waits to be",
+        of="storage.log.events.EventWriter.append",
+        edits=[
+            swap(
+                "return await self._group.ask(lines)",
+                """
+                self._group.ask(lines)
+                return self.now()
+                """,
+            )
+        ],
+        tests=[
+            "tests/reliability/test_kills.py::test_a_kill_of_the_service_loses_nothing_that_was_acknowledged"
+        ],
+    ),
+    Mutant(
+        breaks="a commit that failed is no acknowledgement",
+        of="storage.postgres.batching.Group._answer",
+        edits=[
+            swap(
+                "_fail(waiting, failure)",
+                """
+                from datetime import UTC, datetime
+                _settle(waiting, [datetime.now(UTC)] * len(waiting))
+                """,
+            )
+        ],
+        tests=[
+            "tests/reliability/test_store_restarts.py::test_a_store_that_dies_and_comes_back_loses_nothing_that_was_acknowledged"
+        ],
+    ),
+    Mutant(
+        breaks="committed means on disk",
+        of="storage.log.events.EventWriter._commit",
+        edits=[
+            swap(
+                "received_at = await _locked_receipt_time(connection)",
+                """
+                await connection.execute('SET LOCAL synchronous_commit = off')
+                received_at = await _locked_receipt_time(connection)
+                """,
+            )
+        ],
+        tests=[
+            "tests/reliability/test_store_restarts.py::test_a_store_that_dies_and_comes_back_loses_nothing_that_was_acknowledged"
+        ],
+    ),
+    Mutant(
+        breaks="what ticks add while a rebuild fills its tables is not lost by the swap",
+        of="orchestration.pipeline.full_rebuild.rebuild_all",
+        edits=[
+            swap(
+                """
+                _catch_up(side)
+                differences = decided_differences(side)
+                """,
+                "differences = decided_differences(side)",
+            )
+        ],
+        tests=[
+            "tests/orchestration/dagster/test_rebuild.py::test_what_ticks_add_while_a_rebuild_fills_its_tables_is_neither_lost_nor_doubled"
+        ],
+    ),
+    Mutant(
+        breaks="an erasure waits for a rebuild, which would bring the person back",
+        of="storage.upkeep.forgetting._claim",
+        edits=[drop("await_rebuild(connection)")],
+        tests=[
+            "tests/orchestration/dagster/test_rebuild.py::test_whoever_is_forgotten_during_a_rebuild_does_not_come_back_by_it"
+        ],
+    ),
+    Mutant(
+        breaks="a file is on the disk before it is listed",
+        of="storage.log.lake.FolderLake.writing",
+        edits=[drop("_sync(unfinished)")],
+        tests=[
+            "tests/storage/log/test_durability.py::test_a_file_and_its_name_are_on_the_disk_before_it_is_listed"
+        ],
+    ),
+    Mutant(
+        breaks="no file is deleted while somebody reads who may have its name",
+        of="storage.log.removal.delete_unlisted",
+        edits=[drop("claim_files(connection)")],
+        tests=[
+            "tests/storage/log/test_durability.py::test_a_file_that_is_listed_no_longer_stays_until_its_readers_have_ended"
+        ],
+    ),
+    Mutant(
+        breaks="a day that an open experiment reads is kept",
+        of="storage.upkeep.retention._OLD_DAYS",
+        edits=[
+            reword("      WHERE NOT x.decided AND x.reads_from < kept.day + 1", "      WHERE false")
+        ],
+        tests=[
+            "tests/orchestration/dagster/test_retention.py::test_what_an_open_experiment_reads_stays",
+            "tests/orchestration/dagster/test_retention.py::test_what_a_waiting_experiment_may_come_to_read_stays",
+        ],
+    ),
+    Mutant(
+        breaks="no day is dropped between a replay's look and its write",
+        of="storage.upkeep.retention.drop_day",
+        edits=[drop("claim_past_days(connection)")],
+        tests=[
+            "tests/orchestration/dagster/test_retention.py::test_a_day_that_is_being_replayed_into_is_not_dropped_under_the_writer"
+        ],
+    ),
+    Mutant(
+        breaks="history that comes to a sealed hour is read from PostgreSQL until it is sealed itself",
+        of="storage.log.events.append_history",
+        edits=[drop("note_part(connection, part, hours)")],
+        tests=[
+            "tests/storage/log/test_sealing.py::test_history_that_comes_to_a_sealed_hour_makes_a_further_part_of_it"
+        ],
+    ),
+    Mutant(
+        breaks="who was forgotten is left out of every file at once",
+        of="storage.pipeline.log_relations.attach_log",
+        edits=[swap("_not_erased_after(last) if last < newest else ''", "''")],
+        tests=[
+            "tests/storage/log/test_erasures.py::test_nobody_reads_from_a_file_who_was_forgotten"
+        ],
+    ),
+    Mutant(
+        breaks="an erasure ends only when no file holds anything of that person",
+        of="storage.log.erasures.rewrite_files",
+        edits=[
+            swap(
+                "_holds_any(lake, file, _keys(erasures, after=file.last_erasure))",
+                "file.part and _holds_any(lake, file, _keys(erasures, after=file.last_erasure))",
+            )
+        ],
+        tests=[
+            "tests/storage/log/test_erasures.py::test_the_nights_rewriting_leaves_no_trace_in_any_file"
+        ],
+    ),
+    Mutant(
+        breaks="no command touches a store that a later version has migrated",
+        of="storage.schema.migrate.refuse_newer_store",
+        edits=[swap("stored is not None and stored not in known", "False")],
+        tests=[
+            "tests/cli/operations/test_store_version.py::test_no_command_touches_a_store_of_another_version",
+            "tests/cli/operations/test_store_version.py::test_migrate_refuses_a_newer_store_and_leaves_it_as_it_is",
+        ],
+    ),
+    Mutant(
+        breaks="whether a revenue event is new is decided by the table's key, not by a look beforehand",
+        of="storage.log.revenue.record_revenue",
+        edits=[
+            swap(
+                """
+                new = set(
+                    connection.execute(
+                        insert(revenue_events)
+                        .values(values)
+                        .on_conflict_do_nothing()
+                        .returning(revenue_events.c.idempotency_key)
+                    ).scalars()
+                )
+                """,
+                """
+                known = set(connection.execute(select(revenue_events.c.idempotency_key)).scalars())
+                values = [value for value in values if value['idempotency_key'] not in known]
+                new = set() if not values else set(
+                    connection.execute(
+                        insert(revenue_events).values(values).returning(revenue_events.c.idempotency_key)
+                    ).scalars()
+                )
+                """,
+            )
+        ],
+        tests=["tests/reliability/test_races.py::test_one_key_from_fifty_clients_is_accepted_once"],
+    ),
+    Mutant(
+        breaks="a key used before with another payload is a conflict",
+        of="storage.log.revenue.record_revenue",
+        edits=[drop("_require_same_payloads(connection, project_id, events)")],
+        tests=[
+            "tests/reliability/test_races.py::test_of_two_payloads_under_one_key_one_is_refused_to_all"
+        ],
+    ),
+]

@@ -1,0 +1,209 @@
+"""Mutants of the pipeline and the statistics: what a verdict says."""
+
+from tests.mutants.mutant import Mutant, drop, reword, swap
+
+MUTANTS = [
+    Mutant(
+        breaks="an event's id makes its second delivery the same event",
+        of="storage.pipeline.steps.EVENT_KEY",
+        edits=[
+            reword(
+                "coalesce(e.event_id, concat(e.event, ' ', e.occurred, ' ', coalesce(concat(e.value, ''), '')))",
+                "concat(e.received, '')",
+            )
+        ],
+        tests=["tests/reliability/test_kills.py::test_what_is_sent_again_counts_once"],
+    ),
+    Mutant(
+        breaks="a verdict and its evidence are published in one transaction",
+        of="storage.verdicts.publication.publish_verdicts",
+        edits=[
+            swap(
+                "rows = connection.execute(_PUBLISH, {'ids': ids}).all()",
+                """
+                connection.execute(text(
+                    'UPDATE verdicts AS v SET contract = e.contract FROM evidence AS e'
+                    ' WHERE e.experiment_id = v.experiment_id AND NOT v.decided'
+                ))
+                connection.exec_driver_sql('COMMIT')
+                rows = connection.execute(_PUBLISH, {'ids': ids}).all()
+                """,
+            )
+        ],
+        tests=[
+            "tests/reliability/test_orchestrator_kills.py::test_a_tick_that_is_killed_anywhere_is_healed_by_the_next"
+        ],
+    ),
+    Mutant(
+        breaks="what a change is worth is told of all units, not of those that are measured",
+        of="stats.decision.decision.answer",
+        edits=[swap("traffic / policy.sample_rate", "traffic")],
+        tests=[
+            "tests/pipeline/scenarios/test_sampling.py::test_what_a_change_is_worth_is_told_of_all_units"
+        ],
+    ),
+    Mutant(
+        breaks="a candidate is decided only at a look at which the test holds",
+        of="stats.decision.ruling._rules",
+        edits=[
+            swap(
+                "crossed & ready & (waiting | ~ends)",
+                "(crossed | waiting) & ready & (waiting | ~ends)",
+            )
+        ],
+        tests=[
+            "tests/stats/gates/test_guardrail.py::test_a_candidate_is_kept_only_at_a_look_at_which_the_test_holds"
+        ],
+    ),
+    Mutant(
+        breaks="a look says nothing of a share that was declared after it",
+        of="stats.gates.sample_ratio.sample_ratio",
+        edits=[drop("log_e[at < known_from] = np.nan")],
+        tests=[
+            "tests/pipeline/consistency/test_rest.py::test_a_share_that_is_first_declared_after_a_look_changes_nothing_of_it"
+        ],
+    ),
+    Mutant(
+        breaks="analysis blocks are joined in each stratum of its own",
+        of="stats.looks.block._Units.before",
+        edits=[
+            swap(
+                """
+                came[self.stratum[own] - first, self.block[own] + 1] = self.count[own]
+                return np.cumsum(came, axis=1, out=came)
+                """,
+                "return came + self.total",
+            )
+        ],
+        tests=[
+            "tests/calibration/test_blocks.py::test_many_thin_strata_cost_hardly_any_information",
+            "tests/stats/looks/test_block.py::test_analysis_blocks_are_those_of_a_second_reading_of_the_rule",
+        ],
+    ),
+    Mutant(
+        breaks="a value is clipped on both sides",
+        of="storage.pipeline.steps.NEW_AMOUNTS",
+        edits=[
+            reword(
+                "            greatest(least(value, cap), -cap) AS value",
+                "            least(value, cap) AS value",
+            )
+        ],
+        tests=[
+            "tests/pipeline/scenarios/test_caps.py::test_a_value_is_clipped_on_both_sides_and_a_named_cap_is_kept"
+        ],
+    ),
+    Mutant(
+        breaks="an experiment counts the sample that it froze, whatever else is stored",
+        of="storage.pipeline.steps.SEEN",
+        edits=[swap("IN_SAMPLE", "'true'")],
+        tests=[
+            "tests/pipeline/scenarios/test_sampling.py::test_an_experiment_counts_its_sample_of_what_is_stored"
+        ],
+    ),
+    Mutant(
+        breaks="where signatures are asked for, an event that nobody vouches for exposes no session",
+        of="storage.pipeline.steps.SEEN",
+        edits=[swap("_VOUCHED", "'true'")],
+        tests=[
+            "tests/pipeline/scenarios/test_poisoning.py::test_signed_assignments_answer_an_attack_as_the_page_says[sessions of treatment that convert-10]"
+        ],
+    ),
+    Mutant(
+        breaks="a block waits for the grace before it closes",
+        of="storage.pipeline.steps._CLOSED",
+        edits=[reword(" + s.grace)", ")")],
+        tests=[
+            "tests/pipeline/engines/test_engines.py::test_each_engine_tells_of_a_world_what_the_specification_tells[0]"
+        ],
+    ),
+    Mutant(
+        breaks="of events of one moment the first one by commit, route, arm and stratum exposes its unit",
+        of="storage.pipeline.steps.SEEN",
+        edits=[reword(" + spot END) AS first_exposure,", " END) AS first_exposure,")],
+        tests=[
+            "tests/pipeline/engines/test_engines.py::test_each_engine_tells_of_a_world_what_the_specification_tells[0]"
+        ],
+    ),
+    Mutant(
+        breaks="a ramp counts from its first step, however late it is registered",
+        of="storage.experiments.binding._first_step",
+        edits=[swap("first or deploy.deployed_at", "deploy.deployed_at")],
+        tests=[
+            "tests/pipeline/scenarios/test_start.py::test_a_ramp_that_is_registered_at_its_last_step_counts_from_its_first"
+        ],
+    ),
+    Mutant(
+        breaks="a stage works in a savepoint, and finds the one experiment that breaks it",
+        of="orchestration.pipeline.batch._tried",
+        edits=[
+            swap(
+                """
+                if is_passing(error) or (seconds is None and is_timeout(error)):
+                    raise
+                """,
+                "raise",
+            )
+        ],
+        tests=[
+            "tests/reliability/test_isolation.py::test_what_one_experiment_breaks_keeps_no_other_from_its_verdict_of_the_same_tick"
+        ],
+    ),
+    Mutant(
+        breaks="a tick computes anew whatever an analysis block may have ended of",
+        of="storage.verdicts.next_look._DUE",
+        edits=[
+            reword(
+                "        HAVING sum(c.n1 + c.n0) >= CASE WHEN crowd.at IS NULL THEN enough.declared",
+                "        HAVING sum(c.n1 + c.n0) >= CASE WHEN crowd.at IS NULL THEN 2 * enough.declared",
+            )
+        ],
+        tests=[
+            "tests/pipeline/consistency/test_purity.py::test_ticks_of_any_rhythm_end_where_one_reading_of_the_log_ends"
+        ],
+    ),
+    Mutant(
+        breaks="what is published follows from the log alone",
+        of="orchestration.pipeline.document.evidence_document",
+        edits=[
+            swap(
+                "timestamp(evidence.as_of)",
+                "timestamp(evidence.as_of) + str(__import__('time').time())",
+            )
+        ],
+        tests=[
+            "tests/reliability/test_restores.py::test_everything_derived_comes_back_to_the_byte"
+        ],
+    ),
+    Mutant(
+        breaks="errors that triple from a thousandth are no accepted harm",
+        of="stats.gates.guardrail._margin",
+        edits=[
+            swap("np.minimum(LARGEST_FLOOR, np.maximum(rate, SMALLEST_FLOOR))", "LARGEST_FLOOR")
+        ],
+        tests=[
+            "tests/stats/gates/test_guardrail.py::test_the_margin_is_no_more_than_the_rate_itself_and_no_less_than_a_tenth_of_a_point"
+        ],
+    ),
+    Mutant(
+        breaks="an audit compares what is served, not what it has just computed",
+        of="storage.pipeline.differing_rows._TABLES",
+        edits=[swap("_cells(SCHEMA, side)", "_cells('pg_temp', side)")],
+        tests=[
+            "tests/orchestration/dagster/test_audit.py::test_a_tampered_row_of_each_stage_is_named"
+        ],
+    ),
+    Mutant(
+        breaks="a withdrawn deploy changes nothing that a verdict has read",
+        of="storage.verdicts.evidence._deploys",
+        edits=[
+            swap(
+                "deploy.withdrawn_at is None or deploy.withdrawn_at > row.bound_at",
+                "deploy.withdrawn_at is None",
+            )
+        ],
+        tests=[
+            "tests/cli/changes/test_withdraw.py::test_a_withdrawn_deploy_changes_nothing_that_a_verdict_has_read"
+        ],
+    ),
+]
