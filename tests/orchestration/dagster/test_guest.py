@@ -15,9 +15,13 @@ import pytest
 
 from orchestration.definitions import definitions
 
-# Theirs: names that ours could be taken for, a resource of the same key.
+# Theirs: names that ours could be taken for, a resource of the same key, packages called as ours.
 FOREIGN = """
+import api
 import dagster as dg
+import storage
+
+assert storage.OF_THEIRS and api.OF_THEIRS
 
 @dg.asset
 def verdicts(store: dg.ResourceParam[str]) -> dg.MaterializeResult:
@@ -43,8 +47,15 @@ definitions = dg.Definitions(
 """
 WORKSPACE = """
 load_from:
-  - python_module: {module_name: orchestration.definitions, location_name: deploy_reward}
-  - python_file: {relative_path: foreign.py, location_name: foreign, attribute: definitions}
+  - python_module:
+      module_name: orchestration.definitions
+      location_name: deploy_reward
+      executable_path: {python}
+      working_directory: {folder}
+  - python_file:
+      relative_path: foreign.py
+      location_name: foreign
+      attribute: definitions
 """
 NO_STORE = "postgresql://nobody@127.0.0.1:1/none"
 SUCCESS = dg.DagsterRunStatus.SUCCESS
@@ -54,7 +65,13 @@ SUCCESS = dg.DagsterRunStatus.SUCCESS
 def home(tmp_path: Path) -> Path:
     """A DAGSTER_HOME without a word of ours in it: all settings are Dagster's own."""
     (tmp_path / "foreign.py").write_text(FOREIGN)
-    (tmp_path / "workspace.yaml").write_text(WORKSPACE)
+    for package in ("api", "storage"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text("OF_THEIRS = True")
+    ours = tmp_path / "deploy-reward"
+    ours.mkdir()
+    workspace = WORKSPACE.format(python=sys.executable, folder=ours)
+    (tmp_path / "workspace.yaml").write_text(workspace)
     (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
     return tmp_path
 
