@@ -1,8 +1,8 @@
-"""Commands: what the first `evaluate` of a day of history takes, and then `rebuild` of it.
+"""Commands: time, CPU and memory of the first `evaluate` of a day of history, then of `rebuild`.
 
 Run by `make bench-rebuild`. One day of canary traffic is stored in an embedded PostgreSQL, as an
 import stores it, and three experiments are registered on it. Then the commands run as processes of
-their own. CPU is counted of the command and of PostgreSQL; memory is the most that each held.
+their own. CPU is that of the command and of PostgreSQL; memory is the peak of each.
 """
 
 import argparse
@@ -23,12 +23,12 @@ from rich.table import Table
 
 from benchmarks.rebuild import cpu_seconds, serving, stored
 
-_SAMPLED_EVERY = 0.1
+_SAMPLE_SECONDS = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A command over a day of one size."""
+    """The measurement of a command over a day of one size."""
 
     events: int
     command: str
@@ -46,13 +46,13 @@ class Row:
 
 @contextmanager
 def sampled_memory(process: int) -> Generator[list[float]]:
-    """Yields what the largest of a server's processes held of its own, in MiB."""
+    """Yields samples of the private memory of a server's largest process, in MiB."""
     peaks, ended = [0.0], threading.Event()
 
     def sample() -> None:
-        while not ended.wait(_SAMPLED_EVERY):
+        while not ended.wait(_SAMPLE_SECONDS):
             children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-            peaks.append(max((_own_mib(child) for child in children), default=0.0))
+            peaks.append(max((_private_mib(child) for child in children), default=0.0))
 
     thread = threading.Thread(target=sample, daemon=True)
     thread.start()
@@ -63,7 +63,7 @@ def sampled_memory(process: int) -> Generator[list[float]]:
         thread.join()
 
 
-def _own_mib(process: str) -> float:
+def _private_mib(process: str) -> float:
     with suppress(FileNotFoundError, ProcessLookupError):
         for line in Path(f"/proc/{process}/status").read_text().splitlines():
             if line.startswith("RssAnon:"):
@@ -71,8 +71,8 @@ def _own_mib(process: str) -> float:
     return 0.0
 
 
-def measured(command: str, *, url: str, events: int, postgres: int) -> Row:
-    """Runs a command to its end."""
+def measure(command: str, *, url: str, events: int, postgres: int) -> Row:
+    """Runs a command to its end, and returns its measurement."""
     spent, begun = cpu_seconds(postgres), perf_counter()
     with sampled_memory(postgres) as peaks:
         child = subprocess.Popen(
@@ -82,7 +82,7 @@ def measured(command: str, *, url: str, events: int, postgres: int) -> Row:
         )
         _, status, usage = os.wait4(child.pid, 0)
     if status:
-        raise SystemExit(f"{command} failed: its error stands above")
+        raise SystemExit(f"{command} failed: see its error above")
     return Row(
         events=events,
         command=command,
@@ -94,7 +94,7 @@ def measured(command: str, *, url: str, events: int, postgres: int) -> Row:
     )
 
 
-def shown(rows: Sequence[Row]) -> Table:
+def as_table(rows: Sequence[Row]) -> Table:
     """Returns the measurements as a table."""
     table = Table(title="Commands over one day of history, three experiments")
     for name in ("events", "command", "wall", "CPU", "of it PostgreSQL", "memory", "a backend's"):
@@ -117,18 +117,18 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--sizes", default="1000000", help="events of the day")
     options.add_argument("--lines", type=Path, help="JSON lines are appended here")
-    chosen = options.parse_args()
+    arguments = options.parse_args()
     rows: list[Row] = []
-    for events in map(int, chosen.sizes.split(",")):
+    for events in map(int, arguments.sizes.split(",")):
         with serving() as (url, postgres):
             stored(url, events=events, experiments=3).engine.dispose()
             rows += [
-                measured(command, url=url, events=events, postgres=postgres)
+                measure(command, url=url, events=events, postgres=postgres)
                 for command in ("evaluate", "rebuild")
             ]
-    Console(width=150).print(shown(rows))
-    if chosen.lines:
-        with chosen.lines.open("a") as lines:
+    Console(width=150).print(as_table(rows))
+    if arguments.lines:
+        with arguments.lines.open("a") as lines:
             for row in rows:
                 lines.write(json.dumps({"at": datetime.now(UTC).isoformat(), **asdict(row)}) + "\n")
 

@@ -28,6 +28,7 @@ from rich.table import Table
 from sqlalchemy import Connection, DateTime, Engine, Text, bindparam, text
 
 from domain.registration import PRODUCTION, Registration
+from orchestration.dagster import resources
 from orchestration.dagster.resources import Store
 from orchestration.dagster.upkeep.own_records import OwnRecords
 from orchestration.definitions import definitions
@@ -339,7 +340,7 @@ def _model_run(instance: dg.DagsterInstance, url: str) -> str:
         .execute_in_process(
             instance=instance,
             partition_key=datetime.now(UTC).date().isoformat(),
-            resources={"store": Store(database_url=url)},
+            resources={"store": Store(database_url=url), "engine": resources.Engine()},
             run_config={"loggers": {"console": {"config": {"log_level": "ERROR"}}}},
             tags={REPOSITORY_LABEL_TAG: ORIGIN.get_label()},
         )

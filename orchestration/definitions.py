@@ -5,7 +5,7 @@ import dagster as dg
 from orchestration.dagster.assets import STEPS
 from orchestration.dagster.checks import FACTS
 from orchestration.dagster.jobs import JOBS
-from orchestration.dagster.resources import Store
+from orchestration.dagster.resources import Engine, Store
 from orchestration.dagster.schedules import SCHEDULES
 from orchestration.dagster.sealed_log import sealed_hours_hold_what_the_log_held, sealed_log
 from orchestration.dagster.sources import log
@@ -19,7 +19,7 @@ definitions = dg.Definitions(
     jobs=[*JOBS, housekeeping],
     schedules=[*SCHEDULES, each_day],
     sensors=[webhooks, alert],
-    resources={"store": Store()},
+    resources={"store": Store(), "engine": Engine()},
     # One process: the steps are one query each, and wait for one another anyway.
     executor=dg.in_process_executor,
 )

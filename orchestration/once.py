@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import dagster as dg
 
 from orchestration.dagster.jobs import fast
-from orchestration.dagster.resources import Store
+from orchestration.dagster.resources import Engine, Store
 from orchestration.definitions import definitions
 
 _QUIET = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
@@ -21,7 +21,7 @@ def materialize_pipeline(url: str) -> bool:
         result = definitions.resolve_job_def(fast.name).execute_in_process(
             instance=instance,
             partition_key=datetime.now(UTC).date().isoformat(),
-            resources={"store": Store(database_url=url)},
+            resources={"store": Store(database_url=url), "engine": Engine()},
             run_config=_QUIET,
             raise_on_error=False,
         )

@@ -30,7 +30,7 @@ from orchestration.dagster.keys import (
 )
 from orchestration.dagster.links import experiment_link
 from orchestration.dagster.partitions import DAYS, days_between, key_of, run_days
-from orchestration.dagster.resources import Store
+from orchestration.dagster.resources import Engine, Store
 from orchestration.dagster.table import MOST_ROWS, Rows, markdown, plain, unbroken
 from orchestration.pipeline.batch import FAST, RUN, Patience
 from orchestration.pipeline.checklist import ChecklistsTooLong, keep_checklists
@@ -108,7 +108,9 @@ def _step(
     group="units",
     kinds={"python", "postgres"},
 )
-def exposures(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeResult[Any]:
+def exposures(
+    context: dg.AssetExecutionContext, store: Store, engine: Engine
+) -> dg.MaterializeResult[Any]:
     """Who saw what: each unit's first qualifying event, its arm and its stratum.
 
     - **Final** once the event's block of 5 minutes has closed, the grace after it included: what
@@ -120,7 +122,7 @@ def exposures(context: dg.AssetExecutionContext, store: Store) -> dg.Materialize
     _await_closing(context, store)
     begun = time.monotonic()
     with store.step("exposures") as connection:
-        exposed = expose(connection, patience=_patience(context))
+        exposed = expose(connection, settings=engine.settings, patience=_patience(context))
         units = units_by_experiment(connection)
     return dg.MaterializeResult(
         metadata={
@@ -169,7 +171,9 @@ def _moment(at: datetime | None) -> str:
     kinds={"python", "postgres"},
     partitions=DAYS,
 )
-def session_cells(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeResult[Any]:
+def session_cells(
+    context: dg.AssetExecutionContext, store: Store, engine: Engine
+) -> dg.MaterializeResult[Any]:
     """What came of it: units and conversions of each block, stratum and arm.
 
     - **Final** once the outcomes of a block have closed: its end, the metric's window, the
@@ -186,7 +190,7 @@ def session_cells(context: dg.AssetExecutionContext, store: Store) -> dg.Materia
     days = days_between(asked) if asked else [datetime.now(UTC).date()]
     with store.step("session_cells") as connection:
         before = closed_cells(connection)
-        total = close_cells(connection, patience=_patience(context))
+        total = close_cells(connection, settings=engine.settings, patience=_patience(context))
         added = cells_added_since(connection, before)
         cells = cells_of_days(connection, {*days, *added})
     for day, rows in cells.items():

@@ -13,7 +13,7 @@ from sqlalchemy import Row
 from orchestration.dagster.keys import EVIDENCE, RUNTIME_EVENTS, SESSION_CELLS, VERDICTS
 from orchestration.dagster.links import experiment_link
 from orchestration.dagster.partitions import newest, run_days
-from orchestration.dagster.resources import Store
+from orchestration.dagster.resources import Engine, Store
 from orchestration.dagster.table import Rows, markdown, plain
 from orchestration.pipeline.day_rebuild import compare_days
 from orchestration.pipeline.regression import MOST_CELLS, read_inflations
@@ -200,23 +200,24 @@ def every_received_unit_is_accounted(store: Store) -> dg.AssetCheckResult:
     " exposures, sightings, outcomes and cells as those built block by block, row for row; and"
     " the verdicts and evidence that follow from the served cells are, byte for byte, those"
     " served.\n\n"
-    "Computes in DuckDB, so that no reader or writer notices, and begins where the days before had"
-    " ended: each day is checked once, and so all are. Of a run without a partition the newest day"
-    " that has settled. **When it fails**, the log or what was derived from it has changed since:"
-    " the rows that differ are below, `served` and `rebuilt`; `audit` tells it of one experiment's"
-    " whole life. What could not be computed, for want of memory say, is named as `not_computed`.",
+    "Computes beside the store, so that no reader or writer notices, and begins where the days"
+    " before had ended: each day is checked once, and so all are. Of a run without a partition the"
+    " newest day that has settled. **When it fails**, the log or what was derived from it has"
+    " changed since: the rows that differ are below, `served` and `rebuilt`; `audit` compares one"
+    " experiment's whole life. Experiments that cannot be computed, for want of memory for one, are"
+    " named as `not_computed`.",
 )
 def rebuild_equals_increment(
-    context: dg.AssetCheckExecutionContext, store: Store
+    context: dg.AssetCheckExecutionContext, store: Store, engine: Engine
 ) -> dg.AssetCheckResult:
-    """Computes in DuckDB, so that no reader or writer notices."""
+    """Computes beside the store, so that no reader or writer notices."""
     with store.reading() as connection:
         as_of = closed_instant(connection)
         days = run_days(context.run.tags) or newest(settled_days(connection, as_of=as_of))
     if days is None:
         return dg.AssetCheckResult(passed=True, metadata={"experiments": 0})
     with store.separate_reading() as separate:
-        found = compare_days(separate, days.first, days.last, as_of=as_of)
+        found = compare_days(separate, days.first, days.last, as_of=as_of, settings=engine.settings)
     with store.reading() as connection:
         note_self_check(connection, first=days.first, last=days.last, equal=found.equal)
     return dg.AssetCheckResult(

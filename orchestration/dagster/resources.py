@@ -1,4 +1,4 @@
-"""The resource through which every asset, check, schedule and sensor reaches the store."""
+"""The resources: the store, and the engine that computes whole days."""
 
 import os
 import time
@@ -8,10 +8,19 @@ from typing import Any
 
 import dagster as dg
 from pydantic import Field, PrivateAttr
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
+from sqlalchemy import Engine as Pool
 from sqlalchemy.exc import OperationalError
 
 from orchestration.pipeline.failed_tick import failures_counted
+from storage.pipeline.engines.day_engines import (
+    ENGINE,
+    MEMORY,
+    REMOTE,
+    THREADS,
+    DayEngineSettings,
+    day_engine_settings,
+)
 from storage.postgres.embedded import default_data_dir, running_url
 from storage.postgres.engine import open_engine
 from storage.schema.clock import claim_derived_tables
@@ -58,7 +67,7 @@ class Store(dg.ConfigurableResource[Any]):
         default=None,
         description="By default SERVICE_DATABASE_URL, else the running embedded PostgreSQL.",
     )
-    _engine: Engine | None = PrivateAttr(default=None)
+    _engine: Pool | None = PrivateAttr(default=None)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002
         """Opens the pool of connections that a run's steps share.
@@ -83,7 +92,7 @@ class Store(dg.ConfigurableResource[Any]):
             self._engine = None
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> Pool:
         """The pool of connections.
 
         Raises:
@@ -121,6 +130,38 @@ class Store(dg.ConfigurableResource[Any]):
         """Yields a connection on which the derived tables are empty and its own."""
         with _tried_again_when_lost(), separate_reading(self.engine) as connection:
             yield connection
+
+
+class Engine(dg.ConfigurableResource[Any]):
+    """The engine of whole days: DuckDB in the run's own process, or Spark on a cluster."""
+
+    name: str | None = Field(default=None, description="By default SERVICE_ENGINE, else duckdb.")
+    spark_remote: str | None = Field(
+        default=None,
+        description="By default SERVICE_SPARK_REMOTE. Use an `EnvVar` where it holds a token.",
+    )
+    memory_mib: int | None = Field(
+        default=None, description="By default SERVICE_ENGINE_MEMORY_MIB, else 1024."
+    )
+    threads: int | None = Field(
+        default=None, description="By default SERVICE_ENGINE_THREADS, else 1."
+    )
+
+    @property
+    def settings(self) -> DayEngineSettings:
+        """The settings.
+
+        Raises:
+            storage.pipeline.engines.engine.EngineError: One of them cannot be used.
+        """
+        chosen = {
+            ENGINE: self.name,
+            REMOTE: self.spark_remote,
+            MEMORY: self.memory_mib,
+            THREADS: self.threads,
+        }
+        named = {name: str(value) for name, value in chosen.items() if value is not None}
+        return day_engine_settings({**os.environ, **named})
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from storage.pipeline.days.comparison import (
     compare_experiments,
 )
 from storage.pipeline.days.scope import Days, experiments_of_days
-from storage.pipeline.engines.day_engines import day_engine_settings
+from storage.pipeline.engines.day_engines import DayEngineSettings, day_engine_settings
 from storage.pipeline.evidence_rows import compute_evidence_rows
 from storage.upkeep.verdict_check import differing_verdicts, read_served_tables
 from storage.verdicts.publication import stage_evidence
@@ -93,8 +93,15 @@ def _drafted(separate: Connection, ids: Sequence[str], *, as_of: datetime) -> li
     return sorted(drafted, key=lambda one: one.draft.experiment_id)
 
 
-def compare_days(separate: Connection, first: date, last: date, *, as_of: datetime) -> Comparison:
-    """Computes some days from the log in DuckDB, and compares them with the served tables.
+def compare_days(
+    separate: Connection,
+    first: date,
+    last: date,
+    *,
+    as_of: datetime,
+    settings: DayEngineSettings | None = None,
+) -> Comparison:
+    """Computes some days from the log, and compares them with the served tables.
 
     It compares the days' exposures, sightings, counts of units, outcomes and cells, row for row.
     These follow from the log of the days and from the units exposed before, which the checks of
@@ -111,13 +118,14 @@ def compare_days(separate: Connection, first: date, last: date, *, as_of: dateti
         first: The first day of exposure, in UTC.
         last: The last day, itself included.
         as_of: How far the log may be read.
+        settings: Which engine computes; None for that of the environment.
     """
-    days, limits = Days(first=first, last=last), day_engine_settings().limits
+    days, settings = Days(first=first, last=last), settings or day_engine_settings()
     ids = experiments_of_days(separate, days)
     with open_log(separate, open_lake()) as log:
 
         def compared(only: Sequence[str]) -> DaysCompared:
-            return compare_experiments(log, only, days, as_of=as_of, limits=limits)
+            return compare_experiments(log, only, days, as_of=as_of, settings=settings)
 
         parts, broken = work_apart(separate, ids, compared, patience=PATIENCE, limit=len(ids) + 1)
     computed = [experiment_id for part in parts for experiment_id in part.experiments]

@@ -94,12 +94,12 @@ def rebuild_all(
 
 
 def _fill(side: Connection, lake: Lake) -> None:
-    """Computes whole lives in DuckDB; an experiment that cannot be computed is set aside."""
-    as_of, limits = closed_instant(side), day_engine_settings().limits
+    """Computes whole lives; an experiment that cannot be computed is set aside."""
+    as_of, settings = closed_instant(side), day_engine_settings()
     with read_apart(side.engine, lake) as log:
 
         def computed(ids: Sequence[str]) -> int:
-            return compute_derived_rows(log, side, as_of=as_of, only=ids, limits=limits)
+            return compute_derived_rows(log, side, as_of=as_of, only=ids, settings=settings)
 
         ids = experiments_to_compute(side, "exposures")
         compute(side, "exposures", computed, ids=ids, patience=REBUILD)

@@ -10,7 +10,7 @@ from orchestration.pipeline.batch import RUN, Patience, compute
 from orchestration.pipeline.drafts import Drafted, draft_bound, draft_waited_out
 from orchestration.pipeline.set_aside import draft_set_aside
 from storage.pipeline.catching_up import catch_up_cells, catch_up_exposures
-from storage.pipeline.engines.day_engines import day_engine_settings
+from storage.pipeline.engines.day_engines import DayEngineSettings, day_engine_settings
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.schema.clock import closed_instant
 from storage.verdicts.next_look import experiments_due, note_rests, put_off_looks
@@ -27,18 +27,25 @@ class Exposed:
     added: int
 
 
-def expose(connection: Connection, *, patience: Patience = RUN) -> Exposed:
+def expose(
+    connection: Connection, *, settings: DayEngineSettings | None = None, patience: Patience = RUN
+) -> Exposed:
     """Takes the first step: the exposures of the blocks that have closed.
 
     As each step, in a transaction that is the only writer of derived tables. Whole steps of
     several runs may follow one another in any order: each reads what it needs from the store. An
     experiment whose data breaks a step is set aside; the others go on.
+
+    Args:
+        connection: In that transaction.
+        settings: Which engine reads whole days; None for that of the environment.
+        patience: How long it may take.
     """
     as_of = closed_instant(connection)
-    limits = day_engine_settings().limits
+    settings = settings or day_engine_settings()
 
     def added(ids: Sequence[str]) -> int:
-        caught_up = catch_up_exposures(connection, as_of=as_of, only=ids, limits=limits)
+        caught_up = catch_up_exposures(connection, as_of=as_of, only=ids, settings=settings)
         return caught_up + extend_exposures(connection, as_of=as_of, only=ids)
 
     ids = experiments_to_compute(connection, "exposures")
@@ -48,12 +55,14 @@ def expose(connection: Connection, *, patience: Patience = RUN) -> Exposed:
     )
 
 
-def close_cells(connection: Connection, *, patience: Patience = RUN) -> int:
+def close_cells(
+    connection: Connection, *, settings: DayEngineSettings | None = None, patience: Patience = RUN
+) -> int:
     """Takes the second step: the cells whose outcomes have closed; returns how many came."""
-    limits = day_engine_settings().limits
+    settings = settings or day_engine_settings()
 
     def added(ids: Sequence[str]) -> int:
-        caught_up = catch_up_cells(connection, only=ids, limits=limits)
+        caught_up = catch_up_cells(connection, only=ids, settings=settings)
         return caught_up + extend_cells(connection, only=ids)
 
     ids = experiments_to_compute(connection, "cells")

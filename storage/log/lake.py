@@ -80,6 +80,10 @@ class Lake(ABC):
             self._delete_scratch(folder)
 
     @abstractmethod
+    def files(self, folder: str) -> list[str]:
+        """Returns the names of the files in a folder, of other writers too."""
+
+    @abstractmethod
     def _make_scratch(self, name: str) -> None:
         """Makes an empty folder."""
 
@@ -161,6 +165,10 @@ class FolderLake(Lake):
                 if path.is_file():
                     changed = datetime.fromtimestamp(path.stat().st_mtime, tz=UTC)
                     yield str(path.relative_to(self.folder)), changed
+
+    def files(self, folder: str) -> list[str]:
+        """Returns the names of the files in a folder."""
+        return [f"{folder}/{path.name}" for path in sorted((self.folder / folder).iterdir())]
 
     def _make_scratch(self, name: str) -> None:
         (self.folder / name).mkdir(mode=0o700, parents=True)
@@ -249,6 +257,12 @@ class BucketLake(Lake):
             changed = self.filesystem.modified(path)
             name = PurePosixPath(path).relative_to(self._root)
             yield str(name), changed if changed.tzinfo else changed.replace(tzinfo=UTC)
+
+    def files(self, folder: str) -> list[str]:
+        """Returns the names of the objects below a name."""
+        self.filesystem.invalidate_cache()
+        paths = sorted(self.filesystem.ls(str(self._root / folder), detail=False))
+        return [str(PurePosixPath(path).relative_to(self._root)) for path in paths]
 
     def _make_scratch(self, name: str) -> None:
         """An object store has no folders of its own."""

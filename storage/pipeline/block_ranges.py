@@ -1,4 +1,4 @@
-"""Block ranges: the text over days of experiments' lives in DuckDB, after the rows stored before.
+"""Block ranges: the text over days of experiments' lives, after the rows stored before.
 
 Both halves read earlier rows by the keys of the units that they meet, so that a day costs the same
 after ninety days as after one.
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, text
 
 from storage.log.reader import Extent, SealedLog
-from storage.pipeline.engines.duckdb_engine import DuckDBEngine
+from storage.pipeline.engines.engine import DayEngine
 from storage.pipeline.engines.postgres_engine import epoch_microseconds, number_of_arm
 from storage.pipeline.experiments import ReadExperiment
 from storage.pipeline.inputs import (
@@ -58,7 +58,7 @@ SELECT DISTINCT number, pseudonym FROM new_exposures WHERE pseudonym IS NOT NULL
 
 
 def compute_exposures(
-    engine: DuckDBEngine,
+    engine: DayEngine,
     log: SealedLog,
     connection: Connection,
     read: Sequence[ReadExperiment],
@@ -70,7 +70,7 @@ def compute_exposures(
     It also makes `known_sightings`: the earlier sightings of the units that it meets.
 
     Args:
-        engine: On a database that holds nothing else.
+        engine: An engine that holds nothing else.
         log: The log.
         connection: To the store, in a transaction which may make temporary tables.
         read: The experiments, and which blocks of each are read.
@@ -97,13 +97,14 @@ def compute_exposures(
         if step is RETURNED:
             known.exposures_of_users("exposures_of_users", _NEW_USERS)
             engine.define(
-                "known_exposures", "FROM exposures_of_units UNION FROM exposures_of_users"
+                "known_exposures",
+                "SELECT * FROM exposures_of_units UNION SELECT * FROM exposures_of_users",
             )
         engine.run(step)
         if step is SEEN:
             known.exposures("exposures_of_units", _READ_UNITS)
             known.sightings("known_sightings", _READ_UNITS)
-            engine.define("known_exposures", "FROM exposures_of_units")
+            engine.define("known_exposures", "SELECT * FROM exposures_of_units")
             engine.define(
                 "known_in_flight", "SELECT experiment, unit FROM known_sightings WHERE kind = 1"
             )
@@ -114,7 +115,7 @@ def compute_exposures(
 
 
 def compute_cells(
-    engine: DuckDBEngine,
+    engine: DayEngine,
     log: SealedLog,
     connection: Connection,
     read: Sequence[ReadOutcomes],
@@ -124,7 +125,7 @@ def compute_cells(
     """Materializes the steps from the outcomes of exposed units to cells.
 
     Args:
-        engine: On a database that holds nothing else.
+        engine: An engine that holds nothing else.
         log: The log.
         connection: To the store, in a transaction which may make temporary tables; it holds the
             exposures of these blocks.
@@ -159,7 +160,7 @@ def compute_cells(
     )
     known.exposures("exposed_units", OUTCOME_UNITS)
     known.exposures_of_users("exposed_users", OUTCOME_USERS)
-    engine.define("exposed", "FROM exposed_units UNION FROM exposed_users")
+    engine.define("exposed", "SELECT * FROM exposed_units UNION SELECT * FROM exposed_users")
     for step in (OUTCOMES, NEW_CONVERSIONS, NEW_AMOUNTS):
         engine.run(step)
     _copy_closing(engine, connection, read, schema=schema)
@@ -191,47 +192,51 @@ def _extent(read: Sequence[ReadExperiment]) -> Extent:
 
 
 _CLOSING = {
-    "experiment": "INTEGER",
-    "unit": "VARCHAR",
-    "block": "BIGINT",
-    "arm": "INTEGER",
-    "stratum": "VARCHAR",
+    "experiment": "int",
+    "unit": "text",
+    "block": "bigint",
+    "arm": "int",
+    "stratum": "text",
 }
 _KNOWN_CONVERSIONS = {
-    "experiment": "INTEGER",
-    "metric": "VARCHAR",
-    "unit": "VARCHAR",
-    "late": "INTEGER",
+    "experiment": "int",
+    "metric": "text",
+    "unit": "text",
+    "late": "int",
 }
 _KNOWN_AMOUNTS = {
-    "experiment": "INTEGER",
-    "metric": "VARCHAR",
-    "unit": "VARCHAR",
-    "event_key": "VARCHAR",
-    "received": "BIGINT",
-    "value": "BIGINT",
+    "experiment": "int",
+    "metric": "text",
+    "unit": "text",
+    "event_key": "text",
+    "received": "bigint",
+    "value": "bigint",
 }
 
 # An outcome that is stored already, and is delivered again, is one outcome.
 _CONVERSIONS = """
 SELECT experiment, metric, unit, min(late) AS late
 FROM (
-    FROM earlier_conversions
+    SELECT * FROM earlier_conversions
     UNION ALL
     SELECT number, metric, unit, late FROM new_conversions
-)
+) AS outcomes
 GROUP BY experiment, metric, unit
 """
 _AMOUNTS = """
 SELECT experiment, metric, unit, received, value
 FROM (
-    FROM earlier_amounts
-    UNION ALL
-    SELECT number, metric, unit, event_key, received, value FROM new_amounts
-)
-QUALIFY row_number() OVER (
-    PARTITION BY experiment, metric, unit, event_key ORDER BY received, value
-) = 1
+    SELECT experiment, metric, unit, received, value,
+        row_number() OVER (
+            PARTITION BY experiment, metric, unit, event_key ORDER BY received, value
+        ) AS delivery
+    FROM (
+        SELECT * FROM earlier_amounts
+        UNION ALL
+        SELECT number, metric, unit, event_key, received, value FROM new_amounts
+    ) AS amounts
+) AS deliveries
+WHERE delivery = 1
 """
 
 _RANGES = text("""
@@ -246,7 +251,7 @@ _RANGE_COLUMNS = ("numbers", "experiments", "metrics", "from_blocks", "to_blocks
 
 
 def _copy_closing(
-    engine: DuckDBEngine, connection: Connection, read: Sequence[ReadOutcomes], *, schema: str
+    engine: DayEngine, connection: Connection, read: Sequence[ReadOutcomes], *, schema: str
 ) -> None:
     """Copies the units whose outcomes close now, and those of their outcomes that are stored."""
     ranges = [

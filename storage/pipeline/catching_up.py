@@ -1,4 +1,4 @@
-"""Catching up: experiments that are hours behind the log are read in DuckDB, days at once.
+"""Catching up: experiments hours behind the log are read by the engine of whole days.
 
 So are those of an import before their first evaluation, and all that were open while the service
 was down. From there on PostgreSQL adds the minute's increment.
@@ -13,7 +13,8 @@ from sqlalchemy import Connection, text
 from storage.log.lake import open_lake
 from storage.log.reader import read_apart
 from storage.pipeline.block_ranges import compute_cells, compute_exposures
-from storage.pipeline.engines.duckdb_engine import DuckDBEngine, DuckDBLimits, open_duckdb
+from storage.pipeline.engines.day_engines import DayEngineSettings, open_day_engine
+from storage.pipeline.engines.engine import DayEngine
 from storage.pipeline.experiments import (
     blocks_to_expose,
     open_experiments,
@@ -55,7 +56,7 @@ _COMPUTED = "computed_"
 
 
 def catch_up_exposures(
-    connection: Connection, *, as_of: datetime, only: Sequence[str], limits: DuckDBLimits
+    connection: Connection, *, as_of: datetime, only: Sequence[str], settings: DayEngineSettings
 ) -> int:
     """Adds the exposures of the experiments that are far behind.
 
@@ -63,7 +64,7 @@ def catch_up_exposures(
         connection: In a transaction that is the only writer of derived tables.
         as_of: A time up to which the log is final.
         only: The experiments of which those that are far behind are read.
-        limits: The memory, threads and time that the computation may take.
+        settings: Which engine computes.
 
     Returns:
         The number of new exposures.
@@ -86,7 +87,7 @@ def catch_up_exposures(
         return 0
     with (
         read_apart(connection.engine, open_lake()) as log,
-        open_duckdb(_limited(connection, limits)) as engine,
+        open_day_engine(_limited(connection, settings), lake=log.lake) as engine,
     ):
         compute_exposures(engine, log, connection, behind)
         register_experiment_ids(engine, [scope.experiment for scope in behind])
@@ -101,13 +102,15 @@ def catch_up_exposures(
     return added
 
 
-def catch_up_cells(connection: Connection, *, only: Sequence[str], limits: DuckDBLimits) -> int:
+def catch_up_cells(
+    connection: Connection, *, only: Sequence[str], settings: DayEngineSettings
+) -> int:
     """Adds the outcomes and cells of the experiments that are far behind their exposures.
 
     Args:
         connection: In a transaction that is the only writer of derived tables.
         only: The experiments of which those that are far behind are read.
-        limits: The memory, threads and time that the computation may take.
+        settings: Which engine computes.
 
     Returns:
         The number of new cells.
@@ -127,7 +130,7 @@ def catch_up_cells(connection: Connection, *, only: Sequence[str], limits: DuckD
         return 0
     with (
         read_apart(connection.engine, open_lake()) as log,
-        open_duckdb(_limited(connection, limits)) as engine,
+        open_day_engine(_limited(connection, settings), lake=log.lake) as engine,
     ):
         compute_cells(engine, log, connection, behind)
         register_experiment_ids(engine, [scope.experiment for scope in behind])
@@ -150,21 +153,21 @@ _STATEMENT_TIMEOUT = text(
 )
 
 
-def _limited(connection: Connection, limits: DuckDBLimits) -> DuckDBLimits:
-    """Returns limits by which a step takes no longer than a statement of the connection may."""
+def _limited(connection: Connection, settings: DayEngineSettings) -> DayEngineSettings:
+    """Returns settings by which a step takes no longer than a statement of the connection may."""
     seconds = connection.execute(_STATEMENT_TIMEOUT).scalar_one()
-    return replace(limits, seconds=seconds or None)
+    return replace(settings, seconds=seconds or None)
 
 
-def _add_units(engine: DuckDBEngine, connection: Connection, table: str) -> int:
-    def copy_table(engine: DuckDBEngine, connection: Connection, *, prefix: str) -> None:
+def _add_units(engine: DayEngine, connection: Connection, table: str) -> int:
+    def copy_table(engine: DayEngine, connection: Connection, *, prefix: str) -> None:
         copy_units(engine, connection, table, prefix=prefix)
 
     return _add(engine, connection, table, copy_table)
 
 
 def _add(
-    engine: DuckDBEngine, connection: Connection, table: str, copy_table: Callable[..., None]
+    engine: DayEngine, connection: Connection, table: str, copy_table: Callable[..., None]
 ) -> int:
     """Copies a table's rows beside it, then inserts them into it in the order of their keys."""
     computed = f"{_COMPUTED}{table}"

@@ -1,4 +1,4 @@
-"""Derived rows: whole lives computed in DuckDB, and every row of them copied into the store."""
+"""Derived rows: whole lives, computed, and every row of them copied into the store."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -6,7 +6,7 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from storage.log.reader import SealedLog
-from storage.pipeline.engines.duckdb_engine import DuckDBLimits, open_duckdb
+from storage.pipeline.engines.day_engines import DayEngineSettings, open_day_engine
 from storage.pipeline.experiments import open_experiments
 from storage.pipeline.moments import microseconds
 from storage.pipeline.transfer.count_rows import copy_counts, register_experiment_ids
@@ -20,16 +20,16 @@ def compute_derived_rows(
     *,
     as_of: datetime,
     only: Sequence[str],
-    limits: DuckDBLimits,
+    settings: DayEngineSettings,
 ) -> int:
-    """Computes whole lives in DuckDB, and stores every row of them.
+    """Computes whole lives, and stores every row of them.
 
     Args:
         log: The log.
         connection: To a store in which the derived tables hold no row of these experiments.
         as_of: How far the log is read.
         only: The experiments.
-        limits: The memory, threads and time that the computation may take.
+        settings: Which engine computes.
 
     Returns:
         How many events were read.
@@ -39,7 +39,7 @@ def compute_derived_rows(
         TooManyAssignmentsError: One of them has more assignments than can be numbered.
     """
     experiments = open_experiments(connection, only=only)
-    with open_duckdb(limits) as engine:
+    with open_day_engine(settings, lake=log.lake) as engine:
         lives = compute_whole_lives(engine, log, experiments, as_of=microseconds(as_of))
         if lives.read:
             register_experiment_ids(engine, [scope.experiment for scope in lives.read])

@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 from sqlalchemy import text
 
-from orchestration.dagster.resources import Store
+from orchestration.dagster.resources import Engine, Store
 from orchestration.dagster.upkeep.webhooks import webhooks
 from storage.tenants.secret import WebhookSecrets
 from tests.stores.publication import publish
@@ -48,7 +48,7 @@ class Shop:
         """What a tick of the sensor says."""
         resource = Store(database_url=self.service.store.url)
         with dg.build_sensor_context(
-            instance=self.instance, resources={"store": resource}
+            instance=self.instance, resources={"store": resource, "engine": Engine()}
         ) as context:
             said = webhooks.evaluate_tick(context).skip_message
         assert said is not None

@@ -17,7 +17,7 @@ import cli.operations.rebuild  # noqa: F401
 from cli.main import main
 from orchestration.dagster.assets import STEPS
 from orchestration.dagster.keys import DUE_TAG
-from orchestration.dagster.resources import Store
+from orchestration.dagster.resources import Engine, Store
 from orchestration.dagster.schedules import each_minute
 from orchestration.definitions import definitions
 
@@ -30,7 +30,7 @@ def evaluate(url: str) -> str:
     Returns:
         Why it asks for none, or why it asks for one.
     """
-    store = {"store": Store(database_url=url)}
+    store = {"store": Store(database_url=url), "engine": Engine()}
     # Records of its own: a run that was killed is in progress there for as long as it may start.
     with dg.instance_for_test() as instance:
         with dg.build_schedule_context(
@@ -67,6 +67,6 @@ def backfill(url: str, *, first: str, last: str) -> None:
                 "dagster/asset_partition_range_start": first,
                 "dagster/asset_partition_range_end": last,
             },
-            resources={"store": Store(database_url=url)},
+            resources={"store": Store(database_url=url), "engine": Engine()},
         )
     assert result.success

@@ -111,8 +111,8 @@ class Cluster:
             ports=[],
         )
 
-    def kill_worker(self, name: str) -> None:
-        """Kills a worker with its executors, as a machine that is gone."""
+    def kill(self, name: str) -> None:
+        """Kills a process, and a worker with its executors, as a machine that is gone."""
         _kill(self._started.pop(name))
 
     def cpu_seconds(self) -> float:

@@ -17,7 +17,7 @@ from sqlalchemy import make_url, text
 from cli.main import main
 from cli.processes.dagster_home import POSTGRES_VARIABLE, dagster_environment, write_dagster_home
 from orchestration.dagster.assets import STEPS
-from orchestration.dagster.resources import Store
+from orchestration.dagster.resources import Engine, Store
 from storage.postgres.embedded import ROLE, EmbeddedPostgres
 from storage.postgres.engine import connection_string, open_engine
 from storage.schema.tables import DERIVED
@@ -137,7 +137,7 @@ def materialize(url: str, *, home: Path | None = None, after: str | None = None)
             STEPS,
             instance=instance,
             partition_key=datetime.now(UTC).date().isoformat(),
-            resources={"store": Store(database_url=url)},
+            resources={"store": Store(database_url=url), "engine": Engine()},
         )
         assert result.success
     return result.run_id

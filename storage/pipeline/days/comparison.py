@@ -1,4 +1,4 @@
-"""Comparison of days: the rows that experiments read on them, in DuckDB, with the served ones.
+"""Comparison of days: the rows that experiments read on them, computed, with the served ones.
 
 A day begins with the served rows of the days before, each of which has its own check: so each day
 costs what it holds, however long its experiments have run.
@@ -20,7 +20,8 @@ from storage.pipeline.days.tables import (
     OUTCOME_TABLES,
     ComparedTable,
 )
-from storage.pipeline.engines.duckdb_engine import DuckDBEngine, DuckDBLimits, open_duckdb
+from storage.pipeline.engines.day_engines import DayEngineSettings, open_day_engine
+from storage.pipeline.engines.engine import DayEngine
 from storage.pipeline.moments import moment_of
 from storage.pipeline.transfer.copying import copy_from_store
 from storage.pipeline.transfer.count_rows import copy_cells, register_experiment_ids
@@ -84,7 +85,7 @@ def compare_experiments(
     days: Days,
     *,
     as_of: datetime,
-    limits: DuckDBLimits,
+    settings: DayEngineSettings,
 ) -> DaysCompared:
     """Computes some days of experiments from the log, and compares each row with the served ones.
 
@@ -96,7 +97,7 @@ def compare_experiments(
         only: The experiments, of `experiments_of_days`.
         days: The days.
         as_of: How far the log may be read.
-        limits: The memory, threads and time that the computation may take.
+        settings: Which engine computes.
 
     Raises:
         UnreadablePolicyError: The policy of one of them is of another version, or broken.
@@ -108,9 +109,9 @@ def compare_experiments(
     cells: list[DifferingCell] = []
     if scope.checked:
         _create_days(connection, scope.checked)
-        with open_duckdb(limits) as engine:
+        with open_day_engine(settings, lake=log.lake) as engine:
             rows += _compare_exposures(engine, log, scope.checked)
-        with open_duckdb(limits) as engine:
+        with open_day_engine(settings, lake=log.lake) as engine:
             rows += _compare_outcomes(engine, log, scope.checked)
             cells += _compare_cells(engine, connection)
         connection.execute(text("DROP TABLE checked_days, checked_metrics"))
@@ -148,7 +149,7 @@ SELECT * FROM unnest(
 ) AS m (experiment_id, metric, cells_to)
 """)
 
-# A time before all others that both DuckDB and PostgreSQL can represent.
+# A time before all others that PostgreSQL and every engine can represent.
 _BEFORE_ALL = 0
 
 
@@ -188,8 +189,8 @@ def _create_days(connection: Connection, checked: Sequence[CheckedExperiment]) -
     )
 
 
-def _register_days(engine: DuckDBEngine, checked: Sequence[CheckedExperiment]) -> None:
-    """Registers `checked_days` and `experiment_ids` in DuckDB."""
+def _register_days(engine: DayEngine, checked: Sequence[CheckedExperiment]) -> None:
+    """Registers `checked_days` and `experiment_ids` in the engine."""
     register_experiment_ids(engine, [day.experiment for day in checked])
     engine.register("checked_days", _DAY_COLUMNS, map(_day_row, checked))
 
@@ -198,7 +199,7 @@ def _register_days(engine: DuckDBEngine, checked: Sequence[CheckedExperiment]) -
 
 
 def _compare_exposures(
-    engine: DuckDBEngine, log: SealedLog, checked: Sequence[CheckedExperiment]
+    engine: DayEngine, log: SealedLog, checked: Sequence[CheckedExperiment]
 ) -> list[DifferingRows]:
     connection = log.connection
     read = [day.read for day in checked]
@@ -209,7 +210,7 @@ def _compare_exposures(
 
 
 def _compare_outcomes(
-    engine: DuckDBEngine, log: SealedLog, checked: Sequence[CheckedExperiment]
+    engine: DayEngine, log: SealedLog, checked: Sequence[CheckedExperiment]
 ) -> list[DifferingRows]:
     connection = log.connection
     outcomes = [day.outcomes for day in checked]
@@ -219,16 +220,16 @@ def _compare_outcomes(
         engine,
         connection,
         "units_of_days",
-        {"number": "INTEGER", "unit": "VARCHAR"},
+        {"number": "int", "unit": "text"},
         f"SELECT d.number, p.unit {EXPOSED_ON_DAYS}",
     )
     return [row for table in OUTCOME_TABLES for row in _differing(engine, connection, table)]
 
 
 def _differing(
-    engine: DuckDBEngine, connection: Connection, table: ComparedTable
+    engine: DayEngine, connection: Connection, table: ComparedTable
 ) -> Iterable[DifferingRows]:
-    columns = {"number": "INTEGER", **table.keys, **table.values}
+    columns = {"number": "int", **table.keys, **table.values}
     copy_from_store(engine, connection, "served_rows", columns, table.served)
     names = ", ".join(columns)
     same_key = " AND ".join(f"s.{name} = c.{name}" for name in ("number", *table.keys))
@@ -253,13 +254,13 @@ GROUP BY x.experiment_id
         )
 
 
-def _unknown_strata(engine: DuckDBEngine, connection: Connection) -> Iterable[DifferingRows]:
+def _unknown_strata(engine: DayEngine, connection: Connection) -> Iterable[DifferingRows]:
     """Yields the strata that are not served; their commits may differ, as the first run chose."""
     copy_from_store(
         engine,
         connection,
         "served_strata",
-        {"number": "INTEGER", "stratum": "VARCHAR"},
+        {"number": "int", "stratum": "text"},
         f"SELECT d.number, s.stratum FROM checked_days AS d JOIN {SCHEMA}.strata AS s"
         " USING (experiment_id)",
     )
@@ -297,7 +298,7 @@ ORDER BY experiment_id, metric, block, stratum, side
 """)
 
 
-def _compare_cells(engine: DuckDBEngine, connection: Connection) -> list[DifferingCell]:
+def _compare_cells(engine: DayEngine, connection: Connection) -> list[DifferingCell]:
     connection.execute(
         text(f"CREATE TEMP TABLE computed_cells (LIKE {SCHEMA}.cells) ON COMMIT DROP")
     )

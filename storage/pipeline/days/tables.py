@@ -20,10 +20,10 @@ class ComparedTable:
 
     Attributes:
         name: The table's.
-        keys: The columns that identify a row beside its experiment, with DuckDB's types.
+        keys: The columns that identify a row beside its experiment, with their types.
         values: The others.
         served: A SELECT of PostgreSQL.
-        computed: A SELECT of DuckDB.
+        computed: A SELECT of the engine.
     """
 
     name: str
@@ -37,7 +37,7 @@ EXPOSED_ON_DAYS = f"""
 FROM checked_days AS d JOIN {SCHEMA}.exposures AS p
   ON p.experiment_id = d.experiment_id AND p.block >= d.from_block AND p.block < d.to_block
 """
-_EXPOSURE = {"block": "BIGINT", "arm": "INTEGER", "stratum": "VARCHAR"}
+_EXPOSURE = {"block": "bigint", "arm": "int", "stratum": "text"}
 _SERVED_EXPOSURE = f"{epoch_microseconds('p.block')}, {number_of_arm('p.arm')}, p.stratum"
 _COUNTS = (
     "treatment",
@@ -53,12 +53,12 @@ _COUNTS = (
 EXPOSURE_TABLES = (
     ComparedTable(
         name="exposures",
-        keys={"unit": "VARCHAR"},
+        keys={"unit": "text"},
         values={
-            "exposed_at": "BIGINT",
+            "exposed_at": "bigint",
             **_EXPOSURE,
-            "commit_sha": "VARCHAR",
-            "pseudonym": "VARCHAR",
+            "commit_sha": "text",
+            "pseudonym": "text",
         },
         served=f"SELECT d.number, p.unit, {epoch_microseconds('p.exposed_at')},"
         f" {_SERVED_EXPOSURE}, p.commit_sha, encode(p.pseudonym, 'hex') {EXPOSED_ON_DAYS}",
@@ -70,8 +70,8 @@ WHERE r.block >= d.from_block AND r.block < d.to_block
     ),
     ComparedTable(
         name="block_units",
-        keys={"block": "BIGINT"},
-        values=dict.fromkeys(_COUNTS, "BIGINT"),
+        keys={"block": "bigint"},
+        values=dict.fromkeys(_COUNTS, "bigint"),
         served=f"SELECT d.number, {epoch_microseconds('p.block')},"
         f" {', '.join(f'p.{name}' for name in _COUNTS)}"
         f" {EXPOSED_ON_DAYS.replace('.exposures', '.block_units')}",
@@ -83,8 +83,8 @@ WHERE r.block >= d.from_block AND r.block < d.to_block
     ),
     ComparedTable(
         name="sightings",
-        keys={"kind": "INTEGER", "unit": "VARCHAR"},
-        values={"sighted_at": "BIGINT", **_EXPOSURE},
+        keys={"kind": "int", "unit": "text"},
+        values={"sighted_at": "bigint", **_EXPOSURE},
         served=f"SELECT d.number, {number_of_kind('p.kind')}, p.unit,"
         f" {epoch_microseconds('p.at')},"
         f" {_SERVED_EXPOSURE} FROM checked_days AS d JOIN {SCHEMA}.sightings AS p"
@@ -119,8 +119,8 @@ WHERE r.received <= d.received_to AND EXISTS (
 OUTCOME_TABLES = (
     ComparedTable(
         name="conversions",
-        keys={"metric": "VARCHAR", "unit": "VARCHAR"},
-        values={"received": "BIGINT", "late": "INTEGER", **_EXPOSURE},
+        keys={"metric": "text", "unit": "text"},
+        values={"received": "bigint", "late": "int", **_EXPOSURE},
         served=f"SELECT d.number, o.metric, o.unit, {epoch_microseconds('o.received_at')},"
         f" o.late::integer, {epoch_microseconds('o.block')}, {number_of_arm('o.arm')}, o.stratum"
         f" {_SERVED_OUTCOMES.format(table='conversions')}",
@@ -132,8 +132,8 @@ SELECT r.number, r.metric, r.unit, r.received, r.late, CASE WHEN r.late = 1 THEN
     ),
     ComparedTable(
         name="amounts",
-        keys={"metric": "VARCHAR", "unit": "VARCHAR", "event_key": "VARCHAR"},
-        values={"received": "BIGINT", "value": "BIGINT"},
+        keys={"metric": "text", "unit": "text", "event_key": "text"},
+        values={"received": "bigint", "value": "bigint"},
         served=f"SELECT d.number, o.metric, o.unit, o.key, {epoch_microseconds('o.received_at')},"
         f" o.value {_SERVED_OUTCOMES.format(table='amounts')}",
         computed="SELECT r.number, r.metric, r.unit, r.event_key, r.received, r.value"

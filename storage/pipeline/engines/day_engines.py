@@ -22,11 +22,13 @@ class DayEngineSettings:
 
     Attributes:
         limits: What DuckDB may use of the machine.
+        seconds: How long a step may take; None for as long as it needs.
         spark_remote: The Spark Connect server that computes in its place, if any. It may hold a
             token.
     """
 
     limits: DuckDBLimits = field(default_factory=DuckDBLimits)
+    seconds: float | None = None
     spark_remote: str | None = field(default=None, repr=False)
 
     @property
@@ -97,8 +99,8 @@ def open_day_engine(settings: DayEngineSettings, *, lake: Lake) -> Generator[Day
         EngineError: Spark is asked for, and cannot be used.
     """
     if settings.spark_remote is None:
-        with open_duckdb(settings.limits) as engine:
+        with open_duckdb(settings.limits, seconds=settings.seconds) as engine:
             yield engine
     else:
-        with open_spark(settings.spark_remote, lake=lake) as engine:
+        with open_spark(settings.spark_remote, lake=lake, seconds=settings.seconds) as engine:
             yield engine

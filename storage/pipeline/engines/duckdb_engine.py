@@ -12,10 +12,12 @@ from typing import Any
 
 import duckdb
 
-from storage.log.parquet import Batches
+from storage.log.parquet import Batch, Batches
 from storage.pipeline.engines.engine import Columns, EngineMemoryError
 from storage.pipeline.engines.input_tables import input_table
 from storage.pipeline.steps import COMPUTED_ONCE, IN_SAMPLE, Step
+
+_BATCH_ROWS = 20_000
 
 # As `storage.tenants.sample` says it to PostgreSQL.
 _UNIT_IN_SAMPLE = """
@@ -31,19 +33,21 @@ class DuckDBLimits:
     Attributes:
         memory_mib: Of memory; what needs more is written to a temporary folder.
         threads: How many threads compute.
-        seconds: How long a step may take; None for as long as it needs.
         folder: Where that folder is made; None for the system's own.
     """
 
     memory_mib: int = 1024
     threads: int = 1
-    seconds: float | None = None
     folder: Path | None = None
 
 
 @contextmanager
-def open_duckdb(limits: DuckDBLimits) -> Generator["DuckDBEngine"]:
+def open_duckdb(limits: DuckDBLimits, *, seconds: float | None = None) -> Generator["DuckDBEngine"]:
     """Yields an engine on a database of its own, which is gone afterwards.
+
+    Args:
+        limits: The memory and threads that it may use.
+        seconds: How long a step may take; None for as long as it needs.
 
     Raises:
         EngineMemoryError: A computation within the context exceeds the limits.
@@ -66,7 +70,7 @@ def open_duckdb(limits: DuckDBLimits) -> Generator["DuckDBEngine"]:
         ) as database:
             # Drawn on standard output, where `evaluate --json` prints a document.
             database.execute("SET enable_progress_bar = false")
-            yield DuckDBEngine(database, folder=folder, seconds=limits.seconds)
+            yield DuckDBEngine(database, folder=folder, seconds=seconds)
     except duckdb.OutOfMemoryException as error:
         raise EngineMemoryError(
             f"DuckDB needs more than {limits.memory_mib} MiB of memory, or more space than"
@@ -152,6 +156,10 @@ class DuckDBEngine:
         result = self.database.execute(sql)
         while batch := result.fetchmany(10_000):
             yield from batch
+
+    def batches(self, sql: str) -> Iterable[Batch]:
+        """Yields the rows of a statement as Arrow."""
+        yield from self.database.sql(sql).to_arrow_reader(_BATCH_ROWS)
 
     def experiment_key(self, number: int, experiment_id: str) -> object:  # noqa: ARG002
         """Returns what the derived relations know an experiment by: its number."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from storage.log.parquet import Batches
+from storage.log.parquet import Batch, Batches
 from storage.pipeline.steps import Step
 
 # The columns of an input and their types: `int`, `bigint`, `text`, or `json` (text of JSON, which
@@ -55,4 +55,8 @@ class DayEngine(Engine, Protocol):
 
         Their columns are taken by name.
         """
+        ...
+
+    def batches(self, sql: str) -> Iterable[Batch]:
+        """Yields the rows of a statement, which may be many, as Arrow."""
         ...

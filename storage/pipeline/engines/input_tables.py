@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from storage.log.parquet import Table
+from storage.log.parquet import Schema, Table
 from storage.pipeline.engines.engine import Columns
 
 _TYPES = {
@@ -18,9 +18,14 @@ _TYPES = {
 }
 
 
+def input_schema(columns: Columns) -> Schema:
+    """Returns columns as Arrow's."""
+    return pa.schema([(column, _TYPES[kind]) for column, kind in columns.items()])
+
+
 def input_table(columns: Columns, rows: Iterable[Sequence[Any]]) -> Table:
     """Returns rows as a table of these columns."""
-    schema = pa.schema([(column, _TYPES[kind]) for column, kind in columns.items()])
+    schema = input_schema(columns)
     by_column = list(zip(*rows, strict=True)) or [()] * len(columns)
     arrays = [
         pa.array(values, type=field.type) for values, field in zip(by_column, schema, strict=True)

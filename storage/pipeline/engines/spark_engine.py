@@ -3,9 +3,10 @@
 import logging
 import re
 import socket
+import threading
 import warnings
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage.log.lake import Lake
-from storage.log.parquet import Batches
+from storage.log.parquet import Batch, Batches
 from storage.pipeline.engines.engine import Columns, EngineError
 from storage.pipeline.engines.input_tables import input_table
 from storage.pipeline.steps import COMPUTED_ONCE, IN_SAMPLE, Step
@@ -47,6 +48,9 @@ _SETTINGS = {
     "spark.sql.files.ignoreCorruptFiles": "false",
 }
 
+_BATCH_ROWS = 20_000
+# The client asks an absent server again for some 45 s; its own default is ten minutes.
+_RETRIES, _LONGEST_WAIT_MS = 8, 10_000
 # Inputs up to this size go with the statement; larger ones as a file.
 _SENT_BYTES = 1 << 20
 _ANSWER_SECONDS = 10
@@ -59,17 +63,20 @@ _OF_DATA = "22"
 
 
 class SparkDataError(ValueError):
-    """A statement met a value that it cannot compute with; the message names no value."""
+    """The data of an experiment cannot be computed: a value, or too much; no value is named."""
 
 
 @contextmanager
-def open_spark(remote: str, *, lake: Lake) -> Generator["SparkEngine"]:
+def open_spark(
+    remote: str, *, lake: Lake, seconds: float | None = None
+) -> Generator["SparkEngine"]:
     """Yields an engine in a session of its own, of which nothing is left afterwards.
 
     Args:
         remote: The address of a Spark Connect server; it may hold a token, so no message shows it.
         lake: Where the engine keeps what it computes meanwhile: in a folder of its own, which the
             cluster's processes must be able to read and write.
+        seconds: How long a step may take; None for as long as it needs.
 
     Raises:
         EngineError: No server of Spark 4 answers, or the client is not installed.
@@ -80,11 +87,12 @@ def open_spark(remote: str, *, lake: Lake) -> Generator["SparkEngine"]:
         session = builder.remote(remote).create()
     try:
         with _plain_errors("open a session"):
+            _retry_briefly(session)
             _require_version(session.version)
             for name, value in _SETTINGS.items():
                 session.conf.set(name, value)
         with lake.scratch() as folder:
-            yield SparkEngine(session, lake=lake, folder=folder)
+            yield SparkEngine(session, lake=lake, folder=folder, seconds=seconds)
     finally:
         session.stop()
 
@@ -139,6 +147,12 @@ def _client() -> Any:  # noqa: ANN401 - an optional package
     return client
 
 
+def _retry_briefly(session: Any) -> None:  # noqa: ANN401 - an optional package
+    retries: Any = import_module("pyspark.sql.connect.client.retries")
+    policy = retries.DefaultPolicy(max_retries=_RETRIES, max_backoff=_LONGEST_WAIT_MS)
+    session.client.set_retry_policies([policy])
+
+
 def _require_answer(remote: str) -> None:
     """Asks whether anybody listens: the client would try again for ten minutes."""
     address = urlsplit(remote)
@@ -164,6 +178,7 @@ class SparkEngine:
         session: Of Spark Connect, whose temporary views are the engine's own.
         lake: Where files are put that the cluster reads.
         folder: The engine's own folder there, by its name.
+        seconds: How long a step may take; None for as long as it needs.
     """
 
     def __init__(
@@ -172,10 +187,12 @@ class SparkEngine:
         *,
         lake: Lake,
         folder: str,
+        seconds: float | None = None,
     ) -> None:
         self._session = session
         self._lake = lake
         self._folder = folder
+        self._seconds = seconds
         self._files = 0
 
     def register(self, name: str, columns: Columns, rows: Iterable[Sequence[Any]]) -> None:
@@ -217,18 +234,56 @@ class SparkEngine:
             self._statement(sql).createOrReplaceTempView(name)
 
     def run(self, step: Step) -> None:
-        """Materializes a step."""
+        """Materializes a step.
+
+        Raises:
+            SparkDataError: It took longer than a step may, or met a value that it cannot compute.
+        """
         self._files += 1
         uri = self._uri(f"{self._folder}/{step.name}-{self._files}")
-        with _plain_errors(f"compute {step.name}"):
+        with self._limited(step), _plain_errors(f"compute {step.name}"):
             rows = self._statement(step.sql)
             rows.write.parquet(uri)
             self._session.read.schema(rows.schema).parquet(uri).createOrReplaceTempView(step.name)
+
+    @contextmanager
+    def _limited(self, step: Step) -> Generator[None]:
+        if self._seconds is None:
+            yield
+            return
+        expired = threading.Event()
+
+        def interrupt() -> None:
+            expired.set()
+            self._session.interruptAll()
+
+        timer = threading.Timer(self._seconds, interrupt)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        except EngineError:
+            if expired.is_set():
+                raise SparkDataError(f"{step.name} took longer than a step may") from None
+            raise
+        finally:
+            timer.cancel()
 
     def rows(self, sql: str) -> Iterable[Sequence[Any]]:
         """Yields the rows of a statement as they come."""
         with _plain_errors("return rows"):
             yield from self._statement(sql).toLocalIterator()
+
+    def batches(self, sql: str) -> Iterable[Batch]:
+        """Yields the rows of a statement as Arrow, from files: the client would hold them all."""
+        self._files += 1
+        folder = f"{self._folder}/rows-{self._files}"
+        with _plain_errors("return rows"):
+            self._statement(sql).write.parquet(self._uri(folder))
+        for name in self._lake.files(folder):
+            if name.endswith(".parquet"):
+                with self._lake.reading(name) as path, closing(pq.ParquetFile(path)) as file:
+                    yield from file.iter_batches(_BATCH_ROWS)
 
     def experiment_key(self, number: int, experiment_id: str) -> object:  # noqa: ARG002
         """Returns what the derived relations know an experiment by: its number."""

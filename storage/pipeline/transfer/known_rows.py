@@ -1,15 +1,15 @@
-"""Known rows: stored rows of the units that DuckDB meets, looked up by their keys.
+"""Known rows: stored rows of the units that an engine meets, looked up by their keys.
 
 A computation that begins in the middle of an experiment's life costs what it reads of the log, not
-what the experiment has gathered: DuckDB names the units, PostgreSQL finds their rows by index.
+what the experiment has gathered: the engine names the units, PostgreSQL finds their rows by index.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
-from storage.pipeline.engines.duckdb_engine import DuckDBEngine
+from storage.pipeline.engines.engine import Columns, DayEngine
 from storage.pipeline.engines.postgres_engine import (
     epoch_microseconds,
     number_of_arm,
@@ -18,18 +18,23 @@ from storage.pipeline.engines.postgres_engine import (
 from storage.pipeline.experiments import ReadExperiment
 from storage.pipeline.moments import block_of
 from storage.pipeline.steps import IN_FLIGHT, SIGHTING_KINDS
-from storage.pipeline.transfer.copying import copy_from_store, copy_into_store, text_field
+from storage.pipeline.transfer.copying import (
+    copy_from_store,
+    copy_into_store,
+    plain_field,
+    text_field,
+)
 
 _EXPOSURES = {
-    "experiment": "INTEGER",
-    "unit": "VARCHAR",
-    "exposed_at": "BIGINT",
-    "block": "BIGINT",
-    "arm": "INTEGER",
-    "stratum": "VARCHAR",
-    "pseudonym": "VARCHAR",
+    "experiment": "int",
+    "unit": "text",
+    "exposed_at": "bigint",
+    "block": "bigint",
+    "arm": "int",
+    "stratum": "text",
+    "pseudonym": "text",
 }
-_SIGHTINGS = {"experiment": "INTEGER", "unit": "VARCHAR", "kind": "INTEGER"}
+_SIGHTINGS = {"experiment": "int", "unit": "text", "kind": "int"}
 _EXPOSURE = f"""
 k.number, p.unit, {epoch_microseconds("p.exposed_at")}, {epoch_microseconds("p.block")},
 {number_of_arm("p.arm")}, p.stratum, encode(p.pseudonym, 'hex')
@@ -68,7 +73,7 @@ def known_experiments(read: Sequence[ReadExperiment]) -> list[KnownExperiment]:
 
 
 class KnownRows:
-    """Looks up stored rows of units that DuckDB names.
+    """Looks up stored rows of units that an engine names.
 
     Args:
         engine: To which they are copied.
@@ -79,7 +84,7 @@ class KnownRows:
 
     def __init__(
         self,
-        engine: DuckDBEngine,
+        engine: DayEngine,
         connection: Connection,
         *,
         schema: str,
@@ -141,9 +146,9 @@ class KnownRows:
             f" WHERE {epoch_microseconds('p.at')} <= k.known_until",
         )
 
-    def _look_up(self, name: str, columns: Mapping[str, str], keys: str, sql: str) -> None:
+    def _look_up(self, name: str, columns: Columns, keys: str, sql: str) -> None:
         if not self._has_experiments:
-            self._engine.define(name, _empty_relation(columns))
+            self._engine.register(name, columns, ())
             return
         keys_table = f"keys_of_{name}"
         self._connection.execute(
@@ -157,20 +162,15 @@ class KnownRows:
             self._connection,
             keys_table,
             {
-                "number": "k.number",
-                "experiment_id": "k.experiment_id",
+                "number": plain_field("k.number"),
+                "experiment_id": plain_field("k.experiment_id"),
                 "key": text_field("n.key"),
-                "exposed_before": "k.exposed_before",
-                "known_until": "k.known_until",
+                "exposed_before": plain_field("k.exposed_before"),
+                "known_until": plain_field("k.known_until"),
             },
-            f"({keys}) AS n (number, key) JOIN known_experiments AS k USING (number)",
+            f"({keys}) AS n (number, key) JOIN known_experiments AS k ON k.number = n.number",
         )
         self._connection.execute(text(f"ANALYZE {keys_table}"))
         stored_rows = sql.format(keys=keys_table)
         copy_from_store(self._engine, self._connection, name, columns, stored_rows)
         self._connection.execute(text(f"DROP TABLE {keys_table}"))
-
-
-def _empty_relation(columns: Mapping[str, str]) -> str:
-    nulls = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, kind in columns.items())
-    return f"SELECT {nulls} WHERE 1 = 0"

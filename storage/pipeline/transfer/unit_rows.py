@@ -1,16 +1,18 @@
-"""Unit rows: exposures, sightings, conversions and amounts from DuckDB into derived tables."""
+"""Unit rows: exposures, sightings, conversions and amounts from an engine into derived tables."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
-from storage.pipeline.engines.duckdb_engine import DuckDBEngine
+from storage.pipeline.engines.engine import DayEngine
 from storage.pipeline.steps import ARMS, SIGHTING_KINDS
 from storage.pipeline.transfer.copying import (
+    Field,
     bytes_field,
     copy_into_store,
     moment_field,
+    plain_field,
     text_field,
 )
 
@@ -20,29 +22,29 @@ def _name_of_number(column: str, names: Mapping[int, str]) -> str:
     return f"CASE {column} {cases} END"
 
 
-_ARM = _name_of_number("r.arm", dict(enumerate(ARMS)))
+_ARM = plain_field(_name_of_number("r.arm", dict(enumerate(ARMS))))
 # Block, arm and stratum of the unit's exposure, in the tables that repeat them.
 _EXPOSURE = {"block": moment_field("r.block"), "arm": _ARM, "stratum": text_field("r.stratum")}
 
 
 @dataclass(frozen=True, kw_only=True)
 class _UnitTable:
-    """A derived table of units, as DuckDB computes its rows.
+    """A derived table of units, as an engine computes its rows.
 
     Attributes:
         relation: The step that computes them.
-        columns: By the table's columns, SQL of the text that COPY reads.
+        columns: By the table's columns.
     """
 
     relation: str
-    columns: Mapping[str, str]
+    columns: Mapping[str, Field]
 
 
 _UNIT_TABLES = {
     "exposures": _UnitTable(
         relation="new_exposures",
         columns={
-            "experiment_id": "x.experiment_id",
+            "experiment_id": plain_field("x.experiment_id"),
             "unit": text_field("r.unit"),
             "exposed_at": moment_field("r.exposed_at"),
             **_EXPOSURE,
@@ -53,8 +55,8 @@ _UNIT_TABLES = {
     "sightings": _UnitTable(
         relation="new_sightings",
         columns={
-            "experiment_id": "x.experiment_id",
-            "kind": _name_of_number("r.kind", SIGHTING_KINDS),
+            "experiment_id": plain_field("x.experiment_id"),
+            "kind": plain_field(_name_of_number("r.kind", SIGHTING_KINDS)),
             "unit": text_field("r.unit"),
             "at": moment_field("r.sighted_at"),
             **_EXPOSURE,
@@ -63,33 +65,34 @@ _UNIT_TABLES = {
     "conversions": _UnitTable(
         relation="new_conversions",
         columns={
-            "experiment_id": "x.experiment_id",
+            "experiment_id": plain_field("x.experiment_id"),
             "metric": text_field("r.metric"),
             "unit": text_field("r.unit"),
             "received_at": moment_field("r.received"),
-            "late": "CASE WHEN r.late = 1 THEN 't' ELSE 'f' END",
-            **{name: f"CASE WHEN r.late = 1 THEN {sql} END" for name, sql in _EXPOSURE.items()},
+            "late": plain_field("CASE WHEN r.late = 1 THEN 't' ELSE 'f' END"),
+            **{
+                name: replace(field, sql=f"CASE WHEN r.late = 1 THEN {field.sql} END")
+                for name, field in _EXPOSURE.items()
+            },
         },
     ),
     "amounts": _UnitTable(
         relation="new_amounts",
         columns={
-            "experiment_id": "x.experiment_id",
+            "experiment_id": plain_field("x.experiment_id"),
             "metric": text_field("r.metric"),
             "unit": text_field("r.unit"),
             "key": text_field("r.event_key"),
             "received_at": moment_field("r.received"),
-            "value": "r.value",
+            "value": plain_field("r.value"),
         },
     ),
 }
 UNIT_TABLES = tuple(_UNIT_TABLES)
 
 
-def copy_units(
-    engine: DuckDBEngine, connection: Connection, table: str, *, prefix: str = ""
-) -> None:
-    """Copies the rows that DuckDB computed for a derived table of units.
+def copy_units(engine: DayEngine, connection: Connection, table: str, *, prefix: str = "") -> None:
+    """Copies the rows that an engine computed for a derived table of units.
 
     Args:
         engine: Which holds the steps' relations and `experiment_ids`.

@@ -11,7 +11,7 @@ from sqlalchemy import text
 from orchestration.dagster.assets import STEPS, evidence, exposures, session_cells, verdicts
 from orchestration.dagster.keys import EVIDENCE, EXPOSURES, VERDICTS
 from orchestration.dagster.keys import SESSION_CELLS as CELLS
-from orchestration.dagster.resources import Store, StoreNotFoundError
+from orchestration.dagster.resources import Engine, Store, StoreNotFoundError
 from orchestration.definitions import definitions
 from tests.stores.emptied import empty_derived_tables
 
@@ -103,7 +103,7 @@ def test_a_backfill_of_a_range_reports_each_of_its_days_with_its_own_counts(
         [session_cells],
         instance=instance,
         tags={RANGE_START: canary.first_day.date().isoformat(), RANGE_END: today},
-        resources={"store": canary.resource},
+        resources={"store": canary.resource, "engine": Engine()},
     )
     found = {day: report[ROWS] for day, report in reported(result).items()}
 
@@ -125,7 +125,7 @@ def test_a_store_without_experiments_is_walked_without_harm(store, instance, tod
         STEPS,
         instance=instance,
         partition_key=today,
-        resources={"store": Store(database_url=store.url)},
+        resources={"store": Store(database_url=store.url), "engine": Engine()},
     )
 
     assert result.success
@@ -136,7 +136,10 @@ def test_backfilling_in_reverse_order_first_ends_like_one_run(canary, instance, 
     days = [(canary.first_day + timedelta(days=n)).date().isoformat() for n in range(4)]
     for day in reversed(days):
         dg.materialize(
-            STEPS, instance=instance, partition_key=day, resources={"store": canary.resource}
+            STEPS,
+            instance=instance,
+            partition_key=day,
+            resources={"store": canary.resource, "engine": Engine()},
         )
     backfilled = canary.derived()
 
@@ -157,7 +160,7 @@ def test_a_range_of_partitions_is_one_run(canary, instance) -> None:
             RANGE_START: canary.first_day.date().isoformat(),
             RANGE_END: last.date().isoformat(),
         },
-        resources={"store": canary.resource},
+        resources={"store": canary.resource, "engine": Engine()},
     )
 
     assert result.success
@@ -175,7 +178,7 @@ def test_whole_steps_in_any_order_end_like_the_walk_in_order(
             [step],
             instance=instance,
             partition_key=today if step is session_cells else None,
-            resources={"store": canary.resource},
+            resources={"store": canary.resource, "engine": Engine()},
         ).success
     shuffled = canary.derived()
     for step in (exposures, session_cells, evidence, verdicts):
@@ -183,7 +186,7 @@ def test_whole_steps_in_any_order_end_like_the_walk_in_order(
             [step],
             instance=instance,
             partition_key=today if step is session_cells else None,
-            resources={"store": canary.resource},
+            resources={"store": canary.resource, "engine": Engine()},
         )
 
     assert canary.contract("click")["verdict"] == "keep"

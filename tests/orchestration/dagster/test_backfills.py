@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from cli.processes.children import free_port
 from orchestration.dagster.assets import STEPS, session_cells
 from orchestration.dagster.keys import SESSION_CELLS
+from orchestration.dagster.resources import Engine
 from storage.postgres.child_process import spawn
 from tests.processes.api_process import eventually
 from tests.stores.derived import derived_of
@@ -45,7 +46,7 @@ class Backfill:
         result = dg.materialize(
             STEPS if self.whole else [session_cells],
             instance=instance,
-            resources={"store": canary.resource},
+            resources={"store": canary.resource, "engine": Engine()},
             **(
                 {"partition_key": first}
                 if first == last

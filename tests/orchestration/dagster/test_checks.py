@@ -7,6 +7,7 @@ import dagster as dg
 import pytest
 
 from orchestration.dagster import checks
+from orchestration.dagster.resources import Engine
 from storage.upkeep.gauges import read_gauges
 
 
@@ -26,7 +27,7 @@ class Bench:
             selection=dg.AssetSelection.checks(check),
             instance=self.instance,
             tags={} if day is None else {"dagster/partition": day},
-            resources={"store": self.canary.resource},
+            resources={"store": self.canary.resource, "engine": Engine()},
         )
         (evaluation,) = result.get_asset_check_evaluations()
         return evaluation

@@ -15,7 +15,7 @@ from sqlalchemy.exc import OperationalError
 
 from domain.registration import Registration
 from orchestration.dagster.keys import CLOSES_TAG, DUE_TAG
-from orchestration.dagster.resources import Store
+from orchestration.dagster.resources import Engine, Store
 from orchestration.dagster.schedules import (
     NOTHING_DUE,
     UNDER_WAY,
@@ -46,7 +46,7 @@ def tick(url: str, instance: dg.DagsterInstance, *, at: datetime | None = None) 
     with dg.build_schedule_context(
         instance=instance,
         scheduled_execution_time=at or datetime.now(UTC),
-        resources={"store": Store(database_url=url)},
+        resources={"store": Store(database_url=url), "engine": Engine()},
         repository_def=definitions.get_repository_def(),
     ) as context:
         return each_minute.evaluate_tick(context)

@@ -9,7 +9,7 @@ import pytest
 
 from orchestration.dagster.jobs import OTHERS, REBUILT
 from orchestration.dagster.keys import SESSION_CELLS
-from orchestration.dagster.resources import Store
+from orchestration.dagster.resources import Engine, Store
 from orchestration.dagster.schedules import REBUILT_TAG, each_hour
 from orchestration.definitions import definitions
 
@@ -28,7 +28,7 @@ def tick(schedule, url, instance) -> Any:
     with dg.build_schedule_context(
         instance=instance,
         scheduled_execution_time=TICK,
-        resources={"store": Store(database_url=url)},
+        resources={"store": Store(database_url=url), "engine": Engine()},
         repository_def=definitions.get_repository_def(),
     ) as context:
         return schedule.evaluate_tick(context)

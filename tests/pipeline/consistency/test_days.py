@@ -233,7 +233,10 @@ def test_an_evaluation_as_of_a_time_ignores_what_its_connection_read_before(stor
     expected = evidence_as_of(fresh, as_of)
     fresh.dispose()
 
-    # The steps prepared their statements on the served tables, in the pool's one connection.
+    # The driver prepares a statement that is repeated, on the tables that it reads at that time.
+    for _ in range(10):
+        with store.engine.begin() as connection:
+            draft_evidence(connection, as_of=T + timedelta(hours=HOURS))
     assert evidence_as_of(store.engine, as_of) == expected
     assert expected != served
     assert len(expected) == len(shop.experiments)

@@ -11,6 +11,7 @@ import pytest
 from storage.log.lake import open_lake
 from storage.log.reader import read_apart
 from storage.pipeline.catching_up import catch_up_cells, catch_up_exposures
+from storage.pipeline.engines.day_engines import DayEngineSettings
 from storage.pipeline.engines.duckdb_engine import DuckDBLimits, open_duckdb
 from storage.pipeline.engines.postgres_engine import AT_ONCE
 from storage.pipeline.experiments import open_experiments
@@ -24,7 +25,7 @@ from tests.pipeline.engines.rows import Rows, computed_rows, stored_rows, told_r
 from tests.pipeline.engines.worlds import HOURS, T, World, build_world
 
 WORLDS_A_STORE = 25
-LIMITS = DuckDBLimits(memory_mib=256)
+SETTINGS = DayEngineSettings(limits=DuckDBLimits(memory_mib=256))
 # Whatever occurred and closes has closed by then, within the hours that an experiment is read.
 END = T + timedelta(hours=HOURS + 4)
 
@@ -55,11 +56,11 @@ def extended(store: Store, worlds: Iterable[World], draw: Random) -> None:
         with store.engine.begin() as connection:
             if catches_up:
                 ids = bound_experiments(connection)
-                catch_up_exposures(connection, as_of=as_of, only=ids, limits=LIMITS)
+                catch_up_exposures(connection, as_of=as_of, only=ids, settings=SETTINGS)
             extend_exposures(connection, as_of=as_of, at_once=draw.choice([0, AT_ONCE]))
         with store.engine.begin() as connection:
             if catches_up:
-                catch_up_cells(connection, only=bound_experiments(connection), limits=LIMITS)
+                catch_up_cells(connection, only=bound_experiments(connection), settings=SETTINGS)
             extend_cells(connection, at_once=draw.choice([0, AT_ONCE]))
         for world, after in forgetting:
             if after == as_of:

@@ -13,7 +13,7 @@ def test_a_step_that_takes_longer_than_it_may_is_ended() -> None:
         sql="SELECT sum(hash(a.range, b.range)) FROM range(10000000) AS a, range(10000000) AS b",
     )
     with (
-        open_duckdb(DuckDBLimits(seconds=0.1)) as engine,
+        open_duckdb(DuckDBLimits(), seconds=0.1) as engine,
         pytest.raises(duckdb.InterruptException),
     ):
         engine.run(endless)

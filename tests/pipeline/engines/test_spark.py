@@ -2,10 +2,13 @@
 
 import io
 import json
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from rich.console import Console
 
 from cli.main import main
 from cli.traffic.demo import Keys, play
+from orchestration.pipeline.day_rebuild import Comparison, compare_days
 from storage.log.lake import FolderLake
 from storage.log.reader import read_apart
 from storage.log.sealing import Sealer
@@ -25,6 +29,7 @@ from storage.pipeline.whole_lives import compute_whole_lives
 from storage.schema.clock import closed_instant
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import create_project
+from storage.upkeep.reading import separate_reading
 from tests.cli.conftest import serving
 from tests.conftest import Store
 from tests.pipeline.engines.rows import Rows, computed_rows, told_rows, without_keys
@@ -110,7 +115,7 @@ def test_a_worker_that_is_killed_in_mid_run_changes_nothing(
         """Kills a worker as soon as the cluster writes the first step."""
         while not ended.is_set() and not killed:
             if writing := list(lake.folder.glob("scratch/*/seen-*")):
-                cluster.kill_worker(cluster.workers[0])
+                cluster.kill(cluster.workers[0])
                 killed.extend(writing)
             time.sleep(0.005)
 
@@ -153,7 +158,7 @@ def assert_equal_documents(documents: Documents, cluster: Cluster, as_of: str) -
     return [document["contract"] for document in json.loads(by_spark)]
 
 
-def test_the_verdicts_of_the_demo_are_equal_to_the_byte(
+def test_the_demo_is_decided_checked_and_rebuilt_on_spark_as_in_duckdb(
     cluster: Cluster, service: Any, lake: FolderLake, documents: Documents
 ) -> None:
     keys = Keys(**{kind.value: service.project.keys[kind] for kind in KeyKind})
@@ -171,6 +176,73 @@ def test_the_verdicts_of_the_demo_are_equal_to_the_byte(
         as_of = closed_instant(connection)
     contracts = assert_equal_documents(documents, cluster, as_of.isoformat())
     assert {contract["verdict"] for contract in contracts} == {"keep", "rollback"}
+
+    # The assets: history of days is read by the engine, and published by PostgreSQL.
+    on_spark = {"SERVICE_ENGINE": "spark", "SERVICE_SPARK_REMOTE": cluster.remote}
+    served = json.loads(documents("evaluate", "--json", **on_spark))
+    assert [(one["verdict"], one["lift"]) for one in served] == [
+        (one["verdict"], one["lift"]) for one in contracts
+    ]
+    # What is computed of all days in DuckDB and on Spark is what was served; then a row is not.
+    days = as_of.date() - timedelta(days=5), as_of.date()
+    spark, duckdb = DayEngineSettings(spark_remote=cluster.remote), DayEngineSettings()
+    assert [compared(service.store, days, settings).equal for settings in (duckdb, spark)] == [
+        True,
+        True,
+    ]
+    with service.store.engine.begin() as connection:
+        connection.exec_driver_sql(
+            "DELETE FROM exposures WHERE (experiment_id, unit) ="
+            " (SELECT experiment_id, min(unit) FROM exposures GROUP BY 1 LIMIT 1)"
+        )
+    found = [compared(service.store, days, settings).rows for settings in (duckdb, spark)]
+    assert found[0] == found[1]
+    assert any("exposures: 1 missing, 0 surplus" in row for row in found[1])
+    # A rebuild on Spark puts it back.
+    documents("rebuild", "--json", **on_spark)
+    assert compared(service.store, days, duckdb).equal
+
+
+def test_a_connect_server_that_dies_ends_the_command_with_one_sentence_and_publishes_nothing(
+    tmp_path: Path, store: Store, lake: FolderLake
+) -> None:
+    sealed_worlds(store, lake, range(110, 112))
+    with running_cluster(tmp_path) as cluster:
+        environment = {
+            **os.environ,
+            "SERVICE_DATABASE_URL": store.url,
+            "SERVICE_SECRET": "a secret of the tests",
+            "SERVICE_LAKE": str(lake.folder),
+            "SERVICE_ENGINE": "spark",
+            "SERVICE_SPARK_REMOTE": cluster.remote,
+        }
+        command = subprocess.Popen(
+            [sys.executable, "-m", "cli", "rebuild", "--json"],
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        while not list(lake.folder.glob("scratch/*/seen-*")):
+            assert command.poll() is None, "the command ended before the server was killed"
+            time.sleep(0.05)
+        cluster.kill("connect")
+        # The client's own bound is ten minutes.
+        _, errors = command.communicate(timeout=300)
+
+    assert command.returncode == 1
+    assert "Spark could not" in errors.splitlines()[-1]
+    with store.engine.connect() as connection:
+        assert not connection.exec_driver_sql(
+            "SELECT count(*) FROM verdicts WHERE decided"
+        ).scalar()
+        assert not connection.exec_driver_sql("SELECT count(*) FROM set_aside").scalar()
+
+
+def compared(store: Store, days: tuple[date, date], settings: DayEngineSettings) -> Comparison:
+    """Compares what is served of some days with what an engine computes of them."""
+    with separate_reading(store.engine) as separate:
+        as_of = closed_instant(separate)
+        return compare_days(separate, *days, as_of=as_of, settings=settings)
 
 
 @pytest.mark.skipif(not DATA.exists(), reason=f"no real data at {DATA}")

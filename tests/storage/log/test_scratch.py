@@ -44,3 +44,11 @@ def test_what_a_killed_computation_left_is_swept_after_a_day(day: World, lake: L
     assert names(lake) == left
     assert sweep(day.engine, lake, as_of=datetime.now(UTC) + timedelta(hours=25)) == 2
     assert names(lake) == set()
+
+
+def test_a_computation_reads_the_names_of_the_files_that_a_cluster_wrote(lake: Lake) -> None:
+    with lake.scratch() as folder:
+        written = [f"{folder}/rows-1/part-{number}.parquet" for number in range(3)]
+        for name in (*written, f"{folder}/rows-2/part-0.parquet"):
+            put(lake, name)
+        assert lake.files(f"{folder}/rows-1") == written
