@@ -252,6 +252,19 @@ def test_without_memory_to_compute_what_is_served_stays_and_each_experiment_is_n
     assert served(shop.engine) == verdicts
 
 
+def test_a_server_that_ends_idle_transactions_lets_a_rebuild_end(shop) -> None:
+    whole = derived_of(shop.engine)
+    shop.tamper(
+        "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I"
+        " SET idle_in_transaction_session_timeout = 20', current_database()); END $$",
+        "DELETE FROM exposures",
+    )
+
+    assert rebuild().exit_code == 0
+
+    assert derived_of(shop.engine) == whole
+
+
 def test_sessions_of_any_characters_are_rebuilt_to_the_byte(canary) -> None:
     canary.tamper(
         "UPDATE runtime_events SET session_id = E's\\t\\\\.\\r\\n' WHERE session_id = 's41'",
