@@ -8,11 +8,10 @@ import pytest
 
 from storage.postgres.embedded import EmbeddedPostgres
 from storage.postgres.engine import open_engine
-from storage.schema.migrate import upgrade
 from storage.tenants.projects import CreatedProject, create_project
 from storage.tenants.settings import apply_settings
 from tests.clients.owner import Owner
-from tests.processes.server_folder import server_folder
+from tests.processes.server_folder import migrated_server, server_folder
 
 
 @pytest.fixture
@@ -40,8 +39,7 @@ def owner(service: Any) -> Owner:
 @pytest.fixture(scope="session")
 def safe_postgres() -> Iterator[EmbeddedPostgres]:
     """A PostgreSQL that keeps what it commits, for the real server, which accepts no other."""
-    with server_folder() as folder, EmbeddedPostgres(folder / "data") as postgres:
-        upgrade(postgres.url)
+    with server_folder() as folder, migrated_server(folder) as postgres:
         yield postgres
 
 

@@ -1,11 +1,17 @@
-"""A folder for the data of a test's PostgreSQL."""
+"""Folders for the data of tests' PostgreSQL servers, and servers whose store is migrated."""
 
+import atexit
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
+
+from storage.postgres.embedded import EmbeddedPostgres
+from storage.schema.migrate import upgrade
 
 # A disk in memory. What a killed process wrote is in the kernel's hands on either: only a power
 # failure, which no test can make, would tell them apart.
@@ -24,6 +30,28 @@ def server_folder() -> Generator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def migrated_server(folder: Path) -> Generator[EmbeddedPostgres]:
+    """A server on a folder's `data` with a migrated store: a copy of the process's first one."""
+    data = folder / "data"
+    data.mkdir(mode=0o711)
+    # `cp` keeps the owner, which is nobody where we are root.
+    subprocess.run(["cp", "-a", str(_migrated_cluster()), str(data / "postgres")], check=True)
+    with EmbeddedPostgres(data) as postgres:
+        yield postgres
+
+
+@cache
+def _migrated_cluster() -> Path:
+    """The files of a server that was stopped once its store was migrated, gone with the process."""
+    stack = ExitStack()
+    atexit.register(stack.close)
+    data = stack.enter_context(server_folder()) / "data"
+    with EmbeddedPostgres(data) as postgres:
+        upgrade(postgres.url)
+    return data / "postgres"
 
 
 def _parent() -> Path | None:

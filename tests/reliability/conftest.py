@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from storage.postgres.embedded import EmbeddedPostgres
-from storage.schema.migrate import upgrade
 from tests.clients.shop import Shop, open_shop
 from tests.processes.api_process import ApiProcess
-from tests.processes.server_folder import server_folder
+from tests.processes.server_folder import migrated_server, server_folder
 
 
 @pytest.fixture
@@ -20,8 +19,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def postgres(folder: Path) -> Iterator[EmbeddedPostgres]:
-    with EmbeddedPostgres(folder / "data") as postgres:
-        upgrade(postgres.url)
+    with migrated_server(folder) as postgres:
         yield postgres
 
 

@@ -15,12 +15,12 @@ from sqlalchemy import text
 from cli.processes.dagster_home import POSTGRES_VARIABLE, dagster_environment, write_dagster_home
 from orchestration.dagster.schedules import UNDER_WAY
 from storage.postgres.embedded import EmbeddedPostgres
-from storage.schema.migrate import upgrade
 from storage.tenants.keys import KeyKind
 from tests.clients.crowd import Crowd, crowd
 from tests.clients.shop import Shop, open_shop
 from tests.processes.api_process import ApiProcess, eventually, port_of_our_own
 from tests.processes.runs import Runs
+from tests.processes.server_folder import migrated_server
 from tests.processes.tick import Tick
 from tests.processes.up_process import UpProcess
 from tests.repetition import times
@@ -273,8 +273,7 @@ def test_a_service_that_is_killed_whole_is_healed_within_two_ticks_of_the_next_s
     folder: Path, up: UpProcess, times: int
 ) -> None:
     places = list(islice(cycle(PLACES[::-1]), times))
-    with EmbeddedPostgres(folder / "data") as postgres:
-        upgrade(postgres.url)
+    with migrated_server(folder) as postgres:
         shop = open_shop(postgres.url, history=day_of_orders)
         stage = theatre(shop)
         # The first tick may come as soon as everything stands.

@@ -14,13 +14,12 @@ import httpx2
 import pytest
 from rich.console import Console
 
-from storage.postgres.embedded import EmbeddedPostgres
 from storage.postgres.engine import open_engine
-from storage.schema.migrate import upgrade
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import create_project
 from storage.tenants.settings import apply_settings
 from tests.processes.api_process import ApiProcess
+from tests.processes.server_folder import migrated_server
 
 pytestmark = [pytest.mark.process, pytest.mark.deep]
 SECONDS, FLOODERS, PER_MINUTE = 30, 16, 600
@@ -33,8 +32,7 @@ def flooded() -> Iterator[tuple[ApiProcess, str, str]]:
     # pytest's tmp_path can be entered by its owner alone, and root's server runs as nobody.
     folder = Path(tempfile.mkdtemp(prefix="deploy-reward-"))
     folder.chmod(0o711)
-    with EmbeddedPostgres(folder / "data") as postgres:
-        upgrade(postgres.url)
+    with migrated_server(folder) as postgres:
         engine = open_engine(postgres.url)
         with engine.begin() as connection:
             quiet, loud = (create_project(connection, name) for name in ("quiet", "loud"))

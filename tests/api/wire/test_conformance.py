@@ -28,16 +28,14 @@ from domain.contract import document_text, waiting_contract
 from domain.registration import Registration
 from storage.experiments.deploys import DeployRequest, record_deploy
 from storage.experiments.experiments import register
-from storage.postgres.embedded import EmbeddedPostgres
 from storage.postgres.engine import open_engine
-from storage.schema.migrate import upgrade
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import create_project
 from storage.verdicts.publication import Draft, publish_verdicts, stage_evidence
 from tests.api.routes.test_tenants import KINDS
 from tests.clients.wire import Wire
 from tests.processes.api_process import ApiProcess, members_of
-from tests.processes.server_folder import server_folder
+from tests.processes.server_folder import migrated_server, server_folder
 
 pytestmark = pytest.mark.process
 
@@ -80,8 +78,7 @@ class Target:
 
 @pytest.fixture(scope="module")
 def target() -> Iterator[Target]:
-    with server_folder() as folder, EmbeddedPostgres(folder / "data") as postgres:
-        upgrade(postgres.url)
+    with server_folder() as folder, migrated_server(folder) as postgres:
         engine = open_engine(postgres.url)
         with engine.begin() as connection:
             created = create_project(connection, "shop")

@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page
 
-from storage.postgres.embedded import EmbeddedPostgres
-from storage.schema.migrate import upgrade
 from tests.browser.dashboard.world import Served, World, the_world
-from tests.processes.server_folder import server_folder
+from tests.processes.server_folder import migrated_server, server_folder
 
 
 @pytest.fixture(scope="session")
 def world() -> Iterator[World]:
-    with server_folder() as folder, EmbeddedPostgres(folder / "data") as postgres:
-        upgrade(postgres.url)
-        with the_world(postgres.url) as world:
-            yield world
+    with (
+        server_folder() as folder,
+        migrated_server(folder) as postgres,
+        the_world(postgres.url) as world,
+    ):
+        yield world
 
 
 @pytest.fixture

@@ -14,12 +14,11 @@ from click.testing import Result
 from sqlalchemy import make_url
 
 from cli.main import COMMANDS
-from storage.postgres.embedded import EmbeddedPostgres
 from storage.postgres.engine import connection_string
-from storage.schema.migrate import StoreVersionError, upgrade
+from storage.schema.migrate import StoreVersionError
 from tests.conftest import Store
 from tests.processes.code_server import evaluate
-from tests.processes.server_folder import server_folder
+from tests.processes.server_folder import migrated_server, server_folder
 
 NEWER = "the store is of version 9999, newer than this deploy-reward, which knows it up to 0"
 OLDER = "the store is of version 0001, older than this deploy-reward, which needs 0"
@@ -123,8 +122,7 @@ def test_a_store_without_tables_says_migrate(
 @pytest.fixture(scope="module")
 def newer() -> Iterator[str]:
     """A store that syncs to disk, as the servers ask of it, of a later version."""
-    with server_folder() as folder, EmbeddedPostgres(folder / "data") as postgres:
-        upgrade(postgres.url)
+    with server_folder() as folder, migrated_server(folder) as postgres:
         mark(postgres.url, "9999")
         yield postgres.url
 
