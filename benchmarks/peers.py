@@ -18,6 +18,7 @@ from scipy.stats import norm
 
 from stats.decision.evidence import evaluate
 from stats.looks.series import Series
+from stats.looks.stratification import stratified
 from stats.looks.trace import traced
 from tests.calibration.proportion import Proportion
 from tests.calibration.traffic import BLOCK, Floats, Traffic, batches, ramp
@@ -162,7 +163,7 @@ def study(traffic: Traffic, count: int, seed: int) -> Study:
         sessions[name].append(units)
 
     for batch in batches(traffic, count, seed):
-        trace = traced(batch)
+        trace = traced([stratified(one) for one in batch])
         for i, (series, seen) in enumerate(zip(batch, evaluate(batch), strict=True)):
             counts = counts_of(series)
             units = counts[:, 0] + counts[:, 2]

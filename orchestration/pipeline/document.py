@@ -12,7 +12,7 @@ from domain.measure import Measure, measure_of_policy
 from domain.wording.advice import advice
 from domain.wording.headline import headline_of
 from domain.wording.value import value_range
-from orchestration.pipeline.aliasing import aliased_with
+from orchestration.pipeline.aliasing import TIME, aliased_with
 from orchestration.pipeline.effect import effect_member
 from orchestration.pipeline.sentence import known_sentence, statement
 from orchestration.pipeline.series import moment, seconds
@@ -72,18 +72,19 @@ def evidence_document(
         "known": _known(evidence, measure),
         "looks": _looks(evidence),
         "gates": _gates(reading, evidence, changes=changes),
+        **({"splits": _splits(evidence)} if reading.splits_by_need else {}),
         "guardrails": [_guardrail(one) for one in evidence.guardrails],
         "candidate": _candidate(evidence),
         "sessions": _sessions(evidence),
         "counts": {
             "in_cells": evidence.units_in_cells,
-            "open": counts.exposed - evidence.units_in_cells,
+            "open": counts.exposed - evidence.units_in_cells - evidence.units_excluded,
             "late": counts.late,
             "in_flight": counts.in_flight,
             "unknown_commit": counts.unknown_commit,
             "partial": counts.partial,
             "crossover": counts.crossover,
-            "excluded": counts.excluded,
+            "excluded": counts.excluded + evidence.units_excluded,
             "unmatched_route": counts.unmatched_route,
             **({"unsigned": counts.unsigned} if _asks_for_signatures(reading) else {}),
         },
@@ -145,6 +146,7 @@ def _policy(reading: ExperimentReading) -> dict[str, Any]:
         # A policy that measures every unit, or was frozen before samples, keeps its bytes.
         **({"sample_rate": rate} if (rate := policy.get("sample_rate", 1)) < 1 else {}),
         **({"signed_assignments": True} if _asks_for_signatures(reading) else {}),
+        **({"split_at": numbers.split_at} if reading.splits_by_need else {}),
     }
 
 
@@ -220,18 +222,20 @@ def _looks(evidence: Evidence) -> list[dict[str, Any]]:
     ]
 
 
+def _splits(evidence: Evidence) -> list[dict[str, Any]]:
+    return [
+        {"by": split.flag, "e_value": split.e_value, "since": timestamp(split.since)}
+        for split in evidence.splits
+    ]
+
+
 def _gates(
     reading: ExperimentReading, evidence: Evidence, *, changes: Mapping[str, frozenset[str]]
 ) -> dict[str, Any]:
     gates = evidence.gates
-    aliased = gates.vif is not None and gates.vif > Policy.from_json(reading.policy).vif_limit
     return {
         "vif": _finite(gates.vif),
-        "aliased_with": aliased_with(
-            reading.cells, reading.strata, changes, before=evidence.closed_until
-        )
-        if aliased
-        else [],
+        "aliased_with": _aliased_with(reading, evidence, changes),
         "sample_ratio_e": _finite(gates.sample_ratio_e),
         "crossover_share": gates.crossover_share,
         "lateness_e": _finite(gates.lateness_e),
@@ -239,6 +243,16 @@ def _gates(
         "interacting_because": [str(cause) for cause in gates.interacting_because],
         "shortfall": _shortfall(gates.shortfall),
     }
+
+
+def _aliased_with(
+    reading: ExperimentReading, evidence: Evidence, changes: Mapping[str, frozenset[str]]
+) -> list[str]:
+    vif, confounded = evidence.gates.vif, list(evidence.confounded_by)
+    if vif is None or vif <= Policy.from_json(reading.policy).vif_limit:
+        return confounded
+    found = aliased_with(reading.cells, reading.strata, changes, before=evidence.closed_until)
+    return sorted({*found, *confounded} - ({TIME} if confounded else set[str]()))
 
 
 def _shortfall(shortfall: Shortfall | None) -> dict[str, Any] | None:

@@ -14,8 +14,9 @@ from orchestration.pipeline.document import evidence_document
 from orchestration.pipeline.sentence import of_the_experiment
 from orchestration.pipeline.series import moment, series_of
 from stats.decision.evidence import Evidence, evaluate
-from stats.looks.block import AnalysisBlocks, analysis_blocks
+from stats.looks.block import AnalysisBlocks
 from stats.looks.series import Series
+from stats.looks.stratification import Stratification, stratified
 from storage.experiments.policy import BLOCK_SECONDS
 from storage.verdicts.evidence import (
     CountsAt,
@@ -66,9 +67,9 @@ def draft_bound(connection: Connection, *, only: Sequence[str] | None = None) ->
     """
     readings = read_experiments(connection, only=only)
     series = [series_of(reading) for reading in readings]
-    blocks = [analysis_blocks(one) for one in series]
-    rests = [_rest(one, own) for one, own in zip(series, blocks, strict=True)]
-    return _drafts(connection, readings, rests, evaluate(series, blocks=blocks))
+    strata = [stratified(one) for one in series]
+    rests = [_rest(one) for one in strata]
+    return _drafts(connection, readings, rests, evaluate(series, strata=strata))
 
 
 def draft_waited_out(connection: Connection, *, as_of: datetime) -> list[Drafted]:
@@ -145,8 +146,18 @@ def _next_look(reading: ExperimentReading, evidence: Evidence) -> datetime | Non
     return moment(max(evidence.closed_until + BLOCK_SECONDS + wait, read_to + BLOCK_SECONDS))
 
 
-def _rest(series: Series, blocks: AnalysisBlocks) -> Rest:
+def _rest(strata: Stratification) -> Rest:
     """Returns what the next look waits for: closings that are known by now, ends, and units."""
+    rests = [_rest_of(strata.series, blocks) for blocks in strata.open_blocks]
+    crowds = [one.crowd_since for one in rests if one.crowd_since is not None]
+    return Rest(
+        units_since=min(one.units_since for one in rests),
+        crowd_since=min(crowds, default=None),
+        wakes_at=min(one.wakes_at for one in rests),
+    )
+
+
+def _rest_of(series: Series, blocks: AnalysisBlocks) -> Rest:
     policy = series.policy
     windows = {policy.window_seconds, *(one.window_seconds for one in series.guardrails)}
     read_to = series.as_of - policy.grace_seconds

@@ -2,13 +2,14 @@
 
 import math
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stats.counts.closed_cells import ClosedCells, Values
+from stats.counts.traits import ABSENT, Traits
 from stats.gates.crossover import Crossings
 from stats.gates.guardrail import Guardrail
 from stats.gates.lateness import LateUnits
@@ -62,7 +63,28 @@ def series_of(reading: ExperimentReading) -> Series:
         arrivals=_arrivals(reading),
         crossings=_crossings(reading),
         late=_late_units(reading),
+        traits=_traits(reading) if reading.splits_by_need else None,
     )
+
+
+def _traits(reading: ExperimentReading) -> Traits:
+    names = sorted({name for flags in reading.flags for name in flags})
+    return Traits(
+        lineage=_ranks(reading.lineages),
+        names=tuple(names),
+        values=np.array(
+            [_ranks([flags.get(name) for flags in reading.flags]) for name in names],
+            dtype=np.int64,
+        ).reshape(len(names), len(reading.strata)),
+    )
+
+
+def _ranks(texts: Sequence[str | None]) -> NDArray[np.int64]:
+    """Returns the place of each text among all of them, in order; of none `ABSENT`."""
+    ranks = {
+        text: rank for rank, text in enumerate(sorted({text for text in texts if text is not None}))
+    }
+    return _integers(ABSENT if text is None else ranks[text] for text in texts)
 
 
 def _integers(numbers: Iterable[int]) -> NDArray[np.int64]:

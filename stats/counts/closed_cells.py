@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stats.counts.cell import Floats, Ints, Rows
 
@@ -29,6 +30,15 @@ class Values:
     def __getitem__(self, rows: Rows) -> Self:
         return type(self)(
             y1=self.y1[rows], yy1=self.yy1[rows], y0=self.y0[rows], yy0=self.yy0[rows]
+        )
+
+    def summed(self, order: NDArray[np.intp], begins: NDArray[np.intp]) -> Self:
+        """The sums of groups of cells: of cells in an order, where each group begins."""
+        return type(self)(
+            y1=np.add.reduceat(self.y1[order], begins),
+            yy1=np.add.reduceat(self.yy1[order], begins),
+            y0=np.add.reduceat(self.y0[order], begins),
+            yy0=np.add.reduceat(self.yy0[order], begins),
         )
 
 
@@ -74,6 +84,30 @@ class ClosedCells:
             raise ValueError("an arm has no more conversions than units")
         if not all(np.all(np.isfinite(column)) for column in sums):
             raise ValueError("the values of a continuous metric are finite")
+
+    def regrouped(self, stratum: Ints) -> Self:
+        """The same units in coarser strata.
+
+        Args:
+            stratum: The new code of each old one; units of a negative one are left out.
+        """
+        code = stratum[self.stratum]
+        kept = np.flatnonzero(code >= 0)
+        order = kept[np.lexsort((code[kept], self.block[kept]))]
+        block, code = self.block[order], code[order]
+        first = np.ones(order.size, dtype=np.bool_)
+        first[1:] = (np.diff(block) != 0) | (np.diff(code) != 0)
+        begins = np.flatnonzero(first)
+        values = self.values
+        return type(self)(
+            block=block[begins],
+            stratum=code[begins],
+            n1=np.add.reduceat(self.n1[order], begins),
+            x1=np.add.reduceat(self.x1[order], begins),
+            n0=np.add.reduceat(self.n0[order], begins),
+            x0=np.add.reduceat(self.x0[order], begins),
+            values=None if values is None else values.summed(order, begins),
+        )
 
     @property
     def kind(self) -> str:

@@ -13,10 +13,10 @@ from stats.decision.outlook import NO_OUTLOOK, Outlook, Sessions, outlooks
 from stats.decision.ruling import Ruling, decide
 from stats.decision.served_looks import Looks, served_intervals, served_rows
 from stats.gates.guardrail import GuardrailReading, Watch
-from stats.looks.block import AnalysisBlocks, analysis_blocks
 from stats.looks.gate import NO_GATES, GateReadings, Gates
 from stats.looks.policy import Policy
 from stats.looks.series import Series
+from stats.looks.stratification import Split, Stratification, stratified
 from stats.looks.trace import Batch, Trace, traced
 from stats.looks.words import Verdict
 from stats.sequential.mixture import Mixture, confidence_sequence, e_value, p_value
@@ -139,6 +139,9 @@ class Evidence:
         yes_no: Beside a mean, the test of whether units had the event; None of a conversion, and
             where nothing was compared.
         effect: The best estimate of the lift at this look; None where nothing was compared.
+        splits: The flags that the strata are split by.
+        confounded_by: The flags that the change cannot be told from, by which none are split.
+        units_excluded: Units of lineages beyond those that are compared.
     """
 
     as_of: int | None
@@ -166,6 +169,9 @@ class Evidence:
     decision: Decision
     yes_no: YesNo | None = None
     effect: Effect | None = None
+    splits: tuple[Split, ...] = ()
+    confounded_by: tuple[str, ...] = ()
+    units_excluded: int = 0
 
     @property
     def guardrail_breaches(self) -> tuple[str, ...]:
@@ -174,7 +180,7 @@ class Evidence:
 
 
 def evaluate(
-    series: Sequence[Series], *, blocks: Sequence[AnalysisBlocks] | None = None
+    series: Sequence[Series], *, strata: Sequence[Stratification] | None = None
 ) -> list[Evidence]:
     """The evidence of each experiment as of its last look up to `as_of`, or its deciding look.
 
@@ -183,20 +189,19 @@ def evaluate(
 
     Args:
         series: The experiments.
-        blocks: Their analysis blocks, where they are known already.
+        strata: In which strata each is compared, where that is known already.
     """
-    if blocks is None:
-        blocks = [analysis_blocks(experiment) for experiment in series]
-    evidence: list[Evidence] = []
+    if strata is None:
+        strata = [stratified(one) for one in series]
+    found: list[Evidence] = []
     for begin in range(0, len(series), EXPERIMENTS_AT_ONCE):
-        part = slice(begin, begin + EXPERIMENTS_AT_ONCE)
-        evidence += _evaluated(series[part], blocks[part])
-    return evidence
+        found += _evaluated(strata[begin : begin + EXPERIMENTS_AT_ONCE])
+    return found
 
 
-def _evaluated(series: Sequence[Series], blocks: Sequence[AnalysisBlocks]) -> list[Evidence]:
-    batch = traced(series, blocks=blocks)
-    views = [_View.of(experiment, batch, i) for i, experiment in enumerate(series)]
+def _evaluated(strata: Sequence[Stratification]) -> list[Evidence]:
+    batch = traced(strata)
+    views = [_View.of(one, batch, i) for i, one in enumerate(strata)]
     rows = [served_rows(view.trace, view.ruling, view.series.policy) for view in views]
     intervals = served_intervals(batch, rows)
     looks = [
@@ -211,6 +216,7 @@ def _evaluated(series: Sequence[Series], blocks: Sequence[AnalysisBlocks]) -> li
 class _View:
     """An experiment's series with its trace, gates, guardrails and ruling."""
 
+    strata: Stratification
     series: Series
     trace: Trace
     gates: GateReadings
@@ -218,7 +224,8 @@ class _View:
     ruling: Ruling
 
     @classmethod
-    def of(cls, series: Series, batch: Batch, number: int) -> "_View":
+    def of(cls, strata: Stratification, batch: Batch, number: int) -> "_View":
+        series = strata.series
         trace, gates = batch.trace[batch.rows(number)], batch.gates[number]
         watches = batch.watches[number]
         if gates.arrival is not None:
@@ -232,7 +239,9 @@ class _View:
             horizon_end=series.horizon_end,
             closed_at=None if closed_at is None or closed_at > series.as_of else closed_at,
         )
-        return cls(series=series, trace=trace, gates=gates, watches=watches, ruling=ruling)
+        return cls(
+            strata=strata, series=series, trace=trace, gates=gates, watches=watches, ruling=ruling
+        )
 
     def readings(self) -> tuple[GuardrailReading, ...]:
         look = self.ruling.look
@@ -298,6 +307,9 @@ def _evidence(view: _View, looks: Looks, outlook: Outlook, effect: Effect | None
         decision=_decision(view, looks, outlook, guardrails),
         yes_no=_yes_no(series, now),
         effect=effect,
+        splits=view.strata.splits(int(now.at[0])),
+        confounded_by=view.strata.confounded_by(int(now.at[0])),
+        units_excluded=view.strata.excluded_units(int(now.at[0])),
     )
 
 

@@ -254,8 +254,9 @@ def _seen_before(looks: Trace, closed_at: int | None) -> int:
 
 
 def _non_identifiable(looks: Trace, policy: Policy) -> Flags:
-    """Treatment has units enough, but nothing, or too little, to compare them with."""
-    return (looks.n1 >= MIN_TREATMENT_UNITS) & (looks.vif > policy.vif_limit)
+    """Treatment has units enough, but too little to compare them with, or another flag with it."""
+    aliased = (looks.vif > policy.vif_limit) | looks.confounded
+    return (looks.n1 >= MIN_TREATMENT_UNITS) & aliased
 
 
 def _any_since(at: Ints, moments: Sequence[int | None]) -> Flags:

@@ -1,12 +1,13 @@
 """A guardrail: a metric that may not get worse, and its test at each of its closings."""
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, Self
 
 import numpy as np
 
-from stats.counts.cell import Floats, Ints, Totals
+from stats.counts.cell import Floats, Ints, Rows, Totals
 from stats.counts.closed_cells import ClosedCells
 from stats.sequential.harm import log_harm
 from stats.sequential.mixture import e_value
@@ -83,8 +84,8 @@ class Watch:
         at: When the closings were, epoch seconds.
         log_e: Logarithm of the evidence of harm.
         lift: Treatment's rate minus control's; NaN where nothing was compared.
-        breached_at: The first closing at which the evidence reached the threshold.
-        non_inferior_at: The first closing at which harm beyond the margin was excluded.
+        log_excluded: Logarithm of the evidence that excludes harm beyond the margin; −∞ where a
+            candidate doesn't wait for it.
     """
 
     metric: str
@@ -93,8 +94,36 @@ class Watch:
     at: Ints
     log_e: Floats
     lift: Floats
-    breached_at: int | None
-    non_inferior_at: int | None
+    log_excluded: Floats
+
+    @cached_property
+    def breached_at(self) -> int | None:
+        """The first closing at which the evidence reached the threshold."""
+        return first_reached(self.at, self.log_e, self.threshold)
+
+    @cached_property
+    def non_inferior_at(self) -> int | None:
+        """The first closing at which harm beyond the margin was excluded."""
+        return first_reached(self.at, self.log_excluded, self.threshold)
+
+    def __getitem__(self, rows: Rows) -> Self:
+        return replace(
+            self,
+            at=self.at[rows],
+            log_e=self.log_e[rows],
+            lift=self.lift[rows],
+            log_excluded=self.log_excluded[rows],
+        )
+
+    def then(self, later: Self) -> Self:
+        """The same guardrail's closings, and later ones after them."""
+        return replace(
+            self,
+            at=np.concatenate((self.at, later.at)),
+            log_e=np.concatenate((self.log_e, later.log_e)),
+            lift=np.concatenate((self.lift, later.lift)),
+            log_excluded=np.concatenate((self.log_excluded, later.log_excluded)),
+        )
 
     def reading(self, at: int) -> GuardrailReading:
         """Reads the guardrail as of a moment."""
@@ -141,10 +170,7 @@ def watch(
         at=at,
         log_e=log_e,
         lift=totals.lift,
-        breached_at=first_reached(at, log_e, threshold),
-        non_inferior_at=(
-            None if guardrail.margin is None else first_reached(at, excluded, threshold)
-        ),
+        log_excluded=np.where(guardrail.margin is None, -np.inf, excluded),
     )
 
 

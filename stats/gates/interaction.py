@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 
-from stats.counts.cell import Floats, Ints
+from stats.counts.cell import Floats, Ints, Rows
 from stats.counts.timeline import AnalysisCells
 from stats.sequential.mixture import Mixture
 
@@ -38,6 +38,17 @@ class Interaction:
             falls=np.append(self.falls, False)[rows],
         )
 
+    def __getitem__(self, rows: Rows) -> Self:
+        return type(self)(log_e=self.log_e[rows], rises=self.rises[rows], falls=self.falls[rows])
+
+    def then(self, later: Self) -> Self:
+        """What is known at these closings, and at later ones after them."""
+        return type(self)(
+            log_e=np.concatenate((self.log_e, later.log_e)),
+            rises=np.concatenate((self.rises, later.rises)),
+            falls=np.concatenate((self.falls, later.falls)),
+        )
+
 
 def interaction(cells: AnalysisCells, *, first_row: int, mixture: Mixture) -> Interaction:
     """The interaction between the strata of one experiment.
@@ -49,7 +60,8 @@ def interaction(cells: AnalysisCells, *, first_row: int, mixture: Mixture) -> In
     unequal baselines is no interaction.
 
     Args:
-        cells: The closed cells of its target.
+        cells: The closed cells of its target, in order of their rows; their strata are what is
+            compared.
         first_row: The number of its first closing.
         mixture: Precisions and threshold, one entry a closing.
     """
@@ -57,19 +69,23 @@ def interaction(cells: AnalysisCells, *, first_row: int, mixture: Mixture) -> In
     cells = _comparable(cells)
     if not cells.row.size:
         return no_interaction(closings)
-    parts = _parts(cells)
     code = np.unique(cells.stratum, return_inverse=True)[1]
+    order = np.lexsort((code, cells.row))
+    row, code = cells.row[order] - first_row, code[order]
+    # A stratum may have several cells in a closing: of builds that are compared apart.
+    begins = np.flatnonzero(np.append(True, (np.diff(row) != 0) | (np.diff(code) != 0)))
+    parts = np.add.reduceat(_parts(cells)[:, order], begins, axis=1)
+    row, code = row[begins], code[begins]
     strata = int(code.max()) + 1
     before = np.zeros((parts.shape[0], strata))
     at_once = max(1, AT_ONCE // strata)
     bounds = np.arange(0, closings + at_once, at_once).clip(max=closings)
-    cell_bounds = np.searchsorted(cells.row - first_row, bounds)
+    cell_bounds = np.searchsorted(row, bounds)
     pieces: list[Interaction] = []
     spans = zip(pairwise(bounds.tolist()), pairwise(cell_bounds.tolist()), strict=True)
     for (begin, stop), (first, last) in spans:
         sums = np.zeros((*before.shape, stop - begin))
-        row = cells.row[first:last] - first_row - begin
-        sums[:, code[first:last], row] = parts[:, first:last]
+        sums[:, code[first:last], row[first:last] - begin] = parts[:, first:last]
         sums[:, :, 0] += before
         before = np.cumsum(sums, axis=2, out=sums)[:, :, -1]
         pieces.append(_compared(sums, mixture[slice(begin, stop)]))

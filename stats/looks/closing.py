@@ -58,7 +58,9 @@ def arms_left(end: Ints, n1: Ints, n0: Ints, look: int, policy: Policy) -> Ended
         look: The number of the look.
         policy: Names the contrast time.
     """
-    before = int(np.searchsorted(end, end[look] - policy.contrast_seconds, side="right"))
+    # Where strata are split anew, what is covered falls back a little.
+    covered = np.maximum.accumulate(end)
+    before = int(np.searchsorted(covered, end[look] - policy.contrast_seconds, side="right"))
     treated, controlled = (_between(n, before, look + 1) > 0 for n in (n1, n0))
     if treated and controlled:
         return EndedBecause.SUPERSEDED

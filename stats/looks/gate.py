@@ -1,21 +1,24 @@
 """The gates: tests of whether arms differ by more than the change, at every look."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
+from typing import Self
 
 import numpy as np
 
-from stats.counts.cell import Floats, Ints, number_or_none
+from stats.counts.cell import Floats, Ints, Rows, number_or_none
 from stats.counts.finding import counted_from
 from stats.counts.timeline import Timeline
 from stats.gates.crossover import crossed_units, crossover_share, is_not_sticky
-from stats.gates.guardrail import Watch, first_reached
+from stats.gates.guardrail import Watch
 from stats.gates.interaction import Interaction, interaction, no_interaction
 from stats.gates.lateness import lateness
 from stats.gates.sample_ratio import sample_ratio
 from stats.gates.shortfall import Shortfall, Shortfalls, shortfalls
 from stats.looks.block import AnalysisBlocks
+from stats.looks.marginal import MarginalInteractions
 from stats.looks.series import Series
 from stats.sequential.mixture import Mixture, e_value
 
@@ -80,7 +83,7 @@ class GateReadings:
         crossover_share: Share of units in closed cells that were exposed to both arms.
         log_lateness: Logarithm of the evidence of unequal lateness.
         strata: The interaction between strata.
-        holds: Of each cause, at which looks it holds; from the first on, where it is sticky.
+        alarms: Of each cause, at which looks it holds, whether or not it is sticky.
         arrival: The watch over the arrivals of treatment, where allocations are declared.
         shortfalls: Treatment's share of arrivals; None where `arrival` is never breached.
     """
@@ -89,9 +92,54 @@ class GateReadings:
     crossover_share: Floats
     log_lateness: Floats
     strata: Interaction
-    holds: dict[Cause, Flags]
+    alarms: dict[Cause, Flags]
     arrival: Watch | None
     shortfalls: Shortfalls | None
+
+    @cached_property
+    def holds(self) -> dict[Cause, Flags]:
+        """Of each cause, at which looks it holds; from the first on, where it is sticky."""
+        return {
+            cause: _ever(alarm) if cause in STICKY else alarm
+            for cause, alarm in self.alarms.items()
+        }
+
+    def __getitem__(self, rows: Rows) -> Self:
+        """What is read at some looks; of shortfalls nothing, which look back."""
+        return replace(
+            self,
+            log_sample_ratio=self.log_sample_ratio[rows],
+            crossover_share=self.crossover_share[rows],
+            log_lateness=self.log_lateness[rows],
+            strata=self.strata[rows],
+            alarms={cause: alarm[rows] for cause, alarm in self.alarms.items()},
+            arrival=None if self.arrival is None else self.arrival[rows],
+            shortfalls=None,
+        )
+
+    def then(self, later: Self, *, series: Series) -> Self:
+        """What is read at these looks, and at later ones after them.
+
+        Args:
+            later: The readings of the later looks.
+            series: The experiment.
+        """
+        arrival = None
+        if self.arrival is not None and later.arrival is not None:
+            arrival = self.arrival.then(later.arrival)
+        return replace(
+            self,
+            log_sample_ratio=np.concatenate((self.log_sample_ratio, later.log_sample_ratio)),
+            crossover_share=np.concatenate((self.crossover_share, later.crossover_share)),
+            log_lateness=np.concatenate((self.log_lateness, later.log_lateness)),
+            strata=self.strata.then(later.strata),
+            alarms={
+                cause: np.concatenate((alarm, later.alarms[cause]))
+                for cause, alarm in self.alarms.items()
+            },
+            arrival=arrival,
+            shortfalls=_shortfalls(series, arrival),
+        )
 
     @property
     def sticky(self) -> Flags:
@@ -126,6 +174,7 @@ def gate_readings(
     at: Ints,
     row: Ints,
     units: Ints,
+    margins: MarginalInteractions | None = None,
 ) -> GateReadings:
     """Reads an experiment's gates at each of its looks.
 
@@ -137,12 +186,16 @@ def gate_readings(
         at: Its looks.
         row: The last closing of its target up to each look; −1 where there is none.
         units: Units in closed cells at each look.
+        margins: The interaction between the values of flags, where any are known.
     """
     crossed = _crossed(series, line, experiment, blocks, at)
     log_sample_ratio, arrival = _sample_ratio(series, at)
     log_lateness = _lateness(series, line, experiment, blocks, at)
-    own = np.where(row < 0, -1, row - line.first[experiment])
-    strata = _strata(series, line, experiment).gathered(own)
+    if margins is None:
+        own = np.where(row < 0, -1, row - line.first[experiment])
+        strata = _strata(series, line, experiment).gathered(own)
+    else:
+        strata = margins.gathered(at)
     return GateReadings(
         log_sample_ratio=log_sample_ratio,
         crossover_share=(
@@ -152,10 +205,10 @@ def gate_readings(
         ),
         log_lateness=log_lateness,
         strata=strata,
-        holds={
-            Cause.SAMPLE_RATIO: _ever(log_sample_ratio >= math.log(SAMPLE_RATIO_ALARM)),
-            Cause.CROSSOVER: _ever(is_not_sticky(crossed, units)),
-            Cause.LATENESS: _ever(log_lateness >= math.log(ALARM)),
+        alarms={
+            Cause.SAMPLE_RATIO: log_sample_ratio >= math.log(SAMPLE_RATIO_ALARM),
+            Cause.CROSSOVER: is_not_sticky(crossed, units),
+            Cause.LATENESS: log_lateness >= math.log(ALARM),
             Cause.INTERACTION: strata.log_e >= math.log(ALARM),
         },
         arrival=arrival,
@@ -183,8 +236,7 @@ def _sample_ratio(series: Series, at: Ints) -> tuple[Floats, Watch | None]:
         at=at,
         log_e=evidence.log_too_few,
         lift=np.full(at.size, np.nan),
-        breached_at=first_reached(at, evidence.log_too_few, SAMPLE_RATIO_ALARM),
-        non_inferior_at=None,
+        log_excluded=np.full(at.size, -np.inf),
     )
 
 

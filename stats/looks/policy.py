@@ -32,6 +32,8 @@ class Policy:
         guardrail_alpha: The level of all guardrails together, apart from the target's.
         value_per_conversion: Dollars that one conversion is worth, where configured.
         sample_rate: The share of all units that are measured, in (0, 1].
+        split_at: The evidence that the arms carry the values of another flag unequally from which
+            on the strata are split by it; None where strata stand as the store holds them.
 
     Raises:
         ValueError: A member is outside its range; the message states the value and the rule.
@@ -54,6 +56,7 @@ class Policy:
     guardrail_alpha: float = 0.05
     value_per_conversion: float | None = None
     sample_rate: float = 1.0
+    split_at: float | None = None
 
     def __post_init__(self) -> None:
         rules = (
@@ -94,6 +97,11 @@ class Policy:
                 "is finite or null",
             ),
             ("sample_rate", 0 < self.sample_rate <= 1, "lies in (0, 1]"),
+            (
+                "split_at",
+                self.split_at is None or 1 < self.split_at < math.inf,
+                "is above 1 and finite, or null",
+            ),
         )
         for name, holds, rule in rules:
             if not holds:

@@ -1,12 +1,14 @@
 """A series: an experiment's stored cells over time, the input of the engine."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 
 from stats.counts.cell import Ints
 from stats.counts.closed_cells import ClosedCells, Values
+from stats.counts.traits import Traits
 from stats.gates.crossover import Crossings
 from stats.gates.guardrail import Guardrail
 from stats.gates.lateness import LateUnits
@@ -41,6 +43,7 @@ class Series:
         arrivals: Units of the eligible routes by who served them first; None likewise.
         crossings: Units exposed to both arms; None likewise.
         late: Units whose outcome on the target came too late; None likewise.
+        traits: What the strata differ by; None where they stand as they are.
 
     Raises:
         ValueError: The arrays contradict one another; the message states the rule.
@@ -63,6 +66,7 @@ class Series:
     arrivals: Arrivals | None = None
     crossings: Crossings | None = None
     late: LateUnits | None = None
+    traits: Traits | None = None
 
     def __post_init__(self) -> None:
         for cells in (self.target, *(guardrail.cells for guardrail in self.guardrails)):
@@ -86,6 +90,38 @@ class Series:
             n0=self.n0,
             x0=self.x0,
             values=self.values,
+        )
+
+    def regrouped(self, stratum: Ints) -> Self:
+        """The same experiment in coarser strata.
+
+        Args:
+            stratum: The new code of each old one; units of a negative one are left out.
+        """
+        target = self.target.regrouped(stratum)
+        # The code of a stratum that no unit is in.
+        codes = np.append(stratum, -1)
+        unknown = int(stratum.max(initial=-1)) + 1
+        known = np.where(codes < 0, unknown, codes)
+        return replace(
+            self,
+            block=target.block,
+            stratum=target.stratum,
+            n1=target.n1,
+            x1=target.x1,
+            n0=target.n0,
+            x0=target.x0,
+            values=target.values,
+            guardrails=tuple(
+                replace(one, cells=one.cells.regrouped(stratum)) for one in self.guardrails
+            ),
+            crossings=None
+            if self.crossings is None
+            else replace(self.crossings, stratum=known[self.crossings.stratum]),
+            late=None
+            if self.late is None
+            else replace(self.late, stratum=known[self.late.stratum]),
+            traits=None,
         )
 
     @property

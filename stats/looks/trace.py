@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import partial, reduce
 from itertools import pairwise
 from typing import Self, TypeVar
 
@@ -12,10 +13,13 @@ from stats.counts.closed_cells import ClosedCells
 from stats.counts.timeline import AnalysisCells, Stream, Timeline, timeline
 from stats.gates.guardrail import Watch, watch
 from stats.gates.vif import variance_inflation
-from stats.looks.block import AnalysisBlocks, analysis_blocks
+from stats.looks.block import AnalysisBlocks
 from stats.looks.closing import contrast_gone
 from stats.looks.gate import GateReadings, gate_readings
+from stats.looks.marginal import MarginalInteractions, marginal_interactions
+from stats.looks.policy import DAY
 from stats.looks.series import Series
+from stats.looks.stratification import Stage, Stratification, stratified
 from stats.sequential.mixture import Mixture, log_component, variance_at
 
 Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
@@ -44,6 +48,8 @@ class Trace:
         futile: Whether the interval lies inside the futility margin.
         vif: Variance inflation factor; infinite where W = 0.
         contrast_gone: Whether units come but none can be compared any more.
+        confounded: Whether another flag depends on the change, by which no strata are split.
+        weight_before: Σ w a day of exposure earlier, in the same strata.
     """
 
     at: Ints
@@ -63,6 +69,8 @@ class Trace:
     futile: Flags
     vif: Floats
     contrast_gone: Flags
+    confounded: Flags
+    weight_before: Floats
 
     def __getitem__(self, rows: Rows) -> Self:
         return type(self)(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
@@ -96,15 +104,24 @@ class Batch:
         return slice(int(self.first[experiment]), int(self.first[experiment + 1]))
 
 
-def traced(series: Sequence[Series], *, blocks: Sequence[AnalysisBlocks] | None = None) -> Batch:
+def traced(experiments: Sequence[Stratification]) -> Batch:
     """Traces several experiments; each one's numbers are as if it were traced alone.
 
+    Each look is computed in the strata of its own stage, in which the past is computed anew.
+
     Args:
-        series: The experiments.
-        blocks: Their analysis blocks, where they are known already.
+        experiments: The experiments, with the strata that they are compared in.
     """
-    if blocks is None:
-        blocks = [analysis_blocks(experiment) for experiment in series]
+    stages = [(one, stage) for one in experiments for stage in one.stages]
+    batch = _of_stages(stages)
+    if len(stages) == len(experiments):
+        return batch
+    return _joined(experiments, batch)
+
+
+def _of_stages(stages: Sequence[tuple[Stratification, Stage]]) -> Batch:
+    """The trace of each stage from the start on, as if it were an experiment of its own."""
+    series, blocks = [stage.series for _, stage in stages], [stage.blocks for _, stage in stages]
     own, owners = _streams(series, blocks)
     line = timeline(own)
     looks, first = _looks(line, owners, len(series))
@@ -138,9 +155,14 @@ def traced(series: Sequence[Series], *, blocks: Sequence[AnalysisBlocks] | None 
             row,
             0,
         ),
+        confounded=np.concatenate(
+            [one.is_confounded(own) for (one, _), own in zip(stages, looks, strict=True)]
+        ),
+        weight_before=_gathered(_weight_before(line, len(series)), row, 0.0),
     )
     looked = [slice(int(begin), int(stop)) for begin, stop in pairwise(first)]
     units = trace.n1 + trace.n0
+    margins = _margins(stages)
     return Batch(
         trace=trace,
         first=first,
@@ -156,15 +178,82 @@ def traced(series: Sequence[Series], *, blocks: Sequence[AnalysisBlocks] | None 
                 at=trace.at[own],
                 row=row[own],
                 units=units[own],
+                margins=margins[i],
             )
             for i, (experiment, own) in enumerate(zip(series, looked, strict=True))
         ),
     )
 
 
+def _margins(
+    stages: Sequence[tuple[Stratification, Stage]],
+) -> list[MarginalInteractions | None]:
+    """The marginal interactions of each stage's experiment, worked out once for each."""
+    found: list[MarginalInteractions | None] = []
+    for number, (one, _) in enumerate(stages):
+        same = number > 0 and stages[number - 1][0] is one
+        found.append(found[-1] if same else marginal_interactions(one))
+    return found
+
+
+def _weight_before(line: Timeline, experiments: int) -> Floats:
+    """Σ w of each target a day of exposure before each of its closings."""
+    found = np.zeros(int(line.first[experiments]))
+    for experiment in range(experiments):
+        rows = line.rows(experiment)
+        before = np.searchsorted(line.end[rows], line.end[rows] - DAY, side="right")
+        found[rows] = np.append(0.0, line.weight[rows])[before]
+    return found
+
+
+def _joined(experiments: Sequence[Stratification], batch: Batch) -> Batch:
+    """The traces of stages, each cut to its own looks, one after the other."""
+    rows: list[Ints] = []
+    watches: list[tuple[Watch, ...]] = []
+    gates: list[GateReadings] = []
+    number = 0
+    for one in experiments:
+        chosen = [_own(batch.trace.at[batch.rows(number + i)], s) for i, s in enumerate(one.stages)]
+        rows += [own + batch.first[number + i] for i, own in enumerate(chosen)]
+        watches.append(_watches_in_turn(one, batch.watches[number : number + len(chosen)]))
+        read = [batch.gates[number + i][own] for i, own in enumerate(chosen)]
+        gates.append(reduce(partial(GateReadings.then, series=one.series), read))
+        number += len(chosen)
+    order = np.concatenate(rows)
+    stages_first = np.cumsum([0, *(len(one.stages) for one in experiments)])
+    sizes = np.concatenate(([0], np.cumsum([own.size for own in rows])))
+    return Batch(
+        trace=batch.trace[order],
+        first=sizes[stages_first].astype(np.int64),
+        mixture=batch.mixture[order],
+        rates=batch.rates[stages_first[:-1]],
+        watches=tuple(watches),
+        gates=tuple(gates),
+    )
+
+
+def _own(at: Ints, stage: Stage) -> Ints:
+    """The numbers of the moments that lie in a stage."""
+    return np.flatnonzero((at >= stage.begin) & (at < stage.end))
+
+
+def _watches_in_turn(
+    experiment: Stratification, watches: Sequence[tuple[Watch, ...]]
+) -> tuple[Watch, ...]:
+    """The watches over an experiment's guardrails, each closing as its own stage sees it."""
+    return tuple(
+        reduce(
+            Watch.then,
+            [one[_own(one.at, stage)] for one, stage in zip(same, experiment.stages, strict=True)],
+        )
+        for same in zip(*watches, strict=True)
+    )
+
+
 def target_cells(series: Series, look: int) -> AnalysisCells:
     """The cells of analysis blocks of an experiment's target that had closed by a look."""
-    own, _ = _streams([series], [analysis_blocks(series)])
+    stage = stratified(series).stage_at(look)
+    own, _ = _streams([stage.series], [stage.blocks])
     line = timeline(own[:1])
     return line.cells[line.at[line.cells.row] <= look]
 

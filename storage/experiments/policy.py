@@ -11,6 +11,8 @@ from storage.tenants.settings import Settings, ValueRoute
 BLOCK_SECONDS = 300
 BLOCK_MIN_UNITS = 50
 UNDECLARED_MIN_UNITS = 20
+# The evidence of dependence from which on another flag splits the strata (statistics.md, 1).
+SPLIT_AT = 3.0
 # 1 / (relative lift to close)^2: 20 % by day, 50 % fast (statistics.md, 2).
 RHO = {"day": 25.0, "fast": 4.0}
 
@@ -74,6 +76,7 @@ def frozen_policy(
         "block_seconds": BLOCK_SECONDS,
         "block_min_units": BLOCK_MIN_UNITS,
         "undeclared_min_units": UNDECLARED_MIN_UNITS,
+        "split_at": SPLIT_AT,
         "horizon_seconds": settings.horizon_days * DAY,
         "contrast_seconds": settings.contrast_hours * HOUR,
         "futility_margin": None if settings.futility_margin == "none" else settings.futility_margin,

@@ -7,10 +7,13 @@ from datetime import datetime
 from typing import NamedTuple
 
 from domain.assignment import Flag, flag_change, stratum_name
-from domain.lineage import CommitFact, History, place
+from domain.lineage import CommitFact, History, Place, place
 
 FlagValues = Mapping[str, str]
+FlagItems = tuple[tuple[str, str], ...]
 NO_FLAGS: FlagValues = {}
+# Of the flags that experiments of an environment test, so many newest ones distinguish strata.
+MOST_FLAGS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +35,8 @@ class Assignment(NamedTuple):
     """The arm and stratum of a commit id with some flags, over a span of knowledge.
 
     A block is assigned by what was known at the later of its close and the binding: the assignment
-    holds for known_from <= that time < known_to (None: for ever).
+    holds for known_from <= that time < known_to (None: for ever). `lineage` names the stratum
+    without the values of other flags, which `flags` holds.
     """
 
     resolved: str
@@ -40,6 +44,8 @@ class Assignment(NamedTuple):
     known_to: datetime | None
     arm: str
     stratum: str
+    lineage: str
+    flags: FlagValues
 
 
 class KnownHistory:
@@ -66,8 +72,9 @@ class KnownHistory:
         self._resolved: dict[tuple[str, datetime], tuple[str, frozenset[str]] | None] = {}
         # One object for each lineage, so that sets that hold the same are compared at once.
         self._lineages: dict[frozenset[str], frozenset[str]] = {}
-        self._assigned: dict[tuple[frozenset[str], ...], tuple[str, str]] = {}
-        self._strata: dict[frozenset[str], str] = {}
+        self._places: dict[tuple[frozenset[str], frozenset[str], bool], Place] = {}
+        self._strata: dict[tuple[frozenset[str], FlagItems], str] = {}
+        self._newest: dict[datetime, frozenset[str]] = {}
 
     def _knowledge_changes(self, commit: str) -> Sequence[datetime]:
         """Returns the times at which the knowledge of a commit id's lineage can change."""
@@ -128,21 +135,28 @@ class KnownHistory:
         """
         times = self._times(question, commit, values, until)
         third = _is_third_value(question.flag, values)
-        found: list[Assignment] = []
+        assignments: list[Assignment] = []
         for known_from, known_to in zip(times, [*times[1:], None], strict=True):
             known = self._lineage(commit, known_from)
             if known is None:
                 continue
             resolved, lineage = known
-            flags = self._flag_changes(question.flag, values, known_at=known_from)
-            arm, stratum = self._assign(question.change, lineage, flags)
-            if third:
-                arm = "partial"
-            before = found[-1] if found else None
-            if before is not None and _continues(before, (resolved, known_from, arm, stratum)):
-                known_from = found.pop().known_from  # noqa: PLW2901 - the span goes on
-            found.append(Assignment(resolved, known_from, known_to, arm, stratum))
-        return found
+            others = self._other_values(question.flag, values, known_at=known_from)
+            place = self._place(question, lineage, values)
+            assigned = Assignment(
+                resolved=resolved,
+                known_from=known_from,
+                known_to=known_to,
+                arm="partial" if third else place.arm,
+                stratum=self._stratum(place.stratum, others),
+                lineage=self._stratum(place.stratum, ()),
+                flags=dict(others),
+            )
+            before = assignments[-1] if assignments else None
+            if before is not None and _continues(before, assigned):
+                assigned = assigned._replace(known_from=assignments.pop().known_from)
+            assignments.append(assigned)
+        return assignments
 
     def _times(
         self, question: Question, commit: str, values: FlagValues, until: datetime | None
@@ -157,35 +171,38 @@ class KnownHistory:
         later = (at for at in times if at > bound_at and (until is None or at <= until))
         return [bound_at, *sorted(later)]
 
-    def _flag_changes(
+    def _other_values(
         self, flag: Flag | None, values: FlagValues, *, known_at: datetime
-    ) -> frozenset[str]:
-        """Returns the flag values that belong to a context.
-
-        Those of flags that experiments test; of the flag under test only the value under test,
-        since any other value is what control is.
-        """
-        own = None if flag is None else flag.name
-        return frozenset(
-            flag_change(name, value)
-            for name, value in values.items()
-            if (
-                flag is not None and value == flag.treatment
-                if name == own
-                else name in self._flags and self._flags[name] <= known_at
+    ) -> FlagItems:
+        """Returns the values of the other flags that experiments tested by a time, the newest."""
+        if not values:
+            return ()
+        if known_at not in self._newest:
+            known = sorted(
+                (-at.timestamp(), name) for name, at in self._flags.items() if at <= known_at
             )
+            self._newest[known_at] = frozenset(name for _, name in known[:MOST_FLAGS])
+        newest, own = self._newest[known_at], None if flag is None else flag.name
+        return tuple(
+            (name, value) for name, value in values.items() if name in newest and name != own
         )
 
-    def _assign(
-        self, change: frozenset[str], lineage: frozenset[str], flags: frozenset[str]
-    ) -> tuple[str, str]:
-        key = change, lineage, flags
-        if key not in self._assigned:
-            found = place(change, lineage | flags)
-            if found.stratum not in self._strata:
-                self._strata[found.stratum] = stratum_name(found.stratum)
-            self._assigned[key] = found.arm, self._strata[found.stratum]
-        return self._assigned[key]
+    def _place(self, question: Question, lineage: frozenset[str], values: FlagValues) -> Place:
+        """Returns the arm of a context, and what its build carries besides the change."""
+        flag = question.flag
+        treated = flag is not None and values.get(flag.name) == flag.treatment
+        key = question.change, lineage, treated
+        if key not in self._places:
+            own = frozenset({flag.change}) if flag is not None and treated else frozenset[str]()
+            self._places[key] = place(question.change, lineage | own)
+        return self._places[key]
+
+    def _stratum(self, lineage: frozenset[str], flags: FlagItems) -> str:
+        key = lineage, flags
+        if key not in self._strata:
+            served = {flag_change(name, value) for name, value in flags}
+            self._strata[key] = stratum_name(lineage | served)
+        return self._strata[key]
 
 
 def _is_third_value(flag: Flag | None, values: FlagValues) -> bool:
@@ -195,9 +212,14 @@ def _is_third_value(flag: Flag | None, values: FlagValues) -> bool:
     return values.get(flag.name) not in (flag.treatment, flag.control)
 
 
-def _continues(before: Assignment, after: tuple[str, datetime, str, str]) -> bool:
+def _continues(before: Assignment, after: Assignment) -> bool:
     """Tells whether what became known in between changed nothing."""
-    return after == (before.resolved, before.known_to, before.arm, before.stratum)
+    return (before.known_to, before.resolved, before.arm, before.stratum) == (
+        after.known_from,
+        after.resolved,
+        after.arm,
+        after.stratum,
+    )
 
 
 def tested_values(served: Mapping[str, object], tested: Iterable[str]) -> dict[str, str]:

@@ -88,7 +88,7 @@ def compute_exposures(
         log.connection, {experiment.place for experiment in experiments}
     )
     register_scope(engine, read, environments)
-    register_assignments(engine, read, environments)
+    register_assignments(engine, log.connection, read, environments)
     register_routes(engine, log.connection, experiments)
     register_deploy_times(engine, log.connection, environments.histories)
     register_buried_units(engine, log.connection, read)

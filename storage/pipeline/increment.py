@@ -177,8 +177,8 @@ ORDER BY s.experiment, n.unit
 """
 
 _ADD_STRATA = """
-INSERT INTO strata (experiment_id, stratum, commit_sha)
-SELECT s.experiment, n.stratum, n.commit_sha
+INSERT INTO strata (experiment_id, stratum, commit_sha, lineage, flags)
+SELECT s.experiment, n.stratum, n.commit_sha, n.lineage, CAST(n.flags AS jsonb)
 FROM new_strata AS n JOIN scope AS s ON s.number = n.number
 ON CONFLICT DO NOTHING
 """
@@ -248,7 +248,7 @@ def _expose(connection: Connection, read: Sequence[ReadExperiment], *, at_once: 
     environments = read_environments(connection, {one.place for one in experiments})
     register_scope(engine, read, environments)
     engine.view("log_rows", _LOG_ROWS.format(**span))
-    register_assignments(engine, read, environments)
+    register_assignments(engine, connection, read, environments)
     register_routes(engine, connection, experiments)
     register_deploy_times(engine, connection, environments.histories)
     for name, sql in (

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, text
 
@@ -33,6 +33,7 @@ from storage.pipeline.steps import (
     SPOTS,
     TIED_ROUTES,
 )
+from storage.postgres.engine import SCHEMA
 
 Place = tuple[int, str]
 
@@ -143,34 +144,64 @@ _ASSIGNMENTS = {
     "stratum": "text",
     "resolved": "text",
 }
+_STRATUM_FLAGS = {"number": "int", "stratum": "text", "lineage": "text", "flags": "text"}
 _ARM_NUMBERS = {name: number for number, name in enumerate(ARMS)}
 Contexts = Mapping[tuple[Place, int], FlagValues]
 
 
 def register_assignments(
-    engine: Engine, read: Sequence[ReadExperiment], environments: Environments
+    engine: Engine,
+    connection: Connection,
+    read: Sequence[ReadExperiment],
+    environments: Environments,
 ) -> None:
-    """Registers `contexts` and `assignments`, and defines `log` with a context for each event.
+    """Registers `contexts`, `assignments` and `stratum_flags`, and defines `log` with contexts.
 
     Assignments cost what the commits and sets of flags that events name cost, times experiments:
     never what the events do.
     """
     contexts = _register_contexts(engine, environments)
     named = _named_commits(engine)
+    flags = _buried_stratum_flags(connection, [one.experiment for one in read])
+    rows: list[tuple[Any, ...]] = []
+    for one in read:
+        place = one.experiment.place
+        ordered = _ordered_assignments(
+            one, named.get(place, ()), contexts, environments.histories[place]
+        )
+        rows += _assignment_rows(one.experiment, ordered)
+        for named_assignment in ordered:
+            assigned = named_assignment.assigned
+            if assigned.flags:
+                flags[one.experiment.number, assigned.stratum] = (
+                    assigned.lineage,
+                    json.dumps(assigned.flags),
+                )
+    engine.register("assignments", _ASSIGNMENTS, rows)
     engine.register(
-        "assignments",
-        _ASSIGNMENTS,
-        (
-            row
-            for one in read
-            for row in _assignment_rows(
-                one,
-                named.get(one.experiment.place, ()),
-                contexts,
-                environments.histories[one.experiment.place],
-            )
-        ),
+        "stratum_flags", _STRATUM_FLAGS, ((*key, *contents) for key, contents in flags.items())
     )
+
+
+# Of units whose events are gone, only the served strata still say what flags they carried.
+_BURIED_STRATA = text(f"""
+SELECT s.experiment_id, s.stratum, s.lineage, s.flags::text AS flags
+FROM {SCHEMA}.strata AS s
+WHERE s.experiment_id = ANY(:ids) AND s.flags IS NOT NULL AND EXISTS (
+    SELECT FROM tombstone_exposures AS t
+    WHERE t.experiment_id = s.experiment_id AND t.stratum = s.stratum
+)
+""")
+
+
+def _buried_stratum_flags(
+    connection: Connection, experiments: Iterable[PipelineExperiment]
+) -> dict[tuple[int, str], tuple[str, str]]:
+    numbers = {one.experiment_id: one.number for one in experiments}
+    return {
+        (numbers[row.experiment_id], row.stratum): (row.lineage, row.flags)
+        for row in connection.execute(_BURIED_STRATA, {"ids": list(numbers)})
+    }
 
 
 def _register_contexts(engine: Engine, environments: Environments) -> Contexts:
@@ -228,50 +259,77 @@ def _named_commits(engine: Engine) -> dict[Place, list[_NamedCommit]]:
     return named
 
 
-def _assignment_rows(
-    read: ReadExperiment,
-    named: Iterable[_NamedCommit],
-    contexts: Contexts,
-    history: KnownHistory,
-) -> Iterator[tuple[Any, ...]]:
-    """Yields an experiment's assignments, numbered by `spot` in the order that breaks ties.
+class _NamedAssignment(NamedTuple):
+    """An assignment of a commit as events name it, in the order that breaks ties.
 
     That is by commit, route, arm and stratum: a unit's first event may have others of its moment
     beside it.
     """
+
+    commit: str
+    rank: int
+    arm: str
+    stratum: str
+    context: int
+    assigned: Assignment
+
+
+def _ordered_assignments(
+    read: ReadExperiment,
+    named: Iterable[_NamedCommit],
+    contexts: Contexts,
+    history: KnownHistory,
+) -> list[_NamedAssignment]:
+    """Returns an experiment's assignments in the order that breaks ties."""
     experiment = read.experiment
     question = Question(
         change=experiment.change, bound_at=experiment.bound_at, flag=experiment.flag
     )
     until = moment_of(read.received_to)
-    ordered: list[tuple[str, int, str, str, int, Assignment]] = []
-    for one in named:
-        ranks = [rank for rank, vouched in one.ranks if vouched or not experiment.signed_only]
+    ordered: list[_NamedAssignment] = []
+    for commit in named:
+        ranks = [rank for rank, vouched in commit.ranks if vouched or not experiment.signed_only]
         if not ranks:
             continue
-        values = contexts[experiment.place, one.context] if one.context else {}
-        for found in history.assignments(question, one.commit, values=values, until=until):
-            ordered += [
-                (one.commit, rank, found.arm, found.stratum, one.context, found) for rank in ranks
-            ]
+        values = contexts[experiment.place, commit.context] if commit.context else {}
+        ordered += [
+            _NamedAssignment(
+                commit=commit.commit,
+                rank=rank,
+                arm=assigned.arm,
+                stratum=assigned.stratum,
+                context=commit.context,
+                assigned=assigned,
+            )
+            for assigned in history.assignments(question, commit.commit, values=values, until=until)
+            for rank in ranks
+        ]
     ordered.sort(key=lambda entry: entry[:5])
     if len(ordered) >= SPOTS:
         raise TooManyAssignmentsError(
             f"{experiment.experiment_id} has {len(ordered):,} assignments of commits and sets of"
             f" flags; at most {SPOTS - 1:,} can be numbered"
         )
-    for spot, (commit, rank, arm, stratum, context, found) in enumerate(ordered):
+    return ordered
+
+
+def _assignment_rows(
+    experiment: PipelineExperiment, ordered: Iterable[_NamedAssignment]
+) -> Iterator[tuple[Any, ...]]:
+    """Yields rows of `assignments`, numbered by `spot`."""
+    for spot, entry in enumerate(ordered):
+        assigned = entry.assigned
         yield (
             experiment.number,
             spot,
-            commit,
-            context,
-            rank,
-            _first_to_know(experiment, found.known_from, default=EARLIEST),
-            _first_to_know(experiment, found.known_to, default=LATEST),
-            _ARM_NUMBERS[arm],
-            stratum,
-            found.resolved,
+            entry.commit,
+            entry.context,
+            entry.rank,
+            _first_to_know(experiment, assigned.known_from, default=EARLIEST),
+            _first_to_know(experiment, assigned.known_to, default=LATEST),
+            _ARM_NUMBERS[assigned.arm],
+            assigned.stratum,
+            assigned.resolved,
         )
 
 

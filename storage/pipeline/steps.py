@@ -5,8 +5,8 @@ whole numbers, equi-joins, `CASE`, window functions. Times are microseconds sinc
 microseconds, values whole millionths, flags of an input 0 or 1. An engine gives the inputs under
 their names and materializes each step under its own; `inputs` makes the small inputs.
 
-Inputs of the exposures: `scope`, `log`, `identities`, `routes`, `assignments`, `deploy_times`,
-`known_exposures`, `known_in_flight`, `buried_exposures`, `buried_sightings`.
+Inputs of the exposures: `scope`, `log`, `identities`, `routes`, `assignments`, `stratum_flags`,
+`deploy_times`, `known_exposures`, `known_in_flight`, `buried_exposures`, `buried_sightings`.
 Inputs of the cells: `scope`, `metrics`, `sources`, `outcome_events`, `revenue`, `exposed`,
 `closing_exposures`, `buried_conversions`, `buried_amounts`, `known_conversions`, `known_amounts`.
 
@@ -289,14 +289,19 @@ WHERE NOT EXISTS (
 """,
 )
 
-# Any commit may stand for a stratum: its lineage less the change is the stratum's set.
+# Any commit may stand for a stratum: its lineage less the change is the stratum's set, beside the
+# values of other flags.
 NEW_STRATA = Step(
     name="new_strata",
     sql="""
-SELECT number, stratum, min(commit_sha COLLATE "C") AS commit_sha
-FROM new_exposures
-WHERE stratum IS NOT NULL
-GROUP BY number, stratum
+SELECT x.number, x.stratum, x.commit_sha, f.lineage, f.flags
+FROM (
+    SELECT number, stratum, min(commit_sha COLLATE "C") AS commit_sha
+    FROM new_exposures
+    WHERE stratum IS NOT NULL
+    GROUP BY number, stratum
+) AS x
+LEFT JOIN stratum_flags AS f ON f.number = x.number AND f.stratum = x.stratum
 """,
 )
 

@@ -270,7 +270,7 @@ def _expose(engine: DayEngine, connection: Connection, read: Sequence[ReadExperi
     experiments = [one.experiment for one in read]
     environments = read_environments(connection, {one.place for one in experiments})
     register_scope(engine, read, environments)
-    register_assignments(engine, read, environments)
+    register_assignments(engine, connection, read, environments)
     register_routes(engine, connection, experiments)
     register_deploy_times(engine, connection, environments.histories)
     register_buried_units(engine, connection, read)

@@ -293,14 +293,17 @@ exposures = Table(
     Index(None, "experiment_id", "pseudonym", postgresql_where=text("pseudonym IS NOT NULL")),
 )
 
-# A commit that stands for each stratum: its lineage less the change is the stratum's set, of
-# which the name of the stratum is the digest.
+# A commit that stands for each stratum: its lineage less the change, with the values of other
+# flags, is the stratum's set, of which the name of the stratum is the digest. Where there are such
+# values they stand here, and the digest of the lineage without them.
 strata = Table(
     "strata",
     metadata,
     _experiment(),
     Column("stratum", Text, nullable=False),
     Column("commit_sha", Text, nullable=False),
+    Column("lineage", Text),
+    Column("flags", JSONB),
     PrimaryKeyConstraint("experiment_id", "stratum"),
 )
 

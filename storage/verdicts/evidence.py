@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
+from domain.assignment import flag_change
 from domain.lineage import History
 from storage.experiments.histories import read_facts
 from storage.postgres.rows import value_of
@@ -35,6 +36,8 @@ class ExperimentReading:
     Attributes:
         as_of: The last moment whose closings are in the cells.
         strata: The names of the strata that were ever exposed, in order; cells hold their places.
+        lineages: Of each of them the digest of its lineage alone.
+        flags: Of each the values of the other flags that experiments test.
         cells_by_metric: The closed cells of the target and of each guardrail.
         cuts: Times at which an analysis block is cut.
         deploys: The environment's deploys, in order.
@@ -51,12 +54,19 @@ class ExperimentReading:
     policy: Mapping[str, Any]
     as_of: datetime
     strata: Sequence[str]
+    lineages: Sequence[str]
+    flags: Sequence[Mapping[str, str]]
     cells_by_metric: Mapping[str, CellColumns]
     cuts: Sequence[datetime]
     deploys: Sequence[DeployFact]
     base_assumed: bool
     allocations: Sequence[Allocation]
     gates: GateReading
+
+    @property
+    def splits_by_need(self) -> bool:
+        """Whether flags are pooled until the arms carry them unequally."""
+        return self.policy.get("split_at") is not None
 
     @property
     def cells(self) -> CellColumns:
@@ -118,6 +128,8 @@ def read_experiments(
             ExperimentReading,
             row,
             strata=[one.name for one in strata[row.experiment_id]],
+            lineages=[one.lineage for one in strata[row.experiment_id]],
+            flags=[one.flags for one in strata[row.experiment_id]],
             cells_by_metric={
                 name: cells.get((row.experiment_id, name), NO_CELLS)
                 for name in _metrics(row.policy)
@@ -334,6 +346,8 @@ def stratum_changes(
 ) -> dict[str, dict[str, frozenset[str]]]:
     """Returns, for each experiment, the changes that each of its strata carries.
 
+    The values of other flags are among them, where strata are split by need.
+
     Args:
         connection: To the store.
         experiments: Whose strata.
@@ -350,9 +364,12 @@ def stratum_changes(
     by_id = {one.experiment_id: one for one in experiments}
     changes: dict[str, dict[str, frozenset[str]]] = {one: {} for one in by_id}
     for experiment_id, strata in read_strata(connection, list(by_id)).items():
+        experiment = by_id[experiment_id]
         for stratum in strata:
-            lineage = histories[experiment_id].lineage(stratum.commit)
-            changes[experiment_id][stratum.name] = lineage - frozenset(by_id[experiment_id].change)
+            carried = histories[experiment_id].lineage(stratum.commit)
+            if experiment.splits_by_need:
+                carried |= {flag_change(name, value) for name, value in stratum.flags.items()}
+            changes[experiment_id][stratum.name] = carried - frozenset(experiment.change)
     return changes
 
 

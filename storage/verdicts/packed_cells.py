@@ -84,14 +84,25 @@ NO_CELLS = CellColumns.of((), strata=())
 
 @dataclass(frozen=True, kw_only=True)
 class Stratum:
-    """A stratum of an experiment, and a commit that stands for it."""
+    """A stratum of an experiment, and a commit that stands for it.
+
+    Attributes:
+        name: Its digest.
+        commit: The commit.
+        lineage: The digest of its lineage alone.
+        flags: The values of the other flags that experiments test.
+    """
 
     name: str
     commit: str
+    lineage: str
+    flags: Mapping[str, str]
 
 
 _STRATA = text("""
-SELECT experiment_id, stratum, commit_sha FROM strata
+SELECT experiment_id, stratum, commit_sha, coalesce(lineage, stratum) AS lineage,
+    coalesce(flags, '{}') AS flags
+FROM strata
 WHERE experiment_id = ANY(:ids)
 ORDER BY experiment_id, stratum COLLATE "C"
 """)
@@ -101,7 +112,9 @@ def read_strata(connection: Connection, ids: Sequence[str]) -> Mapping[str, Sequ
     """Returns the strata of each experiment, in order of their names."""
     found: dict[str, list[Stratum]] = defaultdict(list)
     for row in connection.execute(_STRATA, {"ids": list(ids)}):
-        found[row.experiment_id].append(Stratum(name=row.stratum, commit=row.commit_sha))
+        found[row.experiment_id].append(
+            Stratum(name=row.stratum, commit=row.commit_sha, lineage=row.lineage, flags=row.flags)
+        )
     return found
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from stats.looks.stratification import stratified
 from stats.looks.trace import traced
 from tests.calibration.proportion import Proportion, bounds
 from tests.calibration.traffic import Traffic, answered, batches, constant_share, missed, ramp
@@ -87,7 +88,7 @@ def test_the_simulation_would_notice_a_test_that_is_peeked_at() -> None:
     """The mutant: a plain z-test on the same looks."""
     fired, count = 0, 100
     for series in batches(Traffic(days=3), count, seed=20_260_104):
-        batch = traced(series)
+        batch = traced([stratified(one) for one in series])
         totals = batch.trace.totals
         crossed = np.abs(totals.S) > 1.96 * np.sqrt(np.maximum(totals.V0, 1.0))
         fired += np.unique(np.searchsorted(batch.first, np.flatnonzero(crossed), "right")).size

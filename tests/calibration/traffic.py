@@ -11,6 +11,7 @@ import numpy as np
 from stats.decision.evidence import Evidence, evaluate
 from stats.looks.policy import DAY, Policy
 from stats.looks.series import Series
+from stats.looks.stratification import stratified
 from stats.looks.trace import traced
 from stats.sequential.mixture import variance_at
 
@@ -103,7 +104,7 @@ def missed(traffic: Traffic, count: int, seed: int) -> int:
     """In how many experiments the interval of any look misses the true lift."""
     found = 0
     for series in batches(traffic, count, seed):
-        batch = traced(series)
+        batch = traced([stratified(one) for one in series])
         totals = batch.trace.totals
         informed = np.flatnonzero(totals.W > 0)
         part = totals[informed]

@@ -206,4 +206,17 @@ MUTANTS = [
             "tests/cli/changes/test_withdraw.py::test_a_withdrawn_deploy_changes_nothing_that_a_verdict_has_read"
         ],
     ),
+    Mutant(
+        breaks="a flag that depends on the change splits the strata in every block before, too",
+        of="stats.looks.stratification._by_need",
+        edits=[
+            swap(
+                "lineages if not one.flags else series.regrouped(found.strata(one.flags))",
+                "lineages",
+            )
+        ],
+        tests=[
+            "tests/stats/looks/test_splits.py::test_a_flag_that_splits_does_so_in_every_block_that_went_before"
+        ],
+    ),
 ]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
+from domain.assignment import flag_change
 from domain.millionths import LARGEST_AMOUNT, MILLION
 from storage.pipeline.moments import microseconds
 from storage.tenants.sample import bound_of, position_of, salt_of
@@ -229,13 +230,19 @@ class Attributor:
                 strata[row.stratum].carried
                 if row.stratum in strata
                 else self._standings.carried(row.commit_sha, self._calendar.known_at(block))
+                | {flag_change(name, value) for name, value in row.flags.items()}
             )
             self._told.exposures[row.unit] = Exposed(
                 at=microseconds(row.exposed_at),
                 block=block,
                 arm=row.arm,
                 standing=Standing(
-                    arm=row.arm, stratum=row.stratum, carried=carried, commit=row.commit_sha
+                    arm=row.arm,
+                    stratum=row.stratum,
+                    carried=carried,
+                    commit=row.commit_sha,
+                    lineage=row.lineage,
+                    flags=row.flags,
                 ),
                 pseudonym=row.pseudonym,
             )

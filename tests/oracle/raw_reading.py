@@ -45,7 +45,8 @@ def reading_of(
         calendar: When its blocks close.
         deploys: Of its environment, in order.
     """
-    strata = sorted({one.standing.stratum for one in told.exposures.values()})
+    standings = {one.standing.stratum: one.standing for one in told.exposures.values()}
+    strata = sorted(standings)
     counting = _in_force(deploys, calendar)
     spans = _declared_spans(experiment, counting, calendar)
     return ExperimentReading(
@@ -59,6 +60,8 @@ def reading_of(
         policy=experiment.policy,
         as_of=moment_of(calendar.until),
         strata=strata,
+        lineages=[standings[stratum].lineage for stratum in strata],
+        flags=[standings[stratum].flags for stratum in strata],
         cells_by_metric={
             outcomes.metric.name: CellColumns.of(
                 cells_of(told, outcomes, calendar=calendar), strata=strata

@@ -25,12 +25,16 @@ class Standing:
         stratum: The name of its stratum.
         carried: The changes besides the one under test: what the stratum is.
         commit: The build that served it, as a known commit.
+        lineage: The digest of what its build carries besides the change under test.
+        flags: The values of the other flags that experiments test.
     """
 
     arm: str
     stratum: str
     carried: frozenset[str]
     commit: str
+    lineage: str
+    flags: Mapping[str, str]
 
 
 class Standings:
@@ -97,6 +101,12 @@ class Standings:
             stratum=stratum_name(found.stratum),
             carried=found.stratum,
             commit=known,
+            lineage=stratum_name(history.lineage(known) - self._change),
+            flags={
+                name: value
+                for name, value in served
+                if self._flags[name] <= turn and (self._own is None or name != self._own.name)
+            },
         )
 
     def _values(self, served: frozenset[tuple[str, str]], turn: int) -> frozenset[str]:

@@ -9,8 +9,9 @@ from sqlalchemy import Connection, Row, text
 
 _READ = {
     "exposures": """
-        SELECT unit, exposed_at, block, arm, stratum, commit_sha, pseudonym
-        FROM tombstone_exposures
+        SELECT unit, exposed_at, block, arm, stratum, o.commit_sha, pseudonym,
+            coalesce(s.lineage, stratum) AS lineage, coalesce(s.flags, '{}') AS flags
+        FROM tombstone_exposures AS o LEFT JOIN strata AS s USING (experiment_id, stratum)
         WHERE experiment_id = :id
           AND block + interval '5 minutes' + make_interval(secs => :grace) <= :until
     """,

@@ -25,7 +25,7 @@ def register_experiment_ids(engine: DayEngine, experiments: Iterable[PipelineExp
     )
 
 
-_STRATA = "SELECT number, stratum, commit_sha FROM new_strata"
+_STRATA = "SELECT number, stratum, commit_sha, lineage, flags FROM new_strata"
 _BLOCK_UNITS = """
 SELECT number, block, treatment, control, partial, in_flight, excluded, own, returned, strayed
 FROM new_block_units
@@ -48,7 +48,8 @@ def rows_by_experiment(engine: DayEngine, sql: str) -> Iterator[tuple[Any, ...]]
 def copy_strata(engine: DayEngine, connection: Connection, *, prefix: str = "") -> None:
     """Copies each stratum with one of its commits."""
     rows = rows_by_experiment(engine, _STRATA)
-    copy_rows(connection, f"{prefix}strata (experiment_id, stratum, commit_sha)", rows)
+    columns = "experiment_id, stratum, commit_sha, lineage, flags"
+    copy_rows(connection, f"{prefix}strata ({columns})", rows)
 
 
 def copy_block_units(engine: DayEngine, connection: Connection, *, prefix: str = "") -> None:

@@ -1,0 +1,110 @@
+"""Marginal interaction: whether the relative effect differs between the values of a flag."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from stats.counts.cell import Ints
+from stats.counts.timeline import Stream, timeline
+from stats.gates.interaction import Interaction, interaction
+from stats.looks.block import AnalysisBlocks
+from stats.looks.series import Series
+from stats.looks.splits import Dependence
+from stats.looks.stratification import Stratification
+from stats.sequential.mixture import Mixture
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarginalInteractions:
+    """The interaction in each of several tables of the same units.
+
+    Attributes:
+        at: The closings of each table's target.
+        tables: What each closing shows.
+    """
+
+    at: Sequence[Ints]
+    tables: Sequence[Interaction]
+
+    def gathered(self, looks: Ints) -> Interaction:
+        """What all tables together show at each look.
+
+        The evidence is the largest of any table, divided by their number: Bonferroni.
+        """
+        found = [
+            table.gathered(np.searchsorted(at, looks, side="right") - 1)
+            for at, table in zip(self.at, self.tables, strict=True)
+        ]
+        log_e = np.stack([one.log_e for one in found])
+        compared = ~np.isnan(log_e)
+        count = compared.sum(axis=0)
+        largest = np.where(compared, log_e, -np.inf).max(axis=0)
+        return Interaction(
+            log_e=np.where(count > 0, largest - np.log(np.maximum(count, 1)), np.nan),
+            rises=_all(compared, [one.rises for one in found]),
+            falls=_all(compared, [one.falls for one in found]),
+        )
+
+
+def _all(
+    compared: np.ndarray[tuple[int, ...], np.dtype[np.bool_]],
+    holds: Sequence[np.ndarray[tuple[int, ...], np.dtype[np.bool_]]],
+) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    """Whether something holds in every table in which strata can be compared."""
+    return compared.any(axis=0) & np.all(~compared | np.stack(holds), axis=0)
+
+
+def marginal_interactions(strata: Stratification) -> MarginalInteractions | None:
+    """The interaction between lineages, and between the values of each flag.
+
+    Returns:
+        None where no flag is known, or the target is continuous.
+    """
+    found, pooled = strata.dependence, strata.stages[0].blocks
+    if found is None or not found.classes.shape[0] or strata.series.values is not None:
+        return None
+    tables = [_table(strata.series, found, pooled, flags=(), classes=found.lineage)]
+    tables += [
+        _table(strata.series, found, pooled, flags=(flag,), classes=classes)
+        for flag, classes in enumerate(found.classes)
+    ]
+    return MarginalInteractions(at=[at for at, _ in tables], tables=[table for _, table in tables])
+
+
+def _table(
+    series: Series,
+    found: Dependence,
+    blocks: AnalysisBlocks,
+    *,
+    flags: Sequence[int],
+    classes: Ints,
+) -> tuple[Ints, Interaction]:
+    """The closings of one table, and the interaction that each shows."""
+    code, policy = found.strata(flags), series.policy
+    strata = int(code.max(initial=-1)) + 1
+    lineage_of, class_of = np.zeros(strata, dtype=np.int64), np.zeros(strata, dtype=np.int64)
+    lineage_of[code[code >= 0]], class_of[code[code >= 0]] = (
+        found.lineage[code >= 0],
+        classes[code >= 0],
+    )
+    cells = series.target.regrouped(code)
+    delay = policy.window_seconds + policy.grace_seconds
+    closed = int(np.searchsorted(blocks.ends, series.as_of - delay, side="right"))
+    line = timeline(
+        [
+            Stream(
+                cells=cells,
+                cell_end=blocks.end_of(lineage_of[cells.stratum], cells.block),
+                ends=blocks.ends[:closed],
+                delay=delay,
+            )
+        ]
+    )
+    by_class = replace(line.cells, stratum=class_of[line.cells.stratum])
+    mixture = Mixture(
+        rho_day=np.full(closed, policy.rho_day),
+        rho_fast=np.full(closed, policy.rho_fast),
+        log_threshold=np.zeros(closed),
+    )
+    return line.at, interaction(by_class, first_row=0, mixture=mixture)

@@ -1,0 +1,182 @@
+"""A stratification: the strata that an experiment's looks are computed in, time after time.
+
+What is pooled at first may be split later; then the past is computed anew in the strata that are
+split (statistics.md, 1).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from stats.counts.cell import Floats, Ints
+from stats.counts.traits import Traits
+from stats.looks.block import AnalysisBlocks, analysis_blocks
+from stats.looks.series import Series
+from stats.looks.splits import CONFOUNDED, Dependence, dependence, kept_lineages
+from stats.sequential.mixture import e_value
+
+FIRST, LAST = -(2**62), 2**62
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """A time over which looks are computed in the same strata.
+
+    Attributes:
+        begin: The first moment of its looks.
+        end: The moment after the last.
+        flags: The flags that split the strata, by their place among the traits.
+        series: The experiment in these strata, known up to the end.
+        blocks: Its analysis blocks.
+    """
+
+    begin: int
+    end: int
+    flags: tuple[int, ...]
+    series: Series
+    blocks: AnalysisBlocks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """A flag by which the strata are split.
+
+    Attributes:
+        flag: Its name.
+        e_value: The evidence that the arms carry its values unequally.
+        since: From which look on.
+    """
+
+    flag: str
+    e_value: float
+    since: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stratification:
+    """An experiment and its stages; one stage where nothing is ever split.
+
+    Attributes:
+        series: The experiment as the store holds it.
+        stages: In order of time.
+        dependence: The evidence that flags depend on the change; None where no flag is known.
+    """
+
+    series: Series
+    stages: tuple[Stage, ...]
+    dependence: Dependence | None = None
+
+    @property
+    def open_blocks(self) -> tuple[AnalysisBlocks, ...]:
+        """The analysis blocks whose closings may bring a look, or another stage."""
+        pooled, now = self.stages[0].blocks, self.stages[-1].blocks
+        return (pooled,) if len(self.stages) == 1 else (pooled, now)
+
+    def stage_at(self, look: int) -> Stage:
+        """The stage that computes the looks of a moment."""
+        return next(one for one in reversed(self.stages) if one.begin <= look)
+
+    def splits(self, look: int) -> tuple[Split, ...]:
+        """The flags that split the strata at a look, in order of their names."""
+        if self.dependence is None:
+            return ()
+        own = self.stage_at(look)
+        return tuple(
+            Split(
+                flag=self._names[flag],
+                e_value=self._e_value(flag, look),
+                since=min(one.begin for one in self._unbroken(flag, own)),
+            )
+            for flag in own.flags
+        )
+
+    def confounded_by(self, look: int) -> tuple[str, ...]:
+        """The flags that the change cannot be told from: dependent on it, and not split."""
+        if self.dependence is None:
+            return ()
+        own = self.stage_at(look).flags
+        return tuple(
+            name
+            for flag, name in enumerate(self._names)
+            if flag not in own and self._e_value(flag, look) >= CONFOUNDED
+        )
+
+    def excluded_units(self, look: int) -> int:
+        """The units of closed blocks whose lineages came after the first ones that are compared."""
+        if self.dependence is None:
+            return 0
+        cells, policy = self.series.target, self.series.policy
+        delay = policy.block_seconds + policy.window_seconds + policy.grace_seconds
+        left_out = (self.dependence.lineage[cells.stratum] < 0) & (cells.block + delay <= look)
+        return int((cells.n1 + cells.n0)[left_out].sum())
+
+    def is_confounded(self, looks: Ints) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+        """Whether there is such a flag, at each look."""
+        found = np.zeros(looks.size, dtype=np.bool_)
+        if self.dependence is None or not len(self._names):
+            return found
+        closing = np.searchsorted(self.dependence.at, looks, side="right") - 1
+        reached = self.dependence.log_e >= np.log(CONFOUNDED)
+        for stage in self.stages:
+            own = np.flatnonzero((looks >= stage.begin) & (looks < stage.end) & (closing >= 0))
+            others = np.setdiff1d(np.arange(len(self._names)), stage.flags)
+            found[own] = reached[np.ix_(others, closing[own])].any(axis=0)
+        return found
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return () if self.series.traits is None else self.series.traits.names
+
+    def _unbroken(self, flag: int, stage: Stage) -> Sequence[Stage]:
+        """The stages up to one in which a flag splits the strata without a break."""
+        found: list[Stage] = []
+        for one in reversed([one for one in self.stages if one.begin <= stage.begin]):
+            if flag not in one.flags:
+                break
+            found.append(one)
+        return found
+
+    def _e_value(self, flag: int, look: int) -> float:
+        if self.dependence is None:
+            return 1.0
+        closings = self.dependence.closings_before(look)
+        log_e: Floats = self.dependence.log_e[flag, closings - 1 : closings]
+        return float(e_value(log_e)[0]) if closings else 1.0
+
+
+def stratified(series: Series) -> Stratification:
+    """The stratification of an experiment.
+
+    Where its policy names no threshold for splits, strata are those that the store holds.
+    """
+    traits, threshold = series.traits, series.policy.split_at
+    if traits is None or threshold is None:
+        whole = Stage(
+            begin=FIRST, end=LAST, flags=(), series=series, blocks=analysis_blocks(series)
+        )
+        return Stratification(series=series, stages=(whole,))
+    return _by_need(series, traits, threshold)
+
+
+def _by_need(series: Series, traits: Traits, threshold: float) -> Stratification:
+    lineages = series.regrouped(kept_lineages(series, traits))
+    blocks = analysis_blocks(lineages)
+    found = dependence(series, traits, blocks, threshold=threshold)
+    splittings = found.splittings()
+    stages: list[Stage] = []
+    for number, one in enumerate(splittings):
+        later = splittings[number + 1 :]
+        end = later[0].since if later else LAST
+        own = lineages if not one.flags else series.regrouped(found.strata(one.flags))
+        own = replace(own, as_of=min(series.as_of, end - 1))
+        stages.append(
+            Stage(
+                begin=one.since if number else FIRST,
+                end=end,
+                flags=one.flags,
+                series=own,
+                blocks=blocks if number == 0 else analysis_blocks(own),
+            )
+        )
+    return Stratification(series=series, stages=tuple(stages), dependence=found)

@@ -1,0 +1,93 @@
+"""Calibration of many flags in one build: pooled where they are independent, split where not."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stats.decision.evidence import Evidence
+from tests.calibration.many_flags.build import (
+    Build,
+    correlated,
+    in_one_layer,
+    independent,
+    leaning,
+    on_one_hash,
+)
+from tests.calibration.test_gates import report, sizes
+
+
+def information(evidence: Evidence) -> float:
+    """The part of the information in the two arms that is used."""
+    n1, n0 = evidence.arms.treatment.units, evidence.arms.control.units
+    return evidence.W * (n1 + n0) / (n1 * n0)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [10, pytest.param(40, marks=[pytest.mark.calibration, pytest.mark.timeout(3600)])],
+)
+def test_independent_flags_of_one_build_are_told_apart(flags: int) -> None:
+    build = Build(draw=independent(flags), lifts=(0.5, *[0.0] * (flags - 1)))
+    every = build.evidence(np.random.default_rng(20_261_221), *range(flags))
+    assert every[0].decision.verdict == "keep"
+    assert sum(one.decision.verdict != "abstain" for one in every[1:]) <= 2 + flags // 20
+    assert all(one.decision.abstain_reason != "non_identifiable" for one in every)
+    used = [information(one) for one in every]
+    print(f"{flags} flags: information used {np.mean(used):.3f}, least {min(used):.3f}")  # noqa: T201
+    assert np.mean(used) > (0.95 if flags == 10 else 0.75)
+
+
+@pytest.mark.parametrize("count", sizes(16, 1000))
+@pytest.mark.parametrize("effect", [0.5, -0.5])
+def test_pooled_flags_with_effects_make_no_false_answer(effect: float, count: int) -> None:
+    build = Build(draw=independent(10), lifts=(0.0, *[effect] * 2, *[0.0] * 7))
+    rng = np.random.default_rng(20_261_222)
+    wrong = sum(
+        evidence.decision.verdict != "abstain"
+        for _ in range(count)
+        for evidence in build.evidence(rng, 0)
+    )
+    low, _ = report(f"no effect beside two flags of {effect:+.0%}: answers", wrong, count, 0.05)
+    assert low <= 0.05
+
+
+@pytest.mark.parametrize("count", sizes(16, 1000))
+def test_weak_dependences_of_one_direction_make_no_false_answer(count: int) -> None:
+    """Eight flags of +50 %, on for 52 % of treatment and 48 % of control."""
+    build = Build(draw=leaning(8), lifts=(0.0, *[0.5] * 8))
+    rng = np.random.default_rng(20_261_223)
+    wrong = split = 0
+    for _ in range(count):
+        (evidence,) = build.evidence(rng, 0)
+        wrong += evidence.decision.verdict != "abstain"
+        split += len(evidence.splits)
+    report("eight flags at 52/48: splits of eight", split, 8 * count, None)
+    low, _ = report("eight flags of +50 % at 52/48: answers", wrong, count, 0.05)
+    assert low <= 0.05
+
+
+@pytest.mark.parametrize("count", sizes(16, 1000))
+def test_an_independent_flag_seldom_splits_the_strata(count: int) -> None:
+    build = Build(draw=independent(2), lifts=(0.0, 0.0))
+    rng = np.random.default_rng(20_261_224)
+    split = sum(bool(one.splits) for _ in range(count) for one in build.evidence(rng, 0))
+    low, _ = report("an independent flag splits the strata", split, count, 1 / 3)
+    assert low <= 1 / 3
+
+
+@pytest.mark.parametrize(
+    ("draw", "verdicts"),
+    [
+        (on_one_hash, [("abstain", "non_identifiable")] * 2),
+        (in_one_layer, [("keep", None), ("abstain", "power")]),
+        (correlated, [("keep", None), ("abstain", "power")]),
+    ],
+)
+def test_dependent_flags_are_split_and_only_what_is_aliased_stays_open(
+    draw: Any, verdicts: list[tuple[str, str | None]]
+) -> None:
+    """The first flag has +50 %, the second nothing."""
+    every = Build(draw=draw, lifts=(0.5, 0.0)).evidence(np.random.default_rng(20_261_225), 0, 1)
+    assert [(str(one.decision.verdict), one.decision.abstain_reason) for one in every] == verdicts
+    assert [[split.flag for split in one.splits] for one in every] == [["flag 1"], ["flag 0"]]

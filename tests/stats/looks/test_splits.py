@@ -1,0 +1,134 @@
+"""Strata by need: pooled at first, split where the arms carry a flag unequally, past included."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stats.counts.traits import ABSENT, MOST_VALUES, OTHER, Traits
+from stats.decision.evidence import evaluate
+from stats.looks.policy import DAY, Policy
+from stats.looks.series import Series
+from stats.looks.splits import MOST_STRATA
+from stats.looks.stratification import stratified
+from tests.calibration.many_flags.build import BLOCK, Build, correlated, independent, leaning
+
+rng = np.random.default_rng
+
+
+def one_series(build: Build, seed: int, flag: int = 0) -> Series:
+    (series,) = build.series(rng(seed), flag)
+    return series
+
+
+LEANING = Build(draw=leaning(3, treated=0.54), lifts=(0.0, 0.5, 0.5, 0.5), units=12_000)
+
+
+def test_an_evaluation_as_of_an_earlier_look_is_what_it_was_then() -> None:
+    series = one_series(LEANING, 1)
+    (last,) = evaluate([series])
+    assert last.splits
+    for look in last.looks.at[:: max(1, last.looks.at.size // 7)].tolist():
+        (then,) = evaluate([replace(series, as_of=look)])
+        number = last.looks.number_at(look)
+        assert then.as_of == look
+        assert then.e_value == last.looks.e_value[number]
+        assert then.p_running_min == last.looks.p_running_min[number]
+
+
+def test_a_flag_that_splits_does_so_in_every_block_that_went_before() -> None:
+    series = one_series(LEANING, 1)
+    whole = stratified(series)
+    assert whole.stages[0].flags == ()
+    now = whole.stages[-1]
+    assert now.flags
+    (evidence,) = evaluate([series])
+    # The same counts in strata that were split from the start.
+    split = replace(now.series, policy=replace(series.policy, split_at=None), as_of=series.as_of)
+    (alone,) = evaluate([split])
+    assert (evidence.S, evidence.W, evidence.V) == (alone.S, alone.W, alone.V)
+
+
+def test_outcomes_never_split() -> None:
+    series = one_series(LEANING, 1)
+    nobody = np.zeros_like(series.x1)
+    silent = replace(series, x1=nobody, x0=nobody)
+    assert [stage.flags for stage in stratified(silent).stages] == [
+        stage.flags for stage in stratified(series).stages
+    ]
+
+
+def test_pooling_loses_no_unit() -> None:
+    series = one_series(Build(draw=independent(6), lifts=(0.0,) * 6, units=6000), 2)
+    (evidence,) = evaluate([series])
+    finest = int(series.n1.sum() + series.n0.sum())
+    pooled = stratified(series).stages[0].series
+    assert int(pooled.n1.sum() + pooled.n0.sum()) == finest
+    assert evidence.units_in_cells <= finest
+
+
+def test_the_arms_mirror_each_other_in_every_stage() -> None:
+    series = one_series(Build(draw=correlated, lifts=(0.0, 0.5), units=6000), 3)
+    (one,) = evaluate([series])
+    swapped = replace(series, n1=series.n0, x1=series.x0, n0=series.n1, x0=series.x1)
+    (other,) = evaluate([swapped])
+    assert [split.since for split in one.splits] == [split.since for split in other.splits]
+    assert pytest.approx(-other.S) == one.S
+    assert one.W == other.W
+
+
+def many_lineages(lineages: int, units: int) -> Series:
+    at = np.arange(lineages * units)
+    own = at % lineages
+    return Series(
+        policy=Policy(split_at=3.0),
+        start=0,
+        as_of=10 * DAY,
+        closed_at=None,
+        cuts=(),
+        block=at // lineages * BLOCK,
+        stratum=own,
+        n1=np.full(at.size, 2),
+        x1=np.full(at.size, 1),
+        n0=np.full(at.size, 2),
+        x0=np.full(at.size, 1),
+        traits=Traits(
+            lineage=np.arange(lineages),
+            names=(),
+            values=np.zeros((0, lineages), dtype=np.int64),
+        ),
+    )
+
+
+def test_only_the_first_256_lineages_are_compared() -> None:
+    series = many_lineages(2 * MOST_STRATA, 40)
+    (evidence,) = evaluate([series])
+    (half,) = evaluate([many_lineages(MOST_STRATA, 40)])
+    assert evidence.units_in_cells == half.units_in_cells
+    assert evidence.W == half.W
+    assert evidence.units_excluded == half.units_in_cells
+
+
+def test_values_beyond_the_first_eight_share_a_class() -> None:
+    values = np.array([[ABSENT, *range(12)]])
+    traits = Traits(lineage=np.zeros(13, dtype=np.int64), names=("size",), values=values)
+    came = np.array([0, *range(12, 0, -1)])
+    (classes,) = traits.classes(came)
+    assert classes[0] == ABSENT
+    assert list(classes[1:5]) == [OTHER] * 4
+    assert list(classes[5:]) == list(range(MOST_VALUES))
+
+
+def test_flags_that_depend_but_cannot_all_split_are_named() -> None:
+    """Twelve flags on one hash with six others: eight split, and the rest confounds."""
+    build = Build(
+        draw=lambda draw, units: np.hstack(
+            [own := draw.random((units, 1)) < 0.5]
+            + [own ^ (draw.random((units, 1)) < 0.3) for _ in range(12)]
+        ),
+        lifts=(0.0,) * 13,
+        units=6000,
+    )
+    (evidence,) = evaluate([one_series(build, 4)])
+    assert evidence.decision.abstain_reason == "non_identifiable"
+    assert len(evidence.splits) + len(evidence.confounded_by) == 12
