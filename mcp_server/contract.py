@@ -131,12 +131,22 @@ class Progress(Shape):
     ]
 
 
+class Effect(Shape):
+    """The best estimate of what the change does."""
+
+    estimate: Annotated[float, Field(description="Treatment minus control, shrunk; train on it.")]
+    standard_error: Annotated[float, Field(description="Its spread; not for intervals.")]
+    relative: Annotated[float | None, Field(description="The estimate by control's rate or mean.")]
+    final: Annotated[bool, Field(description="True when it can change no more.")]
+
+
 class Explanation(Shape):
     """The evidence behind a verdict, in at most one kilobyte."""
 
     experiment_id: Annotated[str, Field(description="The experiment.")]
     sentence: Annotated[str | None, Field(description="The evidence in one or two sentences.")]
     known: Annotated[str | None, Field(description="Lifts that the evidence already excludes.")]
+    effect: Annotated[Effect | None, Field(description="Null where nothing fair was compared yet.")]
     progress: Annotated[Progress, Field(description="Sessions so far, and those needed.")]
     warnings: Annotated[list[str], Field(description="Cautions that weaken the evidence.")]
     faults: Annotated[

@@ -4,7 +4,7 @@ import json
 import math
 from typing import Any
 
-from mcp_server.contract import Explanation, Progress
+from mcp_server.contract import Effect, Explanation, Progress
 
 LONGEST_BYTES = 1024
 SENTENCE_BYTES = 280
@@ -26,6 +26,7 @@ def explanation(experiment_id: str, evidence: dict[str, Any], checklist: object)
         experiment_id=experiment_id,
         sentence=_sentence(evidence.get("sentence")),
         known=_sentence(_object(evidence.get("known")).get("sentence")),
+        effect=effect(evidence),
         progress=progress(evidence),
         warnings=_lines(evidence.get("warnings")),
         faults=_faults(checklist),
@@ -57,6 +58,27 @@ def progress(evidence: dict[str, Any]) -> Progress:
         per_day=_whole(sessions.get("per_day")),
         projected_decision_at=decision[:40] if isinstance(decision, str) else None,
     )
+
+
+def effect(evidence: dict[str, Any]) -> Effect | None:
+    """The best estimate of the effect; None where there is none, or it is no estimate."""
+    member = _object(evidence.get("effect"))
+    estimate, error = _number(member.get("estimate")), _number(member.get("standard_error"))
+    if estimate is None or error is None:
+        return None
+    return Effect(
+        estimate=_rounded(estimate),
+        standard_error=_rounded(error),
+        relative=None
+        if (relative := _number(member.get("relative"))) is None
+        else _rounded(relative),
+        final=member.get("final") is True,
+    )
+
+
+def _rounded(number: float) -> float:
+    """The number in six digits: no more of it are known."""
+    return float(f"{number:.6g}")
 
 
 def _faults(checklist: object) -> list[str] | None:

@@ -148,6 +148,7 @@ def _known(finding: Finding, fault: str | None) -> dict[str, Any]:
         "value": value_of(contract, document),
         "measure": None if document is None else measure_of(document),
         "measured": None if document is None else measured(contract, document),
+        "effect": None if document is None else _effect(document),
         "plot": None if document is None else plot_of(document, contract),
         "ends": _ends(finding, document),
         "lasts": lasts(document),
@@ -156,6 +157,12 @@ def _known(finding: Finding, fault: str | None) -> dict[str, Any]:
         "warnings": [] if document is None else _warnings(document),
         "looks": [] if document is None else _looks(document),
     }
+
+
+def _effect(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Returns the best estimate of the effect, where there is one."""
+    effect = document.get("effect")
+    return effect if effect is not None and effect["estimate"] is not None else None
 
 
 def _is_overdue(finding: Finding) -> bool:

@@ -14,6 +14,7 @@ from cli.changes.interval_plot import interval_plot
 from cli.changes.report import guardrail_state
 from cli.operations.store import data_dir_option
 from domain.measure import level_of, measure_of
+from domain.wording.effect import effect_line
 
 
 @click.command()
@@ -88,6 +89,7 @@ def _facts(document: Mapping[str, Any]) -> dict[str, str]:
         "e-value": f"{totals['e_value']:.4g} (fires at {1 / document['policy']['level']:.4g})",
         "always-valid p": f"{totals['p_running_min']:.4g}",
         "interval": _interval(document, totals["ci"]),
+        "best estimate": effect_line(document) or "",
         "yes or no": _yes_no(document.get("yes_no")),
         "candidate": _candidate(document, document.get("candidate")),
         **_gates(document["gates"]),

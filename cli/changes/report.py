@@ -6,6 +6,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from cli.changes.outcome import Exit, Outcome, Poll
 from domain.measure import Measure, level_of, measure_of
+from domain.wording.effect import effect_line
 
 _WORDS = {
     Exit.KEEP: "Keep",
@@ -69,6 +70,9 @@ def _table(evidence: Mapping[str, Any]) -> Iterator[str]:
     if (ci := evidence["totals"]["ci"]) is not None:
         yield ""
         yield f"Treatment minus control: {_interval(measure, ci)}, however often one looks."
+    if (effect := effect_line(evidence)) is not None:
+        yield ""
+        yield f"Best estimate: {effect}."
 
 
 def _interval(measure: Measure, ci: list[float]) -> str:

@@ -13,19 +13,28 @@ CHECKS = st.lists(
     st.fixed_dictionaries({"check": LONG, "ok": st.booleans(), "fix": LONG}), max_size=12
 )
 ANYTHING = st.none() | st.booleans() | st.integers() | LONG | st.lists(LONG, max_size=5)
+EFFECTS = st.fixed_dictionaries(
+    {
+        name: st.none() | st.floats(allow_nan=False, allow_infinity=False)
+        for name in ("estimate", "standard_error", "relative")
+    }
+    | {"final": st.booleans()}
+)
 
 
 @given(
     sentence=ANYTHING,
     known=ANYTHING | st.fixed_dictionaries({"sentence": ANYTHING}),
     sessions=ANYTHING,
+    effect=ANYTHING | EFFECTS,
     warnings=ANYTHING,
     checklist=CHECKS | ANYTHING,
 )
 def test_it_is_never_longer_than_a_kilobyte(
-    sentence: Any, known: Any, sessions: Any, warnings: Any, checklist: Any
+    sentence: Any, known: Any, sessions: Any, effect: Any, warnings: Any, checklist: Any
 ) -> None:
     evidence = {"sentence": sentence, "known": known, "sessions": sessions, "warnings": warnings}
+    evidence["effect"] = effect
     told = explanation("exp_1", evidence, checklist)
     text = json.dumps(told.model_dump(), ensure_ascii=False)
     assert len(text.encode("utf-8", "replace")) <= LONGEST_BYTES
@@ -43,6 +52,16 @@ def test_sessions_are_counted_in_whole_numbers() -> None:
     progress = explanation("exp_1", {"sessions": sessions}, []).progress
     assert (progress.accumulated, progress.required, progress.per_day) == (800, 15605, 3840)
     assert isinstance(progress.per_day, int)
+
+
+def test_the_effect_is_told_as_numbers_and_never_of_an_unfair_split() -> None:
+    effect = {"estimate": 0.01234567891, "standard_error": 0.004, "relative": None, "final": True}
+    shown = explanation("exp_1", {"effect": effect}, []).effect
+    assert shown is not None
+    assert shown.model_dump() == {**effect, "estimate": 0.0123457}
+    unfair = dict.fromkeys(effect)
+    assert explanation("exp_1", {"effect": unfair}, []).effect is None
+    assert explanation("exp_1", {}, []).effect is None
 
 
 def test_a_sentence_that_fits_is_whole() -> None:

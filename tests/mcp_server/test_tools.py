@@ -449,6 +449,14 @@ class TestListing:
 EVIDENCE = {
     "sentence": "Can't say yet on activation.",
     "known": {"sentence": "A loss beyond 12 % is excluded."},
+    "effect": {
+        "estimate": 0.012,
+        "standard_error": 0.009,
+        "interval": [-0.01, 0.04],
+        "relative": 0.06,
+        "basis": "open",
+        "final": False,
+    },
     "sessions": {
         "accumulated": 9000,
         "required": 24000,
@@ -474,6 +482,12 @@ class TestExplaining:
             "experiment_id": "exp_1",
             "sentence": "Can't say yet on activation.",
             "known": "A loss beyond 12 % is excluded.",
+            "effect": {
+                "estimate": 0.012,
+                "standard_error": 0.009,
+                "relative": 0.06,
+                "final": False,
+            },
             "progress": {
                 "accumulated": 9000,
                 "required": 24000,

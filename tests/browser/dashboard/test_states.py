@@ -71,7 +71,7 @@ STATES = {
     ),
     "promoted": Told("No answer", "only treatment was left", "keep a share of units on the old"),
     "withdrawn": Told("No answer", "treatment was withdrawn", "Deploy it again as a canary"),
-    "superseded": Told("No answer", "another change took over", "Look at that one’s experiment"),
+    "superseded": Told("No answer", "another change took over", "Look at that deploy’s experiment"),
     "closed": Told("No answer", "it was closed by hand", "Register the change again to go on"),
     "almost": Told(
         "Almost: keep",
@@ -185,6 +185,7 @@ def test_what_is_no_fair_comparison_is_given_no_size_and_no_value(
     for state in ("shares", "aliased"):
         page = reader.get(world.gallery.path(state)).text
         assert "True difference between" not in page
+        assert "Best estimate" not in page
         assert "Known once both builds can be compared fairly" in part(page, "value")
         assert "about" not in part(page, "progress")
     listed = reader.get("/dashboard/experiments").text
@@ -194,6 +195,16 @@ def test_what_is_no_fair_comparison_is_given_no_size_and_no_value(
     assert not {"Prefetch the next page", "Bigger buttons", "Show prices with tax"} & sized
     shares = part(reader.get(world.gallery.path("shares")).text, "verdict")
     assert "Seen, but not the change’s alone" in shares
+
+
+def test_a_best_estimate_stands_beside_what_was_measured_and_says_its_moment(
+    reader: httpx2.Client, world: World
+) -> None:
+    kept = part(reader.get(world.gallery.path("mean_kept")).text, "verdict")
+    assert "Best estimate" in kept
+    assert "at the decision; shrunk, since a test stops at a lucky moment" in kept
+    breached = part(reader.get(world.gallery.path("breached")).text, "verdict")
+    assert "so far; shrunk by as much as is unknown" in breached
 
 
 def test_a_mean_tells_in_what_it_is_counted(reader: httpx2.Client, world: World) -> None:

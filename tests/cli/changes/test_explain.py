@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from cli.changes.interval_plot import MOST_ROWS, WIDTH, interval_plot
+from domain.wording.effect import effect_line
 from orchestration.once import materialize_pipeline
 
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)
@@ -136,6 +137,7 @@ def test_evidence_is_told_whole(reached, command, explained) -> None:
     assert "◆ fired" in result.stdout
     for guardrail in document["guardrails"]:
         assert guardrail["metric"] in result.stdout
+    assert f"{effect_line(document)}" in flat
     assert document["digest"][:16] in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
 

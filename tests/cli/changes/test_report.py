@@ -77,6 +77,17 @@ def test_the_summary_says_what_was_found_in_figures(reported) -> None:
     assert "- arrival: not known yet" in summary
 
 
+def test_the_summary_says_the_best_estimate_and_its_moment(reported) -> None:
+    effect = {"estimate": 0.024, "basis": "at_decision"}
+    summary, _ = reported({"verdict": "keep", **FOUND}, whole(effect=effect))
+    assert "Best estimate: +2.40 points (+24 %) at the decision.\n" in summary
+
+
+def test_without_a_fair_comparison_the_summary_has_no_estimate(reported) -> None:
+    unknown = {"estimate": None, "basis": "open"}
+    assert "Best estimate" not in reported(ABSTAIN, whole(effect=unknown))[0]
+
+
 def test_each_guardrail_is_a_case_of_its_own(reported) -> None:
     answer = {**ABSTAIN, "guardrail_breaches": ["error"]}
     _, suite = reported(answer, whole(guardrails=[BREACHED, SOUND, UNKNOWN]))
