@@ -84,7 +84,7 @@ def tend_to_the_end(world: World, url: str) -> None:
     raise AssertionError("the lake is not tended after 100 nights")
 
 
-@times(gate=1, deep=20)
+@times(gate=2, deep=20)
 def test_a_kill_at_any_step_loses_nothing_and_keeps_nobody_who_was_forgotten(day, times) -> None:
     url = day.engine.url.render_as_string(hide_password=False)
     tend(url, str(day.lake.folder), _NEVER)
