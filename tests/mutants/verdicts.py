@@ -219,4 +219,25 @@ MUTANTS = [
             "tests/stats/looks/test_splits.py::test_a_flag_that_splits_does_so_in_every_block_that_went_before"
         ],
     ),
+    Mutant(
+        breaks="nobody is exposed twice, however short a part of the log is read",
+        of="storage.pipeline.transfer.known_rows.known_experiments",
+        edits=[
+            swap(
+                "scope.from_block > block_of(scope.experiment.starts_at - IN_FLIGHT)",
+                "scope.from_block < block_of(scope.experiment.starts_at - IN_FLIGHT)",
+            )
+        ],
+        tests=[
+            "tests/pipeline/consistency/test_days.py::test_each_day_computed_anew_is_what_ticks_of_any_rhythm_made_of_it[1-session]"
+        ],
+    ),
+    Mutant(
+        breaks="a separate reading reads its own tables, whatever its connection has prepared before",
+        of="storage.upkeep.reading.unprepared",
+        edits=[drop("driver.prepare_threshold = None")],
+        tests=[
+            "tests/pipeline/consistency/test_days.py::test_an_evaluation_as_of_a_time_ignores_what_its_connection_read_before"
+        ],
+    ),
 ]
