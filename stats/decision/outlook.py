@@ -97,12 +97,10 @@ def outlooks(series: Sequence[Series], looks: Trace, mixture: Mixture) -> list[O
     horizon = np.array([experiment.horizon_end for experiment in series], dtype=np.int64)
     remaining = (horizon - looks.end) / DAY
     accumulated = looks.n1 + looks.n0
-    expected = accumulated + per_day * remaining
-    needs = _needs(series, looks, expected, mixture)
-    required, fast = needs.day, needs.fast
-    days = np.divide(
-        required - accumulated, per_day, out=np.full(per_day.shape, np.nan), where=per_day > 0
-    )
+    progress = _Progress.of(series, looks, per_day)
+    needs = _needs(series, looks, progress.by_the_end(remaining), mixture)
+    required, fast = progress.sessions(needs.day), progress.sessions(needs.fast)
+    days = progress.days_until(needs.day)
     within = (days > 0) & (days <= remaining)
     return [
         Outlook(
@@ -115,7 +113,10 @@ def outlooks(series: Sequence[Series], looks: Trace, mixture: Mixture) -> list[O
                     int(looks.at[i]) + math.ceil(days[i] * DAY) if within[i] else None
                 ),
             ),
-            cadence=_cadence(per_day[i] >= fast[i], expected[i] >= required[i]),
+            cadence=_cadence(
+                progress.a_day[i] >= needs.fast[i],
+                progress.by_the_end(remaining)[i] >= needs.day[i],
+            ),
             smallest_lift=number_or_none(needs.smallest_lift[i]),
             eligible_per_day=per_week[i],
         )
@@ -131,6 +132,63 @@ def units_per_day(series: Series, end: int, span: int) -> float:
     rows = slice(*np.searchsorted(series.block, (end - span, end)).tolist())
     units = int(series.n1[rows].sum()) + int(series.n0[rows].sum())
     return units * DAY / min(span, end - series.start)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Progress:
+    """How far the test has come, in sessions of a constant share in one stratum.
+
+    That is in information: W over π(1−π), so that a ramp, thin strata and what stratification
+    costs are in it. Policies that were frozen before count sessions as they come.
+
+    Attributes:
+        accumulated: Sessions in closed cells.
+        so_far: What they are worth.
+        a_day: What the last 24 hours, or the time since the start, brought a day.
+        a_session: The same for each session that came then; NaN where none is known.
+        informed: Whether it is in information.
+    """
+
+    accumulated: Ints
+    so_far: Floats
+    a_day: Floats
+    a_session: Floats
+    informed: Flags
+
+    @classmethod
+    def of(cls, series: Sequence[Series], looks: Trace, per_day: Floats) -> Self:
+        accumulated = looks.n1 + looks.n0
+        start = np.array([experiment.start for experiment in series], dtype=np.int64)
+        share = _ratio(looks.n1, accumulated, where=accumulated > 0)
+        informed = np.array([one.policy.counts_information for one in series], dtype=np.bool_)
+        informed &= looks.weight > 0
+        unit = np.where(informed, share * (1.0 - share), 1.0)
+        gained = (looks.weight - looks.weight_before) / unit
+        came = (accumulated - looks.units_before).astype(np.float64)
+        span = np.minimum(DAY, looks.end - start) / DAY
+        return cls(
+            informed=informed,
+            accumulated=accumulated,
+            so_far=np.where(informed, looks.weight / unit, accumulated),
+            a_day=np.where(informed, gained / span, per_day),
+            a_session=_ratio(gained, came, where=came > 0),
+        )
+
+    def sessions(self, needed: Floats) -> Floats:
+        """The sessions at which so much is reached, at what each brought of late."""
+        missing = needed - self.so_far
+        to_come = _ratio(missing, self.a_session, where=self.a_session > 0)
+        reached = self.accumulated * _ratio(needed, self.so_far, where=self.so_far > 0)
+        counted = np.where(missing > 0, self.accumulated + to_come, reached)
+        return np.where(self.informed, counted, needed)
+
+    def days_until(self, needed: Floats) -> Floats:
+        """The days after which so much is reached; NaN where nothing comes."""
+        return _ratio(needed - self.so_far, self.a_day, where=self.a_day > 0)
+
+    def by_the_end(self, days: Floats) -> Floats:
+        """What is reached after some more days."""
+        return self.so_far + self.a_day * days
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -130,6 +130,14 @@ class Policy:
         return self.alpha / self.attempt**2
 
     @property
+    def counts_information(self) -> bool:
+        """Whether progress is counted in information rather than sessions.
+
+        So it is of every experiment whose policy was frozen since strata are split by need.
+        """
+        return self.split_at is not None
+
+    @property
     def log_threshold(self) -> float:
         """The logarithm of 1/level: where the e-process crosses."""
         return -math.log(self.level)

@@ -50,6 +50,7 @@ class Trace:
         contrast_gone: Whether units come but none can be compared any more.
         confounded: Whether another flag depends on the change, by which no strata are split.
         weight_before: Σ w a day of exposure earlier, in the same strata.
+        units_before: Units of both arms then.
     """
 
     at: Ints
@@ -71,6 +72,7 @@ class Trace:
     contrast_gone: Flags
     confounded: Flags
     weight_before: Floats
+    units_before: Ints
 
     def __getitem__(self, rows: Rows) -> Self:
         return type(self)(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
@@ -158,7 +160,8 @@ def _of_stages(stages: Sequence[tuple[Stratification, Stage]]) -> Batch:
         confounded=np.concatenate(
             [one.is_confounded(own) for (one, _), own in zip(stages, looks, strict=True)]
         ),
-        weight_before=_gathered(_weight_before(line, len(series)), row, 0.0),
+        weight_before=_gathered(_day_before(line, line.weight, len(series)), row, 0.0),
+        units_before=_gathered(_day_before(line, line.n1 + line.n0, len(series)), row, 0),
     )
     looked = [slice(int(begin), int(stop)) for begin, stop in pairwise(first)]
     units = trace.n1 + trace.n0
@@ -196,14 +199,16 @@ def _margins(
     return found
 
 
-def _weight_before(line: Timeline, experiments: int) -> Floats:
-    """Σ w of each target a day of exposure before each of its closings."""
-    found = np.zeros(int(line.first[experiments]))
+def _day_before(
+    line: Timeline, sums: np.ndarray[tuple[int, ...], np.dtype[Number]], experiments: int
+) -> np.ndarray[tuple[int, ...], np.dtype[Number]]:
+    """The sums of each target a day of exposure before each of its closings."""
+    before = np.zeros(int(line.first[experiments]), dtype=sums.dtype)
     for experiment in range(experiments):
         rows = line.rows(experiment)
-        before = np.searchsorted(line.end[rows], line.end[rows] - DAY, side="right")
-        found[rows] = np.append(0.0, line.weight[rows])[before]
-    return found
+        earlier = np.searchsorted(line.end[rows], line.end[rows] - DAY, side="right")
+        before[rows] = np.concatenate((np.zeros(1, dtype=sums.dtype), sums[rows]))[earlier]
+    return before
 
 
 def _joined(experiments: Sequence[Stratification], batch: Batch) -> Batch:
