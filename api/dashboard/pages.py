@@ -46,8 +46,8 @@ async def get_overview(request: Request) -> Response:
         project_id = visitor.project_id
         return (
             read_lines(connection, project_id),
-            list_findings(connection, project_id, most=_ON_THE_FIRST, decided=False),
-            list_findings(connection, project_id, most=_ON_THE_FIRST, decided=True),
+            list_findings(connection, project_id, limit=_ON_THE_FIRST, decided=False),
+            list_findings(connection, project_id, limit=_ON_THE_FIRST, decided=True),
             list_deploys(connection, project_id, environment=None, limit=5),
         )
 
@@ -122,7 +122,7 @@ async def get_experiments(request: Request) -> Response:
     before = _cursor(request)
 
     def reading(connection: Connection, visitor: Visitor) -> list[ListedFinding]:
-        return list_findings(connection, visitor.project_id, most=_ON_A_PAGE + 1, before=before)
+        return list_findings(connection, visitor.project_id, limit=_ON_A_PAGE + 1, before=before)
 
     _, findings = await read_for_visitor(request, reading)
     return page(

@@ -276,8 +276,8 @@ def evidence(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
     seconds = _since(begun)
     # Read after the step, outside its lock: experiments without a new look are shown as well.
     with store.reading() as connection:
-        nearest = nearest_to_an_answer(connection, most=MOST_ROWS)
-        lately = decided_lately(connection, most=MOST_ROWS)
+        nearest = nearest_to_an_answer(connection, limit=MOST_ROWS)
+        lately = decided_lately(connection, limit=MOST_ROWS)
     return dg.MaterializeResult(
         metadata={
             **dict(exhibit(chosen(nearest, lately))),
@@ -309,7 +309,7 @@ def verdicts(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
     with store.step("verdicts") as connection:
         published = publish(connection, patience=_patience(context))
         answers = count_answers(connection)
-        changed = verdicts_changed_since(connection, shown_to, most=MOST_ROWS)
+        changed = verdicts_changed_since(connection, shown_to, limit=MOST_ROWS)
     with suppress(ChecklistsTooLong), store.reading() as connection:
         keep_checklists(connection)
     _tag(context, sorted(one.experiment_id for one in published if one.turned))

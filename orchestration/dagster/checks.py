@@ -116,7 +116,7 @@ def running_p_never_rose(store: Store) -> dg.AssetCheckResult:
 def vif_equals_that_of_a_regression(store: Store) -> dg.AssetCheckResult:
     """Regresses treatment on the cells of some open experiments."""
     with store.reading() as connection:
-        evidence = open_evidence_by_turns(connection, most=_REGRESSED)
+        evidence = open_evidence_by_turns(connection, limit=_REGRESSED)
         found = read_inflations(connection, evidence)
     unequal = [
         {

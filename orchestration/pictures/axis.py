@@ -34,17 +34,17 @@ class Axis:
         return self.start + (self.end - self.start) * (value - self.low) / (self.high - self.low)
 
 
-def round_steps(low: float, high: float, *, most: int) -> list[float]:
+def round_steps(low: float, high: float, *, limit: int) -> list[float]:
     """Returns multiples of a round number between two values, about as many as asked for."""
-    least = (high - low) / most
+    least = (high - low) / limit
     power = 10.0 ** math.floor(math.log10(least))
     step = next(power * number for number in (1, 2, 2.5, 5, 10) if power * number >= least)
     return [step * number for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
-def time_steps(low: float, high: float, *, most: int) -> Iterator[tuple[float, str]]:
+def time_steps(low: float, high: float, *, limit: int) -> Iterator[tuple[float, str]]:
     """Yields round times between two, in seconds since the epoch, and what to call them in UTC."""
-    step = next((one for one in _TIMES if (high - low) / one <= most), _TIMES[-1])
+    step = next((time for time in _TIMES if (high - low) / time <= limit), _TIMES[-1])
     for number in range(math.ceil(low / step), math.floor(high / step) + 1):
         moment = datetime.fromtimestamp(number * step, tz=UTC)
         yield number * step, f"{moment:%d %b}" if number * step % _DAY == 0 else f"{moment:%H:%M}"

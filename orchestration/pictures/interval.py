@@ -131,8 +131,8 @@ def _sentence(document: Mapping[str, Any]) -> list[str]:
     return textwrap.wrap(document["sentence"], _MOST_OF_LINE, max_lines=3, placeholder=" …")
 
 
-def _short(name: str, most: int) -> str:
-    return name if len(name) <= most else f"{name[: most - 1]}…"
+def _short(name: str, limit: int) -> str:
+    return name if len(name) <= limit else f"{name[: limit - 1]}…"
 
 
 def _title(scene: _Scene, contract: Mapping[str, Any]) -> list[str]:
@@ -209,13 +209,13 @@ def _plot(scene: _Scene) -> list[str]:
 def _grid(scene: _Scene) -> list[str]:
     shapes: list[str] = []
     scale = scene.measure.scale
-    steps = round_steps(scene.value.low * scale, scene.value.high * scale, most=6)
+    steps = round_steps(scene.value.low * scale, scene.value.high * scale, limit=6)
     for step in steps if scene.found else [0.0]:
         y = scene.value.at(step / scale)
         shapes.append(svg.line((_LEFT, y), (_RIGHT, y), stroke=svg.FAINT))
         label = f"{step:+.6g}" if step else "0"
         shapes.append(svg.words(_LEFT - 6, y + 4, label, anchor="end", bold=not step))
-    for at, label in time_steps(scene.time.low, scene.time.high, most=7):
+    for at, label in time_steps(scene.time.low, scene.time.high, limit=7):
         x = scene.time.at(at)
         shapes.append(svg.line((x, scene.bottom), (x, scene.bottom + 4), stroke=svg.QUIET))
         shapes.append(svg.words(x, scene.bottom + 16, label, anchor="middle"))

@@ -85,7 +85,7 @@ def _axis(time: Axis) -> list[str]:
     unit, name = (_DAY, "days") if time.high > 2 * _DAY else (_HOUR, "hours")
     ticks = [
         svg.words(time.at(step * unit), _BOTTOM + 16, f"{step:g}", anchor="middle")
-        for step in round_steps(0.0, time.high / unit, most=6)
+        for step in round_steps(0.0, time.high / unit, limit=6)
     ]
     middle = (_LEFT + _RIGHT) / 2
     return [

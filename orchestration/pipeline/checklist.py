@@ -150,7 +150,7 @@ def _commit_known(wiring: Wiring) -> _Told:
     missed = _count(unknown)
     seen = f"{of - missed:,} of {of:,} {_what(traffic)} with a commit name one deployed to {here}"
     if unknown:
-        shown = _shown(unknown, most=12)
+        shown = _shown(unknown, limit=12)
         fix = f"Record it: `deploy-reward deploy {unknown[0].value[:12]}`; or correct `commit`."
         return missed <= (1 - _LEAST_TOLD) * of, f"{seen}; not so: {shown}.", fix
     return True, f"{seen}.", ""
@@ -174,7 +174,7 @@ def _routes_matched(wiring: Wiring) -> _Told:
     seen = f"{counted - _count(lost):,} of {counted:,} {_what(traffic)} are on a route of the graph"
     if lost:
         fix = f"{upload[:-1]}; or send `route` as the graph has it."
-        told = f"{seen}; not so: {_shown(lost, most=_LONGEST_SHOWN)}."
+        told = f"{seen}; not so: {_shown(lost, limit=_LONGEST_SHOWN)}."
         return _count(lost) <= (1 - _LEAST_MATCHED) * counted, told, fix
     return True, f"{seen}.", ""
 
@@ -370,8 +370,8 @@ def _worst(told: Iterable[_Told]) -> _Told:
     return min(told, key=lambda one: {False: 0, None: 1, True: 2}[one[0]])
 
 
-def _shown(seen: Sequence[Seen], *, most: int) -> str:
-    return ", ".join(f"{_cut(one.value, most)} ({one.events:,})" for one in seen[:3])
+def _shown(seen: Sequence[Seen], *, limit: int) -> str:
+    return ", ".join(f"{_cut(one.value, limit)} ({one.events:,})" for one in seen[:3])
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -380,8 +380,8 @@ def _listed(names: Sequence[str]) -> str:
     return shown if more <= 0 else f"{shown} and {more} more"
 
 
-def _cut(name: str, most: int = _LONGEST_SHOWN) -> str:
-    return name if len(name) <= most else f"{name[: most - 1]}…"
+def _cut(name: str, limit: int = _LONGEST_SHOWN) -> str:
+    return name if len(name) <= limit else f"{name[: limit - 1]}…"
 
 
 def _span(seconds: float) -> str:

@@ -26,7 +26,7 @@ _MEDIANS = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Binding:
-    """What an experiment measures: where, from when, and which change."""
+    """The scope of an experiment: its environment, start, and change."""
 
     deploy: Row[Any]
     control_commit: str | None
@@ -96,7 +96,7 @@ def binding_of(
     bound_at: datetime,
     routes_seen: frozenset[str],
 ) -> Binding:
-    """Returns what an experiment on this deploy measures, as known at the binding.
+    """Returns the scope of an experiment on this deploy, as known at the binding.
 
     A control that is named gives the treatment the base that it may lack.
     """
@@ -142,7 +142,7 @@ def bind(
     binding: Binding,
     metric: str,
 ) -> None:
-    """Freezes what the experiment's verdict reads."""
+    """Freezes the policy that the experiment's verdict reads."""
     settings = read_settings(connection, project_id)
     deploy = binding.deploy
     attempt = 1 + _decided_attempts(connection, project_id, binding.change, metric)
@@ -280,11 +280,11 @@ def _cap(
     *,
     before: datetime,
 ) -> float | None:
-    """Returns what a metric's values are capped at, by those before the start; None of too few.
+    """Returns the cap of a metric's values, by those before the start; None of too few.
 
     That is the 99th percentile of the values that are not zero; where these are fewer than a
     thousand the larger of twenty times their median and their 95th percentile. Without a cap a
-    whale hides whatever the others do.
+    single extreme value hides the effect on all others.
     """
     row = connection.execute(
         _CAP,
@@ -340,8 +340,10 @@ def affected_routes_seen(
             "since": deploy.deployed_at - _ROUTES_SEEN_WITHIN,
         },
     ).scalars()
-    seen = {table.match(route) for route in routes}
-    return frozenset(route for route in deploy.affected_routes if canonical_route(route) in seen)
+    patterns = {table.match(route) for route in routes}
+    return frozenset(
+        route for route in deploy.affected_routes if canonical_route(route) in patterns
+    )
 
 
 def _routes(named: Sequence[str] | None, affected: frozenset[str]) -> tuple[list[str] | None, str]:

@@ -55,7 +55,7 @@ class DeployRequest:
         return None if self.graph is None else Graph.of(self.graph)
 
     def prepare(self) -> None:
-        """Computes what a large graph makes slow, where that holds up nobody."""
+        """Computes the slow parts of a large graph before any lock is taken."""
         _ = self.stored_graph, self.digest
 
     @cached_property
@@ -222,7 +222,7 @@ def _affected_routes(
     if not files:
         return []
     before = graph_of_commit(connection, project_id, request.environment, base) or previous
-    known = sorted({one for one in (graph_id, before) if one is not None})
+    known = sorted({graph for graph in (graph_id, before) if graph is not None})
     return routes_reaching(connection, project_id, known, set(files))
 
 

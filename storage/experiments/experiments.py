@@ -49,7 +49,7 @@ def register(connection: Connection, project_id: int, request: Registration) -> 
     if deploy is None:
         return _register_waiting(connection, project_id, request, metric=metric)
     # Before the binding's lock, which holds up every writer of the log.
-    seen = affected_routes_seen(connection, project_id, deploy, request.routes)
+    routes_seen = affected_routes_seen(connection, project_id, deploy, request.routes)
     binding = binding_of(
         connection,
         project_id,
@@ -57,7 +57,7 @@ def register(connection: Connection, project_id: int, request: Registration) -> 
         control_commit=request.control_commit,
         flag=request.treatment_flag,
         bound_at=binding_time(connection),
-        routes_seen=seen,
+        routes_seen=routes_seen,
     )
     if not binding.change:
         raise Invalid(
@@ -177,19 +177,19 @@ def _register_waiting(
 
 def _require_same(known: Row[Any], request: Registration, *, control_commit: str | None) -> None:
     """Refuses another experiment under the name of an open one."""
-    asked: dict[str, object] = {}
+    chosen: dict[str, object] = {}
     if request.routes is not None:
-        asked["routes"] = sorted(request.routes)
+        chosen["routes"] = sorted(request.routes)
     if request.guardrails is not None:
-        asked["guardrails"] = sorted(request.guardrails)
+        chosen["guardrails"] = sorted(request.guardrails)
     stored = {
         "routes": sorted(_routes_of(known) or ()),
         "guardrails": sorted(_guardrails_of(known) or ()),
     }
     if request.control_commit is not None:
-        asked["control_commit"] = control_commit
+        chosen["control_commit"] = control_commit
         stored["control_commit"] = known.control_commit
-    for member, value in asked.items():
+    for member, value in chosen.items():
         if stored[member] != value:
             raise Conflict(
                 "experiment_open",

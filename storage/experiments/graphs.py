@@ -56,7 +56,7 @@ class StoredGraph:
 
 
 def document_digest(document: object) -> bytes:
-    """Returns the SHA-256 of a JSON document, whatever the order of its members."""
+    """Returns the SHA-256 of a JSON document; the order of members does not matter."""
     digest = hashlib.sha256()
     for piece in _canonical(document, levels=_LEVELS):
         digest.update(piece.encode())
@@ -121,14 +121,14 @@ def graph_text(connection: Connection, project_id: int, graph_id: str) -> str:
     Raises:
         Missing: The project has no such graph.
     """
-    found = connection.execute(
+    head = connection.execute(
         select(cast(graphs.c.document, Text)).where(
             graphs.c.project_id == project_id, graphs.c.graph_id == graph_id
         )
     ).scalar_one_or_none()
-    if found is None:
+    if head is None:
         raise Missing("unknown_graph", "there is no such graph")
-    return found
+    return head
 
 
 # The store reads its documents itself: parsing one would hold up everything else in a process.
@@ -154,8 +154,8 @@ WHERE project_id = :project_id AND graph_id = ANY(:graph_ids) AND (
 
 def graph_patterns(connection: Connection, project_id: int, graph_id: str) -> list[str]:
     """Returns the paths of a graph's routes in their order, none of an unknown graph."""
-    found = {"project_id": project_id, "graph_id": graph_id}
-    return list(connection.execute(_PATTERNS, found).scalars())
+    bound = {"project_id": project_id, "graph_id": graph_id}
+    return list(connection.execute(_PATTERNS, bound).scalars())
 
 
 def current_graph_id(connection: Connection, project_id: int) -> str | None:
@@ -169,9 +169,9 @@ def routes_reaching(
     connection: Connection, project_id: int, graph_ids: Sequence[str], files: Collection[str]
 ) -> list[str]:
     """Returns the routes, sorted, whose code in one of the graphs is reachable from a file."""
-    found = connection.execute(
+    paths = connection.execute(
         _REACHING,
         {"project_id": project_id, "graph_ids": list(graph_ids), "files": list(files)},
     )
     # By code point, as Python sorts: the database may collate.
-    return sorted(found.scalars())
+    return sorted(paths.scalars())

@@ -15,7 +15,7 @@ from storage.schema.tables import commits, experiments
 def read_facts(
     connection: Connection, environments: Iterable[tuple[int, str]]
 ) -> dict[tuple[int, str], list[CommitFact]]:
-    """Returns what was recorded of the commits of each (project, environment)."""
+    """Returns the recorded commits of each (project, environment)."""
     facts: dict[tuple[int, str], list[CommitFact]] = defaultdict(list)
     wanted = sorted(set(environments))
     rows = connection.execute(

@@ -44,7 +44,7 @@ def frozen_policy(
         value_per_conversion: Dollars, where the registration named them.
         attempt: Which experiment of the project on this change and metric this is.
         flag: The flag under test, if the change is one.
-        caps: What a mean's values are capped at where the project names no cap.
+        caps: The caps of means for which the project names none.
     """
 
     def defined(name: str) -> dict[str, Any]:

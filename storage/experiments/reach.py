@@ -32,17 +32,19 @@ def reached_routes(
         project_id: The project.
         deploy: As the API shows it.
     """
-    found: dict[str, list[str]] = {route: [] for route in deploy["affected_routes"]}
+    files: dict[str, list[str]] = {route: [] for route in deploy["affected_routes"]}
     before = graph_of_commit(connection, project_id, deploy["environment"], deploy["base_commit"])
-    asked = {
+    bound = {
         "project_id": project_id,
-        "graph_ids": [one for one in (deploy["graph_id"], before) if one is not None],
+        "graph_ids": [
+            graph_id for graph_id in (deploy["graph_id"], before) if graph_id is not None
+        ],
         "files": changed_files(deploy),
     }
-    for row in connection.execute(_REACHED, asked):
-        if row.route in found:
-            found[row.route].append(row.file)
-    return {route: sorted(files) for route, files in found.items()}
+    for row in connection.execute(_REACHED, bound):
+        if row.route in files:
+            files[row.route].append(row.file)
+    return {route: sorted(files) for route, files in files.items()}
 
 
 def changed_files(deploy: Mapping[str, Any]) -> list[str]:

@@ -67,8 +67,8 @@ ORDER BY x.registered_at, x.experiment_id
 
 
 def _refuse_if_in_use(connection: Connection, deploy: Row[Any]) -> None:
-    asked = _members(deploy, "environment", "commit_sha", "deploy_id")
-    users = connection.execute(_USERS, asked).scalars().all()
+    bound = _members(deploy, "environment", "commit_sha", "deploy_id")
+    users = connection.execute(_USERS, bound).scalars().all()
     if not users:
         return
     named = ", ".join(users[:_NAMED])

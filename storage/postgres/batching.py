@@ -53,7 +53,7 @@ class Group(Generic[AskT, AnswerT]):
         Args:
             url: The store.
             carry_out: Answers all asks of a round, in their order, on a connection in
-                autocommit. What it raises is the answer to each ask of the round; faults of
+                autocommit. Its exception is the answer to each request of the round; faults of
                 the data alone are then found by asking one by one.
         """
         self._url = url
@@ -100,13 +100,13 @@ class Group(Generic[AskT, AnswerT]):
         # Clients that gave up are served all the same: they may already have been told nothing.
         try:
             connection = await self._connected()
-            answers = await self._carry_out(connection, [one.ask for one in waiting])
+            answers = await self._carry_out(connection, [request.ask for request in waiting])
         except psycopg.DataError as error:
             # Nothing that passed the API's checks should come here; no request may fail because
             # of another's data.
             if len(waiting) > 1:
-                for one in waiting:
-                    await self._answer([one])
+                for request in waiting:
+                    await self._answer([request])
             else:
                 _fail(waiting, error)
         except (psycopg.Error, DBAPIError, OSError) as error:
@@ -139,12 +139,12 @@ class Group(Generic[AskT, AnswerT]):
 
 
 def _settle(waiting: Sequence[_Waiting[Any, AnswerT]], answers: Sequence[AnswerT]) -> None:
-    for one, answer in zip(waiting, answers, strict=True):
-        if not one.answer.done():
-            one.answer.set_result(answer)
+    for request, answer in zip(waiting, answers, strict=True):
+        if not request.answer.done():
+            request.answer.set_result(answer)
 
 
 def _fail(waiting: Sequence[_Waiting[Any, Any]], error: Exception) -> None:
-    for one in waiting:
-        if not one.answer.done():
-            one.answer.set_exception(error)
+    for request in waiting:
+        if not request.answer.done():
+            request.answer.set_exception(error)

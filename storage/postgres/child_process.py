@@ -33,7 +33,7 @@ def fresh_log(path: Path) -> Path:
 
 
 def cut_log(path: Path) -> None:
-    """Move what a living child has written aside, once it is long; the child writes on."""
+    """Move a living child's log aside, once it is long; the child writes on."""
     if path.exists() and path.stat().st_size > LOG_BYTES:
         shutil.copy(path, path.with_name(f"{path.name}.1"))
         os.truncate(path, 0)

@@ -11,7 +11,7 @@ _PROMISES = ("fsync", "full_page_writes", "synchronous_commit")
 
 
 class WeakStoreError(RuntimeError):
-    """The store may lose what it has committed; the message says which settings to turn on."""
+    """The store may lose committed transactions; the message says which settings to turn on."""
 
 
 def weak_settings(url: str) -> Sequence[str]:
@@ -34,7 +34,7 @@ def weak_settings(url: str) -> Sequence[str]:
 
 
 def refuse_weak_store(url: str) -> None:
-    """Refuse a store that may lose what it has committed.
+    """Refuse a store that may lose committed transactions.
 
     Raises:
         WeakStoreError: Such a setting is off.

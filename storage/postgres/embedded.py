@@ -136,7 +136,7 @@ class EmbeddedPostgres:
     def start(self) -> str:
         """Start the server, or find the one that another process runs on this data directory.
 
-        Makes the cluster at the first start, clears what a killed server left, and returns when
+        Makes the cluster at the first start, cleans up after a killed server, and returns when
         connections are accepted. After the server died, starts it again.
 
         Returns:
@@ -191,7 +191,7 @@ class EmbeddedPostgres:
 
 
 class _Cluster:
-    """The files of one data directory, and what is done to them by the holder of its lock."""
+    """The files of one data directory, and operations on them by the holder of its lock."""
 
     def __init__(self, data_dir: Path) -> None:
         self.data_dir = data_dir.expanduser().resolve()
@@ -372,7 +372,7 @@ class _Cluster:
         return False
 
     def _end_orphan(self) -> None:
-        """Clear what the last server left, a live one included whose parent was killed.
+        """Clean up after the last server, a live one included whose parent was killed.
 
         We hold the lock, so no live process of ours owns that server. A process number is
         believed only when the process is a server of this cluster: numbers are used again, soon

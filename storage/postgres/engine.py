@@ -23,7 +23,7 @@ _NOT_WRITABLE = {"53100": "its disk is full", "25006": "it is read-only"}
 
 
 def unavailable(error: BaseException) -> StoreUnavailable:
-    """Returns what is told of a store that failed by an error of the driver."""
+    """Returns a message for a driver's error of the store."""
     reason = _NOT_WRITABLE.get(getattr(error, "sqlstate", None) or "")
     if reason is None:
         return StoreUnavailable("the store cannot be reached")
@@ -76,7 +76,7 @@ def open_async_engine(url: str, *, pool_size: int = 10) -> AsyncEngine:
 def _mask_values(context: ExceptionContext) -> None:
     """Take the values of rows out of an error, whose text ends in logs and in Dagster's records.
 
-    PostgreSQL quotes them in DETAIL and CONTEXT, and what it could not read (SQLSTATE class 22) in
+    PostgreSQL quotes them in DETAIL and CONTEXT, and unreadable ones (SQLSTATE class 22) in
     the message itself. Names of tables and constraints stay.
     """
     error, outer = context.original_exception, context.sqlalchemy_exception

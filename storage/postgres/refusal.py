@@ -1,4 +1,4 @@
-"""What the store refuses, and why: each refusal carries a stable word for programs."""
+"""Refusals of the store: each carries a stable code for programs."""
 
 
 class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a fault
@@ -11,11 +11,11 @@ class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not a fault
 
 
 class Conflict(Refusal):
-    """The request contradicts what is already stored."""
+    """The request contradicts stored data."""
 
 
 class Missing(Refusal):
-    """What the request names does not exist in its project."""
+    """The request names something that does not exist in its project."""
 
 
 class Invalid(Refusal):

@@ -64,7 +64,9 @@ def commit_in_question(
             "no canary is declared in this environment. Post the canary's deploy with its"
             " allocation, a share between 0 and 1, or name it by treatment_commit."
         )
-    listed = _listed([f"{one.commit[:_SHORT]} at {100 * one.share:.4g} %" for one in canaries])
+    listed = _listed(
+        [f"{canary.commit[:_SHORT]} at {100 * canary.share:.4g} %" for canary in canaries]
+    )
     return hold(
         f"{len(canaries)} canaries are declared here: {listed}. Name one by"
         " treatment_commit, or post allocation 0 for what is withdrawn and 1 for what is promoted."

@@ -29,7 +29,7 @@ class CommitExperiment:
 
     @property
     def sentence(self) -> str:
-        """What is known, for a person."""
+        """The evidence in a sentence."""
         return str(self.evidence.get("sentence", _NO_LOOK))
 
 

@@ -1,4 +1,4 @@
-"""Freezes: the whole service's word that nobody is to act on what it says, and why."""
+"""Freezes: stops the whole service from acting on verdicts, with a reason."""
 
 from dataclasses import dataclass
 from datetime import datetime

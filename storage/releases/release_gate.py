@@ -36,7 +36,7 @@ class GatePolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class Judgment:
-    """What a rollout is told.
+    """The judgment that a rollout gets.
 
     Attributes:
         phase: `Successful`: go on; `Failed`: go back; `Running`: neither.
@@ -55,29 +55,29 @@ def hold(because: str) -> Judgment:
 
 
 def frozen(freeze: Freeze, experiment: CommitExperiment | None = None) -> Judgment:
-    """Returns what a rollout is told while the service is frozen."""
+    """Returns the judgment while the service is frozen."""
     return _judged(experiment, "Running", f"Hold: frozen, {freeze.reason}.")
 
 
 def unregistered(commit: str, metric: str) -> Judgment:
-    """Returns what a rollout is told of a commit that no experiment is about."""
+    """Returns the judgment on a commit without an experiment."""
     return hold(
         f"commit {commit[:12]} has no experiment on {metric} yet. Register it by"
         " POST /v1/reward/register; a POST of this question registers it, too."
     )
 
 
-def gate_policy(told: str) -> GatePolicy:
+def gate_policy(name: str) -> GatePolicy:
     """Returns a policy as it is written.
 
     Raises:
         ValueError: It is none of `POLICIES`.
     """
-    if re.fullmatch(POLICY_PATTERN, told) is None:
+    if re.fullmatch(POLICY_PATTERN, name) is None:
         raise ValueError(f"must be {POLICIES}")
-    if told == "keep" or told == "no-breach":  # noqa: PLR1714 (a type checker reads this one)
-        return GatePolicy(name=told)
-    return GatePolicy(name="no-harm", loss=float(told.partition(":")[2]))
+    if name == "keep" or name == "no-breach":  # noqa: PLR1714 (a type checker reads this one)
+        return GatePolicy(name=name)
+    return GatePolicy(name="no-harm", loss=float(name.partition(":")[2]))
 
 
 def judgment(
@@ -87,7 +87,7 @@ def judgment(
     policy: GatePolicy,
     freeze: Freeze | None,
 ) -> Judgment | None:
-    """Returns what a rollout is to do with a commit.
+    """Returns the judgment on a commit: go on, hold or roll back.
 
     A verdict against the commit fails every policy, on whatever metric it stands, and so does a
     breach: it may be why the arms came apart. Nothing else does: to abstain is neither to stop a
@@ -99,12 +99,14 @@ def judgment(
         metric: The target that the rollout asks for: whether it may go on is said by the newest
             experiment on it.
         policy: The rollout's.
-        freeze: What is in force.
+        freeze: The freeze in force.
 
     Returns:
         None where nothing is against the commit and no experiment is on the metric.
     """
-    answering = next((one for one in experiments if one.metric == metric), None)
+    answering = next(
+        (experiment for experiment in experiments if experiment.metric == metric), None
+    )
     if freeze is not None:
         return frozen(freeze, answering)
     for experiment in _in_force(experiments):
@@ -158,7 +160,7 @@ def _elsewhere(experiment: CommitExperiment, answering: CommitExperiment | None)
 
 
 def _fault(experiment: CommitExperiment) -> str | None:
-    """Returns why nothing can be said, whatever an interval or a guardrail seems to say."""
+    """Returns why an experiment cannot be judged, regardless of its interval and guardrails."""
     contract = experiment.contract
     if is_steady_shortfall(contract, experiment.evidence):
         return STEADY_SHORTFALL

@@ -62,7 +62,7 @@ def try_claim_derived_tables(connection: Connection) -> bool:
 def claim_rebuild(connection: Connection) -> None:
     """Makes this session the only one that rebuilds, until it ends; no person is erased meanwhile.
 
-    What a rebuild has read of a person, an erasure could not find.
+    An erasure could not find the copies of a person's rows that a rebuild has read.
     """
     connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": REBUILD_LOCK})
 

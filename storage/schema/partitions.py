@@ -32,17 +32,17 @@ SELECT c.relname AS name,
 FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
 WHERE i.inhparent = to_regclass(:log) AND pg_relation_size(c.oid) > 0
 ORDER BY c.relname DESC
-LIMIT :most
+LIMIT :limit
 """)
 
 
-def newest_partitions(connection: Connection, *, most: int) -> dict[str, int]:
+def newest_partitions(connection: Connection, *, limit: int) -> dict[str, int]:
     """Returns how many pages the last days hold that have any events, by partition, newest first.
 
     Events are appended: the last pages of the newest day hold the newest ones.
     """
-    asked = {"log": f"{SCHEMA}.runtime_events", "most": most}
-    return {row.name: int(row.pages) for row in connection.execute(_NEWEST, asked)}
+    bound = {"log": f"{SCHEMA}.runtime_events", "limit": limit}
+    return {row.name: int(row.pages) for row in connection.execute(_NEWEST, bound)}
 
 
 def create_days(connection: Connection, days: Iterable[date]) -> None:
@@ -71,7 +71,7 @@ def create_days(connection: Connection, days: Iterable[date]) -> None:
 def create_past_days(
     connection: Connection, days: Iterable[date], *, most_new: int = MOST_NEW_DAYS
 ) -> None:
-    """Creates the partitions that history needs, within what the log can bear.
+    """Creates the partitions that history needs, within the limits of the log.
 
     Args:
         connection: In a transaction.

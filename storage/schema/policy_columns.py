@@ -1,4 +1,4 @@
-"""Policy columns: SQL that reads members of a frozen policy, and never fails by what it finds.
+"""Policy columns: SQL that reads members of a frozen policy, and never fails on any content.
 
 A statement over all experiments must not end because one policy is of a later version or broken:
 of that one it reads NULL. The stages of the pipeline read policies strictly, each within a batch.

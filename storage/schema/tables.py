@@ -1,4 +1,4 @@
-"""The tables of the store: the log of what was received, and what is derived from it."""
+"""The tables of the store: the log of received events, and the tables derived from it."""
 
 from sqlalchemy import (
     ARRAY,
@@ -769,7 +769,7 @@ dropped_days = Table(
 def _tombstones_of(rows: Table) -> Table:
     """Returns the table of rows of a derived one that no event stands behind any more.
 
-    The walk lays them beside what it reads, whole rows as they are: the columns are the same, in
+    The pipeline adds them to its input, whole rows as they are: the columns are the same, in
     the same order. No unit's name leads to whoever was forgotten.
     """
     return Table(

@@ -29,7 +29,7 @@ _FORM = re.compile(rf"(?:wk|pk|rk)_[0-9A-Za-z]{{{_RANDOM + _CHECK}}}", re.ASCII)
 
 
 class KeyKind(StrEnum):
-    """What a key may call."""
+    """The kinds of keys, by the endpoints that they open."""
 
     WRITE = "write"
     PUBLIC = "public"
@@ -49,11 +49,11 @@ class Holder:
 
 @dataclass(frozen=True, kw_only=True)
 class KeyRecord:
-    """What is kept of a key: enough to recognise it, not enough to use it.
+    """The stored part of a key: enough to recognise it, not enough to use it.
 
     Attributes:
         display: Its first characters.
-        kind: What it may call.
+        kind: The endpoints that it opens.
         created_at: When it was made.
         revoked_at: When it was ended.
         last_used_at: When its use was last noted; later uses than `USE_NOTED_EVERY` and a minute
@@ -88,7 +88,7 @@ def is_well_formed(key: str) -> bool:
 
 
 def key_digest(key: str) -> bytes:
-    """Returns what is stored of a key. It has 200 bits of chance: no salt is needed."""
+    """Returns the stored digest of a key. It has 200 bits of chance: no salt is needed."""
     return hashlib.sha256(key.encode()).digest()
 
 
@@ -155,8 +155,8 @@ def revoke_key(connection: Connection, project_id: int, key: str) -> KeyRecord:
         meant = keys.c.display.startswith(key, autoescape=True)
     digests = connection.execute(select(keys.c.digest).where(*live, meant)).scalars().all()
     if len(digests) != 1:
-        found = "no live key" if not digests else f"{len(digests)} live keys"
-        raise Missing("unknown_key", f"{found} of this project begins so: name one key")
+        matches = "no live key" if not digests else f"{len(digests)} live keys"
+        raise Missing("unknown_key", f"{matches} of this project begins so: name one key")
     row = connection.execute(
         update(keys)
         .where(keys.c.digest == digests[0])

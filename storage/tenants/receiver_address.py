@@ -149,12 +149,12 @@ def judged(host: str, addresses: Sequence[str], *, private: bool) -> list[Addres
         RefusedAddressError: One of them is where the receiver may not be.
     """
     require_host(host)
-    found = [ip_address(address.partition("%")[0]) for address in addresses]
-    for address in found:
+    parsed = [ip_address(address.partition("%")[0]) for address in addresses]
+    for address in parsed:
         refused = range_of(address, private=private)
         if refused is not None:
             raise RefusedAddressError(f"its name leads to {refused}, where the receiver may not be")
-    return found
+    return parsed
 
 
 def resolve(host: str) -> list[str]:
@@ -163,7 +163,7 @@ def resolve(host: str) -> list[str]:
     It waits for the network: no event loop may call it.
     """
     try:
-        found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+        answers = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return []
-    return list(dict.fromkeys(str(one[4][0]) for one in found))
+    return list(dict.fromkeys(str(answer[4][0]) for answer in answers))

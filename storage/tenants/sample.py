@@ -94,7 +94,7 @@ class Sample:
         )
 
     def document(self) -> dict[str, object]:
-        """Returns the sample as senders are told it, who may leave out what is not in it."""
+        """Returns the sample as a document for senders, who may leave out units outside it."""
         return {"salt": self.salt, **self.rates}
 
 

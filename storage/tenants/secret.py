@@ -1,4 +1,4 @@
-"""The service's secret, and what each project derives from it: pseudonyms, keys to sign with."""
+"""The service's secret, and each project's keys derived from it: pseudonyms and signatures."""
 
 import base64
 import hashlib
@@ -79,7 +79,7 @@ class Pseudonyms:
 def assignment_message(
     *, environment: str, session_id: str, commit: str, flags: Mapping[str, str | bool] | None = None
 ) -> bytes:
-    """Returns what a router signs: that it served this session this build with these flags.
+    """Returns the message that a router signs: a session, the build that served it, and its flags.
 
     The parts stand one after another with a NUL between, which no text of an event may hold: no
     two assignments give the same message. The environment is one of them, since where a build is
@@ -108,7 +108,7 @@ def assignment_token(key: str, message: bytes) -> str:
 
 
 class Assignments:
-    """The assignment keys of one service: what the routers of its projects sign with."""
+    """The assignment keys of one service, with which the routers of its projects sign."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
@@ -133,9 +133,9 @@ class Assignments:
             message: The assignment that the event claims.
             epochs: The numbers of the keys in force.
         """
-        told = token.encode(errors="replace")
+        token_bytes = token.encode(errors="replace")
         return any(
-            hmac.compare_digest(told, assignment_token(key, message).encode())
+            hmac.compare_digest(token_bytes, assignment_token(key, message).encode())
             for key in (self.key(project_id, epoch) for epoch in epochs)
         )
 
@@ -144,7 +144,7 @@ class Assignments:
 
 
 class WebhookSecrets:
-    """What each project's receivers verify webhooks with (Standard Webhooks 1.0.0)."""
+    """The keys with which each project's receivers verify webhooks (Standard Webhooks 1.0.0)."""
 
     _PREFIX = "whsec_"
 
@@ -163,7 +163,7 @@ class WebhookSecrets:
             project_id: Whose secret signs.
             webhook_id: The value of `webhook-id`; holds no full stop.
             timestamp: The value of `webhook-timestamp`: the attempt's time in epoch seconds.
-            body: Exactly what is sent.
+            body: The exact bytes that are sent.
         """
         key = base64.b64decode(self.of(project_id).removeprefix(self._PREFIX))
         content = b".".join((webhook_id.encode(), str(timestamp).encode(), body))

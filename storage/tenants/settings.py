@@ -1,4 +1,4 @@
-"""A project's settings: what it chose, the defaults for the rest, and their rules."""
+"""A project's settings: its choices, the defaults for the rest, and their rules."""
 
 import json
 import re
@@ -39,7 +39,7 @@ class RateLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All settings of a project; an experiment freezes what its verdict reads."""
+    """All settings of a project; an experiment freezes those that its verdict reads."""
 
     default_metric: Name = "activation"
     metrics: dict[Name, Metric] = {}
@@ -96,8 +96,8 @@ def parse_settings(chosen: Mapping[str, object]) -> Settings:
         return msgspec.convert(chosen, Settings)
     except msgspec.ValidationError as error:
         message = str(error)
-        found = _MEMBER.search(message)
-        pointer = _pointer(found["path"]) if found else ""
+        match = _MEMBER.search(message)
+        pointer = _pointer(match["path"]) if match else ""
         raise Invalid("invalid_setting", _MEMBER.sub("", message), pointer=pointer) from error
 
 
@@ -109,7 +109,7 @@ def read_settings(connection: Connection, project_id: int) -> Settings:
 def chosen_settings(chosen: Mapping[str, object]) -> Settings:
     """Returns the settings of a project that chooses these members now.
 
-    What was stored earlier may break rules of addresses; what is chosen anew may not.
+    Stored addresses may break rules of a later release; newly chosen ones may not.
 
     Raises:
         Invalid: A member is unknown or breaks its rule; the pointer names it.
@@ -141,21 +141,21 @@ def _is_network(text: str) -> bool:
 
 
 def stored_settings(connection: Connection, project_id: int) -> dict[str, Any]:
-    """Returns what a project chose, without defaults."""
+    """Returns a project's choices, without defaults."""
     return _stored(connection, select(projects.c.settings), project_id)
 
 
 def _stored(
-    connection: Connection, asked: Select[dict[str, Any]], project_id: int
+    connection: Connection, query: Select[dict[str, Any]], project_id: int
 ) -> dict[str, Any]:
-    stored = connection.execute(asked.where(projects.c.project_id == project_id))
-    if (found := stored.scalar_one_or_none()) is None:
+    stored = connection.execute(query.where(projects.c.project_id == project_id))
+    if (settings := stored.scalar_one_or_none()) is None:
         raise Missing("unknown_project", f"there is no project {project_id}")
-    return found
+    return settings
 
 
 def lock_settings(connection: Connection, project_id: int) -> dict[str, Any]:
-    """Returns what a project chose; until the transaction ends nobody else changes it."""
+    """Returns a project's choices; until the transaction ends nobody else changes them."""
     return _stored(connection, select(projects.c.settings).with_for_update(), project_id)
 
 
@@ -180,23 +180,23 @@ def metric_renamed(stored: Mapping[str, Any], old: str, new: str) -> dict[str, o
     """Returns the members that name a metric, beside its own, once it has a new name.
 
     Args:
-        stored: What the project chose; a default names a metric too.
+        stored: The project's choices; a default names a metric too.
         old: Its name until now.
         new: Its name from now on.
     """
     settings = parse_settings(stored)
-    found: dict[str, object] = {}
+    added: dict[str, object] = {}
     if settings.default_metric == old:
-        found["default_metric"] = new
+        added["default_metric"] = new
     if old in settings.guardrails:
         names = [new if name == old else name for name in settings.guardrails]
-        found["guardrails"] = list(dict.fromkeys(names))
+        added["guardrails"] = list(dict.fromkeys(names))
     if any(value.metric == old for value in settings.value_routes):
-        found["value_routes"] = [
+        added["value_routes"] = [
             {**row, "metric": new} if row["metric"] == old else row
             for row in stored["value_routes"]
         ]
-    return found
+    return added
 
 
 def settings_document(settings: Settings) -> dict[str, object]:

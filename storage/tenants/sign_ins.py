@@ -160,5 +160,5 @@ def _sign_in(connection: Connection, project_id: int, role: Role, *, key: bytes 
 
 
 def _digest(secret: str) -> bytes:
-    """Returns what is stored of a code or token. It has 256 bits of chance: no salt is needed."""
+    """Returns the stored digest of a code or token. Its 256 bits of chance need no salt."""
     return hashlib.sha256(secret.encode()).digest()

@@ -76,7 +76,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def target(self) -> str:
-        """What a delivery keeps of the webhook: a name that tells nothing of the address."""
+        """The webhook's name in its deliveries: a digest that does not reveal the address."""
         return hashlib.sha256(f"{self.format} {self.url}".encode()).hexdigest()[:20]
 
 

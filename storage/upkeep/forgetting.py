@@ -1,8 +1,8 @@
-"""Forgetting: a person's traces, found and deleted; what they contributed stays without a name.
+"""Forgetting: erases a person's events; their part of the counts stays without a name.
 
 A person is everything that the log ties together: sessions that name the same user, users whom
-the same session names. No outcome is ever credited across persons, so that what is derived from
-the log is a sum over them, and taking one out leaves all others as they were.
+the same session names. No outcome is ever credited across persons, so every derived
+table is a sum over persons, and taking one out leaves all others as they were.
 """
 
 from collections import defaultdict
@@ -26,7 +26,7 @@ MOST_USERS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Forgotten:
-    """What a forgetting deleted.
+    """The counts of erased rows.
 
     Attributes:
         users: The user references that were one person.
@@ -132,7 +132,7 @@ def _person(
         person.users.update(users)
         sessions |= _sessions_of(connection, project_id, users)
         named = _users_of(connection, project_id, sessions - person.sessions - person.places)
-        own = {one: who for one, who in named.items() if len(who) <= MOST_USERS}
+        own = {session: who for session, who in named.items() if len(who) <= MOST_USERS}
         person.places.update(named.keys() - own.keys())
         person.sessions.update(own)
         users = set[bytes]().union(*own.values()) - person.users
@@ -143,8 +143,8 @@ def _person(
 def _sessions_of(connection: Connection, project_id: int, users: set[bytes]) -> set[str]:
     if not users:
         return set()
-    asked = {"project_id": project_id, "users": list(users)}
-    return {row.session_id for row in connection.execute(_TIES_OF_USERS, asked)}
+    bound = {"project_id": project_id, "users": list(users)}
+    return {row.session_id for row in connection.execute(_TIES_OF_USERS, bound)}
 
 
 def _users_of(
@@ -152,9 +152,9 @@ def _users_of(
 ) -> Mapping[str, set[bytes]]:
     if not sessions:
         return {}
-    asked = {"project_id": project_id, "sessions": list(sessions)}
-    named: dict[str, set[bytes]] = defaultdict(set, {one: set[bytes]() for one in sessions})
-    for row in connection.execute(_TIES_OF_SESSIONS, asked):
+    bound = {"project_id": project_id, "sessions": list(sessions)}
+    named: dict[str, set[bytes]] = defaultdict(set, {session: set[bytes]() for session in sessions})
+    for row in connection.execute(_TIES_OF_SESSIONS, bound):
         named[row.session_id].add(row.pseudonym)
     return named
 
@@ -317,7 +317,7 @@ UPDATE checklists SET lines = '[]', setup = '' WHERE project_id = :project_id
 
 
 def _forget(connection: Connection, project_id: int, person: _Person, *, kind: str) -> Forgotten:
-    asked: dict[str, Any] = {
+    bound: dict[str, Any] = {
         "project_id": project_id,
         "users": list(person.users),
         "sessions": list(person.sessions),
@@ -325,18 +325,18 @@ def _forget(connection: Connection, project_id: int, person: _Person, *, kind: s
     # What could not be computed with this person's data may be so without.
     retry_soon(connection, project_id)
     connection.execute(_ERASED)
-    connection.execute(_ERASE_EVENTS, asked)
-    connection.execute(_ERASE_REVENUE, asked)
+    connection.execute(_ERASE_EVENTS, bound)
+    connection.execute(_ERASE_REVENUE, bound)
     note_erasure(connection, project_id, sessions=person.sessions, users=person.users)
     connection.execute(_FORGOTTEN, {"project_id": project_id, "units": person.units})
     connection.execute(_SHARED, {"project_id": project_id, "units": sorted(person.places)})
-    connection.execute(_MASKS, asked)
+    connection.execute(_MASKS, bound)
     _keep_places(connection)
     _bury(connection)
     row = connection.execute(_COUNTED).one()
     for table in ("erased", "forgotten", "shared", "masks"):
         connection.execute(text(f"DROP TABLE pg_temp.{table}"))
-    found = value_of(
+    forgotten = value_of(
         Forgotten,
         row,
         users=len(person.users),
@@ -349,12 +349,12 @@ def _forget(connection: Connection, project_id: int, person: _Person, *, kind: s
             ]
         ),
     )
-    if found.tables:
-        counts = {name: getattr(found, name) for name in _COUNTS}
+    if forgotten.tables:
+        counts = {name: getattr(forgotten, name) for name in _COUNTS}
         connection.execute(_REMEMBER, {"project_id": project_id, "kind": kind, **counts})
         for statement in (_FORGET_ROUTES, _CHECK_ANEW):
             connection.execute(statement, {"project_id": project_id})
-    return found
+    return forgotten
 
 
 _COUNTS = ("runtime_events", "revenue_events", "exposures")

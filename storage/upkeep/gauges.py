@@ -1,4 +1,4 @@
-"""Gauges: what the store can tell of how the whole service fares, at a cost with a bound."""
+"""Gauges: the health of the whole service as numbers of the store, at a bounded cost."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -118,7 +118,7 @@ class Gauges:
         log_bytes: Disk that the runtime events take, with their indexes.
         unsealed_hours: Hours of receipt that have ended and are in no file of the lake yet.
         sealing_failed: Whether the last run of sealing ended in an error.
-        lake_bytes: What the listed files of the lake take.
+        lake_bytes: The size of the listed files of the lake.
     """
 
     last_event_seconds: float | None
@@ -148,7 +148,7 @@ def read_gauges(connection: Connection, *, patience_seconds: float = 2.0) -> Gau
     """Returns how the service fares.
 
     Reads the end of the log, a row an open experiment, and the catalog: nothing that grows with
-    what has been stored.
+    the stored history.
 
     Args:
         connection: In a transaction of its own.
@@ -204,7 +204,7 @@ WITH tail AS MATERIALIZED (
     GROUP BY project_id, environment, commit_sha
 ), named AS (
     SELECT * FROM tail WHERE commit_sha IS NOT NULL AND events > 0
-    ORDER BY events DESC LIMIT :most
+    ORDER BY events DESC LIMIT :limit
 ), judged AS (
     SELECT n.events, EXISTS (
         SELECT FROM commits AS c
@@ -231,9 +231,9 @@ FROM tail
 
 
 def _latest_events(connection: Connection) -> Row[Any] | None:
-    for name, pages in newest_partitions(connection, most=1).items():
+    for name, pages in newest_partitions(connection, limit=1).items():
         query = _LATEST.format(partition=name, page=max(0, pages - _TAIL_PAGES))
-        return connection.execute(text(query), {"most": _MOST_COMMITS}).one()
+        return connection.execute(text(query), {"limit": _MOST_COMMITS}).one()
     return None
 
 

@@ -166,19 +166,22 @@ ORDER BY s.experiment_id
 def lost_sessions(connection: Connection) -> dict[str, int]:
     """Returns, by open experiment, the units of the last hour that no count holds."""
     exposing = _exposing_routes(connection)
-    bound = {"ids": [one for one, _ in exposing], "routes": [route for _, route in exposing]}
+    bound = {
+        "ids": [experiment_id for experiment_id, _ in exposing],
+        "routes": [route for _, route in exposing],
+    }
     return {row.experiment_id: row.units for row in connection.execute(_LOST, bound)}
 
 
 def _exposing_routes(connection: Connection) -> list[tuple[str, str]]:
     """Returns which routes of the log expose to which experiment, by the patterns of its graph."""
     tables: dict[str | None, RouteTable] = {}
-    found: list[tuple[str, str]] = []
+    violations: list[tuple[str, str]] = []
     for row in connection.execute(_ROUTES):
         if row.graph_id not in tables:
             known = row.graph_id and graph_patterns(connection, row.project_id, row.graph_id)
             tables[row.graph_id] = RouteTable(known or ())
         exposing = {canonical_route(pattern) for pattern in row.routes}
         if exposing & {canonical_route(row.route), tables[row.graph_id].match(row.route)}:
-            found.append((row.experiment_id, row.route))
-    return found
+            violations.append((row.experiment_id, row.route))
+    return violations

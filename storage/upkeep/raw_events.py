@@ -109,11 +109,11 @@ WHERE s.experiment_id = :id AND s.kind = 'in_flight' AND s.at <= :until
 def days_gone(
     connection: Connection, experiment: FrozenExperiment, *, until: datetime
 ) -> list[str]:
-    """Returns the partitions that an audit would read, or units were counted from, and that went.
+    """Returns the dropped partitions that an audit would read, or units were counted from.
 
-    Those that the retention dropped; and those that somebody else did: a day without a partition
-    may be one on which nothing was received, so that of these only a day counts of which the store
-    still holds what was counted from it.
+    Dropped by the retention, or by hand: a day without a partition may be one on which nothing was
+    received, so a day counts as dropped by hand only if the store still holds counts derived from
+    it.
     """
     present = existing_days(connection)
     grace = experiment.policy["grace_seconds"]

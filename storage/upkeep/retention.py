@@ -45,8 +45,8 @@ def old_days(connection: Connection, *, as_of: datetime, retention_days: int) ->
     """
     present = [day for name in existing_days(connection) if (day := day_of(name)) is not None]
     first_kept = as_of.astimezone(UTC).date() - timedelta(days=retention_days)
-    asked = {"present": present, "first_kept": first_kept}
-    return list(connection.execute(_OLD_DAYS, asked).scalars())
+    bound = {"present": present, "first_kept": first_kept}
+    return list(connection.execute(_OLD_DAYS, bound).scalars())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,14 +109,14 @@ def drop_day(
 
 @dataclass(frozen=True, kw_only=True)
 class DayDrop:
-    """What a round of dropping did; `held` are days that were in use, for the next round."""
+    """The result of a round of dropping; `held` are days that were in use, for the next round."""
 
     dropped: Sequence[DroppedDay]
     held: Sequence[date]
 
 
 def drop_old_days(
-    engine: Engine, *, as_of: datetime, retention_days: int, most: int = 62, attempts: int = 20
+    engine: Engine, *, as_of: datetime, retention_days: int, limit: int = 62, attempts: int = 20
 ) -> DayDrop:
     """Drops the days that may go, each in a transaction of its own.
 
@@ -124,15 +124,15 @@ def drop_old_days(
         engine: Of the store.
         as_of: Now.
         retention_days: How old a day and its last write must be.
-        most: How many days at once.
+        limit: How many days at once.
         attempts: How often a day that is in use is tried, four times a second.
     """
     with engine.begin() as connection:
-        wanted = old_days(connection, as_of=as_of, retention_days=retention_days)[:most]
+        wanted = old_days(connection, as_of=as_of, retention_days=retention_days)[:limit]
     dropped: list[DroppedDay] = []
     for number, day in enumerate(wanted):
         try:
-            one = _dropped(
+            outcome = _dropped(
                 engine, day, as_of=as_of, retention_days=retention_days, attempts=attempts
             )
         except OperationalError as error:
@@ -140,8 +140,8 @@ def drop_old_days(
                 raise
             # Who reads the log for so long reads all of it: the other days are in use too.
             return DayDrop(dropped=dropped, held=wanted[number:])
-        if one is not None:
-            dropped.append(one)
+        if outcome is not None:
+            dropped.append(outcome)
     return DayDrop(dropped=dropped, held=())
 
 
@@ -205,12 +205,12 @@ ORDER BY x.experiment_id
 def expired_experiments(connection: Connection, *, as_of: datetime) -> list[str]:
     """Returns the decided experiments of which units are stored, and no raw event is any more."""
     present = [day for name in existing_days(connection) if (day := day_of(name)) is not None]
-    asked = {"present": present, "settled_before": as_of - _SETTLED_FOR}
-    return list(connection.execute(_EXPIRED, asked).scalars())
+    bound = {"present": present, "settled_before": as_of - _SETTLED_FOR}
+    return list(connection.execute(_EXPIRED, bound).scalars())
 
 
 def delete_expired_units(
-    engine: Engine, *, as_of: datetime, most: int = 5_000_000, at_once: int = 20_000
+    engine: Engine, *, as_of: datetime, limit: int = 5_000_000, at_once: int = 20_000
 ) -> dict[str, int]:
     """Deletes the units of decided experiments whose raw events are gone.
 
@@ -219,7 +219,7 @@ def delete_expired_units(
     Args:
         engine: Of the store.
         as_of: Now.
-        most: How many rows in this round; the next one goes on.
+        limit: How many rows in this round; the next one goes on.
         at_once: How many rows in a transaction, for which the walk waits.
 
     Returns:
@@ -233,11 +233,11 @@ def delete_expired_units(
             f"DELETE FROM {table} WHERE ctid = ANY(ARRAY("
             f"SELECT ctid FROM {table} WHERE experiment_id = ANY(:expired) LIMIT :at_once))"
         )
-        while sum(gone.values()) < most:
+        while sum(gone.values()) < limit:
             with engine.begin() as connection:
                 claim_derived_tables(connection)
-                asked = {"expired": expired, "at_once": at_once}
-                went = connection.execute(statement, asked).rowcount
+                bound = {"expired": expired, "at_once": at_once}
+                went = connection.execute(statement, bound).rowcount
             gone[table] += went
             if went < at_once:
                 break

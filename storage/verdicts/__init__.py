@@ -1,4 +1,4 @@
-"""Verdicts: evidence, publication, polls, announcements, and what comes next.
+"""Verdicts: evidence, publication, polls, announcements, and the next looks.
 
 Imports the pipeline and below; upkeep and views may import it.
 """

@@ -1,4 +1,4 @@
-"""Announcements: what a project is told of its verdicts, each once ever, kept for delivery."""
+"""Announcements: a project's messages on its verdicts, each once ever, kept for delivery."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -99,11 +99,11 @@ def _steady_shortfalls(
 
 
 def _news(contract: Mapping[str, Any], *, steady: bool) -> Iterator[tuple[Event, str]]:
-    """Yields what a contract gives to announce, with its subject, announced before or not.
+    """Yields the announcements that a contract gives, with their subjects, announced before or not.
 
     Args:
         contract: The verdict contract.
-        steady: Whether what is breached is `arrival` alone, at a steady ratio: a fault of the
+        steady: Whether only `arrival` is breached, at a steady ratio: a fault of the
             set-up, since whoever hears of a breach goes back.
     """
     if contract["power_state"]["decided"]:

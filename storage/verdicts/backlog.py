@@ -156,7 +156,7 @@ def due_work(
     """Returns what runs of the pipeline would find to do, the earliest first.
 
     An open experiment is due where a block closed that holds an event which may make a unit, or
-    whose outcomes closed; where a look comes whatever the traffic, as at the end of an hour, after
+    whose outcomes closed; where a look comes without traffic, as at the end of an hour, after
     a deploy or at the horizon; before its first evaluation; after it was closed by hand; and where
     a run broke off or a stage is tried again.
 
@@ -167,11 +167,14 @@ def due_work(
             different times.
     """
     looked_to = connection.execute(_LOOKED_TO, {"as_of": as_of}).scalar_one_or_none()
-    asked = {"as_of": as_of, "ahead": ahead, "looked_to": looked_to}
+    bound = {"as_of": as_of, "ahead": ahead, "looked_to": looked_to}
     reasons: dict[datetime | None, dict[str, int]] = {}
-    for row in connection.execute(_DUE, asked):
+    for row in connection.execute(_DUE, bound):
         reasons.setdefault(row.closes_at, {})[row.reason] = row.experiments
-    return [DueWork(reasons=found, closes_at=closes_at) for closes_at, found in reasons.items()]
+    return [
+        DueWork(reasons=reasons_then, closes_at=closes_at)
+        for closes_at, reasons_then in reasons.items()
+    ]
 
 
 _NOTE_NOTHING_DUE = text("""

@@ -21,7 +21,7 @@ _SPREAD = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class Announcement:
-    """What a project is told, as it was when it came to be."""
+    """An announcement to a project, as of the moment that it was made."""
 
     announcement_id: str
     project_id: int
@@ -62,7 +62,7 @@ def wait_after(number: int, *, announcement_id: str, target: str) -> timedelta:
 
     Args:
         number: The how manieth attempt failed, from 1.
-        announcement_id: With `target`, what the spread is drawn from: deliveries that failed
+        announcement_id: With `target`, the seed of the spread: deliveries that failed
             together come back apart.
         target: The webhook.
     """
@@ -80,7 +80,7 @@ FROM deliveries AS d
 JOIN announcements AS a USING (announcement_id)
 JOIN projects AS p USING (project_id)
 WHERE d.delivered_at IS NULL AND d.given_up_at IS NULL
-  AND d.next_attempt_at <= clock_timestamp() AND d.attempts < :most
+  AND d.next_attempt_at <= clock_timestamp() AND d.attempts < :limit
   AND d.target <> ALL (CAST(:avoided AS text[]))
   AND NOT EXISTS (SELECT FROM freezes WHERE unfrozen_at IS NULL)
 -- What was never tried goes before what has failed.
@@ -105,7 +105,7 @@ def claim_attempt(connection: Connection, *, avoided: Collection[str] = ()) -> A
         connection: In a transaction of its own.
         avoided: Targets that are not to be tried now.
     """
-    row = connection.execute(_DUE, {"most": MOST_ATTEMPTS, "avoided": list(avoided)}).one_or_none()
+    row = connection.execute(_DUE, {"limit": MOST_ATTEMPTS, "avoided": list(avoided)}).one_or_none()
     if row is None:
         return None
     number = row.attempts + 1
@@ -119,7 +119,9 @@ def claim_attempt(connection: Connection, *, avoided: Collection[str] = ()) -> A
             "next": row.at + wait,
         },
     )
-    known = {one.target: one for one in read_settings(connection, row.project_id).webhooks}
+    known = {
+        webhook.target: webhook for webhook in read_settings(connection, row.project_id).webhooks
+    }
     return Attempt(
         announcement=value_of(Announcement, row, commit=row.commit_sha),
         target=row.target,
@@ -156,7 +158,7 @@ UPDATE deliveries SET problem = :problem, attempts = attempts - 1,
 _EXHAUSTED = text("""
 UPDATE deliveries SET given_up_at = clock_timestamp()
 WHERE delivered_at IS NULL AND given_up_at IS NULL
-  AND attempts >= :most AND next_attempt_at <= clock_timestamp()
+  AND attempts >= :limit AND next_attempt_at <= clock_timestamp()
 """)
 
 
@@ -207,7 +209,7 @@ def note_postponed(
 
 def give_up_exhausted(connection: Connection) -> int:
     """Gives up deliveries whose last attempt broke off; returns how many."""
-    return connection.execute(_EXHAUSTED, {"most": MOST_ATTEMPTS}).rowcount
+    return connection.execute(_EXHAUSTED, {"limit": MOST_ATTEMPTS}).rowcount
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,7 +219,7 @@ class Delivery:
     Attributes:
         announcement_id: What receivers know it by.
         experiment_id: Of which experiment.
-        event: What was announced, a breach with its metric.
+        event: The announced event, a breach with its metric.
         receiver: The host of the webhook; None where the settings hold it no longer.
         attempts: How many were made since it was begun, or asked for again.
         announced_at: When it came to be.
@@ -270,8 +272,10 @@ def list_deliveries(
         project_id: Whose.
         arrived: Whether to list those as well that arrived.
     """
-    hosts = {one.target: one.host for one in read_settings(connection, project_id).webhooks}
-    asked = {"project_id": project_id, "arrived": arrived}
+    hosts = {
+        webhook.target: webhook.host for webhook in read_settings(connection, project_id).webhooks
+    }
+    bound = {"project_id": project_id, "arrived": arrived}
     return [
         value_of(
             Delivery,
@@ -279,7 +283,7 @@ def list_deliveries(
             event=f"{row.kind}: {row.subject}" if row.subject else row.kind,
             receiver=hosts.get(row.target),
         )
-        for row in connection.execute(_LISTED, asked)
+        for row in connection.execute(_LISTED, bound)
     ]
 
 
@@ -293,5 +297,5 @@ def send_again(connection: Connection, project_id: int, announcement_id: str | N
         project_id: Whose.
         announcement_id: One, whether it arrived or not; else all that were given up.
     """
-    asked = {"project_id": project_id, "announcement_id": announcement_id}
-    return connection.execute(_RESENT, asked).rowcount
+    bound = {"project_id": project_id, "announcement_id": announcement_id}
+    return connection.execute(_RESENT, bound).rowcount

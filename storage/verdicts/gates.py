@@ -1,4 +1,4 @@
-"""What the causal gates read: allocations, arrivals, crossings, late outcomes, returning users."""
+"""Input of the causal gates: allocations, arrivals, crossings, late outcomes, returning users."""
 
 from array import array
 from collections import defaultdict
@@ -15,7 +15,7 @@ _BLOCK = timedelta(minutes=5)
 
 @dataclass(frozen=True, kw_only=True)
 class CountedDeploy:
-    """A deploy as the blocks of an experiment see it: what it declares, and from when."""
+    """A deploy as the blocks of an experiment see it: its declared share, and its start."""
 
     commit: str
     allocation: float | None
@@ -78,7 +78,7 @@ class ReturningUsers:
 
 @dataclass(frozen=True, kw_only=True)
 class GateReading:
-    """What the gates read of one experiment."""
+    """The input of one experiment's gates."""
 
     arrivals: ArrivalColumns = NO_ARRIVALS
     crossings: Sequence[Crossing] = ()
@@ -95,7 +95,7 @@ def allocations(
     """Returns the history of a commit's declared share from the start on.
 
     A deploy of the commit states its share, or none; a deploy of another commit that is no canary
-    puts everybody there, so that what was declared before holds no longer.
+    puts everybody there, so that an earlier declaration holds no longer.
 
     Args:
         deploys: Of the environment, as far as they count, in order of time.
@@ -194,7 +194,7 @@ ORDER BY c.experiment_id, c.received_at, c.block, c.stratum COLLATE "C", treated
 def read_gates(
     connection: Connection, ids: Sequence[str], *, declared: Sequence[str]
 ) -> dict[str, GateReading]:
-    """Returns what the gates read of each experiment.
+    """Returns the input of each experiment's gates.
 
     Args:
         connection: To the store, or to a separate reading of it.
@@ -225,10 +225,12 @@ def read_gates(
             )
         )
     return {
-        one: GateReading(
-            arrivals=arrivals.get(one, NO_ARRIVALS), crossings=crossings[one], late=late[one]
+        experiment_id: GateReading(
+            arrivals=arrivals.get(experiment_id, NO_ARRIVALS),
+            crossings=crossings[experiment_id],
+            late=late[experiment_id],
         )
-        for one in ids
+        for experiment_id in ids
     }
 
 
@@ -252,11 +254,18 @@ def returning_users(
     connection: Connection, looks: Iterable[tuple[str, datetime]]
 ) -> dict[str, ReturningUsers]:
     """Returns the users of each experiment who came back, as of its look."""
-    asked = list(looks)
+    wanted = list(looks)
     rows = connection.execute(
-        _RETURNING, {"ids": [one for one, _ in asked], "looks": [look for _, look in asked]}
+        _RETURNING,
+        {
+            "ids": [experiment_id for experiment_id, _ in wanted],
+            "looks": [look for _, look in wanted],
+        },
     )
-    found = {
+    users = {
         row.experiment_id: ReturningUsers(users=row.users, faithful=row.faithful) for row in rows
     }
-    return {one: found.get(one, ReturningUsers(users=0, faithful=0)) for one, _ in asked}
+    return {
+        experiment_id: users.get(experiment_id, ReturningUsers(users=0, faithful=0))
+        for experiment_id, _ in wanted
+    }

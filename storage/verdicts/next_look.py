@@ -12,13 +12,13 @@ from storage.schema.policy_columns import span_of
 
 @dataclass(frozen=True, kw_only=True)
 class Rest:
-    """What an experiment's next look waits for.
+    """The times that an experiment's next look waits for.
 
     Attributes:
         units_since: Where the oldest analysis block begins that holds a unit and has not ended.
         crowd_since: Where the oldest begins that ends only once more units of any stratum came;
             None while treatment's share is declared.
-        wakes_at: How far the cells must reach for a look that comes whatever the traffic: an
+        wakes_at: How far the cells must reach for a look that comes without traffic: an
             analysis block's closing for another metric, or its end by the clock or the horizon.
     """
 
@@ -44,7 +44,7 @@ ON CONFLICT (stage, experiment_id) DO UPDATE SET at = excluded.at
 
 
 def note_rests(connection: Connection, rests: Mapping[str, Rest]) -> None:
-    """Keeps what the experiments wait for whose evidence was computed from all cells there are.
+    """Keeps the next looks of experiments whose evidence was computed from all cells there are.
 
     Args:
         connection: In the transaction that staged it.
@@ -128,11 +128,11 @@ def experiments_due(connection: Connection, *, only: Sequence[str] | None = None
         connection: To the store.
         only: Those of them to ask for; None for all.
     """
-    asked = {
+    bound = {
         "only": None if only is None else list(only),
         "undeclared": UNDECLARED_MIN_UNITS,
     }
-    return list(connection.execute(_DUE, asked).scalars())
+    return list(connection.execute(_DUE, bound).scalars())
 
 
 _PUT_OFF = text(f"""

@@ -44,23 +44,23 @@ class VerdictReader:
             Missing: The project has no such experiment.
             StoreUnavailable: The store cannot be reached.
         """
-        found = await self._group.ask(_Poll(project_id, experiment_id))
-        if found is None:
+        verdict = await self._group.ask(_Poll(project_id, experiment_id))
+        if verdict is None:
             raise Missing("unknown_experiment", "there is no such experiment")
-        return found
+        return verdict
 
 
 async def _published(
     connection: AsyncConnection[Any], polls: Sequence[_Poll]
 ) -> Sequence[PublishedVerdict | None]:
-    asked = set(polls)
+    distinct = set(polls)
     cursor = await connection.execute(
         _READ,
-        ([poll.project_id for poll in asked], [poll.experiment_id for poll in asked]),
+        ([poll.project_id for poll in distinct], [poll.experiment_id for poll in distinct]),
         prepare=True,
     )
     rows = await cursor.fetchall()
-    found = {
+    verdicts = {
         _Poll(project_id, experiment_id): PublishedVerdict(
             experiment_id=experiment_id,
             contract=contract,
@@ -70,4 +70,4 @@ async def _published(
         )
         for project_id, experiment_id, contract, decided, next_look_at, published_at in rows
     }
-    return [found.get(poll) for poll in polls]
+    return [verdicts.get(poll) for poll in polls]

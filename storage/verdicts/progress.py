@@ -34,7 +34,7 @@ def note_staged(connection: Connection) -> None:
 
 
 def note_published(connection: Connection) -> None:
-    """Keeps that what is staged is published.
+    """Keeps that the staged evidence is published.
 
     Args:
         connection: In the transaction that published it.

@@ -115,8 +115,8 @@ SET stage = excluded.stage, error = excluded.error, last_tried_at = excluded.las
 
 def set_aside(connection: Connection, experiment_id: str, *, stage: str, error: Exception) -> None:
     """Leaves an experiment out of a stage and of those that follow, until it is tried again."""
-    found = {"experiment_id": experiment_id, "stage": stage, "error": error_line(error)}
-    connection.execute(_SET_ASIDE, found)
+    failure = {"experiment_id": experiment_id, "stage": stage, "error": error_line(error)}
+    connection.execute(_SET_ASIDE, failure)
 
 
 def error_line(error: BaseException) -> str:
@@ -166,7 +166,7 @@ def retry_soon(connection: Connection, project_id: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ServedVerdict:
-    """What is served of an experiment that is set aside.
+    """The served verdict and evidence of an experiment that is set aside.
 
     Attributes:
         experiment_id: The experiment.
@@ -197,7 +197,7 @@ ORDER BY x.experiment_id
 
 
 def served_of_set_aside(connection: Connection) -> list[ServedVerdict]:
-    """Returns what is served of the undecided experiments that are set aside."""
+    """Returns the served verdicts of the undecided experiments that are set aside."""
     rows = connection.execute(_SERVED).mappings()
     return [ServedVerdict(**row) for row in rows]
 
@@ -232,7 +232,7 @@ class SetAside:
 
     @property
     def sentence(self) -> str:
-        """What a person reads of it, the experiment's name left out."""
+        """The sentence for a person, without the experiment's name."""
         stage = "verdict" if self.stage == "verdicts" else self.stage
         return (
             f"The {stage} of this experiment cannot be computed since"

@@ -23,24 +23,24 @@ FROM evidence AS e JOIN verdicts AS v USING (experiment_id)
 WHERE NOT v.decided AND e.as_of IS NOT NULL
 ORDER BY (e.document #>> '{totals,e_value}')::float
     * (e.document #>> '{policy,level}')::float DESC, e.experiment_id
-LIMIT :most
+LIMIT :limit
 """)
 _DECIDED_LATELY = text("""
 SELECT experiment_id, evidence AS document, contract FROM verdicts
 WHERE decided AND as_of IS NOT NULL
 ORDER BY published_at DESC, experiment_id
-LIMIT :most
+LIMIT :limit
 """)
 
 
-def nearest_to_an_answer(connection: Connection, *, most: int) -> list[Standing]:
+def nearest_to_an_answer(connection: Connection, *, limit: int) -> list[Standing]:
     """Returns the open experiments whose evidence came nearest to firing, the nearest first."""
-    return _standings(connection, _NEAREST, most)
+    return _standings(connection, _NEAREST, limit)
 
 
-def decided_lately(connection: Connection, *, most: int) -> list[Standing]:
+def decided_lately(connection: Connection, *, limit: int) -> list[Standing]:
     """Returns the experiments that were decided last, the last first."""
-    return _standings(connection, _DECIDED_LATELY, most)
+    return _standings(connection, _DECIDED_LATELY, limit)
 
 
 _OPEN_BY_TURNS = text("""
@@ -49,20 +49,20 @@ SELECT v.experiment_id, v.evidence FROM verdicts AS v
 WHERE NOT v.decided AND json_typeof(v.evidence #> '{gates,vif}') <> 'null'
   AND NOT EXISTS (SELECT FROM set_aside AS s WHERE s.experiment_id = v.experiment_id)
 ORDER BY md5(v.experiment_id || date_trunc('hour', clock_timestamp())), v.experiment_id
-LIMIT :most
+LIMIT :limit
 """)
 
 
-def open_evidence_by_turns(connection: Connection, *, most: int) -> dict[str, dict[str, Any]]:
+def open_evidence_by_turns(connection: Connection, *, limit: int) -> dict[str, dict[str, Any]]:
     """Returns the served evidence of open experiments with a look: others in each hour."""
-    rows = connection.execute(_OPEN_BY_TURNS, {"most": most})
+    rows = connection.execute(_OPEN_BY_TURNS, {"limit": limit})
     return {row.experiment_id: row.evidence for row in rows}
 
 
-def _standings(connection: Connection, query: TextClause, most: int) -> list[Standing]:
+def _standings(connection: Connection, query: TextClause, limit: int) -> list[Standing]:
     return [
         Standing(experiment_id=row.experiment_id, document=row.document, contract=row.contract)
-        for row in connection.execute(query, {"most": most})
+        for row in connection.execute(query, {"limit": limit})
     ]
 
 
@@ -72,25 +72,25 @@ SELECT experiment_id, contract, evidence ->> 'sentence' AS sentence, published_a
 FROM verdicts
 WHERE published_at > coalesce(:since, clock_timestamp() - interval '1 day')
 ORDER BY published_at DESC, experiment_id
-LIMIT :most
+LIMIT :limit
 """).bindparams(bindparam("since", type_=DateTime(timezone=True)))
 
 
 def verdicts_changed_since(
-    connection: Connection, since: datetime | None, *, most: int
+    connection: Connection, since: datetime | None, *, limit: int
 ) -> Sequence[Row[Any]]:
     """Returns the verdicts whose answer changed, whoever walked, the last first.
 
     Args:
         connection: To the store.
         since: By the database's clock; None for the last 24 hours.
-        most: How many rows at most.
+        limit: How many rows at most.
 
     Returns:
         Rows of experiment_id, contract, sentence (None before the first look), published_at and
         found: how many there are in all.
     """
-    return connection.execute(_CHANGED_SINCE, {"since": since, "most": most}).all()
+    return connection.execute(_CHANGED_SINCE, {"since": since, "limit": limit}).all()
 
 
 _ANSWERS = text("""

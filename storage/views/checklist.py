@@ -146,10 +146,10 @@ WHERE c.setup IS DISTINCT FROM s.setup OR p.project_id = ANY(:ids)
 
 
 def projects_to_check(connection: Connection) -> dict[int, str] | None:
-    """Counts what came since the last time, and returns the projects that it concerns.
+    """Counts the events since the last time, and returns the projects that they concern.
 
-    Costs what is new: a tick without news reads the ends of two days of the log and a row of each
-    project.
+    The cost grows with new events: a tick without any reads the ends of two days of the log and a
+    row of each project.
 
     Args:
         connection: In a transaction.
@@ -241,7 +241,7 @@ class Wiring:
         traffic: The recent events, by environment.
         names: Of events that ever came, the newest first.
         experiments: The open ones, in order.
-        admissions: What was refused of late; None where nothing was sent.
+        admissions: Recent refused requests; None where nothing was sent.
         newest_event_at: When the last event came where it measures, if ever.
         revenue_events: How many revenue events were counted.
         revenue_tested: Of the last hundred or so, of how many a user could be looked for.
@@ -341,31 +341,35 @@ def read_wirings(
     match_routes(connection, ids)
     traffic, names = read_traffic(connection, ids), read_names(connection, ids)
     admissions = read_admissions(connection, ids)
-    experiments: dict[int, list[OpenExperiment]] = {one: [] for one in ids}
+    experiments: dict[int, list[OpenExperiment]] = {project_id: [] for project_id in ids}
     for row in connection.execute(_EXPERIMENTS, {"ids": list(ids), "some": some_crossings}):
         experiments[row.project_id].append(_experiment(row))
-    found: dict[int, Wiring] = {}
+    wirings: dict[int, Wiring] = {}
     for row in connection.execute(_PROJECTS, {"ids": list(ids), "production": PRODUCTION}):
         opened = experiments[row.project_id]
         latest = PRODUCTION if row.production or row.latest is None else row.latest
-        environments = sorted({one.environment for one in opened}) or [latest]
-        seen = traffic[row.project_id]
-        newest = [seen[one].newest_at for one in environments if one in seen]
+        environments = sorted({experiment.environment for experiment in opened}) or [latest]
+        newest_by_environment = traffic[row.project_id]
+        newest = [
+            newest_by_environment[environment].newest_at
+            for environment in environments
+            if environment in newest_by_environment
+        ]
         before = [] if row.newest_event_at is None else [row.newest_event_at]
-        found[row.project_id] = value_of(
+        wirings[row.project_id] = value_of(
             Wiring,
             row,
             settings=parse_settings(row.settings),
             graph=row.current_graph_id is not None,
             deployed=row.latest is not None,
             environments=environments,
-            traffic=seen,
+            traffic=newest_by_environment,
             names=names[row.project_id],
             experiments=opened,
             admissions=admissions.get(row.project_id),
             newest_event_at=max([*newest, *before], default=None),
         )
-    return found
+    return wirings
 
 
 def _experiment(row: Any) -> OpenExperiment:  # noqa: ANN401 - a row of the query above
@@ -380,9 +384,9 @@ class Line:
     """A line of a checklist.
 
     Attributes:
-        check: What is checked, in a few words that stay.
+        check: The name of the check, in a few stable words.
         ok: Whether it is as it should be; None where that cannot be told yet.
-        seen: What was seen, in figures.
+        seen: The observation, in figures.
         fix: The very next thing to do; empty where all is well.
     """
 
@@ -420,11 +424,11 @@ def keep_lines(connection: Connection, checklists: Mapping[int, Checklist]) -> N
     rows = [
         {
             "project_id": project_id,
-            "lines": json.dumps([line.document() for line in one.lines]),
-            "newest_event_at": one.newest_event_at,
-            "setup": one.setup,
+            "lines": json.dumps([line.document() for line in checklist.lines]),
+            "newest_event_at": checklist.newest_event_at,
+            "setup": checklist.setup,
         }
-        for project_id, one in sorted(checklists.items())
+        for project_id, checklist in sorted(checklists.items())
     ]
     if rows:
         connection.execute(_KEEP, rows)
@@ -464,28 +468,28 @@ def read_lines(connection: Connection, project_id: int) -> list[Line]:
         Line(
             check=COMPUTED,
             ok=False,
-            seen=f"{one.experiment_id}: {one.sentence}",
-            fix=f"`deploy-reward close {one.experiment_id}`, or update the service.",
+            seen=f"{failure.experiment_id}: {failure.sentence}",
+            fix=f"`deploy-reward close {failure.experiment_id}`, or update the service.",
         )
-        for one in read_set_aside(connection, project_id=project_id)
+        for failure in read_set_aside(connection, project_id=project_id)
     ]
     if (error := sealing_error(connection)) is not None:
         # Its kind alone: the message names folders and buckets, which are the operator's.
         kind = error.partition(":")[0]
-        seen = f"Hours of the log could not be written to files: {kind}."
-        lines.append(Line(check=SEALED, ok=False, seen=seen, fix=_UNSEALED_FIX))
+        observation = f"Hours of the log could not be written to files: {kind}."
+        lines.append(Line(check=SEALED, ok=False, seen=observation, fix=_UNSEALED_FIX))
     if row.kept_at is None or row.now - row.kept_at > _UNKEPT:
         return [_unkept(row.kept_at), *lines[1:]]
     return [_aged(lines[0], row.newest_event_at, row.now), *lines[1:]]
 
 
 def _unkept(kept_at: datetime | None) -> Line:
-    seen = (
+    observation = (
         "Nothing looks at the events: no tick ever has."
         if kept_at is None
         else f"Nothing looks at the events since {kept_at:%d %b %H:%M} UTC; the rest is of then."
     )
-    return Line(check=CHECKS[0], ok=False, seen=seen, fix=_UNKEPT_FIX)
+    return Line(check=CHECKS[0], ok=False, seen=observation, fix=_UNKEPT_FIX)
 
 
 def _aged(line: Line, newest_event_at: datetime | None, now: datetime) -> Line:

@@ -1,4 +1,4 @@
-"""Counts: what the derived tables hold of units and cells, by experiment."""
+"""Counts: units and cells of the derived tables, by experiment."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
@@ -54,11 +54,11 @@ def cells_of_days(connection: Connection, days: Iterable[date]) -> dict[date, li
         By day rows of day, experiment_id, metric, cells, treatment_units, treatment_conversions,
         control_units, control_conversions; no row of a day without cells.
     """
-    asked = sorted(set(days))
-    found: dict[date, list[Row[Any]]] = {day: [] for day in asked}
-    for row in connection.execute(_DAYS, {"days": asked}):
-        found[row.day].append(row)
-    return found
+    wanted = sorted(set(days))
+    rows_of_day: dict[date, list[Row[Any]]] = {day: [] for day in wanted}
+    for row in connection.execute(_DAYS, {"days": wanted}):
+        rows_of_day[row.day].append(row)
+    return rows_of_day
 
 
 _CLOSED_TO = text("""
@@ -103,9 +103,9 @@ def cells_added_since(
         for of, at in closed_cells(connection).items()
         if before.get(of) != at
     }
-    asked = {
+    bound = {
         "experiments": [experiment_id for experiment_id, _ in moved],
         "metrics": [metric for _, metric in moved],
         "begins": list(moved.values()),
     }
-    return {row.day: row.cells for row in connection.execute(_ADDED, asked)}
+    return {row.day: row.cells for row in connection.execute(_ADDED, bound)}

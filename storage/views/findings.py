@@ -1,4 +1,4 @@
-"""Findings: experiments as a page tells of them, each with what its evidence says so far."""
+"""Findings: experiments as pages show them, each with a summary of its evidence."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -69,13 +69,13 @@ WHERE x.experiment_id = :experiment_id AND x.project_id = :project_id
 
 
 def read_finding(connection: Connection, project_id: int, experiment_id: str) -> Finding:
-    """Returns an experiment of a project with what is served of it.
+    """Returns an experiment of a project with its served verdict and evidence.
 
     Raises:
         Missing: The project has no such experiment.
     """
-    asked = {"experiment_id": experiment_id, "project_id": project_id}
-    row = connection.execute(_FIND, asked).mappings().one_or_none()
+    bound = {"experiment_id": experiment_id, "project_id": project_id}
+    row = connection.execute(_FIND, bound).mappings().one_or_none()
     if row is None:
         raise Missing("unknown_experiment", "there is no such experiment")
     return Finding(**row)
@@ -87,22 +87,22 @@ def finding_version(connection: Connection, project_id: int, experiment_id: str)
     Raises:
         Missing: The project has no such experiment.
     """
-    asked = {"experiment_id": experiment_id, "project_id": project_id}
-    found = connection.execute(_VERSION, asked).scalar_one_or_none()
-    if found is None:
+    bound = {"experiment_id": experiment_id, "project_id": project_id}
+    version = connection.execute(_VERSION, bound).scalar_one_or_none()
+    if version is None:
         raise Missing("unknown_experiment", "there is no such experiment")
-    return found
+    return version
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListedFinding:
-    """An experiment in a list: its verdict, and of its evidence what a line can tell.
+    """An experiment in a list: its verdict, and a line's worth of its evidence.
 
     Attributes:
         contract: The verdict contract.
         reason: The evidence's; None before the first look.
         totals: The evidence's totals; None before the first look.
-        sessions: The evidence's traffic and what it needs; None before the first look.
+        sessions: The evidence's traffic and requirements; None before the first look.
         control: Control's rate, or its mean where it has one; None while there is none.
         waits_for: The guardrails that a `keep` waits for; None while no test has fired.
     """
@@ -137,7 +137,7 @@ CROSS JOIN LATERAL json_to_record(coalesce(v.evidence, '{{}}')) AS e (
 )
 WHERE x.project_id = :project_id AND {condition}
 ORDER BY x.registered_at DESC, x.experiment_id DESC
-LIMIT :most
+LIMIT :limit
 """
 
 
@@ -145,7 +145,7 @@ def list_findings(
     connection: Connection,
     project_id: int,
     *,
-    most: int,
+    limit: int,
     decided: bool | None = None,
     before: str | None = None,
 ) -> list[ListedFinding]:
@@ -154,7 +154,7 @@ def list_findings(
     Args:
         connection: To the store.
         project_id: The project.
-        most: How many at most.
+        limit: How many at most.
         decided: The decided ones, or the open ones; None for all.
         before: The last experiment of the page before.
     """
@@ -165,8 +165,8 @@ def list_findings(
             WHERE experiment_id = :before AND project_id = :project_id
         ))
     """
-    asked = {"project_id": project_id, "most": most, "decided": decided, "before": before}
-    rows = connection.execute(text(_LIST.format(condition=condition)), asked)
+    bound = {"project_id": project_id, "limit": limit, "decided": decided, "before": before}
+    rows = connection.execute(text(_LIST.format(condition=condition)), bound)
     return [ListedFinding(**row) for row in rows.mappings()]
 
 
@@ -185,11 +185,11 @@ def findings_of_commits(
         x.treatment_commit = ANY(:commits)
         AND (CAST(:environment AS text) IS NULL OR x.environment = :environment)
     """
-    asked = {
+    bound = {
         "project_id": project_id,
-        "most": 200,
+        "limit": 200,
         "commits": list(commits),
         "environment": environment,
     }
-    rows = connection.execute(text(_LIST.format(condition=condition)), asked)
+    rows = connection.execute(text(_LIST.format(condition=condition)), bound)
     return [ListedFinding(**row) for row in rows.mappings()]

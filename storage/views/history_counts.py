@@ -15,12 +15,12 @@ REHEARSAL = "rehearsed_events"
 
 @dataclass(frozen=True, kw_only=True)
 class ArmCount:
-    """What the log holds of one arm.
+    """The log's counts of one arm.
 
     Attributes:
         units: Units whose first event on the routes named the arm's commit.
         converting: Those of them with an outcome within the window of their exposure.
-        total: What the values of these outcomes add up to.
+        total: The sum of these outcomes' values.
     """
 
     units: int = 0
@@ -30,7 +30,7 @@ class ArmCount:
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryCount:
-    """What the log holds of a comparison of two commits.
+    """The log's counts of a comparison of two commits.
 
     Attributes:
         control: Of control.
@@ -108,10 +108,10 @@ def count_history(
     unit: str,
     table: str = "runtime_events",
 ) -> HistoryCount:
-    """Counts what the log holds of two commits since a time.
+    """Counts the log's units and outcomes of two commits since a time.
 
     It reads the log alone, without lineages, blocks and graces: of a file with one deploy each it
-    says what the verdict will count.
+    equals the counts of the verdict.
 
     Args:
         connection: To the store.
@@ -122,15 +122,15 @@ def count_history(
         metric: The target's whole definition.
         routes: Patterns of the routes that expose a unit; None for all.
         since: The start of the experiment.
-        unit: What is randomized: `session` or `user`.
+        unit: The randomized unit: `session` or `user`.
         table: The log, or a table like it.
     """
     where = {"project_id": project_id, "environment": environment, "since": since}
     exposing: list[str] | None = None
     if routes is not None:
         patterns = RouteTable(routes)
-        seen = connection.execute(text(_ROUTES.format(table=table)), where).scalars()
-        exposing = [route for route in seen if patterns.match(route) is not None]
+        served = connection.execute(text(_ROUTES.format(table=table)), where).scalars()
+        exposing = [route for route in served if patterns.match(route) is not None]
     # Of rows that were copied a moment ago the planner knows nothing, and would loop over all units
     # for each outcome; and millions of units in 4 MB go by way of the disk.
     connection.execute(text("SET LOCAL enable_nestloop = off"))

@@ -100,7 +100,7 @@ WHERE r.project_id = newest.project_id AND r.minute < newest.minute - interval '
 
 @dataclass(frozen=True, kw_only=True)
 class Counted:
-    """What a counting of new events found.
+    """The result of counting new events.
 
     Attributes:
         projects: Whose events there were.
@@ -126,21 +126,21 @@ def count_new_events(
         read_to: As the last counting left it.
         pages: Likewise.
     """
-    ends = newest_partitions(connection, most=2)
+    ends = newest_partitions(connection, limit=2)
     if not ends:
         return Counted(projects=frozenset(), read_to=read_to, pages=ends)
     fresh = " UNION ALL ".join(
         _END_OF_DAY.format(name=name, page=max(0, end - _MOST_PAGES, _done(pages, name)))
         for name, end in ends.items()
     )
-    found = connection.execute(
+    newest = connection.execute(
         text(_COUNT.format(fresh=fresh)),
         {"read_to": read_to, "most_values": _MOST_VALUES, "most_names": _MOST_NAMES},
     ).all()
-    ids = frozenset(row.project_id for row in found)
+    ids = frozenset(row.project_id for row in newest)
     if ids:
         connection.execute(_PRUNE, {"ids": sorted(ids)})
-    latest = [*([] if read_to is None else [read_to]), *(row.newest_at for row in found)]
+    latest = [*([] if read_to is None else [read_to]), *(row.newest_at for row in newest)]
     return Counted(projects=ids, read_to=max(latest, default=None), pages=ends)
 
 
@@ -164,7 +164,7 @@ class Traffic:
     Attributes:
         newest_at: When the newest one was received.
         page_views: Whether the counts below are of page views, else of every event: an outcome
-            need not say what an exposure says.
+            need not carry the members of an exposure.
         events: How many there were.
         committed: How many name a commit.
         routed: How many name a route.
@@ -227,13 +227,13 @@ def match_routes(connection: Connection, ids: Sequence[int]) -> None:
     if not rows:
         return
     patterns: dict[str, list[str]] = defaultdict(list)
-    asked = {
+    bound = {
         "ids": sorted({row.project_id for row in rows}),
         "graphs": sorted({row.graph_id for row in rows}),
     }
-    for row in connection.execute(_PATTERNS, asked):
+    for row in connection.execute(_PATTERNS, bound):
         patterns[row.graph_id].append(row.path)
-    tables = {graph_id: RouteTable(patterns[graph_id]) for graph_id in asked["graphs"]}
+    tables = {graph_id: RouteTable(patterns[graph_id]) for graph_id in bound["graphs"]}
     connection.execute(
         _MATCHED,
         {
@@ -268,17 +268,17 @@ def read_traffic(connection: Connection, ids: Sequence[int]) -> dict[int, dict[s
     grouped: dict[tuple[int, str], list[Any]] = defaultdict(list)
     for row in connection.execute(_TRAFFIC, {"ids": list(ids)}):
         grouped[row.project_id, row.environment].append(row)
-    found: dict[int, dict[str, Traffic]] = {one: {} for one in ids}
+    traffic: dict[int, dict[str, Traffic]] = {project_id: {} for project_id in ids}
     for (project_id, environment), rows in grouped.items():
-        found[project_id][environment] = _traffic(rows)
-    return found
+        traffic[project_id][environment] = _traffic(rows)
+    return traffic
 
 
 def _traffic(rows: Sequence[Any]) -> Traffic:
     every = [row for row in rows if row.kind == "all"]
     page_views = any(row.page_view for row in every)
-    told = [row for row in rows if row.page_view == page_views]
-    own = next(row for row in told if row.kind == "all")
+    shown = [row for row in rows if row.page_view == page_views]
+    own = next(row for row in shown if row.kind == "all")
     skewed = sum(row.skewed for row in every)
     return Traffic(
         newest_at=max(row.newest_at for row in every),
@@ -292,12 +292,12 @@ def _traffic(rows: Sequence[Any]) -> Traffic:
         skew_seconds=sum(row.skew_seconds for row in every) / skewed if skewed else 0.0,
         commits=[
             Seen(value=row.value, events=row.events, known=row.deployed)
-            for row in told
+            for row in shown
             if row.kind == "commit"
         ],
         routes=[
             Seen(value=row.value, events=row.events, known=row.matched)
-            for row in told
+            for row in shown
             if row.kind == "route"
         ],
     )
@@ -311,7 +311,7 @@ ORDER BY project_id, newest_at DESC, event
 
 def read_names(connection: Connection, ids: Sequence[int]) -> dict[int, list[str]]:
     """Returns the names of events that ever came to projects, the newest first."""
-    names: dict[int, list[str]] = {one: [] for one in ids}
+    names: dict[int, list[str]] = {project_id: [] for project_id in ids}
     for row in connection.execute(_NAMES, {"ids": list(ids)}):
         names[row.project_id].append(row.event)
     return names

@@ -65,7 +65,7 @@ class OwnRecords:
 
     # --- Runs -------------------------------------------------------------------------------------
 
-    def prune_runs(self, *, as_of: datetime, most: int = 5_000) -> "RunPruning":
+    def prune_runs(self, *, as_of: datetime, limit: int = 5_000) -> "RunPruning":
         """Deletes ended runs that are old, with all their events; some stay, thinned.
 
         Of each asset, and of its days of the last half year, the newest materialization stays, or
@@ -74,7 +74,7 @@ class OwnRecords:
 
         Args:
             as_of: Now.
-            most: How many runs in this round.
+            limit: How many runs in this round.
         """
         old = [run for statuses, days in _ENDED for run in self._ended(statuses, days, as_of)]
         newest = {
@@ -85,7 +85,7 @@ class OwnRecords:
         thinned = set(self.instance.get_run_ids(self._filter(tags={THINNED_TAG: "true"})))
         kept = self._newest_events(as_of)
         deleted = thin = 0
-        for run_id in [run for run in old if run not in newest | (thinned & kept.keys())][:most]:
+        for run_id in [run for run in old if run not in newest | (thinned & kept.keys())][:limit]:
             if events := kept.get(run_id):
                 self._thin(run_id, events)
                 thin += 1
@@ -229,7 +229,7 @@ class OwnRecords:
 
 
 def _is_of_ours(run: dg.DagsterRun) -> bool:
-    keys = [*(run.asset_selection or ()), *(one.asset_key for one in _checks(run))]
+    keys = [*(run.asset_selection or ()), *(check.asset_key for check in _checks(run))]
     return bool(keys) and all(key.path[0] == PREFIX for key in keys)
 
 

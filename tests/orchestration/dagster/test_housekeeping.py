@@ -223,7 +223,7 @@ def test_runs_in_progress_failed_of_late_and_the_newest_stay(house) -> None:
 def test_a_round_prunes_the_oldest_and_no_more_than_it_may(house) -> None:
     runs = [house.ran("deploy_reward", "2026-01-05", days_ago=days) for days in (50, 49, 48, 1)]
 
-    house.ours.prune_runs(as_of=NOW, most=2)
+    house.ours.prune_runs(as_of=NOW, limit=2)
 
     assert house.runs("deploy_reward") == set(runs[2:])
 

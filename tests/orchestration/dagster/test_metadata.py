@@ -137,8 +137,8 @@ def settled(canary) -> Any:
 
 def test_the_nearest_to_an_answer_comes_first_and_the_decided_apart(settled) -> None:
     with settled.engine.connect() as connection:
-        nearest = nearest_to_an_answer(connection, most=5)
-        lately = decided_lately(connection, most=5)
+        nearest = nearest_to_an_answer(connection, limit=5)
+        lately = decided_lately(connection, limit=5)
 
     reached = [one.document["totals"]["e_value"] for one in nearest]
     assert {one.experiment_id for one in nearest} == {
@@ -155,9 +155,9 @@ def test_changes_are_those_after_a_time_and_by_default_of_a_day(settled) -> None
         " WHERE experiment_id = '{view}'"
     )
     with settled.engine.connect() as connection:
-        of_a_day = verdicts_changed_since(connection, None, most=1)
+        of_a_day = verdicts_changed_since(connection, None, limit=1)
         since = datetime.now(UTC) - timedelta(days=2)
-        of_two = verdicts_changed_since(connection, since, most=MOST_ROWS)
+        of_two = verdicts_changed_since(connection, since, limit=MOST_ROWS)
 
     assert (len(of_a_day), of_a_day[0].found) == (1, 2)
     assert len(of_two) == 3

@@ -228,7 +228,7 @@ def test_verdicts_and_cells_stay_to_the_byte_while_their_units_go(decided) -> No
     decided.tamper("INSERT INTO tombstone_exposures SELECT * FROM exposures LIMIT 100")
     there = units(decided.engine)
 
-    some = delete_expired_units(decided.engine, as_of=NOW, most=200, at_once=100)
+    some = delete_expired_units(decided.engine, as_of=NOW, limit=200, at_once=100)
     assert sum(some.values()) == 200
     assert units(decided.engine) == there - 200
     delete_expired_units(decided.engine, as_of=NOW, at_once=500)
@@ -239,7 +239,7 @@ def test_verdicts_and_cells_stay_to_the_byte_while_their_units_go(decided) -> No
 
 def test_units_stay_while_their_raw_events_do_and_while_their_verdict_is_news(decided) -> None:
     there = units(decided.engine)
-    drop(decided.engine, most=1)
+    drop(decided.engine, limit=1)
     delete_expired_units(decided.engine, as_of=NOW)
     assert units(decided.engine) == there
 
@@ -250,7 +250,7 @@ def test_units_stay_while_their_raw_events_do_and_while_their_verdict_is_news(de
 
 
 def test_the_days_self_check_passes_over_what_is_gone(decided) -> None:
-    drop(decided.engine, most=1)
+    drop(decided.engine, limit=1)
     first = decided.first_day.date()
 
     with separate_reading(decided.engine) as separate:
@@ -260,7 +260,7 @@ def test_the_days_self_check_passes_over_what_is_gone(decided) -> None:
 
 
 def test_an_audit_names_the_days_that_are_gone(decided) -> None:
-    drop(decided.engine, most=1)
+    drop(decided.engine, limit=1)
 
     with decided.engine.connect() as connection, connection.begin():
         freeze_reads(connection)
