@@ -25,7 +25,7 @@ _QUOTED_CHARACTERS = 100
 
 
 class Guard:
-    """ASGI middleware that lets pass what the server's own pages and a person's programs send."""
+    """ASGI middleware that passes requests of the server's own pages and of a person's programs."""
 
     def __init__(self, app: ASGIApp, *, hosts: Iterable[str] = (), url: str | None = None) -> None:
         """Put the guard in front of an application.

@@ -12,7 +12,6 @@ from sqlalchemy import Row
 
 from domain.wording.headline import headline_of
 from orchestration.dagster.columns import table_metadata
-from orchestration.dagster.exhibit import chosen, exhibit, standings_table
 from orchestration.dagster.keys import (
     CLOSES_TAG,
     DEPLOYS,
@@ -30,19 +29,20 @@ from orchestration.dagster.keys import (
 )
 from orchestration.dagster.links import experiment_link
 from orchestration.dagster.partitions import DAYS, days_between, key_of, run_days
+from orchestration.dagster.report import chosen, evidence_table, report
 from orchestration.dagster.resources import Engine, Store
 from orchestration.dagster.table import MOST_ROWS, Rows, markdown, plain, unbroken
 from orchestration.pipeline.batch import FAST, RUN, Patience
 from orchestration.pipeline.checklist import ChecklistsTooLong, keep_checklists
 from orchestration.pipeline.steps import close_cells, expose, publish, stage, stage_due
 from storage.schema.clock import seconds_until
-from storage.views.answers import (
+from storage.views.counts import cells_added_since, cells_of_days, closed_cells, units_by_experiment
+from storage.views.published import (
     count_answers,
     decided_lately,
     nearest_to_an_answer,
     verdicts_changed_since,
 )
-from storage.views.counts import cells_added_since, cells_of_days, closed_cells, units_by_experiment
 
 # The hourly run touches each, also where no block holds a unit.
 FRESHNESS = dg.FreshnessPolicy.time_window(
@@ -52,12 +52,12 @@ FRESHNESS = dg.FreshnessPolicy.time_window(
 TURNED_TAG = f"{PREFIX}/turned"
 _MOST_TAGGED = 10
 _SHOWN_TO = "shown_to"
-# A run that was asked for before its block closed starts at most a minute early.
+# A run that was requested before its block closed starts at most a minute early.
 _LONGEST_WAIT = 60.0
 
 
 def _asked_to_close(context: dg.AssetExecutionContext) -> datetime | None:
-    """Returns when the blocks close that the fast schedule asked a run for; None of any other."""
+    """Returns when the blocks close that the fast schedule requested a run; None of any other."""
     closes_at = context.run.tags.get(CLOSES_TAG)
     return None if closes_at is None else datetime.fromisoformat(closes_at)
 
@@ -174,7 +174,7 @@ def _moment(at: datetime | None) -> str:
 def session_cells(
     context: dg.AssetExecutionContext, store: Store, engine: Engine
 ) -> dg.MaterializeResult[Any]:
-    """What came of it: units and conversions of each block, stratum and arm.
+    """Its result: units and conversions of each block, stratum and arm.
 
     - **Final** once the outcomes of a block have closed: its end, the metric's window, the
       grace.
@@ -186,8 +186,8 @@ def session_cells(
     - **Served** as looks in `GET /v1/reward/{experiment_id}/evidence`.
     """
     begun = time.monotonic()
-    asked = run_days(context.run.tags)
-    days = days_between(asked) if asked else [datetime.now(UTC).date()]
+    requested = run_days(context.run.tags)
+    days = days_between(requested) if requested else [datetime.now(UTC).date()]
     with store.step("session_cells") as connection:
         before = closed_cells(connection)
         total = close_cells(connection, settings=engine.settings, patience=_patience(context))
@@ -195,7 +195,7 @@ def session_cells(
         cells = cells_of_days(connection, {*days, *added})
     for day, rows in cells.items():
         metadata = _of_day(rows, added=added.get(day, 0))
-        if asked and day in days:
+        if requested and day in days:
             context.add_asset_metadata(metadata, partition_key=day.isoformat())
         elif DAYS.has_partition_key(day.isoformat()):
             context.log_event(
@@ -208,13 +208,13 @@ def session_cells(
         "days_added_to": len(added),
         "seconds": _since(begun),
     }
-    if not asked:
+    if not requested:
         run["no_partition_was_named"] = f"today's is reported: {key_of(datetime.now(UTC))}"
     return dg.MaterializeResult(metadata=run)
 
 
 def _of_day(rows: Sequence[Row[Any]], *, added: int) -> dict[str, Any]:
-    """Returns what is reported of a day, from the sums of its cells."""
+    """Returns a day's metadata, from the sums of its cells."""
     return {
         "dagster/partition_row_count": sum(row.cells for row in rows),
         "added": added,
@@ -280,11 +280,11 @@ def evidence(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
         lately = decided_lately(connection, limit=MOST_ROWS)
     return dg.MaterializeResult(
         metadata={
-            **dict(exhibit(chosen(nearest, lately))),
-            "nearest_to_an_answer": markdown(standings_table(nearest)),
-            "decided_last": markdown(standings_table(lately)),
+            **dict(report(chosen(nearest, lately))),
+            "nearest_to_an_answer": markdown(evidence_table(nearest)),
+            "decided_last": markdown(evidence_table(lately)),
             "computed_now": len(drafted),
-            "decided_now": sum(one.contract["power_state"]["decided"] for one in drafted),
+            "decided_now": sum(verdict.contract["power_state"]["decided"] for verdict in drafted),
             "seconds": seconds,
             "published_by": dg.MetadataValue.asset(VERDICTS),
         }
@@ -312,11 +312,11 @@ def verdicts(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
         changed = verdicts_changed_since(connection, shown_to, limit=MOST_ROWS)
     with suppress(ChecklistsTooLong), store.reading() as connection:
         keep_checklists(connection)
-    _tag(context, sorted(one.experiment_id for one in published if one.turned))
-    found = changed[0].found if changed else 0
+    _tag(context, sorted(verdict.experiment_id for verdict in published if verdict.changed))
+    total = changed[0].total if changed else 0
     return dg.MaterializeResult(
         metadata={
-            "changed": found,
+            "changed": total,
             "published_now": len(published),
             "open": answers.open,
             "decided": answers.decided,
@@ -325,7 +325,7 @@ def verdicts(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
             "iterate": answers.iterate,
             "no_answer": answers.no_answer,
             "seconds": _since(begun),
-            "verdicts_that_changed": markdown(_changes(changed), beyond=found - len(changed)),
+            "verdicts_that_changed": markdown(_changes(changed), beyond=total - len(changed)),
             _SHOWN_TO: dg.MetadataValue.timestamp(answers.counted_at),
             "pictures": dg.MetadataValue.asset(EVIDENCE),
         }

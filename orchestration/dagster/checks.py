@@ -28,7 +28,7 @@ from storage.upkeep.invariants import (
 )
 from storage.verdicts.backlog import settled_days
 from storage.verdicts.set_aside import read_set_aside
-from storage.views.answers import open_evidence_by_turns
+from storage.views.published import open_evidence_by_turns
 from storage.views.sources import lags_of_measured_projects
 
 # Enough to begin a search with; a check's record is kept for ever.

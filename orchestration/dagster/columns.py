@@ -1,4 +1,4 @@
-"""The columns: what each column of an asset's table holds, in a sentence, and its schema."""
+"""The columns: the description and type of each column of an asset's table, as a schema."""
 
 from collections.abc import Mapping
 

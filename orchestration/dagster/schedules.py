@@ -28,7 +28,7 @@ UNDER_WAY = "a run of the pipeline is under way"
 
 
 class CronError(ValueError):
-    """The variable holds no cron expression; the message says what is wanted."""
+    """The variable holds no cron expression; the message says which form it needs."""
 
 
 # --- Fast -----------------------------------------------------------------------------------------
@@ -37,12 +37,12 @@ class CronError(ValueError):
 def _fast(
     context: dg.ScheduleEvaluationContext, store: Store
 ) -> list[dg.RunRequest] | dg.SkipReason:
-    """Asks the store whether anything is due: a tick with nothing to do is a few small queries.
+    """Requests a run where work is due: a tick without work is a few small queries.
 
-    What closes within a minute is due as well: its run starts at once, and waits for the closing.
-    So where the schedule ticks each minute, a tick that comes a moment before a block closes costs
-    nobody a minute; a slower schedule waits for its next tick. Where experiments of different
-    graces close within that minute, the first closing waits for no other.
+    A block that closes within a minute is due as well: its run starts at once, and waits for the
+    closing. So with a tick each minute, a tick a moment before a block closes delays the verdict by
+    no minute; a slower schedule waits for its next tick. Where experiments of different graces
+    close within that minute, the first closing waits for no other.
     """
     until_next = context.scheduled_execution_time + timedelta(minutes=1) - datetime.now(UTC)
     with failures_counted(store.engine, "backlog"):
@@ -64,7 +64,7 @@ def _request(work: DueWork) -> dg.RunRequest:
 
 
 def _due(store: Store, *, ahead: timedelta) -> list[DueWork] | str:
-    """Returns what is due, or why no run is to be launched."""
+    """Returns the blocks that are due, or why no run is to be launched."""
     with store.reading() as connection:
         if not try_claim_derived_tables(connection):
             return UNDER_WAY
@@ -184,7 +184,7 @@ def each_hour(context: dg.ScheduleEvaluationContext, store: Store) -> Iterator[d
 
 
 def _not_rebuilt(instance: dg.DagsterInstance, days: list[date]) -> list[str]:
-    keys = [one.isoformat() for one in days if DAYS.has_partition_key(one.isoformat())]
+    keys = [day.isoformat() for day in days if DAYS.has_partition_key(day.isoformat())]
     return [
         key
         for key in keys

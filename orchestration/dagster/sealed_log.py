@@ -44,7 +44,7 @@ with warnings.catch_warnings():
 
         - **Final** once its hour has ended and its files are listed in `sealed_hours`. History that
           is sent later makes a further part of its hour.
-        - **Backfill**: none is needed. Any run seals whatever has ended, on whichever day, and
+        - **Backfill**: none is needed. Any run seals all ended hours, on whichever day, and
           reports its own days, each with its own counts; a run without a partition is today's.
         - **A failure** stops nothing: the hours wait, PostgreSQL keeps their events, and the check
           below names the error.
@@ -52,13 +52,13 @@ with warnings.catch_warnings():
           documentation.
         """
         run, error = _sealed(store)
-        asked = run_days(context.run.tags)
-        days = days_between(asked) if asked else [datetime.now(UTC).date()]
+        requested = run_days(context.run.tags)
+        days = days_between(requested) if requested else [datetime.now(UTC).date()]
         with store.reading() as connection:
             status = read_sealing(connection)
             reports = {day: _of_day(sealed_day(connection, day)) for day in days}
         for day, report in reports.items():
-            if asked:
+            if requested:
                 context.add_asset_metadata(report, partition_key=day.isoformat())
             else:
                 context.log_event(
@@ -86,7 +86,7 @@ def _of_day(day: SealedDay) -> dict[str, Any]:
 
 
 def _sealed(store: Store) -> tuple[SealedRun, str | None]:
-    """Seals what has ended; whatever fails is noted, and what comes after goes on."""
+    """Seals the hours that have ended; a failure is noted, and later hours go on."""
     run, error = SealedRun(), None
     try:
         lake = open_lake()
@@ -114,8 +114,12 @@ def sealed_hours_hold_what_the_log_held(store: Store) -> dg.AssetCheckResult:
     with store.reading() as connection:
         compared = compare_files(connection, open_lake())
     files = [
-        {"file": plain(one.name), "hour, UTC": f"{one.hour:%d %b %H:%M}", "reason": one.reason}
-        for one in compared.different[:_SHOWN]
+        {
+            "file": plain(difference.name),
+            "hour, UTC": f"{difference.hour:%d %b %H:%M}",
+            "reason": difference.reason,
+        }
+        for difference in compared.different[:_SHOWN]
     ]
     return dg.AssetCheckResult(
         passed=not compared.different and status.error is None,

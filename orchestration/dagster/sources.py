@@ -69,7 +69,7 @@ with warnings.catch_warnings():
 
     @dg.multi_observable_source_asset(specs=SOURCES, name=f"{PREFIX}_log", can_subset=True)
     def log(context: dg.AssetExecutionContext, store: Store) -> Iterator[dg.ObserveResult]:
-        """Counts what came, and how late."""
+        """Counts received events, and how late they came."""
         with store.reading() as connection:
             readings = read_sources(connection)
         for spec in SOURCES:

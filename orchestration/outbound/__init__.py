@@ -1,4 +1,4 @@
-"""Outbound: what is sent to webhooks, how, and without secrets.
+"""Outbound: the bodies of webhooks, their delivery, and the removal of secrets.
 
 Imports `storage` and `domain`; Dagster's sensors import it.
 """

@@ -1,4 +1,4 @@
-"""A round of deliveries: what is due is sent to webhooks, none of which can hold up another."""
+"""A round of deliveries: due announcements are sent to webhooks, none of which delays another."""
 
 import asyncio
 import os
@@ -38,16 +38,16 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(kw_only=True)
 class Round:
-    """What a round did: how many were delivered, and of the others how many for which reason."""
+    """The result of a round: counts of delivered and abandoned announcements, and of problems."""
 
     delivered: int = 0
     given_up: int = 0
     problems: Counter[str] = field(default_factory=Counter[str])
 
-    def told(self) -> str:
+    def as_text(self) -> str:
         """Returns the round in a line, empty where nothing was due."""
         done = {"delivered": self.delivered, "given up": self.given_up}
-        parts = [f"{count} {what}" for what, count in done.items() if count]
+        parts = [f"{count} {outcome}" for outcome, count in done.items() if count]
         parts += [f"{count} × {problem}" for problem, count in sorted(self.problems.items())]
         return "; ".join(parts)
 
@@ -59,7 +59,7 @@ class _Lacking(Exception):  # noqa: N818 - nothing is wrong with the webhook
 def deliver(
     engine: Engine, *, secret: bytes | None, environment: Mapping[str, str] = os.environ
 ) -> Round:
-    """Sends whatever is due, for `ROUND_SECONDS` and the end of the exchanges then under way.
+    """Sends due announcements, for `ROUND_SECONDS` and the end of the exchanges then under way.
 
     Any number may deliver at once, and may be killed at any point: an attempt is noted before it
     is made, and made again where no end of it was noted. So each announcement arrives at least

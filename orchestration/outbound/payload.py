@@ -1,4 +1,4 @@
-"""What a webhook's receiver gets of an announcement: the body in each format."""
+"""The payload of a webhook: the body of an announcement in each format."""
 
 import json
 from datetime import datetime
@@ -52,8 +52,8 @@ def _slack(announcement: Announcement) -> dict[str, str]:
     if announcement.commit:
         where.append(announcement.commit[:12])
     lines = [announcement.sentence or "", f"{', '.join(where)} ({announcement.experiment_id})"]
-    told = "\n".join(slack_text(line) for line in lines if line)
-    return {"text": f"*{slack_text(headline)}*\n{told}"}
+    text = "\n".join(slack_text(line) for line in lines if line)
+    return {"text": f"*{slack_text(headline)}*\n{text}"}
 
 
 def slack_text(text: str) -> str:

@@ -24,8 +24,8 @@ class Unanswered(Exception):  # noqa: N818 - the receiver's state, not a fault o
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
-    """What a receiver answered, its content aside."""
+class Receipt:
+    """A receiver's answer, without its content."""
 
     status: int
     retry_after: timedelta
@@ -43,7 +43,7 @@ async def post(
     headers: Mapping[str, str],
     private: bool,
     tls: ssl.SSLContext | None = None,
-) -> Answer:
+) -> Receipt:
     """Posts JSON and returns how it was answered; follows no redirect.
 
     Args:
@@ -83,7 +83,7 @@ async def _exchange(
     headers: Mapping[str, str],
     private: bool,
     tls: ssl.SSLContext | None,
-) -> Answer:
+) -> Receipt:
     """Posts to the first address that answers of those that were judged; none is looked up again.
 
     Raises:
@@ -91,9 +91,9 @@ async def _exchange(
         httpx2.ConnectError: It has no address, or none that takes a connection.
     """
     target = httpx2.URL(url)
-    found = await asyncio.to_thread(resolve, target.host)
+    addresses = await asyncio.to_thread(resolve, target.host)
     failure = httpx2.ConnectError("no address")
-    for address in judged(target.host, found, private=private):
+    for address in judged(target.host, addresses, private=private):
         try:
             return await _posted(target, address, body, headers=headers, tls=tls)
         except httpx2.ConnectError as error:
@@ -108,8 +108,8 @@ async def _posted(
     *,
     headers: Mapping[str, str],
     tls: ssl.SSLContext | None,
-) -> Answer:
-    told = {
+) -> Receipt:
+    sent = {
         "Content-Type": "application/json",
         "User-Agent": "deploy-reward",
         "Host": target.netloc.decode("ascii"),
@@ -124,14 +124,14 @@ async def _posted(
             "POST",
             target.copy_with(host=str(address)),
             content=body,
-            headers=told,
+            headers=sent,
             # The certificate is that of the name, wherever the name leads.
             extensions={"sni_hostname": target.host},
         ) as response,
     ):
         async for _ in response.aiter_raw(_ANSWER_BYTES):
             break
-        return Answer(
+        return Receipt(
             status=response.status_code,
             retry_after=_retry_after(response.headers.get("Retry-After"), now=datetime.now(UTC)),
         )

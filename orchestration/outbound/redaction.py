@@ -21,7 +21,7 @@ _SHAPES = (
 
 
 def redacted(line: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Returns a line without what is secret or somebody's: secrets, passwords, paths, values.
+    """Returns a line without secrets, passwords, paths and values.
 
     Args:
         line: As an error tells it.
@@ -36,8 +36,8 @@ def redacted(line: str, environment: Mapping[str, str] = os.environ) -> str:
 
 def _secrets(environment: Mapping[str, str]) -> Iterator[str]:
     for name, value in environment.items():
-        found = [value] if _NAMES.search(name) else _passwords(value)
-        yield from (one for one in found if len(one) >= _SHORTEST_SECRET)
+        secrets = [value] if _NAMES.search(name) else _passwords(value)
+        yield from (secret for secret in secrets if len(secret) >= _SHORTEST_SECRET)
 
 
 def _passwords(value: str) -> list[str]:

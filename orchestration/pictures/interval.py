@@ -1,4 +1,4 @@
-"""The picture of one experiment: its interval narrowing down over time, and what came of it."""
+"""The picture of one experiment: its interval narrowing down over time, and its outcome."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -41,13 +41,13 @@ _HELD = "url(#held)"
 
 @dataclass(frozen=True, kw_only=True)
 class _Scene:
-    """What a picture is drawn of, and where."""
+    """The data and axes of a picture."""
 
     document: Mapping[str, Any]
     measure: Measure
     headline: Headline
     looks: Sequence[Look]
-    found: Sequence[Estimate]
+    drawn: Sequence[Estimate]
     fired: float | None
     decided: float | None
     time: Axis
@@ -67,7 +67,7 @@ class _Scene:
         """Those that tell most: the breached before the unknown before the unharmed."""
         ranked = sorted(
             self.document["guardrails"],
-            key=lambda one: (one["breached_at"] is None, one["non_inferior_at"] is not None),
+            key=lambda rail: (rail["breached_at"] is None, rail["non_inferior_at"] is not None),
         )
         return ranked[:_MOST_LANES]
 
@@ -103,11 +103,11 @@ def interval_picture(document: Mapping[str, Any], contract: Mapping[str, Any]) -
 def _scene(
     document: Mapping[str, Any], contract: Mapping[str, Any], looks: Sequence[Look]
 ) -> _Scene:
-    found = estimates(looks)
+    drawn = estimates(looks)
     begin, end = looks[0].at, looks[-1].at
     # Of a single look, or two at once: a block's breadth to each side.
     breadth = 150.0 if end == begin else 0.0
-    low, high = extent(found) if found else (-0.01, 0.01)
+    low, high = extent(drawn) if drawn else (-0.01, 0.01)
     top = 84.0 + _LINE * len(_sentence(document))
     decided = contract["power_state"]["decided"]
     return _Scene(
@@ -115,7 +115,7 @@ def _scene(
         measure=measure_of(document),
         headline=headline_of(contract, candidate=document.get("candidate") is not None),
         looks=looks,
-        found=found,
+        drawn=drawn,
         fired=fired_at(document, looks),
         decided=seconds(document["as_of"]) if decided else None,
         time=Axis(low=begin - breadth, high=end + breadth, start=_LEFT, end=_RIGHT),
@@ -210,7 +210,7 @@ def _grid(scene: _Scene) -> list[str]:
     shapes: list[str] = []
     scale = scene.measure.scale
     steps = round_steps(scene.value.low * scale, scene.value.high * scale, limit=6)
-    for step in steps if scene.found else [0.0]:
+    for step in steps if scene.drawn else [0.0]:
         y = scene.value.at(step / scale)
         shapes.append(svg.line((_LEFT, y), (_RIGHT, y), stroke=svg.FAINT))
         label = f"{step:+.6g}" if step else "0"
@@ -246,7 +246,7 @@ def _held(scene: _Scene) -> list[str]:
 
 
 def _band(scene: _Scene) -> list[str]:
-    shown = thinned(scene.found, _MOST_POINTS)
+    shown = thinned(scene.drawn, _MOST_POINTS)
     if not shown:
         middle = (_LEFT + _RIGHT) / 2
         return [
@@ -260,12 +260,12 @@ def _band(scene: _Scene) -> list[str]:
             Estimate(at=only.at + side, lift=only.lift, low=only.low, high=only.high)
             for side in (-30.0, 30.0)
         ]
-    band = [(x(one.at), y(one.high)) for one in shown]
-    band += [(x(one.at), y(one.low)) for one in reversed(shown)]
+    band = [(x(estimate.at), y(estimate.high)) for estimate in shown]
+    band += [(x(estimate.at), y(estimate.low)) for estimate in reversed(shown)]
     return [
         svg.path(band, closed=True, id="interval", fill=svg.BLUE, fill_opacity="0.25"),
         svg.path(
-            [(x(one.at), y(one.lift)) for one in shown],
+            [(x(estimate.at), y(estimate.lift)) for estimate in shown],
             id="estimate",
             fill="none",
             stroke=svg.BLUE,
@@ -306,8 +306,8 @@ def _marks(scene: _Scene) -> list[str]:
 
 
 def _lift_at(scene: _Scene, at: float) -> float | None:
-    """Returns the estimate at a time, within what is drawn."""
-    lift = next((one.lift for one in reversed(scene.found) if one.at <= at), None)
+    """Returns the estimate at a time, within the drawn span."""
+    lift = next((estimate.lift for estimate in reversed(scene.drawn) if estimate.at <= at), None)
     return None if lift is None else min(max(lift, scene.value.low), scene.value.high)
 
 
@@ -317,10 +317,10 @@ def _diamond(x: float, y: float, colour: str) -> str:
 
 
 def _ends(scene: _Scene) -> list[str]:
-    """Returns what the last look says, written beside its ends."""
-    if not scene.found:
+    """Returns the labels of the last look, beside its ends."""
+    if not scene.drawn:
         return []
-    last, measure = scene.found[-1], scene.measure
+    last, measure = scene.drawn[-1], scene.measure
     values = [last.high, last.lift, last.low]
     heights = _apart([scene.value.at(value) for value in values], scene.top, scene.bottom)
     return [

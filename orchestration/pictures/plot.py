@@ -54,14 +54,15 @@ def evidence_plot(documents: Sequence[Mapping[str, Any]]) -> str | None:
     Returns:
         None where no document has a look.
     """
-    curves = [found for document in documents if (found := curve(document)) is not None]
-    nearest = sorted(curves, key=lambda one: (-one.decades[-1], one.name))[:MOST_CURVES]
+    curves = [drawn for document in documents if (drawn := curve(document)) is not None]
+    nearest = sorted(curves, key=lambda drawn: (-drawn.decades[-1], drawn.name))[:MOST_CURVES]
     if not nearest:
         return None
-    longest = max(one.seconds[-1] for one in nearest) or _HOUR
+    longest = max(drawn.seconds[-1] for drawn in nearest) or _HOUR
     time = Axis(low=0.0, high=longest, start=_LEFT, end=_RIGHT)
     drawn = [
-        _curve(one, _COLOURS[number], time=time, row=number) for number, one in enumerate(nearest)
+        _curve(drawn, _COLOURS[number], time=time, row=number)
+        for number, drawn in enumerate(nearest)
     ]
     return svg.picture(_WIDTH, _HEIGHT, [*_grid(), *_axis(time), *drawn])
 
@@ -94,10 +95,10 @@ def _axis(time: Axis) -> list[str]:
     ]
 
 
-def _curve(one: Curve, colour: str, *, time: Axis, row: int) -> str:
+def _curve(curve: Curve, colour: str, *, time: Axis, row: int) -> str:
     points = [
         (time.at(seconds), _DECADES.at(min(max(decades, _LOWEST), _HIGHEST)))
-        for seconds, decades in zip(one.seconds, one.decades, strict=True)
+        for seconds, decades in zip(curve.seconds, curve.decades, strict=True)
     ]
     x, y = points[-1]
     # Of a single look the dot alone is seen.
@@ -107,5 +108,5 @@ def _curve(one: Curve, colour: str, *, time: Axis, row: int) -> str:
         )
         + f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"/>'
         + f'<circle cx="{_RIGHT + 16}" cy="{_TOP + 8 + 16 * row}" r="3.5" fill="{colour}"/>'
-        + svg.words(_RIGHT + 26, _TOP + 12 + 16 * row, one.name, fill=svg.INK)
+        + svg.words(_RIGHT + 26, _TOP + 12 + 16 * row, curve.name, fill=svg.INK)
     )

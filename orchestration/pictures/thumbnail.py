@@ -20,27 +20,29 @@ def thumbnail(document: Mapping[str, Any], contract: Mapping[str, Any]) -> str |
     Returns:
         None where there are not two looks with an interval.
     """
-    found = estimates(looks_of(document))
-    if len(found) < 2:
+    drawn = estimates(looks_of(document))
+    if len(drawn) < 2:
         return None
-    low, high = extent(found)
-    time = Axis(low=found[0].at, high=found[-1].at, start=0, end=_WIDTH)
+    low, high = extent(drawn)
+    time = Axis(low=drawn[0].at, high=drawn[-1].at, start=0, end=_WIDTH)
     value = Axis(low=low, high=high, start=_HEIGHT, end=0)
-    shown = thinned(found, _MOST_POINTS)
+    shown = thinned(drawn, _MOST_POINTS)
 
     def at(moment: float, difference: float) -> svg.Point:
         # Whole pixels take fewer letters; what lies beyond the scale is cut by the picture's edge.
         inside = min(max(difference, low - (high - low)), high + (high - low))
         return float(round(time.at(moment))), float(round(value.at(inside)))
 
-    band = [at(one.at, one.high) for one in shown]
-    band += [at(one.at, one.low) for one in reversed(shown)]
+    band = [at(estimate.at, estimate.high) for estimate in shown]
+    band += [at(estimate.at, estimate.low) for estimate in reversed(shown)]
     colour = colour_of(headline_of(contract))
     zero = round(value.at(0.0))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" fill="none">'
         + svg.path(band, closed=True, fill="#bddcec")
         + f'<path d="M0 {zero}h{_WIDTH}" stroke="#222"/>'
-        + svg.path([at(one.at, one.lift) for one in shown], stroke=colour, stroke_width="2")
+        + svg.path(
+            [at(estimate.at, estimate.lift) for estimate in shown], stroke=colour, stroke_width="2"
+        )
         + "</svg>"
     )

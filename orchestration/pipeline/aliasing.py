@@ -39,6 +39,6 @@ def _carried(
     strata: Sequence[str],
     changes: Mapping[str, frozenset[str]],
 ) -> list[frozenset[str]]:
-    """Returns what the strata carry that an arm has units in."""
-    seen = {place for place, count in zip(places, units, strict=False) if count}
-    return [changes.get(strata[place], frozenset()) for place in sorted(seen)]
+    """Returns the changes of the strata in which an arm has units."""
+    exposed = {place for place, count in zip(places, units, strict=False) if count}
+    return [changes.get(strata[place], frozenset()) for place in sorted(exposed)]

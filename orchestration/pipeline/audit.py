@@ -39,7 +39,7 @@ from storage.verdicts.publication import Draft
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """What an audit found.
+    """The result of an audit.
 
     Attributes:
         experiment_id: The experiment.
@@ -140,7 +140,7 @@ _FIRST_MIB = (64, 192)
 def _compared(
     log: SealedLog, experiment: PipelineExperiment, served: ServedVerdict, *, until: int
 ) -> Audit:
-    """Computes and compares within little memory, or else within what the settings allow."""
+    """Computes and compares within little memory, or else within the limit of the settings."""
     settings = day_engine_settings()
     for memory_mib in _FIRST_MIB if settings.spark_remote is None else ():
         if memory_mib < settings.limits.memory_mib:
@@ -158,7 +158,7 @@ def _compared_within(
     *,
     until: int,
 ) -> Audit:
-    """Computes the experiment's whole life and compares it with what is served."""
+    """Computes the experiment's whole life and compares it with the served rows."""
     connection = log.connection
     with open_day_engine(settings, lake=log.lake) as engine:
         lives = compute_whole_lives(engine, log, [experiment], as_of=until)
@@ -169,9 +169,9 @@ def _compared_within(
             count = len(differences)
             if served.as_of is not None:
                 look = microseconds(served.as_of)
-                for found in differing_rows(engine, log, experiment, until=look):
-                    differences += _different_rows(found)
-                    count += found.count
+                for table in differing_rows(engine, log, experiment, until=look):
+                    differences += _different_rows(table)
+                    count += table.count
     return Audit(
         experiment_id=experiment.experiment_id,
         as_of=served.as_of,
@@ -226,8 +226,8 @@ def _different_members(path: str, served: Any, raw: Any) -> Iterable[str]:  # no
         for name in dict.fromkeys([*served, *raw]):
             yield from _different_members(f"{path}.{name}", served.get(name), raw.get(name))
     elif isinstance(served, list) and isinstance(raw, list) and len(served) == len(raw):
-        for number, (one, other) in enumerate(zip(served, raw, strict=True)):
-            yield from _different_members(f"{path}[{number}]", one, other)
+        for number, (left, right) in enumerate(zip(served, raw, strict=True)):
+            yield from _different_members(f"{path}[{number}]", left, right)
     elif served != raw:
         yield f"{path}: served {_short(served)}, raw {_short(raw)}"
 
@@ -237,9 +237,9 @@ def _short(value: object) -> str:
     return text if len(text) <= _AROUND else f"{text[:_AROUND]}..."
 
 
-def _different_rows(found: DifferingRows) -> Iterable[str]:
+def _different_rows(table: DifferingRows) -> Iterable[str]:
     """Yields the rows of a derived table that the raw events tell otherwise, by name."""
-    for row in found.rows:
+    for row in table.rows:
         sides = _words(row.served), _words(row.computed)
         yield f"{row.kind} {_words(row.key)}: served {sides[0]}, raw {sides[1]}"
 

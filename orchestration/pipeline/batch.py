@@ -65,12 +65,12 @@ def compute(
     Args:
         connection: In a transaction that is the only writer of derived tables.
         stage: One of `STAGES`.
-        work: What the stage does for the experiments named.
+        work: The stage's work for the experiments named.
         ids: The experiments that are not set aside.
         patience: How long it may take.
 
     Returns:
-        What the work returned of each part of the batch.
+        The work's result for each part of the batch.
     """
     done, broken = work_apart(connection, ids, work, patience=patience)
     for experiment_id, error in broken.items():
@@ -79,16 +79,16 @@ def compute(
     for experiment_id in retried:
         if experiment_id in broken:
             continue
-        found = _tried(connection, [experiment_id], work, seconds=patience.alone)
-        if not isinstance(found, _Broken):
-            done.append(found)
-        _note_try(connection, experiment_id, stage, found)
+        result = _tried(connection, [experiment_id], work, seconds=patience.alone)
+        if not isinstance(result, _Broken):
+            done.append(result)
+        _note_try(connection, experiment_id, stage, result)
     return done
 
 
-def _note_try(connection: Connection, experiment_id: str, stage: str, found: object) -> None:
-    if isinstance(found, _Broken):
-        set_aside(connection, experiment_id, stage=stage, error=found.error)
+def _note_try(connection: Connection, experiment_id: str, stage: str, result: object) -> None:
+    if isinstance(result, _Broken):
+        set_aside(connection, experiment_id, stage=stage, error=result.error)
     else:
         take_back(connection, experiment_id, stage=stage)
 
@@ -106,12 +106,12 @@ def work_apart(
     Args:
         connection: In a transaction.
         ids: The experiments.
-        work: What is done for the experiments named.
+        work: The work for the experiments named.
         patience: How long it may take.
         limit: How many may break it; where so many do, the rest is left undone.
 
     Returns:
-        What the work returned of each part of the batch, and the errors of those it breaks for.
+        The work's result for each part of the batch, and the errors of experiments that break it.
     """
     done: list[ResultT] = []
     broken: dict[str, Exception] = {}
@@ -121,12 +121,12 @@ def work_apart(
         seconds = patience.together
         if seconds is not None and len(part) < len(ids):
             seconds = max(patience.alone, seconds / _PARTS)
-        found = _tried(connection, part, work, seconds=seconds)
-        if not isinstance(found, _Broken):
-            done.append(found)
+        result = _tried(connection, part, work, seconds=seconds)
+        if not isinstance(result, _Broken):
+            done.append(result)
         elif len(part) == 1:
-            broken[part[0]] = found.error
-            _LOG.warning("%s is left out: %s", part[0], error_line(found.error))
+            broken[part[0]] = result.error
+            _LOG.warning("%s is left out: %s", part[0], error_line(result.error))
         else:
             size = -(-len(part) // _PARTS)
             waiting += [part[begin : begin + size] for begin in range(0, len(part), size)]

@@ -1,4 +1,4 @@
-"""The checklist's ten lines: how a project's wiring reads, and the very next thing to do."""
+"""The checklist's ten lines: checks of a project's set-up, each with its observation and fix."""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
@@ -16,10 +16,10 @@ from storage.views.checklist import (
     Checklist,
     Line,
     OpenExperiment,
-    Wiring,
+    ProjectSetup,
     keep_lines,
     projects_to_check,
-    read_wirings,
+    read_setups,
 )
 from storage.views.recent_traffic import Seen, Traffic
 
@@ -30,8 +30,8 @@ SELECT set_config('statement_timeout', '10s', true), set_config('lock_timeout', 
 _TOO_LONG = (psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable)
 # Every exposure should say what a canary is told by: one build of several that forgets to shows
 # as its share of the traffic, and canaries begin at a few percent.
-_LEAST_TOLD = 0.99
-# A page of another app, or one that is not found, is no fault of the wiring.
+_LEAST_NAMED = 0.99
+# A page of another app, or one that is not found, is no fault of the set-up.
 _LEAST_MATCHED = 0.9
 _MOST_SKEWED = 0.05
 _MOST_REFUSED = 0.05
@@ -71,48 +71,49 @@ def keep_checklists(connection: Connection) -> int:
 
 
 class ChecklistsTooLong(NotNow):
-    """Somebody holds what the checklists read; they tell since when nothing looked."""
+    """Another transaction holds the checklists' input; they show since when it was not read."""
 
 
 def _kept(connection: Connection) -> int:
     setups = projects_to_check(connection)
     if not setups:
         return 0
-    wirings = read_wirings(connection, sorted(setups), some_crossings=MIN_CROSSINGS)
+    by_project = read_setups(connection, sorted(setups), some_crossings=MIN_CROSSINGS)
     keep_lines(
         connection,
         {
             project_id: Checklist(
-                lines=lines(wiring),
-                newest_event_at=wiring.newest_event_at,
+                lines=lines(setup),
+                newest_event_at=setup.newest_event_at,
                 setup=setups[project_id],
             )
-            for project_id, wiring in wirings.items()
+            for project_id, setup in by_project.items()
         },
     )
-    return len(wirings)
+    return len(by_project)
 
 
-def lines(wiring: Wiring) -> list[Line]:
+def lines(setup: ProjectSetup) -> list[Line]:
     """Returns the ten lines of a project, in the order of a set-up."""
     return [
         Line(check=check, ok=ok, seen=seen, fix="" if ok else fix)
-        for check, told in zip(CHECKS, _LINES, strict=True)
-        for ok, seen, fix in [told(wiring)]
+        for check, judge in zip(CHECKS, _LINES, strict=True)
+        for ok, seen, fix in [judge(setup)]
     ]
 
 
 # Whether it is so, what was seen, and what to do if it is not so.
-_Told = tuple[bool | None, str, str]
+_Judgment = tuple[bool | None, str, str]
 
 
-def _events(wiring: Wiring) -> _Told:
-    here, latest = " and ".join(wiring.environments), wiring.newest_event_at
-    count = _sum(_measured(wiring), "of_all")
+def _events(setup: ProjectSetup) -> _Judgment:
+    here, latest = " and ".join(setup.environments), setup.newest_event_at
+    count = _sum(_measured(setup), "of_all")
     elsewhere = sorted(
         name
-        for name, one in wiring.traffic.items()
-        if name not in wiring.environments and (latest is None or one.newest_at - latest > SILENCE)
+        for name, traffic in setup.traffic.items()
+        if name not in setup.environments
+        and (latest is None or traffic.newest_at - latest > SILENCE)
     )
     if elsewhere:
         seen = f"No event of {here}, where it is measured; some of {_listed(elsewhere)}."
@@ -126,23 +127,23 @@ def _events(wiring: Wiring) -> _Told:
     return True, f"{_events_of(count)} of {here} in the newest 5 minutes.", ""
 
 
-def _commit_on_events(wiring: Wiring) -> _Told:
-    traffic = _measured(wiring)
-    of, told = _sum(traffic, "events"), _sum(traffic, "committed")
+def _commit_on_events(setup: ProjectSetup) -> _Judgment:
+    traffic = _measured(setup)
+    of, named = _sum(traffic, "events"), _sum(traffic, "committed")
     if not of:
         return None, _NO_EVENT, _SEND
-    seen = f"{told:,} of {of:,} {_what(traffic)} name a commit."
+    seen = f"{named:,} of {of:,} {_what(traffic)} name a commit."
     fix = "Send `commit`, the sha of the build that served the page, with every event."
-    return told >= _LEAST_TOLD * of, seen, fix
+    return named >= _LEAST_NAMED * of, seen, fix
 
 
-def _commit_known(wiring: Wiring) -> _Told:
-    here = " and ".join(wiring.environments)
-    traffic = _measured(wiring)
-    commits = [one for each in traffic for one in each.commits]
-    of, unknown = _count(commits), [one for one in commits if not one.known]
+def _commit_known(setup: ProjectSetup) -> _Judgment:
+    here = " and ".join(setup.environments)
+    traffic = _measured(setup)
+    commits = [commit for each in traffic for commit in each.commits]
+    of, unknown = _count(commits), [commit for commit in commits if not commit.known]
     record = "Record each deploy: `deploy-reward deploy SHA`, or POST /v1/deploys."
-    if not wiring.deployed:
+    if not setup.deployed:
         seen = f"No deploy is recorded; {_events_of(of)} name a commit."
         return (False if of else None), seen, record
     if not of:
@@ -152,86 +153,93 @@ def _commit_known(wiring: Wiring) -> _Told:
     if unknown:
         shown = _shown(unknown, limit=12)
         fix = f"Record it: `deploy-reward deploy {unknown[0].value[:12]}`; or correct `commit`."
-        return missed <= (1 - _LEAST_TOLD) * of, f"{seen}; not so: {shown}.", fix
+        return missed <= (1 - _LEAST_NAMED) * of, f"{seen}; not so: {shown}.", fix
     return True, f"{seen}.", ""
 
 
-def _routes_matched(wiring: Wiring) -> _Told:
-    traffic = _measured(wiring)
+def _routes_matched(setup: ProjectSetup) -> _Judgment:
+    traffic = _measured(setup)
     of, routed = _sum(traffic, "events"), _sum(traffic, "routed")
     if not of:
         return None, _NO_EVENT, _SEND
     upload = "Upload the graph of what is deployed: POST /v1/static-graphs."
-    if not wiring.graph:
+    if not setup.graph:
         return None, "No static graph: every route counts as affected by any change.", upload
     if routed < _LEAST_MATCHED * of:
         seen = f"{routed:,} of {of:,} {_what(traffic)} name a route."
         return False, seen, "Send `route` with every event: its pattern in the graph, or the path."
-    routes = [one for each in traffic for one in each.routes]
-    lost, counted = [one for one in routes if not one.known], _count(routes)
+    routes = [route for each in traffic for route in each.routes]
+    lost, counted = [route for route in routes if not route.known], _count(routes)
     if not counted:
         return None, "No route to look at.", _SEND
     seen = f"{counted - _count(lost):,} of {counted:,} {_what(traffic)} are on a route of the graph"
     if lost:
         fix = f"{upload[:-1]}; or send `route` as the graph has it."
-        told = f"{seen}; not so: {_shown(lost, limit=_LONGEST_SHOWN)}."
-        return _count(lost) <= (1 - _LEAST_MATCHED) * counted, told, fix
+        detail = f"{seen}; not so: {_shown(lost, limit=_LONGEST_SHOWN)}."
+        return _count(lost) <= (1 - _LEAST_MATCHED) * counted, detail, fix
     return True, f"{seen}.", ""
 
 
-def _both_arms(wiring: Wiring) -> _Told:
-    if not wiring.experiments:
+def _both_arms(setup: ProjectSetup) -> _Judgment:
+    if not setup.experiments:
         return _no_experiment()
-    return _worst(_shares(one, wiring) for one in wiring.experiments)
+    return _worst(_shares(experiment, setup) for experiment in setup.experiments)
 
 
-def _shares(one: OpenExperiment, wiring: Wiring) -> _Told:
-    name = one.experiment_id
-    if not one.bound:
+def _shares(experiment: OpenExperiment, setup: ProjectSetup) -> _Judgment:
+    name = experiment.experiment_id
+    if not experiment.bound:
         fix = "Record the deploy that carries the change: `deploy-reward deploy SHA`."
-        return None, f"{name} waits for its deploy{_elsewhere(one)}.", fix
-    if one.newest_block is None:
-        seen = f"{name}: no unit in {one.closed_blocks:,} closed blocks of 5 minutes."
-        if one.closed_blocks < _SOME_BLOCKS or not _measured(wiring):
+        return None, f"{name} waits for its deploy{_elsewhere(experiment)}.", fix
+    if experiment.newest_block is None:
+        seen = f"{name}: no unit in {experiment.closed_blocks:,} closed blocks of 5 minutes."
+        if experiment.closed_blocks < _SOME_BLOCKS or not _measured(setup):
             return None, seen, "Wait for a block to close: 5 minutes and the grace."
         return False, seen, f"Mend the lines above; then `deploy-reward explain {name}`."
-    seen = f"{name}: {one.treated:,} units of treatment, {one.controlled:,} of control"
-    recent = timedelta(hours=wiring.settings.contrast_hours)
-    shared = one.newest_shared_block
-    if shared is not None and one.newest_block - shared < recent:
+    seen = (
+        f"{name}: {experiment.treated:,} units of treatment, {experiment.controlled:,} of control"
+    )
+    recent = timedelta(hours=setup.settings.contrast_hours)
+    shared = experiment.newest_shared_block
+    if shared is not None and experiment.newest_block - shared < recent:
         return True, f"{seen} in a day; both in the block of {shared:%d %b %H:%M} UTC.", ""
-    if one.treated + one.controlled < _SOME_UNITS:
+    if experiment.treated + experiment.controlled < _SOME_UNITS:
         return None, f"{seen} so far.", "Wait for more units of both arms."
-    sha = (one.treatment or "")[:12]
+    sha = (experiment.treatment or "")[:12]
     lacking, fix = (
         ("treatment", f"Let the router send {sha} a share above 0, and its events name it.")
-        if one.treated < one.controlled
+        if experiment.treated < experiment.controlled
         else ("control", f"Let the router leave control a share: {sha} must not get everybody.")
     )
     return False, f"{seen} in a day; no block has both, {lacking} lacks.", fix
 
 
-def _elsewhere(one: OpenExperiment) -> str:
-    if not one.elsewhere:
+def _elsewhere(experiment: OpenExperiment) -> str:
+    if not experiment.elsewhere:
         return ""
-    sha = (one.treatment or "")[:12]
-    return f" to {one.environment}; so far {sha} is deployed to {_listed(one.elsewhere)}"
+    sha = (experiment.treatment or "")[:12]
+    return (
+        f" to {experiment.environment}; so far {sha} is deployed to {_listed(experiment.elsewhere)}"
+    )
 
 
-def _target_seen(wiring: Wiring) -> _Told:
-    default = wiring.settings.default_metric
-    targets = [(one.metric, one.sources, one.converted) for one in wiring.experiments]
+def _target_seen(setup: ProjectSetup) -> _Judgment:
+    default = setup.settings.default_metric
+    targets = [
+        (experiment.metric, experiment.sources, experiment.converted)
+        for experiment in setup.experiments
+    ]
     if not targets:
-        definition = metric_definition(default, wiring.settings.metrics)
+        definition = metric_definition(default, setup.settings.metrics)
         targets = [(default, definition["sources"], False)]
     return _worst(
-        _target(metric, wiring.names, sources=sources, converted=converted)
+        _target(metric, setup.names, sources=sources, converted=converted)
         for metric, sources, converted in targets
     )
 
 
-def _target(metric: str, names: Sequence[str], *, sources: object, converted: bool) -> _Told:
-    wanted = [str(one) for one in sources] if isinstance(sources, Iterable) else [metric]
+def _target(metric: str, names: Sequence[str], *, sources: object, converted: bool) -> _Judgment:
+    wanted = [str(source) for source in sources] if isinstance(sources, Iterable) else [metric]
     name = _cut(metric)
     if converted or set(wanted) & set(names):
         return True, f"`{name}` was received.", ""
@@ -243,12 +251,12 @@ def _target(metric: str, names: Sequence[str], *, sources: object, converted: bo
     return False, seen, fix
 
 
-def _revenue_joinable(wiring: Wiring) -> _Told:
-    tested, joined = wiring.revenue_tested, wiring.revenue_joined
-    if not wiring.revenue_events:
+def _revenue_joinable(setup: ProjectSetup) -> _Judgment:
+    tested, joined = setup.revenue_tested, setup.revenue_joined
+    if not setup.revenue_events:
         seen = "No revenue event to look at."
         return None, seen, "None is needed, unless a metric is money: POST /v1/revenue/events."
-    traffic = _measured(wiring)
+    traffic = _measured(setup)
     of, named = _sum(traffic, "of_all"), _sum(traffic, "named")
     name = "Send `user_ref` with runtime events too, once the user is known."
     same = "Send the same `user_ref` for the same user in revenue and runtime events."
@@ -267,39 +275,39 @@ def _revenue_joinable(wiring: Wiring) -> _Told:
     return named > 0, seen, name
 
 
-def _clock_skew(wiring: Wiring) -> _Told:
-    traffic = _measured(wiring)
+def _clock_skew(setup: ProjectSetup) -> _Judgment:
+    traffic = _measured(setup)
     of, skewed = _sum(traffic, "of_all"), _sum(traffic, "skewed")
     if not of:
         return None, _NO_EVENT, _SEND
-    grace = wiring.settings.grace_seconds
+    grace = setup.settings.grace_seconds
     seen = f"{skewed:,} of {of:,} events are dated over {grace} s before or 5 s after their receipt"
     if skewed:
-        mean = sum(one.skew_seconds * one.skewed for one in traffic) / skewed
+        mean = sum(part.skew_seconds * part.skewed for part in traffic) / skewed
         seen += f", by {_span(abs(mean))} {'before' if mean > 0 else 'after'} in the mean"
     fix = "Send `sent_at` beside `events`, by which a wrong clock is corrected; and send at once."
     return skewed <= _MOST_SKEWED * of, f"{seen}.", fix
 
 
-def _crossover(wiring: Wiring) -> _Told:
-    if not wiring.experiments:
+def _crossover(setup: ProjectSetup) -> _Judgment:
+    if not setup.experiments:
         return _no_experiment()
-    return _worst(_crossings(one) for one in wiring.experiments)
+    return _worst(_crossings(experiment) for experiment in setup.experiments)
 
 
-def _crossings(one: OpenExperiment) -> _Told:
-    name = one.experiment_id
-    if one.newest_block is None:
+def _crossings(experiment: OpenExperiment) -> _Judgment:
+    name = experiment.experiment_id
+    if experiment.newest_block is None:
         return None, f"{name}: no unit yet.", "Wait for units: the line `both arms in one block`."
-    of = "" if one.units is None else f" of {one.units:,}"
-    seen = f"{name}: {one.crossed:,}{of} units were served both arms."
+    of = "" if experiment.units is None else f" of {experiment.units:,}"
+    seen = f"{name}: {experiment.crossed:,}{of} units were served both arms."
     fix = "Make the router sticky: the arm by a hash of `session_id`, the same at every request."
-    sticky = one.units is None or one.crossed <= MOST_CROSSED * one.units
+    sticky = experiment.units is None or experiment.crossed <= MOST_CROSSED * experiment.units
     return sticky, seen, fix
 
 
-def _refused(wiring: Wiring) -> _Told:
-    admissions = wiring.admissions
+def _refused(setup: ProjectSetup) -> _Judgment:
+    admissions = setup.admissions
     if admissions is None:
         return None, "No request to /v1/events in the last 15 minutes.", _SEND
     events = admissions.accepted + admissions.rejected + admissions.sampled_out
@@ -324,7 +332,7 @@ def _correction(reason: str | None) -> str:
     return f"Correct what the answers of POST /v1/events name: {reason}."
 
 
-_LINES: Sequence[Callable[[Wiring], _Told]] = (
+_LINES: Sequence[Callable[[ProjectSetup], _Judgment]] = (
     _events,
     _commit_on_events,
     _commit_known,
@@ -340,38 +348,42 @@ _LINES: Sequence[Callable[[Wiring], _Told]] = (
 # --- What several lines say -----------------------------------------------------------------------
 
 
-def _measured(wiring: Wiring) -> list[Traffic]:
-    return [wiring.traffic[one] for one in wiring.environments if one in wiring.traffic]
+def _measured(setup: ProjectSetup) -> list[Traffic]:
+    return [
+        setup.traffic[environment]
+        for environment in setup.environments
+        if environment in setup.traffic
+    ]
 
 
 def _sum(traffic: Iterable[Traffic], member: str) -> int:
-    return sum(getattr(one, member) for one in traffic)
+    return sum(getattr(part, member) for part in traffic)
 
 
-def _count(seen: Iterable[Seen]) -> int:
-    return sum(one.events for one in seen)
+def _count(values: Iterable[Seen]) -> int:
+    return sum(value.events for value in values)
 
 
 def _what(traffic: Iterable[Traffic]) -> str:
-    return "page views" if all(one.page_views for one in traffic) else "events"
+    return "page views" if all(part.page_views for part in traffic) else "events"
 
 
 def _events_of(count: int) -> str:
     return f"{count:,} event{'' if count == 1 else 's'}"
 
 
-def _no_experiment() -> _Told:
+def _no_experiment() -> _Judgment:
     fix = "Register the change: `deploy-reward register`, or POST /v1/reward/register."
     return None, "No experiment is open.", fix
 
 
-def _worst(told: Iterable[_Told]) -> _Told:
-    """Returns what is wrong, else what cannot be told yet, else what is right; the first of it."""
-    return min(told, key=lambda one: {False: 0, None: 1, True: 2}[one[0]])
+def _worst(judgments: Iterable[_Judgment]) -> _Judgment:
+    """Returns the first failed judgment, else the first open one, else the first passed one."""
+    return min(judgments, key=lambda judgment: {False: 0, None: 1, True: 2}[judgment[0]])
 
 
-def _shown(seen: Sequence[Seen], *, limit: int) -> str:
-    return ", ".join(f"{_cut(one.value, limit)} ({one.events:,})" for one in seen[:3])
+def _shown(values: Sequence[Seen], *, limit: int) -> str:
+    return ", ".join(f"{_cut(value.value, limit)} ({value.events:,})" for value in values[:3])
 
 
 def _listed(names: Sequence[str]) -> str:

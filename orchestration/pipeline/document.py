@@ -47,8 +47,8 @@ def evidence_document(
     """Returns the evidence document of an experiment as of its look.
 
     Args:
-        reading: What the store holds of the experiment.
-        evidence: What the engine makes of it.
+        reading: The experiment's stored cells and gates.
+        evidence: The engine's evaluation of them.
         contract: The verdict contract that the evidence supports.
         counts: Its units, as of the same look.
         changes: The changes of each stratum besides the one under test.
@@ -73,7 +73,7 @@ def evidence_document(
         "looks": _looks(evidence),
         "gates": _gates(reading, evidence, changes=changes),
         **({"splits": _splits(evidence)} if reading.splits_by_need else {}),
-        "guardrails": [_guardrail(one) for one in evidence.guardrails],
+        "guardrails": [_guardrail(guardrail) for guardrail in evidence.guardrails],
         "candidate": _candidate(evidence),
         "sessions": _sessions(evidence),
         "counts": {
@@ -113,7 +113,7 @@ def evidence_document(
 
 
 def _units_per_day(reading: ExperimentReading, evidence: Evidence) -> float | None:
-    """Returns all units a day, of which those in the sample are measured."""
+    """Returns the units a day of all traffic: the measured ones by the share that is sampled."""
     measured = evidence.eligible_per_day
     return None if measured is None else measured / Policy.from_json(reading.policy).sample_rate
 
@@ -151,7 +151,7 @@ def _policy(reading: ExperimentReading) -> dict[str, Any]:
 
 
 def _asks_for_signatures(reading: ExperimentReading) -> bool:
-    """Tells whether to speak of signatures: what was decided without them keeps its bytes."""
+    """Tells whether to mention signatures: documents decided without them keep their bytes."""
     return reading.policy.get("signed_assignments", False)
 
 
@@ -167,7 +167,7 @@ def _arm(arm: Arm, *, late: int) -> dict[str, Any]:
 
 
 def _yes_no(evidence: Evidence) -> dict[str, Any]:
-    """Returns, beside a mean, whether units had its event: what no whale hides."""
+    """Returns, beside a mean, the test of whether units had its event."""
     yes_no = evidence.yes_no
     if yes_no is None:
         return {}
@@ -314,22 +314,22 @@ def _warnings(
     returning: ReturningUsers,
 ) -> list[str]:
     arms = evidence.arms
-    seen = (
+    counted = (
         arms.control.conversions
         + arms.treatment.conversions
         + counts.late_control
         + counts.late_treatment
     )
-    found = {
+    warnings = {
         "base_assumed": reading.base_assumed,
-        "metric_never_seen": evidence.units_in_cells >= _MANY_UNITS and not seen,
+        "metric_never_seen": evidence.units_in_cells >= _MANY_UNITS and not counted,
         "unknown_commit": counts.unknown_commit > 0,
         "unmatched_route": counts.unmatched_route > 0,
         "unsigned": counts.unsigned > 0,
         "uncapped": _is_uncapped(reading.policy),
         "sticky_by_user": _is_sticky_by_user(evidence, returning),
     }
-    return [*evidence.warnings, *(word for word, holds in found.items() if holds)]
+    return [*evidence.warnings, *(word for word, holds in warnings.items() if holds)]
 
 
 def _is_uncapped(policy: Mapping[str, Any]) -> bool:

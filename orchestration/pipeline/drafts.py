@@ -27,7 +27,7 @@ from storage.verdicts.evidence import (
     stratum_changes,
 )
 from storage.verdicts.gates import returning_users
-from storage.verdicts.next_look import Rest
+from storage.verdicts.next_look import NextLook
 from storage.verdicts.publication import Draft
 
 
@@ -55,7 +55,7 @@ def draft_evidence(
         that no deploy came for.
     """
     drafted = [*draft_bound(connection, only=only), *draft_waited_out(connection, as_of=as_of)]
-    return sorted(drafted, key=lambda one: one.draft.experiment_id)
+    return sorted(drafted, key=lambda entry: entry.draft.experiment_id)
 
 
 def draft_bound(connection: Connection, *, only: Sequence[str] | None = None) -> list[Drafted]:
@@ -67,9 +67,9 @@ def draft_bound(connection: Connection, *, only: Sequence[str] | None = None) ->
     """
     readings = read_experiments(connection, only=only)
     series = [series_of(reading) for reading in readings]
-    strata = [stratified(one) for one in series]
-    rests = [_rest(one) for one in strata]
-    return _drafts(connection, readings, rests, evaluate(series, strata=strata))
+    strata = [stratified(experiment) for experiment in series]
+    next_looks = [_next_look_of(each) for each in strata]
+    return _drafts(connection, readings, next_looks, evaluate(series, strata=strata))
 
 
 def draft_waited_out(connection: Connection, *, as_of: datetime) -> list[Drafted]:
@@ -80,21 +80,21 @@ def draft_waited_out(connection: Connection, *, as_of: datetime) -> list[Drafted
 def _drafts(
     connection: Connection,
     readings: Sequence[ExperimentReading],
-    rests: Sequence[Rest],
-    found: Sequence[Evidence],
+    next_looks: Sequence[NextLook],
+    evaluated: Sequence[Evidence],
 ) -> list[Drafted]:
     looks = [
         CountsAt(
             experiment_id=reading.experiment_id,
             look=moment(evidence.as_of or 0),
         )
-        for reading, evidence in zip(readings, found, strict=True)
+        for reading, evidence in zip(readings, evaluated, strict=True)
     ]
     counts = count_units(connection, looks)
     changes = stratum_changes(connection, readings, [look.look for look in looks])
     returning = returning_users(connection, [(look.experiment_id, look.look) for look in looks])
     drafted: list[Drafted] = []
-    for reading, rest, evidence in zip(readings, rests, found, strict=True):
+    for reading, next_look, evidence in zip(readings, next_looks, evaluated, strict=True):
         answer = evidence_contract(reading.experiment_id, evidence)
         document = evidence_document(
             reading,
@@ -110,7 +110,7 @@ def _drafts(
             contract=document_text(answer),
             as_of=None if evidence.as_of is None else moment(evidence.as_of),
             next_look_at=_next_look(reading, evidence),
-            rest=rest,
+            next_look=next_look,
         )
         drafted.append(Drafted(draft=draft, contract=answer, evidence=evidence))
     return drafted
@@ -140,26 +140,32 @@ def _next_look(reading: ExperimentReading, evidence: Evidence) -> datetime | Non
         return None
     policy = reading.policy
     # Every metric's closing is a look; the shortest window closes first.
-    windows = [one["window_seconds"] for one in (policy["target"], *policy["guardrails"])]
-    wait = min(windows) + policy["grace_seconds"]
+    windows = [metric["window_seconds"] for metric in (policy["target"], *policy["guardrails"])]
+    closes_after = min(windows) + policy["grace_seconds"]
     read_to = int(reading.as_of.timestamp())
-    return moment(max(evidence.closed_until + BLOCK_SECONDS + wait, read_to + BLOCK_SECONDS))
-
-
-def _rest(strata: Stratification) -> Rest:
-    """Returns what the next look waits for: closings that are known by now, ends, and units."""
-    rests = [_rest_of(strata.series, blocks) for blocks in strata.open_blocks]
-    crowds = [one.crowd_since for one in rests if one.crowd_since is not None]
-    return Rest(
-        units_since=min(one.units_since for one in rests),
-        crowd_since=min(crowds, default=None),
-        wakes_at=min(one.wakes_at for one in rests),
+    return moment(
+        max(evidence.closed_until + BLOCK_SECONDS + closes_after, read_to + BLOCK_SECONDS)
     )
 
 
-def _rest_of(series: Series, blocks: AnalysisBlocks) -> Rest:
+def _next_look_of(strata: Stratification) -> NextLook:
+    """Returns the conditions of the next look, over all partitions that are open."""
+    looks = [_conditions(strata.series, blocks) for blocks in strata.open_blocks]
+    crowds = [look.crowd_since for look in looks if look.crowd_since is not None]
+    return NextLook(
+        units_since=min(look.units_since for look in looks),
+        crowd_since=min(crowds, default=None),
+        forced_at=min(look.forced_at for look in looks),
+    )
+
+
+def _conditions(series: Series, blocks: AnalysisBlocks) -> NextLook:
+    """Returns the conditions of the next look: known closings, ends, and units."""
     policy = series.policy
-    windows = {policy.window_seconds, *(one.window_seconds for one in series.guardrails)}
+    windows = {
+        policy.window_seconds,
+        *(guardrail.window_seconds for guardrail in series.guardrails),
+    }
     read_to = series.as_of - policy.grace_seconds
     to_come = [
         end + window
@@ -168,10 +174,10 @@ def _rest_of(series: Series, blocks: AnalysisBlocks) -> Rest:
         if end + window > read_to
     ]
     to_come.append(blocks.ends_by + series.shortest_window)
-    return Rest(
+    return NextLook(
         units_since=moment(blocks.units_since),
         crowd_since=None if blocks.crowd_since is None else moment(blocks.crowd_since),
-        wakes_at=moment(min(to_come)),
+        forced_at=moment(min(to_come)),
     )
 
 

@@ -66,7 +66,7 @@ def _inflation(document: Mapping[str, Any], cells: AnalysisCells) -> Inflation:
 
 
 def regressed_inflation(cells: AnalysisCells) -> float:
-    """Returns what the dummies of cells explain of treatment beyond those of strata.
+    """Returns the treatment's part that dummies of cells explain beyond dummies of strata.
 
     The residual sum of squares of a frequency-weighted regression of treatment on the dummies of
     strata, divided by that on the dummies of analysis blocks within strata: with one stratum
@@ -88,5 +88,5 @@ def _unexplained(cells: AnalysisCells, group: Ints) -> float:
     units: Any = np.concatenate((cells.n1, cells.n0)).astype(np.float64)
     treated = np.repeat((1.0, 0.0), cells.row.size)
     dummies: Floats = (np.unique(group)[None, :] == np.tile(group, 2)[:, None]).astype(np.float64)
-    seen = units > 0
-    return float(WLS(treated[seen], dummies[seen], weights=units[seen]).fit().ssr)
+    exposed = units > 0
+    return float(WLS(treated[exposed], dummies[exposed], weights=units[exposed]).fit().ssr)

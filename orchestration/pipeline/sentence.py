@@ -1,4 +1,4 @@
-"""The statement that leads an evidence document: what is known, in one or two sentences."""
+"""The sentence of an evidence document: its result so far, in one or two sentences."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,7 +30,7 @@ _UNFAIR = (AbstainReason.NON_IDENTIFIABLE, AbstainReason.INTERACTING)
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """What an experiment's evidence says.
+    """The statements of an experiment's evidence.
 
     Attributes:
         sentence: In whole, for who reads nothing else.
@@ -47,7 +47,7 @@ def percent(value: float) -> str:
 
 
 def statement(evidence: Evidence, measure: Measure, futility_margin: float | None) -> Statement:
-    """Returns what an experiment's evidence says.
+    """Returns the statements of an experiment's evidence.
 
     Args:
         evidence: The evidence.
@@ -62,7 +62,7 @@ def statement(evidence: Evidence, measure: Measure, futility_margin: float | Non
 
 
 def of_the_change(word: str, clause: str) -> Statement:
-    """Returns a statement on what the change did."""
+    """Returns a statement on the change's effect."""
     return Statement(sentence=f"{word}: {clause}", reason=f"With this change, {clause}")
 
 
@@ -78,16 +78,16 @@ def of_the_experiment(word: str, clause: str) -> Statement:
 
 def _shortfall(shortfall: Shortfall) -> str:
     """Returns what arrives of treatment, and what may be the cause."""
-    seen = f"Treatment gets {100 * shortfall.actual:.3g} % of the units"
+    share = f"Treatment gets {100 * shortfall.actual:.3g} % of the units"
     declared = f"where {100 * shortfall.declared:.3g} % is declared"
     if shortfall.steady:
         return (
-            f"{seen}, {declared}, at a steady ratio: either the router's weight is mis-set, or the"
+            f"{share}, {declared}, at a steady ratio: either the router's weight is mis-set, or the"
             " build dies before it can report."
         )
     if shortfall.fell:
-        return f"{seen}, {declared}, and its share fell: the build may die before it can report."
-    return f"{seen}, {declared}: the build may die before it can report."
+        return f"{share}, {declared}, and its share fell: the build may die before it can report."
+    return f"{share}, {declared}: the build may die before it can report."
 
 
 def _statement(evidence: Evidence, measure: Measure, futility_margin: float | None) -> Statement:
@@ -159,10 +159,10 @@ def _progress(evidence: Evidence) -> str:
     sessions = evidence.sessions
     if not sessions.accumulated:
         return "nothing was measured yet"
-    seen = f"{sessions.accumulated:,} units counted"
+    counted = f"{sessions.accumulated:,} units counted"
     if sessions.required is None:
-        return seen
-    needed = f"{seen}, about {sessions.required:,.0f} are needed to find a 20 % change"
+        return counted
+    needed = f"{counted}, about {sessions.required:,.0f} are needed to find a 20 % change"
     at = sessions.projected_decision_at
     if at is None:
         return needed
@@ -170,16 +170,16 @@ def _progress(evidence: Evidence) -> str:
 
 
 def known_sentence(evidence: Evidence, measure: Measure) -> str:
-    """Returns what an interval excludes so far; empty where it excludes nothing of the change."""
+    """Returns the lifts that an interval excludes so far; empty where it excludes no such lift."""
     # A gate holds: what differs is not the change's alone.
     if evidence.looks.gated[-1:].any():
         return ""
     known = evidence.known
     bounds = {"worse": known.not_worse_than, "better": known.not_better_than}
-    told = [
+    parts = [
         f"not {side} than {percent(bound)}"
         for side, bound in bounds.items()
         # No rate falls by more than all of it.
         if bound is not None and (measure.mean or bound > -1)
     ]
-    return f"So far: {', '.join(told)}." if told else ""
+    return f"So far: {', '.join(parts)}." if parts else ""

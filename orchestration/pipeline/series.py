@@ -1,4 +1,4 @@
-"""Series: what the store holds of an experiment, in the engine's terms."""
+"""Series: converts an experiment's stored cells into the engine's input."""
 
 import math
 from array import array
@@ -132,30 +132,32 @@ def _allocation(reading: ExperimentReading) -> tuple[Epoch, ...] | None:
 def _arrivals(reading: ExperimentReading) -> Arrivals | None:
     if not any(span.share for span in reading.allocations):
         return None
-    found = reading.gates.arrivals
+    arrivals = reading.gates.arrivals
     return Arrivals(
-        block=_whole(found.block), treatment=_whole(found.treatment), others=_whole(found.other)
+        block=_whole(arrivals.block),
+        treatment=_whole(arrivals.treatment),
+        others=_whole(arrivals.other),
     )
 
 
 def _crossings(reading: ExperimentReading) -> Crossings:
     places = {name: place for place, name in enumerate(reading.strata)}
-    found = reading.gates.crossings
+    crossings = reading.gates.crossings
     return Crossings(
-        block=_integers(seconds(one.block) for one in found),
+        block=_integers(seconds(crossing.block) for crossing in crossings),
         # No cell is in a stratum that is not known, so that none of its units counts.
-        stratum=_integers(places.get(one.stratum, len(places)) for one in found),
+        stratum=_integers(places.get(crossing.stratum, len(places)) for crossing in crossings),
         # A fraction of a second after a look is after it.
-        at=_integers(math.ceil(one.at.timestamp()) for one in found),
+        at=_integers(math.ceil(crossing.at.timestamp()) for crossing in crossings),
     )
 
 
 def _late_units(reading: ExperimentReading) -> LateUnits:
     places = {name: place for place, name in enumerate(reading.strata)}
-    found = reading.gates.late
+    late = reading.gates.late
     return LateUnits(
-        block=_integers(seconds(one.block) for one in found),
-        stratum=_integers(places[one.stratum] for one in found),
-        arm=_integers(int(one.treated) for one in found),
-        at=_integers(math.ceil(one.received_at.timestamp()) for one in found),
+        block=_integers(seconds(unit.block) for unit in late),
+        stratum=_integers(places[unit.stratum] for unit in late),
+        arm=_integers(int(unit.treated) for unit in late),
+        at=_integers(math.ceil(unit.received_at.timestamp()) for unit in late),
     )

@@ -13,7 +13,7 @@ from storage.pipeline.catching_up import catch_up_cells, catch_up_exposures
 from storage.pipeline.engines.day_engines import DayEngineSettings, day_engine_settings
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.schema.clock import closed_instant
-from storage.verdicts.next_look import experiments_due, note_rests, put_off_looks
+from storage.verdicts.next_look import experiments_due, note_next_looks, put_off_looks
 from storage.verdicts.progress import note_published, note_staged
 from storage.verdicts.publication import Published, publish_verdicts, stage_evidence
 from storage.verdicts.set_aside import drop_decided, experiments_to_compute, experiments_to_publish
@@ -100,10 +100,13 @@ def stage_due(
 
 
 def _kept(connection: Connection, drafted: list[Drafted]) -> list[Drafted]:
-    """Stages the drafts of experiments, with what each of them now waits for."""
+    """Stages the drafts of experiments, with their next looks."""
     drafts = [one.draft for one in drafted]
     stage_evidence(connection, drafts)
-    note_rests(connection, {one.experiment_id: one.rest for one in drafts if one.rest is not None})
+    note_next_looks(
+        connection,
+        {one.experiment_id: one.next_look for one in drafts if one.next_look is not None},
+    )
     return drafted
 
 

@@ -1,10 +1,10 @@
-"""What users really had at a time: the newest deploy that is no experiment of ours."""
+"""The baseline commit: the newest deploy before a time that no experiment tests."""
 
 from datetime import datetime
 
 from sqlalchemy import Connection, text
 
-_STANDING = text("""
+_BASELINE = text("""
 -- The newest earlier deploy of another commit that is neither a canary by its latest declared
 -- allocation nor the treatment of an open experiment. Taking another canary for the base makes
 -- a harmless parallel canary look harmful, and no later check sees it.
@@ -29,12 +29,12 @@ LIMIT 1
 """)
 
 
-def standing_commit(
+def baseline_commit(
     connection: Connection, project_id: int, environment: str, *, before: datetime, besides: str
 ) -> str | None:
     """Returns the commit that users had before a time, `besides` and canaries left out."""
     return connection.execute(
-        _STANDING,
+        _BASELINE,
         {
             "project_id": project_id,
             "environment": environment,

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, func, or_, select, text, update
 from domain.assignment import Flag
 from domain.registration import Registration
 from domain.route import RouteTable, canonical_route
-from storage.experiments.baseline import standing_commit
+from storage.experiments.baseline import baseline_commit
 from storage.experiments.graphs import graph_patterns
 from storage.experiments.histories import read_history, remember_base
 from storage.experiments.policy import frozen_policy
@@ -113,7 +113,7 @@ def binding_of(
     environment, treatment = deploy.environment, deploy.commit_sha
     history = read_history(connection, project_id, environment, known_at=bound_at)
     if control_commit is None:
-        control = standing_commit(
+        control = baseline_commit(
             connection, project_id, environment, before=deploy.deployed_at, besides=treatment
         )
     else:

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, and_, func, or_, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
-from storage.experiments.baseline import standing_commit
+from storage.experiments.baseline import baseline_commit
 from storage.experiments.binding import bind_waiting
 from storage.experiments.graphs import (
     Graph,
@@ -199,7 +199,7 @@ def _base(
     ).one_or_none()
     if first is not None:
         return first.base_commit, first.base_assumed
-    base = standing_commit(connection, project_id, request.environment, before=before, besides=sha)
+    base = baseline_commit(connection, project_id, request.environment, before=before, besides=sha)
     return base, base is not None
 
 

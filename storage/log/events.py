@@ -15,7 +15,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.util import await_only
 
 from storage.log.parts import hour_of, next_part, note_part
-from storage.postgres.batching import Group
+from storage.postgres.batching import Batcher
 from storage.postgres.engine import StoreUnavailable, open_engine
 from storage.postgres.refusal import Conflict
 from storage.postgres.rows import value_of
@@ -108,7 +108,7 @@ class EventWriter:
                 beyond them is refused until some are.
         """
         self._url = url
-        self._group: Group[Sequence[str], datetime] = Group(url, self._commit)
+        self._batcher: Batcher[Sequence[str], datetime] = Batcher(url, self._commit)
         self._most_waiting = most_waiting
         self._waiting = 0
         self._days: set[date] = set()
@@ -117,7 +117,7 @@ class EventWriter:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncGenerator[Self]:
         """Runs the writer; at the end everything that waits is written first."""
-        async with self._group.running():
+        async with self._batcher.running():
             yield self
 
     def now(self) -> datetime:
@@ -136,7 +136,7 @@ class EventWriter:
             raise StoreUnavailable("more events wait to be written than the store takes")
         self._waiting += size
         try:
-            return await self._group.ask(lines)
+            return await self._batcher.submit(lines)
         finally:
             self._waiting -= size
 

@@ -1,4 +1,4 @@
-"""A connection that does at once what waits for it: group commit, and group reads."""
+"""Batches concurrent requests onto one connection: group commit, and group reads."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from storage.postgres.engine import (
     unavailable,
 )
 
-AskT = TypeVar("AskT")
+RequestT = TypeVar("RequestT")
 AnswerT = TypeVar("AnswerT")
 
 # A connection whose server vanished without a word is given up after 5 + 3 x 2 seconds.
@@ -28,37 +28,39 @@ _KEEPALIVE: Mapping[str, Any] = {
 }
 
 
-class _Waiting(Generic[AskT, AnswerT]):
-    __slots__ = ("answer", "ask")
+class _Pending(Generic[RequestT, AnswerT]):
+    __slots__ = ("answer", "request")
 
-    def __init__(self, ask: AskT, answer: asyncio.Future[AnswerT]) -> None:
-        self.ask = ask
+    def __init__(self, request: RequestT, answer: asyncio.Future[AnswerT]) -> None:
+        self.request = request
         self.answer = answer
 
 
-class Group(Generic[AskT, AnswerT]):
-    """Carries out what requests ask of the store: all that wait, together, on one connection.
+class Batcher(Generic[RequestT, AnswerT]):
+    """Carries out requests to the store: all that wait, together, on one connection.
 
     What arrives while a round is under way goes with the next one: under load the cost of a
-    round is shared, and without load nobody waits for company.
+    round is shared, and without load no request waits for another.
     """
 
     def __init__(
         self,
         url: str,
-        carry_out: Callable[[AsyncConnection[Any], Sequence[AskT]], Awaitable[Sequence[AnswerT]]],
+        carry_out: Callable[
+            [AsyncConnection[Any], Sequence[RequestT]], Awaitable[Sequence[AnswerT]]
+        ],
     ) -> None:
-        """Makes a group that is not running yet.
+        """Makes a batcher that is not running yet.
 
         Args:
             url: The store.
-            carry_out: Answers all asks of a round, in their order, on a connection in
+            carry_out: Answers all requests of a round, in their order, on a connection in
                 autocommit. Its exception is the answer to each request of the round; faults of
-                the data alone are then found by asking one by one.
+                the data alone are then found by trying each alone.
         """
         self._url = url
         self._carry_out = carry_out
-        self._waiting: list[_Waiting[AskT, AnswerT]] = []
+        self._waiting: list[_Pending[RequestT, AnswerT]] = []
         self._arrival = asyncio.Event()
         self._connection: AsyncConnection[Any] | None = None
         self._closing = False
@@ -75,16 +77,16 @@ class Group(Generic[AskT, AnswerT]):
             await rounds
             await self._forget_connection()
 
-    def ask(self, ask: AskT) -> "asyncio.Future[AnswerT]":
-        """Returns the future answer to an ask.
+    def submit(self, request: RequestT) -> "asyncio.Future[AnswerT]":
+        """Returns the future answer to a request.
 
         Raises:
-            StoreUnavailable: The group has ended.
+            StoreUnavailable: The batcher has ended.
         """
         if self._closing:
             raise StoreUnavailable("the service is stopping")
         answer: asyncio.Future[AnswerT] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(ask, answer))
+        self._waiting.append(_Pending(request, answer))
         self._arrival.set()
         return answer
 
@@ -96,17 +98,17 @@ class Group(Generic[AskT, AnswerT]):
             if waiting:
                 await self._answer(waiting)
 
-    async def _answer(self, waiting: Sequence[_Waiting[AskT, AnswerT]]) -> None:
+    async def _answer(self, waiting: Sequence[_Pending[RequestT, AnswerT]]) -> None:
         # Clients that gave up are served all the same: they may already have been told nothing.
         try:
             connection = await self._connected()
-            answers = await self._carry_out(connection, [request.ask for request in waiting])
+            answers = await self._carry_out(connection, [pending.request for pending in waiting])
         except psycopg.DataError as error:
             # Nothing that passed the API's checks should come here; no request may fail because
             # of another's data.
             if len(waiting) > 1:
-                for request in waiting:
-                    await self._answer([request])
+                for pending in waiting:
+                    await self._answer([pending])
             else:
                 _fail(waiting, error)
         except (psycopg.Error, DBAPIError, OSError) as error:
@@ -138,13 +140,13 @@ class Group(Generic[AskT, AnswerT]):
                 await connection.close()
 
 
-def _settle(waiting: Sequence[_Waiting[Any, AnswerT]], answers: Sequence[AnswerT]) -> None:
-    for request, answer in zip(waiting, answers, strict=True):
-        if not request.answer.done():
-            request.answer.set_result(answer)
+def _settle(waiting: Sequence[_Pending[Any, AnswerT]], answers: Sequence[AnswerT]) -> None:
+    for pending, answer in zip(waiting, answers, strict=True):
+        if not pending.answer.done():
+            pending.answer.set_result(answer)
 
 
-def _fail(waiting: Sequence[_Waiting[Any, Any]], error: Exception) -> None:
-    for request in waiting:
-        if not request.answer.done():
-            request.answer.set_exception(error)
+def _fail(waiting: Sequence[_Pending[Any, Any]], error: Exception) -> None:
+    for pending in waiting:
+        if not pending.answer.done():
+            pending.answer.set_exception(error)

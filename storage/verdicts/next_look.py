@@ -1,4 +1,4 @@
-"""Rest: until when an experiment has nothing new to say, so that a tick passes it by."""
+"""The next look of an experiment: ticks skip the experiment until it can come."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,20 +11,20 @@ from storage.schema.policy_columns import span_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rest:
-    """The times that an experiment's next look waits for.
+class NextLook:
+    """The conditions of an experiment's next look.
 
     Attributes:
         units_since: Where the oldest analysis block begins that holds a unit and has not ended.
         crowd_since: Where the oldest begins that ends only once more units of any stratum came;
             None while treatment's share is declared.
-        wakes_at: How far the cells must reach for a look that comes without traffic: an
+        forced_at: How far the cells must reach for a look that comes without traffic: an
             analysis block's closing for another metric, or its end by the clock or the horizon.
     """
 
     units_since: datetime
     crowd_since: datetime | None
-    wakes_at: datetime
+    forced_at: datetime
 
 
 _FORGET_CROWDS = text("DELETE FROM cursors WHERE stage = 'crowd' AND experiment_id = ANY(:ids)")
@@ -43,21 +43,21 @@ ON CONFLICT (stage, experiment_id) DO UPDATE SET at = excluded.at
 """)
 
 
-def note_rests(connection: Connection, rests: Mapping[str, Rest]) -> None:
+def note_next_looks(connection: Connection, next_looks: Mapping[str, NextLook]) -> None:
     """Keeps the next looks of experiments whose evidence was computed from all cells there are.
 
     Args:
         connection: In the transaction that staged it.
-        rests: Of each of these experiments.
+        next_looks: Of each of these experiments.
     """
-    connection.execute(_FORGET_CROWDS, {"ids": list(rests)})
+    connection.execute(_FORGET_CROWDS, {"ids": list(next_looks)})
     connection.execute(
         _NOTE,
         {
-            "ids": list(rests),
-            "units": [rest.units_since for rest in rests.values()],
-            "crowds": [rest.crowd_since for rest in rests.values()],
-            "wakes": [rest.wakes_at for rest in rests.values()],
+            "ids": list(next_looks),
+            "units": [look.units_since for look in next_looks.values()],
+            "crowds": [look.crowd_since for look in next_looks.values()],
+            "wakes": [look.forced_at for look in next_looks.values()],
         },
     )
 
@@ -80,7 +80,8 @@ LEFT JOIN evidence AS e ON e.experiment_id = x.experiment_id
 LEFT JOIN verdicts AS v ON v.experiment_id = x.experiment_id
 -- Units are the same of every metric; they are read from the one whose cells close first.
 CROSS JOIN LATERAL (
-    SELECT m ->> 'name' AS metric, make_interval(secs => (m ->> 'window_seconds')::float) AS wait
+    SELECT m ->> 'name' AS metric, make_interval(secs => (m ->> 'window_seconds')::float)
+        AS shortest_window
     FROM jsonb_array_elements(
         jsonb_build_array(x.policy -> 'target') || (x.policy -> 'guardrails')
     ) AS m
@@ -103,7 +104,7 @@ WHERE NOT coalesce(v.decided, false) AND (
           AND greatest(
               d.deployed_at, CASE WHEN d.recorded_at > x.bound_at THEN d.recorded_at END
           ) >= least(units.at, crowd.at)
-          AND d.deployed_at < read.at - first.wait + interval '5 minutes'
+          AND d.deployed_at < read.at - first.shortest_window + interval '5 minutes'
     )
     OR EXISTS (
         SELECT FROM cells AS c
@@ -151,5 +152,5 @@ WHERE e.experiment_id = n.experiment_id AND e.next_look_at < n.at
 
 
 def put_off_looks(connection: Connection) -> None:
-    """Moves the next look of what rests past the block that closed without one."""
+    """Moves the next look of skipped experiments past the block that closed without one."""
     connection.execute(_PUT_OFF)

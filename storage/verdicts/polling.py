@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from psycopg import AsyncConnection
 
-from storage.postgres.batching import Group
+from storage.postgres.batching import Batcher
 from storage.postgres.refusal import Missing
 from storage.verdicts.publication import PublishedVerdict
 
@@ -29,12 +29,12 @@ class VerdictReader:
     """Reads cached verdict rows: one query, begun after they were asked for, for all that wait."""
 
     def __init__(self, url: str) -> None:
-        self._group: Group[_Poll, PublishedVerdict | None] = Group(url, _published)
+        self._batcher: Batcher[_Poll, PublishedVerdict | None] = Batcher(url, _published)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncGenerator[Self]:
         """Runs the reader."""
-        async with self._group.running():
+        async with self._batcher.running():
             yield self
 
     async def read(self, project_id: int, experiment_id: str) -> PublishedVerdict:
@@ -44,7 +44,7 @@ class VerdictReader:
             Missing: The project has no such experiment.
             StoreUnavailable: The store cannot be reached.
         """
-        verdict = await self._group.ask(_Poll(project_id, experiment_id))
+        verdict = await self._batcher.submit(_Poll(project_id, experiment_id))
         if verdict is None:
             raise Missing("unknown_experiment", "there is no such experiment")
         return verdict

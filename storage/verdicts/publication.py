@@ -25,7 +25,7 @@ from storage.postgres.refusal import Missing
 from storage.postgres.rows import value_of
 from storage.schema.tables import experiments, verdicts
 from storage.verdicts.announcements import announce
-from storage.verdicts.next_look import Rest
+from storage.verdicts.next_look import NextLook
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,7 +255,7 @@ class Draft:
         contract: The contract, as it is served.
         as_of: The look; None before any.
         next_look_at: When the next look can come at the earliest; None once decided.
-        rest: How long it has nothing new to say; None where that is not known.
+        next_look: When its next look can come; None where that is not known.
     """
 
     experiment_id: str
@@ -263,7 +263,7 @@ class Draft:
     contract: str
     as_of: datetime | None
     next_look_at: datetime | None
-    rest: Rest | None = None
+    next_look: NextLook | None = None
 
 
 # A string for each column rather than an array: a driver quotes an array's elements letter by
@@ -366,10 +366,10 @@ class Published:
     shortfall_changed: bool = False
 
     @property
-    def turned(self) -> bool:
-        """Whether the answer itself is another one, rather than its numbers alone."""
-        changed = self.before is None or _answer(self.contract) != _answer(self.before)
-        return changed or self.shortfall_changed
+    def changed(self) -> bool:
+        """Whether the verdict itself changed, rather than its numbers alone."""
+        differs = self.before is None or _answer(self.contract) != _answer(self.before)
+        return differs or self.shortfall_changed
 
 
 def _answer(contract: Mapping[str, Any]) -> tuple[object, ...]:
@@ -416,7 +416,7 @@ def publish_verdicts(
         )
         for row in rows
     ]
-    announce(connection, [one.contract for one in published if one.turned])
+    announce(connection, [verdict.contract for verdict in published if verdict.changed])
     return published
 
 

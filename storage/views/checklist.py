@@ -230,7 +230,7 @@ class OpenExperiment:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wiring:
+class ProjectSetup:
     """What tells whether a project is wired right.
 
     Attributes:
@@ -328,9 +328,9 @@ ORDER BY x.registered_at, x.experiment_id
 """)
 
 
-def read_wirings(
+def read_setups(
     connection: Connection, ids: Sequence[int], *, some_crossings: int
-) -> dict[int, Wiring]:
+) -> dict[int, ProjectSetup]:
     """Returns how projects are wired, as of now.
 
     Args:
@@ -344,7 +344,7 @@ def read_wirings(
     experiments: dict[int, list[OpenExperiment]] = {project_id: [] for project_id in ids}
     for row in connection.execute(_EXPERIMENTS, {"ids": list(ids), "some": some_crossings}):
         experiments[row.project_id].append(_experiment(row))
-    wirings: dict[int, Wiring] = {}
+    by_project: dict[int, ProjectSetup] = {}
     for row in connection.execute(_PROJECTS, {"ids": list(ids), "production": PRODUCTION}):
         opened = experiments[row.project_id]
         latest = PRODUCTION if row.production or row.latest is None else row.latest
@@ -356,8 +356,8 @@ def read_wirings(
             if environment in newest_by_environment
         ]
         before = [] if row.newest_event_at is None else [row.newest_event_at]
-        wirings[row.project_id] = value_of(
-            Wiring,
+        by_project[row.project_id] = value_of(
+            ProjectSetup,
             row,
             settings=parse_settings(row.settings),
             graph=row.current_graph_id is not None,
@@ -369,7 +369,7 @@ def read_wirings(
             admissions=admissions.get(row.project_id),
             newest_event_at=max([*newest, *before], default=None),
         )
-    return wirings
+    return by_project
 
 
 def _experiment(row: Any) -> OpenExperiment:  # noqa: ANN401 - a row of the query above

@@ -1,4 +1,4 @@
-"""The sensor that alerts whoever runs the service: a run of ours failed, or a check of ours."""
+"""The sensor that alerts the operators: a run of ours failed, or a check of ours."""
 
 import asyncio
 import json
@@ -11,12 +11,12 @@ import dagster as dg
 from domain.contract import document_text
 from orchestration.dagster.keys import PREFIX
 from orchestration.dagster.upkeep.failures import (
+    Cursor,
     FailedCheck,
     FailedRun,
     Failures,
-    Seen,
+    cursor_now,
     failures_since,
-    seen_now,
 )
 from orchestration.outbound.payload import slack_text
 from orchestration.outbound.receiver import Unanswered, post
@@ -32,7 +32,7 @@ class AlertNotSentError(RuntimeError):
 
 @dg.sensor(
     name=f"{PREFIX}_alert",
-    # Where nobody is told, a tick serves nothing; each costs some twenty connections to the store.
+    # Without an address a tick does nothing, and costs some twenty connections to the store.
     minimum_interval_seconds=30 if os.environ.get(_ADDRESS) else 3_600,
     default_status=dg.DefaultSensorStatus.RUNNING,
     description="Each half minute, where that is set: posts which runs and checks of ours failed"
@@ -48,16 +48,16 @@ def alert(context: dg.SensorEvaluationContext) -> dg.SensorResult:
     if not url:
         return dg.SensorResult(skip_reason="SERVICE_ALERT_WEBHOOK is not set")
     if not context.cursor:
-        return _skipped("watching from now on", seen_now(context.instance))
-    failures, seen = failures_since(context, Seen(**json.loads(context.cursor)))
+        return _skipped("watching from now on", cursor_now(context.instance))
+    failures, cursor = failures_since(context, Cursor(**json.loads(context.cursor)))
     if not failures:
-        return _skipped("nothing failed", seen)
+        return _skipped("nothing failed", cursor)
     _send(failures, url)
-    return _skipped(f"told of {_counted(failures)}", seen)
+    return _skipped(f"alerted: {_counted(failures)} failed", cursor)
 
 
-def _skipped(reason: str, seen: Seen) -> dg.SensorResult:
-    return dg.SensorResult(skip_reason=reason, cursor=json.dumps(asdict(seen)))
+def _skipped(reason: str, cursor: Cursor) -> dg.SensorResult:
+    return dg.SensorResult(skip_reason=reason, cursor=json.dumps(asdict(cursor)))
 
 
 def _send(failures: Failures, url: str) -> None:
@@ -105,7 +105,7 @@ def _slack(failures: Failures) -> dict[str, str]:
 def _counted(failures: Failures) -> str:
     counts = {"run": len(failures.runs), "check": len(failures.checks)}
     return " and ".join(
-        f"{count} {what}{'s' * (count != 1)}" for what, count in counts.items() if count
+        f"{count} {noun}{'s' * (count != 1)}" for noun, count in counts.items() if count
     )
 
 

@@ -44,7 +44,7 @@ class FailedCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class Failures:
-    """What failed since somebody looked last."""
+    """The failures since a cursor."""
 
     runs: Sequence[FailedRun]
     checks: Sequence[FailedCheck]
@@ -54,8 +54,8 @@ class Failures:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
-    """How far somebody has looked.
+class Cursor:
+    """The newest failures that an alert has reported.
 
     Attributes:
         run: Dagster's number of the last failure of a run.
@@ -67,17 +67,17 @@ class Seen:
     checks: Mapping[str, Sequence[int]]
 
 
-def seen_now(instance: dg.DagsterInstance) -> Seen:
-    """Returns how far whoever looks now has looked."""
+def cursor_now(instance: dg.DagsterInstance) -> Cursor:
+    """Returns the cursor as of now."""
     records = instance.fetch_run_status_changes(dg.DagsterEventType.RUN_FAILURE, limit=1).records
-    return Seen(
+    return Cursor(
         run=records[0].storage_id if records else 0,
         checks={name: _numbers(failed) for name, failed in _failed_checks(instance).items()},
     )
 
 
-def failures_since(context: dg.SensorEvaluationContext, before: Seen) -> tuple[Failures, Seen]:
-    """Returns what failed of ours since, and how far that looked.
+def failures_since(context: dg.SensorEvaluationContext, before: Cursor) -> tuple[Failures, Cursor]:
+    """Returns our failures since a cursor, and the next cursor.
 
     Others' runs may be in the same instance, and even in the same code location.
     """
@@ -92,18 +92,18 @@ def failures_since(context: dg.SensorEvaluationContext, before: Seen) -> tuple[F
     runs = context.instance.get_runs(dg.RunsFilter(run_ids=ids)) if ids else []
     failed = _failed_checks(context.instance)
     failures = Failures(
-        runs=[_told(context.instance, run) for run in runs if _is_ours(context, run)],
+        runs=[_failed_run(context.instance, run) for run in runs if _is_ours(context, run)],
         checks=[
-            one
+            check
             for name, newest in failed.items()
-            if (one := _news(newest, before.checks.get(name, ()))) is not None
+            if (check := _news(newest, before.checks.get(name, ()))) is not None
         ],
     )
-    seen = Seen(
+    cursor = Cursor(
         run=max((record.storage_id for record in records), default=before.run),
         checks={name: _numbers(newest) for name, newest in failed.items()},
     )
-    return failures, seen
+    return failures, cursor
 
 
 # --- Runs ----------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ def _is_ours(context: dg.SensorEvaluationContext, run: dg.DagsterRun) -> bool:
     return ours and run.tags.get(_WILL_RETRY) != "true"
 
 
-def _told(instance: dg.DagsterInstance, run: dg.DagsterRun) -> FailedRun:
+def _failed_run(instance: dg.DagsterInstance, run: dg.DagsterRun) -> FailedRun:
     """Returns a failed run with its first failed step; one that was killed has none."""
     failures = instance.get_records_for_run(
         run_id=run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE, limit=1
@@ -172,14 +172,14 @@ def _numbers(records: Sequence[Any]) -> list[int]:
 def _news(newest: Sequence[Any], known: Sequence[int]) -> FailedCheck | None:
     """Returns the newest failure of severity ERROR that was not known.
 
-    It fails no run: what the run found is wrong, the run itself is not.
+    It fails no run: the run found a fault in the data, not in itself.
     """
     for record in newest:
         # Old ones come into sight again where newer ones are deleted.
         if record.id in known or record.id < min(known, default=0):
             continue
-        found = record.event.dagster_event.asset_check_evaluation_data
-        if found.severity is dg.AssetCheckSeverity.ERROR:
+        evaluation = record.event.dagster_event.asset_check_evaluation_data
+        if evaluation.severity is dg.AssetCheckSeverity.ERROR:
             return FailedCheck(
                 check=record.key.name,
                 asset=record.key.asset_key.to_user_string(),

@@ -1,4 +1,4 @@
-"""Future ticks: what a clock that ran ahead left in Dagster's records, put back to the present.
+"""Future ticks: moves records of a clock that ran ahead back to the present.
 
 Dagster reckons the next tick of a sensor or schedule from its last one. After a last tick in the
 future none comes until the clock has caught up with it, through every restart.

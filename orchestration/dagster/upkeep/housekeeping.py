@@ -27,7 +27,7 @@ _SHOWN = 31
 
 
 class RetentionError(ValueError):
-    """The variable holds no number of days, or too few; the message says what is wanted."""
+    """The variable holds no number of days, or too few; the message says the rule."""
 
 
 def retention_days() -> int:
@@ -65,9 +65,9 @@ def drop_days(context: dg.OpExecutionContext, store: Store) -> None:
         {
             "retention_days": days,
             "dropped_days": len(done.dropped),
-            "days": [one.day.isoformat() for one in done.dropped[:_SHOWN]],
-            "events": sum(one.events for one in done.dropped),
-            "freed_bytes": sum(one.size for one in done.dropped),
+            "days": [day.day.isoformat() for day in done.dropped[:_SHOWN]],
+            "events": sum(day.events for day in done.dropped),
+            "freed_bytes": sum(day.size for day in done.dropped),
             "held_days": [day.isoformat() for day in done.held[:_SHOWN]],
         },
         output_name="dropped",
@@ -137,7 +137,8 @@ def prune_runs(context: dg.OpExecutionContext) -> None:
         as_of = datetime.now(UTC)
         done = records.prune_runs(as_of=as_of)
         loose = records.prune_runless_events(as_of=as_of)
-        _told(context, {"deleted": done.deleted, "thinned": done.thinned, "runless_events": loose})
+        counts = {"deleted": done.deleted, "thinned": done.thinned, "runless_events": loose}
+        _report_counts(context, counts)
 
 
 @dg.op(
@@ -149,7 +150,7 @@ def prune_ticks(context: dg.OpExecutionContext) -> None:
     """Also where the instance has no retention settings: by default most ticks stay for ever."""
     if records := _own_records(context):
         records.prune_ticks(as_of=datetime.now(UTC))
-        _told(context, {"pruned": list(records.schedules_and_sensors)})
+        _report_counts(context, {"pruned": list(records.schedules_and_sensors)})
 
 
 @dg.op(
@@ -160,7 +161,7 @@ def prune_ticks(context: dg.OpExecutionContext) -> None:
 def prune_checks(context: dg.OpExecutionContext) -> None:
     """By Dagster's own table: it has no call for it."""
     if records := _own_records(context):
-        _told(context, {"rows": records.prune_checks(as_of=datetime.now(UTC))})
+        _report_counts(context, {"rows": records.prune_checks(as_of=datetime.now(UTC))})
 
 
 def _own_records(context: dg.OpExecutionContext) -> OwnRecords | None:
@@ -170,7 +171,9 @@ def _own_records(context: dg.OpExecutionContext) -> OwnRecords | None:
         context.log.info("this run is of no code location: nothing of the instance is touched")
         return None
     repository = context.repository_def
-    instigators = {one.name for one in (*repository.schedule_defs, *repository.sensor_defs)}
+    instigators = {
+        instigator.name for instigator in (*repository.schedule_defs, *repository.sensor_defs)
+    }
     return OwnRecords(
         instance=context.instance,
         origin=origin.repository_origin,
@@ -184,10 +187,10 @@ def _ours(names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if name.startswith(f"{PREFIX}_"))
 
 
-def _told(context: dg.OpExecutionContext, found: dict[str, Any]) -> None:
+def _report_counts(context: dg.OpExecutionContext, counts: dict[str, Any]) -> None:
     skipped = "the instance's storage is no SQL database: left alone"
     context.add_output_metadata(
-        {name: skipped if value is None else value for name, value in found.items()}
+        {name: skipped if value is None else value for name, value in counts.items()}
     )
 
 

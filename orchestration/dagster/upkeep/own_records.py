@@ -49,7 +49,7 @@ _SHOWN_FOR_AN_ASSET = (
 
 @dataclass(frozen=True, kw_only=True)
 class OwnRecords:
-    """What an instance keeps of one code location, whoever else keeps records in it.
+    """The records of one code location in an instance that others may share.
 
     Attributes:
         instance: Dagster's.
@@ -155,7 +155,7 @@ class OwnRecords:
     def prune_runless_events(self, *, as_of: datetime) -> int | None:
         """Deletes old events that our assets got without a run, and returns how many.
 
-        Such as changes of freshness, and what is reported from outside. None where the storage is
+        Such as changes of freshness, and events reported from outside. None where the storage is
         no SQL database.
         """
         storage, keys = self._sql_storage(), self._asset_keys()

@@ -1,4 +1,4 @@
-"""The sensor that tells projects of their verdicts: what is announced goes to their webhooks."""
+"""The sensor that delivers announcements of verdicts to the projects' webhooks."""
 
 import dagster as dg
 
@@ -18,10 +18,10 @@ from storage.tenants.secret import existing_secret
     " Launches no run; each tick says what it did.",
 )
 def webhooks(store: Store) -> dg.SkipReason:
-    """Delivers what is due; a tick with nothing due is two small queries."""
+    """Delivers due announcements; a tick with nothing due is two small queries."""
     with store.reading() as connection:
         freeze = current_freeze(connection)
     if freeze is not None:
         return dg.SkipReason(f"frozen since {freeze.frozen_at:%Y-%m-%d %H:%M} UTC")
     done = deliver(store.engine, secret=existing_secret(default_data_dir()))
-    return dg.SkipReason(done.told() or "nothing to deliver")
+    return dg.SkipReason(done.as_text() or "nothing to deliver")

@@ -13,7 +13,7 @@ from orchestration.dagster.keys import EVIDENCE, EXPOSURES, RUNTIME_EVENTS, SESS
 from orchestration.dagster.table import MOST_ROWS, plain
 from orchestration.definitions import definitions
 from storage.upkeep.invariants import lost_sessions
-from storage.views.answers import decided_lately, nearest_to_an_answer, verdicts_changed_since
+from storage.views.published import decided_lately, nearest_to_an_answer, verdicts_changed_since
 from tests.stores.pipeline_run import run_pipeline
 
 CANARY = "canary-of-a-user"
@@ -159,7 +159,7 @@ def test_changes_are_those_after_a_time_and_by_default_of_a_day(settled) -> None
         since = datetime.now(UTC) - timedelta(days=2)
         of_two = verdicts_changed_since(connection, since, limit=MOST_ROWS)
 
-    assert (len(of_a_day), of_a_day[0].found) == (1, 2)
+    assert (len(of_a_day), of_a_day[0].total) == (1, 2)
     assert len(of_two) == 3
 
 

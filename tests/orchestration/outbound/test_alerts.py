@@ -78,7 +78,7 @@ def test_a_failed_run_of_ours_is_told_once_with_its_step_and_error_and_a_link(
 ) -> None:
     monkeypatch.setenv("SERVICE_DAGSTER_URL", "https://dagster.shop.example/")
     run_id = watch.fail("deploy_reward_day", "the disk is full\nand more")
-    assert watch.tick() == "told of 1 run"
+    assert watch.tick() == "alerted: 1 run failed"
     assert watch.tick() == "nothing failed"
     (got,) = receiver.got
     assert got.document["type"] == "deploy_reward.alert"
@@ -119,7 +119,7 @@ def test_a_failed_materialization_of_our_assets_from_the_ui_is_told(
         definitions.resolve_implicit_global_asset_job_def().execute_in_process(
             instance=watch.instance, asset_selection=[dg.AssetKey(key)], raise_on_error=False
         )
-    assert watch.tick() == "told of 1 run"
+    assert watch.tick() == "alerted: 1 run failed"
     assert receiver.got[0].document["data"]["runs"][0]["step"] == "deploy_reward__verdicts"
 
 
@@ -135,7 +135,7 @@ def test_a_fact_that_does_not_hold_is_told_though_its_run_succeeded(
     watch.check(no_keep_with_a_breach, passed=True)
     assert watch.tick() == "nothing failed"
     run_id = watch.check(no_keep_with_a_breach, passed=False)
-    assert watch.tick() == "told of 1 check"
+    assert watch.tick() == "alerted: 1 check failed"
     assert watch.tick() == "nothing failed"
     assert receiver.got[0].document["data"]["checks"] == [
         {
@@ -162,7 +162,7 @@ def test_an_alert_that_is_not_taken_fails_the_tick_and_is_sent_by_the_next(
         watch.tick()
     assert "T0canary" not in str(refused.value)
     watch.check(no_keep_with_a_breach, passed=False)
-    assert watch.tick() == "told of 1 run and 1 check"
+    assert watch.tick() == "alerted: 1 run and 1 check failed"
     assert receiver.got[-1].document["data"]["runs"][0]["run_id"] == run_id
 
 

@@ -220,7 +220,7 @@ def test_while_frozen_everything_waits_and_then_goes(shop: Shop, receiver: Recei
     shop.publish(shop.register(), "decided")
     assert shop.tick().startswith("frozen since ")
     # Who began before the freeze claims nothing more either.
-    assert not deliver(shop.service.store.engine, secret=OF_THE_TESTS.encode()).told()
+    assert not deliver(shop.service.store.engine, secret=OF_THE_TESTS.encode()).as_text()
     assert receiver.got == []
     shop.service.in_store(unfreeze)
     assert shop.tick() == "1 delivered"

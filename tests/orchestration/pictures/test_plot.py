@@ -8,12 +8,12 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from domain.wording.looks import estimates, extent, held_spans, looks_of
-from orchestration.dagster.exhibit import MOST_PICTURES, chosen, exhibit
+from orchestration.dagster.report import MOST_PICTURES, chosen, report
 from orchestration.pictures.interval import WIDTH, interval_picture
 from orchestration.pictures.plot import MOST_CURVES, curve, evidence_plot
 from orchestration.pictures.svg import as_markdown, path
 from orchestration.pictures.thumbnail import thumbnail
-from storage.views.answers import Standing
+from storage.views.published import PublishedEvidence
 
 SVG = "{http://www.w3.org/2000/svg}"
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -272,9 +272,9 @@ def test_relative_steps_do_not_add_up_their_rounding() -> None:
 # --- In place, and compared ------------------------------------------------------------------
 
 
-def standing(number: int, **more: Any) -> Standing:
+def standing(number: int, **more: Any) -> PublishedEvidence:
     answer = {**contract(), "experiment_id": f"exp_{number}"}
-    return Standing(
+    return PublishedEvidence(
         experiment_id=f"exp_{number}",
         document=document(number=number, **more),
         contract=answer,
@@ -283,7 +283,7 @@ def standing(number: int, **more: Any) -> Standing:
 
 def test_what_an_experiment_says_fits_where_dagster_shows_it_without_a_click(monkeypatch) -> None:
     monkeypatch.setenv("SERVICE_PUBLIC_URL", "https://reward.example.com/")
-    shown = dict(exhibit([standing(1, looks=500, sentence="word " * 300)]))
+    shown = dict(report([standing(1, looks=500, sentence="word " * 300)]))
 
     assert len(shown["exp_1"].value) < 1_000
     assert "[exp_1](https://reward.example.com/dashboard/experiments/exp_1)" in shown["exp_1"].value
@@ -294,7 +294,7 @@ def test_what_an_experiment_says_fits_where_dagster_shows_it_without_a_click(mon
 def test_without_a_public_address_there_is_no_link(monkeypatch) -> None:
     monkeypatch.setenv("SERVICE_PUBLIC_URL", "javascript:alert(1)")
 
-    assert dict(exhibit([standing(1)]))["exp_1"].value.startswith("exp_1: Can't say yet")
+    assert dict(report([standing(1)]))["exp_1"].value.startswith("exp_1: Can't say yet")
 
 
 def test_some_that_were_decided_last_are_shown_and_the_rest_are_the_nearest() -> None:
@@ -340,7 +340,7 @@ def test_the_comparison_stays_small_however_much_there_is_to_show() -> None:
 def test_infinite_evidence_is_drawn_at_the_edge() -> None:
     found = [document(looks=1, e_value=1e300), document(number=2, looks=3, e_value=0.0)]
 
-    assert "compared" not in dict(exhibit([standing(1)]))
+    assert "compared" not in dict(report([standing(1)]))
     assert Picture(evidence_plot(found)).root.tag == f"{SVG}svg"
 
 

@@ -1,4 +1,4 @@
-"""Answers: how many there are, which came last, and which experiments are nearest to one."""
+"""Published evidence: counts of verdicts, the latest ones, and experiments close to one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from sqlalchemy import Connection, DateTime, Row, TextClause, bindparam, text
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
-    """An experiment's evidence document and the contract that stands on it."""
+class PublishedEvidence:
+    """An experiment's published evidence document and contract."""
 
     experiment_id: str
     document: dict[str, Any]
@@ -33,14 +33,14 @@ LIMIT :limit
 """)
 
 
-def nearest_to_an_answer(connection: Connection, *, limit: int) -> list[Standing]:
+def nearest_to_an_answer(connection: Connection, *, limit: int) -> list[PublishedEvidence]:
     """Returns the open experiments whose evidence came nearest to firing, the nearest first."""
-    return _standings(connection, _NEAREST, limit)
+    return _published(connection, _NEAREST, limit)
 
 
-def decided_lately(connection: Connection, *, limit: int) -> list[Standing]:
+def decided_lately(connection: Connection, *, limit: int) -> list[PublishedEvidence]:
     """Returns the experiments that were decided last, the last first."""
-    return _standings(connection, _DECIDED_LATELY, limit)
+    return _published(connection, _DECIDED_LATELY, limit)
 
 
 _OPEN_BY_TURNS = text("""
@@ -59,16 +59,18 @@ def open_evidence_by_turns(connection: Connection, *, limit: int) -> dict[str, d
     return {row.experiment_id: row.evidence for row in rows}
 
 
-def _standings(connection: Connection, query: TextClause, limit: int) -> list[Standing]:
+def _published(connection: Connection, query: TextClause, limit: int) -> list[PublishedEvidence]:
     return [
-        Standing(experiment_id=row.experiment_id, document=row.document, contract=row.contract)
+        PublishedEvidence(
+            experiment_id=row.experiment_id, document=row.document, contract=row.contract
+        )
         for row in connection.execute(query, {"limit": limit})
     ]
 
 
 _CHANGED_SINCE = text("""
 SELECT experiment_id, contract, evidence ->> 'sentence' AS sentence, published_at,
-    count(*) OVER () AS found
+    count(*) OVER () AS total
 FROM verdicts
 WHERE published_at > coalesce(:since, clock_timestamp() - interval '1 day')
 ORDER BY published_at DESC, experiment_id
@@ -79,7 +81,7 @@ LIMIT :limit
 def verdicts_changed_since(
     connection: Connection, since: datetime | None, *, limit: int
 ) -> Sequence[Row[Any]]:
-    """Returns the verdicts whose answer changed, whoever walked, the last first.
+    """Returns the verdicts whose answer changed, the last first.
 
     Args:
         connection: To the store.
@@ -88,7 +90,7 @@ def verdicts_changed_since(
 
     Returns:
         Rows of experiment_id, contract, sentence (None before the first look), published_at and
-        found: how many there are in all.
+        total: how many there are in all.
     """
     return connection.execute(_CHANGED_SINCE, {"since": since, "limit": limit}).all()
 
