@@ -1,4 +1,4 @@
-"""Admissions: what became of what each project's senders sent, as the API counted it."""
+"""Admissions: counts of each project's requests and events, by outcome, as the API saw them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -54,20 +54,20 @@ class Admissions:
 
 
 def add_admissions(connection: Connection, counted: Mapping[int, Admissions]) -> None:
-    """Adds what a process counted, by project, to what stands of this minute."""
+    """Adds a process's counts, by project, to those stored for this minute."""
     # In one order, so that no two processes wait for one another.
     rows = sorted(counted.items())
     connection.execute(
         _ADD,
         {
             "ids": [project_id for project_id, _ in rows],
-            "requests": [one.requests for _, one in rows],
-            "limited": [one.limited for _, one in rows],
-            "accepted": [one.accepted for _, one in rows],
-            "late": [one.late for _, one in rows],
-            "rejected": [one.rejected for _, one in rows],
-            "sampled_out": [one.sampled_out for _, one in rows],
-            "reasons": [one.reason or "" for _, one in rows],
+            "requests": [admissions.requests for _, admissions in rows],
+            "limited": [admissions.limited for _, admissions in rows],
+            "accepted": [admissions.accepted for _, admissions in rows],
+            "late": [admissions.late for _, admissions in rows],
+            "rejected": [admissions.rejected for _, admissions in rows],
+            "sampled_out": [admissions.sampled_out for _, admissions in rows],
+            "reasons": [admissions.reason or "" for _, admissions in rows],
         },
     )
 
@@ -79,7 +79,7 @@ DELETE FROM admissions WHERE minute < statement_timestamp() - interval '{_KEPT}'
 
 
 def counted_lately(connection: Connection) -> frozenset[int]:
-    """Returns the projects that anything was counted of within half an hour; forgets what is older.
+    """Returns the projects with counts within half an hour; deletes older counts.
 
     Args:
         connection: In a transaction, of which only one is under way at a time.
@@ -100,7 +100,7 @@ GROUP BY project_id
 
 
 def read_admissions(connection: Connection, ids: Sequence[int]) -> dict[int, Admissions]:
-    """Returns what was counted of projects in the last quarter of an hour, none of the silent."""
+    """Returns the counts of projects in the last quarter of an hour, none of the silent."""
     return {
         row.project_id: value_of(Admissions, row)
         for row in connection.execute(_READ, {"ids": list(ids)})

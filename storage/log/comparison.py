@@ -60,7 +60,7 @@ WHERE file IS NOT NULL AND compared_at IS NULL
   AND to_regclass('runtime_events_' || to_char(hour AT TIME ZONE 'UTC', 'YYYYMMDD')) IS NOT NULL
   -- Before it is rewritten it holds what the log holds no longer.
   AND NOT EXISTS (SELECT FROM erasures AS e WHERE e.erasure_id > s.last_erasure)
-ORDER BY hour, part LIMIT :most
+ORDER BY hour, part LIMIT :limit
 """)
 
 _COMPARED = text("""
@@ -70,7 +70,7 @@ UPDATE sealed_hours SET compared_at = clock_timestamp() WHERE file = :file
 
 @dataclass(frozen=True, kw_only=True)
 class DifferentFile:
-    """A listed file that does not hold what PostgreSQL holds, or not what was listed."""
+    """A listed file whose content differs from PostgreSQL's, or from its listing."""
 
     name: str
     hour: datetime
@@ -85,18 +85,18 @@ class Compared:
     different: Sequence[DifferentFile]
 
 
-def compare_files(connection: Connection, lake: Lake, *, most: int = 500) -> Compared:
+def compare_files(connection: Connection, lake: Lake, *, limit: int = 500) -> Compared:
     """Compares files that were not compared yet with the events in PostgreSQL.
 
     Args:
         connection: In a transaction of its own.
         lake: Where the files are.
-        most: How many files at once; the next call goes on with the others.
+        limit: How many files at once; the next call goes on with the others.
     """
     connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
     keep_files(connection)
     files = [
-        SealedFile(**row) for row in connection.execute(_UNCOMPARED, {"most": most}).mappings()
+        SealedFile(**row) for row in connection.execute(_UNCOMPARED, {"limit": limit}).mappings()
     ]
     different: list[DifferentFile] = []
     for file in files:
@@ -111,17 +111,17 @@ def _difference(connection: Connection, lake: Lake, file: SealedFile) -> str | N
     try:
         with lake.reading(file.name) as path, duckdb.connect(config=_DATABASE) as database:
             if file_sha256(path) != file.sha256:
-                return "its SHA-256 is not the one that is listed"
-            held = _held_by_file(database, str(path))
+                return "its SHA-256 differs from the listed one"
+            in_file = _sums_of_file(database, str(path))
     except FileNotFoundError:
         return "it is missing"
     events = UnsealedRange(part=file.part, begins=file.hour, ends=file.hour + HOUR)
-    if held != _held_by_log(connection, events):
-        return "its counts or checksums are not those of the log"
+    if in_file != _sums_of_log(connection, events):
+        return "its counts or checksums differ from the log's"
     return None
 
 
-def _held_by_file(database: duckdb.DuckDBPyConnection, path: str) -> Any:  # noqa: ANN401 - rows
+def _sums_of_file(database: duckdb.DuckDBPyConnection, path: str) -> Any:  # noqa: ANN401 - rows
     # Drawn on standard output, which belongs to the caller.
     database.execute("SET enable_progress_bar = false")
     statement = _SUMS.format(digest=_DIGEST_IN_FILE, source=_FILE)
@@ -132,7 +132,7 @@ def _held_by_file(database: duckdb.DuckDBPyConnection, path: str) -> Any:  # noq
     return _whole(sums), dict(flags)
 
 
-def _held_by_log(connection: Connection, events: UnsealedRange) -> Any:  # noqa: ANN401 - rows
+def _sums_of_log(connection: Connection, events: UnsealedRange) -> Any:  # noqa: ANN401 - rows
     condition, hour = events.condition, events.begins.isoformat()
     source = _AS_IN_FILE.format(
         condition=condition,
@@ -149,7 +149,7 @@ def _held_by_log(connection: Connection, events: UnsealedRange) -> Any:  # noqa:
 
 
 def _whole(sums: Sequence[Any]) -> tuple[int | None, ...]:
-    return tuple(None if one is None else int(one) for one in sums)
+    return tuple(None if value is None else int(value) for value in sums)
 
 
 _OF_DAY = text("""
@@ -162,7 +162,7 @@ FROM sealed_hours WHERE CAST(hour AT TIME ZONE 'UTC' AS date) = :day
 
 @dataclass(frozen=True, kw_only=True)
 class SealedDay:
-    """What is sealed of a day."""
+    """The sealed part of a day."""
 
     hours: int
     rows: int
@@ -171,6 +171,6 @@ class SealedDay:
 
 
 def sealed_day(connection: Connection, day: date) -> SealedDay:
-    """Returns what is sealed of a day, in UTC."""
+    """Returns the sealed part of a day, in UTC."""
     row = connection.execute(_OF_DAY, {"day": day}).one()
     return SealedDay(hours=row.hours, rows=row.rows, size=row.bytes, files=row.files)

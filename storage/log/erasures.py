@@ -43,7 +43,7 @@ def note_erasure(
 
 @dataclass(frozen=True, kw_only=True)
 class Rewriting:
-    """What a rewriting did: how many erasures it ended, and how many files it wrote anew."""
+    """The result of a rewriting: how many erasures it ended, and how many files it wrote anew."""
 
     erasures: int
     files: int
@@ -80,7 +80,7 @@ def rewrite_files(engine: Engine, lake: Lake) -> Rewriting | None:
         lake: Where the files are.
 
     Returns:
-        What was done; None where hours are being sealed: the next run does it.
+        The result; None where hours are being sealed: the next run does it.
     """
     with sealing_alone(engine) as connection:
         if connection is None:
@@ -106,10 +106,18 @@ def rewrite_files(engine: Engine, lake: Lake) -> Rewriting | None:
 
 
 def _keys(erasures: Sequence[Erasure], *, after: int) -> EventKeys:
-    later = [one for one in erasures if one.erasure_id > after]
+    later = [erasure for erasure in erasures if erasure.erasure_id > after]
     return EventKeys(
-        sessions={(one.project_id, one.session_id) for one in later if one.session_id is not None},
-        users={(one.project_id, one.pseudonym.hex()) for one in later if one.pseudonym is not None},
+        sessions={
+            (erasure.project_id, erasure.session_id)
+            for erasure in later
+            if erasure.session_id is not None
+        },
+        users={
+            (erasure.project_id, erasure.pseudonym.hex())
+            for erasure in later
+            if erasure.pseudonym is not None
+        },
     )
 
 

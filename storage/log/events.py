@@ -1,4 +1,4 @@
-"""The log of runtime events: what is kept of one, and how many are appended at once."""
+"""The log of runtime events: the stored members of an event, and appending in batches."""
 
 import asyncio
 import contextlib
@@ -104,7 +104,7 @@ class EventWriter:
 
         Args:
             url: The store.
-            most_waiting: The most characters of events that wait to be written; what comes
+            most_waiting: The most characters of events that wait to be written; events
                 beyond them is refused until some are.
         """
         self._url = url

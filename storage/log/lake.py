@@ -70,7 +70,7 @@ class Lake(ABC):
     def scratch(self) -> Generator[str]:
         """Yields the name of a folder for files of a computation, which are gone afterwards.
 
-        What a killed process leaves there is swept with the other files that no list names.
+        Leftovers of a killed process are swept with the other files that no list names.
         """
         folder = f"{_SCRATCH}/{secrets.token_hex(8)}"
         self._make_scratch(folder)
@@ -192,7 +192,7 @@ class BucketLake(Lake):
         """Opens the object store.
 
         Raises:
-            LakeError: fsspec, or what it needs for this address, is not installed.
+            LakeError: fsspec, or its driver for this address, is not installed.
         """
         try:
             fsspec: Any = import_module("fsspec")

@@ -117,10 +117,10 @@ def _connect(address: str) -> "adbc.Connection":
 
 
 def export_snapshot(connection: Connection) -> str:
-    """Returns the name by which other connections read what a transaction sees, until it ends.
+    """Returns the name by which other connections read a transaction's snapshot, until it ends.
 
     Args:
-        connection: In a transaction, outside of any savepoint. What it wrote itself is not seen by
+        connection: In a transaction, outside of any savepoint. Its own writes are not seen by
             the others.
     """
     return connection.execute(text("SELECT pg_export_snapshot()")).scalar_one()
@@ -243,7 +243,7 @@ class EventKeys:
 
     def matches(self, batch: Batch) -> Batch:
         """Returns for each event of a batch whether it is of one of them."""
-        found = pa.repeat(pa.scalar(value=False), batch.num_rows)
+        matches = pa.repeat(pa.scalar(value=False), batch.num_rows)
         for name, keys in (("session_id", self.sessions), ("pseudonym", self.users)):
             for project_id in sorted({project for project, _ in keys}):
                 texts = pa.array([key for project, key in keys if project == project_id])
@@ -251,8 +251,8 @@ class EventKeys:
                     _compute.equal(batch["project_id"], project_id),
                     _compute.is_in(batch[name], value_set=texts.cast(pa.string())),
                 )
-                found = _compute.or_(found, match)
-        return found
+                matches = _compute.or_(matches, match)
+        return matches
 
 
 def rewrite_without(source: Path, target: Path, keys: EventKeys) -> int:

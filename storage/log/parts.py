@@ -1,7 +1,7 @@
-"""Parts: what history brings to an hour of receipt that is closed already, as a part of its own.
+"""Parts: history that falls into an hour already closed becomes a part of its own.
 
-An hour is closed before it is written to a file: nothing is added to its part any more. What is
-received live always comes to an open hour. History is received when it occurred: it takes the
+An hour is closed before it is written to a file: nothing is added to its part any more. An
+event received live always comes to an open hour. History is received when it occurred: it takes the
 number of the part that comes next, under the lock that whoever closes hours takes alone.
 """
 

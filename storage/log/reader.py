@@ -152,7 +152,7 @@ class SealedLog:
             return pa.RecordBatchReader.from_batches(EVENT_COLUMNS, [])
         begins = _moment(extent.received_from).isoformat()
         condition = (
-            f"({' OR '.join(one.condition for one in ranges)})"
+            f"({' OR '.join(hours.condition for hours in ranges)})"
             f" AND (received_at >= '{begins}' OR pseudonym IS NOT NULL)"
             f" AND {_of_projects(extent)}"
         )
@@ -193,7 +193,7 @@ def open_log(connection: Connection, lake: Lake) -> Generator[SealedLog]:
 
     Args:
         connection: In a REPEATABLE READ transaction that began with `keep_log`, outside of any
-            savepoint. What it wrote itself is not seen.
+            savepoint. Its own writes are not seen.
         lake: Where the files are.
 
     Raises:

@@ -107,7 +107,7 @@ def keep_files(connection: Connection) -> None:
 def claim_files(connection: Connection) -> None:
     """Makes sure that nobody reads files until this transaction ends.
 
-    `pg_dump` counts as a reader: what it lists stays until it has ended.
+    `pg_dump` counts as a reader: the files of its list stay until it has ended.
 
     Raises:
         sqlalchemy.exc.OperationalError: Somebody does (SQLSTATE 55P03).
@@ -137,7 +137,7 @@ def unsealed_ranges(
     *,
     missing: Iterable[SealedFile] = (),
 ) -> list[UnsealedRange]:
-    """Returns what is read from PostgreSQL of events received between two times, both included.
+    """Returns the ranges read from PostgreSQL of events received between two times, both included.
 
     Args:
         connection: To the store.
@@ -176,7 +176,7 @@ def _joined(
     hours: Sequence[tuple[datetime, int]], first: datetime, last: datetime
 ) -> list[UnsealedRange]:
     ranges: list[UnsealedRange] = []
-    for hour, part in sorted(hours, key=lambda one: (one[1], one[0])):
+    for hour, part in sorted(hours, key=lambda written: (written[1], written[0])):
         begins, ends = max(hour, first), min(hour_of(hour) + HOUR, last)
         before = ranges[-1] if ranges else None
         if before is not None and before.part == part and before.ends == begins:

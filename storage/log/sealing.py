@@ -36,12 +36,12 @@ _PATIENCE = "SET LOCAL lock_timeout = '100ms'"
 
 
 class SealingError(RuntimeError):
-    """A file does not hold what was written to it; it is not listed."""
+    """A file read back differs from the written one; it is not listed."""
 
 
 @dataclass(kw_only=True)
 class SealedRun:
-    """What a run of sealing did.
+    """The result of a run of sealing.
 
     Attributes:
         hours: How many parts of hours it listed, those without an event included.
@@ -89,19 +89,19 @@ class Sealer:
     lake: Lake
 
     def seal(self, *, most_seconds: float = 1200.0) -> SealedRun | None:
-        """Closes the hours that have ended, and seals what is closed, the oldest first.
+        """Closes the hours that have ended, and seals closed ones, the oldest first.
 
-        Nothing is lost wherever this ends: what is closed and not listed is written anew by the
-        next run, and a file that is not listed is nobody's.
+        Nothing is lost wherever this ends: closed hours that are not listed are written anew by the
+        next run, and a file that is not listed is swept.
 
         Args:
             most_seconds: After so long no further file is begun.
 
         Returns:
-            What was done; None where another run seals.
+            The result; None where another run seals.
 
         Raises:
-            LakeError, OSError: The lake cannot be written; what was sealed before stays.
+            LakeError, OSError: The lake cannot be written; hours sealed before stay.
         """
         with sealing_alone(self.engine) as connection:
             if connection is None:
@@ -144,7 +144,7 @@ class Sealer:
 
 
 def store_file(lake: Lake, name: str, write: Callable[[Path], int]) -> Written | None:
-    """Stores a file, reads it back, and returns what is listed of it.
+    """Stores a file, reads it back, and returns its entry in the list.
 
     Args:
         lake: Where to.
@@ -155,7 +155,7 @@ def store_file(lake: Lake, name: str, write: Callable[[Path], int]) -> Written |
         None where there is no event.
 
     Raises:
-        SealingError: What is read back is not what was written.
+        SealingError: The file read back differs from the written one.
     """
     with lake.writing(name) as path:
         rows = write(path)

@@ -18,7 +18,7 @@ MOST_FLAGS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What an experiment asks of a context.
+    """An experiment's question about a context: its arm and its stratum.
 
     Attributes:
         change: D, the change under test.
@@ -34,7 +34,7 @@ class Question:
 class Assignment(NamedTuple):
     """The arm and stratum of a commit id with some flags, over a span of knowledge.
 
-    A block is assigned by what was known at the later of its close and the binding: the assignment
+    A block is assigned by the knowledge at the later of its close and the binding: the assignment
     holds for known_from <= that time < known_to (None: for ever). `lineage` names the stratum
     without the values of other flags, which `flags` holds.
     """
@@ -52,7 +52,7 @@ class KnownHistory:
     """The knowledge of one environment at any time; nothing is worked out twice.
 
     Args:
-        facts: What was recorded of its commits.
+        facts: The recorded facts of its commits.
         flags: The flags that its experiments test, and since when each is known.
     """
 
@@ -102,7 +102,7 @@ class KnownHistory:
         return times
 
     def _lineage(self, commit: str, known_at: datetime) -> tuple[str, frozenset[str]] | None:
-        """Returns the known commit that an id is, and what it carries; None while it is unknown."""
+        """Returns the known commit that an id is, and its changes; None while it is unknown."""
         key = commit, known_at
         if key not in self._resolved:
             if known_at not in self._histories:
@@ -127,7 +127,7 @@ class KnownHistory:
         """Returns the assignments of a commit id in order of time, none while it is unknown.
 
         Args:
-            question: What the experiment asks.
+            question: The experiment's question.
             commit: A commit id as an event named it, perhaps short.
             values: The values of flags under test that the event names.
             until: When the last block closes that is asked about; what became known after it

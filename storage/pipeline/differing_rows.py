@@ -1,4 +1,4 @@
-"""Differing rows: what is served of an experiment against what an engine computed, row for row.
+"""Differing rows: an experiment's served rows against an engine's computed ones, row for row.
 
 Both sides are compared inside the engine, so that a few rows alone ever come to Python.
 """
@@ -25,7 +25,7 @@ MOST = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class DifferingRow:
-    """What is known of a key on both sides.
+    """The values of a key on both sides.
 
     Attributes:
         kind: `exposure`, `sighting`, `conversion`, `amounts` or `cell`.
@@ -214,14 +214,14 @@ FROM new_sightings WHERE sighted_at <= {side.until}
 def differing_rows(
     engine: DayEngine, log: SealedLog, experiment: PipelineExperiment, *, until: int
 ) -> Iterator[DifferingRows]:
-    """Compares what is served of an experiment with what was computed, table after table.
+    """Compares an experiment's served rows with the computed ones, table after table.
 
     Args:
         engine: Which computed the whole life of this one experiment.
         log: On whose connection the evidence rows of that computation lie in temporary tables
             before the served ones.
         experiment: The experiment.
-        until: The look, in microseconds since the epoch: what had not closed by then is left out.
+        until: The look, in microseconds since the epoch: rows that close later are left out.
 
     Yields:
         The rows that differ, one entry a kind.

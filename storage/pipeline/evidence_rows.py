@@ -66,7 +66,7 @@ def store_evidence_rows(connection: Connection, lives: WholeLives) -> None:
 
     Args:
         connection: A separate reading of the store, whose derived tables are empty and its own.
-        lives: What was computed.
+        lives: The computed lives.
     """
     engine = lives.engine
     register_experiment_ids(engine, [one.experiment for one in lives.read])

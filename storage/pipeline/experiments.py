@@ -15,7 +15,7 @@ from storage.tenants.sample import bound_of
 
 
 class UnreadablePolicyError(ValueError):
-    """A frozen policy lacks what the pipeline reads of it: it is of another version, or broken."""
+    """A frozen policy lacks members that the pipeline reads: it has another version, or is broken."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class PipelineExperiment:
 
     Attributes:
         number: Its number within the batch.
-        grace: How long a block waits for what is under way, in microseconds.
+        grace: How long a block waits for late events, in microseconds.
         horizon: The last moment of exposure.
         window: That of the target, in microseconds.
         sample_bound: The first hash outside the sample; None where every unit is in it.

@@ -71,10 +71,10 @@ _SCOPE = {
 
 @dataclass(frozen=True, kw_only=True)
 class Environments:
-    """What was recorded of the environments of some experiments.
+    """The recorded history of the environments of some experiments.
 
     Attributes:
-        histories: What is known of the commits of each.
+        histories: The recorded commits of each.
         flags: The names of the flags that its experiments test.
     """
 
@@ -83,7 +83,7 @@ class Environments:
 
 
 def read_environments(connection: Connection, places: Iterable[Place]) -> Environments:
-    """Returns what was recorded of these environments."""
+    """Returns the recorded history of these environments."""
     wanted = sorted(set(places))
     facts, flags = read_facts(connection, wanted), read_flags(connection, wanted)
     return Environments(
@@ -157,8 +157,8 @@ def register_assignments(
 ) -> None:
     """Registers `contexts`, `assignments` and `stratum_flags`, and defines `log` with contexts.
 
-    Assignments cost what the commits and sets of flags that events name cost, times experiments:
-    never what the events do.
+    The cost of assignments grows with the commits and sets of flags that events name, times the
+    experiments; never with the events.
     """
     contexts = _register_contexts(engine, environments)
     named = _named_commits(engine)

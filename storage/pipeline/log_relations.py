@@ -16,7 +16,7 @@ def attach_log(engine: DayEngine, rows: LogRows) -> None:
     """Defines `events` and `revenue_events`, with the columns of `EVENT_COLUMNS` and revenue.
 
     Args:
-        engine: Which copies what comes from PostgreSQL, and reads files in place.
+        engine: Copies rows that come from PostgreSQL, and reads files in place.
         rows: The rows, which are read before this returns.
     """
     engine.register(

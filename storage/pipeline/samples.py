@@ -11,7 +11,7 @@ _KNOWN = text("SELECT reltuples FROM pg_class WHERE oid = to_regclass(:table)")
 
 
 def sample_grown(connection: Connection, table: str, added: int) -> None:
-    """Samples a table anew that has grown by much at once, and by much of what it was."""
+    """Samples a table anew that has grown by many rows at once, and by much of its size."""
     if added < _MANY:
         return
     known = connection.execute(_KNOWN, {"table": table}).scalar_one()

@@ -1,4 +1,4 @@
-"""Steps: the one text of SQL that says what an exposure, a conversion and a cell are.
+"""Steps: the one text of SQL that defines exposures, conversions and cells.
 
 Every engine runs these statements, so they keep to what PostgreSQL, DuckDB and Spark SQL share:
 whole numbers, equi-joins, `CASE`, window functions. Times are microseconds since the epoch, spans
@@ -10,7 +10,7 @@ Inputs of the exposures: `scope`, `log`, `identities`, `routes`, `assignments`, 
 Inputs of the cells: `scope`, `metrics`, `sources`, `outcome_events`, `revenue`, `exposed`,
 `closing_exposures`, `buried_conversions`, `buried_amounts`, `known_conversions`, `known_amounts`.
 
-`scope.experiment` is what the derived relations know an experiment by: its id in PostgreSQL, its
+`scope.experiment` is an experiment's key in the derived relations: its id in PostgreSQL, its
 number elsewhere. `buried_*` are tombstones: rows that no event stands behind any more.
 """
 
@@ -58,8 +58,8 @@ class Step:
     Attributes:
         name: The name.
         sql: The statement.
-        small_right: Whether the right side of each of its joins is the smaller one, whatever an
-            engine's statistics say.
+        small_right: Whether the right side of each of its joins is the smaller one, regardless of
+            an engine's statistics.
     """
 
     name: str

@@ -7,7 +7,7 @@ from storage.pipeline.steps import HALF
 
 
 class ArmSums(NamedTuple):
-    """What a cell's amounts of one arm add up to, in whole millionths.
+    """The sum of a cell's amounts of one arm, in whole millionths.
 
     Attributes:
         total: Of the amounts.

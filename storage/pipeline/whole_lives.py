@@ -195,7 +195,7 @@ _DERIVED = {
 
 @dataclass(frozen=True, kw_only=True)
 class WholeLives:
-    """What a computation has materialized: the steps' relations, by their names.
+    """The materialized relations of a computation's steps, by their names.
 
     Attributes:
         engine: Which holds them.
@@ -219,7 +219,7 @@ def compute_whole_lives(
 
     Args:
         engine: On a database that holds nothing else.
-        log: The log; its connection gives what is small: deploys, graphs, tombstones.
+        log: The log; its connection reads the small tables: deploys, graphs, tombstones.
         experiments: The experiments, numbered.
         as_of: A time up to which the log is final, in microseconds since the epoch.
 

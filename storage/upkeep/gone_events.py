@@ -125,7 +125,7 @@ ORDER BY x.experiment_id
 def decided_without_events(separate: Connection, *, as_of: datetime) -> list[StandingVerdict]:
     """Keeps a separate reading from what can't be computed anew but stood already at a time.
 
-    What was decided by then is what a computation would tell, since nothing later changes it.
+    A verdict decided by then equals a computed one, since nothing later changes it.
 
     Args:
         separate: A separate reading of the store.

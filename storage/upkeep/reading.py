@@ -40,7 +40,7 @@ def separate_reading(engine: Engine) -> Generator[Connection]:
 def derived_tables_aside(connection: Connection) -> Generator[None]:
     """Lays empty temporary tables before the derived ones until the context ends.
 
-    What was written to them goes with them. The served ones are read by the name of their schema.
+    Rows written to them go with them. The served ones are read by the name of their schema.
 
     Args:
         connection: In a transaction that may write.

@@ -187,7 +187,7 @@ EXISTS (
 
 
 def swap_in(connection: Connection) -> None:
-    """Makes what the side tables hold the served state; the verdicts themselves are left alone.
+    """Makes the content of the side tables the served one; the verdicts themselves are left alone.
 
     Of an experiment whose data breaks a stage all served rows stay, and it is named as set aside.
     Only rows that differ are written: readers of the served tables wait for nothing, an interrupted

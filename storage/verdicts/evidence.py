@@ -1,4 +1,4 @@
-"""What the engine reads of an experiment, and the counts that its evidence shows beside."""
+"""The engine's input from the store, and the counts that evidence shows beside it."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ _BLOCK = timedelta(minutes=5)
 
 @dataclass(frozen=True, kw_only=True)
 class DeployFact:
-    """What a verdict reads of a deploy."""
+    """The members of a deploy that a verdict reads."""
 
     commit: str
     base: str | None
@@ -160,8 +160,8 @@ def read_experiments(
 def _deploys(connection: Connection, active: Iterable[Row[Any]]) -> dict[str, list[Row[Any]]]:
     """Returns the deploys that each experiment reads, in order.
 
-    One that was withdrawn is still read by the experiments that were bound before: what was
-    evidence once stays it, and an evaluation as of an earlier time reads the same.
+    A withdrawn deploy is still read by the experiments that were bound before: their
+    evidence does not change, and an evaluation as of an earlier time reads the same.
     """
     ids = [row.experiment_id for row in active]
     recorded: dict[tuple[int, str], list[Row[Any]]] = defaultdict(list)
@@ -351,7 +351,7 @@ def stratum_changes(
     Args:
         connection: To the store.
         experiments: Whose strata.
-        looks: As of when, one for each: what is recorded later does not enter, unless it was
+        looks: As of when, for each: later records do not enter, unless they were
             known at the binding.
     """
     facts = read_facts(connection, [(one.project_id, one.environment) for one in experiments])

@@ -398,7 +398,7 @@ def publish_verdicts(
 ) -> list[Published]:
     """Publishes staged evidence with its verdicts and returns what that changed.
 
-    What is news to a project is announced in the same transaction: no verdict without its
+    A changed verdict is announced in the same transaction: no verdict without its
     announcement, and no announcement without its verdict.
 
     Args:

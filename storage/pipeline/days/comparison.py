@@ -1,7 +1,7 @@
 """Comparison of days: the rows that experiments read on them, computed, with the served ones.
 
 A day begins with the served rows of the days before, each of which has its own check: so each day
-costs what it holds, however long its experiments have run.
+costs in proportion to its own rows, however long its experiments have run.
 """
 
 from collections.abc import Iterable, Sequence

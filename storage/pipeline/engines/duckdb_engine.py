@@ -28,7 +28,7 @@ _UNIT_IN_SAMPLE = """
 
 @dataclass(frozen=True, kw_only=True)
 class DuckDBLimits:
-    """What a computation may use of the machine.
+    """The limits of a computation on the machine's resources.
 
     Attributes:
         memory_mib: Of memory; what needs more is written to a temporary folder.
@@ -162,7 +162,7 @@ class DuckDBEngine:
         yield from self.database.sql(sql).to_arrow_reader(_BATCH_ROWS)
 
     def experiment_key(self, number: int, experiment_id: str) -> object:  # noqa: ARG002
-        """Returns what the derived relations know an experiment by: its number."""
+        """Returns an experiment's key in the derived relations: its number."""
         return number
 
 

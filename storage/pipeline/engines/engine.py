@@ -39,7 +39,7 @@ class Engine(Protocol):
         ...
 
     def experiment_key(self, number: int, experiment_id: str) -> object:
-        """Returns what the derived relations know an experiment by."""
+        """Returns an experiment's key in the derived relations."""
         ...
 
 

@@ -201,7 +201,7 @@ class PostgresEngine:
         return dict(zip(statements, row, strict=True))
 
     def experiment_key(self, number: int, experiment_id: str) -> object:  # noqa: ARG002
-        """Returns what the derived relations know an experiment by: its id."""
+        """Returns an experiment's key in the derived relations: its id."""
         return experiment_id
 
     def count(self, name: str) -> int:
@@ -284,7 +284,7 @@ def _escaped(sql: str) -> str:
 
 @contextmanager
 def grouped_by_hash(connection: Connection) -> Generator[None]:
-    """Has what is grouped meanwhile be hashed rather than sorted.
+    """Makes grouping hash rather than sort until the context ends.
 
     Where rows are grouped by expressions the planner takes each row for a group of its own, and
     sorts a day of events on disk: ten million took 25 seconds, against 11 hashed in parts on disk.

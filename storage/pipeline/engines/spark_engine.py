@@ -74,7 +74,7 @@ def open_spark(
 
     Args:
         remote: The address of a Spark Connect server; it may hold a token, so no message shows it.
-        lake: Where the engine keeps what it computes meanwhile: in a folder of its own, which the
+        lake: Where the engine keeps intermediate results: in a folder of its own, which the
             cluster's processes must be able to read and write.
         seconds: How long a step may take; None for as long as it needs.
 
@@ -286,7 +286,7 @@ class SparkEngine:
                     yield from file.iter_batches(_BATCH_ROWS)
 
     def experiment_key(self, number: int, experiment_id: str) -> object:  # noqa: ARG002
-        """Returns what the derived relations know an experiment by: its number."""
+        """Returns an experiment's key in the derived relations: its number."""
         return number
 
     def _read(self, uris: Sequence[str], name: str) -> None:

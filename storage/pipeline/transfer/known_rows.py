@@ -1,7 +1,7 @@
 """Known rows: stored rows of the units that an engine meets, looked up by their keys.
 
-A computation that begins in the middle of an experiment's life costs what it reads of the log, not
-what the experiment has gathered: the engine names the units, PostgreSQL finds their rows by index.
+The cost of a computation in the middle of an experiment's life grows with its part of the log, not
+with the experiment's history: the engine names the units, PostgreSQL finds their rows by index.
 """
 
 from collections.abc import Sequence
