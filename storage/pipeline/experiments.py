@@ -15,7 +15,7 @@ from storage.tenants.sample import bound_of
 
 
 class UnreadablePolicyError(ValueError):
-    """A frozen policy lacks members that the pipeline reads: it has another version, or is broken."""
+    """A frozen policy lacks members that the pipeline reads: it has another version or is broken."""
 
 
 @dataclass(frozen=True, kw_only=True)
