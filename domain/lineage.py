@@ -67,14 +67,14 @@ class History:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where a context stands under a change: its arm, and the stratum it is compared within."""
+class ContextAssignment:
+    """The assignment of a context under a change: its arm, and the stratum to compare it in."""
 
     arm: str
     stratum: frozenset[str]
 
 
-def place(change: frozenset[str], context: frozenset[str]) -> Place:
+def assign(change: frozenset[str], context: frozenset[str]) -> ContextAssignment:
     """Returns the arm and stratum of a context under a change."""
     if change <= context:
         arm = "treatment"
@@ -82,4 +82,4 @@ def place(change: frozenset[str], context: frozenset[str]) -> Place:
         arm = "partial"
     else:
         arm = "control"
-    return Place(arm=arm, stratum=context - change)
+    return ContextAssignment(arm=arm, stratum=context - change)

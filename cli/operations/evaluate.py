@@ -1,4 +1,4 @@
-"""`evaluate`: the walk once, now or as of an earlier time."""
+"""`evaluate`: runs the pipeline once, now or as of an earlier time."""
 
 import json
 from collections.abc import Generator, Sequence
@@ -20,7 +20,7 @@ from orchestration.pipeline.drafts import Drafted
 from storage.log.lake import open_lake
 from storage.postgres.engine import open_engine
 from storage.schema.clock import closed_instant
-from storage.upkeep.gone_events import EventsGone, StandingVerdict, decided_without_events
+from storage.upkeep.gone_events import DecidedVerdict, EventsGone, decided_without_events
 from storage.upkeep.reading import separate_reading
 from storage.verdicts.publication import all_contracts
 
@@ -65,10 +65,10 @@ def evaluate(as_of: datetime | None, evidence: bool, as_json: bool, data_dir: Pa
         else:
             _require_past(engine, as_of)
             with separate_reading(engine) as connection, named_where_gone():
-                stood = decided_without_events(connection, as_of=as_of)
+                decided = decided_without_events(connection, as_of=as_of)
                 lake = open_lake(data_dir=data_dir)
                 drafted = walk_anew(connection, as_of=as_of, lake=lake)
-            _print_answers(_answers(drafted, stood), evidence=evidence, as_json=as_json)
+            _print_answers(_answers(drafted, decided), evidence=evidence, as_json=as_json)
 
 
 @contextmanager
@@ -82,7 +82,7 @@ def opened(url: str) -> Generator[Engine]:
 
 
 def materialize_once(url: str) -> None:
-    """Materializes the walk's assets in this process.
+    """Materializes the pipeline's assets in this process.
 
     Raises:
         click.ClickException: A step failed; its error stands in the log above.
@@ -116,13 +116,13 @@ def named_where_gone() -> Generator[None]:
 
 
 def _answers(
-    drafted: Sequence[Drafted], stood: Sequence[StandingVerdict]
+    drafted: Sequence[Drafted], decided: Sequence[DecidedVerdict]
 ) -> list[tuple[dict[str, Any], Any]]:
     """Returns contract and evidence of each experiment, by its name."""
     documents = {
         new.draft.experiment_id: (new.contract, json.loads(new.draft.document)) for new in drafted
     }
-    for unchanged in stood:
+    for unchanged in decided:
         documents[unchanged.experiment_id] = (
             json.loads(unchanged.contract),
             json.loads(unchanged.evidence or "null"),

@@ -42,12 +42,12 @@ def _holds_for_all(contradicting: Sequence[str]) -> dg.AssetCheckResult:
         passed=not contradicting,
         metadata={
             "contradicting": len(contradicting),
-            **_found(first=contradicting[:_SHOWN], pages=_pages(contradicting)),
+            **_filled(first=contradicting[:_SHOWN], pages=_pages(contradicting)),
         },
     )
 
 
-def _found(**entries: Sized) -> dict[str, Any]:
+def _filled(**entries: Sized) -> dict[str, Any]:
     """Returns the entries that hold anything: a check's page hides each behind a click."""
     return {
         name: markdown(entry) if _is_table(entry) else entry
@@ -61,7 +61,7 @@ def _is_table(entry: Sized) -> TypeGuard[Rows]:
 
 
 def _pages(contradicting: Sequence[str]) -> Rows:
-    return [{"experiment": experiment_link(one)} for one in contradicting]
+    return [{"experiment": experiment_link(experiment_id)} for experiment_id in contradicting]
 
 
 @dg.asset_check(
@@ -117,22 +117,22 @@ def vif_equals_that_of_a_regression(store: Store) -> dg.AssetCheckResult:
     """Regresses treatment on the cells of some open experiments."""
     with store.reading() as connection:
         evidence = open_evidence_by_turns(connection, limit=_REGRESSED)
-        found = read_inflations(connection, evidence)
+        inflations = read_inflations(connection, evidence)
     unequal = [
         {
-            "experiment": experiment_link(one.experiment_id),
-            "evidence": f"{one.stated:.9g}",
-            "regression": f"{one.regressed:.9g}",
+            "experiment": experiment_link(inflation.experiment_id),
+            "evidence": f"{inflation.stated:.9g}",
+            "regression": f"{inflation.regressed:.9g}",
         }
-        for one in found
-        if not one.is_equal
+        for inflation in inflations
+        if not inflation.is_equal
     ]
     return dg.AssetCheckResult(
         passed=not unequal,
         metadata={
-            "experiments": len(found),
-            "too_many_cells": sum(one.regressed is None for one in found),
-            **_found(unequal=unequal),
+            "experiments": len(inflations),
+            "too_many_cells": sum(inflation.regressed is None for inflation in inflations),
+            **_filled(unequal=unequal),
         },
     )
 
@@ -148,19 +148,19 @@ def vif_equals_that_of_a_regression(store: Store) -> dg.AssetCheckResult:
 def no_experiment_is_set_aside(store: Store) -> dg.AssetCheckResult:
     """Names the experiments whose own data breaks a stage of the pipeline."""
     with store.reading() as connection:
-        found = read_set_aside(connection)
+        failures = read_set_aside(connection)
     experiments = [
         {
-            "experiment": experiment_link(one.experiment_id),
-            "stage": one.stage,
-            "error": plain(one.error),
-            "since, UTC": f"{one.first_failed_at:%d %b %H:%M}",
+            "experiment": experiment_link(failure.experiment_id),
+            "stage": failure.stage,
+            "error": plain(failure.error),
+            "since, UTC": f"{failure.first_failed_at:%d %b %H:%M}",
         }
-        for one in found[:_SHOWN]
+        for failure in failures[:_SHOWN]
     ]
     return dg.AssetCheckResult(
-        passed=not found,
-        metadata={"set_aside": len(found), **_found(experiments=experiments)},
+        passed=not failures,
+        metadata={"set_aside": len(failures), **_filled(experiments=experiments)},
     )
 
 
@@ -185,7 +185,7 @@ def every_received_unit_is_accounted(store: Store) -> dg.AssetCheckResult:
         metadata={
             "uneven_experiments": len(uneven),
             "lost_units": sum(lost.values()),
-            **_found(
+            **_filled(
                 uneven=[{name: str(getattr(row, name)) for name in columns} for row in uneven],
                 lost_sessions=dict(list(lost.items())[:_SHOWN]),
             ),
@@ -217,23 +217,25 @@ def rebuild_equals_increment(
     if days is None:
         return dg.AssetCheckResult(passed=True, metadata={"experiments": 0})
     with store.separate_reading() as separate:
-        found = compare_days(separate, days.first, days.last, as_of=as_of, settings=engine.settings)
+        comparison = compare_days(
+            separate, days.first, days.last, as_of=as_of, settings=engine.settings
+        )
     with store.reading() as connection:
-        note_self_check(connection, first=days.first, last=days.last, equal=found.equal)
+        note_self_check(connection, first=days.first, last=days.last, equal=comparison.equal)
     return dg.AssetCheckResult(
-        passed=found.equal and not found.not_computed,
+        passed=comparison.equal and not comparison.not_computed,
         metadata={
             "first_day": days.first.isoformat(),
             "last_day": days.last.isoformat(),
-            "experiments": found.experiments,
-            "different_cells": len(found.cells),
-            **_found(
-                without_their_events=list(found.gone[:_SHOWN]),
-                not_computed=list(found.not_computed[:_SHOWN]),
-                cells=found.cells[:_SHOWN],
-                different_rows=found.rows[:_SHOWN],
-                different_verdicts=found.verdicts[:_SHOWN],
-                pages=_pages(found.verdicts),
+            "experiments": comparison.experiments,
+            "different_cells": len(comparison.cells),
+            **_filled(
+                without_their_events=list(comparison.gone[:_SHOWN]),
+                not_computed=list(comparison.not_computed[:_SHOWN]),
+                cells=comparison.cells[:_SHOWN],
+                different_rows=comparison.rows[:_SHOWN],
+                different_verdicts=comparison.verdicts[:_SHOWN],
+                pages=_pages(comparison.verdicts),
             ),
         },
     )
@@ -256,7 +258,7 @@ def source_lag_is_under_the_grace(store: Store) -> dg.AssetCheckResult:
         metadata={
             "lag_seconds": max((row.lag_seconds for row in rows), default=0.0),
             "events_in_last_hour": sum(row.events for row in rows),
-            **_found(projects=_lags(rows)),
+            **_filled(projects=_lags(rows)),
         },
     )
 

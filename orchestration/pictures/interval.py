@@ -351,13 +351,13 @@ def _lanes(scene: _Scene, top: float) -> list[str]:
     return lanes
 
 
-def _lane(y: float, name: str, standing: str, bars: Sequence[str], *, colour: str) -> str:
+def _lane(y: float, name: str, state: str, bars: Sequence[str], *, colour: str) -> str:
     return "".join(
         (
             svg.words(_LEFT - 6, y + 9, _short(name, _MOST_OF_NAME), anchor="end"),
             svg.area((_LEFT, y), _RIGHT - _LEFT, 10, fill="#eeeeee"),
             *bars,
-            svg.words(_RIGHT + 8, y + 9, standing, fill=colour),
+            svg.words(_RIGHT + 8, y + 9, state, fill=colour),
         )
     )
 
@@ -395,6 +395,6 @@ def _guardrail(scene: _Scene, guardrail: Mapping[str, Any], y: float) -> str:
             x = scene.time.at(max(seconds(since), scene.time.low))
             # Of what is known at the last look alone, a sliver.
             bar = svg.area((min(x, _RIGHT - 4), y), max(_RIGHT - x, 4.0), 10, fill=colour)
-            standing = f"{says} {clock(seconds(since))}"
-            return _lane(y, guardrail["metric"], standing, [bar], colour=colour)
+            state = f"{says} {clock(seconds(since))}"
+            return _lane(y, guardrail["metric"], state, [bar], colour=colour)
     return _lane(y, guardrail["metric"], "not known yet", [], colour=svg.QUIET)

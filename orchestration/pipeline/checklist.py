@@ -23,7 +23,7 @@ from storage.views.checklist import (
 )
 from storage.views.recent_traffic import Seen, Traffic
 
-# A tick has a minute, and a walk in it 20 seconds. Whoever holds a lock is not waited for.
+# A tick has a minute, and the pipeline 20 seconds of it: it waits for no lock.
 _LIMITS = text("""
 SELECT set_config('statement_timeout', '10s', true), set_config('lock_timeout', '300ms', true)
 """)

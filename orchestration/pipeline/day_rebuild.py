@@ -89,8 +89,8 @@ def _drafted(separate: Connection, ids: Sequence[str], *, as_of: datetime) -> li
     parts, _ = work_apart(separate, ids, bound, patience=PATIENCE, limit=len(ids) + 1)
     drafted = [draft for part in parts for draft in part]
     drafted += draft_waited_out(separate, as_of=as_of)
-    stage_evidence(separate, [one.draft for one in drafted])
-    return sorted(drafted, key=lambda one: one.draft.experiment_id)
+    stage_evidence(separate, [entry.draft for entry in drafted])
+    return sorted(drafted, key=lambda entry: entry.draft.experiment_id)
 
 
 def compare_days(

@@ -101,11 +101,11 @@ def stage_due(
 
 def _kept(connection: Connection, drafted: list[Drafted]) -> list[Drafted]:
     """Stages the drafts of experiments, with their next looks."""
-    drafts = [one.draft for one in drafted]
+    drafts = [entry.draft for entry in drafted]
     stage_evidence(connection, drafts)
     note_next_looks(
         connection,
-        {one.experiment_id: one.next_look for one in drafts if one.next_look is not None},
+        {draft.experiment_id: draft.next_look for draft in drafts if draft.next_look is not None},
     )
     return drafted
 
@@ -121,11 +121,11 @@ def _staged(
     ids = experiments_to_compute(connection, "evidence")
     parts = compute(connection, "evidence", work, ids=ids, patience=patience)
     others = [*draft_waited_out(connection, as_of=until), *draft_set_aside(connection)]
-    stage_evidence(connection, [one.draft for one in others])
+    stage_evidence(connection, [entry.draft for entry in others])
     put_off_looks(connection)
     note_staged(connection)
-    drafted = [one for part in (*parts, others) for one in part]
-    return sorted(drafted, key=lambda one: one.draft.experiment_id)
+    drafted = [entry for part in (*parts, others) for entry in part]
+    return sorted(drafted, key=lambda entry: entry.draft.experiment_id)
 
 
 def publish(connection: Connection, *, patience: Patience = RUN) -> list[Published]:
@@ -136,7 +136,7 @@ def publish(connection: Connection, *, patience: Patience = RUN) -> list[Publish
 
     ids = experiments_to_publish(connection)
     parts = compute(connection, "verdicts", changed, ids=ids, patience=patience)
-    published = [one for part in parts for one in part]
+    published = [verdict for part in parts for verdict in part]
     drop_decided(connection)
     note_published(connection)
     return published

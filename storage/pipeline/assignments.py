@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from domain.assignment import Flag, flag_change, stratum_name
-from domain.lineage import CommitFact, History, Place, place
+from domain.lineage import CommitFact, ContextAssignment, History, assign
 
 FlagValues = Mapping[str, str]
 FlagItems = tuple[tuple[str, str], ...]
@@ -72,7 +72,7 @@ class KnownHistory:
         self._resolved: dict[tuple[str, datetime], tuple[str, frozenset[str]] | None] = {}
         # One object for each lineage, so that sets that hold the same are compared at once.
         self._lineages: dict[frozenset[str], frozenset[str]] = {}
-        self._places: dict[tuple[frozenset[str], frozenset[str], bool], Place] = {}
+        self._assigned: dict[tuple[frozenset[str], frozenset[str], bool], Place] = {}
         self._strata: dict[tuple[frozenset[str], FlagItems], str] = {}
         self._newest: dict[datetime, frozenset[str]] = {}
 
@@ -142,14 +142,14 @@ class KnownHistory:
                 continue
             resolved, lineage = known
             others = self._other_values(question.flag, values, known_at=known_from)
-            place = self._place(question, lineage, values)
+            of_context = self._assign(question, lineage, values)
             assigned = Assignment(
                 resolved=resolved,
                 known_from=known_from,
                 known_to=known_to,
-                arm="partial" if third else place.arm,
-                stratum=self._stratum(place.stratum, others),
-                lineage=self._stratum(place.stratum, ()),
+                arm="partial" if third else of_context.arm,
+                stratum=self._stratum(of_context.stratum, others),
+                lineage=self._stratum(of_context.stratum, ()),
                 flags=dict(others),
             )
             before = assignments[-1] if assignments else None
@@ -187,15 +187,15 @@ class KnownHistory:
             (name, value) for name, value in values.items() if name in newest and name != own
         )
 
-    def _place(self, question: Question, lineage: frozenset[str], values: FlagValues) -> Place:
+    def _assign(self, question: Question, lineage: frozenset[str], values: FlagValues) -> ContextAssignment:
         """Returns the arm of a context, and what its build carries besides the change."""
         flag = question.flag
         treated = flag is not None and values.get(flag.name) == flag.treatment
         key = question.change, lineage, treated
-        if key not in self._places:
+        if key not in self._assigned:
             own = frozenset({flag.change}) if flag is not None and treated else frozenset[str]()
-            self._places[key] = place(question.change, lineage | own)
-        return self._places[key]
+            self._assigned[key] = assign(question.change, lineage | own)
+        return self._assigned[key]
 
     def _stratum(self, lineage: frozenset[str], flags: FlagItems) -> str:
         key = lineage, flags

@@ -85,7 +85,7 @@ def compute_exposures(
     events = attach_extent(engine, log, extent_of(read))
     experiments = [scope.experiment for scope in read]
     environments = read_environments(
-        log.connection, {experiment.place for experiment in experiments}
+        log.connection, {experiment.environment_key for experiment in experiments}
     )
     register_scope(engine, read, environments)
     register_assignments(engine, log.connection, read, environments)
@@ -187,7 +187,7 @@ def _extent(read: Sequence[ReadExperiment]) -> Extent:
         named_from=received_from,
         received_from=received_from,
         received_to=max(scope.received_to for scope in read),
-        environments=frozenset(scope.experiment.place for scope in read),
+        environments=frozenset(scope.experiment.environment_key for scope in read),
     )
 
 

@@ -283,21 +283,23 @@ def _compared(engine: DayEngine, table: _Table, *, served: str, computed: str) -
         Step(name="differing_keys", sql=f"SELECT DISTINCT {keys} FROM ({unequal}) AS unequal")
     )
     ((count,),) = engine.rows("SELECT count(*) FROM differing_keys")
-    found: dict[tuple[Any, ...], dict[int, tuple[Any, ...]]] = {}
+    sides_of_key: dict[tuple[Any, ...], dict[int, tuple[Any, ...]]] = {}
     if count:
         shown = f"SELECT * FROM differing_keys ORDER BY {keys} LIMIT {MOST}"
         for *row, side in engine.rows(
             f"SELECT {names}, side FROM both_sides JOIN ({shown}) AS shown USING ({keys})"
             f" ORDER BY {keys}, {', '.join(table.members)}"
         ):
-            told = [_told(name, value) for name, value in zip(table.columns, row, strict=True)]
-            sides = found.setdefault(tuple(told[: len(table.keys)]), {})
-            sides[side] = (*sides.get(side, ()), *told[len(table.keys) :])
+            values = [
+                _as_stored(name, value) for name, value in zip(table.columns, row, strict=True)
+            ]
+            sides = sides_of_key.setdefault(tuple(values[: len(table.keys)]), {})
+            sides[side] = (*sides.get(side, ()), *values[len(table.keys) :])
     return DifferingRows(
         count=count,
         rows=[
             DifferingRow(kind=table.kind, key=key, served=of.get(1), computed=of.get(-1))
-            for key, of in found.items()
+            for key, of in sides_of_key.items()
         ],
     )
 
@@ -305,7 +307,7 @@ def _compared(engine: DayEngine, table: _Table, *, served: str, computed: str) -
 _TIMES = frozenset(("exposed_at", "sighted_at", "received", "block"))
 
 
-def _told(name: str, value: Any) -> Any:  # noqa: ANN401 - a value of any column
+def _as_stored(name: str, value: Any) -> Any:  # noqa: ANN401 - a value of any column
     """Returns a value as the store has it."""
     if value is None:
         return None

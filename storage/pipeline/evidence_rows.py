@@ -69,7 +69,7 @@ def store_evidence_rows(connection: Connection, lives: WholeLives) -> None:
         lives: The computed lives.
     """
     engine = lives.engine
-    register_experiment_ids(engine, [one.experiment for one in lives.read])
+    register_experiment_ids(engine, [part.experiment for part in lives.read])
     copies: dict[str, Iterable[tuple[Any, ...]]] = {
         "exposures (experiment_id, unit, exposed_at, block, arm, stratum, commit_sha)": (
             (own, unit, moment_of(at), moment_of(block), ARMS[arm], *others)

@@ -15,7 +15,7 @@ from storage.tenants.sample import bound_of
 
 
 class UnreadablePolicyError(ValueError):
-    """A frozen policy lacks members that the pipeline reads: it has another version or is broken."""
+    """A frozen policy lacks members that the pipeline reads: it is broken or of another version."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class PipelineExperiment:
         number: Its number within the batch.
         grace: How long a block waits for late events, in microseconds.
         horizon: The last moment of exposure.
-        window: That of the target, in microseconds.
+        target_window: The target's window, in microseconds.
         sample_bound: The first hash outside the sample; None where every unit is in it.
         metrics: The target, then each guardrail.
     """
@@ -59,12 +59,12 @@ class PipelineExperiment:
     signed_only: bool
     grace: int
     horizon: int
-    window: int
+    target_window: int
     sample_bound: str | None
     metrics: Sequence[Metric]
 
     @property
-    def place(self) -> tuple[int, str]:
+    def environment_key(self) -> tuple[int, str]:
         """Its project and environment."""
         return self.project_id, self.environment
 
@@ -138,7 +138,7 @@ def experiment_of(row: Row[Any], number: int) -> PipelineExperiment:
             signed_only=policy.get("signed_assignments", False),
             grace=_span(policy, "grace_seconds"),
             horizon=starts_at + _span(policy, "horizon_seconds"),
-            window=_span(policy, "window_seconds"),
+            target_window=_span(policy, "window_seconds"),
             sample_bound=bound_of(policy.get("sample_rate", 1)),
             metrics=[_metric(named) for named in (policy["target"], *policy["guardrails"])],
         )
@@ -205,20 +205,21 @@ def blocks_to_expose(
         read_to: Of each that was read before, up to which block.
         as_of: A time up to which the log is final.
     """
-    found: list[ReadExperiment] = []
+    unread: list[ReadExperiment] = []
     for experiment in experiments:
         # Nothing is read past the closing of the last outcome within the horizon.
         to_block = min(
-            block_of(as_of - experiment.grace), block_of(experiment.horizon + experiment.window)
+            block_of(as_of - experiment.grace),
+            block_of(experiment.horizon + experiment.target_window),
         )
         from_block = read_to.get(
             experiment.experiment_id, block_of(experiment.starts_at - IN_FLIGHT)
         )
         if to_block > from_block:
-            found.append(
+            unread.append(
                 ReadExperiment(experiment=experiment, from_block=from_block, to_block=to_block)
             )
-    return found
+    return unread
 
 
 _CURSORS = """

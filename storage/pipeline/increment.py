@@ -82,17 +82,17 @@ def set_cursors(connection: Connection, cursors: Sequence[tuple[str, str, int]])
     """Keeps how far stages have read: stage, experiment and block of each."""
     if cursors:
         stages, experiments, moments = zip(*cursors, strict=True)
-        asked = {
+        bound = {
             "stages": list(stages),
             "experiments": list(experiments),
             "moments": [moment_of(at) for at in moments],
         }
-        connection.execute(_SET_CURSORS, asked)
+        connection.execute(_SET_CURSORS, bound)
 
 
 def _sharing(read: Sequence[ReadExperiment] | Sequence[ReadOutcomes]) -> int:
     """Returns how many of them read the same environment, at most."""
-    return max(Counter(one.experiment.place for one in read).values())
+    return max(Counter(part.experiment.environment_key for part in read).values())
 
 
 # --- Exposures ---------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def extend_exposures(
         TooManyAssignmentsError: One of them has more assignments than can be numbered.
     """
     experiments = open_experiments(connection, only=only)
-    cursors = read_cursors(connection, [one.experiment_id for one in experiments])
+    cursors = read_cursors(connection, [experiment.experiment_id for experiment in experiments])
     read_to = {
         experiment_id: at for (experiment_id, stage), at in cursors.items() if stage == "exposures"
     }
@@ -234,18 +234,20 @@ def extend_exposures(
         return 0
     added = _expose(connection, read, at_once=at_once)
     set_cursors(
-        connection, [("exposures", one.experiment.experiment_id, one.to_block) for one in read]
+        connection, [("exposures", part.experiment.experiment_id, part.to_block) for part in read]
     )
     return added
 
 
 def _expose(connection: Connection, read: Sequence[ReadExperiment], *, at_once: int) -> int:
-    begins = min(one.received_from for one in read)
-    ends = max(one.received_to for one in read)
+    begins = min(part.received_from for part in read)
+    ends = max(part.received_to for part in read)
     span = {"begins": moment_of(begins).isoformat(), "ends": moment_of(ends).isoformat()}
     engine = PostgresEngine(connection, experiments=_sharing(read), at_once=at_once)
-    experiments = [one.experiment for one in read]
-    environments = read_environments(connection, {one.place for one in experiments})
+    experiments = [part.experiment for part in read]
+    environments = read_environments(
+        connection, {experiment.environment_key for experiment in experiments}
+    )
     register_scope(engine, read, environments)
     engine.view("log_rows", _LOG_ROWS.format(**span))
     register_assignments(engine, connection, read, environments)
@@ -404,20 +406,20 @@ def extend_cells(
         UnreadablePolicyError: The policy of one of them is of another version, or broken.
     """
     experiments = open_experiments(connection, only=only)
-    cursors = read_cursors(connection, [one.experiment_id for one in experiments])
+    cursors = read_cursors(connection, [experiment.experiment_id for experiment in experiments])
     exposed = [
-        outcomes_to_read(one, cursors)
-        for one in experiments
-        if (one.experiment_id, "exposures") in cursors
+        outcomes_to_read(experiment, cursors)
+        for experiment in experiments
+        if (experiment.experiment_id, "exposures") in cursors
     ]
-    read = [one for one in exposed if one.to_block > one.from_block]
+    read = [part for part in exposed if part.to_block > part.from_block]
     added = _close(connection, read, at_once=at_once) if read else 0
     set_cursors(
         connection,
         [
             cursor
-            for one in exposed
-            for cursor in outcome_cursors(one.experiment, to_block=one.to_block)
+            for part in exposed
+            for cursor in outcome_cursors(part.experiment, to_block=part.to_block)
         ],
     )
     return added
@@ -440,12 +442,12 @@ def outcomes_to_read(
 
 
 def _close(connection: Connection, read: Sequence[ReadOutcomes], *, at_once: int) -> int:
-    begins = min(one.from_block for one in read) - AHEAD
-    ends = max(one.to_block + one.experiment.grace for one in read)
+    begins = min(part.from_block for part in read) - AHEAD
+    ends = max(part.to_block + part.experiment.grace for part in read)
     span = {"begins": moment_of(begins).isoformat(), "ends": moment_of(ends).isoformat()}
     engine = PostgresEngine(connection, experiments=_sharing(read), at_once=at_once)
     register_metrics(engine, read)
-    closing = [span for one in read for span in _closing_blocks(one)]
+    closing = [span for part in read for span in _closing_blocks(part)]
     engine.register("closing_blocks", _CLOSING_BLOCKS, closing)
     engine.define("outcome_events", _OUTCOME_EVENTS.format(**span))
     engine.define("revenue", _REVENUE.format(**span))
@@ -466,7 +468,7 @@ def _close(connection: Connection, read: Sequence[ReadOutcomes], *, at_once: int
     engine.run(CLOSING)
     engine.run(NEW_CELLS)
     cells = engine.add({"cells": _ADD_CELLS})["cells"]
-    if any(metric.is_mean for one in read for metric in one.experiment.metrics):
+    if any(metric.is_mean for part in read for metric in part.experiment.metrics):
         cells += _add_mean_cells(engine)
     engine.close()
     return cells

@@ -35,7 +35,7 @@ from storage.pipeline.steps import (
 )
 from storage.postgres.engine import SCHEMA
 
-Place = tuple[int, str]
+EnvironmentKey = tuple[int, str]
 
 
 class TooManyAssignmentsError(ValueError):
@@ -57,7 +57,7 @@ _SCOPE = {
     "starts_at": "bigint",
     "bound_at": "bigint",
     "grace": "bigint",
-    "wait": "bigint",
+    "target_window": "bigint",
     "horizon": "bigint",
     "in_flight_from": "bigint",
     "from_block": "bigint",
@@ -78,19 +78,19 @@ class Environments:
         flags: The names of the flags that its experiments test.
     """
 
-    histories: Mapping[Place, KnownHistory]
-    flags: Mapping[Place, frozenset[str]]
+    histories: Mapping[EnvironmentKey, KnownHistory]
+    flags: Mapping[EnvironmentKey, frozenset[str]]
 
 
-def read_environments(connection: Connection, places: Iterable[Place]) -> Environments:
+def read_environments(
+    connection: Connection, environments: Iterable[EnvironmentKey]
+) -> Environments:
     """Returns the recorded history of these environments."""
-    wanted = sorted(set(places))
+    wanted = sorted(set(environments))
     facts, flags = read_facts(connection, wanted), read_flags(connection, wanted)
     return Environments(
-        histories={
-            place: KnownHistory(facts[place], flags=flags.get(place, {})) for place in wanted
-        },
-        flags={place: frozenset(flags.get(place, {})) for place in wanted},
+        histories={key: KnownHistory(facts[key], flags=flags.get(key, {})) for key in wanted},
+        flags={key: frozenset(flags.get(key, {})) for key in wanted},
     )
 
 
@@ -98,7 +98,7 @@ def register_scope(
     engine: Engine, read: Sequence[ReadExperiment], environments: Environments
 ) -> None:
     """Registers `scope`: which experiments are computed, and which blocks of each."""
-    engine.register("scope", _SCOPE, (_scope_row(engine, one, environments) for one in read))
+    engine.register("scope", _SCOPE, (_scope_row(engine, part, environments) for part in read))
 
 
 def _scope_row(engine: Engine, read: ReadExperiment, environments: Environments) -> tuple[Any, ...]:
@@ -112,11 +112,11 @@ def _scope_row(engine: Engine, read: ReadExperiment, environments: Environments)
         int(experiment.trusted_only),
         int(experiment.signed_only),
         int(experiment.routes is not None),
-        int(bool(environments.flags[experiment.place])),
+        int(bool(environments.flags[experiment.environment_key])),
         experiment.starts_at,
         microseconds(experiment.bound_at),
         experiment.grace,
-        experiment.window,
+        experiment.target_window,
         experiment.horizon,
         read.in_flight_from,
         read.from_block,
@@ -146,7 +146,7 @@ _ASSIGNMENTS = {
 }
 _STRATUM_FLAGS = {"number": "int", "stratum": "text", "lineage": "text", "flags": "text"}
 _ARM_NUMBERS = {name: number for number, name in enumerate(ARMS)}
-Contexts = Mapping[tuple[Place, int], FlagValues]
+Contexts = Mapping[tuple[EnvironmentKey, int], FlagValues]
 
 
 def register_assignments(
@@ -165,7 +165,7 @@ def register_assignments(
     flags = _buried_stratum_flags(connection, [one.experiment for one in read])
     rows: list[tuple[Any, ...]] = []
     for one in read:
-        place = one.experiment.place
+        place = one.experiment.environment_key
         ordered = _ordered_assignments(
             one, named.get(place, ()), contexts, environments.histories[place]
         )
@@ -208,15 +208,15 @@ def _register_contexts(engine: Engine, environments: Environments) -> Contexts:
     if not any(environments.flags.values()):
         engine.define("log", LOG_WITHOUT_FLAGS)
         return {}
-    numbers: dict[tuple[Place, tuple[tuple[str, str], ...]], int] = {}
-    contexts: dict[tuple[Place, int], FlagValues] = {}
+    numbers: dict[tuple[EnvironmentKey, tuple[tuple[str, str], ...]], int] = {}
+    contexts: dict[tuple[EnvironmentKey, int], FlagValues] = {}
     rows: list[tuple[int, str, str, int]] = []
     for project_id, environment, flags in engine.rows(FLAG_SETS):
-        place = project_id, environment
-        values = tested_values(json.loads(flags), environments.flags[place])
+        key = project_id, environment
+        values = tested_values(json.loads(flags), environments.flags[key])
         if values:
-            number = numbers.setdefault((place, tuple(values.items())), len(numbers) + 1)
-            contexts[place, number] = values
+            number = numbers.setdefault((key, tuple(values.items())), len(numbers) + 1)
+            contexts[key, number] = values
             rows.append((project_id, environment, flags, number))
     engine.register("contexts", _CONTEXTS, rows)
     engine.define("log", LOG_WITH_CONTEXTS)
@@ -226,14 +226,14 @@ def _register_contexts(engine: Engine, environments: Environments) -> Contexts:
 
 def _register_ties(engine: Engine) -> None:
     """Ranks the routes that decide between events of one moment, an absent one last."""
-    routes: dict[Place, list[str]] = defaultdict(list)
+    routes: dict[EnvironmentKey, list[str]] = defaultdict(list)
     for project_id, environment, route in engine.rows(TIED_ROUTES):
         routes[project_id, environment].append(route)
     if not routes:
         return
     rows = (
-        (*place, route, rank)
-        for place, named in routes.items()
+        (*key, route, rank)
+        for key, named in routes.items()
         for rank, route in enumerate(sorted(named, key=lambda route: (route == "", route)), 1)
     )
     engine.register("tied_routes", _TIED, rows)
@@ -249,13 +249,13 @@ class _NamedCommit:
     ranks: Sequence[tuple[int, bool]]
 
 
-def _named_commits(engine: Engine) -> dict[Place, list[_NamedCommit]]:
-    ranks: dict[tuple[Place, str, int], list[tuple[int, bool]]] = defaultdict(list)
+def _named_commits(engine: Engine) -> dict[EnvironmentKey, list[_NamedCommit]]:
+    ranks: dict[tuple[EnvironmentKey, str, int], list[tuple[int, bool]]] = defaultdict(list)
     for project_id, environment, commit, context, rank, vouched in engine.rows(NAMED_COMMITS):
         ranks[(project_id, environment), commit, context].append((rank, bool(vouched)))
-    named: dict[Place, list[_NamedCommit]] = defaultdict(list)
-    for (place, commit, context), found in ranks.items():
-        named[place].append(_NamedCommit(commit=commit, context=context, ranks=found))
+    named: dict[EnvironmentKey, list[_NamedCommit]] = defaultdict(list)
+    for (key, commit, context), ranks_of_commit in ranks.items():
+        named[key].append(_NamedCommit(commit=commit, context=context, ranks=ranks_of_commit))
     return named
 
 
@@ -291,7 +291,7 @@ def _ordered_assignments(
         ranks = [rank for rank, vouched in commit.ranks if vouched or not experiment.signed_only]
         if not ranks:
             continue
-        values = contexts[experiment.place, commit.context] if commit.context else {}
+        values = contexts[experiment.environment_key, commit.context] if commit.context else {}
         ordered += [
             _NamedAssignment(
                 commit=commit.commit,
@@ -352,7 +352,7 @@ def register_routes(
 
     A route of the graph that does not expose is simply another page: it has no row.
     """
-    named: dict[Place, list[str]] = defaultdict(list)
+    named: dict[EnvironmentKey, list[str]] = defaultdict(list)
     for project_id, environment, route in engine.rows(NAMED_ROUTES):
         named[project_id, environment].append(route)
     matcher = _RouteMatcher(connection)
@@ -360,7 +360,7 @@ def register_routes(
         (experiment.number, route, int(exposing))
         for experiment in experiments
         if experiment.routes is not None
-        for route, exposing in matcher.matches(experiment, named[experiment.place])
+        for route, exposing in matcher.matches(experiment, named[experiment.environment_key])
     )
     engine.register("routes", _ROUTES, rows)
 
@@ -376,7 +376,7 @@ class _RouteMatcher:
     def matches(
         self, experiment: PipelineExperiment, routes: Iterable[str]
     ) -> list[tuple[str, bool]]:
-        key = (experiment.place, experiment.graph_id, tuple(experiment.routes or ()))
+        key = (experiment.environment_key, experiment.graph_id, tuple(experiment.routes or ()))
         if key not in self._matches:
             exposing = {canonical_route(pattern) for pattern in experiment.routes or ()}
             table = self._table(experiment.project_id, experiment.graph_id)
@@ -420,10 +420,12 @@ WHERE (project_id, environment) IN (
 """)
 
 
-def register_deploy_times(engine: Engine, connection: Connection, places: Iterable[Place]) -> None:
+def register_deploy_times(
+    engine: Engine, connection: Connection, environments: Iterable[EnvironmentKey]
+) -> None:
     """Registers `deploy_times`: when deploys of the environments came, were recorded, withdrawn."""
-    wanted = sorted(set(places))
-    asked = {
+    wanted = sorted(set(environments))
+    bound = {
         "projects": [project_id for project_id, _ in wanted],
         "environments": [environment for _, environment in wanted],
     }
@@ -435,7 +437,7 @@ def register_deploy_times(engine: Engine, connection: Connection, places: Iterab
             microseconds(row.recorded_at),
             LATEST if row.withdrawn_at is None else microseconds(row.withdrawn_at),
         )
-        for row in connection.execute(_DEPLOYS, asked)
+        for row in connection.execute(_DEPLOYS, bound)
     )
     engine.register("deploy_times", _DEPLOY_TIMES, rows)
 
@@ -445,7 +447,7 @@ def register_deploy_times(engine: Engine, connection: Connection, places: Iterab
 _METRICS = {
     "number": "int",
     "metric": "text",
-    "wait": "bigint",
+    "attribution_window": "bigint",
     "is_mean": "int",
     "cap": "bigint",
     "currency": "text",
@@ -479,33 +481,33 @@ def register_metrics(engine: Engine, read: Sequence[ReadOutcomes]) -> None:
     engine.register(
         "scope",
         {name: _SCOPE[name] for name in _OUTCOME_SCOPE},
-        (_outcome_scope_row(engine, one) for one in read),
+        (_outcome_scope_row(engine, part) for part in read),
     )
     engine.register(
         "metrics",
         _METRICS,
         (
             (
-                one.experiment.number,
+                part.experiment.number,
                 metric.name,
                 metric.window,
                 int(metric.is_mean),
                 metric.cap,
                 metric.currency,
-                one.closed_from[metric.name],
-                one.to_block - metric.window,
+                part.closed_from[metric.name],
+                part.to_block - metric.window,
             )
-            for one in read
-            for metric in one.experiment.metrics
+            for part in read
+            for metric in part.experiment.metrics
         ),
     )
     engine.register(
         "sources",
         _SOURCES,
         (
-            (one.experiment.number, metric.name, event)
-            for one in read
-            for metric in one.experiment.metrics
+            (part.experiment.number, metric.name, event)
+            for part in read
+            for metric in part.experiment.metrics
             for event in dict.fromkeys(metric.sources)
         ),
     )

@@ -345,7 +345,7 @@ FROM (
     ) AS e
     JOIN scope AS s ON s.number = e.number AND s.by_user = e.by_user
         AND s.project_id = e.project_id AND s.environment = e.environment AND {_READ}
-        AND e.occurred > e.exposed_at AND e.occurred <= e.exposed_at + s.wait
+        AND e.occurred > e.exposed_at AND e.occurred <= e.exposed_at + s.target_window
     JOIN assignments AS a ON {_ASSIGNED} AND a.arm + e.arm = 1
     WHERE {_VOUCHED} AND (s.by_user = 0 OR s.trusted_only = 0 OR e.trusted)
 ) AS x
@@ -493,11 +493,12 @@ OUTCOMES = Step(
     name="outcomes",
     sql=f"""
 SELECT t.number, t.metric, t.unit, t.received, t.event_key, t.value, t.block, t.arm, t.stratum,
-    t.block + {BLOCK} + m.wait + s.grace AS closes_at, m.is_mean, m.cap
+    t.block + {BLOCK} + m.attribution_window + s.grace AS closes_at, m.is_mean, m.cap
 FROM (
     SELECT t.number, t.metric, t.unit, t.received, t.event_key, t.value, p.block, p.arm, p.stratum
     FROM (
-        SELECT s.number, s.experiment, m.metric, m.wait, {_UNIT} AS unit, e.occurred, e.received,
+        SELECT s.number, s.experiment, m.metric, m.attribution_window, {_UNIT} AS unit,
+            e.occurred, e.received,
             {EVENT_KEY} AS event_key, e.value
         FROM outcome_events AS e
         JOIN sources AS o ON o.event = e.event
@@ -508,14 +509,14 @@ FROM (
             THEN 1 ELSE 0 END = 1
     ) AS t
     JOIN exposed AS p ON p.experiment = t.experiment AND p.unit = t.unit
-        AND t.occurred >= p.exposed_at AND t.occurred <= p.exposed_at + t.wait
+        AND t.occurred >= p.exposed_at AND t.occurred <= p.exposed_at + t.attribution_window
     UNION ALL
     SELECT r.number, r.metric, p.unit, r.received, r.idempotency_key, r.value, p.block, p.arm,
         p.stratum
     FROM paid AS r
     JOIN metrics AS m ON m.number = r.number AND m.metric = r.metric
     JOIN exposed AS p ON p.experiment = r.experiment AND p.unit = r.unit
-        AND r.occurred >= p.exposed_at AND r.occurred <= p.exposed_at + m.wait
+        AND r.occurred >= p.exposed_at AND r.occurred <= p.exposed_at + m.attribution_window
     UNION ALL
     SELECT number, metric, unit, received, idempotency_key, value, block, arm, stratum
     FROM (
@@ -528,7 +529,7 @@ FROM (
         FROM paid AS r
         JOIN metrics AS m ON m.number = r.number AND m.metric = r.metric
         JOIN exposed AS p ON p.experiment = r.experiment AND p.pseudonym = r.pseudonym
-            AND r.occurred >= p.exposed_at AND r.occurred <= p.exposed_at + m.wait
+            AND r.occurred >= p.exposed_at AND r.occurred <= p.exposed_at + m.attribution_window
         WHERE r.session_id IS NULL AND r.by_user = 0 AND p.arm <= 1
     ) AS earliest
     WHERE place = 1
@@ -584,7 +585,7 @@ CLOSING = Step(
     name="closing",
     sql=f"""
 SELECT m.number, m.metric, m.is_mean, s.experiment, p.unit, p.block, p.stratum, p.arm,
-    p.block + {BLOCK} + m.wait + s.grace AS closes_at
+    p.block + {BLOCK} + m.attribution_window + s.grace AS closes_at
 FROM metrics AS m
 JOIN scope AS s ON s.number = m.number
 JOIN closing_exposures AS p ON p.experiment = s.experiment

@@ -99,7 +99,7 @@ _TOMBSTONES = {
 def _tombstones(
     connection: Connection, statement: TextClause, read: Sequence[ReadExperiment]
 ) -> Iterator[tuple[ReadExperiment, tuple[Any, ...]]]:
-    by_id = {one.experiment.experiment_id: one for one in read}
+    by_id = {part.experiment.experiment_id: part for part in read}
     for experiment_id, *members in connection.execute(statement, {"ids": list(by_id)}):
         yield by_id[experiment_id], tuple(members)
 
@@ -114,15 +114,15 @@ def register_buried_units(
         _BURIED_EXPOSURES,
         (
             (
-                one.experiment.number,
+                part.experiment.number,
                 unit,
                 microseconds(exposed_at),
                 microseconds(block),
                 _ARM_NUMBERS[arm],
                 *others,
             )
-            for one, (unit, exposed_at, block, arm, *others) in rows
-            if one.from_block <= microseconds(block) < one.to_block
+            for part, (unit, exposed_at, block, arm, *others) in rows
+            if part.from_block <= microseconds(block) < part.to_block
         ),
     )
     rows = _tombstones(connection, _TOMBSTONES["sightings"], read)
@@ -130,9 +130,15 @@ def register_buried_units(
         "buried_sightings",
         _BURIED_SIGHTINGS,
         (
-            (one.experiment.number, _KIND_NUMBERS[kind], unit, microseconds(at), *_told(exposure))
-            for one, (kind, unit, at, *exposure) in rows
-            if one.from_block <= microseconds(at) <= one.received_to
+            (
+                part.experiment.number,
+                _KIND_NUMBERS[kind],
+                unit,
+                microseconds(at),
+                *_exposure_columns(exposure),
+            )
+            for part, (kind, unit, at, *exposure) in rows
+            if part.from_block <= microseconds(at) <= part.received_to
         ),
     )
 
@@ -146,9 +152,16 @@ def register_buried_outcomes(
         "buried_conversions",
         _BURIED_CONVERSIONS,
         (
-            (one.experiment.number, metric, unit, microseconds(at), int(late), *_told(exposure))
-            for one, (metric, unit, at, late, *exposure) in rows
-            if microseconds(at) <= one.received_to
+            (
+                part.experiment.number,
+                metric,
+                unit,
+                microseconds(at),
+                int(late),
+                *_exposure_columns(exposure),
+            )
+            for part, (metric, unit, at, late, *exposure) in rows
+            if microseconds(at) <= part.received_to
         ),
     )
     rows = _tombstones(connection, _TOMBSTONES["amounts"], read)
@@ -156,15 +169,15 @@ def register_buried_outcomes(
         "buried_amounts",
         _BURIED_AMOUNTS,
         (
-            (one.experiment.number, metric, unit, key, microseconds(at), value)
-            for one, (metric, unit, key, at, value) in rows
-            if microseconds(at) <= one.received_to
+            (part.experiment.number, metric, unit, key, microseconds(at), value)
+            for part, (metric, unit, key, at, value) in rows
+            if microseconds(at) <= part.received_to
         ),
     )
 
 
-def _told(exposure: Sequence[Any]) -> tuple[Any, ...]:
-    """Returns the block, arm and stratum that stand with a row, if they do."""
+def _exposure_columns(exposure: Sequence[Any]) -> tuple[Any, ...]:
+    """Returns the block, arm and stratum of a row, None where it has none."""
     block, arm, stratum = exposure
     return (
         None if block is None else microseconds(block),
@@ -238,10 +251,10 @@ def compute_whole_lives(
 def extent_of(read: Sequence[ReadExperiment]) -> Extent:
     """Returns the part of the log that the exposures of these blocks, and their outcomes, need."""
     return Extent(
-        named_from=min(one.from_block for one in read) - IDENTITY,
-        received_from=min(one.received_from for one in read),
-        received_to=max(one.received_to for one in read),
-        environments=frozenset(one.experiment.place for one in read),
+        named_from=min(part.from_block for part in read) - IDENTITY,
+        received_from=min(part.received_from for part in read),
+        received_to=max(part.received_to for part in read),
+        environments=frozenset(part.experiment.environment_key for part in read),
     )
 
 
@@ -267,8 +280,10 @@ def attach_extent(engine: DayEngine, log: SealedLog, extent: Extent) -> int:
 
 
 def _expose(engine: DayEngine, connection: Connection, read: Sequence[ReadExperiment]) -> None:
-    experiments = [one.experiment for one in read]
-    environments = read_environments(connection, {one.place for one in experiments})
+    experiments = [part.experiment for part in read]
+    environments = read_environments(
+        connection, {experiment.environment_key for experiment in experiments}
+    )
     register_scope(engine, read, environments)
     register_assignments(engine, connection, read, environments)
     register_routes(engine, connection, experiments)
@@ -281,7 +296,7 @@ def _expose(engine: DayEngine, connection: Connection, read: Sequence[ReadExperi
 
 
 def _close(engine: DayEngine, connection: Connection, read: Sequence[ReadExperiment]) -> None:
-    register_metrics(engine, [_outcomes(one) for one in read])
+    register_metrics(engine, [_outcomes(part) for part in read])
     register_buried_outcomes(engine, connection, read)
     engine.define(
         "outcome_events",

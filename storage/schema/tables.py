@@ -801,7 +801,7 @@ forgettings = Table(
     Index(None, "project_id"),
 )
 
-# Everything that the walk fills from the log, in its order.
+# Everything that the pipeline fills from the log, in its order.
 DERIVED = (
     exposures,
     strata,

@@ -95,7 +95,7 @@ def require_raw_events(connection: Connection) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StandingVerdict:
+class DecidedVerdict:
     """A decided verdict as it is served, to the byte."""
 
     experiment_id: str
@@ -122,7 +122,7 @@ ORDER BY x.experiment_id
 """)
 
 
-def decided_without_events(separate: Connection, *, as_of: datetime) -> list[StandingVerdict]:
+def decided_without_events(separate: Connection, *, as_of: datetime) -> list[DecidedVerdict]:
     """Keeps a separate reading from what can't be computed anew but stood already at a time.
 
     A verdict decided by then equals a computed one, since nothing later changes it.
@@ -147,7 +147,7 @@ def decided_without_events(separate: Connection, *, as_of: datetime) -> list[Sta
         raise EventsGone(unknown)
     separate.execute(_SET_ASIDE, {"gone": [row.experiment_id for row in rows]})
     return [
-        StandingVerdict(
+        DecidedVerdict(
             experiment_id=row.experiment_id, contract=row.contract, evidence=row.evidence
         )
         for row in rows

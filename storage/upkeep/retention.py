@@ -220,7 +220,7 @@ def delete_expired_units(
         engine: Of the store.
         as_of: Now.
         limit: How many rows in this round; the next one goes on.
-        at_once: How many rows in a transaction, for which the walk waits.
+        at_once: How many rows in a transaction, for which the pipeline waits.
 
     Returns:
         How many rows went, by table.

@@ -121,15 +121,19 @@ def read_experiments(
         )
         for row in active
     }
-    declared = [one for one, spans in shares.items() if any(span.share for span in spans)]
+    declared = [
+        experiment_id
+        for experiment_id, spans in shares.items()
+        if any(span.share for span in spans)
+    ]
     gates = read_gates(connection, ids, declared=declared)
     return [
         value_of(
             ExperimentReading,
             row,
-            strata=[one.name for one in strata[row.experiment_id]],
-            lineages=[one.lineage for one in strata[row.experiment_id]],
-            flags=[one.flags for one in strata[row.experiment_id]],
+            strata=[stratum.name for stratum in strata[row.experiment_id]],
+            lineages=[stratum.lineage for stratum in strata[row.experiment_id]],
+            flags=[stratum.flags for stratum in strata[row.experiment_id]],
             cells_by_metric={
                 name: cells.get((row.experiment_id, name), NO_CELLS)
                 for name in _metrics(row.policy)
@@ -202,7 +206,7 @@ def _counted(experiment: Row[Any], deploys: Iterable[Row[Any]]) -> list[CountedD
                 CountedDeploy(commit=deploy.commit_sha, allocation=deploy.allocation, at=at)
             )
     counted.reverse()
-    return sorted(counted, key=lambda one: one.at)
+    return sorted(counted, key=lambda deploy: deploy.at)
 
 
 def _block_of(moment: datetime) -> datetime:
@@ -354,15 +358,18 @@ def stratum_changes(
         looks: As of when, for each: later records do not enter, unless they were
             known at the binding.
     """
-    facts = read_facts(connection, [(one.project_id, one.environment) for one in experiments])
+    facts = read_facts(
+        connection, [(experiment.project_id, experiment.environment) for experiment in experiments]
+    )
     histories = {
-        one.experiment_id: History(
-            facts[one.project_id, one.environment], known_at=max(look, one.bound_at)
+        experiment.experiment_id: History(
+            facts[experiment.project_id, experiment.environment],
+            known_at=max(look, experiment.bound_at),
         )
-        for one, look in zip(experiments, looks, strict=True)
+        for experiment, look in zip(experiments, looks, strict=True)
     }
-    by_id = {one.experiment_id: one for one in experiments}
-    changes: dict[str, dict[str, frozenset[str]]] = {one: {} for one in by_id}
+    by_id = {experiment.experiment_id: experiment for experiment in experiments}
+    changes: dict[str, dict[str, frozenset[str]]] = {experiment_id: {} for experiment_id in by_id}
     for experiment_id, strata in read_strata(connection, list(by_id)).items():
         experiment = by_id[experiment_id]
         for stratum in strata:
@@ -387,5 +394,5 @@ ORDER BY x.experiment_id
 
 def experiments_waited_out(connection: Connection, *, as_of: datetime) -> list[str]:
     """Returns the experiments that no deploy came for in time, or that were closed before."""
-    asked = {"as_of": as_of, "waits": WAITS_FOR_DEPLOY}
-    return list(connection.execute(_WAITED_OUT, asked).scalars())
+    bound = {"as_of": as_of, "waits": WAITS_FOR_DEPLOY}
+    return list(connection.execute(_WAITED_OUT, bound).scalars())

@@ -64,17 +64,17 @@ class CellColumns:
         places = {name: place for place, name in enumerate(strata)}
         cells = list(rows)
         return cls(
-            block=array("q", (int(one.block.timestamp()) for one in cells)),
-            stratum=array("q", (places[one.stratum] for one in cells)),
-            n1=array("q", (one.n1 for one in cells)),
-            x1=array("q", (one.x1 for one in cells)),
-            n0=array("q", (one.n0 for one in cells)),
-            x0=array("q", (one.x0 for one in cells)),
+            block=array("q", (int(cell.block.timestamp()) for cell in cells)),
+            stratum=array("q", (places[cell.stratum] for cell in cells)),
+            n1=array("q", (cell.n1 for cell in cells)),
+            x1=array("q", (cell.x1 for cell in cells)),
+            n0=array("q", (cell.n0 for cell in cells)),
+            x0=array("q", (cell.x0 for cell in cells)),
             sums=Sums(
-                y1=array("d", (one.y1 for one in cells if one.y1 is not None)),
-                yy1=array("d", (one.yy1 for one in cells if one.yy1 is not None)),
-                y0=array("d", (one.y0 for one in cells if one.y0 is not None)),
-                yy0=array("d", (one.yy0 for one in cells if one.yy0 is not None)),
+                y1=array("d", (cell.y1 for cell in cells if cell.y1 is not None)),
+                yy1=array("d", (cell.yy1 for cell in cells if cell.yy1 is not None)),
+                y0=array("d", (cell.y0 for cell in cells if cell.y0 is not None)),
+                yy0=array("d", (cell.yy0 for cell in cells if cell.yy0 is not None)),
             ),
         )
 
@@ -110,12 +110,12 @@ ORDER BY experiment_id, stratum COLLATE "C"
 
 def read_strata(connection: Connection, ids: Sequence[str]) -> Mapping[str, Sequence[Stratum]]:
     """Returns the strata of each experiment, in order of their names."""
-    found: dict[str, list[Stratum]] = defaultdict(list)
+    strata: dict[str, list[Stratum]] = defaultdict(list)
     for row in connection.execute(_STRATA, {"ids": list(ids)}):
-        found[row.experiment_id].append(
+        strata[row.experiment_id].append(
             Stratum(name=row.stratum, commit=row.commit_sha, lineage=row.lineage, flags=row.flags)
         )
-    return found
+    return strata
 
 
 def _packed(send: str, *names: str) -> str:

@@ -131,7 +131,7 @@ CROSS JOIN LATERAL (
         SELECT max(greatest(d.recorded_at, d.withdrawn_at)) FROM deploys AS d
         WHERE d.project_id = p.project_id
     ), (
-        -- How far it was walked tells that its units may be others.
+        -- Units may differ once the pipeline has read further.
         SELECT string_agg(
             concat(x.experiment_id, x.bound_at, w.at), ' ' ORDER BY x.experiment_id COLLATE "C"
         )

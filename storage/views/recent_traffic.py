@@ -118,7 +118,7 @@ def count_new_events(
 ) -> Counted:
     """Counts the events that were appended since the last time.
 
-    Not final, as a walk is: an event that commits after a later one was counted is passed over.
+    Not exact, unlike the pipeline: an event that commits after a later one was counted is missed.
     Shares of thousands do not show it, and the log's lock is not taken for them each half minute.
 
     Args:

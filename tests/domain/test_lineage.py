@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime, timedelta
 
 from domain.assignment import Flag
-from domain.lineage import CommitFact, History, place
+from domain.lineage import CommitFact, History, assign
 from storage.pipeline.assignments import KnownHistory, Question
 
 T0 = datetime(2026, 11, 1, tzinfo=UTC)
@@ -80,11 +80,11 @@ def test_a_short_id_is_the_one_commit_that_it_begins() -> None:
 
 def test_arms_follow_from_the_change_and_strata_from_the_rest() -> None:
     change = frozenset({"k1", "k2"})
-    assert place(change, frozenset({"k1", "k2", "a"})).arm == "treatment"
-    assert place(change, frozenset({"a"})).arm == "control"
-    assert place(change, frozenset({"k1", "a"})).arm == "partial"
-    treated = place(change, frozenset({"k1", "k2", "a"}))
-    assert treated.stratum == place(change, frozenset({"a"})).stratum == {"a"}
+    assert assign(change, frozenset({"k1", "k2", "a"})).arm == "treatment"
+    assert assign(change, frozenset({"a"})).arm == "control"
+    assert assign(change, frozenset({"k1", "a"})).arm == "partial"
+    treated = assign(change, frozenset({"k1", "k2", "a"}))
+    assert treated.stratum == assign(change, frozenset({"a"})).stratum == {"a"}
 
 
 def test_a_commit_stands_nowhere_until_it_is_known() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from domain.assignment import Flag, flag_change, stratum_name
-from domain.lineage import CommitFact, History, place
+from domain.lineage import CommitFact, History, assign
 from domain.route import RouteTable, canonical_route
 from storage.pipeline.moments import microseconds, moment_of
 from storage.upkeep.raw_events import FrozenExperiment
@@ -95,7 +95,7 @@ class Standings:
         known = history.resolve(commit)
         if known is None:
             return None
-        found = place(self._change, history.lineage(known) | self._values(served, turn))
+        found = assign(self._change, history.lineage(known) | self._values(served, turn))
         return Standing(
             arm=PARTIAL if self._is_third(dict(served)) else found.arm,
             stratum=stratum_name(found.stratum),

@@ -130,9 +130,9 @@ def _checked(
     first = block_of(experiment.starts_at)
     to_block = min(days.to_block, cursors["exposures"])
     read_to = cursors.get("conversions", to_block)
-    longest = max(metric.window for metric in experiment.metrics)
+    longest_window = max(metric.window for metric in experiment.metrics)
     outcomes_to = max(
-        to_block, min(to_block + longest, read_to, block_of(as_of - experiment.grace))
+        to_block, min(to_block + longest_window, read_to, block_of(as_of - experiment.grace))
     )
     from_block = first if is_first else days.from_block
     return CheckedExperiment(
@@ -174,8 +174,8 @@ def _without_events(
     dropped = connection.execute(_DROPPED, {"reads_from": reads_from}).all()
     gone: set[str] = set()
     for experiment in experiments:
-        longest = max(metric.window for metric in experiment.metrics)
-        reads_to = moment_of(days.to_block + longest + experiment.grace)
+        longest_window = max(metric.window for metric in experiment.metrics)
+        reads_to = moment_of(days.to_block + longest_window + experiment.grace)
         reads_from = moment_of(max(days.from_block, experiment.starts_at)) - _LOOK_BACK
         # An experiment never read the events that were dropped before it was bound.
         if any(
