@@ -27,8 +27,8 @@ def holds(served: Mapping[str, Any] | None, computed: Mapping[str, Any] | None) 
     """Tells whether every fact of a served document is that of the computed one."""
     if served is None or computed is None:
         return served is computed
-    one, other = facts(served, computed)
-    return one == other
+    left, right = facts(served, computed)
+    return left == right
 
 
 def _shared(served: object, computed: object) -> Any:  # noqa: ANN401 - JSON

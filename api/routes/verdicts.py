@@ -79,7 +79,7 @@ class VerdictContract(Shape):
 
 
 class Effect(Shape):
-    """The best estimate of what a change does: the number to train on.
+    """The best estimate of a change's effect: the number to train on.
 
     Its numbers are null where nothing was compared, and where what differs between the arms is not
     the change alone.
@@ -227,7 +227,7 @@ async def get_evidence(request: Request, caller: Reader, experiment_id: str) -> 
     openapi_extra=reading(problems=["unknown_experiment", "no_evidence_yet"]),
 )
 async def get_effect(request: Request, caller: Reader, experiment_id: str) -> Response:
-    """Return the best estimate of what the change does, as of the last look or the decision."""
+    """Return the best estimate of the change's effect, as of the last look or the decision."""
 
     def reading_effect(connection: Connection) -> tuple[str | None, PublishedVerdict]:
         verdict = read_verdict(connection, caller.project_id, known_id(experiment_id))
@@ -239,7 +239,7 @@ async def get_effect(request: Request, caller: Reader, experiment_id: str) -> Re
 async def _published(
     request: Request, read: Callable[[Connection], tuple[str | None, PublishedVerdict]]
 ) -> Response:
-    """Answers what was published with a verdict.
+    """Answers with a document that was published with a verdict.
 
     Raises:
         Problem: Nothing was published yet.

@@ -1,4 +1,4 @@
-"""The checks: facts about what is served, each named for what it states.
+"""The checks: facts about published verdicts and tables, each named for its statement.
 
 None blocks: each looks at what is published already. What must not be published at all is refused
 by the database and by the contract itself.
@@ -80,12 +80,12 @@ def no_keep_with_a_breach(store: Store) -> dg.AssetCheckResult:
     asset=VERDICTS,
     description="A decided verdict is, byte for byte, the one that was computed, and its numbers"
     " are those of the evidence published with it.\n\n"
-    "Looks at what was decided within a day; the database refuses to rewrite what is older."
+    "Looks at verdicts decided within a day; the database refuses to rewrite older ones."
     " **When it fails**, something wrote to the table past the service: keep a dump before"
     " anything else.",
 )
 def decided_verdicts_are_unchanged(store: Store) -> dg.AssetCheckResult:
-    """Looks at what was decided within a day; the database refuses to rewrite what is older."""
+    """Looks at verdicts decided within a day; the database refuses to rewrite older ones."""
     with store.reading() as connection:
         return _holds_for_all(decided_unlike_their_evidence(connection))
 
@@ -98,7 +98,7 @@ def decided_verdicts_are_unchanged(store: Store) -> dg.AssetCheckResult:
     " fails**, cells that were final have changed: see `rebuild_equals_increment`.",
 )
 def running_p_never_rose(store: Store) -> dg.AssetCheckResult:
-    """Looks at the published evidence of what is open or fresh."""
+    """Looks at the published evidence of open and fresh experiments."""
     with store.reading() as connection:
         return _holds_for_all(risen_running_p(connection))
 

@@ -47,7 +47,7 @@ class Audit:
         events: How many raw events were read.
         gone: Days whose raw events are there no longer; where there are any, nothing is compared.
         count: How many differences there are.
-        differences: What the raw events say otherwise, in words; of each kind of row the first
+        differences: Differences from the raw events, in words; of each kind of row the first
             thousand.
         reworded: Whether the evidence says the same in other words, or in fewer members, than this
             release writes: an earlier one published it.
@@ -205,7 +205,7 @@ def _different_facts(served: str, raw: str) -> list[str]:
 
 
 def _compact(text: str) -> str:
-    """Returns the text of a contract that the pipeline has not written yet as it writes them."""
+    """Returns a contract of before the first run, in the form that the pipeline writes."""
     return document_text(json.loads(text))
 
 

@@ -1,4 +1,4 @@
-"""Day rebuild: evidence and single days computed from the log, without touching what is served."""
+"""Day rebuild: evidence and single days computed from the log, beside the served tables."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

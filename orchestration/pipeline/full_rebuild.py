@@ -106,14 +106,14 @@ def _fill(side: Connection, lake: Lake) -> None:
 
 
 def _catch_up(side: Connection) -> None:
-    """Adds to the side tables what the log received since they were filled."""
+    """Adds the events to the side tables that came since they were filled."""
     expose(side, patience=REBUILD)
     close_cells(side, patience=REBUILD)
     stage_due(side, patience=REBUILD)
 
 
 def _publish(connection: Connection) -> None:
-    """Ends as every tick ends: what is staged now becomes what is served."""
+    """Ends as every tick ends: publishes the staged evidence."""
     put_off_looks(connection)
     note_staged(connection)
     publish(connection)

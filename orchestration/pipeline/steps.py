@@ -21,7 +21,7 @@ from storage.verdicts.set_aside import drop_decided, experiments_to_compute, exp
 
 @dataclass(frozen=True, kw_only=True)
 class Exposed:
-    """What the first step did: how far it read the log, and the exposures that it added."""
+    """The result of the first step: how far it read the log, and the exposures that it added."""
 
     as_of: datetime
     added: int
@@ -33,7 +33,7 @@ def expose(
     """Takes the first step: the exposures of the blocks that have closed.
 
     As each step, in a transaction that is the only writer of derived tables. Whole steps of
-    several runs may follow one another in any order: each reads what it needs from the store. An
+    several runs may follow one another in any order: each reads its input from the store. An
     experiment whose data breaks a step is set aside; the others go on.
 
     Args:
@@ -83,7 +83,7 @@ def stage_due(
 ) -> list[Drafted]:
     """Takes the third step for the experiments alone of which a look may have come.
 
-    Of all others it would write the same once more. What a new release says otherwise comes with
+    Of all others it would write the same once more. Changes of a new release come with
     the next run or the next look.
 
     Args:
@@ -129,7 +129,7 @@ def _staged(
 
 
 def publish(connection: Connection, *, patience: Patience = RUN) -> list[Published]:
-    """Takes the last step: what is staged becomes what is served; returns what that changed."""
+    """Takes the last step: publishes the staged evidence and returns the changed verdicts."""
 
     def changed(ids: Sequence[str]) -> list[Published]:
         return publish_verdicts(connection, only=ids)

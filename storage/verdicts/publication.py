@@ -70,7 +70,7 @@ def read_evidence(connection: Connection, project_id: int, experiment_id: str) -
 def read_effect(connection: Connection, project_id: int, experiment_id: str) -> str | None:
     """Returns the effect of the evidence as JSON text, None before the first look.
 
-    What an earlier release decided has none.
+    Verdicts that an earlier release decided have none.
 
     Raises:
         Missing: The project has no such experiment.

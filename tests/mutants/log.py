@@ -8,9 +8,9 @@ MUTANTS = [
         of="storage.log.events.EventWriter.append",
         edits=[
             swap(
-                "return await self._group.ask(lines)",
+                "return await self._batcher.submit(lines)",
                 """
-                self._group.ask(lines)
+                self._batcher.submit(lines)
                 return self.now()
                 """,
             )
@@ -21,7 +21,7 @@ MUTANTS = [
     ),
     Mutant(
         breaks="a commit that failed is no acknowledgement",
-        of="storage.postgres.batching.Group._answer",
+        of="storage.postgres.batching.Batcher._answer",
         edits=[
             swap(
                 "_fail(waiting, failure)",
