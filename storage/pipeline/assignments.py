@@ -72,7 +72,7 @@ class KnownHistory:
         self._resolved: dict[tuple[str, datetime], tuple[str, frozenset[str]] | None] = {}
         # One object for each lineage, so that sets that hold the same are compared at once.
         self._lineages: dict[frozenset[str], frozenset[str]] = {}
-        self._assigned: dict[tuple[frozenset[str], frozenset[str], bool], Place] = {}
+        self._assigned: dict[tuple[frozenset[str], frozenset[str], bool], ContextAssignment] = {}
         self._strata: dict[tuple[frozenset[str], FlagItems], str] = {}
         self._newest: dict[datetime, frozenset[str]] = {}
 
