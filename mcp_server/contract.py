@@ -132,7 +132,7 @@ class Progress(Shape):
 
 
 class Effect(Shape):
-    """The best estimate of what the change does."""
+    """The best estimate of the change's effect."""
 
     estimate: Annotated[float, Field(description="Treatment minus control, shrunk; train on it.")]
     standard_error: Annotated[float, Field(description="Its spread; not for intervals.")]

@@ -33,8 +33,9 @@ requirement resources response result retention returning revenue reward rewriti
 rule run runtime sampling scenario scene schedules schema scope script sealer secret seen
 selection sender sending sent sequential served server settings setup shape shortfall shown sign
 signature silence simple simulate snapshot source spark start state statement stats status stop
-storage store stored storing story strict summary sums supervisor svg table tenants tick time too
-tools totals traffic transfer transport treatment truth unanswered unavailable unhandled
+storage store stored storing story stratification strict summary sums supervisor svg table tenants
+tick time too tools totals traffic
+transfer transport treatment truth unanswered unavailable unhandled
 unreadable unsealed upserts users uvicorn version view visitor watched weak web whole wire
 withdraw withdrawal withdrawn wording work workers write writer written yes
 """

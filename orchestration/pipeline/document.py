@@ -251,8 +251,8 @@ def _aliased_with(
     vif, confounded = evidence.gates.vif, list(evidence.confounded_by)
     if vif is None or vif <= Policy.from_json(reading.policy).vif_limit:
         return confounded
-    found = aliased_with(reading.cells, reading.strata, changes, before=evidence.closed_until)
-    return sorted({*found, *confounded} - ({TIME} if confounded else set[str]()))
+    aliases = aliased_with(reading.cells, reading.strata, changes, before=evidence.closed_until)
+    return sorted({*aliases, *confounded} - ({TIME} if confounded else set[str]()))
 
 
 def _shortfall(shortfall: Shortfall | None) -> dict[str, Any] | None:

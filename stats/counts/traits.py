@@ -13,7 +13,7 @@ ABSENT = -1
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """What the units of each stratum were served besides the change under test.
+    """Changes and flags that each stratum's units were served besides the change under test.
 
     Attributes:
         lineage: The code of the build's lineage, one entry a stratum.
@@ -45,8 +45,8 @@ class Traits:
             come, in the order of the values; `OTHER` for every later one; `ABSENT` where the
             units carry none.
         """
-        found = np.full(self.values.shape, ABSENT)
-        for row, values in zip(found, self.values, strict=True):
+        grouped = np.full(self.values.shape, ABSENT)
+        for row, values in zip(grouped, self.values, strict=True):
             codes, place = np.unique(values, return_inverse=True)
             seen = np.full(codes.size, np.iinfo(np.int64).max)
             np.minimum.at(seen, place, first_seen)
@@ -55,7 +55,7 @@ class Traits:
             class_of = np.where(codes == ABSENT, ABSENT, OTHER)
             class_of[kept] = np.arange(kept.size)
             row[:] = class_of[place]
-        return found
+        return grouped
 
 
 def combined(codes: Ints, classes: Ints) -> Ints:

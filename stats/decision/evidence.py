@@ -192,16 +192,16 @@ def evaluate(
         strata: In which strata each is compared, where that is known already.
     """
     if strata is None:
-        strata = [stratified(one) for one in series]
-    found: list[Evidence] = []
+        strata = [stratified(experiment) for experiment in series]
+    evidence: list[Evidence] = []
     for begin in range(0, len(series), EXPERIMENTS_AT_ONCE):
-        found += _evaluated(strata[begin : begin + EXPERIMENTS_AT_ONCE])
-    return found
+        evidence += _evaluated(strata[begin : begin + EXPERIMENTS_AT_ONCE])
+    return evidence
 
 
 def _evaluated(strata: Sequence[Stratification]) -> list[Evidence]:
     batch = traced(strata)
-    views = [_View.of(one, batch, i) for i, one in enumerate(strata)]
+    views = [_View.of(each, batch, i) for i, each in enumerate(strata)]
     rows = [served_rows(view.trace, view.ruling, view.series.policy) for view in views]
     intervals = served_intervals(batch, rows)
     looks = [

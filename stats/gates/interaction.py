@@ -42,7 +42,7 @@ class Interaction:
         return type(self)(log_e=self.log_e[rows], rises=self.rises[rows], falls=self.falls[rows])
 
     def then(self, later: Self) -> Self:
-        """What is known at these closings, and at later ones after them."""
+        """The evidence at these closings, and at later ones after them."""
         return type(self)(
             log_e=np.concatenate((self.log_e, later.log_e)),
             rises=np.concatenate((self.rises, later.rises)),

@@ -118,7 +118,7 @@ class GateReadings:
         )
 
     def then(self, later: Self, *, series: Series) -> Self:
-        """What is read at these looks, and at later ones after them.
+        """The readings at these looks, and at later ones after them.
 
         Args:
             later: The readings of the later looks.

@@ -21,7 +21,7 @@ class MarginalInteractions:
 
     Attributes:
         at: The closings of each table's target.
-        tables: What each closing shows.
+        tables: The counts at each closing.
     """
 
     at: Sequence[Ints]
@@ -32,18 +32,18 @@ class MarginalInteractions:
 
         The evidence is the largest of any table, divided by their number: Bonferroni.
         """
-        found = [
+        interactions = [
             table.gathered(np.searchsorted(at, looks, side="right") - 1)
             for at, table in zip(self.at, self.tables, strict=True)
         ]
-        log_e = np.stack([one.log_e for one in found])
+        log_e = np.stack([marginal.log_e for marginal in interactions])
         compared = ~np.isnan(log_e)
         count = compared.sum(axis=0)
         largest = np.where(compared, log_e, -np.inf).max(axis=0)
         return Interaction(
             log_e=np.where(count > 0, largest - np.log(np.maximum(count, 1)), np.nan),
-            rises=_all(compared, [one.rises for one in found]),
-            falls=_all(compared, [one.falls for one in found]),
+            rises=_all(compared, [marginal.rises for marginal in interactions]),
+            falls=_all(compared, [marginal.falls for marginal in interactions]),
         )
 
 
@@ -61,31 +61,31 @@ def marginal_interactions(strata: Stratification) -> MarginalInteractions | None
     Returns:
         None where no flag is known, or the target is continuous.
     """
-    found, pooled = strata.dependence, strata.stages[0].blocks
-    if found is None or not found.classes.shape[0] or strata.series.values is not None:
+    dependent, pooled = strata.dependence, strata.stages[0].blocks
+    if dependent is None or not dependent.classes.shape[0] or strata.series.values is not None:
         return None
-    tables = [_table(strata.series, found, pooled, flags=(), classes=found.lineage)]
+    tables = [_table(strata.series, dependent, pooled, flags=(), classes=dependent.lineage)]
     tables += [
-        _table(strata.series, found, pooled, flags=(flag,), classes=classes)
-        for flag, classes in enumerate(found.classes)
+        _table(strata.series, dependent, pooled, flags=(flag,), classes=classes)
+        for flag, classes in enumerate(dependent.classes)
     ]
     return MarginalInteractions(at=[at for at, _ in tables], tables=[table for _, table in tables])
 
 
 def _table(
     series: Series,
-    found: Dependence,
+    dependent: Dependence,
     blocks: AnalysisBlocks,
     *,
     flags: Sequence[int],
     classes: Ints,
 ) -> tuple[Ints, Interaction]:
     """The closings of one table, and the interaction that each shows."""
-    code, policy = found.strata(flags), series.policy
+    code, policy = dependent.strata(flags), series.policy
     strata = int(code.max(initial=-1)) + 1
     lineage_of, class_of = np.zeros(strata, dtype=np.int64), np.zeros(strata, dtype=np.int64)
     lineage_of[code[code >= 0]], class_of[code[code >= 0]] = (
-        found.lineage[code >= 0],
+        dependent.lineage[code >= 0],
         classes[code >= 0],
     )
     cells = series.target.regrouped(code)

@@ -43,7 +43,7 @@ class Series:
         arrivals: Units of the eligible routes by who served them first; None likewise.
         crossings: Units exposed to both arms; None likewise.
         late: Units whose outcome on the target came too late; None likewise.
-        traits: What the strata differ by; None where they stand as they are.
+        traits: The traits that the strata differ by; None where strata are never pooled.
 
     Raises:
         ValueError: The arrays contradict one another; the message states the rule.
@@ -113,7 +113,8 @@ class Series:
             x0=target.x0,
             values=target.values,
             guardrails=tuple(
-                replace(one, cells=one.cells.regrouped(stratum)) for one in self.guardrails
+                replace(guardrail, cells=guardrail.cells.regrouped(stratum))
+                for guardrail in self.guardrails
             ),
             crossings=None
             if self.crossings is None

@@ -58,16 +58,16 @@ class Dependence:
     def splittings(self) -> list[Splitting]:
         """The splittings, one after the other; the first has no flag."""
         reached = self._reached()
-        found = [Splitting(since=-NEVER_CLOSED, flags=())]
+        splittings = [Splitting(since=-NEVER_CLOSED, flags=())]
         closing, end = 0, self.at.size
         events = np.unique(reached[reached < end])
         while closing < end:
             flags, holds_until = self._chosen(reached, closing)
-            if flags != found[-1].flags:
-                found.append(Splitting(since=int(self.at[closing]), flags=flags))
+            if flags != splittings[-1].flags:
+                splittings.append(Splitting(since=int(self.at[closing]), flags=flags))
             later = events[events > closing]
             closing = min(int(later[0]) if later.size else end, holds_until)
-        return found
+        return splittings
 
     def strata(self, flags: Sequence[int]) -> Ints:
         """The code of each of the finest strata where they are split by these flags alone."""

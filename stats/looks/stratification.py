@@ -75,7 +75,7 @@ class Stratification:
 
     def stage_at(self, look: int) -> Stage:
         """The stage that computes the looks of a moment."""
-        return next(one for one in reversed(self.stages) if one.begin <= look)
+        return next(stage for stage in reversed(self.stages) if stage.begin <= look)
 
     def splits(self, look: int) -> tuple[Split, ...]:
         """The flags that split the strata at a look, in order of their names."""
@@ -86,7 +86,7 @@ class Stratification:
             Split(
                 flag=self._names[flag],
                 e_value=self._e_value(flag, look),
-                since=min(one.begin for one in self._unbroken(flag, own)),
+                since=min(stage.begin for stage in self._unbroken(flag, own)),
             )
             for flag in own.flags
         )
@@ -113,16 +113,16 @@ class Stratification:
 
     def is_confounded(self, looks: Ints) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
         """Whether there is such a flag, at each look."""
-        found = np.zeros(looks.size, dtype=np.bool_)
+        reached_by = np.zeros(looks.size, dtype=np.bool_)
         if self.dependence is None or not len(self._names):
-            return found
+            return reached_by
         closing = np.searchsorted(self.dependence.at, looks, side="right") - 1
         reached = self.dependence.log_e >= np.log(CONFOUNDED)
         for stage in self.stages:
             own = np.flatnonzero((looks >= stage.begin) & (looks < stage.end) & (closing >= 0))
             others = np.setdiff1d(np.arange(len(self._names)), stage.flags)
-            found[own] = reached[np.ix_(others, closing[own])].any(axis=0)
-        return found
+            reached_by[own] = reached[np.ix_(others, closing[own])].any(axis=0)
+        return reached_by
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -130,12 +130,14 @@ class Stratification:
 
     def _unbroken(self, flag: int, stage: Stage) -> Sequence[Stage]:
         """The stages up to one in which a flag splits the strata without a break."""
-        found: list[Stage] = []
-        for one in reversed([one for one in self.stages if one.begin <= stage.begin]):
-            if flag not in one.flags:
+        unbroken: list[Stage] = []
+        for before in reversed(
+            [earlier for earlier in self.stages if earlier.begin <= stage.begin]
+        ):
+            if flag not in before.flags:
                 break
-            found.append(one)
-        return found
+            unbroken.append(before)
+        return unbroken
 
     def _e_value(self, flag: int, look: int) -> float:
         if self.dependence is None:
@@ -162,21 +164,23 @@ def stratified(series: Series) -> Stratification:
 def _by_need(series: Series, traits: Traits, threshold: float) -> Stratification:
     lineages = series.regrouped(kept_lineages(series, traits))
     blocks = analysis_blocks(lineages)
-    found = dependence(series, traits, blocks, threshold=threshold)
-    splittings = found.splittings()
+    dependent = dependence(series, traits, blocks, threshold=threshold)
+    splittings = dependent.splittings()
     stages: list[Stage] = []
-    for number, one in enumerate(splittings):
+    for number, splitting in enumerate(splittings):
         later = splittings[number + 1 :]
         end = later[0].since if later else LAST
-        own = lineages if not one.flags else series.regrouped(found.strata(one.flags))
+        own = (
+            lineages if not splitting.flags else series.regrouped(dependent.strata(splitting.flags))
+        )
         own = replace(own, as_of=min(series.as_of, end - 1))
         stages.append(
             Stage(
-                begin=one.since if number else FIRST,
+                begin=splitting.since if number else FIRST,
                 end=end,
-                flags=one.flags,
+                flags=splitting.flags,
                 series=own,
                 blocks=blocks if number == 0 else analysis_blocks(own),
             )
         )
-    return Stratification(series=series, stages=tuple(stages), dependence=found)
+    return Stratification(series=series, stages=tuple(stages), dependence=dependent)

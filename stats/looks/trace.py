@@ -114,7 +114,7 @@ def traced(experiments: Sequence[Stratification]) -> Batch:
     Args:
         experiments: The experiments, with the strata that they are compared in.
     """
-    stages = [(one, stage) for one in experiments for stage in one.stages]
+    stages = [(experiment, stage) for experiment in experiments for stage in experiment.stages]
     batch = _of_stages(stages)
     if len(stages) == len(experiments):
         return batch
@@ -158,7 +158,10 @@ def _of_stages(stages: Sequence[tuple[Stratification, Stage]]) -> Batch:
             0,
         ),
         confounded=np.concatenate(
-            [one.is_confounded(own) for (one, _), own in zip(stages, looks, strict=True)]
+            [
+                experiment.is_confounded(own)
+                for (experiment, _), own in zip(stages, looks, strict=True)
+            ]
         ),
         weight_before=_gathered(_day_before(line, line.weight, len(series)), row, 0.0),
         units_before=_gathered(_day_before(line, line.n1 + line.n0, len(series)), row, 0),
@@ -192,11 +195,11 @@ def _margins(
     stages: Sequence[tuple[Stratification, Stage]],
 ) -> list[MarginalInteractions | None]:
     """The marginal interactions of each stage's experiment, worked out once for each."""
-    found: list[MarginalInteractions | None] = []
-    for number, (one, _) in enumerate(stages):
-        same = number > 0 and stages[number - 1][0] is one
-        found.append(found[-1] if same else marginal_interactions(one))
-    return found
+    marginals: list[MarginalInteractions | None] = []
+    for number, (experiment, _) in enumerate(stages):
+        same = number > 0 and stages[number - 1][0] is experiment
+        marginals.append(marginals[-1] if same else marginal_interactions(experiment))
+    return marginals
 
 
 def _day_before(
@@ -217,15 +220,17 @@ def _joined(experiments: Sequence[Stratification], batch: Batch) -> Batch:
     watches: list[tuple[Watch, ...]] = []
     gates: list[GateReadings] = []
     number = 0
-    for one in experiments:
-        chosen = [_own(batch.trace.at[batch.rows(number + i)], s) for i, s in enumerate(one.stages)]
+    for experiment in experiments:
+        chosen = [
+            _own(batch.trace.at[batch.rows(number + i)], s) for i, s in enumerate(experiment.stages)
+        ]
         rows += [own + batch.first[number + i] for i, own in enumerate(chosen)]
-        watches.append(_watches_in_turn(one, batch.watches[number : number + len(chosen)]))
+        watches.append(_watches_in_turn(experiment, batch.watches[number : number + len(chosen)]))
         read = [batch.gates[number + i][own] for i, own in enumerate(chosen)]
-        gates.append(reduce(partial(GateReadings.then, series=one.series), read))
+        gates.append(reduce(partial(GateReadings.then, series=experiment.series), read))
         number += len(chosen)
     order = np.concatenate(rows)
-    stages_first = np.cumsum([0, *(len(one.stages) for one in experiments)])
+    stages_first = np.cumsum([0, *(len(experiment.stages) for experiment in experiments)])
     sizes = np.concatenate(([0], np.cumsum([own.size for own in rows])))
     return Batch(
         trace=batch.trace[order],
@@ -249,7 +254,10 @@ def _watches_in_turn(
     return tuple(
         reduce(
             Watch.then,
-            [one[_own(one.at, stage)] for one, stage in zip(same, experiment.stages, strict=True)],
+            [
+                watch[_own(watch.at, stage)]
+                for watch, stage in zip(same, experiment.stages, strict=True)
+            ],
         )
         for same in zip(*watches, strict=True)
     )

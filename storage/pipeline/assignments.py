@@ -187,8 +187,10 @@ class KnownHistory:
             (name, value) for name, value in values.items() if name in newest and name != own
         )
 
-    def _assign(self, question: Question, lineage: frozenset[str], values: FlagValues) -> ContextAssignment:
-        """Returns the arm of a context, and what its build carries besides the change."""
+    def _assign(
+        self, question: Question, lineage: frozenset[str], values: FlagValues
+    ) -> ContextAssignment:
+        """Returns the arm of a context, and its build's other changes."""
         flag = question.flag
         treated = flag is not None and values.get(flag.name) == flag.treatment
         key = question.change, lineage, treated

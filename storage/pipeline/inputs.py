@@ -162,18 +162,18 @@ def register_assignments(
     """
     contexts = _register_contexts(engine, environments)
     named = _named_commits(engine)
-    flags = _buried_stratum_flags(connection, [one.experiment for one in read])
+    flags = _buried_stratum_flags(connection, [part.experiment for part in read])
     rows: list[tuple[Any, ...]] = []
-    for one in read:
-        place = one.experiment.environment_key
+    for part in read:
+        place = part.experiment.environment_key
         ordered = _ordered_assignments(
-            one, named.get(place, ()), contexts, environments.histories[place]
+            part, named.get(place, ()), contexts, environments.histories[place]
         )
-        rows += _assignment_rows(one.experiment, ordered)
+        rows += _assignment_rows(part.experiment, ordered)
         for named_assignment in ordered:
             assigned = named_assignment.assigned
             if assigned.flags:
-                flags[one.experiment.number, assigned.stratum] = (
+                flags[part.experiment.number, assigned.stratum] = (
                     assigned.lineage,
                     json.dumps(assigned.flags),
                 )
@@ -197,7 +197,7 @@ WHERE s.experiment_id = ANY(:ids) AND s.flags IS NOT NULL AND EXISTS (
 def _buried_stratum_flags(
     connection: Connection, experiments: Iterable[PipelineExperiment]
 ) -> dict[tuple[int, str], tuple[str, str]]:
-    numbers = {one.experiment_id: one.number for one in experiments}
+    numbers = {experiment.experiment_id: experiment.number for experiment in experiments}
     return {
         (numbers[row.experiment_id], row.stratum): (row.lineage, row.flags)
         for row in connection.execute(_BURIED_STRATA, {"ids": list(numbers)})

@@ -211,7 +211,7 @@ MUTANTS = [
         of="stats.looks.stratification._by_need",
         edits=[
             swap(
-                "lineages if not one.flags else series.regrouped(found.strata(one.flags))",
+                "lineages if not splitting.flags else series.regrouped(dependent.strata(splitting.flags))",
                 "lineages",
             )
         ],
