@@ -180,9 +180,7 @@ def test_the_demo_is_decided_checked_and_rebuilt_on_spark_as_in_duckdb(
     # The assets: history of days is read by the engine, and published by PostgreSQL.
     on_spark = {"SERVICE_ENGINE": "spark", "SERVICE_SPARK_REMOTE": cluster.remote}
     served = json.loads(documents("evaluate", "--json", **on_spark))
-    assert [(one["verdict"], one["lift"]) for one in served] == [
-        (one["verdict"], one["lift"]) for one in contracts
-    ]
+    assert verdicts_and_lifts(served) == verdicts_and_lifts(contracts)
     # What is computed of all days in DuckDB and on Spark is what was served; then a row is not.
     days = as_of.date() - timedelta(days=5), as_of.date()
     spark, duckdb = DayEngineSettings(spark_remote=cluster.remote), DayEngineSettings()
@@ -236,6 +234,10 @@ def test_a_connect_server_that_dies_ends_the_command_with_one_sentence_and_publi
             "SELECT count(*) FROM verdicts WHERE decided"
         ).scalar()
         assert not connection.exec_driver_sql("SELECT count(*) FROM set_aside").scalar()
+
+
+def verdicts_and_lifts(contracts: Sequence[Any]) -> list[tuple[str, float]]:
+    return sorted((contract["verdict"], contract["lift"]) for contract in contracts)
 
 
 def compared(store: Store, days: tuple[date, date], settings: DayEngineSettings) -> Comparison:
