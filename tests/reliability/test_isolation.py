@@ -289,7 +289,7 @@ def test_evidence_that_was_served_stays_and_says_that_nothing_new_can_be_compute
     assert after == {**before, "warnings": [*before["warnings"], "set_aside"]}
     assert neighbours.guilty.get(f"/v1/reward/{name}").text == contract
     owner = Owner(neighbours.guilty)
-    assert "what is shown is the last verdict" in owner.page(f"/dashboard/experiments/{name}")
+    assert "you see the last verdict" in owner.page(f"/dashboard/experiments/{name}")
     neighbours.sql(EARLIER)
     neighbours.retry_is_due()
     neighbours.tick()
