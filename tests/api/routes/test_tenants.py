@@ -46,6 +46,7 @@ KINDS = {
     "/v1/reward/checklist": {KeyKind.PROJECT},
     "/v1/reward/{experiment_id}": {KeyKind.PROJECT},
     "/v1/reward/{experiment_id}/evidence": {KeyKind.PROJECT},
+    "/v1/reward/{experiment_id}/effect": {KeyKind.PROJECT},
     "/v1/reward/{experiment_id}/close": {KeyKind.PROJECT},
 }
 
@@ -209,7 +210,7 @@ def test_the_right_key_is_admitted_however_the_header_is_spelled(
                 deploy_id=deploy_id,
                 headers={header: service.project.keys[kind]},
             )
-            if path.endswith("/evidence"):
+            if path.endswith(("/evidence", "/effect")):
                 assert answer.json()["code"] == "no_evidence_yet"
             else:
                 assert 200 <= answer.status_code < 300
