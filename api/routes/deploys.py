@@ -324,6 +324,7 @@ async def get_deploys(
 async def get_last_deploy(
     request: Request,
     caller: Writer,
+    *,
     environment: Annotated[
         str,
         Query(
@@ -333,11 +334,18 @@ async def get_last_deploy(
             description="Omit it only if production is intended.",
         ),
     ] = PRODUCTION,
+    standing: Annotated[
+        bool,
+        Query(
+            description="Leave out canaries, withdrawn commits and treatments of open"
+            " experiments: the build that most users have, which a change is based on."
+        ),
+    ] = False,
 ) -> Response:
     """Return the deploy of an environment with the greatest `deployed_at`, and its graph."""
 
     def reading_last(connection: Connection) -> tuple[dict[str, Any], str | None]:
-        return last_deploy(connection, caller.project_id, environment)
+        return last_deploy(connection, caller.project_id, environment, standing=standing)
 
     deploy, graph = await runtime(request).store.run(reading_last)
     return answer({"deploy": deploy, "graph": None if graph is None else msgspec.Raw(graph)})

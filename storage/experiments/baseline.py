@@ -5,9 +5,9 @@ from datetime import datetime
 from sqlalchemy import Connection, text
 
 _BASELINE = text("""
--- The newest earlier deploy of another commit that is neither a canary by its latest declared
--- allocation nor the treatment of an open experiment. Taking another canary for the base makes
--- a harmless parallel canary look harmful, and no later check sees it.
+-- The newest earlier deploy of another commit that is neither a canary, nor withdrawn, by its
+-- latest declared allocation, nor the treatment of an open experiment. Taking another canary for
+-- the base makes a harmless parallel canary look harmful, and no later check sees it.
 WITH latest AS (
     SELECT DISTINCT ON (commit_sha) commit_sha, deployed_at, recorded_at, allocation
     FROM deploys
@@ -18,7 +18,7 @@ WITH latest AS (
 SELECT commit_sha
 FROM latest
 WHERE commit_sha <> :besides
-  AND NOT coalesce(allocation > 0 AND allocation < 1, false)
+  AND NOT coalesce(allocation < 1, false)
   AND NOT EXISTS (
       SELECT FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
       WHERE x.project_id = :project_id AND x.environment = :environment

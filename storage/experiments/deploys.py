@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
@@ -263,16 +263,29 @@ def deploy_record(row: Row[Any]) -> dict[str, Any]:
 
 
 def last_deploy(
-    connection: Connection, project_id: int, environment: str
+    connection: Connection, project_id: int, environment: str, *, standing: bool = False
 ) -> tuple[dict[str, Any], str | None]:
     """Returns the deploy with the greatest `deployed_at` of an environment, and its graph's text.
 
+    Args:
+        connection: To the store.
+        project_id: The project.
+        environment: The environment.
+        standing: Whether canaries, withdrawn commits and treatments of open experiments are left
+            out: what is left is the build that most users have.
+
     Raises:
-        Missing: The environment has no deploy.
+        Missing: The environment has no such deploy.
     """
+    chosen = [deploys.c.project_id == project_id, deploys.c.environment == environment, BEGUN]
+    if standing:
+        commit = baseline_commit(
+            connection, project_id, environment, before=datetime.now(UTC) + _AHEAD, besides=""
+        )
+        chosen.append(deploys.c.commit_sha == commit)
     row = connection.execute(
         select(deploys)
-        .where(deploys.c.project_id == project_id, deploys.c.environment == environment, BEGUN)
+        .where(*chosen)
         .order_by(deploys.c.deployed_at.desc(), deploys.c.recorded_at.desc())
         .limit(1)
     ).one_or_none()

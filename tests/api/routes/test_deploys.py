@@ -346,6 +346,28 @@ class TestTheLatestDeploy:
         staging = service.get(f"{LAST}?environment=staging")
         assert staging.json()["deploy"]["commit"]["sha"] == "ccccccc"
 
+    def test_the_standing_one_is_what_most_users_have(self, service: Any) -> None:
+        def standing() -> str | None:
+            answer = service.get(f"{LAST}?standing=true")
+            return answer.json()["deploy"]["commit"]["sha"] if answer.status_code == 200 else None
+
+        def deploy(sha: str, **members: Any) -> None:
+            body = {"commit": {"sha": sha}, **members}
+            assert service.post(DEPLOYS, body).status_code == 201
+
+        assert standing() is None
+        deploy("aaaaaaa1", deployed_at="2026-01-01T00:00:00Z")
+        deploy("bbbbbbb2", deployed_at="2026-01-02T00:00:00Z", allocation=0.1)
+        assert service.get(LAST).json()["deploy"]["commit"]["sha"] == "bbbbbbb2"
+        assert standing() == "aaaaaaa1"
+        deploy("bbbbbbb2", deployed_at="2026-01-03T00:00:00Z", allocation=0)
+        assert standing() == "aaaaaaa1"
+        deploy("bbbbbbb2", deployed_at="2026-01-04T00:00:00Z", allocation=1)
+        assert standing() == "bbbbbbb2"
+        deploy("ccccccc3", deployed_at="2026-01-05T00:00:00Z")
+        service.post("/v1/reward/register", {"treatment_commit": "ccccccc3"})
+        assert standing() == "bbbbbbb2"
+
     def test_is_404_where_nothing_was_deployed(self, service: Any) -> None:
         answer = service.get(f"{LAST}?environment=nowhere")
         assert (answer.status_code, answer.json()["code"]) == (404, "no_deploy")
