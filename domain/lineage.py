@@ -1,4 +1,4 @@
-"""Lineage: which changes a commit carries, as known at a time (statistics.md, section 1)."""
+"""Lineage: which changes a commit carries, as known at a time (docs/statistics.md, 'Counts')."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

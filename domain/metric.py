@@ -10,7 +10,7 @@ MINUTE, HOUR, DAY = 60, 3600, 86_400
 WINDOW_STEP = 5 * MINUTE
 LONGEST_WINDOW = 28 * DAY
 
-# statistics.md, 1: windows that fit what the events are.
+# docs/statistics.md, 'Counts': windows that fit what the events are.
 _WINDOWS = {
     "error": 5 * MINUTE,
     "signup_completed": DAY,
@@ -31,13 +31,13 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     better: Literal["higher", "lower"] | None = None
     kind: Literal["conversion", "mean"] = "conversion"
     cap: float | None = None
-    # The loss of a guardrail that is accepted; `default` is that of statistics.md, 4, and `none`
-    # waits for nothing.
+    # The loss of a guardrail that is accepted; `default` is that of docs/statistics.md,
+    # 'Guardrails', and `none` waits for nothing.
     margin: float | Literal["default", "none"] | None = "default"
     currency: str | None = None
 
     def __post_init__(self) -> None:
-        """Checks the rules of statistics.md, 1."""
+        """Checks the rules of docs/statistics.md, 'Counts'."""
         window = self.window_seconds
         if window is not None and not (0 < window <= LONGEST_WINDOW and window % WINDOW_STEP == 0):
             raise ValueError(

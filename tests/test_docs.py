@@ -19,10 +19,10 @@ from api.wire.problem import CODES
 from cli.imports.map import MEMBERS as EVENT_MEMBERS
 from cli.imports.map import Experiment, ImportMap, Outcome, Times, read_map
 from cli.main import main
+from domain.cause import Cause
 from domain.contract import MEMBERS
 from mcp_server.address import Address
 from mcp_server.tools import tools
-from stats.looks.gate import Cause
 from stats.looks.words import AbstainReason, Verdict
 from storage.tenants.settings import Settings, parse_settings
 
@@ -225,6 +225,18 @@ WORDS = re.findall(r"^### (.+)$", page("glossary.md"), re.MULTILINE)
 # What a newcomer stumbles over; each page leads to it where it comes first.
 HARD = ("arm", "attempt", "conversion", "exposure", "guardrail", "static graph", "stratum", "unit")
 FIRST_PAGES = ("quick-start.md", "concepts.md", "faq.md")
+
+
+def test_the_source_quotes_headings_that_the_pages_have() -> None:
+    quoted = [
+        (name, heading)
+        for room in ROOMS
+        for path in (ROOT / room).rglob("*.py")
+        for name, heading in re.findall(r"docs/([a-z]+\.md),\s+(?:# )?'([^']+)'", path.read_text())
+    ]
+    assert len(quoted) > 10
+    unknown = [one for one in quoted if f"# {one[1]}\n" not in page(one[0])]
+    assert unknown == []
 
 
 def test_the_glossary_is_in_the_order_of_the_alphabet() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from domain.arrival import is_steady_shortfall
+from domain.cause import PERMANENT, Cause
 from domain.comparison import is_fair
 from domain.measure import too_small
 
@@ -35,16 +36,15 @@ _ANEW = (
     " counted so far stays in this one."
 )
 _CAUSES = {
-    "sample_ratio": "The arms do not get the shares that you declared: check the router's weights"
-    " and the allocation in your deploys.",
-    "crossover": "Units move between the arms: make the router sticky, so that a session stays"
+    Cause.SAMPLE_RATIO: "The arms do not get the shares that you declared: check the router's"
+    " weights and the allocation in your deploys.",
+    Cause.CROSSOVER: "Units move between the arms: make the router sticky, so that a session stays"
     " with the build that it first saw.",
-    "lateness": "Outcomes come late more often in one arm: check how each build sends its events.",
-    "interaction": "The effect differs with what else a build carries: wait until the other change"
-    " is decided.",
+    Cause.LATENESS: "Outcomes come late more often in one arm: check how each build sends its"
+    " events.",
+    Cause.INTERACTION: "The effect differs with what else a build carries: wait until the other"
+    " change is decided.",
 }
-# Units counted under these causes stay counted: only a new experiment is free of them.
-_LASTING = ("sample_ratio", "crossover", "lateness")
 # An analysis block, and then the window of its outcomes.
 _FIRST_LOOK = (
     "The first look comes when 50 units have come or a day is over (20 units or six hours where the"
@@ -111,7 +111,7 @@ def _repairs(contract: Contract, document: Document | None) -> Sequence[str]:
 def lasts(document: Document | None) -> bool:
     """Tells whether the cause of an unfair comparison is permanent."""
     return document is not None and any(
-        cause in _LASTING for cause in document["gates"]["interacting_because"]
+        cause in PERMANENT for cause in document["gates"]["interacting_because"]
     )
 
 

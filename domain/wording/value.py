@@ -19,7 +19,7 @@ def value_range(
         contract: The contract.
         document: The evidence document.
         interval: Of treatment minus control, a unit.
-        units_per_day: Units of both arms a day over the last 7 days (statistics.md, 5), measured
+        units_per_day: Units of both arms a day over the last 7 days, measured
             or not.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The evidence document: everything behind a verdict, as JSON (statistics.md, section 7)."""
+"""The evidence document: everything behind a verdict, as JSON (docs/api.md, 'The evidence')."""
 
 import hashlib
 import math
@@ -339,7 +339,7 @@ def _is_uncapped(policy: Mapping[str, Any]) -> bool:
 
 
 def _is_sticky_by_user(evidence: Evidence, returning: ReturningUsers) -> bool:
-    """Tells that users rather than sessions keep their arm (statistics.md, 6)."""
+    """Tells that users rather than sessions keep their arm."""
     units = [evidence.arms.control.units, evidence.arms.treatment.units]
     return (
         returning.users >= _MANY_USERS

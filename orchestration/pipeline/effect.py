@@ -17,7 +17,7 @@ def effect_member(
     document: Mapping[str, Any],
     units_per_day: float | None,
 ) -> dict[str, Any] | None:
-    """Returns the effect as a member of an evidence document (statistics.md, section 9).
+    """Returns the effect as a member of an evidence document (docs/api.md, 'The effect').
 
     Args:
         evidence: The evidence at the look.

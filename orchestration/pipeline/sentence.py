@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from domain.cause import Cause
 from domain.measure import Measure, too_small
 from domain.wording.headline import NO_ANSWER, VERDICTS
 from stats.decision.evidence import Evidence
 from stats.gates.shortfall import Shortfall
-from stats.looks.gate import Cause
 from stats.looks.words import AbstainReason, EndedBecause, Verdict
 
 _ENDED = {

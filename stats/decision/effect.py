@@ -1,4 +1,6 @@
-"""The effect: the best estimate of a change's effect, beside the verdict (statistics.md, 9).
+"""The effect: the best estimate of a change's effect, beside the verdict.
+
+How it is served: docs/api.md, 'The effect'.
 
 A lift that is read when the test crosses overstates the truth: whoever stops on a crossing stops on
 a lucky moment. The posterior mean under the test's own mixture shrinks it by as much as the test

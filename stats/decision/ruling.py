@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from domain.cause import Cause
 from stats.counts.cell import Ints
 from stats.gates.guardrail import Watch
 from stats.looks.closing import arms_left
-from stats.looks.gate import Cause, GateReadings
+from stats.looks.gate import GateReadings
 from stats.looks.policy import DAY, Policy
 from stats.looks.trace import Trace
 from stats.looks.words import AbstainReason, EndedBecause, Verdict
@@ -151,11 +152,11 @@ def _rules(
     reached = looks.log_e >= policy.log_threshold
     worse = _is_worse(looks, policy)
     worse_everywhere = gates.strata.falls if policy.better == "higher" else gates.strata.rises
-    gated = aliased | gates.sticky | (by_strata & ~(reached & worse & worse_everywhere))
+    gated = aliased | gates.permanent | (by_strata & ~(reached & worse & worse_everywhere))
     crossed = reached & ~gated
     candidate = _first(crossed & ~worse)
     # A cause of `interacting` that stays ends the wait: no later look can fire.
-    waiting = _from(candidate, len(looks)) & ~gates.sticky
+    waiting = _from(candidate, len(looks)) & ~gates.permanent
     if candidate is not None:
         waiting[candidate] = False
     horizon = looks.end == horizon_end
@@ -169,7 +170,7 @@ def _rules(
         horizon=horizon,
         ends=ends,
         aliased=aliased,
-        interacting=gates.sticky | by_strata,
+        interacting=gates.permanent | by_strata,
         gated=gated,
         candidate=candidate,
         breached=breached,

@@ -109,10 +109,10 @@ def shortfalls(
 def log_fall(epoch: CountedEpoch, closed: np.ndarray[tuple[int, ...], np.dtype[np.intp]]) -> Floats:
     """Logarithm of the evidence that treatment's share fell within an epoch, at each look.
 
-    The test for harm (statistics.md, section 4) on later against earlier units, with `served by
-    treatment` as the outcome, averaged over the partings of the epoch. It asks nothing of the
-    declared share: a weight that is mis-set from the beginning is no fall, and neither is one that
-    is set right later.
+    The test for harm (docs/statistics.md, 'Guardrails') on later against earlier units, with
+    `served by treatment` as the outcome, averaged over the partings of the epoch. It asks nothing
+    of the declared share: a weight that is mis-set from the beginning is no fall, and neither is
+    one that is set right later.
 
     Args:
         epoch: Its units.

@@ -60,7 +60,9 @@ class AnalysisBlocks:
 
 
 def analysis_blocks(series: Series) -> AnalysisBlocks:
-    """The analysis blocks of an experiment that have ended by `as_of` (statistics.md, 1).
+    """The analysis blocks of an experiment that have ended by `as_of`.
+
+    Their rules: docs/statistics.md, 'Counts'.
 
     While treatment's share is declared in (0, 1), an analysis block ends with the block in which
     its stratum reaches `block_min_units` units (both arms; outcomes never enter), or after a day.

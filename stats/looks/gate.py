@@ -1,13 +1,13 @@
-"""The gates: tests of whether arms differ by more than the change, at every look."""
+"""Readings of the gates: the statistic and alarm of each at every look, and which causes hold."""
 
 import math
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import cached_property
 from typing import Self
 
 import numpy as np
 
+from domain.cause import PERMANENT, Cause
 from stats.counts.cell import Floats, Ints, Rows, number_or_none
 from stats.counts.finding import counted_from
 from stats.counts.timeline import Timeline
@@ -26,18 +26,6 @@ ALARM = 100.0
 SAMPLE_RATIO_ALARM = 1000.0
 ARRIVAL = "arrival"
 Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
-
-
-class Cause(StrEnum):
-    """The cause of a lift that is not the change's."""
-
-    SAMPLE_RATIO = "sample_ratio"
-    CROSSOVER = "crossover"
-    LATENESS = "lateness"
-    INTERACTION = "interaction"
-
-
-STICKY = (Cause.SAMPLE_RATIO, Cause.CROSSOVER, Cause.LATENESS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +71,7 @@ class GateReadings:
         crossover_share: Share of units in closed cells that were exposed to both arms.
         log_lateness: Logarithm of the evidence of unequal lateness.
         strata: The interaction between strata.
-        alarms: Of each cause, at which looks it holds, whether or not it is sticky.
+        alarms: Of each cause, at which looks it holds, whether or not it is permanent.
         arrival: The watch over the arrivals of treatment, where allocations are declared.
         shortfalls: Treatment's share of arrivals; None where `arrival` is never breached.
     """
@@ -98,9 +86,9 @@ class GateReadings:
 
     @cached_property
     def holds(self) -> dict[Cause, Flags]:
-        """Of each cause, at which looks it holds; from the first on, where it is sticky."""
+        """Of each cause, at which looks it holds; from the first on, where it is permanent."""
         return {
-            cause: _ever(alarm) if cause in STICKY else alarm
+            cause: _ever(alarm) if cause in PERMANENT else alarm
             for cause, alarm in self.alarms.items()
         }
 
@@ -142,9 +130,9 @@ class GateReadings:
         )
 
     @property
-    def sticky(self) -> Flags:
+    def permanent(self) -> Flags:
         """Whether a permanent cause holds."""
-        return np.logical_or.reduce([self.holds[cause] for cause in STICKY])
+        return np.logical_or.reduce([self.holds[cause] for cause in PERMANENT])
 
     def at(self, look: int, *, vif: float | None) -> Gates:
         """The gates as of one look."""

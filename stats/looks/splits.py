@@ -125,7 +125,9 @@ def _ranked(reached: Ints, closing: int) -> list[int]:
 def dependence(
     series: Series, traits: Traits, blocks: AnalysisBlocks, *, threshold: float
 ) -> Dependence:
-    """The evidence that the arms carry the values of flags unequally (statistics.md, 1).
+    """The evidence that the arms carry the values of flags unequally.
+
+    Its rules: docs/statistics.md, 'Many flags in one build'.
 
     The test of the target, with 'carries this value' as the outcome, on the exposed units of
     closed blocks: within the analysis blocks of each lineage. Outcomes never enter.

@@ -16,7 +16,7 @@ def excluding_sessions(
     With no effect S has mean 0 and variance W·pq, so that S + δW, the score against a loss of δ,
     reaches δW − z·√(W·pq) in 80 % of runs; −δ leaves the confidence sequence where that score
     passes the boundary at variance V(−δ) = W·(pq + max(0, −δ(1−2π)(1−2p))), which is
-    statistics.md 2 with the cells' expected values. Solved for W; N = W/(π(1−π)).
+    docs/statistics.md, 'The test', with the cells' expected values. Solved for W; N = W/(π(1−π)).
 
     Args:
         rate: Control's rate p; NaN where unknown.

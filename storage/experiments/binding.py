@@ -18,7 +18,7 @@ from storage.schema.tables import experiments, verdicts
 from storage.tenants.settings import read_settings
 
 _ROUTES_SEEN_WITHIN = timedelta(days=7)
-# statistics.md, 4: what a mean is capped at unless the project says so.
+# docs/statistics.md, 'Continuous metrics': what a mean is capped at unless the project says so.
 _CAP_FROM = timedelta(days=28)
 _FEW_VALUES, _MANY_VALUES = 20, 1000
 _MEDIANS = 20

@@ -11,9 +11,10 @@ from storage.tenants.settings import Settings, ValueRoute
 BLOCK_SECONDS = 300
 BLOCK_MIN_UNITS = 50
 UNDECLARED_MIN_UNITS = 20
-# The evidence of dependence from which on another flag splits the strata (statistics.md, 1).
+# The evidence of dependence from which on another flag splits the strata (docs/statistics.md,
+# 'Many flags in one build').
 SPLIT_AT = 3.0
-# 1 / (relative lift to close)^2: 20 % by day, 50 % fast (statistics.md, 2).
+# 1 / (relative lift to close)^2: 20 % by day, 50 % fast (docs/statistics.md, 'The test').
 RHO = {"day": 25.0, "fast": 4.0}
 
 

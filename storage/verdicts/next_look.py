@@ -62,9 +62,10 @@ def note_next_looks(connection: Connection, next_looks: Mapping[str, NextLook]) 
     )
 
 
-# Between looks nothing of a verdict changes (statistics.md, 1), and a look is the closing of an
-# analysis block. Where a new one may have ended, this rather tells of one too many: the units of a
-# stratum are counted since the oldest open analysis block of any, and a deploy may cut or not.
+# Between looks nothing of a verdict changes (docs/statistics.md, 'Counts'), and a look is the
+# closing of an analysis block. Where a new one may have ended, this rather names an experiment too
+# many: the units of a stratum are counted since the oldest open analysis block of any, and a deploy
+# may cut or not.
 _DUE = text("""
 SELECT x.experiment_id
 FROM (

@@ -1,4 +1,4 @@
-"""Analysis blocks, read from statistics.md 1 a second time: one walk over the clock, no arrays."""
+"""Analysis blocks, computed a second time by the clock (docs/statistics.md, 'Counts')."""
 
 from dataclasses import dataclass
 

@@ -1,6 +1,6 @@
 """Attribution: what units an experiment counts and what became of them, told event by event.
 
-Written from statistics.md, section 1: the product states the same rules in SQL, this reads the
+Written from docs/statistics.md, 'Counts': the product states the same rules in SQL, this reads the
 whole log in plain Python. They share the algebra of lineages and the matching of routes; times,
 blocks, admission, windows, deliveries and joins are worked out anew, here and in the calendar, the
 standings and the outcomes beside it.

@@ -4,9 +4,14 @@ import html
 import logging
 from typing import Any
 
+import msgspec
 import pytest
 
+from api.dashboard.settings import kinds
+from domain.metric import Metric
+from storage.tenants.settings import ValueRoute
 from storage.tenants.sign_ins import Role
+from storage.tenants.webhook import Webhook
 from tests.clients.owner import (
     METRICS,
     SCRIPT,
@@ -86,6 +91,17 @@ def edit(owner: Owner, path: str, number: int = 0) -> dict[str, Any]:
 def add(owner: Owner, path: str, **typed: Any) -> Any:
     page = owner.page(path)
     return owner.post(path, {**filled(page, len(forms(page)) - 1), "action": "save", **typed})
+
+
+@pytest.mark.parametrize(
+    ("kind", "stored"),
+    [(kinds.METRICS, Metric), (kinds.VALUES, ValueRoute), (kinds.WEBHOOKS, Webhook)],
+)
+def test_a_form_has_a_field_for_every_member_so_that_saving_loses_none(
+    kind: kinds.Kind, stored: type[msgspec.Struct]
+) -> None:
+    named = {"name"} if kind.is_named else set[str]()
+    assert {field.name for field in kind.fields} == named | set(stored.__struct_fields__)
 
 
 @pytest.mark.parametrize("path", NEW)

@@ -10,6 +10,7 @@ from api.dashboard.page.figures import first_line, money, signs, web_address
 from api.dashboard.plot import MOST_POINTS, plot_of
 from api.dashboard.reach import reach_of
 from api.dashboard.verdict import reason_of, value_of
+from domain.cause import Cause
 from domain.contract import contract
 from domain.measure import measure_of
 from domain.wording.advice import advice
@@ -22,7 +23,6 @@ from orchestration.pictures.interval import interval_picture
 from orchestration.pipeline import document as documents
 from orchestration.pipeline.set_aside import WARNING as SET_ASIDE
 from stats.decision.evidence import ALLOCATION_UNDECLARED, GUARDRAILS_UNPROVEN
-from stats.looks.gate import Cause
 from stats.looks.words import EndedBecause
 from stats.looks.words import Verdict as Word
 

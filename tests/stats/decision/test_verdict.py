@@ -226,8 +226,8 @@ def test_a_day_of_24_thousand_sessions_closes_a_lift_of_20_percent(series: Maker
 @pytest.mark.requirement("cadence.day", "cadence.fast")
 @pytest.mark.parametrize(
     ("per_hour", "cadence"),
-    # statistics.md: at a rate of 5 % a lift of 50 % needs 5,815 sessions, here within a day, and
-    # one of 20 % needs 33,335, here within 28 days. Both arms have so many an hour.
+    # docs/statistics.md: at a rate of 5 % a lift of 50 % needs 5,815 sessions, here within a day,
+    # and one of 20 % needs 33,335, here within 28 days. Both arms have so many an hour.
     [(140, "fast"), (120, "day"), (40, "day"), (20, None)],
 )
 def test_an_open_experiment_names_the_cadence_that_its_traffic_suffices_for(
