@@ -258,7 +258,7 @@ def test_what_was_given_up_is_listed_and_sent_again_when_asked(
     first, second = receiver.got
     assert (first.id, first.body) == (second.id, second.body)
     assert second.is_signed_with(secret_of(shop))
-    assert "Nothing waits" in said("list")
+    assert "No delivery is waiting" in said("list")
 
 
 def test_a_delivery_that_arrived_is_sent_again_by_its_name_alone(
