@@ -27,7 +27,7 @@ class Measure:
 
     @property
     def scale(self) -> float:
-        """The factor from a stored difference to a written one: points, or money's major unit."""
+        """The factor that turns a stored difference into points or into a currency's major unit."""
         if not self.mean:
             return 100.0
         return 1.0 if self.currency is None else 10.0 ** -minor_unit_digits(self.currency)

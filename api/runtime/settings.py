@@ -56,11 +56,10 @@ _LIMITS: Mapping[str, str] = {
 class ServerLimits:
     """Limits on the resources that clients of one process may hold, and for how long.
 
-    Slow bodies are told from stalled or starved ones by their average rate, not by a time for the
-    whole: 30 seconds would be too few for 16 MiB over a slow line, and far too many for a
-    thousand attackers. With 8 KiB/s after 10 seconds, the largest beacon of a browser (64 KiB)
-    passes over a line of 4 KiB/s, and nobody holds a place for longer than 138 seconds with
-    1 MiB.
+    The average rate of a body, not a time limit for the whole, tells slow from stalled: 30 seconds
+    would be too few for 16 MiB over a slow line, and far too many for a thousand attackers. With
+    8 KiB/s after 10 seconds, the largest beacon of a browser (64 KiB) passes over a line of
+    4 KiB/s, and nobody holds a place for longer than 138 seconds with 1 MiB.
 
     Attributes:
         head_seconds: From the connection's opening, or a later request's first byte, to the end

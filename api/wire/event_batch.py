@@ -185,7 +185,7 @@ class EventReader:
         return batch
 
     def _explained(self, raw: bytes) -> Batch:
-        """Returns the events of a body of which some member is unknown, or breaks a rule."""
+        """Returns the events of a body with an unknown member or a broken rule."""
         document, faults = _document(raw)
         if not isinstance(document, dict):
             raise invalid(faults or [Fault(at="", code="object_type", detail="must be an object")])

@@ -1,4 +1,4 @@
-"""A round of deliveries: due announcements are sent to webhooks, none of which delays another."""
+"""A round of deliveries: sends due announcements to webhooks; a slow one delays no other."""
 
 import asyncio
 import os

@@ -35,7 +35,7 @@ class Traits:
             raise ValueError(f"values have the shape {self.values.shape}, but it is {expected}")
 
     def classes(self, first_seen: Ints) -> Ints:
-        """The values of each flag, of which the first ones to come keep their own class.
+        """The classes of each flag's values: the first values to come have a class of their own.
 
         Args:
             first_seen: When the first unit of each stratum came; `NEVER` where none did.

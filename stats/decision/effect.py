@@ -2,9 +2,10 @@
 
 How it is served: docs/api.md, 'The effect'.
 
-A lift that is read when the test crosses overstates the truth: whoever stops on a crossing stops on
-a lucky moment. The posterior mean under the test's own mixture shrinks it by as much as the test
-doubts it. Source: the normal mixture of Johari, Koomen, Pekelis & Walsh (2017), read as a prior.
+A lift that is read when the test crosses overstates the truth: a test that stops at its crossing
+stops at a lucky moment. The posterior mean under the test's own mixture shrinks it by as much as
+the test doubts it. Source: the normal mixture of Johari, Koomen, Pekelis & Walsh (2017), read as a
+prior.
 """
 
 import math

@@ -140,7 +140,7 @@ class Evidence:
             where nothing was compared.
         effect: The best estimate of the lift at this look; None where nothing was compared.
         splits: The flags that the strata are split by.
-        confounded_by: The flags that the change cannot be told from, by which none are split.
+        confounded_by: The flags that depend on the change and do not split the strata.
         units_excluded: Units of lineages beyond those that are compared.
     """
 

@@ -92,7 +92,7 @@ class Stratification:
         )
 
     def confounded_by(self, look: int) -> tuple[str, ...]:
-        """The flags that the change cannot be told from: dependent on it, and not split."""
+        """The flags that depend on the change and do not split the strata."""
         if self.dependence is None:
             return ()
         own = self.stage_at(look).flags

@@ -272,7 +272,7 @@ def last_deploy(
         project_id: The project.
         environment: The environment.
         standing: Whether canaries, withdrawn commits and treatments of open experiments are left
-            out: what is left is the build that most users have.
+            out, so that the newest is the build that most users have.
 
     Raises:
         Missing: The environment has no such deploy.

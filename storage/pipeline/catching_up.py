@@ -16,13 +16,12 @@ from storage.pipeline.block_ranges import compute_cells, compute_exposures
 from storage.pipeline.engines.day_engines import DayEngineSettings, open_day_engine
 from storage.pipeline.engines.engine import DayEngine
 from storage.pipeline.experiments import (
-    blocks_to_expose,
     open_experiments,
     outcome_cursors,
     read_cursors,
 )
-from storage.pipeline.increment import outcomes_to_read, set_cursors
-from storage.pipeline.moments import SECOND, microseconds
+from storage.pipeline.increment import outcomes_to_read, set_cursors, unread_exposures
+from storage.pipeline.moments import SECOND
 from storage.pipeline.samples import sample_grown
 from storage.pipeline.transfer.count_rows import (
     copy_block_units,
@@ -63,7 +62,7 @@ def catch_up_exposures(
     Args:
         connection: In a transaction that is the only writer of derived tables.
         as_of: A time up to which the log is final.
-        only: The experiments of which those that are far behind are read.
+        only: The experiments to look at; those that are far behind are read.
         settings: Which engine computes.
 
     Returns:
@@ -73,14 +72,9 @@ def catch_up_exposures(
         UnreadablePolicyError: The policy of one of them is of another version, or broken.
         TooManyAssignmentsError: One of them has more assignments than can be numbered.
     """
-    experiments = open_experiments(connection, only=only)
-    cursors = read_cursors(connection, [experiment.experiment_id for experiment in experiments])
-    read_to = {
-        experiment_id: at for (experiment_id, stage), at in cursors.items() if stage == "exposures"
-    }
     behind = [
         scope
-        for scope in blocks_to_expose(experiments, read_to=read_to, as_of=microseconds(as_of))
+        for scope in unread_exposures(connection, as_of=as_of, only=only)
         if scope.to_block - scope.from_block > LONGEST_INCREMENT
     ]
     if not behind:
@@ -109,7 +103,7 @@ def catch_up_cells(
 
     Args:
         connection: In a transaction that is the only writer of derived tables.
-        only: The experiments of which those that are far behind are read.
+        only: The experiments to look at; those that are far behind are read.
         settings: Which engine computes.
 
     Returns:

@@ -202,6 +202,27 @@ ON CONFLICT DO NOTHING
 """
 
 
+def unread_exposures(
+    connection: Connection, *, as_of: datetime, only: Sequence[str] | None = None
+) -> list[ReadExperiment]:
+    """Returns the open experiments whose exposures are to be read, each with its unread blocks.
+
+    Args:
+        connection: To the store.
+        as_of: A time up to which the log is final.
+        only: The experiments to read for; None for all.
+
+    Raises:
+        UnreadablePolicyError: The policy of one of them is of another version, or broken.
+    """
+    experiments = open_experiments(connection, only=only)
+    cursors = read_cursors(connection, [experiment.experiment_id for experiment in experiments])
+    read_to = {
+        experiment_id: at for (experiment_id, stage), at in cursors.items() if stage == "exposures"
+    }
+    return blocks_to_expose(experiments, read_to=read_to, as_of=microseconds(as_of))
+
+
 def extend_exposures(
     connection: Connection,
     *,
@@ -224,12 +245,7 @@ def extend_exposures(
         UnreadablePolicyError: The policy of one of them is of another version, or broken.
         TooManyAssignmentsError: One of them has more assignments than can be numbered.
     """
-    experiments = open_experiments(connection, only=only)
-    cursors = read_cursors(connection, [experiment.experiment_id for experiment in experiments])
-    read_to = {
-        experiment_id: at for (experiment_id, stage), at in cursors.items() if stage == "exposures"
-    }
-    read = blocks_to_expose(experiments, read_to=read_to, as_of=microseconds(as_of))
+    read = unread_exposures(connection, as_of=as_of, only=only)
     if not read:
         return 0
     added = _expose(connection, read, at_once=at_once)

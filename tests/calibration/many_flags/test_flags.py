@@ -34,7 +34,7 @@ def test_independent_flags_of_one_build_are_told_apart(flags: int) -> None:
     assert sum(one.decision.verdict != "abstain" for one in every[1:]) <= 2 + flags // 20
     assert all(one.decision.abstain_reason != "non_identifiable" for one in every)
     used = [information(one) for one in every]
-    print(f"{flags} flags: information used {np.mean(used):.3f}, least {min(used):.3f}")  # noqa: T201
+    print(f"{flags} flags: information used {np.mean(used):.3f}, least {min(used):.3f}")  # noqa: T201 - read by people
     assert np.mean(used) > (0.95 if flags == 10 else 0.75)
 
 

@@ -35,6 +35,7 @@ from tests.conftest import Store
 from tests.pipeline.engines.rows import Rows, computed_rows, told_rows, without_keys
 from tests.pipeline.engines.test_engines import END, built, differences
 from tests.pipeline.scenarios.test_real_data import DATA, MAPS
+from tests.processes.api_process import eventually
 from tests.processes.spark_cluster import Cluster, missing_part, running_cluster
 
 MISSING = missing_part()
@@ -220,9 +221,11 @@ def test_a_connect_server_that_dies_ends_the_command_with_one_sentence_and_publi
             stderr=subprocess.PIPE,
             text=True,
         )
-        while not list(lake.folder.glob("scratch/*/seen-*")):
-            assert command.poll() is None, "the command ended before the server was killed"
-            time.sleep(0.05)
+        begun = eventually(
+            lambda: list(lake.folder.glob("scratch/*/seen-*")) or command.poll() is not None,
+            seconds=300,
+        )
+        assert begun is not True, "the command ended before the server was killed"
         cluster.kill("connect")
         # The client's own bound is ten minutes.
         _, errors = command.communicate(timeout=300)
