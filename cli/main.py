@@ -1,9 +1,12 @@
 """The command line's root: `deploy-reward` and the modules of its commands."""
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import click
+
+from mcp_server.release import release
 
 # Where each command stands, and its first line (equal to its own, by test): a command's module is
 # imported when it is called, so that `--help` stays quick.
@@ -81,13 +84,36 @@ COMMANDS = {
     "mcp": ("cli.processes.mcp:mcp", "Serve the reward endpoints as MCP tools over stdio."),
 }
 
+# Faults whose message is for people, by name: to import them costs half a second, and the client
+# holds none of them.
+UNREACHABLE = "sqlalchemy.exc.OperationalError"
+PLAIN_FAULTS = frozenset(
+    {
+        "cli.processes.supervisor.ChildFailedError",
+        "storage.log.lake.LakeError",
+        "storage.pipeline.engines.engine.EngineError",
+        "storage.postgres.durability.WeakStoreError",
+        "storage.postgres.embedded.EmbeddedPostgresError",
+        "storage.postgres.refusal.Refusal",
+        "storage.schema.migrate.StoreVersionError",
+    }
+)
+
+
+def is_held(command: str) -> bool:
+    """Tells whether this distribution holds a command: the client holds those that speak HTTP."""
+    module = COMMANDS[command][0].partition(":")[0]
+    room = module.rpartition(".")[0]
+    # Of a module in a room that is not there, find_spec raises.
+    return find_spec(room) is not None and find_spec(module) is not None
+
 
 class Commands(click.Group):
     """A group that knows its commands by name and imports them when they are called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         """The commands, in the order in which one meets them."""
-        return list(COMMANDS)
+        return list(filter(is_held, COMMANDS))
 
     def get_command(
         self,
@@ -97,17 +123,19 @@ class Commands(click.Group):
         """The command of that name, or None."""
         if cmd_name not in COMMANDS:
             return None
+        if not is_held(cmd_name):
+            raise click.UsageError(f"{cmd_name} is a command of the service: install deploy-reward")
         module, name = COMMANDS[cmd_name][0].split(":")
         return getattr(import_module(module), name)
 
     def format_commands(
         self,
-        ctx: click.Context,  # noqa: ARG002 (click's signature)
+        ctx: click.Context,
         formatter: click.HelpFormatter,
     ) -> None:
         """List the commands without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 (click's signature)
         """Run a command; a refusal of the store becomes one plain line."""
@@ -121,35 +149,13 @@ class Commands(click.Group):
 
 
 def _plain_fault(error: Exception) -> str | None:
-    # Only a command that failed needs these: imported above, they would cost every command half a
-    # second.
-    from sqlalchemy.exc import OperationalError  # noqa: PLC0415
-
-    from cli.processes.supervisor import ChildFailedError  # noqa: PLC0415
-    from storage.log.lake import LakeError  # noqa: PLC0415
-    from storage.pipeline.engines.engine import EngineError  # noqa: PLC0415
-    from storage.postgres.durability import WeakStoreError  # noqa: PLC0415
-    from storage.postgres.embedded import EmbeddedPostgresError  # noqa: PLC0415
-    from storage.postgres.refusal import Refusal  # noqa: PLC0415
-    from storage.schema.migrate import StoreVersionError  # noqa: PLC0415
-
-    if isinstance(error, OperationalError):
-        return f"the store cannot be reached: {str(error.orig).splitlines()[0]}"
-    plain = (
-        ChildFailedError,
-        EmbeddedPostgresError,
-        EngineError,
-        LakeError,
-        Refusal,
-        StoreVersionError,
-        WeakStoreError,
-    )
-    if isinstance(error, plain):
-        return str(error)
-    return None
+    names = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
+    if UNREACHABLE in names:
+        return f"the store cannot be reached: {str(getattr(error, 'orig', error)).splitlines()[0]}"
+    return None if names.isdisjoint(PLAIN_FAULTS) else str(error)
 
 
 @click.group(cls=Commands)
-@click.version_option(package_name="deploy-reward")
+@click.version_option(release())
 def main() -> None:
     """Ship a change to a share of your traffic, and be told what to do with it."""

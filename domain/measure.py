@@ -106,3 +106,17 @@ def measure_of_policy(policy: Mapping[str, Any], *, control: float | None) -> Me
 def level_of(arm: Mapping[str, Any]) -> float | None:
     """Returns the rate of an evidence document's arm, or its mean where it has one."""
     return arm.get("mean", arm["rate"])
+
+
+def excludes_loss(evidence: Mapping[str, Any], share: float) -> bool:
+    """Tells whether a loss beyond a share of control's level is excluded, on its worse side.
+
+    Args:
+        evidence: The evidence document; empty before any look.
+        share: The accepted loss, as a share of control's rate or mean.
+    """
+    known = evidence.get("known", {}).get("not_worse_than")
+    if known is None:
+        return False
+    higher = evidence["policy"]["target"]["better"] == "higher"
+    return (-known if higher else known) <= share

@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from importlib.metadata import version
 from typing import Any
 
 from mcp.server import MCPServer
@@ -15,6 +14,7 @@ from mcp_types import CallToolResult, InputRequiredResult
 from pydantic import ValidationError
 
 from mcp_server.address import Address
+from mcp_server.release import release
 from mcp_server.reward_api import RewardApi
 from mcp_server.tools import tools
 
@@ -66,7 +66,7 @@ def reward_server(api: RewardApi) -> RewardServer:
     return RewardServer(
         NAME,
         instructions=INSTRUCTIONS,
-        version=version("deploy-reward"),
+        version=release(),
         tools=tools(),
         lifespan=opened,
         # At INFO the SDK and httpx2 write a line for each call and request.

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from cli.changes.experiment import experiment as reached
-from cli.operations.store import data_dir_option
+from cli.operations.options import data_dir_option
 
 
 @click.command("close")

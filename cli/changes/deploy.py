@@ -6,13 +6,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import click
-import msgspec
 
-from cli.operations.projects import project_option
+from cli.operations.options import data_dir_option, project_option
 from cli.operations.remote import WRITING_KEY, document, remote
-from cli.operations.store import data_dir_option, store_transaction
-from storage.experiments.deploys import record_deploy
-from storage.tenants.projects import find_project
 
 _COMMIT_MEMBERS = ("message", "author", "branch", "url")
 
@@ -60,7 +56,10 @@ def deploy(
         headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
         record = document(service.post("/v1/deploys", members, headers=headers))["deploy"]
     else:
-        record = _recorded(members, idempotency_key, project, data_dir)
+        # The store's rooms take a second to load, and the client does not hold them.
+        from cli.changes.stored import recorded_deploy  # noqa: PLC0415
+
+        record = recorded_deploy(members, idempotency_key, project, data_dir)
     if as_json:
         click.echo(json.dumps(record))
         return
@@ -99,21 +98,6 @@ def _json(file: TextIO | None, option: str) -> object:
         return json.load(file)
     except ValueError as error:
         raise click.BadParameter(f"{file.name} is not JSON", param_hint=option) from error
-
-
-def _recorded(
-    members: dict[str, object], idempotency_key: str | None, project: str, data_dir: Path
-) -> dict[str, Any]:
-    # The API's shapes take a second to load.
-    from api.routes.deploys import Deploy  # noqa: PLC0415
-    from cli.changes.form import checked  # noqa: PLC0415
-
-    request = checked(Deploy, members).request(idempotency_key)
-    with store_transaction(data_dir) as connection:
-        project_id = find_project(connection, project).project_id
-        recorded = record_deploy(connection, project_id, request)
-    # As the API shows it: times become text.
-    return msgspec.json.decode(msgspec.json.encode(recorded.record))
 
 
 def _summary(record: Mapping[str, Any]) -> str:

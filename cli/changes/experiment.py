@@ -5,19 +5,12 @@ import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
 import click
-from sqlalchemy import Engine
 
 from cli.operations.remote import READING_KEY, Remote, RemoteFault, remote
-from cli.operations.store import store_url
-from storage.experiments.experiments import close
-from storage.postgres.engine import open_engine
-from storage.releases.freeze import current_freeze
-from storage.verdicts.publication import project_of, read_evidence, read_verdict
 
 _ID = re.compile(r"[0-9A-Za-z_-]{1,128}", re.ASCII)
 
@@ -90,41 +83,6 @@ class RemoteExperiment:
         return Contract(text=answer.text, retry_after=answer.retry_after)
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoredExperiment:
-    """An experiment in the store; each question is a transaction of its own."""
-
-    engine: Engine
-    project_id: int
-    experiment_id: str
-
-    def contract(self) -> Contract:
-        """The published verdict contract."""
-        with self.engine.begin() as connection:
-            verdict = read_verdict(connection, self.project_id, self.experiment_id)
-        wait = None
-        if verdict.next_look_at is not None:
-            wait = max(0.0, (verdict.next_look_at - datetime.now(UTC)).total_seconds())
-        return Contract(text=verdict.contract, retry_after=wait)
-
-    def evidence(self) -> str | None:
-        """The published evidence document; None before the first look."""
-        with self.engine.begin() as connection:
-            return read_evidence(connection, self.project_id, self.experiment_id)
-
-    def freeze(self) -> str | None:
-        """Why the service is frozen."""
-        with self.engine.begin() as connection:
-            freeze = current_freeze(connection)
-        return None if freeze is None else freeze.reason
-
-    def close(self) -> Contract:
-        """Ends it by hand."""
-        with self.engine.begin() as connection:
-            close(connection, self.project_id, self.experiment_id)
-        return self.contract()
-
-
 @contextmanager
 def experiment(experiment_id: str, data_dir: Path) -> Generator[Experiment]:
     """The experiment of that id, of whatever project.
@@ -142,13 +100,8 @@ def experiment(experiment_id: str, data_dir: Path) -> Generator[Experiment]:
     if (service := remote(READING_KEY)) is not None:
         yield RemoteExperiment(service=service, experiment_id=experiment_id)
         return
-    with store_url(data_dir) as url:
-        engine = open_engine(url, pool_size=1)
-        try:
-            with engine.begin() as connection:
-                project_id = project_of(connection, experiment_id)
-            yield StoredExperiment(
-                engine=engine, project_id=project_id, experiment_id=experiment_id
-            )
-        finally:
-            engine.dispose()
+    # The store's rooms take a second to load, and the client does not hold them.
+    from cli.changes.stored import stored_experiment  # noqa: PLC0415
+
+    with stored_experiment(experiment_id, data_dir) as stored:
+        yield stored

@@ -12,7 +12,7 @@ from rich.table import Table
 from cli.changes.experiment import experiment as reached
 from cli.changes.interval_plot import interval_plot
 from cli.changes.report import guardrail_state
-from cli.operations.store import data_dir_option
+from cli.operations.options import data_dir_option
 from domain.measure import level_of, measure_of
 from domain.wording.effect import effect_line
 

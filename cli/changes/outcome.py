@@ -7,8 +7,7 @@ from typing import Any
 
 from domain.arrival import STEADY_SHORTFALL, is_steady_shortfall
 from domain.comparison import contrast_ended, is_fair
-from domain.measure import too_small
-from storage.releases.release_gate import excludes_loss
+from domain.measure import excludes_loss, too_small
 
 # A block, the window of `error`, the grace, and three minutes: by then traffic has had a look.
 FIRST_LOOK_SECONDS = 900.0

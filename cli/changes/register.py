@@ -7,12 +7,8 @@ from typing import Any
 
 import click
 
-from cli.operations.projects import project_option
+from cli.operations.options import data_dir_option, project_option
 from cli.operations.remote import READING_KEY, Remote, RemoteFault, document, remote
-from cli.operations.store import data_dir_option, store_transaction
-from storage.experiments.experiments import register as register_experiment
-from storage.tenants.projects import find_project
-from storage.views.findings import read_finding
 
 
 @click.command("register")
@@ -112,19 +108,14 @@ def _object(text: str | None) -> object:
 
 
 def _registered(members: dict[str, object], project: str, data_dir: Path) -> tuple[str, str | None]:
-    # The API's shapes take a second to load.
-    from api.routes.experiments import RegistrationBody  # noqa: PLC0415
-    from cli.changes.form import checked  # noqa: PLC0415
+    # The store's rooms take a second to load, and the client does not hold them.
+    from cli.changes.stored import registered_change  # noqa: PLC0415
 
-    registration = checked(RegistrationBody, members).registration()
-    with store_transaction(data_dir) as connection:
-        project_id = find_project(connection, project).project_id
-        experiment_id = register_experiment(connection, project_id, registration).experiment_id
-        finding = read_finding(connection, project_id, experiment_id)
+    finding = registered_change(members, project, data_dir)
     if finding.deploy_id is not None:
-        return experiment_id, None
+        return finding.experiment_id, None
     note = _awaited(finding.treatment_commit, finding.environment, elsewhere=finding.elsewhere)
-    return experiment_id, note
+    return finding.experiment_id, note
 
 
 def _awaited_there(service: Remote, experiment_id: str) -> str | None:

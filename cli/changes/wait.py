@@ -15,8 +15,8 @@ from cli.changes.experiment import Contract, Experiment
 from cli.changes.experiment import experiment as reached
 from cli.changes.outcome import UNIT_SECONDS, Outcome, Poll, outcome, while_frozen
 from cli.changes.report import junit, markdown
+from cli.operations.options import data_dir_option
 from cli.operations.remote import RemoteFault
-from cli.operations.store import data_dir_option
 
 # What was published can change with each tick, whatever the next look of the target is.
 TICK_SECONDS = 60.0

@@ -4,11 +4,8 @@ from pathlib import Path
 
 import click
 
-from cli.operations.projects import project_option
+from cli.operations.options import data_dir_option, project_option
 from cli.operations.remote import WRITING_KEY, document, remote
-from cli.operations.store import data_dir_option, store_transaction
-from storage.experiments.withdrawal import withdraw_deploy
-from storage.tenants.projects import find_project
 
 
 @click.command("withdraw")
@@ -26,8 +23,9 @@ def withdraw(deploy_id: str, project: str, data_dir: Path) -> None:
     if (service := remote(WRITING_KEY)) is not None:
         record = document(service.delete(f"/v1/deploys/{deploy_id}"))["deploy"]
     else:
-        with store_transaction(data_dir) as connection:
-            project_id = find_project(connection, project).project_id
-            record, _ = withdraw_deploy(connection, project_id, deploy_id)
+        # The store's rooms take a second to load, and the client does not hold them.
+        from cli.changes.stored import withdrawn_deploy  # noqa: PLC0415
+
+        record = withdrawn_deploy(deploy_id, project, data_dir)
     commit = record["commit"]["sha"][:12]
     click.echo(f"Withdrew the deploy of commit {commit} in {record['environment']}.")

@@ -23,8 +23,8 @@ from cli.imports.report import ImportReport
 from cli.imports.spool import Spool, Tally
 from cli.imports.storing import Storing
 from cli.imports.tables import chunks
-from cli.operations.projects import project_option
-from cli.operations.store import data_dir_option, store_url
+from cli.operations.options import data_dir_option, project_option
+from cli.operations.store import store_url
 from storage.log.events import ClosedHistory, RuntimeEvent, closed_histories
 from storage.postgres.engine import open_engine
 from storage.tenants.projects import find_project

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from cli.operations.store import data_dir_option, store_url
+from cli.operations.options import data_dir_option
+from cli.operations.store import store_url
 from domain.contract import document_text
 from orchestration.pipeline.audit import Audit
 from orchestration.pipeline.audit import audit as audited

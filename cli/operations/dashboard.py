@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 
-from cli.operations.projects import project_option
-from cli.operations.store import data_dir_option, store_transaction
+from cli.operations.options import data_dir_option, project_option
+from cli.operations.store import store_transaction
 from storage.tenants.projects import find_project
 from storage.tenants.sign_ins import LINK_LIFETIME, Role, create_link, end_sign_ins
 

@@ -11,11 +11,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from cli.operations.projects import project_option
+from cli.operations.options import data_dir_option, project_option
 from cli.operations.remote import READING_KEY, RemoteFault, Response, remote
-from cli.operations.store import data_dir_option, store_transaction
-from storage.tenants.projects import find_project
-from storage.views.checklist import read_lines
 
 _MARKS = {True: ("✓", "green"), False: ("✗", "bold red"), None: ("?", "yellow")}
 
@@ -37,14 +34,23 @@ def doctor(ctx: click.Context, project: str, as_json: bool, data_dir: Path) -> N
     if (service := remote(READING_KEY)) is not None:
         lines = _answered(service.get("/v1/reward/checklist"))
     else:
-        with store_transaction(data_dir) as connection:
-            project_id = find_project(connection, project).project_id
-            lines = [line.document() for line in read_lines(connection, project_id)]
+        lines = _stored(project, data_dir)
     if as_json:
         click.echo(json.dumps(lines, ensure_ascii=False))
     else:
         _print(lines)
     ctx.exit(int(any(line["ok"] is False for line in lines)))
+
+
+def _stored(project: str, data_dir: Path) -> Sequence[Mapping[str, Any]]:
+    # The store's rooms take a second to load, and the client does not hold them.
+    from cli.operations.store import store_transaction  # noqa: PLC0415
+    from storage.tenants.projects import find_project  # noqa: PLC0415
+    from storage.views.checklist import read_lines  # noqa: PLC0415
+
+    with store_transaction(data_dir) as connection:
+        project_id = find_project(connection, project).project_id
+        return [line.document() for line in read_lines(connection, project_id)]
 
 
 def _answered(answer: Response) -> Sequence[Mapping[str, Any]]:

@@ -13,7 +13,8 @@ from rich.table import Table
 from sqlalchemy import Engine
 
 from cli.operations.audit import Exit
-from cli.operations.store import data_dir_option, store_url
+from cli.operations.options import data_dir_option
+from cli.operations.store import store_url
 from domain.contract import document_text
 from orchestration.pipeline.day_rebuild import rebuild as walk_anew
 from orchestration.pipeline.drafts import Drafted

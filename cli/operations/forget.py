@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from cli.operations.projects import json_option, project_option
-from cli.operations.store import data_dir_option, store_url
+from cli.operations.options import data_dir_option, project_option
+from cli.operations.projects import json_option
+from cli.operations.store import store_url
 from domain.contract import document_text
 from storage.postgres.engine import open_engine
 from storage.schema.clock import is_rebuilding

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import click
 
+from cli.operations.options import data_dir_option
 from cli.operations.projects import json_option
-from cli.operations.store import data_dir_option, store_transaction
+from cli.operations.store import store_transaction
 from storage.releases.freeze import Freeze, current_freeze
 from storage.releases.freeze import freeze as put_in_force
 from storage.releases.freeze import unfreeze as end

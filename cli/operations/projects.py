@@ -10,16 +10,14 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from cli.operations.store import data_dir_option, store_transaction
+from cli.operations.options import data_dir_option, project_option
+from cli.operations.store import store_transaction
 from storage.tenants.keys import KeyKind, create_key, list_keys, revoke_key
 from storage.tenants.projects import create_project, find_project, list_projects
 from storage.tenants.secret import Assignments, WebhookSecrets, service_secret
 from storage.tenants.settings import apply_settings, read_settings, settings_document
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
-project_option = click.option(
-    "--project", "-p", default="default", show_default=True, help="A project's name or number."
-)
 
 
 @click.group()

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cli.operations.evaluate import json_option, named_where_gone, opened, print_contracts
-from cli.operations.store import data_dir_option, store_url
+from cli.operations.options import data_dir_option
+from cli.operations.store import store_url
 from orchestration.pipeline.full_rebuild import PHASES, rebuild_all
 from storage.log.lake import open_lake
 from storage.upkeep.side_tables import Difference

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import click
@@ -135,17 +136,22 @@ class Remote:
 
 
 def remote(needed_key: str) -> Remote | None:
-    """The service that SERVICE_API_URL names; None where it names none.
+    """The service that SERVICE_API_URL names; None where it names none and there is a store.
 
     Args:
         needed_key: Which key the command needs in SERVICE_PROJECT_KEY, in words.
 
     Raises:
-        click.ClickException: Address or key are unusable; the message never shows the key.
+        click.ClickException: Address or key are unusable; the message never shows the key. Or
+            there is no address in the client, which has no store.
     """
     url = os.environ.get("SERVICE_API_URL", "").strip().rstrip("/")
     key = os.environ.get("SERVICE_PROJECT_KEY", "").strip()
     if not url:
+        if find_spec("storage") is None:
+            raise click.ClickException(
+                "SERVICE_API_URL is not set: the client asks a running service, and has no store"
+            )
         return None
     if not key:
         raise click.ClickException(

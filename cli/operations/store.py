@@ -3,34 +3,20 @@
 import fcntl
 import os
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import click
 from sqlalchemy import Connection
 
-from storage.postgres.embedded import EmbeddedPostgres, default_data_dir, make_data_dir, running_url
+from storage.postgres.embedded import EmbeddedPostgres, make_data_dir, running_url
 from storage.postgres.engine import open_engine
 from storage.schema.migrate import OlderStoreError, refuse_other_version, upgrade
 
 # How long a command waits for the process that started the store to migrate it.
 MIGRATION_SECONDS = 20.0
 TURN_SECONDS = 0.1
-
-_Command = Callable[..., Any]
-
-
-def data_dir_option(command: _Command) -> _Command:
-    """`--data-dir`, which every command that works on a store takes."""
-    return click.option(
-        "--data-dir",
-        type=click.Path(file_okay=False, path_type=Path, resolve_path=True),
-        default=default_data_dir,
-        show_default="SERVICE_DATA_DIR, or a folder of your user",
-        help="Where the service keeps its data.",
-    )(command)
 
 
 @contextmanager

@@ -9,8 +9,9 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from cli.operations.projects import json_option, project_option
-from cli.operations.store import data_dir_option, store_transaction
+from cli.operations.options import data_dir_option, project_option
+from cli.operations.projects import json_option
+from cli.operations.store import store_transaction
 from storage.tenants.projects import find_project
 from storage.verdicts.deliveries import Delivery, list_deliveries, send_again
 

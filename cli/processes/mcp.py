@@ -2,8 +2,6 @@
 
 import click
 
-from mcp_server.server import run
-
 
 @click.command("mcp")
 def mcp() -> None:
@@ -12,4 +10,11 @@ def mcp() -> None:
     Reads SERVICE_API_URL and SERVICE_PROJECT_KEY from the environment, and speaks JSON-RPC on
     stdin and stdout until stdin closes.
     """
+    try:
+        # The client is installed without the SDK where nobody asked for it.
+        from mcp_server.server import run  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise click.ClickException(
+            f"{error.name} is not installed: install deploy-reward-client[mcp]"
+        ) from None
     run()

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from cli.operations.store import any_store_url, data_dir_option, store_url
+from cli.operations.options import data_dir_option
+from cli.operations.store import any_store_url, store_url
 from cli.processes import children
 from cli.processes.dagster_home import dagster_environment, write_dagster_home, write_workspace
 from cli.processes.supervisor import Supervisor, stop_on_signals

@@ -15,7 +15,7 @@ import click
 from rich.console import Console
 from sqlalchemy import Connection
 
-from cli.operations.store import data_dir_option
+from cli.operations.options import data_dir_option
 from cli.processes import children
 from cli.processes.dagster_home import dagster_environment, write_dagster_home, write_workspace
 from cli.processes.supervisor import Child, StopRequest, Supervisor, stop_on_signals

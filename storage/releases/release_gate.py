@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from domain.arrival import STEADY_SHORTFALL, is_steady_shortfall
+from domain.measure import excludes_loss
 from storage.releases.commit_experiments import CommitExperiment
 from storage.releases.freeze import Freeze
 
@@ -179,17 +180,3 @@ def _passed(
         return "Successful", f"Go on: a loss beyond {100 * policy.loss:g} % of control is excluded."
     ended = " any more" if contract["power_state"]["decided"] else " yet"
     return "Running", f"Hold: {policy.name} is not shown{ended}."
-
-
-def excludes_loss(evidence: Mapping[str, Any], share: float) -> bool:
-    """Tells whether a loss beyond a share of control's level is excluded, on its worse side.
-
-    Args:
-        evidence: The evidence document; empty before any look.
-        share: The accepted loss, as a share of control's rate or mean.
-    """
-    known = evidence.get("known", {}).get("not_worse_than")
-    if known is None:
-        return False
-    higher = evidence["policy"]["target"]["better"] == "higher"
-    return (-known if higher else known) <= share

@@ -2,12 +2,13 @@
 
 import subprocess
 import sys
+from importlib import import_module
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from cli.main import COMMANDS, main
+from cli.main import COMMANDS, PLAIN_FAULTS, UNREACHABLE, main
 from storage.postgres.embedded import EmbeddedPostgresError
 from storage.postgres.refusal import Conflict
 
@@ -55,3 +56,11 @@ def test_what_the_store_cannot_do_is_one_plain_line(
     monkeypatch.setattr(main, "get_command", lambda _context, _name: fail)
     result = CliRunner().invoke(main, ["fail"])
     assert (result.exit_code, result.output) == (1, "Error: no room on the disk\n")
+
+
+@pytest.mark.parametrize("name", sorted({*PLAIN_FAULTS, UNREACHABLE}))
+def test_a_plain_fault_is_named_as_it_is_called(name: str) -> None:
+    module, _, fault = name.rpartition(".")
+    found = getattr(import_module(module), fault)
+    assert issubclass(found, Exception)
+    assert f"{found.__module__}.{found.__qualname__}" == name

@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cli.changes.plan import LIFTS, Design, alternatives, days, prospects
+from cli.changes.plan import days
+from domain.planning.design import Design
+from domain.planning.plan import LIFTS, alternatives, prospects
 from stats.counts.cell import Totals, terms
 from stats.looks.policy import Policy
 from stats.sequential.mixture import Mixture, confidence_sequence

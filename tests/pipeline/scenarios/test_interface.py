@@ -12,9 +12,10 @@ from pydantic import BaseModel
 
 from api.routes.verdicts import VerdictContract
 from api.wire.event_batch import MOST_EVENTS
-from cli.changes.plan import Design, prospects
 from cli.main import main
 from domain.contract import MEMBERS, contract
+from domain.planning.design import Design
+from domain.planning.plan import prospects
 from mcp_server.contract import Verdict as ToolVerdict
 from orchestration.pipeline.drafts import draft_evidence
 from stats.looks.words import AbstainReason, Cadence, Verdict

@@ -1,0 +1,111 @@
+"""Changes in the store, where commands reach them without an address of a service.
+
+Commands load this file where they need it: its rooms take a second to load, and the client, which
+asks a running service alone, does not hold it.
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from sqlalchemy import Engine
+
+from api.routes.deploys import Deploy
+from api.routes.experiments import RegistrationBody
+from cli.changes.experiment import Contract
+from cli.changes.form import checked
+from cli.operations.store import store_transaction, store_url
+from storage.experiments.deploys import record_deploy
+from storage.experiments.experiments import close, register
+from storage.experiments.withdrawal import withdraw_deploy
+from storage.postgres.engine import open_engine
+from storage.releases.freeze import current_freeze
+from storage.tenants.projects import find_project
+from storage.verdicts.publication import project_of, read_evidence, read_verdict
+from storage.views.findings import Finding, read_finding
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredExperiment:
+    """An experiment in the store; each question is a transaction of its own."""
+
+    engine: Engine
+    project_id: int
+    experiment_id: str
+
+    def contract(self) -> Contract:
+        """The published verdict contract."""
+        with self.engine.begin() as connection:
+            verdict = read_verdict(connection, self.project_id, self.experiment_id)
+        wait = None
+        if verdict.next_look_at is not None:
+            wait = max(0.0, (verdict.next_look_at - datetime.now(UTC)).total_seconds())
+        return Contract(text=verdict.contract, retry_after=wait)
+
+    def evidence(self) -> str | None:
+        """The published evidence document; None before the first look."""
+        with self.engine.begin() as connection:
+            return read_evidence(connection, self.project_id, self.experiment_id)
+
+    def freeze(self) -> str | None:
+        """Why the service is frozen."""
+        with self.engine.begin() as connection:
+            freeze = current_freeze(connection)
+        return None if freeze is None else freeze.reason
+
+    def close(self) -> Contract:
+        """Ends it by hand."""
+        with self.engine.begin() as connection:
+            close(connection, self.project_id, self.experiment_id)
+        return self.contract()
+
+
+@contextmanager
+def stored_experiment(experiment_id: str, data_dir: Path) -> Generator[StoredExperiment]:
+    """The experiment of that id, of whatever project.
+
+    Raises:
+        storage.refusal.Missing: The store holds no such experiment.
+    """
+    with store_url(data_dir) as url:
+        engine = open_engine(url, pool_size=1)
+        try:
+            with engine.begin() as connection:
+                project_id = project_of(connection, experiment_id)
+            yield StoredExperiment(
+                engine=engine, project_id=project_id, experiment_id=experiment_id
+            )
+        finally:
+            engine.dispose()
+
+
+def recorded_deploy(
+    members: dict[str, object], idempotency_key: str | None, project: str, data_dir: Path
+) -> dict[str, Any]:
+    """Records a deploy and returns its record as the API shows it: times become text."""
+    request = checked(Deploy, members).request(idempotency_key)
+    with store_transaction(data_dir) as connection:
+        project_id = find_project(connection, project).project_id
+        recorded = record_deploy(connection, project_id, request)
+    return msgspec.json.decode(msgspec.json.encode(recorded.record))
+
+
+def withdrawn_deploy(deploy_id: str, project: str, data_dir: Path) -> dict[str, Any]:
+    """Withdraws a deploy and returns the record that it had."""
+    with store_transaction(data_dir) as connection:
+        project_id = find_project(connection, project).project_id
+        record, _ = withdraw_deploy(connection, project_id, deploy_id)
+    return record
+
+
+def registered_change(members: dict[str, object], project: str, data_dir: Path) -> Finding:
+    """Registers a change and returns its experiment."""
+    registration = checked(RegistrationBody, members).registration()
+    with store_transaction(data_dir) as connection:
+        project_id = find_project(connection, project).project_id
+        experiment_id = register(connection, project_id, registration).experiment_id
+        return read_finding(connection, project_id, experiment_id)

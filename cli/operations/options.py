@@ -1,0 +1,34 @@
+"""Options that several commands take: the project, and the folder of the store."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+_Command = Callable[..., Any]
+
+project_option = click.option(
+    "--project", "-p", default="default", show_default=True, help="A project's name or number."
+)
+
+
+def data_dir_option(command: _Command) -> _Command:
+    """`--data-dir`, which every command that works on a store takes."""
+    return click.option(
+        "--data-dir",
+        type=click.Path(file_okay=False, path_type=Path, resolve_path=True),
+        default=_default_data_dir,
+        show_default="SERVICE_DATA_DIR, or a folder of your user",
+        help="Where the service keeps its data.",
+    )(command)
+
+
+def _default_data_dir() -> Path | None:
+    """The folder that the store chooses; None in the client, which has no store."""
+    try:
+        # The store's rooms take half a second to load, and the client does not hold them.
+        from storage.postgres.embedded import default_data_dir  # noqa: PLC0415
+    except ModuleNotFoundError:
+        return None
+    return default_data_dir()

@@ -1,0 +1,111 @@
+"""A plan: what a design takes for each of some lifts, and what one could do instead."""
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from domain.planning.design import Design
+from domain.planning.requirement import (
+    ALPHA,
+    HORIZON_DAYS,
+    deciding_sessions,
+    excluding_sessions,
+    smallest_lift_by_horizon,
+)
+
+LIFTS = (0.05, 0.10, 0.15, 0.20, 0.30, 0.50)
+SHARES = (0.10, 0.25, 0.50)
+BUNDLES = (2, 4)
+EARLIER_RATES = (2, 4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prospect:
+    """A design's requirements for one lift, with 80 % power.
+
+    Attributes:
+        relative_lift: Of each change, relative to control's rate.
+        sessions_to_decide: Of both arms, measured, until the test finds the lift.
+        days_to_decide: The same at the design's traffic.
+        sessions_to_exclude_harm: Until a loss of that size is excluded where there is none.
+        days_to_exclude_harm: The same at the design's traffic.
+    """
+
+    relative_lift: float
+    sessions_to_decide: float
+    days_to_decide: float
+    sessions_to_exclude_harm: float
+    days_to_exclude_harm: float
+
+
+def planned(design: Design, *, alpha: float = ALPHA) -> dict[str, Any]:
+    """The plan of a design as a document.
+
+    Args:
+        design: The canary.
+        alpha: Level of the test, in (0, 1).
+    """
+    return {
+        "sessions_per_day": design.sessions_per_day,
+        "rate": design.rate,
+        "share": design.share,
+        "sample_rate": design.sample_rate,
+        "alpha": alpha,
+        "power": 0.8,
+        "horizon_days": HORIZON_DAYS,
+        "smallest_lift_by_horizon": smallest_lift_by_horizon(design, alpha=alpha),
+        "lifts": [asdict(prospect) for prospect in prospects(design, alpha=alpha)],
+        "instead": [
+            {
+                "change": name,
+                "rate": other.rate,
+                "share": other.share,
+                "changes": other.changes,
+                "sample_rate": other.sample_rate,
+                "lifts": [asdict(prospect) for prospect in prospects(other, alpha=alpha)],
+            }
+            for name, other in alternatives(design)
+        ],
+    }
+
+
+def prospects(design: Design, *, alpha: float = ALPHA) -> list[Prospect]:
+    """Returns the design's requirements for each of `LIFTS`."""
+    return [_prospect(design, lift, alpha) for lift in LIFTS]
+
+
+def _prospect(design: Design, lift: float, alpha: float) -> Prospect:
+    relative = lift * design.changes
+    decide = deciding_sessions(design, relative, alpha=alpha)
+    # What loses more than it has is excluded from the first.
+    exclude = excluding_sessions(design, min(relative, 1.0), alpha=alpha)
+    return Prospect(
+        relative_lift=lift,
+        sessions_to_decide=decide,
+        days_to_decide=decide / design.measured_per_day,
+        sessions_to_exclude_harm=exclude,
+        days_to_exclude_harm=exclude / design.measured_per_day,
+    )
+
+
+def alternatives(design: Design) -> list[tuple[str, Design]]:
+    """What one could do instead, in words, with the design that it makes."""
+    p = design.rate
+    whole = (
+        []
+        if design.sample_rate == 1
+        else [("all sessions measured", replace(design, sample_rate=1.0))]
+    )
+    shares = [
+        (f"a share of {100 * share:g} %", replace(design, share=share))
+        for share in SHARES
+        if share > design.share
+    ]
+    bundles = [
+        (f"{changes} such changes at once", replace(design, changes=changes)) for changes in BUNDLES
+    ]
+    earlier = [
+        (f"an earlier step at {100 * times * p:.3g} %", replace(design, rate=times * p))
+        for times in EARLIER_RATES
+        if times * p < 1
+    ]
+    return [*whole, *shares, *bundles, *earlier]

@@ -1,0 +1,90 @@
+"""Requirements of one design: the sessions that find a lift, or exclude a harm."""
+
+import math
+from collections.abc import Callable
+
+from domain.planning.design import Design
+
+# What a new experiment's policy has, by test; a project's settings may choose others.
+ALPHA = 0.05
+HORIZON_DAYS = 28
+PRECISIONS = (25.0, 4.0)
+Z_POWER = 0.8416  # the normal quantile of 80 % power
+
+_BISECTIONS = 100
+
+
+def deciding_sessions(design: Design, relative_lift: float, *, alpha: float = ALPHA) -> float:
+    """Sessions, of both arms, that detect a lift with 80 % power.
+
+    The equation of `stats.sequential.requirement.required_sessions`, for one design and without
+    arrays: δW − z·√V reaches the boundary of the test at variance V = W·p̄q̄.
+    """
+    lift = relative_lift * design.rate
+    variance = design.noise(lift if design.rate + lift <= 1 else -lift)
+
+    def excess(weight: float) -> float:
+        total = weight * variance
+        return _excess(lift * weight - Z_POWER * math.sqrt(total), total, alpha)
+
+    return design.sessions(_boundary(variance * (Z_POWER / lift) ** 2, excess))
+
+
+def excluding_sessions(design: Design, relative_harm: float, *, alpha: float = ALPHA) -> float:
+    """Sessions, of both arms, at which a harm is excluded with 80 % power where there is none.
+
+    With no effect S has mean 0 and variance W·pq, so that S + δW, the score against a loss of δ,
+    reaches δW − z·√(W·pq) in 80 % of runs; −δ leaves the confidence sequence where that score
+    passes the boundary at variance V(−δ) = W·(pq + max(0, −δ(1−2π)(1−2p))), which is
+    docs/statistics.md, 'The test', with the cells' expected values.
+    """
+    harm = relative_harm * design.rate
+    noise = design.noise(0.0)
+    tilt = (1.0 - 2.0 * design.share) * (1.0 - 2.0 * design.rate)
+    variance = noise + max(0.0, -harm * tilt)
+
+    def excess(weight: float) -> float:
+        score = harm * weight - Z_POWER * math.sqrt(weight * noise)
+        return _excess(score, weight * variance, alpha)
+
+    return design.sessions(_boundary(noise * (Z_POWER / harm) ** 2, excess))
+
+
+def smallest_lift_by_horizon(design: Design, *, alpha: float = ALPHA) -> float | None:
+    """The smallest relative rise that the sessions of the whole horizon find; None for none."""
+    weight = design.measured_per_day * HORIZON_DAYS * design.share * (1.0 - design.share)
+
+    def excess(lift: float) -> float:
+        total = weight * design.noise(lift)
+        return _excess(lift * weight - Z_POWER * math.sqrt(total), total, alpha)
+
+    if excess(1.0 - design.rate) < 0:
+        return None
+    return _narrowed(0.0, 1.0 - design.rate, excess) / design.rate
+
+
+def _excess(score: float, variance: float, alpha: float) -> float:
+    """Logarithm of α·E, for a score that is 0 where it would be negative."""
+    day, fast = (
+        0.5 * math.log(rho / (rho + variance)) + 0.5 * max(0.0, score) ** 2 / (rho + variance)
+        for rho in PRECISIONS
+    )
+    return max(day, fast) + math.log1p(math.exp(-abs(day - fast))) - math.log(2.0 / alpha)
+
+
+def _boundary(start: float, excess: Callable[[float], float]) -> float:
+    """The weight at which the excess turns positive, beyond a weight where it is negative."""
+    inside, outside = start, 2.0 * start
+    while excess(outside) < 0:
+        inside, outside = outside, 2.0 * outside
+    return _narrowed(inside, outside, excess)
+
+
+def _narrowed(inside: float, outside: float, excess: Callable[[float], float]) -> float:
+    for _ in range(_BISECTIONS):
+        middle = 0.5 * (inside + outside)
+        if excess(middle) < 0:
+            inside = middle
+        else:
+            outside = middle
+    return inside
