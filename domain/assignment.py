@@ -9,12 +9,21 @@ from dataclasses import dataclass
 class Flag:
     """A change behind a feature flag: the value under test, and the one it is compared with.
 
-    Where no control value is named, every unit without the value under test is control.
+    Where no control value is named, each other value is control's. An event that does not carry the
+    flag says nothing: its unit may not have been in the experiment.
+
+    Attributes:
+        name: The flag's name.
+        treatment: The value under test.
+        control: The value that it is compared with; None for every other one.
+        absent_is_control: Whether an event without the flag counts as one with another value, as
+            it did in policies that were frozen before there was this member.
     """
 
     name: str
     treatment: str
     control: str | None = None
+    absent_is_control: bool = True
 
     @property
     def change(self) -> str:

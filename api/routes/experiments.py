@@ -45,7 +45,7 @@ class TreatmentFlag(Shape):
     treatment: FlagValue = Field(description="The value under test.")
     control: FlagValue | None = Field(
         default=None,
-        description="What it is compared with; by default every unit without the value under test.",
+        description="What it is compared with; by default every other value that events name.",
     )
 
     @model_validator(mode="after")

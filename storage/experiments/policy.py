@@ -62,7 +62,7 @@ def frozen_policy(
         "routes": None if routes is None else list(routes),
         "routes_because": routes_because,
         "graph_id": graph_id,
-        "flag": None if flag is None else asdict(flag),
+        "flag": None if flag is None else {**asdict(flag), "absent_is_control": False},
         "unit": settings.unit,
         "sample_rate": settings.sample_rate,
         "trusted_identity": settings.trusted_identity,

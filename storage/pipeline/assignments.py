@@ -134,7 +134,7 @@ class KnownHistory:
                 and after the binding changes no assignment. None for all that is known.
         """
         times = self._times(question, commit, values, until)
-        third = _is_third_value(question.flag, values)
+        other_arm = _arm_by_flag(question.flag, values)
         assignments: list[Assignment] = []
         for known_from, known_to in zip(times, [*times[1:], None], strict=True):
             known = self._lineage(commit, known_from)
@@ -147,7 +147,7 @@ class KnownHistory:
                 resolved=resolved,
                 known_from=known_from,
                 known_to=known_to,
-                arm="partial" if third else of_context.arm,
+                arm=other_arm or of_context.arm,
                 stratum=self._stratum(of_context.stratum, others),
                 lineage=self._stratum(of_context.stratum, ()),
                 flags=dict(others),
@@ -207,11 +207,15 @@ class KnownHistory:
         return self._strata[key]
 
 
-def _is_third_value(flag: Flag | None, values: FlagValues) -> bool:
-    """Tells a value that is neither the one under test nor the one it is compared with."""
-    if flag is None or flag.control is None:
-        return False
-    return values.get(flag.name) not in (flag.treatment, flag.control)
+def _arm_by_flag(flag: Flag | None, values: FlagValues) -> str | None:
+    """Returns the arm of an event whose values of the flag are in neither arm; else None."""
+    if flag is None:
+        return None
+    if flag.name not in values and not flag.absent_is_control:
+        return "unassigned"
+    if flag.control is None or values.get(flag.name) in (flag.treatment, flag.control):
+        return None
+    return "partial"
 
 
 def _continues(before: Assignment, after: Assignment) -> bool:

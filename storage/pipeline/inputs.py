@@ -32,6 +32,7 @@ from storage.pipeline.steps import (
     NAMED_ROUTES,
     SPOTS,
     TIED_ROUTES,
+    UNASSIGNED,
 )
 from storage.postgres.engine import SCHEMA
 
@@ -145,7 +146,7 @@ _ASSIGNMENTS = {
     "resolved": "text",
 }
 _STRATUM_FLAGS = {"number": "int", "stratum": "text", "lineage": "text", "flags": "text"}
-_ARM_NUMBERS = {name: number for number, name in enumerate(ARMS)}
+_ARM_NUMBERS = {name: number for number, name in enumerate(ARMS)} | {"unassigned": UNASSIGNED}
 Contexts = Mapping[tuple[EnvironmentKey, int], FlagValues]
 
 

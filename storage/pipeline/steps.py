@@ -41,6 +41,8 @@ COMPUTED_ONCE = "<computed once>"
 # What the text calls arms, and kinds of sightings.
 TREATMENT, CONTROL = 1, 0
 ARMS = ("control", "treatment", "partial", "in_flight", "excluded")
+# Of an assignment alone: its events expose no unit.
+UNASSIGNED = len(ARMS)
 SIGHTING_KINDS = {
     1: "in_flight",
     2: "unmatched_route",
@@ -194,6 +196,7 @@ FROM (
                 WHEN s.by_route = 1 AND r.number IS NULL THEN 0
                 WHEN s.by_route = 1 AND r.exposing = 0 THEN 2
                 WHEN NOT {_VOUCHED} THEN 3
+                WHEN a.arm = {UNASSIGNED} THEN 0
                 WHEN e.received > {_CLOSED} THEN 4
                 WHEN a.number IS NULL THEN 5
                 ELSE 6

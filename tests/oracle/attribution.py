@@ -20,7 +20,7 @@ from storage.upkeep.raw_events import FrozenExperiment
 from tests.oracle.calendar import BLOCK, Calendar, block_of
 from tests.oracle.outcomes import Outcomes, metrics_of
 from tests.oracle.raw_log import RawDeploy, RawEvent, RawRevenue, Sighting
-from tests.oracle.standings import ARMS, Standing, Standings
+from tests.oracle.standings import ARMS, UNASSIGNED, Standing, Standings
 from tests.oracle.tombstones import Tombstones
 
 IN_FLIGHT = timedelta(minutes=30)
@@ -162,10 +162,16 @@ class Attributor:
         elif exposes and not self._is_vouched_for(event):
             known = max(self._calendar.closes(block), event.received_at)
             _earliest(self._told.unsigned, unit, known)
-        elif exposes and in_time:
-            self._consider(event, unit, block)
-        elif exposes:
-            _earliest(self._told.late, unit, event.received_at)
+        elif exposes and not self._is_unassigned(event, block):
+            if in_time:
+                self._consider(event, unit, block)
+            else:
+                _earliest(self._told.late, unit, event.received_at)
+
+    def _is_unassigned(self, event: RawEvent, block: int) -> bool:
+        """Tells whether the event does not carry the flag under test."""
+        standing = self._standings.of(event, known_at=self._calendar.known_at(block))
+        return standing is not None and standing.arm == UNASSIGNED
 
     def _samples(self, unit: str) -> bool:
         """Tells whether a unit is in the sample that the policy froze, if it froze one."""

@@ -13,6 +13,7 @@ from storage.upkeep.raw_events import FrozenExperiment
 from tests.oracle.raw_log import RawEvent
 
 TREATMENT, CONTROL, PARTIAL = "treatment", "control", "partial"
+UNASSIGNED = "unassigned"
 ARMS = (TREATMENT, CONTROL)
 
 
@@ -21,7 +22,7 @@ class Standing:
     """Where an event stands in the experiment.
 
     Attributes:
-        arm: `treatment`, `control` or `partial`.
+        arm: `treatment`, `control`, `partial`, or `unassigned` without the flag under test.
         stratum: The name of its stratum.
         carried: The changes besides the one under test: what the stratum is.
         commit: The build that served it, as a known commit.
@@ -97,7 +98,7 @@ class Standings:
             return None
         found = assign(self._change, history.lineage(known) | self._values(served, turn))
         return Standing(
-            arm=PARTIAL if self._is_third(dict(served)) else found.arm,
+            arm=self._arm_by_flag(dict(served)) or found.arm,
             stratum=stratum_name(found.stratum),
             carried=found.stratum,
             commit=known,
@@ -117,11 +118,15 @@ class Standings:
             if (value == own.treatment if own and name == own.name else self._flags[name] <= turn)
         )
 
-    def _is_third(self, served: Mapping[str, str]) -> bool:
+    def _arm_by_flag(self, served: Mapping[str, str]) -> str | None:
         own = self._own
-        if own is None or own.control is None:
-            return False
-        return served.get(own.name) not in (own.treatment, own.control)
+        if own is None:
+            return None
+        if not own.absent_is_control and own.name not in served:
+            return UNASSIGNED
+        if own.control is None or served.get(own.name) in (own.treatment, own.control):
+            return None
+        return PARTIAL
 
 
 def route_test(

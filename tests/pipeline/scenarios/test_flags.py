@@ -2,6 +2,8 @@
 
 from itertools import product
 
+import pytest
+
 A = "aaaaaaa1"
 DAY = 1440.0
 
@@ -27,3 +29,19 @@ def test_independent_flags_are_pooled_and_flags_on_one_hash_name_each_other(stor
     assert pooled["splits"] == []
     assert pooled["gates"]["vif"] < 1.05
     assert pooled["policy"]["split_at"] == 3.0
+
+
+@pytest.mark.parametrize("control", [None, False])
+def test_units_without_the_flag_are_in_no_arm(story, control: bool | None) -> None:
+    story.deploy(A, minutes=0)
+    for served, units in (({"cart": True}, 300), ({"cart": False}, 200), ({"search": True}, 90)):
+        story.crowd(A, start=60, minutes=60, units=units, rates={"order": 0.1}, flags=served)
+    story.crowd(A, start=60, minutes=60, units=80, rates={"order": 0.1})
+    story.send()
+    flag = {"name": "cart", "treatment": True, "control": control}
+    experiment = story.register(treatment_flag=flag)
+    story.walk(minutes=DAY)
+    evidence = story.evidence(experiment)
+    assert evidence["arms"]["treatment"]["units"] == 300
+    assert evidence["arms"]["control"]["units"] == 200
+    assert evidence["counts"]["partial"] == 0
