@@ -27,6 +27,7 @@ RUN_ELSEWHERE = {
     ("docs/quick-start.md", ""): "tests/pages/test_quick_start.py",
 }
 NOT_RUN = {
+    ("docs/ci.md", "pipx install"): "fetches the client from the reader's own repository",
     ("docs/mcp.md", "claude mcp add"): "wants the client, and somebody's account",
     ("docs/mcp.md", "npx @modelcontextprotocol"): "fetches the inspector from a package registry",
     ("docs/operations/cost.md", "python -m"): "takes minutes, and wants the machine for itself",
