@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
+from cli.changes.interval_plot import interval_plot
 from cli.changes.outcome import Exit, Outcome, Poll
 from domain.measure import Measure, level_of, measure_of
 from domain.wording.effect import effect_line
@@ -46,6 +47,8 @@ def markdown(poll: Poll, end: Outcome, *, address: str | None) -> str:
                 for guardrail in guardrails
             )
         ]
+    if (plot := interval_plot(poll.evidence)) is not None:
+        parts += [f"```text\n{plot.plain.rstrip()}\n```"]
     if address is not None:
         parts += [f"[The evidence]({address})"]
     return "\n\n".join(parts) + "\n"

@@ -1,12 +1,13 @@
 """What docs/ci.md tells pipelines to run does what it says, against a running API."""
 
-import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -19,7 +20,12 @@ from storage.tenants.keys import KeyKind
 from tests.cli.changes.test_report import ENDS, whole
 from tests.cli.changes.test_wait import ABSTAIN, FOUND, published
 from tests.cli.conftest import serving
+from tests.clients.github import REPOSITORY, TOKEN, GitHub, serving_github
+from tests.clients.gitlab import PROJECT as GITLAB_PROJECT
+from tests.clients.gitlab import TOKEN as GITLAB_TOKEN
+from tests.clients.gitlab import serving_gitlab
 from tests.conftest import Service
+from tests.processes.action import ActionRun, run_action, runner_path
 
 pytestmark = [
     pytest.mark.process,
@@ -28,24 +34,28 @@ pytestmark = [
     ),
 ]
 
+FENCED = re.DOTALL | re.MULTILINE
 PAGE = (Path(__file__).parents[2] / "docs" / "ci.md").read_text()
 BASE, SHA = "a" * 40, "b" * 40
-# As GitHub answers, as far as anybody reads it.
-COMPARE = {
-    "status": "ahead",
-    "base_commit": {"sha": BASE, "commit": {"message": "Open the shop"}},
-    "files": [{"filename": "app/page.tsx", "status": "modified", "additions": 3, "sha": "0c"}],
-}
+PUSH = {"before": BASE, "after": SHA, "ref": "refs/heads/main"}
 
 
 def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
 
+def workflow(name: str) -> dict[str, Any]:
+    """The workflow of that name."""
+    texts = [
+        textwrap.dedent(text) for text in re.findall(r"^ *```yaml\n(.*?)^ *```$", PAGE, FENCED)
+    ]
+    (found,) = (one for one in map(yaml.safe_load, texts) if one.get("name") == name)
+    return found
+
+
 def job(name: str) -> dict[str, Any]:
     """The only job of the workflow of that name."""
-    (found,) = (one for one in map(yaml.safe_load, blocks("yaml")) if one["name"] == name)
-    (only,) = found["jobs"].values()
+    (only,) = workflow(name)["jobs"].values()
     return only
 
 
@@ -55,42 +65,61 @@ def service(tenant: Service) -> Service:
     return tenant
 
 
+@dataclass(frozen=True, kw_only=True)
+class Runner:
+    """A machine that runs a job: a folder, the team's programs, the client, a GitHub."""
+
+    folder: Path
+    environment: dict[str, str]
+    github: GitHub
+
+    def shell(self, script: str, **variables: str) -> str:
+        """Runs a script, which must succeed, and returns what it prints."""
+        done = subprocess.run(
+            ["bash", "-e", "-o", "pipefail", "-c", script],
+            cwd=self.folder,
+            env={**self.environment, **variables},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def action(self, name: str, *, event: Any, **inputs: str) -> ActionRun:
+        """Runs an action of ours."""
+        return run_action(
+            name,
+            {key.replace("_", "-"): value for key, value in inputs.items()},
+            event=event,
+            environment=self.environment,
+            token=TOKEN,
+            folder=self.folder,
+        )
+
+
 @pytest.fixture
-def run(service: Any, tmp_path: Path) -> Iterator[Callable[..., str]]:
-    """Runs a script as a runner of GitHub does, beside a team's own programs that tell of calls."""
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    (tmp_path / "compare.json").write_text(json.dumps(COMPARE))
+def runner(service: Any, tmp_path: Path) -> Iterator[Runner]:
+    """A runner beside a team's own programs, which tell of their calls."""
     cli = f'exec {sys.executable} -m cli "$@"'
-    for place, script in (
-        (programs / "deploy-reward", cli),
-        (programs / "gh", f'echo "$@" >> {tmp_path}/gh.log; cat {tmp_path}/compare.json'),
-        *((tmp_path / f"{name}.sh", f'echo {name} "$@"') for name in ("promote", "roll-back")),
-    ):
-        place.write_text(f"#!/bin/bash\n{script}\n")
-        place.chmod(0o755)
-    with serving(service) as url:
-
-        def run(script: str, **variables: str) -> str:
-            environment = {
-                "PATH": f"{programs}:{os.environ['PATH']}",
-                "PYTHONPATH": os.pathsep.join(sys.path),
-                "SERVICE_API_URL": url,
-                "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
-                **variables,
-            }
-            done = subprocess.run(
-                ["bash", "-e", "-o", "pipefail", "-c", script],
-                cwd=tmp_path,
-                env=environment,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            assert done.returncode == 0, done.stderr
-            return done.stdout
-
-        yield run
+    path = runner_path(tmp_path / "bin", **{"deploy-reward": cli})
+    for name in ("canary", "promote", "roll-back"):
+        script = tmp_path / f"{name}.sh"
+        script.write_text(f'#!/bin/bash\necho {name} "$@"\n')
+        script.chmod(0o755)
+    with serving(service) as url, serving_github() as github:
+        environment = {
+            "PATH": path,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "SERVICE_API_URL": url,
+            "GITHUB_API_URL": github.url,
+            "GITHUB_REPOSITORY": REPOSITORY,
+            "GITHUB_RUN_ID": "17",
+            "GITHUB_SHA": SHA,
+            "GITHUB_REF_NAME": "main",
+            **keys_of(service),
+        }
+        yield Runner(folder=tmp_path, environment=environment, github=github)
 
 
 def registered(service: Any) -> str:
@@ -110,32 +139,125 @@ def canary(service: Any, sha: str, metric: str = "activation") -> str:
     return service.post("/v1/reward/register", body).json()["experiment_id"]
 
 
-def test_the_first_workflow_records_the_canary_with_its_diff_and_registers_it(
-    service: Any, run: Callable[..., str], tmp_path: Path
-) -> None:
-    service.post("/v1/deploys", {"commit": {"sha": BASE}})
-    secrets = {
-        "${{ secrets.REWARD_WRITE_KEY }}": service.project.keys[KeyKind.WRITE],
-        "${{ secrets.REWARD_PROJECT_KEY }}": service.project.keys[KeyKind.PROJECT],
-        "${{ github.event.before }}": BASE,
-        "${{ github.event.head_commit.message }}": "Order in one step\n\nOf three.",
-        "${{ github.token }}": "gh_1",
+def canaried(runner: Runner, event: Any = None, **inputs: str) -> ActionRun:
+    """Runs the first action, with what the page's workflow gives it."""
+    (step,) = (step for step in job("canary")["steps"] if "canary@main" in step.get("uses", ""))
+    given = {
+        **{name.replace("-", "_"): value for name, value in step["with"].items()},
+        **secrets(runner),
+        **inputs,
     }
-    github = {"GITHUB_SHA": SHA, "GITHUB_RUN_ID": "17", "GITHUB_REPOSITORY": "shop/shop"}
-    steps = [step for step in job("canary")["steps"] if "deploy-reward " in step.get("run", "")]
-    for step in steps:
-        given = {name: secrets[value] for name, value in step["env"].items()}
-        # A step may be run again.
-        assert run(step["run"], **given, **github) == run(step["run"], **given, **github)
+    ran = runner.action("canary", event=event or PUSH, **given)
+    assert ran.code == 0, ran.log
+    return ran
+
+
+def secrets(runner: Runner) -> dict[str, str]:
+    """What the secrets and variables of a repository hold."""
+    return {
+        "url": runner.environment["SERVICE_API_URL"],
+        "write_key": runner.environment["WRITE_KEY"],
+        "project_key": runner.environment["PROJECT_KEY"],
+    }
+
+
+def test_the_first_workflow_records_the_canary_with_its_diff_and_registers_it(
+    service: Any, runner: Runner
+) -> None:
+    runner.github.push(BASE)
+    runner.github.push(SHA, message="Order in one step\n\nOf three.", pull=7)
+    service.post("/v1/deploys", {"commit": {"sha": BASE}})
+    ran = canaried(runner)
+    # A step may be run again.
+    assert canaried(runner).outputs == ran.outputs
 
     (experiment,) = service.get("/v1/reward").json()["experiments"]
+    assert experiment["experiment_id"] == ran.outputs["experiment-id"]
     assert (experiment["treatment_commit"], experiment["control_commit"]) == (SHA, BASE)
+    assert experiment["metric"] == "activation"
     deploy = service.get("/v1/deploys/last").json()["deploy"]
+    assert deploy["deploy_id"] == ran.outputs["deploy-id"]
     assert (deploy["base_commit"], deploy["allocation"]) == (BASE, 0.1)
     assert deploy["commit"]["message"] == "Order in one step\n\nOf three."
+    assert (deploy["commit"]["author"], deploy["commit"]["branch"]) == ("ada", "main")
     assert [file["filename"] for file in deploy["diff"]["files"]] == ["app/page.tsx"]
-    asked = (tmp_path / "gh.log").read_text().splitlines()[0]
-    assert asked == f"api repos/shop/shop/compare/{BASE}...{SHA}"
+
+
+def test_the_pull_request_and_a_check_say_once_what_is_known_of_the_canary(runner: Runner) -> None:
+    runner.github.push(BASE)
+    runner.github.push(SHA, pull=7)
+    # Others talk there too.
+    runner.github.comments[7] = [{"id": number, "body": "Nice!"} for number in range(1, 131)]
+    experiment = canaried(runner).outputs["experiment-id"]
+    canaried(runner)
+    *_, comment = runner.github.comments[7]
+    assert len(runner.github.comments[7]) == 131
+    assert comment["body"].startswith(f"<!-- deploy-reward {experiment} -->\n## Can't say yet\n")
+    (check,) = runner.github.checks.values()
+    assert (check["name"], check["head_sha"]) == ("deploy-reward: activation", SHA)
+    assert (check["status"], check["external_id"]) == ("in_progress", experiment)
+    assert check["details_url"].endswith(f"/dashboard/experiments/{experiment}")
+
+
+def test_a_base_that_the_commit_does_not_contain_is_not_named(service: Any, runner: Runner) -> None:
+    runner.github.push(SHA)
+    runner.github.push(BASE)
+    service.post("/v1/deploys", {"commit": {"sha": BASE}})
+    canaried(runner)
+    deploy = service.get("/v1/deploys/last").json()["deploy"]
+    assert (deploy["base_commit"], deploy["base_assumed"]) == (BASE, True)
+
+
+def test_a_step_of_the_ramp_keeps_its_base(service: Any, runner: Runner) -> None:
+    runner.github.push(BASE)
+    runner.github.push(SHA)
+    service.post("/v1/deploys", {"commit": {"sha": BASE}})
+    first, second = canaried(runner), canaried(runner, allocation="0.5")
+    assert first.outputs["experiment-id"] == second.outputs["experiment-id"]
+    deploy = service.get("/v1/deploys/last").json()["deploy"]
+    assert (deploy["base_commit"], deploy["allocation"]) == (BASE, 0.5)
+
+
+STATUS = {
+    "deployment_status": {"id": 21, "state": "success", "created_at": "2026-11-23T09:00:00Z"},
+    "deployment": {"id": 20, "sha": SHA, "environment": "Preview", "payload": {"allocation": 0.25}},
+}
+
+
+def test_a_platform_s_deployment_is_recorded_once_it_succeeded(
+    service: Any, runner: Runner
+) -> None:
+    runner.github.push(SHA)
+    assert workflow("deployed")[True] == "deployment_status"  # YAML 1.1 reads `on` as true
+    given = {"register": "false", "allocation": "", "metric": ""}
+    ran = canaried(runner, STATUS, **given)
+    assert ran.outputs["deploy-id"] == canaried(runner, STATUS, **given).outputs["deploy-id"]
+    assert ran.outputs["experiment-id"] == ""
+    query = {"environment": "preview"}
+    deploy = service.get("/v1/deploys/last", params=query).json()["deploy"]
+    assert (deploy["commit"]["sha"], deploy["allocation"]) == (SHA, 0.25)
+    assert service.get("/v1/reward").json()["experiments"] == []
+
+
+@pytest.mark.parametrize("state", ["failure", "in_progress", "inactive"])
+def test_a_deployment_that_did_not_succeed_is_not_recorded(
+    service: Any, runner: Runner, state: str
+) -> None:
+    runner.github.push(SHA)
+    status = {**STATUS, "deployment_status": {"id": 22, "state": state}}
+    ran = canaried(runner, status, register="false")
+    assert (ran.outputs["deploy-id"], f"state is {state}" in ran.log) == ("", True)
+    assert service.get("/v1/deploys/last").status_code == 404
+
+
+def test_where_the_token_may_not_write_the_job_warns_and_goes_on(runner: Runner) -> None:
+    runner.github.push(SHA, pull=7)
+    runner.github.refused = ("/check-runs", "/issues")
+    ran = canaried(runner)
+    assert ran.outputs["experiment-id"]
+    assert f"::warning::no check on {SHA}" in ran.log
+    assert "::warning::no comment on #7" in ran.log
+    assert ran.summary.startswith("## Can't say yet")
 
 
 ACTS = dict(zip((title for _, title, _ in ENDS), [0, 10, 11, 13, 15, 14, 12], strict=True))
@@ -150,10 +272,11 @@ def keys_of(service: Any) -> dict[str, str]:
     }
 
 
-def second_workflow() -> str:
-    (step,) = (step for step in job("verdicts")["steps"] if "curl" in step.get("run", ""))
-    assert step["env"] == {"WRITE_KEY": "${{ secrets.REWARD_WRITE_KEY }}"}
-    return step["run"]
+def acted(runner: Runner, **inputs: str) -> ActionRun:
+    """Runs the second action, with what the page's workflow gives it."""
+    (step,) = (step for step in job("verdicts")["steps"] if "verdicts@main" in step.get("uses", ""))
+    given = {name.replace("-", "_"): value for name, value in step["with"].items()}
+    return runner.action("verdicts", event={}, **{**given, **secrets(runner), **inputs})
 
 
 def curl_and_jq() -> str:
@@ -161,14 +284,23 @@ def curl_and_jq() -> str:
     return first[first.index("ask()") : first.index("jq --arg")] + second
 
 
-# The workflow starts the command line some times a run: seconds of a processor.
-@pytest.fixture(params=[curl_and_jq, pytest.param(second_workflow, marks=pytest.mark.deep)])
-def act(request: pytest.FixtureRequest, service: Any, run: Callable[..., str]) -> Any:
+def with_curl_and_jq(runner: Runner) -> str:
+    return runner.shell(curl_and_jq())
+
+
+def with_the_action(runner: Runner) -> str:
+    ran = acted(runner)
+    assert ran.code == 0, ran.log
+    return ran.log
+
+
+# The action starts the command line some times a run: seconds of a processor.
+@pytest.fixture(params=[with_curl_and_jq, pytest.param(with_the_action, marks=pytest.mark.deep)])
+def act(request: pytest.FixtureRequest, runner: Runner) -> Any:
     """Runs what a schedule runs, of the page's both forms, and returns what the scripts did."""
-    script = request.param()
 
     def act() -> list[str]:
-        done = run(script, **keys_of(service)).splitlines()
+        done = request.param(runner).splitlines()
         return [line for line in done if line.startswith(("promote ", "roll-back "))]
 
     return act
@@ -183,23 +315,115 @@ def decided(service: Any, experiment: str, answer: dict[str, Any]) -> None:
     published(service, experiment, {**answer, "decided": True}, whole())
 
 
+CONCLUSIONS = {
+    0: "success",
+    10: "failure",
+    11: "failure",
+    12: "neutral",
+    13: "failure",
+    15: "action_required",
+}
+
+
 @pytest.mark.parametrize(("answer", "code"), DECIDED, ids=lambda found: str(found)[:8])
 def test_the_second_workflow_acts_on_each_end_by_its_exit_code(
-    service: Any, run: Callable[..., str], tmp_path: Path, answer: dict[str, Any], code: int
+    service: Any, runner: Runner, answer: dict[str, Any], code: int
 ) -> None:
+    runner.github.push(BASE)
+    runner.github.push(SHA, pull=7)
     experiment = registered(service)
     decided(service, experiment, answer)
-    told = run(second_workflow(), **keys_of(service))
+    ran = acted(runner)
+    assert ran.code == 0, ran.log
 
-    acted = {0: f"promote {SHA}", 10: f"roll-back {SHA}", 13: f"roll-back {SHA}"}
-    assert told.splitlines()[-1] == acted.get(
+    expected = {0: f"promote {SHA}", 10: f"roll-back {SHA}", 13: f"roll-back {SHA}"}.get(
         code, f"{experiment} ended with {code}: nothing is done by itself"
     )
-    assert (tmp_path / "summary.md").read_text().startswith("## ")
-    suite = ET.parse(tmp_path / f"verdict-{experiment}.xml").getroot()  # noqa: S314 (ours)
-    assert suite.get("tests") == "1"
+    assert expected in ran.log.splitlines()
+    assert ran.summary.startswith("## ")
+    (check,) = runner.github.checks.values()
+    assert (check["status"], check["conclusion"]) == ("completed", CONCLUSIONS[code])
+    assert check["output"]["summary"] == ran.summary
+    (comment,) = runner.github.comments[7]
+    assert comment["body"].endswith(ran.summary)
+    # Asked for by who withdraws a commit, once.
+    reverted = [made["pullRequestId"] for made in runner.github.reverts]
+    assert reverted == (["PR_7"] if code in (10, 13) else [])
+    again = acted(runner)
+    assert again.code == 0, again.log
+    assert [made["pullRequestId"] for made in runner.github.reverts] == reverted
+    assert len(runner.github.comments[7]) == 1
     if code in (0, 10):
-        assert run(second_workflow(), **keys_of(service)) == ""
+        assert "promote" not in again.log
+        assert "roll-back" not in again.log
+
+
+def test_a_revert_is_named_as_its_pull_request_and_carries_the_report(
+    service: Any, runner: Runner
+) -> None:
+    runner.github.push(BASE)
+    runner.github.push(SHA, pull=7)
+    decided(service, registered(service), ROLLBACK)
+    ran = acted(runner)
+    (made,) = runner.github.reverts
+    assert made["title"] == 'Revert "Change 7"'
+    assert made["body"].startswith("## Roll back: order")
+    assert made["body"].endswith("Reverts #7.")
+    assert f"Asked for the revert: https://github.example/{REPOSITORY}/pull/900" in ran.log
+
+
+def test_a_commit_that_came_by_no_pull_request_has_none_to_revert(
+    service: Any, runner: Runner
+) -> None:
+    runner.github.push(BASE)
+    runner.github.push(SHA)
+    decided(service, registered(service), ROLLBACK)
+    ran = acted(runner)
+    assert ran.code == 0, ran.log
+    assert f"roll-back {SHA}" in ran.log
+    assert f"{SHA} came by no merged pull request: there is none to revert" in ran.log
+    assert runner.github.reverts == []
+
+
+def test_without_commands_of_the_team_it_reports_and_acts_on_nothing(
+    service: Any, runner: Runner
+) -> None:
+    runner.github.push(SHA, pull=7)
+    experiment = registered(service)
+    decided(service, experiment, ROLLBACK)
+    ran = acted(runner, promote="", roll_back="", write_key="")
+    assert ran.code == 0, ran.log
+    (listed,) = service.get("/v1/reward", params={"pending": True}).json()["experiments"]
+    assert listed["experiment_id"] == experiment
+    assert len(runner.github.comments[7]) == 1
+
+
+def test_an_open_experiment_is_kept_up_to_date_with_its_picture(
+    service: Any, runner: Runner
+) -> None:
+    runner.github.push(SHA, pull=7)
+    experiment = registered(service)
+    looks = [
+        {
+            "at": f"2026-11-23T0{hour}:00:00Z",
+            "lift": 0.02,
+            "ci": [-0.1 / hour, 0.2 / hour],
+            "gated": False,
+            "e_value": 1.0,
+        }
+        for hour in range(1, 6)
+    ]
+    document = whole(looks=looks)
+    document["policy"] |= {"level": 0.05, "unit": "session"}
+    published(service, experiment, ABSTAIN, document)
+    ran = acted(runner)
+    assert ran.code == 0, ran.log
+    (comment,) = runner.github.comments[7]
+    picture = comment["body"].split("```text\n")[1].split("```")[0]
+    assert picture.startswith("Treatment minus control, ")
+    assert "░ interval" in picture
+    (check,) = runner.github.checks.values()
+    assert check["status"] == "in_progress"
 
 
 def test_what_is_not_decided_is_left_alone(service: Any, act: Any) -> None:
@@ -315,27 +539,60 @@ def test_a_decision_is_pending_for_as_long_as_no_schedule_came(service: Any, act
 
 
 def test_a_script_that_fails_is_run_again_by_the_next_schedule(
-    service: Any, run: Callable[..., str], tmp_path: Path
+    service: Any, runner: Runner
 ) -> None:
     deployed(service, BASE)
     decided(service, canary(service, C1), KEEP)
-    script = tmp_path / "promote.sh"
+    script = runner.folder / "promote.sh"
     works = script.read_text()
     script.write_text("#!/bin/bash\nexit 1\n")
-    with pytest.raises(AssertionError):
-        run(second_workflow(), **keys_of(service))
+    assert acted(runner).code == 1
     script.write_text(works)
-    assert run(second_workflow(), **keys_of(service)).endswith(f"promote {C1}\n")
+    assert f"promote {C1}" in acted(runner).log.splitlines()
 
 
-def test_curl_and_jq_alone_are_enough(service: Any, run: Callable[..., str]) -> None:
+@pytest.mark.parametrize("merged", [True, False])
+def test_a_pipeline_of_gitlab_records_registers_and_notes_it_on_the_merge_request(
+    service: Any, runner: Runner, *, merged: bool
+) -> None:
+    service.post("/v1/deploys", {"commit": {"sha": BASE}})
+    (pipeline,) = (yaml.safe_load(text) for text in blocks("yaml") if ".gitlab-ci.yml" in text)
+    install, *script = pipeline["canary"]["script"]
+    assert "deploy-reward-client @ git+" in install
+    with serving_gitlab() as gitlab:
+        if merged:
+            gitlab.merge_requests[SHA] = 5
+        runner.shell(
+            "\n".join(script),
+            CI_API_V4_URL=gitlab.url,
+            CI_PROJECT_ID=GITLAB_PROJECT,
+            GITLAB_TOKEN=GITLAB_TOKEN,
+            CI_COMMIT_SHA=SHA,
+            CI_COMMIT_BEFORE_SHA=BASE,
+            CI_COMMIT_MESSAGE="Order in one step",
+            GITLAB_USER_LOGIN="ada",
+            CI_PROJECT_URL="https://gitlab.example/acme/shop",
+            CI_PIPELINE_ID="17",
+        )
+    deploy = service.get("/v1/deploys/last").json()["deploy"]
+    assert (deploy["base_commit"], deploy["allocation"]) == (BASE, 0.1)
+    assert deploy["commit"]["url"] == f"https://gitlab.example/acme/shop/-/commit/{SHA}"
+    (experiment,) = service.get("/v1/reward").json()["experiments"]
+    assert experiment["treatment_commit"] == SHA
+    assert ET.parse(runner.folder / "verdict.xml").getroot().get("tests") == "1"  # noqa: S314 (ours)
+    notes = gitlab.notes.get(5, [])
+    assert len(notes) == int(merged)
+    assert all(note.startswith("## Can't say yet") for note in notes)
+
+
+def test_curl_and_jq_alone_are_enough(service: Any, runner: Runner) -> None:
     service.post("/v1/deploys", {"commit": {"sha": BASE}})
     (script,) = (block for block in blocks("sh") if "ask()" in block)
-    keys = keys_of(service)
-    assert run(script, BASE=BASE, SHA=SHA, **keys) == "abstain\n"
+    (runner.folder / "compare.json").write_text('{"files": []}')
+    assert runner.shell(script, BASE=BASE, SHA=SHA) == "abstain\n"
     (experiment,) = service.get("/v1/reward").json()["experiments"]
     assert (experiment["treatment_commit"], experiment["control_commit"]) == (SHA, BASE)
     published(
         service, experiment["experiment_id"], {**ABSTAIN, "guardrail_breaches": ["error"]}, whole()
     )
-    assert run(script, BASE=BASE, SHA=SHA, **keys) == "breached\n"
+    assert runner.shell(script, BASE=BASE, SHA=SHA) == "breached\n"

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Reports every open experiment, and hands each decision that nobody acted on to the team's commands.
+set -euo pipefail
+. "$(dirname "$0")/../platforms.sh"
+
+# A change behind a flag has no commit; `read` would take two tabs in a row for one.
+rows='.experiments[]
+  | [.experiment_id, .treatment_commit // "-", .environment, .metric, .superseded_by] | @tsv'
+
+record() { # COMMIT ENVIRONMENT SHARE
+  SERVICE_PROJECT_KEY=$WRITE_KEY deploy-reward deploy "$1" --environment "$2" \
+    --allocation "$3" > /dev/null
+}
+
+revert() { # COMMIT: asks for a revert of the pull request that brought it, once
+  local pull branch
+  pull=$(pull_request "$1")
+  [ -n "$pull" ] && [ "$(jq -r .merged_at <<< "$pull")" != null ] || {
+    echo "$1 came by no merged pull request: there is none to revert"
+    return 0
+  }
+  branch=$(jq -r '"revert-\(.number)-\(.head.ref)"' <<< "$pull")
+  [ "$(github GET "$repository/pulls?state=all&head=${GITHUB_REPOSITORY%/*}:$branch" | jq length)" = 0 ] ||
+    return 0
+  jq -n --argjson pull "$pull" --rawfile report "$2" '{
+    query: "mutation($input: RevertPullRequestInput!) {
+      revertPullRequest(input: $input) { revertPullRequest { number url } } }",
+    variables: {input: {
+      pullRequestId: $pull.node_id,
+      title: "Revert \"\($pull.title)\"",
+      body: "\($report)\nReverts #\($pull.number)."}}}' |
+    github POST /graphql |
+    jq -r 'if .errors then "::error::" + .errors[0].message
+      else "Asked for the revert: " + .data.revertPullRequest.revertPullRequest.url end'
+}
+
+service "$PROJECT_KEY" /v1/reward --data-urlencode pending=true | jq -r "$rows" > "$scratch/pending.tsv"
+service "$PROJECT_KEY" /v1/reward --data-urlencode status=open --data-urlencode limit=50 |
+  jq -r "$rows" > "$scratch/open.tsv"
+
+while IFS=$'\t' read -r -u 3 experiment commit _ metric _; do
+  [ "$commit" = - ] || report "$experiment" "$commit" "$metric"
+done 3< "$scratch/open.tsv"
+
+while IFS=$'\t' read -r -u 3 experiment commit environment metric newer; do
+  report "$experiment" "$commit" "$metric"
+  phase=$(service "$PROJECT_KEY" /v1/reward/gate --data-urlencode "treatment_commit=$commit" \
+    --data-urlencode "environment=$environment" \
+    --data-urlencode "target_metric=$metric" | jq -r .phase)
+  case "$code $phase $newer" in
+    "0 Successful ")
+      [ -n "$PROMOTE" ] || continue
+      bash -c "$PROMOTE \"\$0\"" "$commit"
+      record "$commit" "$environment" 1
+      ;;
+    "10 Failed "* | "13 Failed "*)
+      [ -n "$ROLL_BACK" ] || continue
+      bash -c "$ROLL_BACK \"\$0\"" "$commit"
+      [ "$REVERT" != true ] || revert "$commit" "$scratch/$experiment.md"
+      record "$commit" "$environment" 0
+      ;;
+    *) echo "$experiment ended with $code: nothing is done by itself${newer:+, $newer came later}" ;;
+  esac
+done 3< "$scratch/pending.tsv"
