@@ -1,15 +1,12 @@
 """The command line's root: `deploy-reward` and the modules of its commands."""
 
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import click
 
+from cli.lazy_group import LazyGroup
 from mcp_server.release import release
 
-# Where each command stands, and its first line (equal to its own, by test): a command's module is
-# imported when it is called, so that `--help` stays quick.
 COMMANDS = {
     "up": ("cli.processes.up:up", "Run the whole service on this machine: store, API, Dagster."),
     "api": ("cli.processes.parts:api", "Serve the REST API alone."),
@@ -78,8 +75,8 @@ COMMANDS = {
         "Compute everything anew from raw events, and swap it in at once.",
     ),
     "simulate": (
-        "cli.traffic.simulate:simulate",
-        "Send a canary's traffic, or a load, to a running service.",
+        "cli.simulate:simulate",
+        "Send a canary's traffic or a load, or many changes.",
     ),
     "mcp": ("cli.processes.mcp:mcp", "Serve the reward endpoints as MCP tools over stdio."),
 }
@@ -100,42 +97,8 @@ PLAIN_FAULTS = frozenset(
 )
 
 
-def is_held(command: str) -> bool:
-    """Tells whether this distribution holds a command: the client holds those that speak HTTP."""
-    module = COMMANDS[command][0].partition(":")[0]
-    room = module.rpartition(".")[0]
-    # Of a module in a room that is not there, find_spec raises.
-    return find_spec(room) is not None and find_spec(module) is not None
-
-
-class Commands(click.Group):
-    """A group that knows its commands by name and imports them when they are called."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
-        """The commands, in the order in which one meets them."""
-        return list(filter(is_held, COMMANDS))
-
-    def get_command(
-        self,
-        ctx: click.Context,  # noqa: ARG002 (click's signature)
-        cmd_name: str,
-    ) -> click.Command | None:
-        """The command of that name, or None."""
-        if cmd_name not in COMMANDS:
-            return None
-        if not is_held(cmd_name):
-            raise click.UsageError(f"{cmd_name} is a command of the service: install deploy-reward")
-        module, name = COMMANDS[cmd_name][0].split(":")
-        return getattr(import_module(module), name)
-
-    def format_commands(
-        self,
-        ctx: click.Context,
-        formatter: click.HelpFormatter,
-    ) -> None:
-        """List the commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+class Commands(LazyGroup):
+    """The root's group, which turns refusals into plain lines."""
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 (click's signature)
         """Run a command; a refusal of the store becomes one plain line."""
@@ -155,7 +118,7 @@ def _plain_fault(error: Exception) -> str | None:
     return None if names.isdisjoint(PLAIN_FAULTS) else str(error)
 
 
-@click.group(cls=Commands)
+@click.group(cls=Commands, places=COMMANDS)
 @click.version_option(release())
 def main() -> None:
     """Ship a change to a share of your traffic, and be told what to do with it."""

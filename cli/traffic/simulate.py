@@ -1,4 +1,4 @@
-"""The command `simulate`: a canary's traffic, or a load, against a running service."""
+"""The command `simulate canary`: a canary's traffic, against a running service."""
 
 import json
 import sys
@@ -24,7 +24,6 @@ from rich.table import Table
 
 from cli.traffic.canary import Delivery, Scenario, Traffic, traffic
 from cli.traffic.interruption import INTERRUPTED, interruptible
-from cli.traffic.load import load
 from cli.traffic.posting import Batch, answer, batches, connected, post
 from cli.traffic.run_record import RunRecord, rows
 from storage.tenants.sample import Sample
@@ -34,26 +33,6 @@ CONNECTIONS = 4
 WINDOW = timedelta(minutes=30)
 # Live events are gathered for this long before they go out together.
 GATHERING = timedelta(seconds=1)
-
-
-class Faces(click.Group):
-    """A group of which one command is meant where none is named."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put the name of the canary before options that name no command."""
-        named = args and (args[0] in self.commands or args[0] in self.get_help_option_names(ctx))
-        return super().parse_args(ctx, args if named else ["canary", *args])
-
-
-@click.group("simulate", cls=Faces)
-def simulate() -> None:
-    """Send a canary's traffic, or a load, to a running service.
-
-    `canary` is meant where neither is named.
-    """
-
-
-simulate.add_command(load)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +50,7 @@ class Summary:
     sample: Sample | None
 
 
-@simulate.command("canary")
+@click.command("canary")
 @click.option("--api-url", envvar="SERVICE_API_URL", default="http://127.0.0.1:8000")
 @click.option(
     "--key",

@@ -14,9 +14,9 @@ from rich.console import Console
 
 from api.app import create_app
 from api.runtime.settings import ApiSettings
+from cli.simulate import simulate
 from cli.traffic.demo import METRIC, Keys, play
 from cli.traffic.posting import answer, connected
-from cli.traffic.simulate import simulate
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import create_project
 

@@ -1,0 +1,50 @@
+"""A group of commands that are imported when they are called, so that `--help` stays quick."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import click
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name, and lists those that this distribution holds.
+
+    Args:
+        places: By name, where each command stands (`module:name`), and its first line (equal to
+            its own, by test), in the order in which one meets them.
+    """
+
+    def __init__(self, *, places: Mapping[str, tuple[str, str]], **options: Any) -> None:  # noqa: ANN401 (click's own)
+        super().__init__(**options)
+        self.places = places
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
+        """The commands' names."""
+        return list(filter(self.is_held, self.places))
+
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 (click's signature)
+        cmd_name: str,
+    ) -> click.Command | None:
+        """The command of that name, or None."""
+        if cmd_name not in self.places:
+            return None
+        if not self.is_held(cmd_name):
+            raise click.UsageError(f"{cmd_name} is a command of the service: install deploy-reward")
+        module, name = self.places[cmd_name][0].split(":")
+        return getattr(import_module(module), name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.places[name][1]) for name in self.list_commands(ctx)])
+
+    def is_held(self, command: str) -> bool:
+        """Tells whether this distribution holds it: the client holds those that speak HTTP."""
+        module = self.places[command][0].partition(":")[0]
+        room = module.rpartition(".")[0]
+        # Of a module in a room that is not there, find_spec raises.
+        return find_spec(room) is not None and find_spec(module) is not None

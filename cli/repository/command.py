@@ -1,0 +1,144 @@
+"""`simulate repository`: days of a team's changes against a service of the simulation's own."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from cli.repository.change import Author
+from cli.repository.private_service import private_service
+from cli.repository.report import Report, table
+from cli.repository.sessions import Sessions
+from cli.repository.team import LOOK_MINUTES, Rules, Team
+from cli.traffic.interruption import interruptible
+
+_DAY = 1440
+
+
+@click.command("repository")
+@click.option("--commits-per-day", type=click.FloatRange(min=0), default=20.0, show_default=True)
+@click.option("--flags", type=click.IntRange(0, 40), default=2, show_default=True)
+@click.option(
+    "--sessions-per-day", type=click.FloatRange(min=1440), default=100_000.0, show_default=True
+)
+@click.option("--days", type=click.FloatRange(min=0.1, max=30), default=3.0, show_default=True)
+@click.option(
+    "--canaries", type=click.IntRange(1, 50), default=5, show_default=True, help="Side by side."
+)
+@click.option(
+    "--canary-share",
+    type=click.FloatRange(min=0, max=0.5, min_open=True),
+    default=0.1,
+    show_default=True,
+    help="Of the sessions, for each canary.",
+)
+@click.option(
+    "--patience-hours",
+    type=click.FloatRange(min=0.5),
+    default=24.0,
+    show_default=True,
+    help="Then a change without a verdict is merged if a loss beyond 20 % is excluded, or dropped.",
+)
+@click.option("--hotfixes-per-day", type=click.FloatRange(min=0), default=0.5, show_default=True)
+@click.option(
+    "--stacked",
+    type=click.FloatRange(0, 1),
+    default=0.1,
+    show_default=True,
+    help="Share of canaries that are based on another canary.",
+)
+@click.option(
+    "--harmful",
+    type=click.FloatRange(0, 1),
+    default=0.025,
+    show_default=True,
+    help="Share of changes that halve the conversion rate.",
+)
+@click.option("--seed", type=int, default=0, help="The same seed draws the same changes.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with a row for each change.")
+def repository(
+    *,
+    commits_per_day: float,
+    flags: int,
+    sessions_per_day: float,
+    days: float,
+    canaries: int,
+    canary_share: float,
+    patience_hours: float,
+    hotfixes_per_day: float,
+    stacked: float,
+    harmful: float,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Let a team ship many changes for some days, and say what each was answered.
+
+    Starts a service of its own, whose clock it moves: nothing that runs here is touched. Canaries
+    are based on the build that most users have; who is promoted leaves the others to be rebased.
+    Seven in ten changes do nothing, and the other effects are drawn around 0 with a standard
+    deviation of 10 %. A day takes some minutes.
+    """
+    if canaries * canary_share > 0.9:
+        raise click.UsageError(
+            f"{canaries} canaries at {canary_share:g} leave the standing build less than a tenth"
+            " of the sessions: choose fewer canaries, or a smaller share"
+        )
+    generator = np.random.default_rng(seed)
+    rules = Rules(
+        commits_per_day=commits_per_day,
+        canaries=canaries,
+        canary_share=canary_share,
+        flags=flags,
+        patience=round(patience_hours * 60),
+        hotfixes_per_day=hotfixes_per_day,
+        stacked=stacked,
+    )
+    minutes = round(days * _DAY)
+    now = datetime.now(UTC).replace(second=0, microsecond=0)
+    start = now - timedelta(minutes=minutes + now.minute % 5)
+    console = Console(stderr=as_json)
+    with private_service(start) as service, interruptible():
+        team = Team(
+            service=service,
+            author=Author(generator=generator, harmful=harmful),
+            rules=rules,
+            generator=generator,
+        )
+        sessions = Sessions(per_day=sessions_per_day, start=start, generator=generator)
+        lasted = _lived(team, sessions, minutes=minutes, console=console)
+    document = Report(team=team, sessions=sessions, days=lasted / _DAY).document()
+    if as_json:
+        click.echo(json.dumps(document))
+    else:
+        console.print(table(document))
+
+
+def _lived(team: Team, sessions: Sessions, *, minutes: int, console: Console) -> int:
+    """Lets the minutes pass, or as many as come before an interrupt; returns how many did."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    team.begin(sessions.start)
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
+        bar = progress.add_task("minutes of the repository", total=minutes)
+        for minute in range(minutes):
+            try:
+                _pass_minute(team, sessions, minute)
+            except KeyboardInterrupt:
+                return minute
+            progress.advance(bar)
+        team.finish(minutes)
+    return minutes
+
+
+def _pass_minute(team: Team, sessions: Sessions, minute: int) -> None:
+    served = team.served()
+    # What happened in a minute arrives at its end.
+    end = sessions.start + timedelta(minutes=minute + 1)
+    team.service.clock.move(end)
+    team.service.post_events(sessions.events(minute, served))
+    team.pass_minute(minute, served)
+    if (minute + 1) % LOOK_MINUTES == 0:
+        team.service.look()
+        team.act(minute + 1, end)

@@ -1,0 +1,149 @@
+"""A service of the simulation alone: a store whose clock it moves, the API, the pipeline."""
+
+import http.client
+import os
+import secrets
+import sys
+import tempfile
+import time
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from sqlalchemy import Engine
+
+from cli.processes.children import free_port
+from cli.traffic.posting import Refused, answer, connected
+from orchestration.pipeline.batch import FAST
+from orchestration.pipeline.steps import close_cells, expose, publish, stage_due
+from storage.postgres.child_process import spawn
+from storage.postgres.embedded import EmbeddedPostgres
+from storage.postgres.engine import open_engine
+from storage.postgres.movable_clock import MovableClock
+from storage.schema.clock import claim_derived_tables
+from storage.schema.migrate import upgrade
+from storage.tenants.keys import KeyKind
+from storage.tenants.projects import CreatedProject, create_project
+
+_START_SECONDS = 60.0
+_MOST_EVENTS = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateService:
+    """The service, and the time in it.
+
+    Attributes:
+        client: Of its API.
+        project: Its one project, with the keys.
+        clock: Its time.
+        engine: Its store, on which the pipeline's steps are taken.
+    """
+
+    client: httpx2.Client
+    project: CreatedProject
+    clock: MovableClock
+    engine: Engine
+
+    def post_events(self, events: Sequence[dict[str, Any]]) -> None:
+        """Sends events as they come.
+
+        Raises:
+            Refused: The service does not take them all.
+        """
+        key = self.project.keys[KeyKind.WRITE]
+        for begin in range(0, len(events), _MOST_EVENTS):
+            batch = events[begin : begin + _MOST_EVENTS]
+            receipt = answer(
+                self.client, "POST", "/v1/events", key=key, body={"events": list(batch)}
+            )
+            if receipt["rejected"]:
+                raise Refused(f"events of the simulation were rejected: {receipt['rejected'][0]}")
+
+    def deploy(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Records a deploy, or a step of its ramp."""
+        key = self.project.keys[KeyKind.WRITE]
+        return answer(self.client, "POST", "/v1/deploys", key=key, body=body)["deploy"]
+
+    def reward(self, method: str, path: str, body: object = None) -> dict[str, Any]:
+        """Returns an answer of the endpoints of experiments."""
+        key = self.project.keys[KeyKind.PROJECT]
+        return answer(self.client, method, f"/v1/reward{path}", key=key, body=body)
+
+    def evidence(self, experiment_id: str) -> dict[str, Any] | None:
+        """Returns an experiment's evidence; None before its first look."""
+        headers = {"X-Service-Project-Key": self.project.keys[KeyKind.PROJECT]}
+        response = self.client.get(f"/v1/reward/{experiment_id}/evidence", headers=headers)
+        if response.status_code == HTTPStatus.NOT_FOUND:
+            return None
+        return response.raise_for_status().json()
+
+    def look(self) -> None:
+        """Takes the pipeline's steps, as a run of the fast schedule does."""
+        for step in (expose, close_cells, stage_due, publish):
+            with self.engine.begin() as connection:
+                claim_derived_tables(connection)
+                step(connection, patience=FAST)
+
+
+@contextmanager
+def private_service(begin: datetime) -> Generator[PrivateService]:
+    """Starts a service in a temporary folder, whose clock shows `begin`; all of it goes at the end.
+
+    Raises:
+        EmbeddedPostgresError: No store can be started.
+        Refused: The API does not start.
+    """
+    with ExitStack() as stack:
+        # PostgreSQL runs as another user where we are root, who must pass through the folder.
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="repository-")))
+        folder.chmod(0o711)
+        postgres = stack.enter_context(EmbeddedPostgres(folder / "data"))
+        upgrade(postgres.url)
+        clock = MovableClock(postgres.url, begin)
+        stack.callback(clock.close)
+        engine = open_engine(postgres.url)
+        stack.callback(engine.dispose)
+        with engine.begin() as connection:
+            project = create_project(connection, "simulated")
+        url = stack.enter_context(_api(postgres.url, folder))
+        client = stack.enter_context(connected(url))
+        yield PrivateService(client=client, project=project, clock=clock, engine=engine)
+
+
+@contextmanager
+def _api(database_url: str, folder: Path) -> Generator[str]:
+    port, log = free_port(), folder / "logs" / "api.log"
+    command = [sys.executable, "-m", "cli", "api", "--port", str(port), "--data-dir", folder]
+    ours = {
+        "SERVICE_DATABASE_URL": database_url,
+        "SERVICE_LAKE": str(folder / "lake"),
+        "SERVICE_SECRET": secrets.token_hex(32),
+    }
+    process = spawn(command, log=log, env={**os.environ, **ours})
+    try:
+        deadline = time.monotonic() + _START_SECONDS
+        while not _answers(port):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise Refused(f"the simulation's API did not start: {log.read_text()[-500:]}")
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _answers(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2.0)
+    try:
+        connection.request("GET", "/healthz")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

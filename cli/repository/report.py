@@ -1,0 +1,148 @@
+"""The report of a simulated repository: each change's answer beside the truth."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from rich.table import Table
+
+from cli.repository.change import HARM
+from cli.repository.sessions import Sessions
+from cli.repository.team import Fate, Team, Trial
+
+_OWN = {Fate.KEPT, Fate.ROLLED_BACK, Fate.REVISED}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What the team's changes were answered.
+
+    Attributes:
+        team: The team, at the end.
+        sessions: The sessions, at the end.
+        days: How long it lasted.
+    """
+
+    team: Team
+    sessions: Sessions
+    days: float
+
+    def document(self) -> dict[str, Any]:
+        """Returns the report as plain JSON values."""
+        canaries = [trial for trial in self.team.trials if trial.build is not None]
+        flags = [trial for trial in self.team.trials if trial.build is None]
+        return {
+            "days": self.days,
+            "sessions": sum(self.sessions.count.values()),
+            "conversions": self.sessions.conversions,
+            "commits": self._commits(canaries),
+            "canaries": self._answers(canaries),
+            "flags": self._answers(flags),
+            "intervals": _coverage(self.team.trials),
+            "harmful": self._harmful(canaries),
+            "changes": [_row(trial) for trial in self.team.trials],
+        }
+
+    def _commits(self, canaries: Sequence[Trial]) -> dict[str, Any]:
+        shipped = sum(len(trial.changes) for trial in canaries)
+        ended = [trial for trial in canaries if trial.ended is not None]
+        own = [trial for trial in ended if trial.fate in _OWN and len(trial.changes) == 1]
+        changes = sum(len(trial.changes) for trial in ended)
+        return {
+            "ready": shipped + len(self.team.waiting),
+            "waiting": len(self.team.waiting),
+            "hotfixes": len(self.team.hotfixes),
+            "ended": changes,
+            "with a verdict of their own": len(own),
+            "share with a verdict of their own": len(own) / changes if changes else None,
+            "largest bundle": max((len(trial.changes) for trial in canaries), default=0),
+            "median rebases": median([trial.rebases for trial in ended]) if ended else None,
+        }
+
+    def _answers(self, trials: Sequence[Trial]) -> dict[str, Any]:
+        hours = [
+            (trial.ended - trial.shipped) / 60
+            for trial in trials
+            if trial.ended is not None and trial.fate in _OWN
+        ]
+        return {
+            "fates": dict(Counter(str(trial.fate) for trial in trials)),
+            "kept though it harms or does nothing": sum(
+                trial.fate is Fate.KEPT and trial.effect <= 0 for trial in trials
+            ),
+            "rolled back though it helps or does nothing": sum(
+                trial.fate is Fate.ROLLED_BACK and trial.effect >= 0 for trial in trials
+            ),
+            "median hours to a verdict": median(hours) if hours else None,
+        }
+
+    def _harmful(self, canaries: Sequence[Trial]) -> list[dict[str, Any]]:
+        """Returns what each change that halves the rate cost, alone in its canary or not."""
+        total = sum(self.sessions.count.values())
+        harmful = [
+            trial for trial in canaries if any(change.effect == HARM for change in trial.changes)
+        ]
+        return [
+            {
+                "fate": str(trial.fate),
+                "changes": len(trial.changes),
+                "hours until withdrawn": None
+                if trial.ended is None
+                else (trial.ended - trial.shipped) / 60,
+                "share of all sessions": trial.sessions(self.sessions.count) / total,
+            }
+            for trial in harmful
+        ]
+
+
+def _coverage(trials: Sequence[Trial]) -> dict[str, Any]:
+    intervals = [trial.interval for trial in trials if trial.interval is not None]
+    covered = sum(low <= lift <= high for low, high, lift in intervals)
+    return {
+        "intervals": len(intervals),
+        "that hold the true lift": covered,
+        "coverage": covered / len(intervals) if intervals else None,
+    }
+
+
+def _row(trial: Trial) -> dict[str, Any]:
+    return {
+        "change": [change.name[:12] for change in trial.changes],
+        "true_effect": round(trial.effect, 4),
+        "fate": str(trial.fate),
+        "hours": None if trial.ended is None else (trial.ended - trial.shipped) / 60,
+        "rebases": trial.rebases,
+        "interval": trial.interval and [round(value, 5) for value in trial.interval[:2]],
+        "true_lift": trial.interval and round(trial.interval[2], 5),
+    }
+
+
+def table(document: dict[str, Any]) -> Table:
+    """Returns a report's document as a table for people."""
+    drawn = Table(title="A simulated repository", show_header=False)
+    for name in ("days", "sessions", "conversions"):
+        drawn.add_row(name, f"{document[name]:,}")
+    for part in ("commits", "canaries", "flags", "intervals"):
+        for name, value in document[part].items():
+            for label, text in _lines(name, value):
+                drawn.add_row(f"{part}: {label}", text)
+    for harmful in document["harmful"]:
+        drawn.add_row(
+            "a change that halves the rate",
+            "; ".join(f"{name}: {_text(value)}" for name, value in harmful.items()),
+        )
+    return drawn
+
+
+def _lines(name: str, value: object) -> list[tuple[str, str]]:
+    if isinstance(value, dict):
+        return [(str(fate), f"{count}") for fate, count in value.items()]
+    return [(name, _text(value))]
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,307 @@
+"""A team that ships changes by the service's verdicts: canaries beside one standing build."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from urllib.parse import urlencode
+
+import numpy as np
+
+from cli.repository.change import Author, Build, Change
+from cli.repository.private_service import PrivateService
+from cli.repository.sessions import METRIC, Served
+
+# The share of the control rate whose loss must be excluded before an undecided change is merged.
+ACCEPTED_HARM = 0.2
+# Between two looks of the team at its verdicts.
+LOOK_MINUTES = 15
+_DAY_MINUTES = 1440
+
+
+class Fate(StrEnum):
+    """What became of a change."""
+
+    KEPT = "kept"
+    ROLLED_BACK = "rolled back"
+    REVISED = "sent back to be revised"
+    MERGED = "merged without a verdict, a loss beyond 20 % excluded"
+    DROPPED = "dropped without a verdict"
+    HOTFIX = "shipped to everybody, without a test"
+    RUNNING = "still running at the end"
+    WAITING = "still waiting at the end"
+
+
+_FATES = {"keep": Fate.KEPT, "rollback": Fate.ROLLED_BACK, "iterate": Fate.REVISED}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """How the team ships.
+
+    Attributes:
+        commits_per_day: Mean commits that are ready a day.
+        canaries: How many run side by side.
+        canary_share: Share of the sessions that each is served to.
+        flags: How many flags' experiments run at a time.
+        patience: Minutes after which a change without a verdict is merged or dropped.
+        hotfixes_per_day: Mean builds a day that go to everybody at once.
+        stacked: Share of commits that are based on a running canary.
+    """
+
+    commits_per_day: float
+    canaries: int
+    canary_share: float
+    flags: int
+    patience: int
+    hotfixes_per_day: float
+    stacked: float
+
+
+@dataclass(kw_only=True)
+class Trial:
+    """An experiment of the team: a canary's or a flag's.
+
+    Attributes:
+        changes: The changes under test; several where commits had to wait and ship together.
+        build: The canary's build; of a flag None.
+        control: The build that it is compared with; of a flag None.
+        experiment_id: Its experiment, which goes on when the change is built on another base.
+        shipped: Minute in which it was first served.
+        rebases: How often its control was lost.
+        rates: Sum over minutes of control's true rate since it was shipped.
+        ended: Minute in which its fate was known.
+        fate: Its fate.
+        interval: Its interval at the end, and beside it the true lift; None before a first look.
+    """
+
+    changes: tuple[Change, ...]
+    build: Build | None = None
+    control: Build | None = None
+    parent: "Trial | None" = None
+    experiment_id: str = ""
+    shipped: int = 0
+    rebases: int = 0
+    rates: float = 0.0
+    ended: int | None = None
+    fate: Fate = Fate.RUNNING
+    interval: tuple[float, float, float] | None = None
+    _commits: list[str] = field(default_factory=list)
+
+    @property
+    def effect(self) -> float:
+        """The true relative effect of its changes together."""
+        return float(np.prod([1 + change.effect for change in self.changes])) - 1
+
+    def sessions(self, count: Mapping[str, int]) -> int:
+        """Returns how many sessions its builds served, of the counts by commit."""
+        return sum(count.get(commit, 0) for commit in self._commits)
+
+    def serve(self, build: Build, control: Build) -> None:
+        """Sets the build that is served as its canary, and the build it is compared with."""
+        self.build, self.control = build, control
+        self._commits.append(build.commit)
+
+    def true_lift(self, minute: int) -> float:
+        """Returns the mean true lift, in points of the rate, since it was shipped."""
+        return self.rates / max(1, minute - self.shipped) * self.effect
+
+
+@dataclass(kw_only=True)
+class Team:
+    """The team, its builds and its experiments.
+
+    Attributes:
+        service: The service that answers it.
+        author: Who draws the changes.
+        rules: How it ships.
+        generator: The only source of randomness.
+    """
+
+    service: PrivateService
+    author: Author
+    rules: Rules
+    generator: np.random.Generator
+    trials: list[Trial] = field(default_factory=list, init=False)
+    waiting: list[Change] = field(default_factory=list, init=False)
+    hotfixes: list[Change] = field(default_factory=list, init=False)
+    standing: Build = field(init=False)
+
+    def begin(self, now: datetime) -> None:
+        """Ships the first build to everybody, and begins the flags' experiments."""
+        self.standing = Build(commit=self.author.commit(), lineage=())
+        self._deploy(self.standing, now, base=None)
+
+    @property
+    def running(self) -> list[Trial]:
+        """The canaries and flags whose fate is open."""
+        return [trial for trial in self.trials if trial.fate is Fate.RUNNING]
+
+    @property
+    def canaries(self) -> list[Trial]:
+        """The canaries whose fate is open."""
+        return [trial for trial in self.running if trial.build is not None]
+
+    def served(self) -> Served:
+        """Returns what users are served now."""
+        share = self.rules.canary_share
+        builds = [(trial.build, share) for trial in self.canaries if trial.build is not None]
+        flags = [trial.changes[0] for trial in self.running if trial.build is None]
+        rest = 1 - share * len(builds)
+        return Served(builds=[(self.standing, rest), *builds], flags=flags)
+
+    def pass_minute(self, minute: int, served: Served) -> None:
+        """Lets a minute pass: commits become ready, and the true rates are noted."""
+        born = self.generator.poisson(self.rules.commits_per_day / _DAY_MINUTES)
+        self.waiting += [self.author.change(minute) for _ in range(born)]
+        for trial in self.running:
+            if trial.control is not None:
+                trial.rates += served.rate(trial.control)
+            else:
+                trial.rates += served.mean_rate(without=trial.changes[0])
+
+    def act(self, minute: int, now: datetime) -> None:
+        """Does what the verdicts say, and ships what waits."""
+        for trial in self.running:
+            # What ended before it in this look may have rebased or dropped it.
+            if trial.fate is Fate.RUNNING:
+                self._judge(trial, minute, now)
+        if self.generator.random() < self.rules.hotfixes_per_day * LOOK_MINUTES / _DAY_MINUTES:
+            self._hotfix(minute, now)
+        self._start_canaries(minute, now)
+        while sum(trial.build is None for trial in self.running) < self.rules.flags:
+            self._start_flag(minute)
+
+    def finish(self, minute: int) -> None:
+        """Notes the intervals of what still runs at the end."""
+        for trial in self.running:
+            self._note_interval(trial, minute)
+
+    def _judge(self, trial: Trial, minute: int, now: datetime) -> None:
+        contract = self.service.reward("GET", f"/{trial.experiment_id}")
+        fate = _FATES.get(contract["verdict"])
+        if fate is None and minute - trial.shipped >= self.rules.patience:
+            fate = Fate.MERGED if self._harmless(trial) else Fate.DROPPED
+        if fate is not None:
+            self._end(trial, fate, minute, now)
+        elif contract["power_state"]["decided"]:
+            self._end(trial, Fate.DROPPED, minute, now)
+
+    def _harmless(self, trial: Trial) -> bool:
+        if trial.build is None:
+            return False
+        question = urlencode(
+            {
+                "treatment_commit": trial.build.commit,
+                "target_metric": METRIC,
+                "policy": f"no-harm:{ACCEPTED_HARM}",
+            }
+        )
+        return self.service.reward("GET", f"/gate?{question}")["phase"] == "Successful"
+
+    def _end(self, trial: Trial, fate: Fate, minute: int, now: datetime) -> None:
+        self._note_interval(trial, minute)
+        trial.fate, trial.ended = fate, minute
+        if trial.build is None:
+            return
+        if fate in {Fate.KEPT, Fate.MERGED}:
+            self._promote(trial.build, now)
+            return
+        self._deploy(trial.build, now, base=trial.control, allocation=0.0)
+        for child in self.canaries:
+            if child.parent is trial:
+                self._rebase(child, now)
+
+    def _promote(self, build: Build, now: datetime) -> None:
+        """Makes a build the standing one; every other canary has lost its control."""
+        self.standing = build
+        self._deploy(build, now, base=None, allocation=1.0)
+        for other in self.canaries:
+            if other.control is not build:
+                self._rebase(other, now)
+            else:
+                other.parent = None
+
+    def _rebase(self, trial: Trial, now: datetime) -> None:
+        """Builds a canary's changes on the standing build; its experiment goes on."""
+        if trial.build is None:
+            return
+        self._deploy(trial.build, now, base=trial.control, allocation=0.0)
+        trial.rebases += 1
+        trial.parent = None
+        self._serve(trial, self.standing, now)
+
+    def _hotfix(self, minute: int, now: datetime) -> None:
+        """Ships a build to everybody at once; every canary has lost its control."""
+        change = Change(name=self.author.commit(), effect=0.0, born=minute)
+        self.hotfixes.append(change)
+        build = self._build(self.standing, (change,))
+        self._deploy(build, now, base=self.standing, changes=(change,))
+        self.standing = build
+        for trial in self.canaries:
+            self._rebase(trial, now)
+
+    def _start_canaries(self, minute: int, now: datetime) -> None:
+        """Ships waiting commits in free places; where there are more, the last place takes all."""
+        while self.waiting and (free := self.rules.canaries - len(self.canaries)):
+            size = len(self.waiting) if free == 1 else 1
+            changes, self.waiting = tuple(self.waiting[:size]), self.waiting[size:]
+            parent = self._parent()
+            base = self.standing if parent is None or parent.build is None else parent.build
+            trial = Trial(changes=changes, parent=parent, shipped=minute)
+            self.trials.append(trial)
+            build = self._serve(trial, base, now)
+            commits = {"treatment_commit": build.commit, "control_commit": base.commit}
+            self._register(trial, commits)
+
+    def _parent(self) -> Trial | None:
+        candidates = [trial for trial in self.canaries if trial.parent is None]
+        if not candidates or self.generator.random() >= self.rules.stacked:
+            return None
+        return candidates[int(self.generator.integers(len(candidates)))]
+
+    def _serve(self, trial: Trial, base: Build, now: datetime) -> Build:
+        build = self._build(base, trial.changes)
+        trial.serve(build, base)
+        share = self.rules.canary_share
+        self._deploy(build, now, base=base, allocation=share, changes=trial.changes)
+        return build
+
+    def _start_flag(self, minute: int) -> None:
+        trial = Trial(changes=(self.author.flag(minute),), shipped=minute)
+        self.trials.append(trial)
+        flag = {"name": trial.changes[0].name, "treatment": True, "control": False}
+        self._register(trial, {"treatment_flag": flag})
+
+    def _register(self, trial: Trial, change: Mapping[str, Any]) -> None:
+        body = {"target_metric": METRIC, **change}
+        trial.experiment_id = self.service.reward("POST", "/register", body)["experiment_id"]
+
+    def _build(self, base: Build, changes: Sequence[Change]) -> Build:
+        return Build(commit=self.author.commit(), lineage=(*base.lineage, *changes))
+
+    def _deploy(
+        self,
+        build: Build,
+        now: datetime,
+        *,
+        base: Build | None,
+        allocation: float | None = None,
+        changes: Sequence[Change] = (),
+    ) -> None:
+        commit: dict[str, Any] = {"sha": build.commit}
+        if changes:
+            commit["changes"] = [change.name for change in changes]
+        body: dict[str, Any] = {"commit": commit, "deployed_at": now.isoformat()}
+        if base is not None:
+            body["diff"] = {"base_commit": base.commit, "files": []}
+        if allocation is not None:
+            body["allocation"] = allocation
+        self.service.deploy(body)
+
+    def _note_interval(self, trial: Trial, minute: int) -> None:
+        evidence = self.service.evidence(trial.experiment_id)
+        if evidence is not None and evidence["totals"]["ci"] is not None:
+            low, high = evidence["totals"]["ci"]
+            trial.interval = (low, high, trial.true_lift(minute))

@@ -1,0 +1,34 @@
+"""The command `simulate`: a canary's traffic, a load, or a repository of many changes."""
+
+import click
+
+from cli.lazy_group import LazyGroup
+
+COMMANDS = {
+    "canary": ("cli.traffic.simulate:canary", "Send a randomized canary's traffic."),
+    "load": (
+        "cli.traffic.load:load",
+        "Send page views as fast as asked, or as fast as it goes, for a given time.",
+    ),
+    "repository": (
+        "cli.repository.command:repository",
+        "Let a team ship many changes for some days, and say what each was answered.",
+    ),
+}
+
+
+class Simulations(LazyGroup):
+    """A group of which one command is meant where none is named."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the name of the canary before options that name no command."""
+        named = args and (args[0] in self.places or args[0] in self.get_help_option_names(ctx))
+        return super().parse_args(ctx, args if named else ["canary", *args])
+
+
+@click.group("simulate", cls=Simulations, places=COMMANDS)
+def simulate() -> None:
+    """Send a canary's traffic or a load, or many changes.
+
+    `canary` is meant where none is named.
+    """

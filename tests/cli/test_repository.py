@@ -1,0 +1,40 @@
+"""`simulate repository`: a team's changes against a real service, in simulated time."""
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from cli.main import main
+
+
+def simulated(*options: str) -> dict[str, Any]:
+    result = CliRunner().invoke(main, ["simulate", "repository", "--json", *options])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.mark.process
+def test_changes_that_halve_the_rate_are_rolled_back_and_what_they_cost_is_said() -> None:
+    document = simulated(
+        *("--days", "0.13", "--sessions-per-day", "150000", "--commits-per-day", "100"),
+        *("--canaries", "2", "--canary-share", "0.3", "--flags", "1", "--harmful", "1"),
+        *("--hotfixes-per-day", "0", "--stacked", "0", "--seed", "1"),
+    )
+    fates = document["canaries"]["fates"]
+    assert fates.get("rolled back", 0) >= 1
+    assert "kept" not in fates
+    rolled_back = [row for row in document["harmful"] if row["fate"] == "rolled back"]
+    assert all(0.5 < row["hours until withdrawn"] < 3.2 for row in rolled_back)
+    assert all(0 < row["share of all sessions"] < 0.5 for row in rolled_back)
+    intervals = document["intervals"]
+    assert intervals["intervals"] > 0
+    assert intervals["that hold the true lift"] == intervals["intervals"]
+
+
+def test_canaries_that_leave_nothing_to_the_standing_build_are_refused() -> None:
+    command = ["simulate", "repository", "--canaries", "5", "--canary-share", "0.2"]
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code == 2
+    assert "choose fewer canaries, or a smaller share" in result.output
