@@ -4,16 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, and_, or_, select
 
-from storage.schema.tables import experiments, verdicts
+from storage.schema.tables import commits, experiments, verdicts
 
 _NO_LOOK = "No look yet: nothing was measured."
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommitExperiment:
-    """An experiment whose treatment is the commit.
+    """An experiment whose treatment is the commit, or the change that the commit brings.
 
     Attributes:
         experiment_id: Of the experiment.
@@ -38,17 +38,31 @@ def experiments_of_commit(
 ) -> list[CommitExperiment]:
     """Returns the experiments of a commit in an environment, the newest first; no flag's.
 
+    They are those that were registered with the commit, and those on the change that it brings: a
+    change that was built again on another base goes on in its experiment, under a new commit.
     Contract and evidence come by one statement: a breach that came with the evidence stands in
     the contract.
     """
     x, v = experiments.c, verdicts.c
+    brought = (
+        select(commits.c.changes)
+        .where(
+            commits.c.project_id == project_id,
+            commits.c.environment == environment,
+            commits.c.commit_sha == commit,
+        )
+        .scalar_subquery()
+    )
     rows = connection.execute(
         select(x.experiment_id, x.target_metric, v.contract, v.evidence)
         .join_from(experiments, verdicts)
         .where(
             x.project_id == project_id,
             x.environment == environment,
-            x.treatment_commit == commit,
+            or_(
+                x.treatment_commit == commit,
+                and_(x.change.bool_op("@>")(brought), x.change.bool_op("<@")(brought)),
+            ),
             x.request["treatment_flag"].is_(None),
         )
         .order_by(x.registered_at.desc(), x.experiment_id.desc())

@@ -205,6 +205,18 @@ def test_a_commit_that_no_deploy_has_is_held_and_not_registered(canary) -> None:
         )
 
 
+def test_a_change_that_was_built_again_on_another_base_is_answered_by_its_experiment(
+    canary,
+) -> None:
+    registered(canary)
+    published(canary, {"verdict": "rollback", **LIFT})
+    deployed(canary, C)
+    rebased = {"commit": {"sha": D, "changes": [B]}, "diff": {"base_commit": C, "files": []}}
+    assert canary.post("/v1/deploys", {**rebased, "allocation": 0.1}).status_code == 201
+    assert asked(canary, treatment_commit=D)["phase"] == BACK
+    assert asked(canary, treatment_commit=C)["phase"] == HOLD
+
+
 def test_a_beginning_of_several_commits_is_held_by_their_names(canary) -> None:
     deployed(canary, "b" * 39 + "a", 0.1)
     assert held(canary, treatment_commit=B[:9]) == (
