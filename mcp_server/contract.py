@@ -140,6 +140,25 @@ class Effect(Shape):
     final: Annotated[bool, Field(description="True when it can change no more.")]
 
 
+class Metric(Shape):
+    """A metric in both arms."""
+
+    metric: Annotated[str, Field(description="Its name.")]
+    state: Annotated[
+        str,
+        Field(
+            description="Of the target better, worse, unfair or not_known; of a guardrail breached,"
+            " unharmed or not_known."
+        ),
+    ]
+    control: Annotated[float | None, Field(description="Control's rate or mean.")]
+    treatment: Annotated[float | None, Field(description="Treatment's.")]
+    interval: Annotated[
+        tuple[float, float] | None,
+        Field(description="Between which differences the true one lies, however often one looks."),
+    ]
+
+
 class Explanation(Shape):
     """The evidence behind a verdict, in at most one kilobyte."""
 
@@ -147,13 +166,18 @@ class Explanation(Shape):
     sentence: Annotated[str | None, Field(description="The evidence in one or two sentences.")]
     known: Annotated[str | None, Field(description="Lifts that the evidence already excludes.")]
     effect: Annotated[Effect | None, Field(description="Null where nothing fair was compared yet.")]
+    metrics: Annotated[
+        list[Metric], Field(description="The target, then guardrails. iterate: revise by these.")
+    ]
     progress: Annotated[Progress, Field(description="Sessions so far, and those needed.")]
     warnings: Annotated[list[str], Field(description="Cautions that weaken the evidence.")]
     faults: Annotated[
         list[str] | None,
         Field(description="Failed set-up checks with their fixes; null if not readable."),
     ]
-    left_out: Annotated[int, Field(description="Warnings and faults dropped to stay short.")]
+    left_out: Annotated[
+        int, Field(description="Metrics, warnings and faults dropped to stay short.")
+    ]
 
 
 class Checklist(Shape):

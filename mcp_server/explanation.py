@@ -2,13 +2,15 @@
 
 import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
-from mcp_server.contract import Effect, Explanation, Progress
+from mcp_server.contract import Effect, Explanation, Metric, Progress
 
 LONGEST_BYTES = 1024
 SENTENCE_BYTES = 280
 FAULT_BYTES = 160
+NAME_BYTES = 60
 
 
 def explanation(experiment_id: str, evidence: dict[str, Any], checklist: object) -> Explanation:
@@ -27,6 +29,7 @@ def explanation(experiment_id: str, evidence: dict[str, Any], checklist: object)
         sentence=_sentence(evidence.get("sentence")),
         known=_sentence(_object(evidence.get("known")).get("sentence")),
         effect=effect(evidence),
+        metrics=_metrics(evidence.get("metrics")),
         progress=progress(evidence),
         warnings=_lines(evidence.get("warnings")),
         faults=_faults(checklist),
@@ -36,16 +39,63 @@ def explanation(experiment_id: str, evidence: dict[str, Any], checklist: object)
 
 
 def _fitted(whole: Explanation) -> Explanation:
-    """The explanation with as many warnings and faults, faults last, as fit."""
-    warnings, faults = list(whole.warnings), whole.faults and list(whole.faults)
+    """The explanation with as many warnings, faults and metrics as fit.
+
+    The least telling go first: unharmed guardrails, warnings, faults, then the other metrics.
+    """
+    metrics, warnings = list(whole.metrics), list(whole.warnings)
+    faults = whole.faults and list(whole.faults)
     fitted, left_out = whole, 0
-    while len(as_json(fitted.model_dump())) > LONGEST_BYTES and (warnings or faults):
-        (warnings or faults or []).pop()
+    while len(as_json(fitted.model_dump())) > LONGEST_BYTES:
+        if (quiet := _last_quiet(metrics)) is not None:
+            del metrics[quiet]
+        elif rest := (warnings or faults or metrics):
+            rest.pop()
+        else:
+            break
         left_out += 1
         fitted = whole.model_copy(
-            update={"warnings": list(warnings), "faults": faults, "left_out": left_out}
+            update={
+                "metrics": list(metrics),
+                "warnings": list(warnings),
+                "faults": faults,
+                "left_out": left_out,
+            }
         )
     return fitted
+
+
+def _last_quiet(metrics: Sequence[Metric]) -> int | None:
+    """The number of the last guardrail that is not breached."""
+    quiet = [n for n, row in enumerate(metrics) if n > 0 and row.state != "breached"]
+    return quiet[-1] if quiet else None
+
+
+def _metrics(rows: object) -> list[Metric]:
+    """The target's row and those of the guardrails; breached ones come next to it."""
+    if not isinstance(rows, list):
+        return []
+    metrics = [_metric(row) for row in map(_object, rows)]
+    breached = [row.state == "breached" for row in metrics]
+    first = [row for n, row in enumerate(metrics) if n == 0 or breached[n]]
+    return first + [row for n, row in enumerate(metrics) if n > 0 and not breached[n]]
+
+
+def _metric(row: dict[str, Any]) -> Metric:
+    ends = row.get("interval")
+    numbers = [_number(end) for end in ends] if isinstance(ends, list) else []
+    known = [_rounded(end, 4) for end in numbers if end is not None]
+    return Metric(
+        metric=cut(str(row.get("metric", "")), NAME_BYTES),
+        state=cut(str(row.get("state", "not_known")), NAME_BYTES),
+        control=_short(row.get("control")),
+        treatment=_short(row.get("treatment")),
+        interval=(known[0], known[1]) if len(known) == 2 else None,
+    )
+
+
+def _short(value: object) -> float | None:
+    return None if (number := _number(value)) is None else _rounded(number, 4)
 
 
 def progress(evidence: dict[str, Any]) -> Progress:
@@ -76,9 +126,9 @@ def effect(evidence: dict[str, Any]) -> Effect | None:
     )
 
 
-def _rounded(number: float) -> float:
-    """The number in six digits: no more of it are known."""
-    return float(f"{number:.6g}")
+def _rounded(number: float, digits: int = 6) -> float:
+    """The number in six digits, or fewer: no more of it are known."""
+    return float(f"{number:.{digits}g}")
 
 
 def _faults(checklist: object) -> list[str] | None:

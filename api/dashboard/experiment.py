@@ -25,6 +25,7 @@ from domain.measure import measure_of
 from domain.wording.advice import lasts
 from domain.wording.headline import headline_of
 from domain.wording.looks import fired_at, looks_of, seconds
+from domain.wording.metrics import metric_rows
 from domain.wording.warnings import WARNINGS
 from storage.tenants.sign_ins import Visitor
 from storage.verdicts.evidence import WAITS_FOR_DEPLOY
@@ -155,6 +156,10 @@ def _known(finding: Finding, fault: str | None) -> dict[str, Any]:
         "overdue": _is_overdue(finding),
         "checks": [] if document is None else _checks(document, contract),
         "warnings": [] if document is None else _warnings(document),
+        "metrics": [] if document is None else metric_rows(document),
+        "guardrails": {
+            guardrail["metric"]: guardrail for guardrail in (document or {}).get("guardrails", ())
+        },
         "looks": [] if document is None else _looks(document),
     }
 

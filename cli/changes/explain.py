@@ -1,20 +1,21 @@
 """`explain`: an experiment's evidence as a sentence, tables and a plot."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from cli.changes.experiment import experiment as reached
 from cli.changes.interval_plot import interval_plot
-from cli.changes.report import guardrail_state
 from cli.operations.options import data_dir_option
 from domain.measure import level_of, measure_of
 from domain.wording.effect import effect_line
+from domain.wording.metrics import MetricRow, metric_rows
 
 
 @click.command()
@@ -45,8 +46,7 @@ def _print(document: dict[str, Any]) -> None:
     console.print(_arms(document))
     if (plot := interval_plot(document)) is not None:
         console.print(plot, no_wrap=True, overflow="crop", crop=True)
-    if document.get("guardrails"):
-        console.print(_guardrails(document["guardrails"]))
+    console.print(_metrics(metric_rows(document)))
     facts = Table(show_header=False)
     for name, value in _facts(document).items():
         facts.add_row(name, value)
@@ -66,18 +66,14 @@ def _arms(document: Mapping[str, Any]) -> Table:
     return table
 
 
-def _guardrails(guardrails: list[dict[str, Any]]) -> Table:
-    table = Table(title="Guardrails")
-    for column in ("metric", "says", "treatment minus control", "e-value for harm", "breached at"):
+def _metrics(rows: Sequence[MetricRow]) -> Table:
+    table = Table(title="Metrics")
+    for column in ("metric", "control", "treatment", "difference", "true difference", "says"):
         table.add_column(column, justify="left" if column in ("metric", "says") else "right")
-    for guardrail in guardrails:
-        table.add_row(
-            guardrail["metric"],
-            guardrail_state(guardrail),
-            "" if guardrail["lift"] is None else f"{guardrail['lift']:+.5g}",
-            _number(guardrail["e_value"]),
-            _number(guardrail["threshold"]),
-        )
+    for row in rows:
+        name = row.metric + ("" if row.is_target else ", guardrail")
+        texts = (row.control, row.treatment, row.whole_difference, row.whole_interval)
+        table.add_row(Text(name), *texts, row.state)
     return table
 
 
@@ -88,7 +84,6 @@ def _facts(document: Mapping[str, Any]) -> dict[str, str]:
         "change": ", ".join(change[:12] for change in document["change"]),
         "e-value": f"{totals['e_value']:.4g} (fires at {1 / document['policy']['level']:.4g})",
         "always-valid p": f"{totals['p_running_min']:.4g}",
-        "interval": _interval(document, totals["ci"]),
         "best estimate": effect_line(document) or "",
         "yes or no": _yes_no(document.get("yes_no")),
         "candidate": _candidate(document, document.get("candidate")),

@@ -1,13 +1,14 @@
 """The report of a wait: Markdown for a pipeline's summary, JUnit for its view of tests."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from cli.changes.interval_plot import interval_plot
 from cli.changes.outcome import Exit, Outcome, Poll
-from domain.measure import Measure, level_of, measure_of
+from domain.measure import level_of, measure_of
 from domain.wording.effect import effect_line
+from domain.wording.metrics import MetricRow, metric_rows
 
 _WORDS = {
     Exit.KEEP: "Keep",
@@ -27,6 +28,8 @@ _ELEMENTS = {
     Exit.CLOSED: "skipped",
     Exit.TIMEOUT: "skipped",
 }
+_CASES = {"fault": "failure", "unknown": "skipped", "ok": None}
+_INTERVALS = "The true difference lies in its interval however often one looks."
 
 
 def markdown(poll: Poll, end: Outcome, *, address: str | None) -> str:
@@ -40,13 +43,8 @@ def markdown(poll: Poll, end: Outcome, *, address: str | None) -> str:
     parts = [f"## {_title(poll, end)}", _plain(end.because), _plain(poll.sentence)]
     if poll.evidence:
         parts += ["\n".join(_table(poll.evidence))]
-    if guardrails := poll.evidence.get("guardrails"):
-        parts += [
-            "\n".join(
-                f"- {_plain(guardrail['metric'])}: {guardrail_state(guardrail)}"
-                for guardrail in guardrails
-            )
-        ]
+    if rows := metric_rows(poll.evidence) if poll.evidence else []:
+        parts += ["\n".join(_metrics(rows)), _INTERVALS]
     if (plot := interval_plot(poll.evidence)) is not None:
         parts += [f"```text\n{plot.plain.rstrip()}\n```"]
     if address is not None:
@@ -70,27 +68,19 @@ def _table(evidence: Mapping[str, Any]) -> Iterator[str]:
         arm = arms[name]
         level = measure.level(level_of(arm))
         yield f"| {name} | {arm['units']:,} | {arm['conversions']:,} | {level} |"
-    if (ci := evidence["totals"]["ci"]) is not None:
-        yield ""
-        yield f"Treatment minus control: {_interval(measure, ci)}, however often one looks."
     if (effect := effect_line(evidence)) is not None:
         yield ""
         yield f"Best estimate: {effect}."
 
 
-def _interval(measure: Measure, ci: list[float]) -> str:
-    low, high = ci
-    relative = f" ({measure.relative(low)} to {measure.relative(high)})" if measure.control else ""
-    return f"between {measure.difference(low)} and {measure.difference(high)}{relative}"
-
-
-def guardrail_state(guardrail: Mapping[str, Any]) -> str:
-    """Returns the state of a guardrail, in words."""
-    if guardrail["breached_at"] is not None:
-        return f"breached {guardrail['breached_at']}"
-    if guardrail["non_inferior_at"] is not None:
-        return f"no worse than its margin, since {guardrail['non_inferior_at']}"
-    return "not known yet"
+def _metrics(rows: Sequence[MetricRow]) -> Iterator[str]:
+    yield "| metric | control | treatment | difference | true difference | state |"
+    yield "| --- | ---: | ---: | ---: | ---: | --- |"
+    for row in rows:
+        name = _plain(row.metric) + ("" if row.is_target else " (guardrail)")
+        between = row.whole_interval
+        texts = (name, row.control, row.treatment, row.whole_difference, between, row.state)
+        yield f"| {' | '.join(texts)} |"
 
 
 def _plain(text: str) -> str:
@@ -104,20 +94,24 @@ def junit(poll: Poll, end: Outcome) -> bytes:
     A verdict against the change and a breach are failures, a fault of the set-up is an error, and
     what nobody knows yet is skipped.
     """
-    guardrails = poll.evidence.get("guardrails", [])
+    rows = metric_rows(poll.evidence) if poll.evidence else []
+    guardrails = [row for row in rows if not row.is_target]
     suite = Element("testsuite", name="deploy-reward")
     name = poll.evidence.get("policy", {}).get("target", {}).get("name", "verdict")
-    _case(suite, name, _ELEMENTS.get(end.exit), end.because, poll.sentence)
-    for guardrail in guardrails:
-        said = guardrail_state(guardrail)
-        passed = guardrail["non_inferior_at"] is not None
-        kind = "failure" if guardrail["breached_at"] is not None else None if passed else "skipped"
-        _case(suite, f"guardrail {guardrail['metric']}", kind, said, said)
+    said = [poll.sentence, *(_as_text(row) for row in rows if row.is_target)]
+    _case(suite, name, _ELEMENTS.get(end.exit), end.because, "\n".join(said))
+    for row in guardrails:
+        _case(suite, f"guardrail {row.metric}", _CASES[row.tone], row.state, _as_text(row))
     for count, kind in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         suite.set(count, str(len(suite.findall(f"testcase/{kind}"))))
     suite.set("tests", str(1 + len(guardrails)))
     indent(suite)
     return tostring(suite, encoding="utf-8", xml_declaration=True)
+
+
+def _as_text(row: MetricRow) -> str:
+    between = f"true difference {row.whole_interval}" if row.interval else ""
+    return ", ".join(filter(None, (row.state, row.change, row.whole_difference, between)))
 
 
 def _case(suite: Element, name: str, kind: str | None, message: str, text: str) -> None:

@@ -7,6 +7,7 @@ from domain.arrival import is_steady_shortfall
 from domain.cause import PERMANENT, Cause
 from domain.comparison import is_fair
 from domain.measure import too_small
+from domain.wording.metrics import metric_rows
 
 Contract = Mapping[str, Any]
 Document = Mapping[str, Any]
@@ -68,13 +69,24 @@ def advice(contract: Contract, document: Document | None, *, bound: bool = True)
     if verdict == "rollback":
         return ["Roll it back: send no more traffic to this commit, and post allocation 0."]
     if verdict == "iterate":
-        harmed = _listed(contract["guardrail_breaches"]) or "a guardrail"
+        harmed = _listed(_harms(contract, document)) or "a guardrail"
         helped = "" if document is None else f" {document['policy']['target']['name']}"
         return [
             f"Don't ship it as it is: it helps{helped}, but harms {harmed}.",
             "Fix that, deploy the fix as a canary, and register it as a new experiment.",
         ]
     return list(_while_abstaining(contract, document))
+
+
+def _harms(contract: Contract, document: Document | None) -> list[str]:
+    """Returns the breached guardrails, each with how far it went where that is known."""
+    rows = {} if document is None else {row.metric: row for row in metric_rows(document)}
+    return [
+        f"{name} ({rows[name].change}, true difference {rows[name].interval})"
+        if name in rows and rows[name].change and rows[name].interval
+        else name
+        for name in contract["guardrail_breaches"]
+    ]
 
 
 def _while_abstaining(contract: Contract, document: Document | None) -> Sequence[str]:

@@ -14,6 +14,7 @@ from domain.wording.headline import headline_of
 from domain.wording.value import value_range
 from orchestration.pipeline.aliasing import TIME, aliased_with
 from orchestration.pipeline.effect import effect_member
+from orchestration.pipeline.metrics import metric_rows
 from orchestration.pipeline.sentence import known_sentence, statement
 from orchestration.pipeline.series import moment, seconds
 from stats.decision.evidence import Arm, Evidence
@@ -92,6 +93,7 @@ def evidence_document(
         "ended_because": _value(evidence.decision.ended_because),
         "digest": _digest(reading, evidence),
     }
+    document["metrics"] = metric_rows(evidence, contract=contract, document=document)
     candidate = evidence.candidate is not None
     units_per_day = _units_per_day(reading, evidence)
     return {

@@ -116,6 +116,19 @@ class Timeline:
         """The closings of one stream."""
         return slice(int(self.first[stream]), int(self.first[stream + 1]))
 
+    def level(self, rows: slice, cells: ClosedCells, *, treated: bool) -> Floats:
+        """The rate of an arm at closings of a stream, or its mean; NaN without units.
+
+        Args:
+            rows: The closings.
+            cells: The cells of the stream, which tell what its metric is.
+            treated: Whether the arm is treatment.
+        """
+        units = (self.n1 if treated else self.n0)[rows].astype(np.float64)
+        rates = (self.x1, self.x0) if cells.values is None else (self.y1, self.y0)
+        sums = rates[0 if treated else 1][rows].astype(np.float64)
+        return np.divide(sums, units, out=np.full(units.shape, np.nan), where=units > 0)
+
 
 def timeline(streams: Sequence[Stream]) -> Timeline:
     """Builds the timeline of several streams; each stream's numbers are as if it were alone.

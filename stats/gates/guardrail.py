@@ -7,8 +7,9 @@ from typing import Literal, Self
 
 import numpy as np
 
-from stats.counts.cell import Floats, Ints, Rows, Totals
+from stats.counts.cell import Floats, Ints, Rows, Totals, number_or_none
 from stats.counts.closed_cells import ClosedCells
+from stats.gates.arm_levels import ArmLevels
 from stats.sequential.harm import log_harm
 from stats.sequential.mixture import e_value
 
@@ -63,6 +64,9 @@ class GuardrailReading:
         breached_at: When it first was; it stays breached.
         non_inferior_at: When harm beyond the margin was first excluded.
         lift: Treatment's rate minus control's; None where nothing was compared.
+        control: Control's rate or mean; None without units, and of `arrival`.
+        treatment: Treatment's.
+        interval: The lifts that the test excludes on neither side; None where it excludes none.
     """
 
     metric: str
@@ -71,6 +75,9 @@ class GuardrailReading:
     breached_at: int | None
     non_inferior_at: int | None
     lift: float | None
+    control: float | None = None
+    treatment: float | None = None
+    interval: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +93,7 @@ class Watch:
         lift: Treatment's rate minus control's; NaN where nothing was compared.
         log_excluded: Logarithm of the evidence that excludes harm beyond the margin; −∞ where a
             candidate doesn't wait for it.
+        levels: Levels of both arms at each closing; None of `arrival`, which counts no outcomes.
     """
 
     metric: str
@@ -95,6 +103,7 @@ class Watch:
     log_e: Floats
     lift: Floats
     log_excluded: Floats
+    levels: ArmLevels | None = None
 
     @cached_property
     def breached_at(self) -> int | None:
@@ -113,29 +122,37 @@ class Watch:
             log_e=self.log_e[rows],
             lift=self.lift[rows],
             log_excluded=self.log_excluded[rows],
+            levels=None if self.levels is None else self.levels[rows],
         )
 
     def then(self, later: Self) -> Self:
         """The same guardrail's closings, and later ones after them."""
+        levels = None
+        if self.levels is not None and later.levels is not None:
+            levels = self.levels.then(later.levels)
         return replace(
             self,
             at=np.concatenate((self.at, later.at)),
             log_e=np.concatenate((self.log_e, later.log_e)),
             lift=np.concatenate((self.lift, later.lift)),
             log_excluded=np.concatenate((self.log_excluded, later.log_excluded)),
+            levels=levels,
         )
 
     def reading(self, at: int) -> GuardrailReading:
         """Reads the guardrail as of a moment."""
         last = int(np.searchsorted(self.at, at, side="right")) - 1
-        lift = float(self.lift[last]) if last >= 0 else math.nan
+        levels = self.levels if last >= 0 else None
         return GuardrailReading(
             metric=self.metric,
             e_value=float(e_value(self.log_e[last : last + 1])[0]) if last >= 0 else 1.0,
             threshold=self.threshold,
             breached_at=_until(self.breached_at, at),
             non_inferior_at=_until(self.non_inferior_at, at),
-            lift=None if math.isnan(lift) else lift,
+            lift=number_or_none(self.lift[last]) if last >= 0 else None,
+            control=None if levels is None else number_or_none(levels.control[last]),
+            treatment=None if levels is None else number_or_none(levels.treatment[last]),
+            interval=None if levels is None else levels.interval(last, self.threshold),
         )
 
 
@@ -144,6 +161,8 @@ def watch(
     *,
     at: Ints,
     totals: Totals,
+    control: Floats,
+    treatment: Floats,
     rho_day: Floats,
     rho_fast: Floats,
     threshold: float,
@@ -154,6 +173,8 @@ def watch(
         guardrail: The guardrail.
         at: Its closings.
         totals: Cumulative totals of its cells at each.
+        control: Control's rate or mean at each.
+        treatment: Treatment's.
         rho_day: Mixture precision of the day component at each.
         rho_fast: Mixture precision of the fast component at each.
         threshold: k/α_g, with k guardrails registered (Bonferroni).
@@ -171,6 +192,15 @@ def watch(
         log_e=log_e,
         lift=totals.lift,
         log_excluded=np.where(guardrail.margin is None, -np.inf, excluded),
+        levels=ArmLevels(
+            control=control,
+            treatment=treatment,
+            lift=totals.lift,
+            weight=totals.W,
+            variance=variance,
+            rho_day=rho_day,
+            rho_fast=rho_fast,
+        ),
     )
 
 

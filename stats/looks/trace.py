@@ -357,6 +357,8 @@ def _watches(
                 guardrail,
                 at=line.at[rows],
                 totals=line.totals[rows],
+                control=line.level(rows, guardrail.cells, treated=False),
+                treatment=line.level(rows, guardrail.cells, treated=True),
                 rho_day=own.policy.rho_day * line.factor[rows],
                 rho_fast=own.policy.rho_fast * line.factor[rows],
                 threshold=len(own.guardrails) / own.policy.guardrail_alpha,

@@ -20,6 +20,10 @@ EFFECTS = st.fixed_dictionaries(
     }
     | {"final": st.booleans()}
 )
+ROWS = st.fixed_dictionaries(
+    {name: ANYTHING | st.floats() for name in ("metric", "state", "control", "treatment")}
+    | {"interval": ANYTHING | st.lists(st.floats(), max_size=3)}
+)
 
 
 @given(
@@ -27,14 +31,21 @@ EFFECTS = st.fixed_dictionaries(
     known=ANYTHING | st.fixed_dictionaries({"sentence": ANYTHING}),
     sessions=ANYTHING,
     effect=ANYTHING | EFFECTS,
+    metrics=ANYTHING | st.lists(ROWS, max_size=8),
     warnings=ANYTHING,
     checklist=CHECKS | ANYTHING,
 )
 def test_it_is_never_longer_than_a_kilobyte(
-    sentence: Any, known: Any, sessions: Any, effect: Any, warnings: Any, checklist: Any
+    sentence: Any,
+    known: Any,
+    sessions: Any,
+    effect: Any,
+    metrics: Any,
+    warnings: Any,
+    checklist: Any,
 ) -> None:
     evidence = {"sentence": sentence, "known": known, "sessions": sessions, "warnings": warnings}
-    evidence["effect"] = effect
+    evidence |= {"effect": effect, "metrics": metrics}
     told = explanation("exp_1", evidence, checklist)
     text = json.dumps(told.model_dump(), ensure_ascii=False)
     assert len(text.encode("utf-8", "replace")) <= LONGEST_BYTES
@@ -62,6 +73,21 @@ def test_the_effect_is_told_as_numbers_and_never_of_an_unfair_split() -> None:
     unfair = dict.fromkeys(effect)
     assert explanation("exp_1", {"effect": unfair}, []).effect is None
     assert explanation("exp_1", {}, []).effect is None
+
+
+def test_an_unharmed_guardrail_makes_room_before_a_warning_and_a_breached_one_after() -> None:
+    row = {"control": 0.01, "treatment": 0.02, "interval": [0.004, 0.016]}
+    metrics = [
+        {**row, "metric": "order", "state": "better"},
+        *({**row, "metric": f"calm {n}", "state": "unharmed"} for n in range(6)),
+        {**row, "metric": "error", "state": "breached"},
+    ]
+    evidence = {"sentence": "word " * 60, "metrics": metrics, "warnings": ["unsigned"]}
+    told = explanation("exp_1", evidence, [])
+    assert [row.metric for row in told.metrics][:2] == ["order", "error"]
+    assert 2 <= len(told.metrics) < 8
+    assert told.warnings == ["unsigned"]
+    assert told.left_out == 8 - len(told.metrics)
 
 
 def test_a_sentence_that_fits_is_whole() -> None:

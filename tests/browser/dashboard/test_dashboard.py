@@ -67,7 +67,8 @@ def test_an_experiment_says_what_came_of_it_and_what_to_do(signed_in: Opened, wo
         expect(verdict).to_contain_text(word)
         expect(verdict).to_contain_text(advice)
         evidence = world.story.evidence(world.experiments[name])
-        expect(page.get_by_role("row", name="Treatment")).to_contain_text(
+        arms = page.get_by_role("region", name="Arms")
+        expect(arms.get_by_role("row", name="Treatment")).to_contain_text(
             f"{evidence['arms']['treatment']['units']:,}"
         )
         page.get_by_text("History of looks").click()

@@ -218,9 +218,9 @@ def test_a_guardrail_that_nothing_waits_for_is_not_called_unproven(
     reader: httpx2.Client, world: World
 ) -> None:
     kept = part(reader.get(world.gallery.path("mean_kept")).text, "arms")
-    assert "arrival no harm seen" in kept
+    assert "arrival guardrail no harm seen" in kept
     waiting = part(reader.get(world.gallery.path("almost")).text, "arms")
-    assert "error not known yet" in waiting
+    assert "error guardrail not known yet" in waiting
 
 
 def test_a_page_is_told_when_to_ask_again_also_while_nothing_changed(

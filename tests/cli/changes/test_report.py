@@ -8,9 +8,15 @@ import pytest
 
 from tests.cli.changes.test_wait import ABSTAIN, ENDED, FOUND, evidence, published, registered
 
-BREACHED = {"metric": "error", "breached_at": "2026-11-21T09:00:00Z", "non_inferior_at": None}
-UNKNOWN = {"metric": "arrival", "breached_at": None, "non_inferior_at": None}
-SOUND = {"metric": "slow_page", "breached_at": None, "non_inferior_at": "2026-11-21T09:00:00Z"}
+RAIL = {"role": "guardrail", "control": 0.01, "treatment": 0.02, "difference": 0.01}
+BREACHED = {**RAIL, "metric": "error", "interval": [0.004, 0.016], "state": "breached"}
+SOUND = {**RAIL, "metric": "slow_page", "interval": [-0.004, 0.001], "state": "unharmed"}
+UNKNOWN = {
+    **dict.fromkeys(("control", "treatment", "difference", "interval")),
+    "metric": "arrival",
+    "role": "guardrail",
+    "state": "not_known",
+}
 
 
 def whole(metric: str = "order", **members: Any) -> dict[str, Any]:
@@ -20,7 +26,10 @@ def whole(metric: str = "order", **members: Any) -> dict[str, Any]:
         "treatment": {"units": 4100, "conversions": 533, "rate": 0.13},
     }
     policy = {"target": {"name": metric, "better": "higher"}, "unit": "session"}
-    found = {"policy": policy, "arms": arms, "totals": {"ci": [0.01, 0.05]}, "guardrails": []}
+    target = {"metric": metric, "role": "target", "control": 0.1, "treatment": 0.13}
+    target |= {"difference": 0.03, "interval": [0.01, 0.05], "state": "better"}
+    found = {"policy": policy, "arms": arms, "totals": {"ci": [0.01, 0.05]}, "metrics": [target]}
+    found["metrics"] = [target, *members.pop("guardrails", ())]
     return evidence(**{**found, **members})
 
 
@@ -72,9 +81,13 @@ def test_the_summary_says_what_was_found_in_figures(reported) -> None:
     summary, _ = reported({"verdict": "keep", **FOUND}, whole(guardrails=[SOUND, UNKNOWN]))
     assert "What is known." in summary
     assert "| treatment | 4,100 | 533 | 13.00 % |" in summary
-    assert "between +1.00 points and +5.00 points (+10 % to +50 %), however often" in summary
-    assert "- slow\\_page: no worse than its margin, since 2026" in summary
-    assert "- arrival: not known yet" in summary
+    assert (
+        "| order | 10.00 % | 13.00 % | +3.00 points (+30 %)"
+        " | +1.00 to +5.00 points (+10 % to +50 %) | better |"
+    ) in summary
+    assert "| slow\\_page (guardrail) | 1.00 % | 2.00 % | +1.00 points (+100 %)" in summary
+    assert "| arrival (guardrail) |  |  |  |  | no harm seen |" in summary
+    assert "however often one looks" in summary
 
 
 def test_the_summary_says_the_best_estimate_and_its_moment(reported) -> None:
@@ -98,6 +111,11 @@ def test_each_guardrail_is_a_case_of_its_own(reported) -> None:
         "guardrail slow_page": [],
         "guardrail arrival": ["skipped"],
     }
+    (failure,) = suite.findall("testcase")[1]
+    assert failure.get("message") == "got worse"
+    assert failure.text is not None
+    assert "1.00 % → 2.00 %" in failure.text
+    assert "true difference +0.40 to +1.60 points" in failure.text
 
 
 def test_before_any_look_there_is_a_report_as_well(reported) -> None:

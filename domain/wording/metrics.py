@@ -1,0 +1,129 @@
+"""The metrics of an evidence document as rows of text, the same in every face."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from domain.measure import Measure
+
+_STATES = {
+    "better": "better",
+    "worse": "worse",
+    "unfair": "not the change's alone",
+    "breached": "got worse",
+    "unharmed": "unharmed",
+}
+_WHEN_DECIDED = {"target": "not known", "guardrail": "not shown unharmed"}
+_TONES = {"better": "ok", "unharmed": "ok", "worse": "fault", "breached": "fault"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricRow:
+    """A metric as people read it; a text is empty where nothing is known.
+
+    Attributes:
+        metric: Its name.
+        is_target: Whether it is the target, rather than a guardrail.
+        control: Control's rate or mean.
+        treatment: Treatment's.
+        difference: Treatment minus control.
+        relative: The same in percent of control.
+        interval: Between which differences the true one lies, with their unit.
+        relative_interval: The same in percent of control.
+        state: The outcome of its test.
+        tone: `ok`, `fault` or `unknown`.
+    """
+
+    metric: str
+    is_target: bool
+    control: str
+    treatment: str
+    difference: str
+    relative: str
+    interval: str
+    relative_interval: str
+    state: str
+    tone: str
+
+    @property
+    def change(self) -> str:
+        """From which level to which it went; empty where one of them is not known."""
+        return f"{self.control} → {self.treatment}" if self.control and self.treatment else ""
+
+    @property
+    def whole_difference(self) -> str:
+        """The difference, and what it is in percent."""
+        return _with(self.difference, self.relative)
+
+    @property
+    def whole_interval(self) -> str:
+        """The interval, and what it is in percent."""
+        return _with(self.interval, self.relative_interval)
+
+
+def _with(text: str, relative: str) -> str:
+    return f"{text} ({relative})" if relative else text
+
+
+def metric_rows(document: Mapping[str, Any]) -> list[MetricRow]:
+    """Returns a row for each metric of an evidence document, the target first.
+
+    Args:
+        document: The evidence document; one of an earlier release has no rows.
+    """
+    policy = document["policy"]
+    definitions = {metric["name"]: metric for metric in policy.get("guardrails", ())}
+    return [
+        _row(
+            row,
+            definition=policy["target"]
+            if row["role"] == "target"
+            else definitions.get(row["metric"], {}),
+            unit=policy["unit"],
+            is_decided=bool((document.get("effect") or {}).get("final")),
+        )
+        for row in document.get("metrics", ())
+    ]
+
+
+def _row(
+    row: Mapping[str, Any], *, definition: Mapping[str, Any], unit: str, is_decided: bool
+) -> MetricRow:
+    measure = Measure(
+        name=row["metric"],
+        mean=definition.get("kind") == "mean",
+        currency=definition.get("currency"),
+        unit=unit,
+        control=row["control"],
+    )
+    difference, interval, state = row["difference"], row["interval"], row["state"]
+    return MetricRow(
+        metric=row["metric"],
+        is_target=row["role"] == "target",
+        control=measure.level(row["control"]),
+        treatment=measure.level(row["treatment"]),
+        difference="" if difference is None else measure.difference(difference),
+        relative="" if difference is None else measure.relative(difference),
+        interval="" if interval is None else _interval(measure, interval),
+        relative_interval="" if interval is None else _relative(measure, interval),
+        state=_state(row, definition, is_decided=is_decided),
+        tone=_TONES.get(state, "unknown"),
+    )
+
+
+def _state(row: Mapping[str, Any], definition: Mapping[str, Any], *, is_decided: bool) -> str:
+    if row["state"] != "not_known":
+        return _STATES[row["state"]]
+    if row["role"] == "guardrail" and definition.get("margin") is None:
+        return "no harm seen"  # nothing waits until it is shown unharmed
+    return _WHEN_DECIDED[row["role"]] if is_decided else "not known yet"
+
+
+def _interval(measure: Measure, ends: list[float]) -> str:
+    text = measure.interval(*ends)
+    return f"{text} {measure.per}" if measure.mean else text
+
+
+def _relative(measure: Measure, ends: list[float]) -> str:
+    low, high = (measure.relative(measure.possible(end)) for end in ends)
+    return f"{low} to {high}" if low else ""

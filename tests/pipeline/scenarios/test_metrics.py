@@ -1,0 +1,75 @@
+"""The metrics of an experiment as rows: what to revise, and what is known to be unharmed."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mcp_server.explanation import LONGEST_BYTES, as_json, explanation
+
+A, K = "aaaaaaa1", "ccccccc3"
+DAY = 1440.0
+
+
+@pytest.fixture
+def canary(story) -> Callable[..., tuple[str, dict[str, Any]]]:
+    """Runs a canary to its decision; returns its contract's verdict and its evidence."""
+
+    def run(*, order: float, error: float) -> tuple[str, dict[str, Any]]:
+        story.deploy(A, minutes=-DAY)
+        story.deploy(K, minutes=0, base=A, allocation=0.5)
+        story.crowd(A, start=0, minutes=600, units=4000, rates={"order": 0.10, "error": 0.01})
+        story.crowd(K, start=0, minutes=600, units=4000, rates={"order": order, "error": error})
+        story.send()
+        experiment = story.register(treatment_commit=K, guardrails=["error"])
+        story.walk(minutes=2 * DAY)
+        return story.contract(experiment)["verdict"], story.evidence(experiment)
+
+    return run
+
+
+def test_the_rows_say_what_an_iterate_is_to_revise(canary) -> None:
+    verdict, evidence = canary(order=0.14, error=0.05)
+    assert verdict == "iterate"
+    target, error, arrival = evidence["metrics"]
+    assert (target["metric"], target["role"], target["state"]) == ("order", "target", "better")
+    assert target["control"] == evidence["arms"]["control"]["rate"]
+    assert target["treatment"] == evidence["arms"]["treatment"]["rate"]
+    assert target["difference"] == evidence["totals"]["lift"]
+    assert target["interval"] == evidence["totals"]["ci"]
+    assert (error["metric"], error["role"], error["state"]) == ("error", "guardrail", "breached")
+    assert error["control"] == pytest.approx(0.01, rel=0.2)
+    assert error["treatment"] == pytest.approx(0.05, rel=0.2)
+    low, high = error["interval"]
+    assert 0 < low < error["difference"] < high
+    assert (arrival["metric"], arrival["state"]) == ("arrival", "not_known")
+    assert [arrival[name] for name in ("control", "treatment", "difference", "interval")] == (
+        [None] * 4
+    )
+    advice = evidence["advice"][0]
+    assert advice.startswith("Don't ship it as it is: it helps order, but harms error (1")
+    assert " → 5" in advice or " → 4" in advice
+    shown = explanation("exp_1", evidence, [])
+    assert [row.state for row in shown.metrics[:2]] == ["better", "breached"]
+    assert len(as_json(shown.model_dump())) <= LONGEST_BYTES
+
+
+def test_an_unharmed_guardrail_lies_within_its_margin(canary) -> None:
+    verdict, evidence = canary(order=0.14, error=0.001)
+    assert verdict == "keep"
+    _, error, _ = evidence["metrics"]
+    assert error["state"] == "unharmed"
+    # Half a point of a rate of one in a hundred.
+    assert error["interval"][1] < 0.005
+
+
+def test_rows_of_an_unfair_split_are_not_the_change_s_alone(story) -> None:
+    story.deploy(A, minutes=-DAY)
+    # Declared 0.8, and half of the units came.
+    story.deploy(K, minutes=0, base=A, allocation=0.8)
+    for commit, rate in ((A, 0.10), (K, 0.14)):
+        story.crowd(commit, start=0, minutes=600, units=4000, rates={"order": rate})
+    story.send()
+    experiment = story.register(treatment_commit=K)
+    story.walk(minutes=DAY)
+    assert story.evidence(experiment)["metrics"][0]["state"] == "unfair"

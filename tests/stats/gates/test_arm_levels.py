@@ -1,0 +1,80 @@
+"""A guardrail's interval says what its test says, on both sides."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from stats.counts.cell import Totals
+from stats.counts.closed_cells import ClosedCells
+from stats.gates.guardrail import Guardrail, watch
+
+counts = st.integers(0, 400)
+
+
+def ints(*numbers: int) -> np.ndarray:
+    return np.array(numbers, dtype=np.int64)
+
+
+@given(counts, counts, st.sampled_from(["higher", "lower"]), st.floats(0.01, 0.3))
+def test_it_excludes_zero_when_breached_and_lies_in_the_margin_when_unharmed(
+    x1: int, x0: int, better: str, margin: float
+) -> None:
+    n1, n0 = 1000, 900
+    totals = Totals.of(ints(n1), ints(x1), ints(n0), ints(x0))
+    rail = Guardrail(
+        name="error",
+        better=better,
+        window_seconds=300,
+        margin=margin,
+        cells=ClosedCells(
+            block=ints(0), stratum=ints(0), n1=ints(n1), x1=ints(x1), n0=ints(n0), x0=ints(x0)
+        ),
+    )
+    reading = watch(
+        rail,
+        at=ints(300),
+        totals=totals,
+        control=np.array([x0 / n0]),
+        treatment=np.array([x1 / n1]),
+        rho_day=np.array([25.0]),
+        rho_fast=np.array([4.0]),
+        threshold=40.0,
+    ).reading(300)
+    assert reading.interval is not None
+    low, high = reading.interval
+    assert reading.lift is not None
+    assert low <= reading.lift <= high
+    assert (reading.control, reading.treatment) == (x0 / n0, x1 / n1)
+    harm, room = (low, margin - high) if better == "lower" else (-high, margin + low)
+    assume(min(abs(harm), abs(room)) > 1e-9)
+    assert (reading.breached_at is not None) == (harm > 0)
+    assert (reading.non_inferior_at is not None) == (room > 0)
+
+
+def test_before_any_comparison_there_is_no_interval() -> None:
+    rail = Guardrail(
+        name="error",
+        better="lower",
+        window_seconds=300,
+        cells=ClosedCells(
+            block=ints(0), stratum=ints(0), n1=ints(5), x1=ints(1), n0=ints(0), x0=ints(0)
+        ),
+    )
+    reading = watch(
+        rail,
+        at=ints(300),
+        totals=Totals.of(ints(5), ints(1), ints(0), ints(0)),
+        control=np.array([math.nan]),
+        treatment=np.array([0.2]),
+        rho_day=np.array([25.0]),
+        rho_fast=np.array([4.0]),
+        threshold=20.0,
+    ).reading(300)
+    assert (reading.interval, reading.control, reading.treatment) == (
+        None,
+        None,
+        pytest.approx(0.2),
+    )
