@@ -12,9 +12,9 @@ from domain.measure import Measure, measure_of_policy
 from domain.wording.advice import advice
 from domain.wording.headline import headline_of
 from domain.wording.value import value_range
-from orchestration.pipeline.aliasing import TIME, aliased_with
-from orchestration.pipeline.effect import effect_member
-from orchestration.pipeline.metrics import metric_rows
+from orchestration.pipeline.members.aliasing import TIME, aliased_with
+from orchestration.pipeline.members.effect import effect_member
+from orchestration.pipeline.members.metrics import metric_rows
 from orchestration.pipeline.sentence import known_sentence, statement
 from orchestration.pipeline.series import moment, seconds
 from stats.decision.evidence import Arm, Evidence
