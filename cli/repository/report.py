@@ -17,7 +17,7 @@ _OWN = {Fate.KEPT, Fate.ROLLED_BACK, Fate.REVISED}
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What the team's changes were answered.
+    """The answers to the team's changes.
 
     Attributes:
         team: The team, at the end.

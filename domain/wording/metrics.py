@@ -52,12 +52,12 @@ class MetricRow:
 
     @property
     def whole_difference(self) -> str:
-        """The difference, and what it is in percent."""
+        """The difference, in percent too."""
         return _with(self.difference, self.relative)
 
     @property
     def whole_interval(self) -> str:
-        """The interval, and what it is in percent."""
+        """The interval, in percent too."""
         return _with(self.interval, self.relative_interval)
 
 

@@ -121,7 +121,7 @@ class Timeline:
 
         Args:
             rows: The closings.
-            cells: The cells of the stream, which tell what its metric is.
+            cells: The cells of the stream, whose kind of metric they show.
             treated: Whether the arm is treatment.
         """
         units = (self.n1 if treated else self.n0)[rows].astype(np.float64)
