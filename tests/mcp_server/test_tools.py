@@ -457,6 +457,17 @@ EVIDENCE = {
         "basis": "open",
         "final": False,
     },
+    "metrics": [
+        {
+            "metric": "activation",
+            "role": "target",
+            "control": 0.2,
+            "treatment": 0.212,
+            "difference": 0.012,
+            "interval": [-0.02, 0.044],
+            "state": "not_known",
+        }
+    ],
     "sessions": {
         "accumulated": 9000,
         "required": 24000,
@@ -488,6 +499,15 @@ class TestExplaining:
                 "relative": 0.06,
                 "final": False,
             },
+            "metrics": [
+                {
+                    "metric": "activation",
+                    "state": "not_known",
+                    "control": 0.2,
+                    "treatment": 0.212,
+                    "interval": [-0.02, 0.044],
+                }
+            ],
             "progress": {
                 "accumulated": 9000,
                 "required": 24000,
