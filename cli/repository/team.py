@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 from urllib.parse import urlencode
@@ -127,6 +127,7 @@ class Team:
     waiting: list[Change] = field(default_factory=list, init=False)
     hotfixes: list[Change] = field(default_factory=list, init=False)
     standing: Build = field(init=False)
+    _deployed_at: datetime = field(default=datetime.min.replace(tzinfo=UTC), init=False)
 
     def begin(self, now: datetime) -> None:
         """Ships the first build to everybody, and begins the flags' experiments."""
@@ -293,7 +294,9 @@ class Team:
         commit: dict[str, Any] = {"sha": build.commit}
         if changes:
             commit["changes"] = [change.name for change in changes]
-        body: dict[str, Any] = {"commit": commit, "deployed_at": now.isoformat()}
+        # One after the other: a build may be rebased and withdrawn at one look.
+        self._deployed_at = max(now, self._deployed_at + timedelta(seconds=1))
+        body: dict[str, Any] = {"commit": commit, "deployed_at": self._deployed_at.isoformat()}
         if base is not None:
             body["diff"] = {"base_commit": base.commit, "files": []}
         if allocation is not None:
