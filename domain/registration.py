@@ -23,5 +23,7 @@ class Registration:
     routes: Sequence[str] | None = None
     guardrails: Sequence[str] | None = None
     metadata: Mapping[str, Any] | None = None
+    # Who, or which agent, asks.
+    actor: str | None = None
     # Whose deploys are meant where none is named.
     environment: str = PRODUCTION

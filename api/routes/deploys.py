@@ -21,7 +21,7 @@ from api.wire.body import apart, body_of
 from api.wire.documentation import json_body, reading
 from api.wire.moment import Moment, text
 from api.wire.problem import Fault, invalid
-from api.wire.shape import Commit, Environment, OpenShape, Shape, WebAddress, by_form
+from api.wire.shape import Actor, Commit, Environment, OpenShape, Shape, WebAddress, by_form
 from storage.experiments.deploys import (
     DeployRequest,
     RecordedDeploy,
@@ -48,6 +48,10 @@ class DeployedCommit(Shape):
     url: WebAddress | None = None
     committed_at: Moment | None = None
     pull_request: Annotated[int, Field(ge=1)] | WebAddress | None = None
+    patch_id: Annotated[str, Field(pattern="^[0-9a-f]{40}$")] | None = Field(
+        default=None, description="`git patch-id --stable` of what it changes."
+    )
+    actor: Actor | None = Field(default=None, description="Who, or which agent, made the change.")
     changes: Annotated[list[Commit], Field(min_length=1, max_length=10_000)] | None = Field(
         default=None, description="Commits that this one brings; by default itself."
     )

@@ -15,7 +15,7 @@ from api.runtime.state import runtime
 from api.wire.answer import answer
 from api.wire.body import body_of
 from api.wire.documentation import json_body, reading
-from api.wire.shape import Commit, FreeForm, MetricName, RoutePattern, Shape, by_form
+from api.wire.shape import Actor, Commit, FreeForm, MetricName, RoutePattern, Shape, by_form
 from domain.assignment import Flag
 from domain.registration import Registration
 from storage.experiments.experiments import Registered, close, register
@@ -91,8 +91,10 @@ class RegistrationBody(Shape):
         default=None, description="By default those that the deploy affects."
     )
     guardrails: Annotated[list[MetricName], Field(max_length=50)] | None = Field(
-        default=None, description="By default the project's."
+        default=None,
+        description="Beside the project's, which always hold unless it unlocks them.",
     )
+    actor: Actor | None = Field(default=None, description="Who, or which agent, asks.")
     metadata: FreeForm | None = None
 
     def registration(self) -> Registration:
@@ -109,6 +111,7 @@ class RegistrationBody(Shape):
             routes=self.routes,
             guardrails=self.guardrails,
             metadata=self.metadata,
+            actor=self.actor,
         )
 
 
@@ -136,7 +139,9 @@ _EXAMPLES = {
     summary="Register an experiment",
     responses={201: {"model": RegisteredExperiment}},
     openapi_extra=reading(
-        body=json_body(RegistrationBody), examples=_EXAMPLES, problems=["experiment_open"]
+        body=json_body(RegistrationBody),
+        examples=_EXAMPLES,
+        problems=["experiment_open", "locked", "rate_limited"],
     ),
 )
 async def post_registration(
@@ -149,6 +154,7 @@ async def post_registration(
     def registering(connection: Connection) -> Registered:
         return register(connection, caller.project_id, body.registration())
 
+    await runtime(request).rate_limit.admit_registration(caller)
     registered = await runtime(request).store.run(registering)
     return answer({"experiment_id": registered.experiment_id}, status=201)
 

@@ -27,6 +27,7 @@ _SIGN_INS = 600
 _DESCRIPTIONS: Mapping[str, str] = {
     "key": "requests a minute by one key",
     "address": "requests a minute by one address",
+    "registration": "registrations a minute by one key",
     "sign-in-address": "sign-ins a minute by one address",
     "sign-in": "sign-ins a minute by all together",
 }
@@ -70,6 +71,15 @@ class RateLimit:
         limits = caller.settings.rate_limits
         await self._count("key", limits.per_key, caller.key)
         await self._count("address", limits.per_address, f"{caller.project_id}/{address}")
+
+    async def admit_registration(self, caller: Caller) -> None:
+        """Counts a registration by a caller.
+
+        Raises:
+            Problem: Its key has registered as often as its project's settings allow.
+        """
+        limit = caller.settings.rate_limits.registrations_per_key
+        await self._count("registration", limit, caller.key)
 
     async def admit_sign_in(self, *, address: str) -> None:
         """Counts an attempt to sign in from an address.

@@ -21,6 +21,7 @@ CODES: Mapping[str, tuple[int, str]] = {
     "differing_keys": (401, "Two project keys that differ"),
     "wrong_key_kind": (403, "A key of the wrong kind"),
     "origin_not_allowed": (403, "Origin not allowed"),
+    "locked": (403, "Locked by the project's settings"),
     "not_found": (404, "No such path"),
     "no_deploy": (404, "No deploy yet"),
     "unknown_deploy": (404, "No such deploy"),

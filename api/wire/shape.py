@@ -54,6 +54,7 @@ def free_form_bytes(members: dict[str, Any]) -> int:
 Commit = Annotated[str, Field(pattern=r"^[0-9a-fA-F]{7,64}$"), AfterValidator(_lower_case)]
 Environment = Annotated[str, Field(min_length=1, max_length=64)]
 MetricName = Annotated[str, Field(min_length=1, max_length=128)]
+Actor = Annotated[str, Field(min_length=1, max_length=256)]
 RoutePattern = Annotated[str, Field(min_length=1, max_length=512)]
 FreeForm = Annotated[dict[str, Any], AfterValidator(_small)]
 # A link that a browser may be sent to: no other scheme, and nothing that ends an attribute.

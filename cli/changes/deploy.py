@@ -7,10 +7,25 @@ from typing import Any, TextIO
 
 import click
 
+from cli.changes.patch import patch_id
 from cli.operations.options import data_dir_option, project_option
 from cli.operations.remote import WRITING_KEY, document, remote
 
-_COMMIT_MEMBERS = ("message", "author", "branch", "url")
+
+class PullRequest(click.ParamType[int | str]):
+    """A pull request's number, or its address."""
+
+    name = "number"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | str:
+        """Reads a number; the service checks an address."""
+        del param, ctx
+        return int(value) if value.isdecimal() else value
+
+
+_COMMIT_MEMBERS = ("message", "author", "branch", "url", "actor", "pull_request")
 
 
 @click.command("deploy")
@@ -30,6 +45,8 @@ _COMMIT_MEMBERS = ("message", "author", "branch", "url")
 @click.option("--author", help="The commit's author.")
 @click.option("--branch", help="The commit's branch.")
 @click.option("--url", help="Where the commit can be seen.")
+@click.option("--pull-request", type=PullRequest(), help="The number or address of its request.")
+@click.option("--actor", help="Who, or which agent, made the change.")
 @click.option("--idempotency-key", help="Makes a repeated call harmless: a run's id, say.")
 @click.option("--json", "as_json", is_flag=True, help="Print the deploy's record.")
 @project_option
@@ -71,6 +88,8 @@ def _members(commit: str, chosen: Mapping[str, Any]) -> dict[str, object]:
     """Returns the body of the deploy, made of the chosen options alone."""
     described: dict[str, object] = {"sha": commit}
     described |= {name: chosen[name] for name in _COMMIT_MEMBERS if chosen[name] is not None}
+    if (identity := patch_id(commit, base=chosen["base"])) is not None:
+        described["patch_id"] = identity
     if chosen["changes"]:
         described["changes"] = list(chosen["changes"])
     members = {

@@ -23,9 +23,13 @@ from cli.operations.remote import READING_KEY, Remote, RemoteFault, document, re
 @click.option("--flag-control", metavar="VALUE", help="The flag's value to compare with.")
 @click.option("--route", "routes", multiple=True, help="A route whose visitors count; repeatable.")
 @click.option(
-    "--guardrail", "guardrails", multiple=True, help="A metric that must not suffer; repeatable."
+    "--guardrail",
+    "guardrails",
+    multiple=True,
+    help="A metric that must not suffer, beside the project's; repeatable.",
 )
-@click.option("--no-guardrails", is_flag=True, help="Watch none; default: the project's.")
+@click.option("--no-guardrails", is_flag=True, help="Watch none, where the project allows it.")
+@click.option("--actor", help="Who, or which agent, asks.")
 @click.option("--metadata", help="A JSON object to keep with the experiment.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
 @project_option
@@ -67,6 +71,7 @@ def _members(chosen: dict[str, Any]) -> dict[str, object]:
         "treatment_flag": _flag(chosen["flag"], chosen["flag_control"]),
         "routes": list(chosen["routes"]) or None,
         "guardrails": _guardrails(chosen["guardrails"], none=chosen["no_guardrails"]),
+        "actor": chosen["actor"],
         "metadata": _object(chosen["metadata"]),
     }
     return {name: value for name, value in members.items() if value is not None}

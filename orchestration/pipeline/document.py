@@ -148,6 +148,7 @@ def _policy(reading: ExperimentReading) -> dict[str, Any]:
         # A policy that measures every unit, or was frozen before samples, keeps its bytes.
         **({"sample_rate": rate} if (rate := policy.get("sample_rate", 1)) < 1 else {}),
         **({"signed_assignments": True} if _asks_for_signatures(reading) else {}),
+        **({"earlier_attempts": earlier} if (earlier := policy.get("earlier_attempts")) else {}),
         **({"split_at": numbers.split_at} if reading.splits_by_need else {}),
     }
 

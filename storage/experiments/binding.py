@@ -5,15 +5,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, or_, select, text, update
+from sqlalchemy import Connection, Row, exists, func, or_, select, text, update
 
 from domain.assignment import Flag
 from domain.registration import Registration
 from domain.route import RouteTable, canonical_route
+from storage.experiments.attempts import earlier_attempts, provenance_of
 from storage.experiments.baseline import baseline_commit
 from storage.experiments.graphs import graph_patterns
 from storage.experiments.histories import read_history, remember_base
-from storage.experiments.policy import frozen_policy
+from storage.experiments.policy import frozen_policy, watched_guardrails
 from storage.schema.tables import experiments, verdicts
 from storage.tenants.settings import read_settings
 
@@ -145,24 +146,33 @@ def bind(
     """Freezes the policy that the experiment's verdict reads."""
     settings = read_settings(connection, project_id)
     deploy = binding.deploy
-    attempt = 1 + _decided_attempts(connection, project_id, binding.change, metric)
+    earlier = earlier_attempts(
+        connection,
+        project_id,
+        experiment_id,
+        environment=deploy.environment,
+        change=binding.change,
+        provenance=None
+        if binding.flag is not None
+        else provenance_of(deploy.commit, default_branch=settings.default_branch),
+        bound_at=binding.bound_at,
+    )
     starts_at = (
         binding.bound_at
-        if attempt > 1
+        if _is_repeated(connection, project_id, binding.change, metric)
         else _start(connection, project_id, binding, signed_only=settings.signed_assignments)
     )
     routes, because = _routes(request.routes, binding.routes_seen)
-    guardrails = settings.guardrails if request.guardrails is None else request.guardrails
     policy = frozen_policy(
         settings,
         target=metric,
-        guardrails=guardrails,
+        guardrails=watched_guardrails(settings, request.guardrails),
         environment=deploy.environment,
         routes=routes,
         routes_because=because,
         graph_id=deploy.graph_id,
         value_per_conversion=request.value_per_conversion,
-        attempt=attempt,
+        earlier_attempts=earlier,
         flag=binding.flag,
         caps=lambda definition: _cap(
             connection, project_id, deploy.environment, definition, before=starts_at
@@ -179,7 +189,7 @@ def bind(
             deploy_id=deploy.deploy_id,
             bound_at=binding.bound_at,
             starts_at=starts_at,
-            attempt=attempt,
+            attempt=policy["attempt"],
             policy=policy,
         )
     )
@@ -304,16 +314,17 @@ def _cap(
     return None
 
 
-def _decided_attempts(
+def _is_repeated(
     connection: Connection, project_id: int, change: Sequence[str], metric: str
-) -> int:
+) -> bool:
+    """Tells whether an experiment on this change and metric was there before: it is not open."""
     return connection.execute(
-        select(func.count())
-        .select_from(experiments)
-        .where(
-            experiments.c.project_id == project_id,
-            experiments.c.change == list(change),
-            experiments.c.target_metric == metric,
+        select(
+            exists().where(
+                experiments.c.project_id == project_id,
+                experiments.c.change == list(change),
+                experiments.c.target_metric == metric,
+            )
         )
     ).scalar_one()
 

@@ -14,11 +14,12 @@ from domain.registration import Registration
 from storage.experiments.binding import affected_routes_seen, bind, binding_of
 from storage.experiments.deploys import BEGUN, NOT_WITHDRAWN
 from storage.experiments.histories import read_history
-from storage.postgres.refusal import Conflict, Invalid, Missing
+from storage.experiments.policy import watched_guardrails
+from storage.postgres.refusal import Conflict, Invalid, Locked, Missing
 from storage.schema.clock import binding_time
 from storage.schema.tables import deploys, experiments, verdicts
 from storage.tenants.projects import lock_project
-from storage.tenants.settings import read_settings
+from storage.tenants.settings import Settings, read_settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +45,11 @@ def register(connection: Connection, project_id: int, request: Registration) -> 
             pointer="/treatment_flag",
         )
     settings = read_settings(connection, project_id)
+    _require_unlocked(settings, request)
     metric = request.target_metric or settings.default_metric
     deploy = _deploy(connection, project_id, request)
     if deploy is None:
-        return _register_waiting(connection, project_id, request, metric=metric)
+        return _register_waiting(connection, project_id, request, settings=settings, metric=metric)
     # Before the binding's lock, which holds up every writer of the log.
     routes_seen = affected_routes_seen(connection, project_id, deploy, request.routes)
     binding = binding_of(
@@ -73,7 +75,7 @@ def register(connection: Connection, project_id: int, request: Registration) -> 
         metric=metric,
     )
     if known is not None:
-        _require_same(known, request, control_commit=binding.control_commit)
+        _require_same(known, request, settings=settings, control_commit=binding.control_commit)
         return Registered(experiment_id=known.experiment_id, created=False)
     experiment_id = _insert(
         connection,
@@ -145,7 +147,12 @@ def _deploy(connection: Connection, project_id: int, request: Registration) -> R
 
 
 def _register_waiting(
-    connection: Connection, project_id: int, request: Registration, *, metric: str
+    connection: Connection,
+    project_id: int,
+    request: Registration,
+    *,
+    settings: Settings,
+    metric: str,
 ) -> Registered:
     """Registers for a deploy that is still to come."""
     same = and_(
@@ -161,7 +168,7 @@ def _register_waiting(
         select(experiments).join_from(experiments, verdicts).where(same)
     ).one_or_none()
     if known is not None:
-        _require_same(known, request, control_commit=request.control_commit)
+        _require_same(known, request, settings=settings, control_commit=request.control_commit)
         return Registered(experiment_id=known.experiment_id, created=False)
     registered_at = connection.execute(select(func.clock_timestamp())).scalar_one()
     experiment_id = _insert(
@@ -175,16 +182,41 @@ def _register_waiting(
     return Registered(experiment_id=experiment_id, created=True)
 
 
-def _require_same(known: Row[Any], request: Registration, *, control_commit: str | None) -> None:
+def _require_unlocked(settings: Settings, request: Registration) -> None:
+    """Refuses a registration that chooses what the project's settings keep for the project."""
+    metric = request.target_metric
+    chosen = {
+        "target_metric": metric is not None and metric != settings.default_metric,
+        # One that names some adds them; the empty list asks for none at all.
+        "guardrails": request.guardrails is not None
+        and not request.guardrails
+        and bool(settings.guardrails),
+        "routes": request.routes is not None,
+        "control_commit": request.control_commit is not None,
+        "value": request.value_per_conversion is not None,
+    }
+    for member in settings.locked:
+        if chosen[member]:
+            raise Locked(
+                "locked",
+                f"the project's setting `locked` keeps {member} for the project: leave it out, or"
+                " change the setting",
+            )
+
+
+def _require_same(
+    known: Row[Any], request: Registration, *, settings: Settings, control_commit: str | None
+) -> None:
     """Refuses another experiment under the name of an open one."""
     chosen: dict[str, object] = {}
     if request.routes is not None:
         chosen["routes"] = sorted(request.routes)
     if request.guardrails is not None:
-        chosen["guardrails"] = sorted(request.guardrails)
+        watched = {*watched_guardrails(settings, request.guardrails)} - {known.target_metric}
+        chosen["guardrails"] = sorted(watched)
     stored = {
         "routes": sorted(_routes_of(known) or ()),
-        "guardrails": sorted(_guardrails_of(known) or ()),
+        "guardrails": sorted({*_guardrails_of(known, settings)} - {known.target_metric}),
     }
     if request.control_commit is not None:
         chosen["control_commit"] = control_commit
@@ -202,9 +234,9 @@ def _routes_of(known: Row[Any]) -> Sequence[str] | None:
     return known.policy["routes"] if known.policy else known.request.get("routes")
 
 
-def _guardrails_of(known: Row[Any]) -> Sequence[str] | None:
+def _guardrails_of(known: Row[Any], settings: Settings) -> Sequence[str]:
     if known.policy is None:
-        return known.request.get("guardrails")
+        return watched_guardrails(settings, known.request.get("guardrails"))
     return [guardrail["name"] for guardrail in known.policy["guardrails"]]
 
 
@@ -249,6 +281,7 @@ def _insert(
         "guardrails": None if request.guardrails is None else list(request.guardrails),
         "value_per_conversion": request.value_per_conversion,
         "metadata": request.metadata,
+        "actor": request.actor,
     }
     connection.execute(
         insert(experiments).values(

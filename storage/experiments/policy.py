@@ -16,6 +16,18 @@ UNDECLARED_MIN_UNITS = 20
 SPLIT_AT = 3.0
 # 1 / (relative lift to close)^2: 20 % by day, 50 % fast (docs/statistics.md, 'The test').
 RHO = {"day": 25.0, "fast": 4.0}
+# A policy names the newest of the attempts before it.
+_NAMED_ATTEMPTS = 20
+
+
+def watched_guardrails(settings: Settings, named: Sequence[str] | None) -> Sequence[str]:
+    """Returns the guardrails of an experiment whose registration names some, or none at all.
+
+    The project's always hold where its setting `locked` names guardrails: a registration adds.
+    """
+    if named is None:
+        return settings.guardrails
+    return [*settings.guardrails, *named] if "guardrails" in settings.locked else named
 
 
 def frozen_policy(
@@ -28,7 +40,7 @@ def frozen_policy(
     routes_because: str,
     graph_id: str | None,
     value_per_conversion: float | None,
-    attempt: int,
+    earlier_attempts: Sequence[str],
     flag: Flag | None,
     caps: Callable[[Mapping[str, Any]], float | None],
 ) -> dict[str, Any]:
@@ -43,7 +55,7 @@ def frozen_policy(
         routes_because: `named`, `affected`, or `all`: how the routes were chosen.
         graph_id: The graph whose patterns paths are matched to.
         value_per_conversion: Dollars, where the registration named them.
-        attempt: Which experiment of the project on this change and metric this is.
+        earlier_attempts: Experiments that this one tries again, the oldest first.
         flag: The flag under test, if the change is one.
         caps: The caps of means for which the project names none.
     """
@@ -68,7 +80,8 @@ def frozen_policy(
         "trusted_identity": settings.trusted_identity,
         "signed_assignments": settings.signed_assignments,
         "alpha": settings.alpha,
-        "attempt": attempt,
+        "attempt": 1 + len(earlier_attempts),
+        "earlier_attempts": list(earlier_attempts[-_NAMED_ATTEMPTS:]),
         "rho_day": RHO["day"],
         "rho_fast": RHO["fast"],
         "better": definition["better"],

@@ -14,6 +14,10 @@ class Conflict(Refusal):
     """The request contradicts stored data."""
 
 
+class Locked(Refusal):
+    """The project's settings do not leave this choice to the request."""
+
+
 class Missing(Refusal):
     """The request names something that does not exist in its project."""
 

@@ -31,11 +31,16 @@ class ValueRoute(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     currency: str = "USD"
 
 
+# What a registration may not choose: who is judged does not choose the examiner.
+Lockable = Literal["target_metric", "guardrails", "routes", "control_commit", "value"]
+
+
 class RateLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Requests a minute that are admitted."""
 
     per_key: Annotated[int, msgspec.Meta(ge=1)] = 600_000
     per_address: Annotated[int, msgspec.Meta(ge=1)] = 60_000
+    registrations_per_key: Annotated[int, msgspec.Meta(ge=1)] = 120
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,6 +49,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     default_metric: Name = "activation"
     metrics: dict[Name, Metric] = {}
     guardrails: list[Name] = msgspec.field(default_factory=lambda: ["error"])
+    locked: list[Lockable] = msgspec.field(default_factory=lambda: ["guardrails"])
+    default_branch: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] = "main"
     grace_seconds: Annotated[int, msgspec.Meta(ge=0, le=3600)] = 120
     contrast_hours: Annotated[int, msgspec.Meta(ge=1, le=672)] = 24
     trusted_identity: bool = False

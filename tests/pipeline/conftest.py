@@ -142,6 +142,7 @@ class Story:
 
 @pytest.fixture
 def story(service) -> Story:
+    service.settings(locked=[])
     return Story(service=service, events=[])
 
 

@@ -93,6 +93,7 @@ def canary(service: Service, *, target: str) -> str:
     for begin in range(0, len(events), 500):
         batch = {"events": events[begin : begin + 500]}
         assert service.post("/v1/events?replay=true", batch).json()["rejected"] == []
+    service.settings(locked=[])
     registered = service.post(
         "/v1/reward/register",
         {

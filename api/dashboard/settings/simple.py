@@ -62,6 +62,19 @@ GROUPS: Mapping[str, Sequence[Field]] = {
             reads=lines,
         ),
         Field(
+            name="locked",
+            label="Kept for the project",
+            hint="What a registration cannot choose: target_metric, guardrails (it may add some),"
+            f" routes, control_commit, value. {_ON_LINES}",
+            control="lines",
+            reads=lines,
+        ),
+        Field(
+            name="default_branch",
+            label="Default branch",
+            hint="Commits of one branch are attempts at one change, but not those of this one.",
+        ),
+        Field(
             name="unit",
             label="Unit",
             hint="The unit that is randomized.",
@@ -156,6 +169,11 @@ GROUPS: Mapping[str, Sequence[Field]] = {
         Field(
             name="rate_limits.per_address",
             label="Requests a minute of one address",
+            reads=whole,
+        ),
+        Field(
+            name="rate_limits.registrations_per_key",
+            label="Registrations a minute of one key",
             reads=whole,
         ),
     ),

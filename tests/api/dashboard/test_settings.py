@@ -81,6 +81,8 @@ class TestWhoMayChange:
 WRONG = {
     "default_metric": ("", "This must not be empty."),
     "guardrails": ("x" * 129, "At most 128 characters."),
+    "locked": ("alpha", "This is none of the values that it takes."),
+    "default_branch": ("", "This must not be empty."),
     "unit": ("visitor", "This is none of the values that it takes."),
     "alpha": ("1.5", "Less than 1."),
     "futility_margin": ("some", "This is none of the values that it takes."),
@@ -113,7 +115,11 @@ class TestSimpleSettings:
             "allowed_origins": ["https://shop.example", "https://www.shop.example"],
             "trusted_identity": True,
             "assignment_epochs": [2, 1],
-            "rate_limits": {"per_key": 100, "per_address": 60_000},
+            "rate_limits": {
+                "per_key": 100,
+                "per_address": 60_000,
+                "registrations_per_key": 120,
+            },
         }
         assert "Saved." in owner.page(f"{GENERAL}?saved")
         # A box that is not ticked is sent by no browser.

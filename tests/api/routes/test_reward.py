@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from sqlalchemy import text
 
 from domain.contract import MEMBERS, contract, document_text
 from storage.verdicts.publication import Draft, publish_verdicts, stage_evidence
@@ -104,7 +105,8 @@ class TestRegistering:
         assert {one["environment"]: one["experiment_id"] for one in listed} == experiments
 
     @pytest.mark.parametrize(
-        ("members", "named"), [({"routes": ["/a"]}, "routes"), ({"guardrails": []}, "guardrails")]
+        ("members", "named"),
+        [({"routes": ["/a"]}, "routes"), ({"guardrails": ["latency"]}, "guardrails")],
     )
     def test_with_other_members_while_open_is_a_conflict_that_names_the_member(
         self, service: Any, members: dict[str, Any], named: str
@@ -114,6 +116,47 @@ class TestRegistering:
         answer = service.post(REGISTER, members)
         assert (answer.status_code, answer.json()["code"]) == (409, "experiment_open")
         assert named in answer.json()["detail"]
+
+    @pytest.mark.parametrize(
+        ("member", "body"),
+        [
+            ("target_metric", {"target_metric": "clicks"}),
+            ("guardrails", {"guardrails": []}),
+            ("routes", {"routes": ["/a"]}),
+            ("control_commit", {"control_commit": "aaaaaaa"}),
+            ("value", {"target_metric": {"name": "activation", "value_per_conversion": 9.0}}),
+        ],
+    )
+    def test_what_the_project_keeps_for_itself_is_refused_by_name(
+        self, service: Any, member: str, body: dict[str, Any]
+    ) -> None:
+        deployed(service, "aaaaaaa", "bbbbbbb")
+        service.settings(locked=[member])
+        answer = service.post(REGISTER, body)
+        assert (answer.status_code, answer.json()["code"]) == (403, "locked")
+        assert member in answer.json()["detail"]
+        assert service.get("/v1/reward").json()["experiments"] == []
+        service.settings(locked=[])
+        assert service.post(REGISTER, body).status_code == 201
+
+    def test_a_registration_adds_guardrails_to_the_project_s(self, service: Any) -> None:
+        deployed(service, "aaaaaaa", "bbbbbbb")
+        experiment = registered(service, guardrails=["latency"])
+        assert registered(service, guardrails=["latency", "error"]) == experiment
+        policy = service.in_store(
+            lambda connection: connection.execute(
+                text("SELECT policy FROM experiments WHERE experiment_id = :id"),
+                {"id": experiment},
+            ).scalar_one()
+        )
+        assert [guardrail["name"] for guardrail in policy["guardrails"]] == ["error", "latency"]
+
+    def test_registrations_of_one_key_are_limited(self, service: Any) -> None:
+        deployed(service, "aaaaaaa", "bbbbbbb")
+        service.settings(rate_limits={"registrations_per_key": 2})
+        answers = [service.post(REGISTER, {}) for _ in range(3)]
+        assert [answer.status_code for answer in answers] == [201, 201, 429]
+        assert answers[2].json()["detail"] == "more than 2 registrations a minute by one key"
 
     def test_from_many_clients_makes_one_experiment(self, service: Any) -> None:
         deployed(service, "aaaaaaa", "bbbbbbb")

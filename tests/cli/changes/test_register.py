@@ -83,6 +83,7 @@ def test_every_option_of_a_registration_reaches_the_experiment(reached, command)
 
 def test_a_flag_is_registered_with_both_values_and_no_guardrails(reached, command) -> None:
     deployed(reached, "aaaaaaa")
+    reached.settings(locked=[])
     words = ["--flag", "new_cart=true", "--flag-control", "false", "--no-guardrails"]
     result = command("register", *words, "-p", "shop")
     assert result.exit_code == 0, result.output
@@ -92,6 +93,13 @@ def test_a_flag_is_registered_with_both_values_and_no_guardrails(reached, comman
         ).one()
     assert change == ["new_cart=true"]
     assert policy["guardrails"] == []
+
+
+def test_the_project_s_guardrails_cannot_be_dropped_unless_it_says_so(reached, command) -> None:
+    deployed(reached, "aaaaaaa")
+    result = command("register", "--no-guardrails", "-p", "shop")
+    assert result.exit_code == 1
+    assert "`locked` keeps guardrails for the project" in result.output
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ class Shop:
         self.posted("/v1/revenue/events?replay=true", {"events": payments})
 
     def register(self) -> None:
-        body = {"target_metric": "order", "guardrails": []}
+        body = {"target_metric": "order"}
         self.posted("/v1/reward/register", body, kind=KeyKind.PROJECT)
 
     def send_present(self) -> None:

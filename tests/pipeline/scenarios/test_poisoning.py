@@ -55,8 +55,7 @@ class Siege:
     # --- The team ---------------------------------------------------------------------------
 
     def begin(self, *, share: float | None = 0.5, **asked: Any) -> None:
-        if self.signed:
-            self.service.settings(signed_assignments=True)
+        self.service.settings(locked=[], signed_assignments=self.signed)
         for sha, minutes, more in (
             (A, -1440, {}),
             (K, 0, {"allocation": share, "diff": {"base_commit": A, "files": []}}),
@@ -356,7 +355,7 @@ def test_a_server_s_events_count_without_a_token(siege: Siege) -> None:
 
 def test_a_flag_is_served_by_whoever_signs_it(siege: Siege) -> None:
     siege.signed = True
-    siege.service.settings(signed_assignments=True)
+    siege.service.settings(signed_assignments=True, locked=[])
     body = {"commit": {"sha": A}, "deployed_at": siege.at(0)}
     assert siege.service.post("/v1/deploys", body).status_code == 201
 

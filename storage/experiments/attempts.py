@@ -1,0 +1,115 @@
+"""Attempts: the earlier experiments that count as tries of the same change."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+WITHIN = timedelta(days=28)
+# A branch of more commits is shared by many changes.
+MOST_COMMITS = 20
+# Besides the project's default branch: what teams share under other names.
+_SHARED_BRANCH = re.compile(r"main|master|trunk|develop|release.*", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """Where the commit of a deploy comes from; each member may be unknown.
+
+    Attributes:
+        patch_id: `git patch-id --stable` of what the commit changes.
+        pull_request: The number of its pull request.
+        branch: Its branch, where it is no branch that many changes share.
+    """
+
+    patch_id: str | None
+    pull_request: str | None
+    branch: str | None
+
+
+def provenance_of(commit: Mapping[str, Any], *, default_branch: str) -> Provenance:
+    """Returns the provenance of a commit as it was posted."""
+    number = re.search(r"\d+(?=/?$)", str(commit.get("pull_request") or ""))
+    branch = commit.get("branch")
+    shared = branch is None or branch == default_branch or _SHARED_BRANCH.fullmatch(branch)
+    return Provenance(
+        patch_id=commit.get("patch_id"),
+        pull_request=None if number is None else number[0],
+        branch=None if shared else branch,
+    )
+
+
+_EARLIER = text(f"""
+-- The commit of a flag's deploy is not the change under test.
+SELECT x.experiment_id
+FROM experiments AS x
+JOIN verdicts AS v USING (experiment_id)
+JOIN deploys AS d USING (deploy_id)
+WHERE x.project_id = :project_id AND x.environment = :environment
+  AND x.bound_at >= :since AND x.bound_at <= :bound_at AND x.experiment_id <> :experiment_id
+  -- Where nothing was compared, nobody could try his luck.
+  AND NOT (v.decided AND coalesce(CAST(v.evidence #>> '{{totals,W}}' AS double precision), 0) = 0)
+  AND (
+    x.change && CAST(:change AS text[])
+    OR NOT :is_flag AND x.policy ->> 'flag' IS NULL AND (
+        d.commit ->> 'patch_id' = :patch_id
+        OR substring(d.commit ->> 'pull_request' FROM '\\d+(?=/?$)') = :pull_request
+        OR d.commit ->> 'branch' = :branch AND (
+            SELECT count(DISTINCT c.commit_sha) <= {MOST_COMMITS}
+            FROM deploys AS c
+            WHERE c.project_id = :project_id AND c.environment = :environment
+              AND c.recorded_at >= :since AND c.recorded_at <= :bound_at
+              AND c.commit ->> 'branch' = :branch
+        )
+    )
+  )
+ORDER BY x.bound_at, x.experiment_id
+""")
+
+
+def earlier_attempts(
+    connection: Connection,
+    project_id: int,
+    experiment_id: str,
+    *,
+    environment: str,
+    change: Sequence[str],
+    provenance: Provenance | None,
+    bound_at: datetime,
+) -> list[str]:
+    """Returns the experiments that an experiment which binds now tries again, the oldest first.
+
+    They are those of the environment that were bound in the 28 days before, whatever their target,
+    whose change has a part of this one, or whose commit comes from the same patch, pull request or
+    branch; but none that ended before anything was compared (docs/statistics.md, 'Attempts').
+
+    Args:
+        connection: In the transaction of the binding.
+        project_id: Whose.
+        experiment_id: The experiment that binds.
+        environment: Where.
+        change: D, its change.
+        provenance: Of its deploy's commit; None for a flag.
+        bound_at: When it binds.
+    """
+    known = provenance or Provenance(patch_id=None, pull_request=None, branch=None)
+    return list(
+        connection.execute(
+            _EARLIER,
+            {
+                "project_id": project_id,
+                "environment": environment,
+                "experiment_id": experiment_id,
+                "since": bound_at - WITHIN,
+                "bound_at": bound_at,
+                "change": list(change),
+                "is_flag": provenance is None,
+                "patch_id": known.patch_id,
+                "pull_request": known.pull_request,
+                "branch": known.branch,
+            },
+        ).scalars()
+    )

@@ -1,0 +1,112 @@
+"""Attempts: who tries a change again, under whatever commit, needs stronger evidence."""
+
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from tests.pipeline.conftest import at
+
+A, K, L = "aaaaaaa1", "ccccccc3", "ddddddd4"
+PATCH = "0123456789abcdef0123456789abcdef01234567"
+SHARED = ("main", "master", "develop", "release/2026-11", "trunk")
+
+
+def deployed(story: Any, sha: str, *, minutes: float, **commit: Any) -> None:
+    """Posts a canary on A."""
+    body = {
+        "commit": {"sha": sha, **commit},
+        "deployed_at": at(minutes),
+        "allocation": 0.5,
+        "diff": {"base_commit": A, "files": []},
+    }
+    answer = story.service.post("/v1/deploys", body)
+    assert answer.status_code == 201, answer.text
+
+
+def frozen(story: Any, experiment: str) -> Any:
+    """The row of a bound experiment."""
+    statement = text("SELECT policy, starts_at FROM experiments WHERE experiment_id = :id")
+    return story.service.in_store(lambda c: c.execute(statement, {"id": experiment}).one())
+
+
+def attempt(story: Any, experiment: str) -> int:
+    return frozen(story, experiment).policy["attempt"]
+
+
+def tried(story: Any, first: dict[str, Any], again: dict[str, Any]) -> tuple[str, str]:
+    """Two experiments: of a canary, and of another commit after it."""
+    story.deploy(A, minutes=0)
+    deployed(story, K, minutes=10, **first)
+    earlier = story.register(treatment_commit=K)
+    deployed(story, L, minutes=20, **again)
+    return earlier, story.register(treatment_commit=L)
+
+
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [
+        ({"patch_id": PATCH}, {"patch_id": PATCH}),
+        ({"pull_request": 7}, {"pull_request": "https://git.example/shop/pull/7"}),
+        ({"branch": "faster-cart"}, {"branch": "faster-cart"}),
+        ({"changes": [K]}, {"changes": [K, L]}),
+    ],
+    ids=["patch", "pull request", "branch", "change"],
+)
+def test_a_change_that_comes_back_under_another_commit_is_a_second_attempt(
+    story, first: dict[str, Any], again: dict[str, Any]
+) -> None:
+    earlier, experiment = tried(story, first, again)
+    assert attempt(story, earlier) == 1
+    policy = frozen(story, experiment).policy
+    assert (policy["attempt"], policy["earlier_attempts"]) == (2, [earlier])
+
+
+@pytest.mark.parametrize("branch", SHARED)
+def test_commits_of_a_shared_branch_are_first_attempts(story, branch: str) -> None:
+    assert attempt(story, tried(story, {"branch": branch}, {"branch": branch})[1]) == 1
+
+
+def test_commits_of_the_default_branch_are_first_attempts(story) -> None:
+    story.service.settings(default_branch="live")
+    assert attempt(story, tried(story, {"branch": "live"}, {"branch": "live"})[1]) == 1
+
+
+def test_a_branch_of_many_commits_is_shared(story) -> None:
+    story.deploy(A, minutes=0)
+    for number in range(21):
+        deployed(story, f"{number:040x}", minutes=1 + number, branch="team")
+    experiments = [story.register(treatment_commit=f"{number:040x}") for number in range(2)]
+    assert attempt(story, experiments[1]) == 1
+
+
+def test_other_changes_are_first_attempts(story) -> None:
+    first = {"patch_id": PATCH, "pull_request": 7, "branch": "faster-cart"}
+    again = {"patch_id": PATCH[::-1], "pull_request": 8, "branch": "slower-cart"}
+    assert attempt(story, tried(story, first, again)[1]) == 1
+
+
+def test_a_second_target_of_one_deploy_is_a_second_attempt_from_the_same_start(story) -> None:
+    story.deploy(A, minutes=0)
+    deployed(story, K, minutes=10)
+    first = story.register(treatment_commit=K, target_metric="order")
+    second = story.register(treatment_commit=K, target_metric="basket")
+    assert attempt(story, second) == 2
+    assert frozen(story, first).starts_at == frozen(story, second).starts_at
+
+
+def test_flags_of_one_build_are_first_attempts_each(story) -> None:
+    story.service.post("/v1/deploys", {"commit": {"sha": A, "pull_request": 7}})
+    flags = [{"name": name, "treatment": True} for name in ("cart", "search")]
+    experiments = [story.register(treatment_flag=flag) for flag in flags]
+    assert [attempt(story, experiment) for experiment in experiments] == [1, 1]
+
+
+def test_an_attempt_that_ended_before_anything_was_compared_does_not_count(story) -> None:
+    story.deploy(A, minutes=0)
+    deployed(story, K, minutes=10)
+    first = story.register(treatment_commit=K)
+    story.service.post(f"/v1/reward/{first}/close", {})
+    story.walk()
+    assert story.contract(first)["power_state"]["decided"]
+    assert attempt(story, story.register(treatment_commit=K)) == 1
