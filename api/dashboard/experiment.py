@@ -26,6 +26,7 @@ from domain.wording.advice import lasts
 from domain.wording.headline import headline_of
 from domain.wording.looks import fired_at, looks_of, seconds
 from domain.wording.metrics import metric_rows
+from domain.wording.tipping_point import tipping_sentence
 from domain.wording.warnings import WARNINGS
 from storage.tenants.sign_ins import Visitor
 from storage.verdicts.evidence import WAITS_FOR_DEPLOY
@@ -208,7 +209,12 @@ def _checks(document: Mapping[str, Any], contract: Mapping[str, Any]) -> list[di
     crossed = None if share is None else f"{100 * share:.2f} % of units were seen in both"
     return [
         _check("Both builds served at the same time", gates["vif"], holds=compared),
-        _check("Shares as declared", gates["sample_ratio_e"], holds="sample_ratio" not in causes),
+        _check(
+            "Shares as declared",
+            gates["sample_ratio_e"],
+            holds="sample_ratio" not in causes,
+            detail=tipping_sentence(document),
+        ),
         _check("Units stay in their arm", share, holds="crossover" not in causes, detail=crossed),
         _check("Outcomes arrive alike", gates["lateness_e"], holds="lateness" not in causes),
         _check("One effect everywhere", gates["interaction_e"], holds="interaction" not in causes),

@@ -16,6 +16,7 @@ from cli.operations.options import data_dir_option
 from domain.measure import level_of, measure_of
 from domain.wording.effect import effect_line
 from domain.wording.metrics import MetricRow, metric_rows
+from domain.wording.tipping_point import tipping_sentence
 
 
 @click.command()
@@ -88,6 +89,7 @@ def _facts(document: Mapping[str, Any]) -> dict[str, str]:
         "yes or no": _yes_no(document.get("yes_no")),
         "candidate": _candidate(document, document.get("candidate")),
         **_gates(document["gates"]),
+        "forgery": tipping_sentence(document) or "",
         "units": ", ".join(f"{count:,} {name}" for name, count in counts.items() if count),
         "needed": "" if sessions["required"] is None else f"{sessions['required']:,.0f} units",
         "ended because": document["ended_because"] or "",

@@ -74,7 +74,7 @@ def repository(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Let a team ship many changes for some days, and say what each was answered.
+    """Let a team ship many changes for some days, and report the answers.
 
     Starts a service of its own, whose clock it moves: nothing that runs here is touched. Canaries
     are based on the build that most users have; who is promoted leaves the others to be rebased.

@@ -19,6 +19,8 @@ WARNINGS = {
     " guardrail is unharmed.",
     "set_aside": "Its data cannot be computed at the moment, so you see the last verdict that"
     " could be computed. All other experiments go on.",
+    "fading": "The effect in the second half of the experiment is another one than in the first. A"
+    " gain may wear off, or grow: look at it again some weeks after the decision.",
     "allocation_undeclared": "The share of traffic that gets the change is not declared, so nothing"
     " can check that the split is fair. Post allocation with the deploy.",
 }

@@ -18,6 +18,7 @@ from orchestration.pipeline.members.metrics import metric_rows
 from orchestration.pipeline.sentence import known_sentence, statement
 from orchestration.pipeline.series import moment, seconds
 from stats.decision.evidence import Arm, Evidence
+from stats.decision.tipping_point import TippingPoint
 from stats.gates.guardrail import GuardrailReading
 from stats.gates.shortfall import Shortfall
 from stats.looks.policy import Policy
@@ -77,6 +78,7 @@ def evidence_document(
         "guardrails": [_guardrail(guardrail) for guardrail in evidence.guardrails],
         "candidate": _candidate(evidence),
         "sessions": _sessions(evidence),
+        "tipping_point": _tipping_point(evidence.tipping_point),
         "counts": {
             "in_cells": evidence.units_in_cells,
             "open": counts.exposed - evidence.units_in_cells - evidence.units_excluded,
@@ -308,6 +310,10 @@ def _sessions(evidence: Evidence) -> dict[str, Any]:
         "per_day": sessions.per_day,
         "projected_decision_at": timestamp(sessions.projected_decision_at),
     }
+
+
+def _tipping_point(point: TippingPoint | None) -> dict[str, Any] | None:
+    return None if point is None else {"sessions": point.sessions, "unseen": point.unseen}
 
 
 def _warnings(

@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from orchestration.pipeline.series import seconds, series_of
 from stats.counts.cell import Floats, Ints
 from stats.counts.timeline import AnalysisCells
+from stats.looks.stratification import stratified
 from stats.looks.trace import target_cells
 from storage.verdicts.evidence import read_experiments
 
@@ -51,7 +52,9 @@ def read_inflations(
         evidence: The served evidence document of each experiment.
     """
     return [
-        _inflation(evidence[reading.experiment_id], target_cells(series_of(reading), look))
+        _inflation(
+            evidence[reading.experiment_id], target_cells(stratified(series_of(reading)), look)
+        )
         for reading in read_experiments(connection, only=list(evidence))
         for look in [seconds(datetime.fromisoformat(evidence[reading.experiment_id]["as_of"]))]
     ]

@@ -12,12 +12,15 @@ from stats.decision.effect import Effect, shrunk_effect
 from stats.decision.outlook import NO_OUTLOOK, Outlook, Sessions, outlooks
 from stats.decision.ruling import Ruling, decide
 from stats.decision.served_looks import Looks, served_intervals, served_rows
+from stats.decision.tipping_point import TippingPoint, tipping_point
+from stats.gates.fading import fading_log_e
 from stats.gates.guardrail import GuardrailReading, Watch
+from stats.gates.interaction import MIN_CONVERSIONS
 from stats.looks.gate import NO_GATES, GateReadings, Gates
 from stats.looks.policy import Policy
 from stats.looks.series import Series
 from stats.looks.stratification import Split, Stratification, stratified
-from stats.looks.trace import Batch, Trace, traced
+from stats.looks.trace import Batch, Trace, target_cells, traced
 from stats.looks.words import Verdict
 from stats.sequential.mixture import Mixture, confidence_sequence, e_value, p_value
 
@@ -39,6 +42,7 @@ __all__ = [
 EXPERIMENTS_AT_ONCE = 32  # bounds the memory; results don't depend on it
 GUARDRAILS_UNPROVEN = "guardrails_unproven"
 ALLOCATION_UNDECLARED = "allocation_undeclared"
+FADING = "fading"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +146,8 @@ class Evidence:
         splits: The flags that the strata are split by.
         confounded_by: The flags that depend on the change and do not split the strata.
         units_excluded: Units of lineages beyond those that are compared.
+        tipping_point: How many invented sessions would explain the lift; None of a mean, and where
+            nothing was compared.
     """
 
     as_of: int | None
@@ -172,6 +178,7 @@ class Evidence:
     splits: tuple[Split, ...] = ()
     confounded_by: tuple[str, ...] = ()
     units_excluded: int = 0
+    tipping_point: TippingPoint | None = None
 
     @property
     def guardrail_breaches(self) -> tuple[str, ...]:
@@ -209,7 +216,12 @@ def _evaluated(strata: Sequence[Stratification]) -> list[Evidence]:
         for view, own, ci in zip(views, rows, intervals, strict=True)
     ]
     effects = [_effect(view, batch, number) for number, view in enumerate(views)]
-    return list(map(_evidence, views, looks, _outlooks(views, batch), effects))
+    return [
+        _evidence(view, own, outlook, effect, fading=_is_fading(view, batch, number))
+        for number, (view, own, outlook, effect) in enumerate(
+            zip(views, looks, _outlooks(views, batch), effects, strict=True)
+        )
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,11 +286,27 @@ def _effect(view: _View, batch: Batch, number: int) -> Effect | None:
     return shrunk_effect(view.trace.totals[look : look + 1], batch.mixture[row : row + 1])
 
 
-def _evidence(view: _View, looks: Looks, outlook: Outlook, effect: Effect | None) -> Evidence:
+def _is_fading(view: _View, batch: Batch, number: int) -> bool:
+    """Whether the effect at the ruling's look is another one than at first."""
+    threshold, look = view.series.policy.fading_at, view.ruling.look
+    if threshold is None or look < 0:
+        return False
+    # Each half needs so many conversions of each arm: fewer in all can't be compared.
+    if min(view.trace.x1[look], view.trace.x0[look]) < 2 * MIN_CONVERSIONS:
+        return False
+    row = batch.first[number] + look
+    cells = target_cells(view.strata, int(view.trace.at[look]))
+    return fading_log_e(cells, mixture=batch.mixture[row : row + 1]) >= math.log(threshold)
+
+
+def _evidence(
+    view: _View, looks: Looks, outlook: Outlook, effect: Effect | None, *, fading: bool
+) -> Evidence:
     series, ruling = view.series, view.ruling
     if ruling.look < 0:
         return _evidence_before_looks(view, looks)
     now = view.trace[ruling.look : ruling.look + 1]
+    gates = view.gates.at(ruling.look, vif=_vif(series, now))
     guardrails = view.readings()
     ci = _interval(looks, -1)
     return Evidence(
@@ -300,16 +328,17 @@ def _evidence(view: _View, looks: Looks, outlook: Outlook, effect: Effect | None
         eligible_per_day=outlook.eligible_per_day,
         units_in_cells=int(now.n0[0] + now.n1[0]),
         closed_until=int(now.end[0]),
-        gates=view.gates.at(ruling.look, vif=_vif(series, now)),
+        gates=gates,
         guardrails=guardrails,
         candidate=_candidate(view, looks, guardrails),
-        warnings=_warnings(series, ruling),
+        warnings=_warnings(series, ruling, fading=fading),
         decision=_decision(view, looks, outlook, guardrails),
         yes_no=_yes_no(series, now),
         effect=effect,
         splits=view.strata.splits(int(now.at[0])),
         confounded_by=view.strata.confounded_by(int(now.at[0])),
         units_excluded=view.strata.excluded_units(int(now.at[0])),
+        tipping_point=tipping_point(series, now, is_declared=gates.sample_ratio_e is not None),
     )
 
 
@@ -405,11 +434,15 @@ def _vif(series: Series, now: Trace) -> float | None:
     return float(now.vif[0]) if now.end[0] > series.start else None
 
 
-def _warnings(series: Series, ruling: Ruling) -> tuple[str, ...]:
+def _warnings(series: Series, ruling: Ruling, *, fading: bool) -> tuple[str, ...]:
     undeclared = series.allocation is not None and all(
         epoch.share is None for epoch in series.allocation
     )
-    warnings = {GUARDRAILS_UNPROVEN: ruling.unproven, ALLOCATION_UNDECLARED: undeclared}
+    warnings = {
+        GUARDRAILS_UNPROVEN: ruling.unproven,
+        ALLOCATION_UNDECLARED: undeclared,
+        FADING: fading,
+    }
     return tuple(word for word, holds in warnings.items() if holds)
 
 
@@ -437,7 +470,7 @@ def _evidence_before_looks(view: _View, looks: Looks) -> Evidence:
         gates=NO_GATES,
         guardrails=tuple(watch.reading(series.start) for watch in view.watches),
         candidate=None,
-        warnings=_warnings(series, ruling),
+        warnings=_warnings(series, ruling, fading=False),
         decision=abstention(ruling, at=series.closed_at if ruling.decided else None, cadence=None),
     )
 

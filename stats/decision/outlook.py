@@ -187,7 +187,7 @@ class _Progress:
         return _ratio(needed - self.so_far, self.a_day, where=self.a_day > 0)
 
     def by_the_end(self, days: Floats) -> Floats:
-        """What is reached after some more days."""
+        """The information or sessions after some more days."""
         return self.so_far + self.a_day * days
 
 

@@ -34,6 +34,8 @@ class Policy:
         sample_rate: The share of all units that are measured, in (0, 1].
         split_at: The evidence that the arms carry the values of another flag unequally from which
             on the strata are split by it; None where strata stand as the store holds them.
+        fading_at: The evidence that the effect differs between the halves of the experiment from
+            which on the verdict carries a warning; None where that is not asked.
 
     Raises:
         ValueError: A member is outside its range; the message states the value and the rule.
@@ -57,6 +59,7 @@ class Policy:
     value_per_conversion: float | None = None
     sample_rate: float = 1.0
     split_at: float | None = None
+    fading_at: float | None = None
 
     def __post_init__(self) -> None:
         rules = (
@@ -100,6 +103,11 @@ class Policy:
             (
                 "split_at",
                 self.split_at is None or 1 < self.split_at < math.inf,
+                "is above 1 and finite, or null",
+            ),
+            (
+                "fading_at",
+                self.fading_at is None or 1 < self.fading_at < math.inf,
                 "is above 1 and finite, or null",
             ),
         )

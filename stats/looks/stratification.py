@@ -1,7 +1,7 @@
 """A stratification: the strata that an experiment's looks are computed in, time after time.
 
-What is pooled at first may be split later; then the past is computed anew in the strata that are
-split (docs/statistics.md, 'Many flags in one build').
+Strata that are pooled at first may be split later; then the past is computed anew in the split ones
+(docs/statistics.md, 'Many flags in one build').
 """
 
 from collections.abc import Sequence

@@ -19,7 +19,7 @@ from stats.looks.gate import GateReadings, gate_readings
 from stats.looks.marginal import MarginalInteractions, marginal_interactions
 from stats.looks.policy import DAY
 from stats.looks.series import Series
-from stats.looks.stratification import Stage, Stratification, stratified
+from stats.looks.stratification import Stage, Stratification
 from stats.sequential.mixture import Mixture, log_component, variance_at
 
 Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
@@ -263,9 +263,9 @@ def _watches_in_turn(
     )
 
 
-def target_cells(series: Series, look: int) -> AnalysisCells:
+def target_cells(strata: Stratification, look: int) -> AnalysisCells:
     """The cells of analysis blocks of an experiment's target that had closed by a look."""
-    stage = stratified(series).stage_at(look)
+    stage = strata.stage_at(look)
     own, _ = _streams([stage.series], [stage.blocks])
     line = timeline(own[:1])
     return line.cells[line.at[line.cells.row] <= look]

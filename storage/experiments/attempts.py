@@ -20,7 +20,7 @@ class Provenance:
     """Where the commit of a deploy comes from; each member may be unknown.
 
     Attributes:
-        patch_id: `git patch-id --stable` of what the commit changes.
+        patch_id: `git patch-id --stable` of the commit.
         pull_request: The number of its pull request.
         branch: Its branch, where it is no branch that many changes share.
     """

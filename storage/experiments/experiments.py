@@ -183,7 +183,7 @@ def _register_waiting(
 
 
 def _require_unlocked(settings: Settings, request: Registration) -> None:
-    """Refuses a registration that chooses what the project's settings keep for the project."""
+    """Refuses a registration that names a member which the project's settings lock."""
     metric = request.target_metric
     chosen = {
         "target_metric": metric is not None and metric != settings.default_metric,

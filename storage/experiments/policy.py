@@ -14,6 +14,8 @@ UNDECLARED_MIN_UNITS = 20
 # The evidence of dependence from which on another flag splits the strata (docs/statistics.md,
 # 'Many flags in one build').
 SPLIT_AT = 3.0
+# As the gate on interaction.
+FADING_AT = 100.0
 # 1 / (relative lift to close)^2: 20 % by day, 50 % fast (docs/statistics.md, 'The test').
 RHO = {"day": 25.0, "fast": 4.0}
 # A policy names the newest of the attempts before it.
@@ -91,6 +93,7 @@ def frozen_policy(
         "block_min_units": BLOCK_MIN_UNITS,
         "undeclared_min_units": UNDECLARED_MIN_UNITS,
         "split_at": SPLIT_AT,
+        "fading_at": FADING_AT,
         "horizon_seconds": settings.horizon_days * DAY,
         "contrast_seconds": settings.contrast_hours * HOUR,
         "futility_margin": None if settings.futility_margin == "none" else settings.futility_margin,

@@ -226,3 +226,19 @@ def _steps(steps: Sequence[tuple[float, float]], block: Ints) -> Any:
     """The value in force at each block."""
     begins = np.array([day * DAY for day, _ in steps])
     return np.array([value for _, value in steps])[np.searchsorted(begins, block, side="right") - 1]
+
+
+def with_effects(first: float, second: float, *, days: int) -> Draw:
+    """48,000 units a day, a rate that goes up and down by day, and an effect in each half."""
+    # No test fires: all of it is measured.
+    policy = Policy(fading_at=100.0, alpha=1e-200)
+
+    def draw(rng: np.random.Generator) -> Series:
+        n1, n0 = units(rng, BLOCKS_A_DAY * days, 167, 0.5)
+        block = np.arange(n1.size)
+        rate = 0.05 * (1 + 0.5 * np.sin(2 * np.pi * block / BLOCKS_A_DAY))
+        effect = np.where(block < n1.size / 2, first, second)
+        x1, x0 = rng.binomial(n1, rate * (1 + effect)), rng.binomial(n0, rate)
+        return of_one_stratum(n1, x1, n0, x0, policy=policy)
+
+    return draw

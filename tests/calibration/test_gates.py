@@ -20,6 +20,7 @@ from tests.calibration.scenario import (
     small_difference,
     stratified,
     units,
+    with_effects,
 )
 from tests.calibration.traffic import BLOCK, BLOCKS_A_DAY, DELAY, Floats, Ints
 
@@ -248,3 +249,21 @@ def test_the_mean_of_a_continuous_metric_is_answered_falsely_no_more_often_than_
     hits = sum(seen.decision.verdict != "abstain" for seen in evaluated(draw, count, 20_261_209))
     low, _ = report(f"type-I error of a mean, {law}, share {share:.0%}", hits, count, 0.05)
     assert low <= 0.05
+
+
+# Fading
+
+
+@pytest.mark.parametrize("count", sizes(40, 1000))
+@pytest.mark.parametrize(
+    ("first", "second", "at_most", "at_least"),
+    [(0.0, 0.0, 0.01, 0.0), (0.2, 0.2, 0.01, 0.0), (0.3, 0.0, 1.0, 0.9)],
+)
+def test_a_warning_says_whether_the_effect_is_another_one_in_the_second_half(
+    first: float, second: float, at_most: float, at_least: float, count: int
+) -> None:
+    draw = with_effects(first, second, days=4)
+    hits = sum("fading" in seen.warnings for seen in evaluated(draw, count, 20_261_401))
+    low, high = report(f"{first:+.0%}, then {second:+.0%}: fading", hits, count, at_most)
+    assert low <= at_most
+    assert high >= at_least

@@ -186,7 +186,7 @@ def told_world(
     """Stores a world and registers what is asked of it; returns the experiments."""
     with engine.begin() as connection:
         project_id = create_project(connection, secrets.token_hex(8)).project_id
-        apply_settings(connection, project_id, {"metrics": METRICS, **chosen})
+        apply_settings(connection, project_id, {"metrics": METRICS, "locked": [], **chosen})
         world = World(project_id, seed, lift=lift, units=units)
         store_deploy(connection, project_id, A, T - timedelta(days=1))
         store_deploy(connection, project_id, K, T, base=A, allocation=0.5)

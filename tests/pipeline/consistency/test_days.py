@@ -182,7 +182,7 @@ def opened(
     generator = np.random.default_rng(seed)
     with engine.begin() as connection:
         project_id = create_project(connection, secrets.token_hex(8)).project_id
-        apply_settings(connection, project_id, {**CHOSEN, "unit": unit})
+        apply_settings(connection, project_id, {**CHOSEN, "locked": [], "unit": unit})
         log(connection, project_id, generator)
         experiments = registered(connection, project_id)
     hours = [*sorted(generator.uniform(0, HOURS, 6)), HOURS]

@@ -205,7 +205,7 @@ class Shop:
 
     def register(self, connection: Connection, *, target_metric: str, **chosen: Any) -> str:
         chosen.setdefault("trusted_identity", False)
-        apply_settings(connection, self.project_id, {"metrics": METRICS, **chosen})
+        apply_settings(connection, self.project_id, {"metrics": METRICS, "locked": [], **chosen})
         guardrails = [name for name in ("error", "spend", "order") if name != target_metric]
         asked = Registration(treatment_commit=K, target_metric=target_metric, guardrails=guardrails)
         return register(connection, self.project_id, asked).experiment_id

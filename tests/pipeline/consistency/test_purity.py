@@ -25,6 +25,7 @@ from storage.log.events import COLUMNS, RuntimeEvent
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.schema.partitions import create_days
 from storage.tenants.projects import create_project
+from storage.tenants.settings import apply_settings
 from storage.upkeep.reading import separate_reading
 from tests.conftest import Store, fresh_store
 from tests.repetition import examples
@@ -95,6 +96,7 @@ def stored(connection: Connection, told: Sequence[Delivery]) -> None:
 
 
 def recorded(connection: Connection, project_id: int, *, share: float | None = None) -> list[str]:
+    apply_settings(connection, project_id, {"locked": []})
     deploys = (
         (A, T - timedelta(days=1), None, [], None),
         (K, T, A, [], share),

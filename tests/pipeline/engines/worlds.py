@@ -60,7 +60,7 @@ def build_world(connection: Connection, seed: int) -> World:
     }
     if unit == "session" and draw.random() < 0.3:
         chosen["signed_assignments"] = True
-    apply_settings(connection, project_id, chosen)
+    apply_settings(connection, project_id, {"locked": [], **chosen})
     _store_events(connection, project_id, draw)
     _store_revenue(connection, project_id, draw)
     _record_deploys(connection, project_id, draw)

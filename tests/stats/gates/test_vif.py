@@ -13,6 +13,7 @@ from orchestration.pipeline.regression import regressed_inflation
 from stats.decision.evidence import Evidence, evaluate
 from stats.looks.policy import Policy
 from stats.looks.series import Series
+from stats.looks.stratification import stratified
 from stats.looks.trace import target_cells
 
 Maker = Callable[..., Series]
@@ -63,7 +64,9 @@ def test_with_any_strata_it_is_that_of_the_regression_that_the_check_takes(
     own = series(rows, as_of=300 * len(rows) + 1920, policy=Policy(undeclared_min_units=1))
     (seen,) = evaluate([own])
     assert seen.as_of is not None
-    assert seen.vif == pytest.approx(regressed_inflation(target_cells(own, seen.as_of)), rel=1e-8)
+    assert seen.vif == pytest.approx(
+        regressed_inflation(target_cells(stratified(own), seen.as_of)), rel=1e-8
+    )
 
 
 def test_a_constant_share_costs_nothing(series: Maker) -> None:

@@ -1,0 +1,23 @@
+"""The tipping point in words: a word on the faults that no check sees."""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def tipping_sentence(document: Mapping[str, Any]) -> str | None:
+    """Returns how many invented sessions would explain the lift, and how many would go unnoticed.
+
+    Args:
+        document: An evidence document; those of earlier releases have no tipping point.
+
+    Returns:
+        None where nothing was compared, and of a metric that is a mean.
+    """
+    point = document.get("tipping_point")
+    if point is None:
+        return None
+    unit = document["policy"]["unit"]
+    many = f"{point['sessions']:,} invented {unit}s that convert would explain the difference"
+    if point["unseen"] is None:
+        return f"{many}, and any number would go unnoticed, as no share is declared"
+    return f"{many}; about {point['unseen']:,} in one arm would go unnoticed"
