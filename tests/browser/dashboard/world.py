@@ -120,7 +120,7 @@ def _served(engine: Engine, url: str, client: httpx2.Client, name: str) -> Serve
     with engine.begin() as connection:
         project = create_project(connection, name)
         limits = {"per_key": 10**9, "per_address": 10**9}
-        apply_settings(connection, project.project_id, {"rate_limits": limits})
+        apply_settings(connection, project.project_id, {"rate_limits": limits, "locked": []})
     return Served(store=Store(url=url, engine=engine), client=client, project=project)
 
 
