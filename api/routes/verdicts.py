@@ -100,12 +100,46 @@ class Effect(Shape):
         " conversion."
     )
     value_interval: tuple[float, float] | None
-    basis: Literal["open", "at_decision"] = Field(
-        description="The moment of the estimate: the last look, or the one that decided."
+    basis: Literal["open", "at_decision", "after_decision"] = Field(
+        description="The moment of the estimate: the last look, the one that decided, or the end"
+        " of the week after it."
     )
     units: int = Field(description="Units of both arms that were compared.")
-    final: bool = Field(description="Whether the estimate can change no more.")
+    final: bool = Field(
+        description="Whether the estimate can change no more; a fresh one may take its place once,"
+        " a week after the decision."
+    )
     as_of: datetime
+    after_decision: "AfterDecision | None" = Field(
+        description="Units that were exposed after the deciding look alone; null while open, and"
+        " after an end without an answer."
+    )
+
+
+class AfterDecision(Shape):
+    """The effect of the units that were exposed after a decision, while both arms are served.
+
+    Its numbers are null where nothing was compared, or not fairly; of a stopped one the interval
+    alone is given.
+    """
+
+    state: Literal["running", "stopped", "final"] = Field(
+        description="final at the planned end; stopped where an arm was gone before it."
+    )
+    begins_at: datetime
+    ends_at: datetime = Field(description="The planned end of exposure.")
+    estimate: float | None = Field(description="Treatment minus control: unbiased once final.")
+    standard_error: float | None
+    interval: tuple[float, float] | None = Field(
+        description="The always-valid interval of these units alone."
+    )
+    relative: float | None
+    value_per_day: float | None
+    value_interval: tuple[float, float] | None
+    basis: Literal["after_decision"]
+    units: int
+    final: bool
+    as_of: datetime | None
 
 
 class ListedVerdict(Shape):

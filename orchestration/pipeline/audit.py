@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 from domain.contract import document_text, waiting_contract
 from domain.published_evidence import facts
 from orchestration.pipeline.drafts import draft_bound
+from orchestration.pipeline.follow_up import draft_follow_ups
 from storage.log.lake import Lake, open_lake
 from storage.log.reader import SealedLog, open_log
 from storage.pipeline.differing_rows import DifferingRows, differing_rows
@@ -34,6 +35,7 @@ from storage.upkeep.raw_events import (
     read_served,
 )
 from storage.upkeep.reading import derived_tables_aside
+from storage.verdicts.follow_ups import ServedFollowUp, read_follow_ups
 from storage.verdicts.publication import Draft
 
 
@@ -88,7 +90,8 @@ def audit(connection: Connection, experiment_id: str, *, lake: Lake | None = Non
         return _audit_unbound(experiment_id, served)
     frozen = read_frozen(connection, experiment_id)
     experiment = bound_experiment(connection, experiment_id)
-    until = _read_until(experiment, frozen, served)
+    followed = next(iter(read_follow_ups(connection, [experiment_id])), None)
+    until = _read_until(experiment, frozen, served, followed)
     if gone := days_gone(connection, frozen, until=moment_of(until)):
         return Audit(
             experiment_id=experiment_id,
@@ -99,7 +102,7 @@ def audit(connection: Connection, experiment_id: str, *, lake: Lake | None = Non
             differences=(),
         )
     with open_log(connection, lake or open_lake()) as log:
-        return _compared(log, experiment, served, until=until)
+        return _compared(log, experiment, served, followed, until=until)
 
 
 def _audit_unbound(experiment_id: str, served: ServedVerdict) -> Audit:
@@ -117,9 +120,14 @@ def _audit_unbound(experiment_id: str, served: ServedVerdict) -> Audit:
 
 
 def _read_until(
-    experiment: PipelineExperiment, frozen: FrozenExperiment, served: ServedVerdict
+    experiment: PipelineExperiment,
+    frozen: FrozenExperiment,
+    served: ServedVerdict,
+    followed: ServedFollowUp | None,
 ) -> int:
     """Returns how far the log is read: to the verdict's look, and to where it was closed by hand.
+
+    One that was followed up after its decision is read as far as it was then.
 
     Between looks nothing changes, so that nothing else of the pipeline's progress need be known.
     The pipeline reads the log by whole blocks: to the first one that closes then or later.
@@ -129,6 +137,8 @@ def _read_until(
         until = microseconds(served.as_of)
     if served.decided and frozen.closed_at is not None:
         until = max(until, microseconds(frozen.closed_at))
+    if followed is not None and followed.read_to is not None:
+        until = max(until, microseconds(followed.read_to) + experiment.grace)
     return block_of(until - experiment.grace + BLOCK - 1) + experiment.grace
 
 
@@ -138,7 +148,12 @@ _FIRST_MIB = (64, 192)
 
 
 def _compared(
-    log: SealedLog, experiment: PipelineExperiment, served: ServedVerdict, *, until: int
+    log: SealedLog,
+    experiment: PipelineExperiment,
+    served: ServedVerdict,
+    followed: ServedFollowUp | None,
+    *,
+    until: int,
 ) -> Audit:
     """Computes and compares within little memory, or else within the limit of the settings."""
     settings = day_engine_settings()
@@ -146,8 +161,8 @@ def _compared(
         if memory_mib < settings.limits.memory_mib:
             first = replace(settings, limits=replace(settings.limits, memory_mib=memory_mib))
             with suppress(EngineError):
-                return _compared_within(first, log, experiment, served, until=until)
-    return _compared_within(settings, log, experiment, served, until=until)
+                return _compared_within(first, log, experiment, served, followed, until=until)
+    return _compared_within(settings, log, experiment, served, followed, until=until)
 
 
 def _compared_within(
@@ -155,6 +170,7 @@ def _compared_within(
     log: SealedLog,
     experiment: PipelineExperiment,
     served: ServedVerdict,
+    followed: ServedFollowUp | None,
     *,
     until: int,
 ) -> Audit:
@@ -166,9 +182,12 @@ def _compared_within(
             store_evidence_rows(connection, lives)
             (drafted,) = draft_bound(connection, only=[experiment.experiment_id])
             differences = _different_answers(served, drafted.draft)
+            differences += _different_follow_ups(connection, followed)
             count = len(differences)
             if served.as_of is not None:
                 look = microseconds(served.as_of)
+                if followed is not None and followed.read_to is not None:
+                    look = max(look, microseconds(followed.read_to) + experiment.grace)
                 for table in differing_rows(engine, log, experiment, until=look):
                     differences += _different_rows(table)
                     count += table.count
@@ -197,6 +216,20 @@ def _different_answers(served: ServedVerdict, draft: Draft) -> list[str]:
         *_different_texts("contract", served.contract, draft.contract),
         *_different_facts(served.evidence, draft.document),
     ]
+
+
+def _different_follow_ups(connection: Connection, served: ServedFollowUp | None) -> list[str]:
+    """Returns the members in which the effect after the decision is another one."""
+    if served is None or served.read_to is None:
+        return []
+    (draft,) = draft_follow_ups(connection, [served.planned])
+    return list(
+        _different_members(
+            "after_decision",
+            {"state": served.state, "effect": json.loads(served.effect or "null")},
+            {"state": draft.state, "effect": json.loads(draft.effect or "null")},
+        )
+    )
 
 
 def _different_facts(served: str, raw: str) -> list[str]:

@@ -8,6 +8,7 @@ from sqlalchemy import Connection
 
 from orchestration.pipeline.batch import Patience, work_apart
 from orchestration.pipeline.drafts import Drafted, draft_bound, draft_waited_out
+from orchestration.pipeline.follow_up import differing_follow_ups
 from storage.log.lake import Lake, open_lake
 from storage.log.reader import open_log
 from storage.pipeline.days.comparison import (
@@ -37,7 +38,8 @@ class Comparison:
         not_computed: The experiments that are left out, since they cannot be computed.
         cells: The cells of the days that only one side holds, as text.
         rows: How many rows behind these cells differ, by table and experiment, as text.
-        verdicts: The experiments whose contract or evidence differs in a byte.
+        verdicts: The experiments whose contract or evidence differs in a byte, or the effect that
+            was measured after the decision.
     """
 
     experiments: int
@@ -137,7 +139,9 @@ def compare_days(
         not_computed=sorted(broken),
         cells=[_cell(cell) for part in parts for cell in part.cells],
         rows=[_rows(row) for part in parts for row in part.rows],
-        verdicts=differing_verdicts(separate),
+        verdicts=sorted(
+            {*differing_verdicts(separate), *differing_follow_ups(separate, only=computed)}
+        ),
     )
 
 

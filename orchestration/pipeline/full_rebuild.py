@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Engine
 
 from orchestration.pipeline.batch import REBUILD, compute
+from orchestration.pipeline.follow_up import differing_follow_ups
 from orchestration.pipeline.steps import close_cells, expose, publish, stage, stage_due
 from storage.log.lake import Lake, open_lake
 from storage.log.reader import read_apart
@@ -34,10 +35,12 @@ class Rebuilt:
 
     Attributes:
         differences: The decided verdicts that differ from those which the log gives now.
+        follow_ups: The experiments of which the log gives another effect after the decision.
         left_out: The experiments that could not be computed.
     """
 
     differences: Sequence[Difference]
+    follow_ups: Sequence[str]
     left_out: Sequence[SetAside]
 
 
@@ -87,10 +90,11 @@ def rebuild_all(
             require_raw_events(side)
             _catch_up(side)
             differences = decided_differences(side)
+            followed = differing_follow_ups(side)
             left_out = read_set_aside(side)
             swap_in(side)
             _publish(side)
-        return Rebuilt(differences=differences, left_out=left_out)
+        return Rebuilt(differences=differences, follow_ups=followed, left_out=left_out)
 
 
 def _fill(side: Connection, lake: Lake) -> None:

@@ -8,6 +8,7 @@ from sqlalchemy import Connection
 
 from orchestration.pipeline.batch import RUN, Patience, compute
 from orchestration.pipeline.drafts import Drafted, draft_bound, draft_waited_out
+from orchestration.pipeline.follow_up import follow_decisions
 from orchestration.pipeline.set_aside import draft_set_aside
 from storage.pipeline.catching_up import catch_up_cells, catch_up_exposures
 from storage.pipeline.engines.day_engines import DayEngineSettings, day_engine_settings
@@ -129,7 +130,10 @@ def _staged(
 
 
 def publish(connection: Connection, *, patience: Patience = RUN) -> list[Published]:
-    """Takes the last step: publishes the staged evidence and returns the changed verdicts."""
+    """Takes the last step: publishes the staged evidence and returns the changed verdicts.
+
+    In the same transaction come the effects that are measured after earlier decisions.
+    """
 
     def changed(ids: Sequence[str]) -> list[Published]:
         return publish_verdicts(connection, only=ids)
@@ -137,6 +141,9 @@ def publish(connection: Connection, *, patience: Patience = RUN) -> list[Publish
     ids = experiments_to_publish(connection)
     parts = compute(connection, "verdicts", changed, ids=ids, patience=patience)
     published = [verdict for part in parts for verdict in part]
+    follow_decisions(
+        connection, [verdict.experiment_id for verdict in published], patience=patience
+    )
     drop_decided(connection)
     note_published(connection)
     return published

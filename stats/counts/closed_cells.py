@@ -85,6 +85,20 @@ class ClosedCells:
         if not all(np.all(np.isfinite(column)) for column in sums):
             raise ValueError("the values of a continuous metric are finite")
 
+    def between(self, first: int, stop: int) -> Self:
+        """The cells of the blocks from one on, up to before another."""
+        begin, end = np.searchsorted(self.block, (first, stop)).tolist()
+        own = slice(begin, end)
+        return type(self)(
+            block=self.block[own],
+            stratum=self.stratum[own],
+            n1=self.n1[own],
+            x1=self.x1[own],
+            n0=self.n0[own],
+            x0=self.x0[own],
+            values=None if self.values is None else self.values[own],
+        )
+
     def regrouped(self, stratum: Ints) -> Self:
         """The same units in coarser strata.
 

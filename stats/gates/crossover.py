@@ -1,6 +1,7 @@
 """Crossover: units that were exposed to both arms without a deploy in between."""
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -23,6 +24,15 @@ class Crossings:
     block: Ints
     stratum: Ints
     at: Ints
+
+    def between(self, begin: int, end: int) -> Self:
+        """Those of the blocks from one on, up to before another."""
+        own = (self.block >= begin) & (self.block < end)
+        return type(self)(
+            block=self.block[own],
+            stratum=self.stratum[own],
+            at=self.at[own],
+        )
 
 
 def crossed_units(counted_from: Ints, at: Ints) -> Ints:

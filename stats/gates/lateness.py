@@ -1,6 +1,7 @@
 """Lateness: whether outcomes come too late to count more often in one arm than in the other."""
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -26,6 +27,16 @@ class LateUnits:
     stratum: Ints
     arm: Ints
     at: Ints
+
+    def between(self, begin: int, end: int) -> Self:
+        """Those of the blocks from one on, up to before another."""
+        own = (self.block >= begin) & (self.block < end)
+        return type(self)(
+            block=self.block[own],
+            stratum=self.stratum[own],
+            arm=self.arm[own],
+            at=self.at[own],
+        )
 
 
 def lateness(

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from scipy.special import betainc, betaln
@@ -53,6 +54,15 @@ class Arrivals:
             raise ValueError("the columns of arrivals are of one length")
         if np.any(np.diff(self.block) <= 0):
             raise ValueError("the blocks of arrivals ascend")
+
+    def between(self, begin: int, end: int) -> Self:
+        """Those of the blocks from one on, up to before another."""
+        own = (self.block >= begin) & (self.block < end)
+        return type(self)(
+            block=self.block[own],
+            treatment=self.treatment[own],
+            others=self.others[own],
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

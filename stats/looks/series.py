@@ -92,6 +92,34 @@ class Series:
             values=self.values,
         )
 
+    def between(self, begin: int, end: int) -> Self:
+        """The same target over a span of exposure alone, as an experiment that ends with it.
+
+        Args:
+            begin: The first block, not before that of the start, epoch seconds.
+            end: The block after the last one.
+        """
+        cells = self.target.between(begin, end)
+        own = {name: getattr(cells, name) for name in ("block", "stratum", "n1", "x1", "n0", "x0")}
+        size = self.policy.block_seconds
+        return replace(
+            self,
+            policy=replace(self.policy, horizon_seconds=max(end - begin, size)),
+            start=begin,
+            closed_at=None,
+            values=cells.values,
+            guardrails=(),
+            allocation=None
+            if self.allocation is None
+            else tuple(
+                epoch for epoch in self.allocation if epoch.end is None or epoch.end > begin
+            ),
+            arrivals=None if self.arrivals is None else self.arrivals.between(begin, end),
+            crossings=None if self.crossings is None else self.crossings.between(begin, end),
+            late=None if self.late is None else self.late.between(begin, end),
+            **own,
+        )
+
     def regrouped(self, stratum: Ints) -> Self:
         """The same experiment in coarser strata.
 

@@ -73,7 +73,8 @@ _EXPERIMENTS = text("""
 SELECT x.experiment_id, x.project_id, x.environment, x.change, x.treatment_commit, x.bound_at,
     x.starts_at, x.policy
 FROM experiments AS x LEFT JOIN verdicts AS v USING (experiment_id)
-WHERE x.bound_at IS NOT NULL AND NOT coalesce(v.decided, false)
+LEFT JOIN follow_ups AS f USING (experiment_id)
+WHERE x.bound_at IS NOT NULL AND (NOT coalesce(v.decided, false) OR f.state = 'running')
   AND (CAST(:only AS text[]) IS NULL OR x.experiment_id = ANY(CAST(:only AS text[])))
 ORDER BY x.experiment_id
 """)
@@ -82,7 +83,7 @@ ORDER BY x.experiment_id
 def open_experiments(
     connection: Connection, *, only: Sequence[str] | None
 ) -> list[PipelineExperiment]:
-    """Returns the bound experiments that are not decided.
+    """Returns the bound experiments that are not decided, and those that are still followed up.
 
     Args:
         connection: To the store, or to a separate reading of it.

@@ -447,6 +447,26 @@ verdicts = Table(
     Index(None, "project_id", "decided"),
 )
 
+# What is measured after a verdict while both arms are still served; the verdict stands meanwhile.
+follow_ups = Table(
+    "follow_ups",
+    metadata,
+    Column("experiment_id", Text, ForeignKey("experiments.experiment_id"), primary_key=True),
+    # Exposure from the first block after the deciding look to the planned end.
+    _moment("begins_at"),
+    _moment("ends_at"),
+    # Final at the planned end; stopped where an arm was gone before it.
+    Column("state", Text, nullable=False),
+    Column("effect", JSON),
+    # Of the whole experiment's e-value, what came before the verdict included.
+    Column("log_e", Double),
+    # The look; null before the first.
+    _moment("as_of", nullable=True),
+    # Up to which block of exposure outcomes were read; null before the first time.
+    _moment("read_to", nullable=True),
+    CheckConstraint("state IN ('running', 'stopped', 'final')", name="state"),
+)
+
 # Experiments whose own data breaks a stage of the pipeline: every other experiment goes on.
 set_aside = Table(
     "set_aside",

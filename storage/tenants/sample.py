@@ -103,7 +103,9 @@ SELECT CASE WHEN x.policy ->> 'unit' = 'user' THEN 'user' ELSE 'session' END AS 
     max(CASE WHEN jsonb_exists(x.policy, 'sample_rate')
         THEN coalesce({number_of("sample_rate")}, 1) ELSE 1 END) AS rate
 FROM verdicts AS v JOIN experiments AS x USING (experiment_id)
-WHERE v.project_id = :project_id AND NOT v.decided AND x.bound_at IS NOT NULL
+LEFT JOIN follow_ups AS f USING (experiment_id)
+WHERE v.project_id = :project_id AND x.bound_at IS NOT NULL
+  AND (NOT v.decided OR f.state = 'running')
 GROUP BY 1
 """)
 

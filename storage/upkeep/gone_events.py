@@ -18,9 +18,10 @@ READ = f"""
 SELECT x.experiment_id, x.bound_at, v.decided, v.as_of, v.published_at,
     coalesce(x.starts_at, x.registered_at) - interval '30 minutes' AS counts_from,
     coalesce(x.starts_at, x.registered_at) - interval '{_LOOK_BACK}' AS reads_from,
-    CASE WHEN v.decided THEN greatest(v.as_of, x.closed_at, x.starts_at) ELSE 'infinity' END
-        AS reads_to
+    CASE WHEN v.decided THEN greatest(v.as_of, x.closed_at, x.starts_at, f.read_to)
+        ELSE 'infinity' END AS reads_to
 FROM {SCHEMA}.experiments AS x JOIN {SCHEMA}.verdicts AS v USING (experiment_id)
+LEFT JOIN {SCHEMA}.follow_ups AS f USING (experiment_id)
 """
 
 

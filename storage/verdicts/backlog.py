@@ -34,6 +34,7 @@ _DUE = text(f"""
 -- By the mark of the last step: a run that broke off after any other step has work left.
 WITH open AS MATERIALIZED (
     SELECT x.experiment_id, x.project_id, x.environment, x.closed_at, p.grace,
+        f.ends_at + p.target_window AS followed_to,
         published.at AS published_to, read.at AS read_to, wakes.at AS wakes_at,
         published.at IS NOT NULL AND exposed.at IS DISTINCT FROM published.at AS is_unfinished,
         -- From here on the log is read: see exposures.
@@ -50,6 +51,7 @@ WITH open AS MATERIALIZED (
     JOIN experiments AS x USING (experiment_id)
     CROSS JOIN LATERAL (
         SELECT {span_of("grace_seconds")} AS grace,
+            {span_of("window_seconds")} AS target_window,
             -- Past this nothing is read: see exposures.
             x.starts_at + {span_of("horizon_seconds")} + {span_of("window_seconds")} AS ends_at
     ) AS p
@@ -60,7 +62,9 @@ WITH open AS MATERIALIZED (
     LEFT JOIN cursors AS published
       ON published.stage = 'published' AND published.experiment_id = x.experiment_id
     LEFT JOIN cursors AS wakes ON wakes.stage = 'wakes' AND wakes.experiment_id = x.experiment_id
-    WHERE NOT v.decided AND x.bound_at IS NOT NULL
+    LEFT JOIN follow_ups AS f
+      ON f.experiment_id = x.experiment_id AND f.state = 'running'
+    WHERE (NOT v.decided OR f.experiment_id IS NOT NULL) AND x.bound_at IS NOT NULL
       -- An experiment that is set aside reaches no end; it is tried again by a time of its own.
       AND NOT EXISTS (SELECT FROM set_aside AS s WHERE s.experiment_id = x.experiment_id)
 ), moved AS MATERIALIZED (
@@ -92,7 +96,8 @@ WITH open AS MATERIALIZED (
     UNION ALL
     SELECT experiment_id, 'unfinished', NULL FROM open WHERE is_unfinished
     UNION ALL
-    SELECT experiment_id, 'closed by hand', NULL FROM open WHERE closed_at IS NOT NULL
+    SELECT experiment_id, 'closed by hand', NULL FROM open
+    WHERE closed_at IS NOT NULL AND followed_to IS NULL
     UNION ALL
     SELECT experiment_id, 'new units', closes_at FROM moved AS m
     WHERE EXISTS (
@@ -112,7 +117,10 @@ WITH open AS MATERIALIZED (
     )
     UNION ALL
     SELECT experiment_id, 'look', closes_at FROM moved
-    WHERE wakes_at IS NULL OR to_block >= wakes_at
+    WHERE followed_to IS NULL AND (wakes_at IS NULL OR to_block >= wakes_at)
+    UNION ALL
+    SELECT experiment_id, 'end of a follow-up', closes_at FROM moved
+    WHERE to_block >= followed_to
     UNION ALL
     -- A deploy ends an analysis block; one that was posted late, once it is known.
     SELECT m.experiment_id, 'deploy', m.closes_at FROM moved AS m
@@ -158,7 +166,7 @@ def due_work(
     An open experiment is due where a block closed that holds an event which may make a unit, or
     whose outcomes closed; where a look comes without traffic, as at the end of an hour, after
     a deploy or at the horizon; before its first evaluation; after it was closed by hand; and where
-    a run broke off or a stage is tried again.
+    a run broke off or a stage is tried again. So is a decided one that is followed up.
 
     Args:
         connection: To the store.
@@ -213,14 +221,16 @@ def note_nothing_due(connection: Connection, *, as_of: datetime) -> None:
 
 _SETTLED = text("""
 WITH read AS (
-    SELECT x.experiment_id, x.starts_at, v.decided,
+    SELECT x.experiment_id, x.starts_at,
+        v.decided AND f.state IS DISTINCT FROM 'running' AS decided,
         max(c.at) FILTER (WHERE c.stage = 'exposures') AS exposed_to,
         min(c.at) FILTER (WHERE c.stage LIKE 'cells/%') AS cells_to
     FROM experiments AS x
     JOIN verdicts AS v USING (experiment_id)
     JOIN cursors AS c USING (experiment_id)
+    LEFT JOIN follow_ups AS f USING (experiment_id)
     WHERE x.bound_at IS NOT NULL
-    GROUP BY x.experiment_id, x.starts_at, v.decided
+    GROUP BY x.experiment_id, x.starts_at, v.decided, f.state
 )
 SELECT day::date
 FROM generate_series(

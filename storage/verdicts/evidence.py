@@ -83,7 +83,7 @@ FROM (
 ) AS x
 JOIN cursors AS read ON read.stage = 'conversions' AND read.experiment_id = x.experiment_id
 LEFT JOIN verdicts AS v ON v.experiment_id = x.experiment_id
-WHERE NOT coalesce(v.decided, false)
+WHERE coalesce(v.decided, false) = :decided
 ORDER BY x.experiment_id
 """)
 
@@ -99,15 +99,17 @@ ORDER BY deployed_at, recorded_at, deploy_id
 
 
 def read_experiments(
-    connection: Connection, *, only: Sequence[str] | None = None
+    connection: Connection, *, only: Sequence[str] | None = None, decided: bool = False
 ) -> list[ExperimentReading]:
     """Returns every bound experiment without a decided verdict, with its closed cells.
 
     Args:
         connection: To the store, or to a separate reading of it.
         only: Those of them to return; None for all.
+        decided: Whether to return those with a decided verdict instead.
     """
-    active = connection.execute(_ACTIVE, {"only": None if only is None else list(only)}).all()
+    bound = {"only": None if only is None else list(only), "decided": decided}
+    active = connection.execute(_ACTIVE, bound).all()
     ids = [row.experiment_id for row in active]
     cells = read_cells(connection, ids)
     strata = read_strata(connection, ids)

@@ -8,8 +8,10 @@ INSERT INTO cursors (stage, experiment_id, at)
 SELECT 'staged', c.experiment_id, c.at
 FROM cursors AS c
 JOIN verdicts AS v USING (experiment_id)
+LEFT JOIN follow_ups AS f USING (experiment_id)
 LEFT JOIN cursors AS s ON s.stage = 'staged' AND s.experiment_id = c.experiment_id
-WHERE c.stage = 'conversions' AND NOT v.decided AND s.at IS DISTINCT FROM c.at
+WHERE c.stage = 'conversions' AND (NOT v.decided OR f.state = 'running')
+  AND s.at IS DISTINCT FROM c.at
 ON CONFLICT (stage, experiment_id) DO UPDATE SET at = excluded.at
 """)
 
@@ -18,8 +20,9 @@ INSERT INTO cursors (stage, experiment_id, at)
 SELECT 'published', s.experiment_id, s.at
 FROM cursors AS s
 JOIN verdicts AS v USING (experiment_id)
+LEFT JOIN follow_ups AS f USING (experiment_id)
 LEFT JOIN cursors AS p ON p.stage = 'published' AND p.experiment_id = s.experiment_id
-WHERE s.stage = 'staged' AND NOT v.decided AND p.at IS DISTINCT FROM s.at
+WHERE s.stage = 'staged' AND (NOT v.decided OR f.state = 'running') AND p.at IS DISTINCT FROM s.at
 ON CONFLICT (stage, experiment_id) DO UPDATE SET at = excluded.at
 """)
 

@@ -21,6 +21,8 @@ from sqlalchemy import (
     tuple_,
 )
 
+from domain.contract import document_text
+from domain.effect import AfterDecision, served_effect
 from storage.postgres.refusal import Missing
 from storage.postgres.rows import value_of
 from storage.schema.tables import experiments, verdicts
@@ -67,15 +69,33 @@ def read_evidence(connection: Connection, project_id: int, experiment_id: str) -
     return _read_json(connection, verdicts.c.evidence, project_id, experiment_id)
 
 
+_EFFECT = text("""
+SELECT v.evidence -> 'effect' AS effect, f.state, f.begins_at, f.ends_at, f.effect AS fresh
+FROM verdicts AS v LEFT JOIN follow_ups AS f USING (experiment_id)
+WHERE v.experiment_id = :experiment_id AND v.project_id = :project_id
+""")
+
+
 def read_effect(connection: Connection, project_id: int, experiment_id: str) -> str | None:
-    """Returns the effect of the evidence as JSON text, None before the first look.
+    """Returns the effect beside the verdict as JSON text, None before the first look.
 
     Verdicts that an earlier release decided have none.
 
     Raises:
         Missing: The project has no such experiment.
     """
-    return _read_json(connection, verdicts.c.evidence["effect"], project_id, experiment_id)
+    bound = {"experiment_id": experiment_id, "project_id": project_id}
+    row = connection.execute(_EFFECT, bound).one_or_none()
+    if row is None:
+        raise Missing("unknown_experiment", "there is no such experiment")
+    if row.effect is None:
+        return None
+    after = None
+    if row.state is not None:
+        after = AfterDecision(
+            state=row.state, begins_at=row.begins_at, ends_at=row.ends_at, effect=row.fresh
+        )
+    return document_text(served_effect(row.effect, after))
 
 
 def _read_json(

@@ -16,12 +16,15 @@ from sqlalchemy.exc import DBAPIError
 
 # In the order of the pipeline: whoever breaks in one is left out of those that follow.
 STAGES = ("exposures", "cells", "evidence", "verdicts")
+COUNTING = ("exposures", "cells")
 _SOURCE = Path(__file__).parents[2]
 
 _OPEN = text("""
 SELECT x.experiment_id
 FROM experiments AS x LEFT JOIN verdicts AS v USING (experiment_id)
-WHERE x.bound_at IS NOT NULL AND NOT coalesce(v.decided, false)
+LEFT JOIN follow_ups AS f USING (experiment_id)
+WHERE x.bound_at IS NOT NULL
+  AND (NOT coalesce(v.decided, false) OR (f.state = 'running' AND :counts))
   AND NOT EXISTS (
       SELECT FROM set_aside AS s
       WHERE s.experiment_id = x.experiment_id AND s.stage = ANY(:stages)
@@ -31,9 +34,13 @@ ORDER BY x.experiment_id
 
 
 def experiments_to_compute(connection: Connection, stage: str) -> list[str]:
-    """Returns the bound, undecided experiments that are not set aside in a stage or before it."""
+    """Returns the bound, undecided experiments that are not set aside in a stage or before it.
+
+    Of the stages that count units those too that are followed up after their decision.
+    """
     stages = list(STAGES[: STAGES.index(stage) + 1])
-    return list(connection.execute(_OPEN, {"stages": stages}).scalars())
+    bound = {"stages": stages, "counts": stage in COUNTING}
+    return list(connection.execute(_OPEN, bound).scalars())
 
 
 _BOUND = text("""
@@ -141,6 +148,11 @@ def take_back(connection: Connection, experiment_id: str, *, stage: str) -> None
     )
 
 
+# Its verdict stands: what follows it ends here.
+_STOPPED = text("""
+UPDATE follow_ups AS f SET state = 'stopped'
+FROM set_aside AS s WHERE s.experiment_id = f.experiment_id AND f.state = 'running'
+""")
 _DECIDED = text("""
 DELETE FROM set_aside AS s USING verdicts AS v
 WHERE v.experiment_id = s.experiment_id AND v.decided
@@ -148,7 +160,8 @@ WHERE v.experiment_id = s.experiment_id AND v.decided
 
 
 def drop_decided(connection: Connection) -> None:
-    """Forgets of decided experiments that they were set aside."""
+    """Forgets of decided experiments that they were set aside, and ends their follow-ups."""
+    connection.execute(_STOPPED)
     connection.execute(_DECIDED)
 
 

@@ -1,9 +1,14 @@
 """The effect, read through REST: the number to train on, beside the verdict."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import text
+
+from orchestration.pipeline.audit import audit
+from storage.upkeep.raw_events import freeze_reads
 
 A, K = "aaaaaaa1", "ccccccc3"
 DAY = 1440.0
@@ -56,11 +61,12 @@ def test_a_decided_experiment_keeps_the_effect_of_the_look_that_decided(story) -
         effect["estimate"] / story.evidence(experiment)["arms"]["control"]["rate"], rel=0.1
     )
     assert effect["value_per_day"] is None
+    assert effect.pop("after_decision")["state"] == "running"
     assert story.evidence(experiment)["effect"] == effect
     decided_at = datetime.fromisoformat(effect["as_of"])
     assert decided_at < datetime(2026, 10, 1, tzinfo=UTC) + timedelta(minutes=DAY)
     story.walk(minutes=2 * DAY)
-    assert read(story, experiment).json() == effect
+    assert {**read(story, experiment).json(), **effect} == read(story, experiment).json()
 
 
 def test_an_unfair_split_has_no_effect(story) -> None:
@@ -73,3 +79,92 @@ def test_an_unfair_split_has_no_effect(story) -> None:
     numbers = ("estimate", "standard_error", "interval", "relative")
     assert [effect[name] for name in numbers] == [None] * 4
     assert effect["basis"] == "open"
+
+
+def serve(story, *, begin: float, days: float, units: int, rate: float, share: float = 0.5) -> None:
+    """Serves both builds over some days; `units` a day, of which a share gets the treatment."""
+    treated = round(units * share * days)
+    minutes = days * DAY
+    story.crowd(
+        A, start=begin, minutes=minutes, units=round(units * days) - treated, rates={"order": 0.10}
+    )
+    story.crowd(K, start=begin, minutes=minutes, units=treated, rates={"order": rate})
+    story.send()
+
+
+@pytest.fixture
+def kept(story) -> Callable[..., str]:
+    """A keep within a day; what comes afterwards is history as well, of which no tick knows yet."""
+
+    def run(*, later: float, days: float = 9, **promoted: float) -> str:
+        story.deploy(A, minutes=-DAY)
+        canary = story.deploy(K, minutes=0, base=A, allocation=0.5)
+        if promoted:
+            story.deploy(K, minutes=promoted["at"], base=A, allocation=1)
+        serve(story, begin=0, days=1, units=8000, rate=0.14)
+        serve(story, begin=DAY, days=days, units=2000, rate=later)
+        experiment = story.register(treatment_commit=K, deploy_id=canary["deploy_id"])
+        story.walk(minutes=DAY)
+        assert story.contract(experiment)["verdict"] == "keep"
+        return experiment
+
+    return run
+
+
+def test_a_hold_back_gives_a_fresh_effect_and_leaves_the_verdict_alone(story, kept) -> None:
+    experiment = kept(later=0.12)
+    before = story.contract(experiment), story.evidence(experiment), read(story, experiment).json()
+    assert before[2]["basis"] == "at_decision"
+    assert before[2]["after_decision"]["state"] == "running"
+    story.walk(minutes=4 * DAY)
+    running = read(story, experiment).json()
+    assert {**running, "after_decision": None} == {**before[2], "after_decision": None}
+    assert running["after_decision"]["state"] == "running"
+    assert running["after_decision"]["final"] is False
+    story.walk(minutes=10 * DAY)
+    final = read(story, experiment).json()
+    assert (final["basis"], final["final"]) == ("after_decision", True)
+    # The lift that was served since the decision, not the one that decided.
+    assert final["estimate"] < before[2]["estimate"]
+    low, high = final["interval"]
+    assert low < final["estimate"] < high
+    began, ended = (
+        datetime.fromisoformat(final["after_decision"][name]) for name in ("begins_at", "ends_at")
+    )
+    assert ended - began == timedelta(days=7)
+    assert (story.contract(experiment), story.evidence(experiment)) == before[:2]
+    story.walk(minutes=11 * DAY)
+    assert read(story, experiment).json() == final
+
+
+def test_promoted_to_everybody_before_its_end_it_is_stopped(story, kept) -> None:
+    experiment = kept(later=0.12, days=2, at=3 * DAY)
+    story.walk(minutes=4 * DAY)
+    stopped = read(story, experiment).json()
+    assert (stopped["basis"], stopped["final"]) == ("at_decision", True)
+    after = stopped["after_decision"]
+    assert (after["state"], after["final"], after["estimate"]) == ("stopped", False, None)
+    assert after["interval"][0] < 0.02 < after["interval"][1]
+
+
+def test_without_traffic_on_both_arms_it_is_stopped_at_the_latest_at_its_end(story, kept) -> None:
+    experiment = kept(later=0.12, days=1)
+    story.walk(minutes=12 * DAY)
+    assert read(story, experiment).json()["after_decision"]["state"] == "stopped"
+
+
+def test_it_equals_what_the_log_gives_at_once(story, kept) -> None:
+    experiment = kept(later=0.12)
+    story.walk(minutes=3 * DAY)
+    assert differences(story, experiment) == []
+    story.walk(minutes=10 * DAY)
+    assert differences(story, experiment) == []
+    with story.service.store.engine.begin() as connection:
+        connection.execute(text("UPDATE follow_ups SET effect = '{}' WHERE effect IS NOT NULL"))
+    assert any(line.startswith("after_decision") for line in differences(story, experiment))
+
+
+def differences(story, experiment: str) -> list[str]:
+    with story.service.store.engine.connect() as connection, connection.begin():
+        freeze_reads(connection)
+        return list(audit(connection, experiment).differences)

@@ -1,0 +1,104 @@
+"""Follow-ups drafted: the effect after a decision, computed from the cells that closed since."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection
+
+from domain.contract import document_text
+from orchestration.pipeline.batch import Patience, work_apart
+from orchestration.pipeline.members.effect import follow_up_effect
+from orchestration.pipeline.series import moment, seconds, series_of
+from stats.decision.follow_up import follow_up
+from storage.verdicts.evidence import ExperimentReading, read_experiments
+from storage.verdicts.follow_ups import (
+    FollowUpDraft,
+    PlannedFollowUp,
+    begin_follow_ups,
+    due_follow_ups,
+    ended_follow_ups,
+    publish_follow_ups,
+    stop_follow_ups,
+)
+
+
+def follow_decisions(connection: Connection, decided: Sequence[str], *, patience: Patience) -> None:
+    """Begins the follow-ups of new decisions, and publishes the effects of those that are running.
+
+    Args:
+        connection: In the transaction that published the decisions.
+        decided: The experiments whose verdicts were published.
+        patience: How long it may take.
+    """
+    begin_follow_ups(connection, decided)
+    due = {plan.experiment_id: plan for plan in due_follow_ups(connection)}
+
+    def drafted(ids: Sequence[str]) -> None:
+        plans = [due[experiment_id] for experiment_id in ids]
+        publish_follow_ups(connection, draft_follow_ups(connection, plans, decided=True))
+
+    _, broken = work_apart(connection, list(due), drafted, patience=patience)
+    stop_follow_ups(connection, list(broken))
+
+
+def draft_follow_ups(
+    connection: Connection, planned: Sequence[PlannedFollowUp], *, decided: bool = False
+) -> list[FollowUpDraft]:
+    """Computes follow-ups from the cells that there are.
+
+    Args:
+        connection: To the store, or to a separate reading of it.
+        planned: Their spans of exposure.
+        decided: Whether the verdicts there say that the experiments are decided; those of a
+            separate reading do not.
+    """
+    spans = {plan.experiment_id: plan for plan in planned}
+    readings = read_experiments(connection, only=list(spans), decided=decided)
+    return [_draft(reading, spans[reading.experiment_id]) for reading in readings]
+
+
+def _draft(reading: ExperimentReading, plan: PlannedFollowUp) -> FollowUpDraft:
+    result = follow_up(
+        series_of(reading),
+        begin=seconds(plan.begins_at),
+        end=seconds(plan.ends_at),
+        stop=_stop(reading, plan),
+    )
+    state = "running"
+    if result.ended:
+        state = "stopped" if result.stopped else "final"
+    effect = follow_up_effect(result, reading.policy, state=state)
+    return FollowUpDraft(
+        experiment_id=reading.experiment_id,
+        state=state,
+        effect=None if effect is None else document_text(effect),
+        log_e=result.log_e,
+        as_of=None if result.as_of is None else moment(result.as_of),
+        read_to=moment(seconds(reading.as_of) - round(reading.policy["grace_seconds"])),
+    )
+
+
+def _stop(reading: ExperimentReading, plan: PlannedFollowUp) -> int | None:
+    """Returns when the treatment was declared for everybody, or for nobody, since the decision."""
+    ends = [
+        max(span.begin, plan.begins_at)
+        for span in reading.allocations
+        if span.share in (0, 1) and (span.end is None or span.end > plan.begins_at)
+    ]
+    return min((seconds(end) for end in ends if end < plan.ends_at), default=None)
+
+
+def differing_follow_ups(separate: Connection, *, only: Sequence[str] | None = None) -> list[str]:
+    """Returns the experiments whose ended follow-up is not the one that a reading gives.
+
+    Args:
+        separate: A reading of the store whose own verdicts hold none of them for decided.
+        only: The experiments to compare; None for all.
+    """
+    served = {ended.experiment_id: ended for ended in ended_follow_ups(separate, only=only)}
+    drafts = draft_follow_ups(separate, [ended.planned for ended in served.values()])
+    return [
+        draft.experiment_id
+        for draft in drafts
+        if (draft.state, draft.effect)
+        != (served[draft.experiment_id].state, served[draft.experiment_id].effect)
+    ]

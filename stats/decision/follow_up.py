@@ -1,0 +1,144 @@
+"""A follow-up: the units that were exposed after the deciding look, as a sequence of their own.
+
+A lift that is read where the test crosses is a lucky one. Units that come afterwards know nothing
+of that luck: their lift, read at an end that was set before, is unbiased.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from stats.counts.cell import Floats
+from stats.decision.ruling import decide
+from stats.looks.policy import DAY
+from stats.looks.series import Series
+from stats.looks.stratification import stratified
+from stats.looks.trace import Batch, traced
+from stats.sequential.mixture import confidence_sequence
+
+
+@dataclass(frozen=True, kw_only=True)
+class FollowUp:
+    """The sequence of the units that were exposed after a decision, at its last look.
+
+    Attributes:
+        as_of: The look; None before the first.
+        ended: Whether no later unit counts.
+        stopped: Whether it ended before its planned end: its estimate may be a lucky one.
+        units: Units of both arms that were compared.
+        lift: Treatment minus control; None where nothing was compared, or a gate holds.
+        standard_error: Of the lift.
+        relative: The lift divided by control's rate or mean.
+        interval: The always-valid interval of the difference.
+        per_day: Units of both arms a day since the decision; None before the first look.
+        log_e: Logarithm of the e-value of the whole experiment, units before the decision
+            included, at the last look at which no gate holds; None where there is none.
+    """
+
+    as_of: int | None
+    ended: bool
+    stopped: bool
+    units: int
+    lift: float | None
+    standard_error: float | None
+    relative: float | None
+    interval: tuple[float, float] | None
+    per_day: float | None
+    log_e: float | None
+
+
+def follow_up(series: Series, *, begin: int, end: int, stop: int | None = None) -> FollowUp:
+    """Returns the follow-up of a decided experiment.
+
+    Args:
+        series: All of the experiment, units before the decision included.
+        begin: The first block after the deciding look, epoch seconds.
+        end: The planned end of exposure, a block's start too.
+        stop: When one arm was declared to be served no longer; None where none was.
+    """
+    if stop is not None:
+        end = max(min(end, stop - stop % series.policy.block_seconds), begin)
+    fresh = series.between(begin, end)
+    batch, gated = _looked(fresh)
+    look, gone = len(batch.trace) - 1, np.flatnonzero(batch.trace.contrast_gone)
+    if gone.size:
+        look = int(gone[0])
+    closes_after = series.policy.window_seconds + series.policy.grace_seconds
+    ended = bool(gone.size) or series.as_of >= end + closes_after
+    log_e = _log_e(series.between(series.begin, end))
+    if look < 0:
+        return replace(_NOTHING, ended=ended, stopped=ended, log_e=log_e)
+    trace = batch.trace
+    units, exposed = int(trace.n1[look] + trace.n0[look]), int(trace.end[look]) - begin
+    known = replace(
+        _NOTHING,
+        as_of=int(trace.at[look]),
+        ended=ended,
+        stopped=ended and (stop is not None or bool(gone.size) or _faded(batch, look, fresh, end)),
+        units=units,
+        per_day=units * DAY / exposed if exposed > 0 else None,
+        log_e=log_e,
+    )
+    if gated[look] or not trace.totals.W[look] > 0:
+        return known
+    return _estimated(known, batch, look, is_rate=series.values is None)
+
+
+_NOTHING = FollowUp(
+    as_of=None,
+    ended=False,
+    stopped=False,
+    units=0,
+    lift=None,
+    standard_error=None,
+    relative=None,
+    interval=None,
+    per_day=None,
+    log_e=None,
+)
+
+
+def _looked(series: Series) -> tuple[Batch, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+    """The looks at a series, and at which of them a gate holds."""
+    batch = traced([stratified(series)])
+    ruling = decide(
+        batch.trace,
+        gates=batch.gates[0],
+        watches=(),
+        policy=series.policy,
+        horizon_end=series.horizon_end,
+        closed_at=None,
+    )
+    return batch, ruling.gated
+
+
+def _estimated(known: FollowUp, batch: Batch, look: int, *, is_rate: bool) -> FollowUp:
+    totals = batch.trace.totals[look : look + 1]
+    lift, level = float(totals.lift[0]), abs(float(totals.control_rate[0]))
+    variance = max(float(totals.V0[0]), float(totals.sato_variance(totals.lift)[0]))
+    ends: Floats = confidence_sequence(totals, batch.mixture[look : look + 1])[0]
+    low, high = (np.clip(ends, -1.0, 1.0) if is_rate else ends).tolist()
+    return replace(
+        known,
+        lift=lift,
+        standard_error=math.sqrt(variance) / float(totals.W[0]),
+        relative=lift / level if level > 0 else None,
+        interval=(low, high),
+    )
+
+
+def _faded(batch: Batch, look: int, series: Series, end: int) -> bool:
+    """Whether nothing was compared over the contrast time before the planned end."""
+    trace = batch.trace
+    if look < 0 or not trace.weight[look] > 0:
+        return True
+    before = int(np.searchsorted(trace.end, end - series.policy.contrast_seconds, side="right"))
+    return before > 0 and bool(trace.weight[look] <= trace.weight[before - 1])
+
+
+def _log_e(series: Series) -> float | None:
+    """The e-process of all units, run on past the decision."""
+    batch, gated = _looked(series)
+    open_looks = np.flatnonzero(~gated & (batch.trace.totals.W > 0))
+    return float(batch.trace.log_e[open_looks[-1]]) if open_looks.size else None

@@ -1,0 +1,184 @@
+"""Follow-ups: the effects of units that came after a decision, while both arms were served."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, text
+
+from storage.postgres.rows import value_of
+from storage.schema.policy_columns import span_of
+
+# From the first block after the deciding look; never past the horizon, which ends exposure.
+_BEGIN = text(f"""
+INSERT INTO follow_ups (experiment_id, begins_at, ends_at, state)
+SELECT f.experiment_id, f.begins_at, f.ends_at, 'running'
+FROM (
+    SELECT v.experiment_id, b.begins_at,
+        date_bin('5 minutes', least(
+            b.begins_at + interval '7 days', x.starts_at + {span_of("horizon_seconds")}
+        ), 'epoch') AS ends_at
+    FROM verdicts AS v
+    JOIN experiments AS x USING (experiment_id)
+    CROSS JOIN LATERAL (
+        SELECT date_bin('5 minutes', v.as_of + interval '5 minutes' - interval '1 microsecond',
+            'epoch') AS begins_at
+    ) AS b
+    WHERE v.experiment_id = ANY(:ids) AND v.decided AND v.verdict <> 'abstain'
+) AS f
+WHERE f.ends_at > f.begins_at
+ON CONFLICT DO NOTHING
+""")
+
+
+def begin_follow_ups(connection: Connection, ids: Sequence[str]) -> None:
+    """Begins the follow-ups of experiments whose verdict was decided just now.
+
+    Args:
+        connection: In the transaction that published the verdicts.
+        ids: The experiments that were published; those alone that have an answer begin one.
+    """
+    connection.execute(_BEGIN, {"ids": list(ids)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedFollowUp:
+    """A follow-up's span of exposure, which its deciding look fixed.
+
+    Attributes:
+        experiment_id: The experiment.
+        begins_at: The first block after the deciding look.
+        ends_at: The planned end.
+    """
+
+    experiment_id: str
+    begins_at: datetime
+    ends_at: datetime
+
+
+# Between two of these, nobody would train on the difference.
+_EVERY = "1 hour"
+_DUE = text(f"""
+SELECT f.experiment_id, f.begins_at, f.ends_at
+FROM follow_ups AS f
+JOIN experiments AS x USING (experiment_id)
+JOIN cursors AS read ON read.stage = 'conversions' AND read.experiment_id = f.experiment_id
+WHERE f.state = 'running' AND (
+    f.read_to IS NULL
+    OR read.at >= f.read_to + interval '{_EVERY}'
+    OR (read.at > f.read_to AND read.at >= f.ends_at + {span_of("window_seconds")})
+)
+ORDER BY f.experiment_id
+""")
+
+
+def due_follow_ups(connection: Connection) -> list[PlannedFollowUp]:
+    """Returns the running follow-ups that were read on since they were last computed."""
+    return [value_of(PlannedFollowUp, row) for row in connection.execute(_DUE)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FollowUpDraft:
+    """A follow-up as computed, to be published.
+
+    Attributes:
+        experiment_id: The experiment.
+        state: `running`, `stopped` or `final`.
+        effect: The effect that it gives, as JSON text; None before its first look.
+        log_e: Logarithm of the e-value of the whole experiment; None where there is none.
+        as_of: The look; None before the first.
+        read_to: Up to which block of exposure outcomes were read.
+    """
+
+    experiment_id: str
+    state: str
+    effect: str | None
+    log_e: float | None
+    as_of: datetime | None
+    read_to: datetime
+
+
+_PUBLISH = text("""
+UPDATE follow_ups
+SET state = :state, effect = CAST(:effect AS json), log_e = :log_e, as_of = :as_of,
+    read_to = :read_to
+WHERE experiment_id = :experiment_id AND state = 'running'
+""")
+
+
+def publish_follow_ups(connection: Connection, drafts: Sequence[FollowUpDraft]) -> None:
+    """Publishes follow-ups; one that has ended is never rewritten.
+
+    Args:
+        connection: In a transaction that is the only writer of derived tables.
+        drafts: The follow-ups.
+    """
+    if drafts:
+        connection.execute(_PUBLISH, [vars(draft) for draft in drafts])
+
+
+_STOP = text("""
+UPDATE follow_ups SET state = 'stopped' WHERE state = 'running' AND experiment_id = ANY(:ids)
+""")
+
+
+def stop_follow_ups(connection: Connection, ids: Sequence[str]) -> None:
+    """Ends the follow-ups of experiments whose own data breaks a stage: their verdicts stand."""
+    if ids:
+        connection.execute(_STOP, {"ids": list(ids)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedFollowUp:
+    """A follow-up as it is served."""
+
+    experiment_id: str
+    begins_at: datetime
+    ends_at: datetime
+    state: str
+    effect: str | None
+    log_e: float | None
+    as_of: datetime | None
+    read_to: datetime | None
+
+    @property
+    def planned(self) -> PlannedFollowUp:
+        """Its span of exposure."""
+        return PlannedFollowUp(
+            experiment_id=self.experiment_id, begins_at=self.begins_at, ends_at=self.ends_at
+        )
+
+
+_SERVED = text("""
+SELECT experiment_id, begins_at, ends_at, state, effect::text AS effect, log_e, as_of, read_to
+FROM follow_ups
+WHERE experiment_id = ANY(:ids) ORDER BY experiment_id
+""")
+
+
+def read_follow_ups(connection: Connection, ids: Sequence[str]) -> list[ServedFollowUp]:
+    """Returns the follow-ups of experiments, as they are served."""
+    rows = connection.execute(_SERVED, {"ids": list(ids)})
+    return [value_of(ServedFollowUp, row) for row in rows]
+
+
+_ENDED = text("""
+SELECT experiment_id, begins_at, ends_at, state, effect::text AS effect, log_e, as_of, read_to
+FROM follow_ups
+WHERE state <> 'running' AND read_to IS NOT NULL
+  AND (CAST(:only AS text[]) IS NULL OR experiment_id = ANY(CAST(:only AS text[])))
+ORDER BY experiment_id
+""")
+
+
+def ended_follow_ups(
+    connection: Connection, *, only: Sequence[str] | None = None
+) -> list[ServedFollowUp]:
+    """Returns the follow-ups that have ended, as they are served.
+
+    Args:
+        connection: To the store, or to a separate reading of it.
+        only: Those of them to return; None for all.
+    """
+    bound = {"only": None if only is None else list(only)}
+    return [value_of(ServedFollowUp, row) for row in connection.execute(_ENDED, bound)]
