@@ -135,9 +135,10 @@ class Effect(Shape):
     """The best estimate of the change's effect."""
 
     estimate: Annotated[float, Field(description="Treatment minus control, shrunk; train on it.")]
-    standard_error: Annotated[float, Field(description="Its spread; not for intervals.")]
-    relative: Annotated[float | None, Field(description="The estimate by control's rate or mean.")]
+    standard_error: Annotated[float, Field(description="Its spread.")]
+    relative: Annotated[float | None, Field(description="By control's rate or mean.")]
     final: Annotated[bool, Field(description="True when it can change no more.")]
+    basis: Annotated[str, Field(description="open, at_decision, after_decision.")]
 
 
 class Metric(Shape):
@@ -165,7 +166,7 @@ class Explanation(Shape):
     experiment_id: Annotated[str, Field(description="The experiment.")]
     sentence: Annotated[str | None, Field(description="The evidence in one or two sentences.")]
     known: Annotated[str | None, Field(description="Lifts that the evidence already excludes.")]
-    effect: Annotated[Effect | None, Field(description="Null where nothing fair was compared yet.")]
+    effect: Annotated[Effect | None, Field(description="Null where nothing was compared.")]
     metrics: Annotated[
         list[Metric], Field(description="The target, then guardrails. iterate: revise by these.")
     ]

@@ -123,7 +123,13 @@ def effect(evidence: dict[str, Any]) -> Effect | None:
         if (relative := _number(member.get("relative"))) is None
         else _rounded(relative),
         final=member.get("final") is True,
+        basis=cut(str(member.get("basis", "open")), NAME_BYTES),
     )
+
+
+def is_decided(evidence: dict[str, Any]) -> bool:
+    """Whether the evidence is that of a decided verdict."""
+    return _object(evidence.get("effect")).get("final") is True
 
 
 def _rounded(number: float, digits: int = 6) -> float:

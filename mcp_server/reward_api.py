@@ -117,6 +117,10 @@ class RewardApi:
         """`GET /v1/reward/{experiment_id}/evidence`."""
         return await self._answer("GET", f"/v1/reward/{_step(experiment_id)}/evidence")
 
+    async def effect(self, experiment_id: str) -> Answer:
+        """`GET /v1/reward/{experiment_id}/effect`."""
+        return await self._answer("GET", f"/v1/reward/{_step(experiment_id)}/effect")
+
     async def experiments(self, *, status: str, limit: int, cursor: str | None) -> Answer:
         """`GET /v1/reward`, one page."""
         query = {"status": status, "limit": limit} | ({} if cursor is None else {"cursor": cursor})

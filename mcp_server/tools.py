@@ -24,7 +24,7 @@ from mcp_server.contract import (
     TreatmentFlag,
     Verdict,
 )
-from mcp_server.explanation import explanation, progress
+from mcp_server.explanation import explanation, is_decided, progress
 from mcp_server.listing import MOST, fits, listing, room
 from mcp_server.reward_api import Answer, Refused, RewardApi
 
@@ -175,7 +175,13 @@ async def explain(
         raise _foreign(api)
     # The checklist only adds to the evidence: without it the explanation still stands.
     checks = checklist.body if isinstance(checklist, Answer) else None
-    return _result(explanation(experiment_id, evidence.body, checks).model_dump())
+    body = evidence.body
+    if is_decided(body):
+        # The evidence of a decided verdict stands; its effect may have been measured since.
+        fresh = await _outcome(api.effect(experiment_id))
+        if isinstance(fresh, Answer):
+            body = {**body, "effect": fresh.body}
+    return _result(explanation(experiment_id, body, checks).model_dump())
 
 
 async def check_setup(ctx: Reward) -> Annotated[CallToolResult, Checklist]:

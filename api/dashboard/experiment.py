@@ -21,8 +21,10 @@ from api.routes.verdicts import known_id
 from api.wire.answer import answer
 from api.wire.problem import Problem
 from domain.comparison import is_fair
+from domain.effect import AfterDecision, served_effect
 from domain.measure import measure_of
 from domain.wording.advice import lasts
+from domain.wording.effect import MOMENTS, near_end
 from domain.wording.headline import headline_of
 from domain.wording.looks import fired_at, looks_of, seconds
 from domain.wording.metrics import metric_rows
@@ -150,7 +152,10 @@ def _known(finding: Finding, fault: str | None) -> dict[str, Any]:
         "value": value_of(contract, document),
         "measure": None if document is None else measure_of(document),
         "measured": None if document is None else measured(contract, document),
-        "effect": None if document is None else _effect(document),
+        "effect": None if document is None else _effect(document, finding.after),
+        "after": None if finding.after is None else finding.after.document(),
+        "moments": MOMENTS,
+        "near_end": near_end,
         "plot": None if document is None else plot_of(document, contract),
         "ends": _ends(finding, document),
         "lasts": lasts(document),
@@ -165,10 +170,12 @@ def _known(finding: Finding, fault: str | None) -> dict[str, Any]:
     }
 
 
-def _effect(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _effect(document: Mapping[str, Any], after: AfterDecision | None) -> Mapping[str, Any] | None:
     """Returns the best estimate of the effect, where there is one."""
     effect = document.get("effect")
-    return effect if effect is not None and effect["estimate"] is not None else None
+    if effect is None or effect["estimate"] is None:
+        return None
+    return served_effect(effect, after)
 
 
 def _is_overdue(finding: Finding) -> bool:

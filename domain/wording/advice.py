@@ -28,6 +28,10 @@ _DEPLOY = (
     "Deploy the change as a canary: give it a share of traffic, and post the deploy to /v1/deploys."
 )
 _HOLD = "{} got worse: hold the ramp where it is, or roll back if you need not know the rest."
+_HOLD_BACK = (
+    "Where you want to know how much it brings: leave 10 % of units on the old build for 7 days"
+    " first. Their effect is measured afresh, beside the verdict."
+)
 _SHORTFALL = (
     "Hold the ramp where it is: compare the router's weight with the declared share, and look for"
     " sessions in which the build dies before it reports."
@@ -65,7 +69,10 @@ def advice(contract: Contract, document: Document | None, *, bound: bool = True)
         return [_DEPLOY]
     verdict = contract["verdict"]
     if verdict == "keep":
-        return ["Ship it: send all traffic to this commit, and post the deploy with allocation 1."]
+        return [
+            "Ship it: send all traffic to this commit, and post the deploy with allocation 1.",
+            _HOLD_BACK,
+        ]
     if verdict == "rollback":
         return ["Roll it back: send no more traffic to this commit, and post allocation 0."]
     if verdict == "iterate":

@@ -1,11 +1,23 @@
 """The effect of a change in one line: the best estimate and its moment, the same in every face."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from domain.measure import measure_of
 
-_MOMENTS = {"open": "so far", "at_decision": "at the decision"}
+MOMENTS = {
+    "open": "so far",
+    "at_decision": "at the decision",
+    "after_decision": "in the week after the decision",
+}
+
+
+def near_end(interval: Sequence[float] | None) -> float | None:
+    """Returns the least difference that an interval leaves; None where it leaves none at all."""
+    if interval is None:
+        return None
+    low, high = interval
+    return low if low > 0 else high if high < 0 else None
 
 
 def effect_line(document: Mapping[str, Any]) -> str | None:
@@ -24,4 +36,4 @@ def effect_line(document: Mapping[str, Any]) -> str | None:
     measure, estimate = measure_of(document), effect["estimate"]
     relative = measure.relative(estimate)
     size = f"{measure.difference(estimate)}{f' ({relative})' if relative else ''}"
-    return f"{size} {_MOMENTS[effect['basis']]}"
+    return f"{size} {MOMENTS[effect['basis']]}"

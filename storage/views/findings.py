@@ -7,8 +7,29 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from domain.effect import AfterDecision
 from storage.experiments.deploys import ELSEWHERE
 from storage.postgres.refusal import Missing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """The step that somebody took after a decision.
+
+    Attributes:
+        allocation: 1 promoted, 0 withdrawn, None not declared any more.
+        at: When, as JSON has it.
+    """
+
+    allocation: float | None
+    at: str
+
+    @property
+    def word(self) -> str:
+        """The step in a word, for a person."""
+        if self.allocation is None:
+            return "deployed to everybody"
+        return "promoted" if self.allocation else "withdrawn"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +42,8 @@ class Finding:
         message: Of the treatment's commit, where its deploy told one.
         elsewhere: Of one that waits for its deploy: where else its commit is deployed.
         contrast_seconds: After so long without a comparison it ends; None before its deploy.
+        acted: The step that was taken after its decision; None where none was.
+        after: The units after its decision; None where it is open or ended without an answer.
     """
 
     experiment_id: str
@@ -42,7 +65,18 @@ class Finding:
     decided: bool
     published_at: datetime
     next_look_at: datetime | None
+    acted: Step | None
+    after: AfterDecision | None
 
+
+# The newest step of the treatment since the look that decided: it says what was done about it.
+_ACTED = """(
+    SELECT json_build_array(d.allocation, d.deployed_at) FROM deploys AS d
+    WHERE v.decided AND d.project_id = x.project_id AND d.environment = x.environment
+      AND d.commit_sha = x.treatment_commit AND d.deployed_at > v.as_of
+      AND (d.allocation IS NULL OR d.allocation IN (0, 1)) AND d.withdrawn_at IS NULL
+    ORDER BY d.deployed_at DESC, d.recorded_at DESC LIMIT 1
+)"""
 
 _FIND = text(f"""
 SELECT x.experiment_id, x.target_metric AS metric, x.environment, x.registered_at, x.starts_at,
@@ -51,9 +85,10 @@ SELECT x.experiment_id, x.target_metric AS metric, x.environment, x.registered_a
     CAST(x.policy ->> 'contrast_seconds' AS bigint) AS contrast_seconds,
     x.request -> 'treatment_flag' AS flag,
     v.contract::text AS contract, v.evidence::text AS evidence, v.decided, v.published_at,
-    v.next_look_at
+    v.next_look_at, {_ACTED} AS acted, f.state, f.begins_at, f.ends_at, f.effect
 FROM experiments AS x
 JOIN verdicts AS v USING (experiment_id)
+LEFT JOIN follow_ups AS f USING (experiment_id)
 LEFT JOIN deploys AS d USING (deploy_id)
 WHERE x.experiment_id = :experiment_id AND x.project_id = :project_id
 """)
@@ -61,9 +96,11 @@ WHERE x.experiment_id = :experiment_id AND x.project_id = :project_id
 # What changes as often as any part of a finding does, and is read without its evidence.
 _VERSION = text(f"""
 SELECT md5(concat_ws(
-    ' ', v.contract, v.evidence, v.next_look_at, x.closed_at, x.starts_at, {ELSEWHERE}
+    ' ', v.contract, v.evidence, v.next_look_at, x.closed_at, x.starts_at, {ELSEWHERE},
+    {_ACTED}, f.state, f.effect
 ))
 FROM verdicts AS v JOIN experiments AS x USING (experiment_id)
+LEFT JOIN follow_ups AS f USING (experiment_id)
 WHERE x.experiment_id = :experiment_id AND x.project_id = :project_id
 """)
 
@@ -78,7 +115,19 @@ def read_finding(connection: Connection, project_id: int, experiment_id: str) ->
     row = connection.execute(_FIND, bound).mappings().one_or_none()
     if row is None:
         raise Missing("unknown_experiment", "there is no such experiment")
-    return Finding(**row)
+    members = dict(row)
+    state, begins_at, ends_at, effect = (
+        members.pop(name) for name in ("state", "begins_at", "ends_at", "effect")
+    )
+    after = None
+    if state is not None:
+        after = AfterDecision(state=state, begins_at=begins_at, ends_at=ends_at, effect=effect)
+    acted = members.pop("acted")
+    return Finding(
+        **members,
+        acted=None if acted is None else Step(allocation=acted[0], at=acted[1]),
+        after=after,
+    )
 
 
 def finding_version(connection: Connection, project_id: int, experiment_id: str) -> str:

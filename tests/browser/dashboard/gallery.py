@@ -42,7 +42,7 @@ def hung(story: Story) -> Gallery:
     """The gallery, of which a walk has yet to make something."""
     gallery = Gallery(story=story)
     _settings(gallery, metrics={"spent": SPENT})
-    for paint in (_unfair, _alone, _money, _ended, _guarded, _young):
+    for paint in (_unfair, _alone, _money, _ended, _shipped, _guarded, _young):
         paint(gallery)
     old, new, deploy_id = _canary(gallery, "followed", "Larger pictures")
     for start, rate in ((LATE, 0.1), (LATE + 550, 0.5)):
@@ -218,6 +218,14 @@ def _closed(gallery: Gallery, name: str) -> None:
             text("UPDATE experiments SET closed_at = :at WHERE experiment_id = :id"),
             {"at": datetime.fromisoformat(at(LATE + 150)), "id": gallery.experiments[name]},
         )
+
+
+def _shipped(gallery: Gallery) -> None:
+    old, new, deploy = _canary(gallery, "shipped", "Ask for less")
+    for commit, rate in ((old, 0.1), (new, 0.5)):
+        _visit(gallery, "shipped", commit, 200, order=rate)
+    gallery.story.deploy(new, minutes=LATE + 450, allocation=1.0, environment="shipped")
+    _register(gallery, "shipped", deploy, guardrails=[])
 
 
 def _guarded(gallery: Gallery) -> None:

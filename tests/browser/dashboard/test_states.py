@@ -72,6 +72,7 @@ STATES = {
     "promoted": Told("No answer", "only treatment was left", "keep a share of units on the old"),
     "withdrawn": Told("No answer", "treatment was withdrawn", "Deploy it again as a canary"),
     "superseded": Told("No answer", "another change took over", "Look at that deploy’s experiment"),
+    "shipped": Told("Keep", "At least +", "Done: promoted"),
     "closed": Told("No answer", "it was closed by hand", "Register the change again to go on"),
     "almost": Told(
         "Almost: keep",
@@ -203,7 +204,14 @@ def test_a_best_estimate_stands_beside_what_was_measured_and_says_its_moment(
     kept = part(reader.get(world.gallery.path("mean_kept")).text, "verdict")
     assert "Best estimate" in kept
     assert re.search(r"Best estimate \S+ %? ?\S+.* at the decision", kept)
+    assert kept.index("At least +") < kept.index("Best estimate") < kept.index("Measured")
+    assert kept.count("true difference between") == 1
+    assert "leave 10 % of units on the old build for 7 days" in kept
+    assert "give a fresh effect" in kept
+    shipped = part(reader.get(world.gallery.path("shipped")).text, "verdict")
+    assert "leave 10 %" not in shipped
     breached = part(reader.get(world.gallery.path("breached")).text, "verdict")
+    assert "At least" not in breached
     assert re.search(r"Best estimate \S+ % \S+ points so far", breached)
 
 
