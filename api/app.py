@@ -20,6 +20,7 @@ from api.routes import (
     deploys,
     experiments,
     health,
+    ledger,
     release_gate,
     revenue_events,
     runtime_events,
@@ -44,7 +45,7 @@ _DESCRIPTION = (
     " or can't say yet, and why."
 )
 _RETRY_SECONDS = "2"
-# Registration, gate and checklist before verdicts: their addresses are no experiment's.
+# Registration, gate, checklist and ledger before verdicts: their addresses are no experiment's.
 _ROUTERS = (
     runtime_events.router,
     static_graphs.router,
@@ -53,6 +54,7 @@ _ROUTERS = (
     experiments.router,
     release_gate.router,
     checklist.router,
+    ledger.router,
     verdicts.router,
     health.router,
     scripts.router,

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from api.dashboard.experiment import get_evidence, get_experiment, get_live
+from api.dashboard.ledger import get_ledger
 from api.dashboard.page.assets import get_asset
 from api.dashboard.page.figures import signs
 from api.dashboard.page.markup import page
@@ -232,6 +233,7 @@ for _path, _page in (
     ("/experiments/{experiment_id}", get_experiment),
     ("/experiments/{experiment_id}/live", get_live),
     ("/experiments/{experiment_id}/evidence", get_evidence),
+    ("/ledger", get_ledger),
     ("/settings", get_settings),
     ("/settings/keys", get_keys),
     ("/static/{digest}/{name}", get_asset),

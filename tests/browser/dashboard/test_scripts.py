@@ -159,6 +159,7 @@ def _pages(world: World, served: Served) -> list[str]:
     return [
         "/dashboard",
         "/dashboard/deploys",
+        "/dashboard/ledger",
         f"/dashboard/deploys/{deploy_id}",
         "/dashboard/experiments",
         f"/dashboard/experiments/{experiments[0]}/evidence",

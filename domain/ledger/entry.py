@@ -1,0 +1,54 @@
+"""An entry of the ledger: an experiment that was judged, and its claim."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """An experiment that had a look within the ledger's days.
+
+    Attributes:
+        experiment_id: The experiment.
+        metric: Its target metric.
+        actor: Who, or which agent, asked for it or made the change; None where nobody says.
+        verdict: As its contract has it.
+        at: Its last look; of a decided one the look that decided.
+        level: The level that it was tested at: of a change without an effect the chance of any
+            answer.
+        log_e: Of a keep the logarithm of its e-value, follow-up included; None of the others.
+        followed: The state of its follow-up; None where there is none.
+        claimed: Of a keep the lift of its contract, relative to control.
+        estimated: Of a keep the effect at the decision, relative.
+        measured: The effect after the decision, relative; None before the follow-up is final.
+        measured_error: Its standard error.
+    """
+
+    experiment_id: str
+    metric: str
+    actor: str | None
+    verdict: str
+    at: datetime
+    level: float
+    log_e: float | None
+    followed: str | None
+    claimed: float | None
+    estimated: float | None
+    measured: float | None
+    measured_error: float | None
+
+    def document(self, *, stands: str) -> Mapping[str, Any]:
+        """Returns a keep as a line of the served ledger."""
+        return {
+            "experiment_id": self.experiment_id,
+            "metric": self.metric,
+            "actor": self.actor,
+            "decided_at": self.at,
+            "stands": stands,
+            "log_e": self.log_e,
+            "claimed": self.claimed,
+            "at_decision": self.estimated,
+            "after_decision": self.measured,
+        }

@@ -1,0 +1,53 @@
+"""The entries of a project's ledger: experiments with a look in the last days."""
+
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection, text
+
+from domain.ledger.account import DAYS
+from domain.ledger.entry import Entry
+from storage.postgres.rows import value_of
+from storage.schema.policy_columns import number_of
+
+# The evidence is read of keeps alone: a document of thousands of looks is large.
+_ENTRIES = text(f"""
+SELECT x.experiment_id, x.target_metric AS metric, v.verdict, v.as_of AS at,
+    coalesce(x.request ->> 'actor', d.commit ->> 'actor', d.commit ->> 'author') AS actor,
+    coalesce({number_of("alpha")} / power({number_of("attempt")}, 2), 0.05) AS level,
+    f.state AS followed, kept.log_e, kept.claimed, kept.estimated, kept.measured,
+    kept.measured_error
+FROM verdicts AS v
+JOIN experiments AS x USING (experiment_id)
+LEFT JOIN deploys AS d USING (deploy_id)
+LEFT JOIN follow_ups AS f USING (experiment_id)
+LEFT JOIN LATERAL (
+    SELECT coalesce(
+            f.log_e, ln(least(nullif((e.evidence #>> '{{totals,e_value}}')::float, 0), 1e300))
+        ) AS log_e,
+        e.lift / nullif(abs(e.control), 0) AS claimed,
+        (e.evidence #>> '{{effect,relative}}')::float AS estimated,
+        e.fresh AS measured,
+        abs(e.fresh * (f.effect ->> 'standard_error')::float
+            / nullif((f.effect ->> 'estimate')::float, 0)) AS measured_error
+    FROM (
+        SELECT v.evidence, (v.contract ->> 'lift')::float AS lift,
+            coalesce(v.evidence #>> '{{arms,control,mean}}', v.evidence #>> '{{arms,control,rate}}'
+            )::float AS control,
+            CASE WHEN f.state = 'final' THEN (f.effect ->> 'relative')::float END AS fresh
+    ) AS e
+) AS kept ON v.verdict = 'keep'
+WHERE v.project_id = :project_id AND v.as_of > :since
+ORDER BY v.as_of, x.experiment_id
+""")
+
+
+def read_entries(connection: Connection, project_id: int, *, as_of: datetime) -> list[Entry]:
+    """Returns the experiments that had a look in the ledger's days, the earliest first.
+
+    Args:
+        connection: To the store.
+        project_id: The project.
+        as_of: The end of the days.
+    """
+    bound = {"project_id": project_id, "since": as_of - timedelta(days=DAYS)}
+    return [value_of(Entry, row) for row in connection.execute(_ENTRIES, bound)]

@@ -1,0 +1,133 @@
+"""The ledger: which keeps stand, and what their effects add up to."""
+
+import math
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+
+from domain.ledger.account import MOST_KEEPS, account_of
+from domain.ledger.entry import Entry
+from domain.ledger.standing import standing
+
+NOW = datetime(2026, 11, 23, tzinfo=UTC)
+
+
+def entry(
+    number: int, verdict: str = "abstain", e_value: float | None = None, **members: Any
+) -> Entry:
+    known = {
+        "experiment_id": f"exp_{number:04d}",
+        "metric": "order",
+        "actor": None,
+        "at": NOW - timedelta(hours=number % 600),
+        "level": 0.05,
+        "followed": None,
+        "claimed": 0.3 if verdict == "keep" else None,
+        "estimated": 0.2 if verdict == "keep" else None,
+        "measured": None,
+        "measured_error": None,
+    }
+    log_e = None if e_value is None else math.log(e_value)
+    return Entry(**{**known, "verdict": verdict, "log_e": log_e, **members})
+
+
+def test_a_keep_that_stopped_where_it_crossed_is_not_known_to_stand_beside_many() -> None:
+    alone = entry(0, "keep", 21.0)
+    assert standing([alone]) == {"exp_0000": "yes"}
+    others = [entry(number) for number in range(1, 10)]
+    assert standing([alone, *others]) == {"exp_0000": "not_yet"}
+    assert standing([entry(0, "keep", 101.0), *others]) == {"exp_0000": "yes"}
+
+
+def test_only_a_follow_up_to_its_end_says_no() -> None:
+    others = [entry(number) for number in range(1, 10)]
+    for followed, answer in (
+        ("running", "not_yet"),
+        ("stopped", "not_yet"),
+        ("final", "no"),
+        (None, "not_yet"),
+    ):
+        assert standing([entry(0, "keep", 30.0, followed=followed), *others]) == {
+            "exp_0000": answer
+        }
+
+
+def test_keeps_help_each_other_as_in_the_procedure_step_by_step() -> None:
+    # Ten were judged: k e-values of at least 10 / (0.1 k) stand together.
+    values = [60.0, 51.0, 20.0]
+    entries = [entry(number, "keep", value) for number, value in enumerate(values)]
+    entries += [entry(number) for number in range(3, 10)]
+    assert list(standing(entries).values()) == ["yes", "yes", "not_yet"]
+
+
+def test_a_rollback_s_evidence_helps_no_keep() -> None:
+    entries = [entry(0, "keep", 51.0), entry(1, "rollback", 1e6)]
+    entries += [entry(number) for number in range(2, 10)]
+    assert standing(entries) == {"exp_0000": "not_yet"}
+
+
+def test_of_the_keeps_that_stand_few_are_false() -> None:
+    # E-values of a mean of 1 without an effect: exp(z·s − s²/2) at its worst, stopped anyhow.
+    generator, shares = np.random.default_rng(7), []
+    for _ in range(300):
+        real = generator.random(60) < 0.1
+        z = generator.normal(np.where(real, 5.0, 0.0))
+        values = np.exp(3.0 * z - 4.5)
+        entries = [
+            entry(number, "keep" if value >= 20 else "abstain", float(value))
+            for number, value in enumerate(values)
+        ]
+        stood = [int(name[-4:]) for name, answer in standing(entries).items() if answer == "yes"]
+        shares.append(np.mean([not real[number] for number in stood]) if stood else 0.0)
+    assert np.mean(shares) <= 0.1
+
+
+def test_it_adds_up_by_actor_week_and_metric() -> None:
+    entries = [
+        entry(1, "keep", 900.0, actor="bot", followed="final", measured=0.1, measured_error=0.03),
+        entry(2, "keep", 15.0, actor="bot", metric="signup"),
+        entry(200, "rollback", 50.0, actor="ada"),
+        entry(201, level=0.0125),
+    ]
+    account = account_of(entries, as_of=NOW)
+    whole = {name: account[name] for name in ("judged", "kept", "rolled_back", "standing")}
+    assert whole == {"judged": 4, "kept": 2, "rolled_back": 1, "standing": 1}
+    assert account["expected_false"] == pytest.approx(3 * 0.025 + 0.00625)
+    assert [(line["actor"], line["judged"]) for line in account["actors"]] == [
+        ("bot", 2),
+        ("ada", 1),
+        (None, 1),
+    ]
+    for name in ("judged", "kept", "rolled_back", "standing"):
+        assert sum(line[name] for line in account["actors"]) == account[name]
+        assert sum(line[name] for line in account["weeks"]) == account[name]
+    assert [line["week"] for line in account["weeks"]] == ["2026-11-09", "2026-11-16"]
+    order, signup = account["metrics"]
+    assert order == {
+        "metric": "order",
+        "kept": 1,
+        "claimed": 0.3,
+        "measured": 1,
+        "claimed_of_measured": 0.3,
+        "after_decision": 0.1,
+        "standard_error": 0.03,
+    }
+    assert (signup["claimed"], signup["measured"], signup["after_decision"]) == (0.3, 0, 0)
+    assert [(keep["experiment_id"], keep["stands"]) for keep in account["keeps"]] == [
+        ("exp_0001", "yes"),
+        ("exp_0002", "not_yet"),
+    ]
+
+
+def test_no_more_keeps_are_expected_to_be_false_than_there_are() -> None:
+    account = account_of([entry(number) for number in range(100)], as_of=NOW)
+    assert account["expected_false"] == 0
+
+
+def test_of_many_keeps_the_newest_are_listed_and_all_are_counted() -> None:
+    entries = [entry(number, "keep", 1e9) for number in range(MOST_KEEPS + 5)]
+    account = account_of(entries, as_of=NOW)
+    assert (account["kept"], len(account["keeps"]), account["left_out"]) == (205, 200, 5)
+    assert account_of([], as_of=NOW)["judged"] == 0

@@ -1,0 +1,82 @@
+"""The ledger through REST and on its page: what verdicts add up to, and what is left of keeps."""
+
+from typing import Any
+
+import pytest
+
+from storage.tenants.keys import KeyKind
+
+A, K, L = "aaaaaaa1", "ccccccc3", "ddddddd4"
+DAY = 1440.0
+
+
+@pytest.fixture
+def judged(story, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """A keep of a bot with a hold-back of a week, and somebody's open canary, by their actors."""
+    # The story tells of days that are long past.
+    monkeypatch.setattr("storage.views.ledger.DAYS", 36_500)
+    story.deploy(A, minutes=-DAY)
+    kept = story.deploy(
+        K, minutes=0, base=A, allocation=0.5, commit={"sha": K, "actor": "bot", "author": "ada"}
+    )
+    for begin, days, units, rate in ((0.0, 1, 4000, 0.14), (DAY, 9, 9000, 0.12)):
+        minutes = days * DAY
+        story.crowd(A, start=begin, minutes=minutes, units=units, rates={"order": 0.10})
+        story.crowd(K, start=begin, minutes=minutes, units=units, rates={"order": rate})
+    other = story.deploy(L, minutes=0, base=A, allocation=0.5, environment="staging")
+    for commit in (A, L):
+        story.crowd(
+            commit, start=0, minutes=DAY, units=500, rates={"order": 0.1}, environment="staging"
+        )
+    story.send()
+    return {
+        "bot": story.register(treatment_commit=K, deploy_id=kept["deploy_id"]),
+        "grace": story.register(deploy_id=other["deploy_id"], actor="grace"),
+    }
+
+
+def ledger(story) -> dict[str, Any]:
+    answer = story.service.get("/v1/reward/ledger")
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_a_keep_claims_first_and_is_measured_after(story, judged: dict[str, str]) -> None:
+    assert ledger(story)["judged"] == 0
+    story.walk(minutes=DAY)
+    first = ledger(story)
+    assert (first["judged"], first["kept"]) == (2, 1)
+    assert first["expected_false"] == pytest.approx(0.05)
+    assert {line["actor"]: line["kept"] for line in first["actors"]} == {"bot": 1, "grace": 0}
+    (keep,), (metric,) = first["keeps"], first["metrics"]
+    assert keep["experiment_id"] == judged["bot"]
+    assert keep["after_decision"] is None
+    assert (metric["measured"], metric["after_decision"]) == (0, 0)
+    assert 0 < keep["at_decision"] < keep["claimed"] == metric["claimed"]
+    story.walk(minutes=10 * DAY)
+    (later,), (sums,) = (ledger(story)[name] for name in ("keeps", "metrics"))
+    effect = story.service.get(f"/v1/reward/{judged['bot']}/effect").json()
+    assert later["after_decision"] == effect["relative"] == sums["after_decision"]
+    assert 0 < later["after_decision"] < keep["claimed"] == sums["claimed_of_measured"]
+    assert 0 < sums["standard_error"] < 0.1
+    # The test went on with the units of the hold-back.
+    assert later["log_e"] > keep["log_e"]
+    assert later["stands"] == "yes"
+
+
+def test_the_page_says_it_in_words(story, judged: dict[str, str]) -> None:
+    client = story.service.client
+    form = {"secret": story.service.project.keys[KeyKind.PROJECT]}
+    client.post("/dashboard/sign-in", data=form, headers={"Sec-Fetch-Site": "same-origin"})
+    assert "Nothing was judged yet" in client.get("/dashboard/ledger").text
+    story.walk(minutes=DAY)
+    page = client.get("/dashboard/ledger").text
+    assert "Of 2 changes judged in the last" in page
+    assert "1 were kept" in page
+    assert "grace" in page
+    assert f"/dashboard/experiments/{judged['bot']}" in page
+
+
+def test_without_the_project_s_key_it_says_nothing(story) -> None:
+    answer = story.service.client.get("/v1/reward/ledger")
+    assert answer.status_code == 401
