@@ -22,12 +22,12 @@ due duplicate durability duration embedded ended entry env envelope erasure erro
 evaluate event exit explain explanation fact failed failures fault field figures file filter flag
 folder forget forgotten form found frozen full future gone group guard harm head headline health
 holder home hours housekeeping import increment inflation input interruption interval invalid java
-job json keep kind lacking last lazy limit line links list listed listing lives load long main many
-map markup matcher mcp measure member memory meters migrate missing named names needed needs newer
-no node not now older once open operations options orchestration out outbound outcome own page
-parquet parser partitions pass passing patch payload pending person phase pictures plain plan
-planned planning plot polling posted postgres posting private problem protocol provenance pruning
-publication published pull question range rate ratio raw read reader rebuild rebuilt receipt
+job json judged keep kind lacking last lazy limit line links list listed listing lives load long
+main many map markup matcher mcp measure member memory meters migrate missing named names needed
+needs newer no node not now older once open operations options orchestration out outbound outcome
+own page parquet parser partitions pass passing patch payload pending person phase pictures plain
+plan planned planning plot polling posted postgres posting private problem protocol provenance
+pruning publication published pull question range rate ratio raw read reader rebuild rebuilt receipt
 receiver recent recorded redaction refusal refused register registered registration regression
 rejected relations release remembered remote removal reply report repository request requirement
 resources response result retention returning revenue reward rewriting role round row rule run

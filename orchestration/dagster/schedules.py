@@ -9,7 +9,14 @@ import dagster as dg
 
 from orchestration.dagster.assets import STEPS
 from orchestration.dagster.jobs import OTHERS, REBUILT, day, fast
-from orchestration.dagster.keys import CLOSES_TAG, DUE_TAG, PREFIX, SEALED_LOG, SESSION_CELLS
+from orchestration.dagster.keys import (
+    CLOSES_TAG,
+    DUE_TAG,
+    LEDGER,
+    PREFIX,
+    SEALED_LOG,
+    SESSION_CELLS,
+)
 from orchestration.dagster.partitions import DAYS, key_of
 from orchestration.dagster.resources import Store
 from orchestration.dagster.sources import SOURCES
@@ -167,6 +174,7 @@ def each_hour(context: dg.ScheduleEvaluationContext, store: Store) -> Iterator[d
             *(spec.key for spec in SOURCES),
             SEALED_LOG,
             *(step.key for step in STEPS),
+            LEDGER,
         ],
         asset_check_keys=OTHERS,
     )

@@ -20,6 +20,7 @@ GRAPH = {
     "session_cells": ("units", True, {"exposures", "runtime_events", "revenue_events"}),
     "evidence": ("answers", False, {"session_cells", "exposures", "deploys"}),
     "verdicts": ("answers", False, {"evidence"}),
+    "ledger": ("answers", False, {"verdicts"}),
 }
 SOURCES = {name for name, (group, _, _) in GRAPH.items() if group == "log"}
 CHECKS = {

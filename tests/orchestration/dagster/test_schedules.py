@@ -39,7 +39,7 @@ def test_each_hour_walks_and_checks_yesterday(store, instance) -> None:
 
     assert request.partition_key == (TICK - timedelta(days=1)).date().isoformat()
     assert set(request.asset_check_keys) == set(OTHERS)
-    assert len(request.asset_selection) == 9
+    assert len(request.asset_selection) == 10
 
 
 def test_a_settled_day_is_rebuilt_once(canary, instance, today) -> None:
