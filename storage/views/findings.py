@@ -27,9 +27,7 @@ class Step:
     @property
     def word(self) -> str:
         """The step in a word, for a person."""
-        if self.allocation is None:
-            return "deployed to everybody"
-        return "promoted" if self.allocation else "withdrawn"
+        return "withdrawn" if self.allocation == 0 else "promoted"
 
 
 @dataclass(frozen=True, kw_only=True)

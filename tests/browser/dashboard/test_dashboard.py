@@ -57,7 +57,7 @@ def test_an_experiment_says_what_came_of_it_and_what_to_do(signed_in: Opened, wo
     page = signed_in()
     told = {
         "keep": ("Keep", "Ship it"),
-        "rollback": ("Roll back", "Roll it back"),
+        "rollback": ("Roll back", "Done: withdrawn"),
         "iterate": ("Iterate", "it helps order, but harms error"),
         "open": ("Can’t say yet", "Leave the canary running"),
     }

@@ -207,9 +207,10 @@ def test_a_best_estimate_stands_beside_what_was_measured_and_says_its_moment(
     assert kept.index("At least +") < kept.index("Best estimate") < kept.index("Measured")
     assert kept.count("true difference between") == 1
     assert "leave 10 % of units on the old build for 7 days" in kept
-    assert "give a fresh effect" in kept
+    assert "the effect is measured afresh: 360 sessions so far" in kept
     shipped = part(reader.get(world.gallery.path("shipped")).text, "verdict")
     assert "leave 10 %" not in shipped
+    assert "measured afresh" not in shipped
     breached = part(reader.get(world.gallery.path("breached")).text, "verdict")
     assert "At least" not in breached
     assert re.search(r"Best estimate \S+ % \S+ points so far", breached)

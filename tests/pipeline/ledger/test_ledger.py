@@ -72,7 +72,7 @@ def test_the_page_says_it_in_words(story, judged: dict[str, str]) -> None:
     story.walk(minutes=DAY)
     page = client.get("/dashboard/ledger").text
     assert "Of 2 changes judged in the last" in page
-    assert "1 were kept" in page
+    assert "1 was kept" in page
     assert "grace" in page
     assert f"/dashboard/experiments/{judged['bot']}" in page
 
