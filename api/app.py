@@ -22,6 +22,7 @@ from api.routes import (
     health,
     ledger,
     release_gate,
+    remote_evaluation,
     revenue_events,
     runtime_events,
     scripts,
@@ -55,6 +56,7 @@ _ROUTERS = (
     release_gate.router,
     checklist.router,
     ledger.router,
+    remote_evaluation.router,
     verdicts.router,
     health.router,
     scripts.router,
@@ -107,6 +109,7 @@ def create_app(settings: ApiSettings | None = None) -> FastAPI:
             experiments.RegistrationBody,
             experiments.NoMembers,
             release_gate.GateRequest,
+            remote_evaluation.EvaluationRequest,
         ],
         structs=[RuntimeEventBody, RuntimeEventBatch],
     )

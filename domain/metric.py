@@ -10,6 +10,12 @@ MINUTE, HOUR, DAY = 60, 3600, 86_400
 WINDOW_STEP = 5 * MINUTE
 LONGEST_WINDOW = 28 * DAY
 
+# The eight revenue and funnel events, by whether they move money.
+MONETARY = frozenset({"trial_to_paid", "subscription_renewed", "expansion"})
+PERHAPS_MONETARY = frozenset({"subscription_churned"})
+FUNNEL = frozenset({"signup_completed", "trial_started", "paywall_viewed", "activation"})
+REVENUE_EVENTS = MONETARY | PERHAPS_MONETARY | FUNNEL
+
 # docs/statistics.md, 'Counts': windows that fit what the events are.
 _WINDOWS = {
     "error": 5 * MINUTE,

@@ -135,6 +135,8 @@ class RecordedCommit(Shape):
     url: str | None = None
     committed_at: datetime | None = None
     pull_request: int | str | None = None
+    patch_id: str | None = None
+    actor: str | None = None
     changes: list[str] | None = None
 
 

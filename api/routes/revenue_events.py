@@ -18,7 +18,7 @@ from api.wire.documentation import json_body, reading
 from api.wire.moment import Moment
 from api.wire.shape import FreeForm, Shape
 from domain.currency import CODES
-from domain.revenue_names import FUNNEL, MONETARY
+from domain.metric import FUNNEL, MONETARY
 from storage.log.revenue import RevenueEvent, record_revenue
 from storage.tenants.secret import Pseudonyms
 

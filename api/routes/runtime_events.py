@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.runtime.keyring import Caller, admitted
+from api.runtime.origin import preflight, require_origin
 from api.runtime.rate_limit import client_address
 from api.runtime.state import Runtime, runtime
 from api.wire.answer import answer
@@ -19,17 +20,11 @@ from api.wire.event_batch import Batch, EventReader, RuntimeEventBatch, RuntimeE
 from api.wire.problem import Fault, Problem, invalid
 from api.wire.shape import FaultShown, Shape
 from storage.log.events import append_history
-from storage.tenants.keys import KeyKind, is_well_formed
+from storage.tenants.keys import KeyKind
 from storage.tenants.sample import Sample
 
 router = APIRouter(route_class=PlainRoute, tags=["events"])
 
-_PREFLIGHT = {
-    "Access-Control-Allow-Methods": "POST",
-    "Access-Control-Allow-Headers": "X-Service-Project-Key, Content-Type, Content-Encoding",
-    "Access-Control-Max-Age": "86400",
-    "Allow": "POST, OPTIONS",
-}
 _EVENT = {
     "event": "page_view",
     "session_id": "s-4711",
@@ -122,7 +117,7 @@ async def post_events(request: Request) -> Response:
 async def _received(
     request: Request, shared: Runtime, caller: Caller, *, history: bool
 ) -> Response:
-    _require_origin(request, caller)
+    require_origin(request, caller)
     address = client_address(request, caller.trusted_proxies)
     await shared.rate_limit.admit(caller, address=address)
     raw = await read_body(request, media=(JSON, "text/plain"), gzip=True)
@@ -200,22 +195,4 @@ def _is_history(request: Request) -> bool:
     return replay == "true"
 
 
-def _require_origin(request: Request, caller: Caller) -> None:
-    """Refuses a browser's page that the project does not name."""
-    allowed = caller.settings.allowed_origins
-    origin = request.headers.get("Origin")
-    if origin is None or not allowed or "*" in allowed:
-        return
-    if origin.lower() not in {entry.rstrip("/").lower() for entry in allowed}:
-        request.state.origin_allowed = False
-        raise Problem("origin_not_allowed", "the project's allowed_origins do not name this one")
-
-
-@router.options(EVENTS_PATH, include_in_schema=False)
-async def preflight(request: Request) -> Response:
-    """Answers a browser that asks before it posts; it can show a key in the address alone."""
-    key = request.query_params.get("key", "")
-    caller = await runtime(request).keyring.caller(key) if is_well_formed(key) else None
-    if caller is not None:
-        _require_origin(request, caller)
-    return Response(status_code=204, headers=_PREFLIGHT)
+router.add_api_route(EVENTS_PATH, preflight, methods=["OPTIONS"], include_in_schema=False)

@@ -15,8 +15,7 @@ from starlette.requests import Request
 
 from api.runtime.store import Store
 from api.wire.problem import Problem
-from domain.metric import metric_definition
-from domain.revenue_names import REVENUE_EVENTS
+from domain.metric import REVENUE_EVENTS, metric_definition
 from storage.postgres.engine import StoreUnavailable
 from storage.tenants.keys import KeyKind, holder, is_well_formed, key_digest, note_use
 from storage.tenants.sample import Sample, read_sample

@@ -8,6 +8,7 @@ from starlette.requests import Request
 
 from api.runtime.admissions import Admissions
 from api.runtime.gauges import StoreGauges
+from api.runtime.handouts import Handouts
 from api.runtime.keyring import Keyring
 from api.runtime.rate_limit import RateLimit
 from api.runtime.settings import ApiSettings
@@ -35,6 +36,7 @@ class Runtime:
     signatures: Signatures
     meters: Meters
     gauges: StoreGauges
+    handouts: Handouts
 
 
 @contextlib.asynccontextmanager
@@ -44,7 +46,7 @@ async def running(settings: ApiSettings, meters: Meters) -> AsyncGenerator[Runti
     # Their own: requests that hold every other connection must not keep an event from its key.
     keys = open_async_engine(settings.database_url, pool_size=2)
     store, keyring = Store(engine), Keyring(Store(keys))
-    rate_limit = RateLimit(settings.redis_url)
+    rate_limit, handouts = RateLimit(settings.redis_url), Handouts(store)
     try:
         async with (
             Admissions(store).running() as admissions,
@@ -63,9 +65,11 @@ async def running(settings: ApiSettings, meters: Meters) -> AsyncGenerator[Runti
                 signatures=Signatures(assignments=Assignments(settings.secret), meters=meters),
                 meters=meters,
                 gauges=StoreGauges(store),
+                handouts=handouts,
             )
     finally:
         await keyring.close()
+        await handouts.close()
         await rate_limit.close()
         await keys.dispose()
         await engine.dispose()

@@ -1,4 +1,4 @@
-"""The envelope of every answer: request id, access log, count, and CORS on one path."""
+"""The envelope of every answer: request id, access log, count, and CORS on paths of browsers."""
 
 import logging
 import re
@@ -19,9 +19,12 @@ from api.wire.unhandled_error import unhandled_error
 _access = logging.getLogger("api.access")
 
 EVENTS_PATH = "/v1/events"
+EVALUATION_PATH = "/ofrep/v1/evaluate/flags"
 _RANGE = re.compile(r"\s*([\w*+.!#$&^-]+)/([\w*+.!#$&^-]+)\s*(;.*)?", re.ASCII)
 _NO_WEIGHT = re.compile(r"\s*q\s*=\s*0(?:\.0{0,3})?\s*", re.ASCII | re.IGNORECASE)
-_EXPOSED = b"X-Request-Id, Retry-After, RateLimit, RateLimit-Policy"
+_EXPOSED = b"X-Request-Id, ETag, Retry-After, RateLimit, RateLimit-Policy"
+# Whose operations answer nothing else.
+_JSON_ALONE = ("/v1/", "/ofrep/v1/")
 
 
 class Envelope:
@@ -63,7 +66,7 @@ class Envelope:
             self._record(request, status, time.perf_counter() - began)
 
     async def _answer(self, request: Request, receive: Receive, send: Send) -> None:
-        if request.scope["path"].startswith("/v1/") and not accepts_json(request.headers):
+        if request.scope["path"].startswith(_JSON_ALONE) and not accepts_json(request.headers):
             problem = Problem("not_acceptable", "answers are application/json")
             await problem_response(request, problem)(request.scope, receive, send)
         else:
@@ -98,7 +101,8 @@ _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD"
 
 def _headers(request: Request) -> Iterable[tuple[bytes, bytes]]:
     yield b"x-request-id", request.state.request_id.encode()
-    if request.scope["path"] != EVENTS_PATH:
+    path: str = request.scope["path"]
+    if path != EVENTS_PATH and not path.startswith(EVALUATION_PATH):
         return
     yield b"vary", b"Origin"
     origin = request.headers.get("Origin")

@@ -27,6 +27,7 @@ CODES: Mapping[str, tuple[int, str]] = {
     "unknown_deploy": (404, "No such deploy"),
     "unknown_experiment": (404, "No such experiment"),
     "no_evidence_yet": (404, "No evidence yet"),
+    "flag_not_found": (404, "No such flag"),
     "unknown_graph": (404, "No such graph"),
     "method_not_allowed": (405, "Method not allowed"),
     "not_acceptable": (406, "Nothing acceptable to send"),
@@ -80,12 +81,15 @@ class Problem(Exception):  # noqa: N818 - RFC 9457's word
         *,
         faults: Sequence[Fault] = (),
         headers: Mapping[str, str] | None = None,
+        members: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(detail)
         self.code = code
         self.detail = detail
         self.faults = faults
         self.headers = dict(headers or {})
+        # What another protocol wants to read beside ours.
+        self.members = dict(members or {})
 
     @property
     def status(self) -> int:
@@ -112,6 +116,7 @@ def problem_document(problem: Problem, request_id: str) -> bytes:
         "detail": problem.detail,
         "code": problem.code,
         "request_id": request_id,
+        **problem.members,
     }
     if problem.faults:
         document["errors"] = [fault.document() for fault in problem.faults[:_MOST_FAULTS]]

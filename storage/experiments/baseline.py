@@ -23,6 +23,8 @@ WHERE commit_sha <> :besides
       SELECT FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
       WHERE x.project_id = :project_id AND x.environment = :environment
         AND x.treatment_commit = latest.commit_sha AND x.bound_at IS NOT NULL AND NOT v.decided
+        -- Both values of a flag are tested inside the one build that users have.
+        AND x.control_commit IS DISTINCT FROM x.treatment_commit
   )
 ORDER BY deployed_at DESC, recorded_at DESC
 LIMIT 1

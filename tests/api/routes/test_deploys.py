@@ -346,6 +346,18 @@ class TestTheLatestDeploy:
         staging = service.get(f"{LAST}?environment=staging")
         assert staging.json()["deploy"]["commit"]["sha"] == "ccccccc"
 
+    def test_the_build_of_a_flag_s_experiment_stands(self, service: Any) -> None:
+        service.post(DEPLOYS, {"commit": {"sha": "aaaaaaa1"}})
+        flag = {"name": "one-step", "treatment": "true"}
+        service.post("/v1/reward/register", {"treatment_flag": flag})
+        answer = service.get(f"{LAST}?standing=true")
+        assert answer.json()["deploy"]["commit"]["sha"] == "aaaaaaa1"
+        # And is the control of the canary that comes next.
+        service.post(DEPLOYS, {"commit": {"sha": "bbbbbbb2"}, "allocation": 0.1})
+        service.post("/v1/reward/register", {"treatment_commit": "bbbbbbb2"})
+        (canary, _) = service.get("/v1/reward").json()["experiments"]
+        assert canary["control_commit"] == "aaaaaaa1"
+
     def test_the_standing_one_is_what_most_users_have(self, service: Any) -> None:
         def standing() -> str | None:
             answer = service.get(f"{LAST}?standing=true")

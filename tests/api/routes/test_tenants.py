@@ -27,13 +27,15 @@ _ROUTES = _APP.openapi()["paths"]
 OPERATIONS = [
     pytest.param(path, method, operation, id=f"{method} {path}")
     for path, operations in _ROUTES.items()
-    if path.startswith("/v1/")
+    if path.startswith(("/v1/", "/ofrep/"))
     for method, operation in operations.items()
 ]
 every_operation = pytest.mark.parametrize(("path", "method", "operation"), OPERATIONS)
 
 KINDS = {
     "/v1/events": {KeyKind.PUBLIC, KeyKind.WRITE},
+    "/ofrep/v1/evaluate/flags": {KeyKind.PUBLIC, KeyKind.WRITE},
+    "/ofrep/v1/evaluate/flags/{key}": {KeyKind.PUBLIC, KeyKind.WRITE},
     "/v1/static-graphs": {KeyKind.WRITE},
     "/v1/deploys": {KeyKind.WRITE},
     "/v1/deploys/last": {KeyKind.WRITE},
@@ -43,6 +45,7 @@ KINDS = {
     "/v1/reward/register": {KeyKind.PROJECT},
     "/v1/reward/gate": {KeyKind.PROJECT},
     "/v1/reward/freeze": {KeyKind.PROJECT},
+    "/v1/reward/ledger": {KeyKind.PROJECT},
     "/v1/reward/checklist": {KeyKind.PROJECT},
     "/v1/reward/{experiment_id}": {KeyKind.PROJECT},
     "/v1/reward/{experiment_id}/evidence": {KeyKind.PROJECT},
@@ -73,6 +76,7 @@ def asked(
     if examples:
         options["json"] = examples[0]
     address = path.replace("{experiment_id}", experiment_id).replace("{deploy_id}", deploy_id)
+    address = address.replace("{key}", "commit")
     return service.client.request(method, address, **options)
 
 
@@ -84,6 +88,8 @@ def by(key: str) -> dict[str, Any]:
 # scripts that pages and builds load.
 OPEN = {
     ("OPTIONS", "/v1/events"),
+    ("OPTIONS", "/ofrep/v1/evaluate/flags"),
+    ("OPTIONS", "/ofrep/v1/evaluate/flags/{key}"),
     ("GET", "/healthz"),
     ("GET", "/readyz"),
     ("GET", "/metrics"),
@@ -159,7 +165,8 @@ def test_a_key_in_a_place_that_is_not_meant_for_it_is_none(
         key = service.project.keys[kind]
         bearer = {"headers": {"Authorization": f"Bearer {key}"}}
         answer = asked(service, path, method, operation, **bearer)
-        assert (answer.status_code == 401) == (path != "/v1/revenue/events")
+        takes_bearer = path == "/v1/revenue/events" or path.startswith("/ofrep/")
+        assert (answer.status_code == 401) == (not takes_bearer)
         answer = asked(service, path, method, operation, params={"key": key})
         assert (answer.status_code == 401) == (path != "/v1/events")
 
@@ -212,6 +219,8 @@ def test_the_right_key_is_admitted_however_the_header_is_spelled(
             )
             if path.endswith(("/evidence", "/effect")):
                 assert answer.json()["code"] == "no_evidence_yet"
+            elif path.endswith("/{key}"):
+                assert answer.status_code in (200, 404)
             else:
                 assert 200 <= answer.status_code < 300
                 # The gate answers Flagger in plain text, which it shows a person.
@@ -310,8 +319,8 @@ SCOPED = {name for name, table in metadata.tables.items() if "project_id" in tab
 # Of the whole service: its version, whether it is frozen, when a tick last looked, and how sealing
 # the log last ended.
 UNSCOPED = {"alembic_version", "freezes", "checklist_marks", "sealing_runs"}
-# Of one experiment, and so of its project: read only beside `experiments`.
-OF_EXPERIMENT = {"set_aside"}
+# Of one experiment, and so of its project: read only beside `experiments` or `verdicts`.
+OF_EXPERIMENT = {"set_aside", "follow_ups"}
 _READ_OR_CHANGED = re.compile(
     r"\b(?:FROM|JOIN|UPDATE|INTO|COPY)\s+(?:ONLY\s+)?(\w+)", re.IGNORECASE
 )
@@ -370,7 +379,8 @@ def test_every_statement_of_the_api_is_of_one_project(store: Any, overheard: Any
     }
     assert [one for one in touched if not touched[one] <= SCOPED | UNSCOPED | OF_EXPERIMENT] == []
     of_experiments = [one for one in touched if touched[one] & OF_EXPERIMENT]
-    assert [one for one in of_experiments if "experiments" not in touched[one]] == []
+    beside = {"experiments", "verdicts"}
+    assert [one for one in of_experiments if not beside & touched[one]] == []
     unscoped = [one for one in touched if touched[one] - {"keys"} and not _is_scoped(one)]
     assert [one for one in unscoped if touched[one] - UNSCOPED] == []
 

@@ -52,6 +52,8 @@ MODES = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
 MOST_GROWTH = 50 * 2**20
 # Where a canary stands alone, so that the gate has something to let go on.
 GATED = "gated"
+# Where the build stays: no request withdraws it.
+SERVED = "served"
 LOOKED_AT = "GET /v1/reward/{experiment_id}/effect"
 PROCEEDS = {"metadata": {"environment": GATED, "policy": "no-breach"}}
 
@@ -86,6 +88,7 @@ def target() -> Iterator[Target]:
             experiment_id = register(connection, created.project_id, Registration()).experiment_id
             deploy_id = _deploy(connection, created.project_id, environment="beside")
             _deploy(connection, created.project_id, environment=GATED, allocation=0.5)
+            _deploy(connection, created.project_id, environment=SERVED)
             stage_evidence(connection, [_evidence(experiment_id)])
             publish_verdicts(connection)
         engine.dispose()
@@ -143,6 +146,11 @@ def variants(target: Target) -> Iterator[Callable[[requests.Session, int], None]
             if "{deploy_id}" in operation.path:
                 known = {"deploy_id": target.deploy_id}
                 yield _asking(target, operation, kind, GenerationMode.POSITIVE, known)
+            if "{key}" in operation.path:
+                context = {"targetingKey": "s-1", "environment": SERVED}
+                flag, body = {"key": "commit"}, {"context": context}
+                positive = GenerationMode.POSITIVE
+                yield _asking(target, operation, kind, positive, flag, body=body)
             if operation.label == "POST /v1/reward/gate":
                 yield _asking(target, operation, kind, GenerationMode.POSITIVE, body=PROCEEDS)
 

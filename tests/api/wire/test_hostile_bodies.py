@@ -38,6 +38,7 @@ REVENUE = {
     "idempotency_key": "k",
 }
 GATE = "/v1/reward/gate"
+OFREP = "/ofrep/v1/evaluate/flags"
 ENDPOINTS = [
     Endpoint(
         path="/v1/events",
@@ -46,6 +47,14 @@ ENDPOINTS = [
         free="properties",
         limit=MEBIBYTE,
         status=202,
+    ),
+    Endpoint(
+        path=OFREP,
+        kind=KeyKind.PUBLIC,
+        body={"context": {"targetingKey": "s"}},
+        free="anything",
+        limit=MEBIBYTE,
+        status=200,
     ),
     Endpoint(
         path="/v1/static-graphs",
@@ -291,7 +300,7 @@ def test_an_unknown_member_is_refused_where_the_shape_is_ours(
     service: Any, endpoint: Endpoint
 ) -> None:
     answer = posted(service, endpoint, json.dumps({**endpoint.body, "a/b~c": 1}).encode())
-    if endpoint.path in ("/v1/events", "/v1/static-graphs", GATE):
+    if endpoint.path in ("/v1/events", "/v1/static-graphs", OFREP, GATE):
         assert answer.status_code == endpoint.status
     else:
         assert answer.status_code == 422

@@ -30,7 +30,10 @@ STORED = {
 }
 # Of a diff: source code is never stored.
 DROPPED = {"patch", "url"}
+_EVALUATION = {"context": {"targetingKey": "?", "environment": "?", "plan": "?"}}
 BODIES: dict[str, Any] = {
+    "/ofrep/v1/evaluate/flags": _EVALUATION,
+    "/ofrep/v1/evaluate/flags/{key}": _EVALUATION,
     "/v1/events": {
         **dict.fromkeys(("event", "session_id", "environment", "user_ref", "event_id"), "?"),
         "route": "/?",

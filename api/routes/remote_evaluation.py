@@ -1,0 +1,246 @@
+"""`POST /ofrep/v1/evaluate/flags`: an OpenFeature client gets the arm of a unit, and its build."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.runtime.keyring import Caller, admitted
+from api.runtime.origin import preflight, require_origin
+from api.runtime.rate_limit import client_address
+from api.runtime.state import Runtime, runtime
+from api.wire.answer import answer
+from api.wire.body import body_of
+from api.wire.documentation import json_body, reading
+from api.wire.envelope import EVALUATION_PATH
+from api.wire.etag import etag, is_known
+from api.wire.problem import Problem
+from api.wire.shape import OpenShape, Shape
+from domain.draw import Offer, drawn
+from domain.registration import PRODUCTION
+from storage.releases.handout import FLAG_SHARE, FlagExperiment, Handout
+from storage.tenants.keys import KeyKind
+from storage.tenants.secret import assignment_message, assignment_token
+
+router = APIRouter(tags=["assignment"])
+
+# The flag whose value is the build to serve.
+COMMIT = "commit"
+_SESSION = Annotated[str, Field(min_length=1, max_length=128)]
+
+
+class EvaluationContext(OpenShape):
+    """The members of an OpenFeature client's context that draw."""
+
+    targetingKey: _SESSION = Field(  # noqa: N815 - OpenFeature's name
+        description="The unit, as events name it in session_id."
+    )
+    environment: Annotated[str, Field(min_length=1, max_length=64)] = PRODUCTION
+
+
+class EvaluationRequest(OpenShape):
+    """The body of an evaluation, as the protocol has it."""
+
+    context: EvaluationContext
+
+
+class Evaluation(Shape):
+    """A flag's value for the unit; without a value the code's own default holds."""
+
+    key: str
+    value: bool | str | None = None
+    reason: str
+    variant: str
+    metadata: dict[str, str | float]
+
+
+class Evaluations(Shape):
+    """All flags of the environment."""
+
+    flags: list[Evaluation]
+
+
+_BODY = body_of(EvaluationRequest)
+_EXAMPLE = {"context": {"targetingKey": "s-4711"}}
+_KEYS = ("ProjectKey", "Bearer")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Arm:
+    """One flag's outcome for a unit; `value` is None where the code's default holds."""
+
+    key: str
+    value: str | None
+    variant: str
+    reason: str
+    facts: Mapping[str, str | float]
+
+    @property
+    def shown(self) -> bool | str | None:
+        """The value as clients read it: a flag of true and false is boolean."""
+        return {"true": True, "false": False}.get(self.value or "", self.value)
+
+
+@router.post(
+    EVALUATION_PATH + "/{key}",
+    summary="Evaluate one flag for a unit (OFREP)",
+    responses={200: {"model": Evaluation}},
+    openapi_extra=reading(
+        body=json_body(EvaluationRequest),
+        examples={"a session": _EXAMPLE},
+        keys=_KEYS,
+        problems=["flag_not_found", "origin_not_allowed", "rate_limited"],
+    ),
+)
+async def evaluate_flag(request: Request, key: str) -> Response:
+    """Return the arm of a unit: `commit` is the build to serve, any other key a flag under test."""
+    evaluated = await _evaluated(request, key)
+    for shown in evaluated:
+        if shown["key"] == key:
+            return answer(shown)
+    raise Problem("flag_not_found", "no open experiment tests this flag", members=_failure(key))
+
+
+@router.post(
+    EVALUATION_PATH,
+    summary="Evaluate all flags for a unit (OFREP)",
+    responses={200: {"model": Evaluations}, 304: {"description": "Nothing has changed."}},
+    openapi_extra=reading(
+        body=json_body(EvaluationRequest),
+        examples={"a session": _EXAMPLE},
+        keys=_KEYS,
+        problems=["origin_not_allowed", "rate_limited"],
+        parameters=[{"name": "If-None-Match", "in": "header", "schema": {"type": "string"}}],
+    ),
+)
+async def evaluate_flags(request: Request) -> Response:
+    """Return a unit's arm in each canary and flag under test of its environment."""
+    response = answer({"flags": await _evaluated(request, None)})
+    tag = etag(bytes(response.body))
+    if is_known(request, tag):
+        return Response(status_code=304, headers={"ETag": tag})
+    response.headers["ETag"] = tag
+    return response
+
+
+router.add_api_route(EVALUATION_PATH, preflight, methods=["OPTIONS"], include_in_schema=False)
+router.add_api_route(
+    EVALUATION_PATH + "/{key}", preflight, methods=["OPTIONS"], include_in_schema=False
+)
+
+
+async def _evaluated(request: Request, key: str | None) -> list[dict[str, object]]:
+    """Returns the evaluations that a request asks for.
+
+    Args:
+        request: The request.
+        key: The flag that it names; None for all.
+    """
+    shared = runtime(request)
+    caller = await admitted(shared.keyring, request, KeyKind.PUBLIC, KeyKind.WRITE, bearer=True)
+    require_origin(request, caller)
+    await shared.rate_limit.admit(caller, address=client_address(request, caller.trusted_proxies))
+    context = (await _read(request, key)).context
+    handout = await shared.handouts.of(caller.project_id, context.environment)
+    commit, *flags = _arms(handout, context.targetingKey)
+    named = [arm for arm in flags if arm is not None and (key is None or arm.key == key)]
+    # Events carry the flags that their page asked for, and so does the token.
+    token = _token(shared, caller, context, commit=commit, flags=named)
+    arms = [commit, *named] if commit is not None else named
+    return [_shown(arm, {**token, **({} if commit is None else _build(commit))}) for arm in arms]
+
+
+async def _read(request: Request, key: str | None) -> EvaluationRequest:
+    """Returns the body; its faults carry the protocol's members beside ours.
+
+    Raises:
+        Problem: The body is no evaluation's.
+    """
+    try:
+        return await _BODY(request)
+    except Problem as problem:
+        pointers = {fault.at for fault in problem.faults}
+        unit = pointers & {"/context/targetingKey", "/context", ""}
+        word = "TARGETING_KEY_MISSING" if unit else "INVALID_CONTEXT"
+        code = word if problem.code == "invalid_request" else "PARSE_ERROR"
+        problem.members = {"errorCode": code, "errorDetails": problem.detail}
+        if key is not None:
+            problem.members["key"] = key
+        raise
+
+
+def _failure(key: str) -> dict[str, str]:
+    details = "no open experiment of the environment tests this flag, and no build is recorded"
+    return {"key": key, "errorCode": "FLAG_NOT_FOUND", "errorDetails": details}
+
+
+def _arms(handout: Handout, unit: str) -> Iterator[_Arm | None]:
+    """Yields the arm in the builds, None where none is recorded, then one for each flag."""
+    yield _build_arm(handout, unit)
+    for tested in handout.flags:
+        yield _flag_arm(tested, unit)
+
+
+def _build_arm(handout: Handout, unit: str) -> _Arm | None:
+    offers = [Offer(salt=canary.commit, share=canary.share) for canary in handout.canaries]
+    offer = drawn(unit, offers)
+    commit = handout.baseline if offer is None else offer.salt
+    if commit is None:
+        return None
+    return _Arm(
+        key=COMMIT,
+        value=commit,
+        variant="control" if offer is None else "treatment",
+        reason="SPLIT" if offers else "STATIC",
+        facts={} if offer is None else {"share": offer.share},
+    )
+
+
+def _flag_arm(tested: FlagExperiment, unit: str) -> _Arm:
+    flag = tested.flag
+    opposite = {"true": "false", "false": "true"}.get(flag.treatment)
+    inside = drawn(unit, [Offer(salt=flag.change, share=FLAG_SHARE)]) is not None
+    return _Arm(
+        key=flag.name,
+        value=flag.treatment if inside else flag.control or opposite,
+        variant="treatment" if inside else "control",
+        reason="SPLIT",
+        facts={"experiment_id": tested.experiment_id, "share": FLAG_SHARE},
+    )
+
+
+def _token(
+    shared: Runtime,
+    caller: Caller,
+    context: EvaluationContext,
+    *,
+    commit: _Arm | None,
+    flags: list[_Arm],
+) -> dict[str, str]:
+    """Returns the signed assignment of these arms, where each of their values is known."""
+    if commit is None or commit.value is None or any(arm.value is None for arm in flags):
+        return {}
+    message = assignment_message(
+        environment=context.environment,
+        session_id=context.targetingKey,
+        commit=commit.value,
+        flags={arm.key: arm.shown for arm in flags if arm.shown is not None},
+    )
+    epochs = caller.settings.assignment_epochs
+    key = shared.signatures.assignments.key(caller.project_id, epochs[0])
+    return {"assignment": assignment_token(key, message)}
+
+
+def _build(commit: _Arm) -> dict[str, str]:
+    return {} if commit.value is None else {"commit": commit.value}
+
+
+def _shown(arm: _Arm, facts: Mapping[str, str | float]) -> dict[str, object]:
+    shown: dict[str, object] = {"key": arm.key, "reason": arm.reason, "variant": arm.variant}
+    if arm.shown is not None:
+        shown["value"] = arm.shown
+    return {**shown, "metadata": {**facts, **arm.facts}}

@@ -1,0 +1,87 @@
+"""The handout: the declared canaries and the flags under test, of which units get their arms."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import Connection, text
+
+from domain.assignment import Flag
+from storage.experiments.baseline import baseline_commit
+from storage.releases.canary import Canary
+
+# Nobody declares the share of a flag: half of the units are the fewest days.
+FLAG_SHARE = 0.5
+
+_CANARIES = text("""
+-- By their first deploy: a step of a ramp changes no order, and so moves no unit of another canary.
+WITH newest AS (
+    SELECT DISTINCT ON (commit_sha) commit_sha, allocation,
+        min(deployed_at) OVER (PARTITION BY commit_sha) AS first_at
+    FROM deploys
+    WHERE project_id = :project_id AND environment = :environment AND withdrawn_at IS NULL
+      AND deployed_at <= clock_timestamp() + interval '2 minutes'
+    ORDER BY commit_sha, deployed_at DESC, recorded_at DESC
+)
+SELECT commit_sha, allocation
+FROM newest
+WHERE allocation > 0 AND allocation < 1
+ORDER BY first_at, commit_sha
+""")
+
+_FLAGS = text("""
+-- From the registration on: a flag's experiment begins when its treatment is first seen.
+SELECT DISTINCT ON (x.request -> 'treatment_flag' ->> 'name')
+    x.experiment_id, x.request -> 'treatment_flag' AS flag
+FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
+WHERE x.project_id = :project_id AND x.environment = :environment AND NOT v.decided
+  AND x.closed_at IS NULL AND jsonb_exists(x.request, 'treatment_flag')
+ORDER BY x.request -> 'treatment_flag' ->> 'name', x.registered_at, x.experiment_id
+""")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlagExperiment:
+    """A flag that an open experiment compares two values of."""
+
+    experiment_id: str
+    flag: Flag
+
+
+@dataclass(frozen=True, kw_only=True)
+class Handout:
+    """The builds and flags that an environment gives its units now.
+
+    Attributes:
+        baseline: The commit that whoever is in no canary gets; None where none is recorded.
+        canaries: The declared canaries, the first deployed first.
+        flags: The flags under test, by name.
+    """
+
+    baseline: str | None
+    canaries: Sequence[Canary]
+    flags: Sequence[FlagExperiment]
+
+
+def read_handout(connection: Connection, project_id: int, environment: str) -> Handout:
+    """Returns the handout of an environment as the store has it now."""
+    where = {"project_id": project_id, "environment": environment}
+    soon = datetime.now(UTC) + timedelta(minutes=2)
+    return Handout(
+        baseline=baseline_commit(connection, project_id, environment, before=soon, besides=""),
+        canaries=[
+            Canary(commit=row.commit_sha, share=row.allocation)
+            for row in connection.execute(_CANARIES, where)
+        ],
+        flags=[
+            FlagExperiment(
+                experiment_id=row.experiment_id,
+                flag=Flag(
+                    name=row.flag["name"],
+                    treatment=row.flag["treatment"],
+                    control=row.flag.get("control"),
+                ),
+            )
+            for row in connection.execute(_FLAGS, where)
+        ],
+    )

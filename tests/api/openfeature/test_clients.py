@@ -1,0 +1,257 @@
+"""The clients of OpenFeature, as npm and PyPI have them, get their arms from the service."""
+
+import json
+import os
+import subprocess
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from sqlalchemy import text
+
+from domain.draw import is_drawn
+from storage.tenants.keys import KeyKind
+from tests.cli.conftest import serving
+from tests.conftest import Service
+from tests.processes.registry import node_folder, output_of, python_of
+
+pytestmark = pytest.mark.process
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "openfeature"
+BASE, CANARY = "ba5e" * 10, "c1" * 20
+SESSIONS = [f"s-{number}" for number in range(200)]
+SERVER = ("@openfeature/server-sdk@1", "@openfeature/ofrep-provider@0.1")
+WEB = ("@openfeature/web-sdk@1", "@openfeature/ofrep-web-provider@0.4")
+
+ASKING = """
+const asked = JSON.parse(process.env.SESSIONS);
+const headers = [["X-Service-Project-Key", process.env.KEY]];
+const found = {};
+"""
+FROM_A_SERVER = f"""
+import {{ OpenFeature }} from "@openfeature/server-sdk";
+import {{ OFREPProvider }} from "@openfeature/ofrep-provider";
+{ASKING}
+await OpenFeature.setProviderAndWait(new OFREPProvider({{ baseUrl: process.env.URL, headers }}));
+const client = OpenFeature.getClient();
+for (const targetingKey of asked) {{
+  const build = await client.getStringDetails("commit", "none", {{ targetingKey }});
+  const flag = await client.getBooleanDetails("one-step", false, {{ targetingKey }});
+  const text = await client.getStringDetails("layout", "list", {{ targetingKey }});
+  const unknown = await client.getBooleanDetails("unheard-of", false, {{ targetingKey }});
+  found[targetingKey] = {{ build, flag, text, unknown }};
+}}
+const nobody = await client.getStringDetails("commit", "none", {{}});
+console.log(JSON.stringify({{ found, nobody }}));
+"""
+FROM_A_PAGE = f"""
+import {{ OpenFeature }} from "@openfeature/web-sdk";
+import {{ OFREPWebProvider }} from "@openfeature/ofrep-web-provider";
+{ASKING}
+await OpenFeature.setContext({{ targetingKey: asked[0] }});
+await OpenFeature.setProviderAndWait(new OFREPWebProvider({{ baseUrl: process.env.URL, headers }}));
+const client = OpenFeature.getClient();
+for (const targetingKey of asked) {{
+  await OpenFeature.setContext({{ targetingKey }});
+  const build = client.getStringDetails("commit", "none");
+  const flag = client.getBooleanDetails("one-step", false);
+  const text = client.getStringDetails("layout", "list");
+  const unknown = client.getBooleanDetails("unheard-of", false);
+  found[targetingKey] = {{ build, flag, text, unknown }};
+}}
+console.log(JSON.stringify({{ found, nobody: null }}));
+await OpenFeature.close();
+"""
+FROM_PYTHON = """
+import json, os
+from openfeature import api
+from openfeature.contrib.provider.ofrep import OFREPProvider
+from openfeature.evaluation_context import EvaluationContext
+key = {"X-Service-Project-Key": os.environ["KEY"]}
+api.set_provider(OFREPProvider(os.environ["URL"], headers_factory=lambda: key))
+client = api.get_client()
+def shown(details):
+    return {"value": details.value, "variant": details.variant, "errorCode": details.error_code,
+            "reason": details.reason, "flagMetadata": dict(details.flag_metadata)}
+found = {}
+for session in json.loads(os.environ["SESSIONS"]):
+    asked = EvaluationContext(targeting_key=session)
+    found[session] = {
+        "build": shown(client.get_string_details("commit", "none", asked)),
+        "flag": shown(client.get_boolean_details("one-step", False, asked)),
+        "text": shown(client.get_string_details("layout", "list", asked)),
+        "unknown": shown(client.get_boolean_details("unheard-of", False, asked)),
+    }
+nobody = shown(client.get_string_details("commit", "none", EvaluationContext()))
+print(json.dumps({"found": found, "nobody": nobody}))
+"""
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return node_folder(tmp_path_factory.mktemp("node"), [*SERVER, *WEB])
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    packages = ["openfeature-sdk<1", "openfeature-provider-ofrep<1"]
+    return python_of(tmp_path_factory.mktemp("python"), packages)
+
+
+@pytest.fixture
+def service(tenant: Service) -> Service:
+    """A project with a canary of a quarter, and two flags under test."""
+    # Hundreds of sessions ask from one address.
+    tenant.settings(rate_limits={"per_key": 100_000, "per_address": 100_000})
+    tenant.post("/v1/deploys", {"commit": {"sha": BASE}})
+    for flag in (
+        {"name": "one-step", "treatment": "true"},
+        {"name": "layout", "treatment": "grid"},
+    ):
+        body = {"treatment_flag": flag, "target_metric": "activation"}
+        assert tenant.post("/v1/reward/register", body).status_code == 201
+    tenant.post("/v1/deploys", {"commit": {"sha": CANARY}, "allocation": 0.25})
+    return tenant
+
+
+def asked_by(client: str, service: Any, request: pytest.FixtureRequest, url: str) -> Any:
+    given = {
+        "URL": url,
+        "KEY": service.project.keys[KeyKind.PUBLIC],
+        "SESSIONS": json.dumps(SESSIONS),
+    }
+    if client == "python":
+        python = request.getfixturevalue("python")
+        return json.loads(output_of([python, "-c", FROM_PYTHON], folder=python.parent, **given))
+    node = request.getfixturevalue("node")
+    program = node / f"{client}.mjs"
+    program.write_text({"server": FROM_A_SERVER, "web": FROM_A_PAGE}[client])
+    return json.loads(output_of(["node", program], folder=node, **given))
+
+
+@pytest.mark.parametrize("client", ["server", "web", "python"])
+def test_a_client_gets_the_arm_of_each_session(
+    service: Any, request: pytest.FixtureRequest, client: str
+) -> None:
+    with serving(service) as url:
+        seen = asked_by(client, service, request, url)
+    for session, given in seen["found"].items():
+        inside = is_drawn(session, salt=CANARY, share=0.25)
+        build, flag, layout = given["build"], given["flag"], given["text"]
+        assert build["value"] == (CANARY if inside else BASE)
+        assert build["variant"] == ("treatment" if inside else "control")
+        assert build["reason"] == "SPLIT"
+        assert build["flagMetadata"]["commit"] == build["value"]
+        assert flag["value"] is is_drawn(session, salt="one-step=true", share=0.5)
+        on = is_drawn(session, salt="layout=grid", share=0.5)
+        # Control has no value of its own: the code's default, which no token of all can speak of.
+        assert layout["value"] == ("grid" if on else "list")
+        assert ("assignment" in build["flagMetadata"]) == (on or client != "web")
+        assert (given["unknown"]["value"], given["unknown"]["errorCode"]) == (
+            False,
+            "FLAG_NOT_FOUND",
+        )
+    assert len(seen["found"]) == len(SESSIONS)
+    if seen["nobody"] is not None:
+        assert seen["nobody"]["value"] == "none"
+        assert seen["nobody"]["errorCode"] in ("TARGETING_KEY_MISSING", "GENERAL")
+
+
+class _Build(BaseHTTPRequestHandler):
+    """A build of the shop, which says which one it is."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.server.name.encode())
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (http.server's)
+        pass
+
+
+@contextmanager
+def build(name: str) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Build)
+    server.name = name
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_the_example_s_router_serves_each_session_its_build_and_vouches_for_it(
+    service: Any, node: Path
+) -> None:
+    program = node / "router.mjs"
+    program.write_text((EXAMPLES / "router.mjs").read_text())
+    with serving(service) as url, build(BASE) as stable, build(CANARY) as canary:
+        environment = {
+            "PATH": os.environ["PATH"],
+            "SERVICE_API_URL": url,
+            "NEXT_PUBLIC_SERVICE_KEY": service.project.keys[KeyKind.PUBLIC],
+            "BUILDS": json.dumps({BASE: stable, CANARY: canary}),
+            "PORT": "0",
+        }
+        with subprocess.Popen(
+            ["node", program], cwd=node, env=environment, stdout=subprocess.PIPE, text=True
+        ) as router:
+            try:
+                address = router.stdout.readline().strip()
+                for session in SESSIONS[:40]:
+                    got = httpx2.get(address, headers={"Cookie": f"session={session}"})
+                    inside = is_drawn(session, salt=CANARY, share=0.25)
+                    expected = CANARY if inside else BASE
+                    assert got.text == expected
+                    timing = got.headers["Server-Timing"]
+                    assert timing.startswith(f"commit;desc={expected}, assignment;desc=")
+                    event = {
+                        "event": "page_view",
+                        "session_id": session,
+                        "commit": expected,
+                        "assignment": timing.rpartition("=")[2],
+                    }
+                    service.client.post("/v1/events", json=event, headers=service.public)
+            finally:
+                router.terminate()
+    assert signed(service) == Counter({True: 40})
+
+
+def test_the_example_s_shop_reports_the_arm_that_each_session_was_served(
+    service: Any, python: Path
+) -> None:
+    body = {
+        "treatment_flag": {"name": "one-step-checkout", "treatment": "true"},
+        "target_metric": "activation",
+    }
+    assert service.post("/v1/reward/register", body).status_code == 201
+    with serving(service) as url:
+        shown = output_of(
+            [python, EXAMPLES / "shop.py"],
+            folder=python.parent,
+            SERVICE_API_URL=url,
+            NEXT_PUBLIC_SERVICE_KEY=service.project.keys[KeyKind.PUBLIC],
+            SESSIONS="60",
+        )
+    served = dict(line.split(maxsplit=1) for line in shown.splitlines())
+    for session, page in served.items():
+        on = is_drawn(session, salt="one-step-checkout=true", share=0.5)
+        assert page == ("one step" if on else "three steps")
+    assert signed(service) == Counter({True: 60})
+
+
+def signed(service: Any) -> Counter[bool]:
+    query = text("SELECT signed FROM runtime_events WHERE project_id = :project_id")
+    where = {"project_id": service.project_id}
+    return Counter(
+        service.in_store(lambda connection: connection.execute(query, where).scalars().all())
+    )

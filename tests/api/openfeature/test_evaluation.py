@@ -1,0 +1,250 @@
+"""`POST /ofrep/v1/evaluate/flags`: units get their arm, at the declared share, with its token."""
+
+import json
+import math
+from collections import Counter
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from domain.draw import Offer, drawn, is_drawn, murmur2
+from storage.tenants.keys import KeyKind
+from storage.tenants.secret import Assignments, assignment_message, assignment_token
+from tests.conftest import Service
+
+BASE, CANARY, OTHER = "ba5e" * 10, "c1" * 20, "c2" * 20
+PATH = "/ofrep/v1/evaluate/flags"
+UNITS = [f"s-{number}" for number in range(2000)]
+
+
+@pytest.fixture
+def service(tenant: Service) -> Service:
+    """A project of the test's own."""
+    return tenant
+
+
+def deployed(service: Any, sha: str, share: float | None = None, **members: Any) -> None:
+    body = {"commit": {"sha": sha}, **members, **({} if share is None else {"allocation": share})}
+    assert service.post("/v1/deploys", body).status_code == 201
+
+
+def asked(service: Any, unit: str | None, key: str | None = "commit", **context: Any) -> Any:
+    given = context if unit is None else {"targetingKey": unit, **context}
+    address = PATH if key is None else f"{PATH}/{key}"
+    return service.client.post(address, json={"context": given}, headers=service.public)
+
+
+def test_a_unit_gets_the_build_that_the_published_hash_draws(service: Any) -> None:
+    deployed(service, BASE)
+    deployed(service, CANARY, 0.1)
+    for unit in UNITS[:200]:
+        document = asked(service, unit).json()
+        inside = murmur2(f"{CANARY}:{unit}") < 1000 * 0xFFFFFFFF // 10000
+        assert document["value"] == (CANARY if inside else BASE)
+        assert document["variant"] == ("treatment" if inside else "control")
+        assert document["metadata"]["commit"] == document["value"]
+        assert (document["key"], document["reason"]) == ("commit", "SPLIT")
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.9])
+def test_arms_have_their_declared_size(share: float) -> None:
+    """Within five standard deviations, at each of twenty salts."""
+    for salt in range(20):
+        inside = sum(is_drawn(unit, salt=f"{salt:040x}", share=share) for unit in UNITS)
+        spread = math.sqrt(len(UNITS) * share * (1 - share))
+        assert abs(inside - share * len(UNITS)) < 5 * spread
+
+
+def test_several_canaries_are_disjoint_and_each_has_its_declared_size() -> None:
+    offers = [Offer(salt=CANARY, share=0.3), Offer(salt=OTHER, share=0.4)]
+    units = [f"s-{number}" for number in range(20_000)]
+    found = Counter(getattr(drawn(unit, offers), "salt", None) for unit in units)
+    for salt, share in ((CANARY, 0.3), (OTHER, 0.4), (None, 0.3)):
+        spread = math.sqrt(len(units) * share * (1 - share))
+        assert abs(found[salt] - share * len(units)) < 5 * spread
+
+
+def test_shares_that_add_up_to_more_than_all_leave_the_last_what_is_left() -> None:
+    offers = [Offer(salt=CANARY, share=0.6), Offer(salt=OTHER, share=0.6)]
+    assert all(drawn(unit, offers) is not None for unit in UNITS)
+    assert drawn("s-1", [*offers, Offer(salt=BASE, share=0.5)]) is not None
+
+
+def test_a_step_of_the_ramp_takes_nobody_out_and_orders_nothing_anew() -> None:
+    for unit in UNITS:
+        if is_drawn(unit, salt=CANARY, share=0.1):
+            assert is_drawn(unit, salt=CANARY, share=0.5)
+
+
+def test_the_first_deployed_canary_draws_first_whatever_step_came_last(service: Any) -> None:
+    deployed(service, BASE, deployed_at="2026-11-01T00:00:00Z")
+    deployed(service, CANARY, 0.2, deployed_at="2026-11-02T00:00:00Z")
+    deployed(service, OTHER, 0.5, deployed_at="2026-11-03T00:00:00Z")
+    deployed(service, CANARY, 0.4, deployed_at="2026-11-04T00:00:00Z")
+    offers = [Offer(salt=CANARY, share=0.4), Offer(salt=OTHER, share=0.5)]
+    for unit in UNITS[:100]:
+        offer = drawn(unit, offers)
+        assert asked(service, unit).json()["value"] == (BASE if offer is None else offer.salt)
+
+
+def test_without_a_canary_everybody_gets_the_build_that_stands(service: Any) -> None:
+    deployed(service, BASE)
+    deployed(service, CANARY, 0.5)
+    deployed(service, CANARY, 0)
+    document = asked(service, "s-1").json()
+    assert (document["value"], document["reason"]) == (BASE, "STATIC")
+    assert "share" not in document["metadata"]
+
+
+def test_each_environment_hands_out_its_own(service: Any) -> None:
+    deployed(service, BASE)
+    deployed(service, OTHER, environment="preview")
+    assert asked(service, "s-1").json()["value"] == BASE
+    assert asked(service, "s-1", environment="preview").json()["value"] == OTHER
+
+
+FLAG = {"name": "one-step", "treatment": "true"}
+
+
+@pytest.fixture
+def tested(service: Any) -> str:
+    """An experiment on a flag."""
+    deployed(service, BASE)
+    body = {"treatment_flag": FLAG, "target_metric": "activation"}
+    return service.post("/v1/reward/register", body).json()["experiment_id"]
+
+
+def test_a_flag_under_test_is_on_for_half_of_the_units(service: Any, tested: str) -> None:
+    found = Counter(asked(service, unit, "one-step").json()["value"] for unit in UNITS[:400])
+    assert abs(found[True] - 200) < 5 * 10
+    assert found[True] + found[False] == 400
+    document = asked(service, "s-1", "one-step").json()
+    assert document["metadata"]["experiment_id"] == tested
+    assert document["variant"] == ("treatment" if document["value"] else "control")
+
+
+def test_a_flag_is_handed_out_no_more_once_its_experiment_is_closed(
+    service: Any, tested: str
+) -> None:
+    service.post(f"/v1/reward/{tested}/close", {})
+    answer = asked(service, "s-1", "one-step")
+    assert answer.status_code == 404
+    document = answer.json()
+    assert (document["code"], document["errorCode"]) == ("flag_not_found", "FLAG_NOT_FOUND")
+    assert document["key"] == "one-step"
+
+
+def test_control_of_a_flag_without_a_control_value_keeps_the_code_s_default(service: Any) -> None:
+    deployed(service, BASE)
+    flag = {"name": "layout", "treatment": "grid"}
+    service.post("/v1/reward/register", {"treatment_flag": flag, "target_metric": "activation"})
+    documents = [asked(service, unit, "layout").json() for unit in UNITS[:50]]
+    assert {document.get("value") for document in documents} == {"grid", None}
+    for document in documents:
+        assert ("value" in document) == (document["variant"] == "treatment")
+
+
+@pytest.mark.usefixtures("tested")
+def test_one_request_evaluates_every_flag_and_is_answered_anew_only_where_it_changed(
+    service: Any,
+) -> None:
+    deployed(service, CANARY, 0.5)
+    answer = asked(service, "s-1", None)
+    assert [flag["key"] for flag in answer.json()["flags"]] == ["commit", "one-step"]
+    known = {**service.public, "If-None-Match": answer.headers["ETag"]}
+    body = {"context": {"targetingKey": "s-1"}}
+    assert service.client.post(PATH, json=body, headers=known).status_code == 304
+    other = service.client.post(PATH, json={"context": {"targetingKey": "s-2"}}, headers=known)
+    assert other.status_code == 200
+
+
+@pytest.mark.usefixtures("tested")
+def test_the_token_vouches_for_what_was_handed_out_and_for_nothing_else(service: Any) -> None:
+    deployed(service, CANARY, 0.5)
+    key = Assignments(b"a secret of the tests").key(service.project_id, 1)
+    for unit in UNITS[:20]:
+        flags = {flag["key"]: flag for flag in asked(service, unit, None).json()["flags"]}
+        served = {
+            "environment": "production",
+            "session_id": unit,
+            "commit": flags["commit"]["value"],
+        }
+        both = assignment_message(**served, flags={"one-step": flags["one-step"]["value"]})
+        for flag in flags.values():
+            assert flag["metadata"]["assignment"] == assignment_token(key, both)
+        alone = asked(service, unit).json()["metadata"]["assignment"]
+        assert alone == assignment_token(key, assignment_message(**served))
+
+
+def test_events_that_carry_the_token_are_signed(service: Any) -> None:
+    deployed(service, BASE)
+    deployed(service, CANARY, 0.5)
+    shown = asked(service, "s-7").json()["metadata"]
+    event = {"session_id": "s-7", "commit": shown["commit"]}
+    for name, token in (("a", shown["assignment"]), ("b", "f" * 64)):
+        body = {**event, "event": name, "assignment": token}
+        assert service.client.post("/v1/events", json=body, headers=service.public).is_success
+    query = (
+        f"SELECT signed FROM runtime_events WHERE project_id = {service.project_id} ORDER BY event"
+    )
+    rows = service.in_store(lambda connection: connection.execute(text(query)).scalars().all())
+    assert list(rows) == [True, False]
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        {"targetingKey": f"s-1\0{CANARY}\0flag"},
+        {"targetingKey": "s-1", "environment": f"production\0s-2\0{CANARY}"},
+    ],
+)
+def test_no_unit_s_name_can_speak_of_another_assignment(service: Any, context: Any) -> None:
+    deployed(service, BASE)
+    answer = service.client.post(PATH, json={"context": context}, headers=service.public)
+    assert answer.status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "word"),
+    [
+        ({"context": {}}, 422, "TARGETING_KEY_MISSING"),
+        ({}, 422, "TARGETING_KEY_MISSING"),
+        ({"context": {"targetingKey": 7}}, 422, "TARGETING_KEY_MISSING"),
+        ({"context": {"targetingKey": "s", "environment": 7}}, 422, "INVALID_CONTEXT"),
+        ("{", 400, "PARSE_ERROR"),
+    ],
+)
+def test_what_is_no_evaluation_is_refused_in_the_protocol_s_words(
+    service: Any, body: Any, status: int, word: str
+) -> None:
+    headers = {**service.public, "Content-Type": "application/json"}
+    content = body if isinstance(body, str) else json.dumps(body)
+    answer = service.client.post(f"{PATH}/commit", content=content, headers=headers)
+    assert answer.status_code == status
+    document = answer.json()
+    assert (document["key"], document["errorCode"]) == ("commit", word)
+    assert document["errorDetails"]
+
+
+def test_a_page_may_ask_from_its_own_origin(service: Any) -> None:
+    origin = {"Origin": "https://shop.example", "Access-Control-Request-Method": "POST"}
+    for path in (PATH, f"{PATH}/commit"):
+        answer = service.client.options(path, headers=origin)
+        assert answer.status_code == 204
+        assert answer.headers["Access-Control-Allow-Origin"] == "https://shop.example"
+        assert "If-None-Match" in answer.headers["Access-Control-Allow-Headers"]
+    assert (
+        "ETag"
+        in service.client.post(PATH, headers={**service.public, **origin}).headers[
+            "Access-Control-Expose-Headers"
+        ]
+    )
+
+
+def test_the_key_may_stand_where_openfeature_s_clients_put_theirs(service: Any) -> None:
+    deployed(service, BASE)
+    bearer = {"Authorization": f"Bearer {service.project.keys[KeyKind.PUBLIC]}"}
+    body = {"context": {"targetingKey": "s-1"}}
+    answer = service.client.post(f"{PATH}/commit", json=body, headers=bearer)
+    assert answer.json()["value"] == BASE

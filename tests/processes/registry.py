@@ -1,0 +1,53 @@
+"""Other people's packages, for one test alone: npm's and PyPI's, in folders of their own."""
+
+import os
+import shutil
+import subprocess
+import venv
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+
+def node_folder(folder: Path, packages: Sequence[str]) -> Path:
+    """Returns a folder in which Node.js finds packages; the test is skipped where it can't."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        pytest.skip("Node.js is not here")
+    (folder / "package.json").write_text('{"private": true, "type": "module"}')
+    options = ["--silent", "--no-audit", "--no-fund", "--ignore-scripts", "--prefer-offline"]
+    done = subprocess.run(
+        ["npm", "install", *options, *packages], cwd=folder, capture_output=True, check=False
+    )
+    if done.returncode != 0:
+        pytest.skip("npm's registry can't be reached")
+    return folder
+
+
+def python_of(folder: Path, packages: Sequence[str]) -> Path:
+    """Returns a Python that has packages; the test is skipped where they can't be had."""
+    venv.create(folder, with_pip=True)
+    python = folder / "bin" / "python"
+    done = subprocess.run(
+        [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages],
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        pytest.skip("the registry of Python's packages can't be reached")
+    return python
+
+
+def output_of(program: Sequence[str | Path], *, folder: Path, **environment: str) -> str:
+    """Returns what a program prints, which must succeed."""
+    done = subprocess.run(
+        list(program),
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
