@@ -16,6 +16,7 @@ from starlette.responses import Response
 from api.dashboard import pages as dashboard
 from api.dashboard.route import asks_for_page, failure_page
 from api.routes import (
+    agents,
     checklist,
     deploys,
     experiments,
@@ -29,6 +30,7 @@ from api.routes import (
     static_graphs,
     verdicts,
 )
+from api.runtime.agents import Agents, Tools
 from api.runtime.settings import ApiSettings
 from api.runtime.state import running
 from api.wire import documentation
@@ -54,6 +56,7 @@ _ROUTERS = (
     revenue_events.router,
     experiments.router,
     release_gate.router,
+    agents.router,
     checklist.router,
     ledger.router,
     remote_evaluation.router,
@@ -64,11 +67,12 @@ _ROUTERS = (
 )
 
 
-def create_app(settings: ApiSettings | None = None) -> FastAPI:
+def create_app(settings: ApiSettings | None = None, *, tools: Tools | None = None) -> FastAPI:
     """Returns the application.
 
     Args:
         settings: By default those of the environment.
+        tools: Makes the MCP server behind `/mcp`; by default there is none.
 
     Raises:
         ValueError: The environment lacks a variable that must be set.
@@ -78,7 +82,7 @@ def create_app(settings: ApiSettings | None = None) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[dict[str, Any]]:
-        async with running(chosen, meters) as shared:
+        async with running(chosen, meters, Agents(tools, app)) as shared:
             yield {"runtime": shared}
 
     app = FastAPI(

@@ -1,6 +1,6 @@
 """The set-up checklist, cut to one kilobyte: failed checks first, each with its fix."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mcp_server.contract import Checklist
@@ -9,7 +9,7 @@ from mcp_server.explanation import LONGEST_BYTES, as_json, cut
 LINE_BYTES = 260
 
 
-def checklist(lines: list[Mapping[str, Any]]) -> Checklist:
+def checklist(lines: Sequence[Mapping[str, Any]]) -> Checklist:
     """Returns the failed, the unjudged and the passed checks of a project's set-up.
 
     Args:

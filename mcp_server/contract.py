@@ -190,3 +190,42 @@ class Checklist(Shape):
     waiting: Annotated[list[str], Field(description="Checks that need more data.")]
     green: Annotated[list[str], Field(description="Passed checks.")]
     left_out: Annotated[int, Field(description="Lines dropped to stay short.")]
+
+
+class PlannedLift(Shape):
+    """The days that one size of lift takes."""
+
+    relative_lift: Annotated[float, Field(description="Relative to control's rate.")]
+    days_to_decide: Annotated[float, Field(description="Until it is found in 80 % of runs.")]
+    days_to_exclude_harm: Annotated[
+        float, Field(description="Until a loss of that size is excluded where there is none.")
+    ]
+
+
+class Quicker(Shape):
+    """Another design, with its days for a lift of 20 %."""
+
+    change: Annotated[str, Field(description="What to do instead.")]
+    days_to_decide: Annotated[float, Field(description="For a lift of 20 %.")]
+
+
+class Plan(Shape):
+    """How long a canary takes, in at most one kilobyte."""
+
+    lifts: Annotated[list[PlannedLift], Field(description="By size; days of traffic.")]
+    horizon_days: Annotated[int, Field(description="When an experiment ends in any case.")]
+    smallest_lift_by_horizon: Annotated[
+        float | None, Field(description="Relative; null where the traffic finds none by then.")
+    ]
+    quicker: Annotated[list[Quicker], Field(description="What one could do instead.")]
+
+
+class SetUp(Shape):
+    """The next step to wire a project, in at most one kilobyte."""
+
+    done: Annotated[int, Field(description="Lines of the checklist that are right.")]
+    of: Annotated[int, Field(description="Lines in all.")]
+    step: Annotated[str | None, Field(description="The line to do next; null when all is wired.")]
+    seen: Annotated[str | None, Field(description="What the service saw.")]
+    do: Annotated[str | None, Field(description="What to do.")]
+    example: Annotated[str | None, Field(description="What to write, where it can be shown.")]

@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import anyio
 import httpx2
 from mcp.server.mcpserver.exceptions import ToolError
+from starlette.requests import Request
 
 from mcp_server.address import Address
 from mcp_server.advice import span
@@ -79,9 +80,16 @@ class RewardApi:
     Args:
         address: Where the endpoints are, and the key.
         answer_seconds: How long one answer may take, from connecting to its last byte.
+        transport: By which they are reached; by default connections of its own.
     """
 
-    def __init__(self, address: Address, *, answer_seconds: float = ANSWER_SECONDS) -> None:
+    def __init__(
+        self,
+        address: Address,
+        *,
+        answer_seconds: float = ANSWER_SECONDS,
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
         self.address = address
         self._answer_seconds = answer_seconds
         self._client = httpx2.AsyncClient(
@@ -89,7 +97,12 @@ class RewardApi:
             timeout=answer_seconds,
             # A redirect would carry the key to an address that nobody chose.
             follow_redirects=False,
+            transport=transport,
         )
+
+    def of(self, request: Request | None) -> "RewardApi":  # noqa: ARG002 (others look at it)
+        """Returns the endpoints as the caller of a request may use them: over stdio, these."""
+        return self
 
     async def __aenter__(self) -> Self:
         """Open the connections."""

@@ -1,4 +1,4 @@
-"""The six tools: the reward endpoints as an agent calls them."""
+"""The eight tools: the reward endpoints as an agent calls them."""
 
 import asyncio
 import inspect
@@ -12,6 +12,7 @@ from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import BaseModel, Field, ValidationError
 
+from domain.planning.design import Design
 from mcp_server.advice import advice
 from mcp_server.checklist import checklist
 from mcp_server.contract import (
@@ -19,13 +20,17 @@ from mcp_server.contract import (
     ExperimentId,
     Experiments,
     Explanation,
+    Plan,
     Registered,
+    SetUp,
     TargetMetric,
     TreatmentFlag,
     Verdict,
 )
 from mcp_server.explanation import explanation, is_decided, progress
 from mcp_server.listing import MOST, fits, listing, room
+from mcp_server.planning import plan as planned
+from mcp_server.planning import set_up as next_step
 from mcp_server.reward_api import Answer, Refused, RewardApi
 
 Reward = Context[RewardApi, Any]
@@ -191,11 +196,49 @@ async def check_setup(ctx: Reward) -> Annotated[CallToolResult, Checklist]:
     the first. Use it before the first experiment, and when an experiment gets no units or abstains
     with a reason other than `power`.
     """
+    return _result(checklist(await _lines(_api(ctx))).model_dump())
+
+
+async def plan(
+    ctx: Reward,  # noqa: ARG001 (each tool has it)
+    *,
+    sessions_per_day: Annotated[float, Field(gt=0, description="Of both arms, on its routes.")],
+    rate: Annotated[float, Field(gt=0, lt=1, description="Share that converts: 0.05.")],
+    share: Annotated[float, Field(gt=0, lt=1, description="Share of the canary: 0.1.")],
+    sample_rate: Annotated[float, Field(gt=0, le=1, description="Share that is measured.")] = 1.0,
+) -> Annotated[CallToolResult, Plan]:
+    """Plan a canary before it begins, in at most one kilobyte.
+
+    Returns the days until a lift of each size is found or a loss excluded, and quicker designs. Use
+    it to choose the share, and to drop a change too small for the traffic.
+    """
+    try:
+        design = Design(
+            sessions_per_day=sessions_per_day, rate=rate, share=share, sample_rate=sample_rate
+        )
+    except ValueError as error:
+        raise ToolError(f"{error}. Correct the arguments and call again.") from None
+    return _result(planned(design).model_dump())
+
+
+async def set_up(ctx: Reward) -> Annotated[CallToolResult, SetUp]:
+    """Return the next step to wire the project, in at most one kilobyte.
+
+    Do it, wait a minute, and call again until `step` is null.
+    """
     api = _api(ctx)
+    step = next_step(await _lines(api), url=api.address.url)
+    if step.step is None:
+        return _result(step.model_dump(), "All is wired: register_experiment after a deploy.")
+    return _result(step.model_dump())
+
+
+async def _lines(api: RewardApi) -> list[dict[str, Any]]:
+    """The checklist of the project."""
     lines = (await api.checklist()).body
     if not isinstance(lines, list) or not all(isinstance(line, dict) for line in lines):
         raise _foreign(api)
-    return _result(checklist(lines).model_dump())
+    return lines
 
 
 async def _page(
@@ -254,6 +297,8 @@ def tools() -> list[Tool]:
         _tool(list_experiments, _reading("List experiments")),
         _tool(explain, _reading("Explain an experiment")),
         _tool(check_setup, _reading("Check the project's set-up")),
+        _tool(set_up, _reading("Next step of the set-up")),
+        _tool(plan, _reading("Plan a canary")),
     ]
 
 
@@ -329,7 +374,7 @@ def _plain(value: str | BaseModel | None) -> object:
 
 
 def _api(ctx: Reward) -> RewardApi:
-    return ctx.request_context.lifespan_context
+    return ctx.request_context.lifespan_context.of(ctx.request_context.request)
 
 
 def _foreign(api: RewardApi) -> ToolError:

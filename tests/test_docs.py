@@ -146,17 +146,26 @@ def test_settings_that_are_shown_can_be_applied() -> None:
     parse_settings(tomllib.loads(text))
 
 
+def _at_an_address(document: dict[str, Any]) -> list[Any]:
+    """The servers of a client's configuration that are reached rather than started."""
+    servers = document.get("mcpServers", {}).values()
+    return [server for server in servers if "url" in server]
+
+
 def test_configurations_of_clients_start_the_mcp_server() -> None:
     text = page("mcp.md")
     found: list[dict[str, Any]] = [
         *(json.loads(block) for block in blocks(text, "json")),
         *(tomllib.loads(block) for block in blocks(text, "toml")),
     ]
+    over_http = [server for document in found for server in _at_an_address(document)]
+    assert [server["url"] for server in over_http] == ["http://127.0.0.1:8000/mcp"]
     members = ("mcpServers", "servers", "context_servers", "mcp_servers")
     shown = [
         (member, document[member])
         for document in found
         for member in document.keys() & set(members)
+        if not _at_an_address(document)
     ]
     assert sorted(member for member, _ in shown) == sorted(members)
     for _, servers in shown:

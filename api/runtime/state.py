@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 from api.runtime.admissions import Admissions
+from api.runtime.agents import Agents
 from api.runtime.gauges import StoreGauges
 from api.runtime.handouts import Handouts
 from api.runtime.keyring import Keyring
@@ -37,10 +38,11 @@ class Runtime:
     meters: Meters
     gauges: StoreGauges
     handouts: Handouts
+    agents: Agents
 
 
 @contextlib.asynccontextmanager
-async def running(settings: ApiSettings, meters: Meters) -> AsyncGenerator[Runtime]:
+async def running(settings: ApiSettings, meters: Meters, agents: Agents) -> AsyncGenerator[Runtime]:
     """Opens the shared state; at the end, every waiting event is written first."""
     engine = open_async_engine(settings.database_url)
     # Their own: requests that hold every other connection must not keep an event from its key.
@@ -52,6 +54,7 @@ async def running(settings: ApiSettings, meters: Meters) -> AsyncGenerator[Runti
             Admissions(store).running() as admissions,
             EventWriter(settings.database_url).running() as writer,
             VerdictReader(settings.database_url).running() as reader,
+            agents,
         ):
             yield Runtime(
                 settings=settings,
@@ -66,6 +69,7 @@ async def running(settings: ApiSettings, meters: Meters) -> AsyncGenerator[Runti
                 meters=meters,
                 gauges=StoreGauges(store),
                 handouts=handouts,
+                agents=agents,
             )
     finally:
         await keyring.close()

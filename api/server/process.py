@@ -56,13 +56,20 @@ LOGGING: Mapping[str, Any] = {
 }
 
 
-def serve(*, host: str = "127.0.0.1", port: int = 8000, workers: int = 1) -> None:
+def serve(
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    workers: int = 1,
+    application: str = "api.app:create_app",
+) -> None:
     """Serves the application that the environment describes until SIGTERM or SIGINT.
 
     Args:
         host: The address to listen on.
         port: The port to listen on; 0 takes a free one.
         workers: How many processes.
+        application: What makes it, by name: module, colon, function.
 
     Raises:
         SystemExit: 0 at a signal; another code, after one line in the log, when it cannot start:
@@ -83,7 +90,7 @@ def serve(*, host: str = "127.0.0.1", port: int = 8000, workers: int = 1) -> Non
     _raise_file_limit(limits)
     connections = Connections(limits)
     config = uvicorn.Config(
-        "api.app:create_app",
+        application,
         factory=True,
         host=host,
         port=port,

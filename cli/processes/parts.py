@@ -39,7 +39,12 @@ def api(host: str, port: int, workers: int, data_dir: Path) -> None:
         os.environ["SERVICE_DATA_DIR"] = str(data_dir)
         signal.signal(signal.SIGTERM, _leave)
         signal.signal(signal.SIGINT, _leave)
-        serve(host=host, port=port, workers=workers)
+        serve(
+            host=host,
+            port=port,
+            workers=workers,
+            application="cli.processes.application:application",
+        )
 
 
 def _leave(*_: object) -> None:

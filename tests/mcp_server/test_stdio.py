@@ -205,6 +205,7 @@ def test_a_client_of_nobody_s_library_lists_calls_and_errs(
     path = "/v1/reward?status=open&limit=5"
     service.answers_with(path, {"experiments": rows, "next_cursor": None})
     one = {"experiment_id": "exp_1"}
+    canary = {"sessions_per_day": 1000, "rate": 0.05, "share": 0.1}
     session = launched(MODULE)
     session.opened()
 
@@ -214,7 +215,8 @@ def test_a_client_of_nobody_s_library_lists_calls_and_errs(
     for number, (name, schema) in enumerate(schemas.items(), start=2):
         for part in ("inputSchema", "outputSchema"):
             Draft202012Validator.check_schema(schema[part])
-        given = one if schema["inputSchema"].get("required") else {}
+        required = schema["inputSchema"].get("required", [])
+        given = {name: {**one, **canary}[name] for name in required}
         validate(given, schema["inputSchema"], Draft202012Validator)
         result = session.called(number, name, given)
         validate(result["structuredContent"], schema["outputSchema"], Draft202012Validator)

@@ -1,0 +1,81 @@
+"""The plan of a canary, and the next step of a set-up, each cut to one kilobyte."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from domain.planning.design import Design
+from domain.planning.plan import planned
+from mcp_server.contract import Plan, PlannedLift, Quicker, SetUp
+from mcp_server.explanation import cut
+
+_QUICKER_LIFT = 0.2
+_TEXT_BYTES = 250
+# For each line of the checklist: what to write, where the line alone does not show it.
+_EXAMPLES = {
+    "events": '<script async src="{url}/sdk.js" data-key="pk_…" data-commit="$SHA" '
+    'data-cookie="session"></script>',
+    "commit on events": 'data-commit="$SHA" on the script, or "commit": "$SHA" in each event',
+    "commit known": 'POST {url}/v1/deploys with the write key: {{"commit": {{"sha": "$SHA"}}, '
+    '"allocation": 0.1}}',
+    "routes matched": 'POST {url}/v1/static-graphs: {{"schema_version": 1, "routes": '
+    '[{{"path": "/checkout", "files": ["app/checkout/page.tsx"]}}]}}',
+    "both arms in one block": "serve the canary and what users have side by side, drawn by a hash "
+    "of the session: POST {url}/ofrep/v1/evaluate/flags/commit does",
+    "target seen": '(window.deployReward ||= []).push(["track", "activation"])',
+    "revenue joinable": "send the same user_ref in runtime and revenue events",
+}
+
+
+def plan(design: Design) -> Plan:
+    """Returns the days of a canary for each of some lifts, and quicker designs."""
+    document = planned(design)
+    return Plan(
+        lifts=[
+            PlannedLift(
+                relative_lift=lift["relative_lift"],
+                days_to_decide=_days(lift["days_to_decide"]),
+                days_to_exclude_harm=_days(lift["days_to_exclude_harm"]),
+            )
+            for lift in document["lifts"]
+        ],
+        horizon_days=document["horizon_days"],
+        smallest_lift_by_horizon=_rounded(document["smallest_lift_by_horizon"]),
+        quicker=[
+            Quicker(change=other["change"], days_to_decide=_days(lift["days_to_decide"]))
+            for other in document["instead"]
+            for lift in other["lifts"]
+            if lift["relative_lift"] == _QUICKER_LIFT
+        ],
+    )
+
+
+def _days(count: float) -> float:
+    return float(f"{count:.3g}")
+
+
+def _rounded(lift: float | None) -> float | None:
+    return None if lift is None else float(f"{lift:.3g}")
+
+
+def set_up(lines: Sequence[Mapping[str, Any]], *, url: str) -> SetUp:
+    """Returns the first step that a project's set-up still lacks.
+
+    Args:
+        lines: The body of `GET /v1/reward/checklist`, in the order of a set-up.
+        url: The service's address, for the examples.
+    """
+    done = sum(line.get("ok") is True for line in lines)
+    # What is red comes before what cannot be judged yet.
+    left = [line for ok in (False, None) for line in lines if line.get("ok") is ok]
+    if not left:
+        return SetUp(done=done, of=len(lines), step=None, seen=None, do=None, example=None)
+    line = left[0]
+    example = _EXAMPLES.get(str(line.get("check")))
+    return SetUp(
+        done=done,
+        of=len(lines),
+        step=cut(str(line.get("check", "")), _TEXT_BYTES),
+        seen=cut(str(line.get("seen", "")), _TEXT_BYTES),
+        do=cut(str(line.get("fix", "")), _TEXT_BYTES),
+        example=None if example is None else example.format(url=url),
+    )
