@@ -22,6 +22,7 @@ RUN_ELSEWHERE = {
     ("docs/ci.md", "# BASE and SHA"): "tests/pages/test_ci.py",
     ("docs/ci.md", "uri()"): "tests/pages/test_ci.py",
     ("docs/concepts.md", "deploy-reward plan"): "tests/pages/test_concepts.py",
+    ("docs/many-changes.md", "deploy-reward simulate"): "tests/cli/test_repository.py",
     ("docs/next-graph.md", "curl -sSfO"): "tests/api/routes/test_next_graph.py",
     ("docs/operations/keeping.md", "pg_dump"): "tests/reliability/test_restores.py",
     ("docs/quick-start.md", ""): "tests/pages/test_quick_start.py",
