@@ -39,6 +39,10 @@ class Experiment(Protocol):
         """The evidence document as JSON; None before the first look."""
         ...
 
+    def effect(self) -> str | None:
+        """The effect as it is served now, as JSON; None where there is none."""
+        ...
+
     def freeze(self) -> str | None:
         """Why nobody is to act on verdicts for now; None where the service is not frozen."""
         ...
@@ -66,8 +70,15 @@ class RemoteExperiment:
 
     def evidence(self) -> str | None:
         """The evidence document; None before the first look."""
+        return self._published("evidence")
+
+    def effect(self) -> str | None:
+        """The effect as it is served now; None where there is none."""
+        return self._published("effect")
+
+    def _published(self, name: str) -> str | None:
         try:
-            return self.service.get(f"{self._path}/evidence").text
+            return self.service.get(f"{self._path}/{name}").text
         except RemoteFault as fault:
             if fault.code == "no_evidence_yet":
                 return None

@@ -31,12 +31,15 @@ def explain(experiment: str, as_json: bool, data_dir: Path) -> None:
     """
     with reached(experiment, data_dir) as handle:
         text = handle.evidence()
+        # The evidence of a decided verdict stands; its effect may have been measured since.
+        effect = None if as_json or text is None else handle.effect()
     if text is None:
         raise click.ClickException("nothing was evaluated yet: no block of units has closed")
     if as_json:
         click.echo(text)
     else:
-        _print(json.loads(text))
+        document = json.loads(text)
+        _print(document if effect is None else {**document, "effect": json.loads(effect)})
 
 
 def _print(document: dict[str, Any]) -> None:

@@ -25,7 +25,7 @@ from storage.experiments.withdrawal import withdraw_deploy
 from storage.postgres.engine import open_engine
 from storage.releases.freeze import current_freeze
 from storage.tenants.projects import find_project
-from storage.verdicts.publication import project_of, read_evidence, read_verdict
+from storage.verdicts.publication import project_of, read_effect, read_evidence, read_verdict
 from storage.views.findings import Finding, read_finding
 
 
@@ -50,6 +50,11 @@ class StoredExperiment:
         """The published evidence document; None before the first look."""
         with self.engine.begin() as connection:
             return read_evidence(connection, self.project_id, self.experiment_id)
+
+    def effect(self) -> str | None:
+        """The effect as it is served now; None where there is none."""
+        with self.engine.begin() as connection:
+            return read_effect(connection, self.project_id, self.experiment_id)
 
     def freeze(self) -> str | None:
         """Why the service is frozen."""

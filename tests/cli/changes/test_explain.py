@@ -1,9 +1,11 @@
 """`explain`: the sentence, the tables and the plot, of evidence that the walk made."""
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import text as sql
 
 from cli.changes.interval_plot import MOST_ROWS, WIDTH, interval_plot
 from domain.wording.effect import effect_line
@@ -154,3 +156,25 @@ def test_before_any_look_it_says_so(reached, command) -> None:
     result = command("explain", experiment_id)
     assert result.exit_code == 1
     assert "nothing was evaluated yet" in result.stderr
+
+
+def test_it_tells_the_effect_that_was_measured_after_the_decision(
+    reached, command, explained
+) -> None:
+    effect = reached.get(f"/v1/reward/{explained}/effect").json()
+    assert effect["after_decision"]["state"] != "final"
+    fresh = {**effect, "estimate": 0.1234, "basis": "after_decision"}
+    del fresh["after_decision"]
+    with reached.store.engine.begin() as connection:
+        changed = connection.execute(
+            sql("UPDATE follow_ups SET state = 'final', effect = CAST(:effect AS json)"),
+            {
+                "effect": json.dumps(
+                    {name: fresh[name] for name in fresh if name != "after_decision"}
+                )
+            },
+        )
+        assert changed.rowcount == 1
+    told = " ".join(command("explain", explained).stdout.split())
+    assert "+12.34 points" in told
+    assert "in the week after the decision" in told

@@ -1,0 +1,100 @@
+"""A fleet of which one change in ten has an effect: how many keeps stand, and are false."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from domain.ledger.entry import Entry
+from domain.ledger.standing import standing
+from stats.counts.cell import Ints
+from stats.decision.evidence import evaluate
+from stats.decision.follow_up import follow_up
+from stats.looks.policy import DAY, Policy
+from stats.looks.series import Series
+
+UNITS_AN_HOUR, BASE, LIFT, DAYS = 400, 0.05, 0.01, 21
+HORIZON = 10 * DAY
+
+
+def drawn(number: int, lift: float, *, decided_at: int | None = None) -> Series:
+    """An hourly canary at one half; from the decision on control keeps a tenth of other units."""
+    at = np.arange(DAYS * 24) * 3600
+    counts: list[Ints] = []
+    for seed, share in ((number, 0.5), (10**6 + number, 0.9)):
+        generator = np.random.default_rng(seed)
+        n1 = generator.binomial(UNITS_AN_HOUR, share, size=at.size)
+        n0 = UNITS_AN_HOUR - n1
+        x1, x0 = generator.binomial(n1, BASE + lift), generator.binomial(n0, BASE)
+        counts.append(np.array([n1, x1, n0, x0]))
+    before = at < (DAYS * DAY if decided_at is None else decided_at)
+    n1, x1, n0, x0 = np.where(before, *counts)
+    return Series(
+        policy=Policy(horizon_seconds=HORIZON),
+        start=0,
+        as_of=(DAYS + 2) * DAY,
+        closed_at=None,
+        cuts=() if decided_at is None else (decided_at,),
+        block=at,
+        stratum=np.zeros_like(at),
+        n1=n1,
+        x1=x1,
+        n0=n0,
+        x0=x0,
+    )
+
+
+def judged(number: int, lift: float) -> tuple[Entry, Entry]:
+    """A change of the fleet: without a hold-back after its keep, and with one of a week."""
+    (seen,) = evaluate([drawn(number, lift)])
+    decision, log_e = seen.decision, seen.log_e
+    alone = Entry(
+        experiment_id=str(number),
+        metric="order",
+        actor=None,
+        verdict=decision.verdict,
+        at=datetime(2026, 10, 1, tzinfo=UTC),
+        level=0.05,
+        log_e=log_e if decision.verdict == "keep" else None,
+        followed=None,
+        claimed=None,
+        estimated=None,
+        measured=None,
+        measured_error=None,
+    )
+    if decision.verdict != "keep":
+        return alone, alone
+    begin = -(-decision.at // 3600) * 3600
+    fresh = drawn(number, lift, decided_at=begin)
+    result = follow_up(fresh, begin=begin, end=begin + 7 * DAY)
+    assert result.ended
+    return alone, replace(alone, log_e=result.log_e, followed="final")
+
+
+@pytest.mark.parametrize(
+    "count",
+    [
+        pytest.param(200, id="small"),
+        pytest.param(5_600, id="full", marks=[pytest.mark.calibration, pytest.mark.timeout(3600)]),
+    ],
+)
+def test_of_the_keeps_that_stand_few_are_false_and_few_stand_without_a_hold_back(
+    count: int,
+) -> None:
+    real = np.random.default_rng(16).random(count) < 0.1
+    pairs = [judged(number, LIFT if real[number] else 0.0) for number in range(count)]
+    keeps = [number for number in range(count) if pairs[number][0].verdict == "keep"]
+    told: list[tuple[int, int]] = []
+    for name, entries in zip(("alone", "with a hold-back"), zip(*pairs, strict=True), strict=True):
+        stood = [int(key) for key, answer in standing(entries).items() if answer == "yes"]
+        false = sum(not real[number] for number in stood)
+        told.append((len(stood), false))
+        print(f"{name}: {len(stood)} of {len(keeps)} keeps stand, {false} of them false")  # noqa: T201
+    false_keeps = sum(not real[number] for number in keeps)
+    print(f"{count} changes, {real.sum()} real: {len(keeps)} keeps, {false_keeps} false")  # noqa: T201
+    (alone, _), (held, false) = told
+    assert false <= max(2, 0.1 * held)
+    assert held > 0.5 * (len(keeps) - false_keeps)
+    assert alone < held
+    assert false_keeps <= 0.025 * count + 3 * np.sqrt(0.025 * count)

@@ -1,0 +1,135 @@
+"""The follow-up: units after a decision know nothing of the luck with which it was reached."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from stats.counts.cell import Floats
+from stats.decision.evidence import evaluate
+from stats.decision.follow_up import FollowUp, follow_up
+from stats.looks.policy import DAY, Policy
+from stats.looks.series import Series
+
+Maker = Callable[..., Series]
+HOURS = 12  # blocks of an hour
+BASE, LIFT = 0.10, 0.01
+UNITS_AN_HOUR = 150
+WEEK = 7 * DAY
+
+
+def drawn(
+    series: Maker, generator: np.random.Generator, *, decided_at: int | None, lift: float = LIFT
+) -> Series:
+    """Four weeks of an hourly canary at one half; after a decision control keeps a tenth."""
+    hour = np.arange(28 * 24)
+    after = hour * 3600 >= (10**12 if decided_at is None else decided_at)
+    share = np.where(after, 0.9, 0.5)
+    n1 = generator.binomial(UNITS_AN_HOUR, share)
+    n0 = UNITS_AN_HOUR - n1
+    x1, x0 = generator.binomial(n1, BASE + lift), generator.binomial(n0, BASE)
+    rows = zip(hour * HOURS, np.zeros_like(hour), n1, x1, n0, x0, strict=True)
+    cuts = () if decided_at is None else (-(-decided_at // 3600) * 3600,)
+    return series(list(rows), cuts=cuts, policy=Policy(), as_of=40 * DAY)
+
+
+def followed(series: Maker, count: int, *, lift: float = LIFT) -> list[tuple[float, FollowUp]]:
+    """What the keeps of so many changes claimed, and what their follow-ups measured."""
+    pairs: list[tuple[float, FollowUp]] = []
+    for seed in range(count):
+        (before,) = evaluate(
+            [drawn(series, np.random.default_rng(seed), decided_at=None, lift=lift)]
+        )
+        decision = before.decision
+        if decision.verdict != "keep" or decision.lift is None or decision.at > 20 * DAY:
+            continue
+        begin = -(-decision.at // 3600) * 3600
+        # Another draw: of what comes after, nobody knows at the decision.
+        fresh = drawn(series, np.random.default_rng(10**6 + seed), decided_at=begin, lift=lift)
+        pairs.append((decision.lift, follow_up(fresh, begin=begin, end=begin + WEEK)))
+    return pairs
+
+
+def rmse(ratios: Floats) -> float:
+    return float(np.sqrt(np.mean((ratios - 1) ** 2)))
+
+
+@pytest.mark.parametrize(
+    "count",
+    [
+        pytest.param(60, id="small"),
+        pytest.param(1500, id="full", marks=[pytest.mark.calibration, pytest.mark.timeout(3600)]),
+    ],
+)
+def test_at_its_planned_end_its_lift_is_unbiased_where_the_claim_is_a_lucky_one(
+    count: int, series: Maker
+) -> None:
+    pairs = followed(series, count)
+    claims = np.array([claim for claim, _ in pairs]) / LIFT
+    ended = [result for _, result in pairs]
+    assert all((result.ended, result.stopped) == (True, False) for result in ended)
+    lifts = np.array([result.lift for result in ended], dtype=float) / LIFT
+    error = lifts.std() / np.sqrt(lifts.size)
+    print(  # noqa: T201
+        f"{lifts.size} keeps: claim {claims.mean():.3f} of the truth, rmse {rmse(claims):.3f};"
+        f" after {lifts.mean():.3f} ± {error:.3f}, rmse {rmse(lifts):.3f}"
+    )
+    assert abs(lifts.mean() - 1) < 3 * error
+    assert claims.mean() > 1.1
+    covered = [
+        result.interval[0] <= LIFT <= result.interval[1] for result in ended if result.interval
+    ]
+    assert len(covered) == len(ended)
+    assert np.mean(covered) >= 0.95
+
+
+def of_a_keep(series: Maker) -> tuple[Series, int]:
+    begin = 2 * DAY
+    return drawn(series, np.random.default_rng(3), decided_at=begin), begin
+
+
+def test_units_before_the_decision_do_not_count(series: Maker) -> None:
+    whole, begin = of_a_keep(series)
+    result = follow_up(whole, begin=begin, end=begin + WEEK)
+    assert result.units == 7 * 24 * UNITS_AN_HOUR
+    assert result.per_day == pytest.approx(24 * UNITS_AN_HOUR, rel=0.02)
+    own = (whole.block >= begin) & (whole.block < begin + WEEK)
+    rates = [whole.x1[own].sum() / whole.n1[own].sum(), whole.x0[own].sum() / whole.n0[own].sum()]
+    assert result.lift == pytest.approx(rates[0] - rates[1], abs=0.002)
+
+
+def test_the_e_value_is_that_of_the_whole_experiment(series: Maker) -> None:
+    whole, begin = of_a_keep(series)
+    short, long = (follow_up(whole, begin=begin, end=begin + days * DAY) for days in (1, 7))
+    assert short.log_e is not None
+    assert long.log_e is not None
+    assert long.log_e > short.log_e
+
+
+def test_stopped_before_its_planned_end_it_says_so(series: Maker) -> None:
+    whole, begin = of_a_keep(series)
+    result = follow_up(whole, begin=begin, end=begin + WEEK, stop=begin + 3 * DAY)
+    assert (result.ended, result.stopped) == (True, True)
+    assert result.units == 3 * 24 * UNITS_AN_HOUR
+
+
+def test_it_runs_until_the_outcomes_of_its_last_block_have_closed(series: Maker) -> None:
+    whole, begin = of_a_keep(series)
+    end = begin + WEEK
+    rows = list(
+        zip(whole.block // 300, whole.stratum, whole.n1, whole.x1, whole.n0, whole.x0, strict=True)
+    )
+    until = end + Policy().window_seconds + Policy().grace_seconds
+    for as_of, ended in ((until - 1, False), (until, True)):
+        known = [row for row in rows if row[0] * 300 + 300 <= as_of]
+        result = follow_up(series(known, as_of=as_of, cuts=whole.cuts), begin=begin, end=end)
+        assert result.ended is ended
+
+
+def test_without_control_it_is_stopped_and_has_no_lift(series: Maker) -> None:
+    rows = [
+        (hour * HOURS, 0, 100, 10, 100 if hour < 24 else 0, 5 if hour < 24 else 0)
+        for hour in range(10 * 24)
+    ]
+    result = follow_up(series(rows, as_of=40 * DAY), begin=DAY, end=DAY + WEEK)
+    assert (result.ended, result.stopped, result.lift) == (True, True, None)
