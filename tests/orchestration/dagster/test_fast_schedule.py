@@ -65,6 +65,8 @@ def quiet(canary: Any) -> Any:
     """The canary after a run; `view` alone is open, all of whose outcomes have closed."""
     run_pipeline(canary.engine)
     canary.tamper(
+        # No decided one is counted on.
+        "UPDATE follow_ups SET state = 'stopped'",
         "UPDATE verdicts SET decided = true WHERE experiment_id <> '{view}'",
         "UPDATE deploys SET recorded_at = deployed_at",
     )
@@ -423,3 +425,13 @@ def test_a_slower_cron_is_taken_from_the_environment() -> None:
 def test_what_is_no_cron_expression_is_refused_in_a_sentence() -> None:
     with pytest.raises(CronError, match="SERVICE_FAST_CRON is 'often': it must be a cron"):
         fast_schedule("often")
+
+
+def test_a_run_is_due_for_units_after_a_decision_while_they_are_counted(quiet) -> None:
+    decided = "UPDATE verdicts SET decided = true"
+    running = "UPDATE follow_ups SET state = 'running', ends_at = now() + interval '3 days'"
+    ended = "UPDATE follow_ups SET state = 'running', ends_at = now() - interval '3 days'"
+    assert reasons(quiet, decided, earlier(20), event()) == set()
+    assert reasons(quiet, decided, running, earlier(20), event()) == {"new units"}
+    assert reasons(quiet, decided, running, earlier(20)) == set()
+    assert reasons(quiet, decided, ended, earlier(20)) == {"end of a follow-up"}
