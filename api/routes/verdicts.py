@@ -150,6 +150,10 @@ class ListedVerdict(Shape):
     treatment_commit: str | None
     control_commit: str | None
     deploy_id: str | None
+    joint_with: list[str] = Field(
+        description="Changes that the treatment carries beside its own, and the control lacks: what"
+        " is measured is the effect of all of them together."
+    )
     environment: str
     metric: str
     as_of: datetime | None
@@ -387,6 +391,7 @@ def _listed(experiment: ListedExperiment) -> dict[str, Any]:
         "treatment_commit": experiment.treatment_commit,
         "control_commit": experiment.control_commit,
         "deploy_id": experiment.deploy_id,
+        "joint_with": experiment.joint_with,
         "environment": experiment.environment,
         "metric": experiment.metric,
         "as_of": experiment.as_of,

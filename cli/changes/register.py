@@ -10,6 +10,9 @@ import click
 from cli.operations.options import data_dir_option, project_option
 from cli.operations.remote import READING_KEY, Remote, RemoteFault, document, remote
 
+# How many changes a note names.
+_NAMED = 5
+
 
 @click.command("register")
 @click.option("--commit", "treatment_commit", help="The change; default: the latest deploy's.")
@@ -49,12 +52,12 @@ def register(project: str, data_dir: Path, as_json: bool, **chosen: Any) -> None
         experiment_id = document(service.post("/v1/reward/register", members))["experiment_id"]
         # Told first: what is asked after it may fail, and the experiment is registered.
         _tell(experiment_id, as_json=as_json)
-        awaited = _awaited_there(service, experiment_id)
+        note = _note_there(service, experiment_id)
     else:
-        experiment_id, awaited = _registered(members, project, data_dir)
+        experiment_id, note = _registered(members, project, data_dir)
         _tell(experiment_id, as_json=as_json)
-    if awaited:
-        click.echo(f"It begins with {awaited}", err=True)
+    if note:
+        click.echo(note, err=True)
 
 
 def _tell(experiment_id: str, *, as_json: bool) -> None:
@@ -118,25 +121,41 @@ def _registered(members: dict[str, object], project: str, data_dir: Path) -> tup
 
     finding = registered_change(members, project, data_dir)
     if finding.deploy_id is not None:
-        return finding.experiment_id, None
+        return finding.experiment_id, _joint(finding.joint_with)
     note = _awaited(finding.treatment_commit, finding.environment, elsewhere=finding.elsewhere)
     return finding.experiment_id, note
 
 
-def _awaited_there(service: Remote, experiment_id: str) -> str | None:
-    """Returns for which deploy an experiment of a running service waits; None for none."""
+def _note_there(service: Remote, experiment_id: str) -> str | None:
+    """Returns what a running service's list tells of a new experiment, as `_registered` does."""
     try:
         listed = document(service.get("/v1/reward?status=open&limit=200"))["experiments"]
     except RemoteFault:
         return None
     for entry in listed:
-        if entry["experiment_id"] == experiment_id and entry["deploy_id"] is None:
-            return _awaited(entry["treatment_commit"], entry["environment"])
+        if entry["experiment_id"] == experiment_id:
+            if entry["deploy_id"] is None:
+                return _awaited(entry["treatment_commit"], entry["environment"])
+            # A service of an earlier release lists no such member.
+            return _joint(entry.get("joint_with", ()))
     return None
+
+
+def _joint(changes: Sequence[str]) -> str | None:
+    if not changes:
+        return None
+    named = ", ".join(change[:12] for change in changes[:_NAMED])
+    more = f" and {len(changes) - _NAMED} more" if len(changes) > _NAMED else ""
+    return (
+        f"Its effect is measured together with that of {named}{more}: the control lacks them too."
+    )
 
 
 def _awaited(commit: str | None, environment: str, *, elsewhere: Sequence[str] = ()) -> str:
     if commit is None:
-        return f"the next deploy to {environment}."
+        return f"It begins with the next deploy to {environment}."
     so_far = f"; so far it is deployed to {', '.join(elsewhere)}" if elsewhere else ""
-    return f"a deploy of {commit[:12]} to {environment}, of which none is recorded{so_far}."
+    return (
+        f"It begins with a deploy of {commit[:12]} to {environment}, of which none is recorded"
+        f"{so_far}."
+    )

@@ -64,6 +64,29 @@ def read_history(
     return History(facts[project_id, environment], known_at=known_at)
 
 
+def joint_with(experiment: str) -> str:
+    """Returns the SQL of the changes that an experiment tests beside its own commit's.
+
+    There are some where the treatment stands on a build that users do not have, another canary
+    say: its effect is the effect of all of them together. None before the deploy, and of a flag.
+
+    Args:
+        experiment: The name that the statement gives the table of experiments.
+    """
+    return f"""ARRAY(
+    SELECT joint.change FROM unnest({experiment}.change) AS joint(change)
+    WHERE {experiment}.control_commit IS DISTINCT FROM {experiment}.treatment_commit
+      AND NOT EXISTS (
+          SELECT FROM commits AS own
+          WHERE own.project_id = {experiment}.project_id
+            AND own.environment = {experiment}.environment
+            AND own.commit_sha = {experiment}.treatment_commit
+            AND joint.change = ANY(own.changes)
+      )
+    ORDER BY joint.change
+)"""
+
+
 def remember_commit(
     connection: Connection,
     project_id: int,

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import (
+    ARRAY,
     Boolean,
     ColumnElement,
     Connection,
@@ -23,6 +24,7 @@ from sqlalchemy import (
 
 from domain.contract import document_text
 from domain.effect import AfterDecision, served_effect
+from storage.experiments.histories import joint_with
 from storage.postgres.refusal import Missing
 from storage.postgres.rows import value_of
 from storage.schema.tables import experiments, verdicts
@@ -152,6 +154,7 @@ class ListedExperiment:
     """An experiment in a list, with its verdict.
 
     Attributes:
+        joint_with: The changes that it tests beside its own commit's.
         decided_at: When its verdict became final; None while it is open.
         allocation: The share that the newest deploy of its commit declares; None for none.
         superseded_by: Of a declared canary, the newest commit that came after it in the
@@ -163,6 +166,7 @@ class ListedExperiment:
     treatment_commit: str | None
     control_commit: str | None
     deploy_id: str | None
+    joint_with: Sequence[str]
     environment: str
     metric: str
     contract: dict[str, Any]
@@ -254,6 +258,7 @@ def list_verdicts(
             v.contract,
             v.as_of,
             case((v.decided, v.published_at)).label("decided_at"),
+            literal_column(joint_with("experiments"), ARRAY(Text)).label("joint_with"),
             literal_column(_ALLOCATION, Double).label("allocation"),
             literal_column(_SUPERSEDED_BY, Text).label("superseded_by"),
         )

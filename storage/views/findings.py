@@ -9,6 +9,7 @@ from sqlalchemy import Connection, text
 
 from domain.effect import AfterDecision
 from storage.experiments.deploys import ELSEWHERE
+from storage.experiments.histories import joint_with
 from storage.postgres.refusal import Missing
 
 
@@ -39,6 +40,7 @@ class Finding:
         evidence: The evidence document as JSON; None before the first look.
         message: Of the treatment's commit, where its deploy told one.
         elsewhere: Of one that waits for its deploy: where else its commit is deployed.
+        joint_with: The changes that it tests beside its own commit's.
         contrast_seconds: After so long without a comparison it ends; None before its deploy.
         acted: The step that was taken after its decision; None where none was.
         after: The units after its decision; None where it is open or ended without an answer.
@@ -55,6 +57,7 @@ class Finding:
     deploy_id: str | None
     message: str | None
     elsewhere: Sequence[str]
+    joint_with: Sequence[str]
     attempt: int
     contrast_seconds: int | None
     flag: dict[str, Any] | None
@@ -79,7 +82,8 @@ _ACTED = """(
 _FIND = text(f"""
 SELECT x.experiment_id, x.target_metric AS metric, x.environment, x.registered_at, x.starts_at,
     x.closed_at, x.treatment_commit, x.control_commit, x.deploy_id,
-    d.commit ->> 'message' AS message, {ELSEWHERE} AS elsewhere, x.attempt,
+    d.commit ->> 'message' AS message, {ELSEWHERE} AS elsewhere,
+    {joint_with("x")} AS joint_with, x.attempt,
     CAST(x.policy ->> 'contrast_seconds' AS bigint) AS contrast_seconds,
     x.request -> 'treatment_flag' AS flag,
     v.contract::text AS contract, v.evidence::text AS evidence, v.decided, v.published_at,

@@ -51,6 +51,28 @@ def test_a_registration_that_waits_for_its_deploy_says_so(reached, command) -> N
     assert command("register", "--commit", "bbbbbbb", "-p", "shop").stderr == ""
 
 
+def test_a_canary_that_stands_on_a_canary_says_whose_effect_is_joint(reached, command) -> None:
+    deployed(reached, "aaaaaaa")
+    for sha, base in (("bbbbbbb", "aaaaaaa"), ("ccccccc", "aaaaaaa"), ("ddddddd", "bbbbbbb")):
+        canary = {"commit": {"sha": sha}, "allocation": 0.1, "diff": {"base_commit": base}}
+        canary["diff"]["files"] = []
+        assert reached.post("/v1/deploys", canary).status_code == 201
+    beside = command("register", "--commit", "ccccccc", "-p", "shop")
+    stacked = command("register", "--commit", "ddddddd", "-p", "shop")
+    assert (beside.exit_code, beside.stderr) == (0, "")
+    assert stacked.stderr == (
+        "Its effect is measured together with that of bbbbbbb: the control lacks them too.\n"
+    )
+    joint = {row["treatment_commit"]: row["joint_with"] for row in listed(reached)}
+    assert joint == {"ccccccc": [], "ddddddd": ["bbbbbbb"]}
+    flag = {
+        "deploy_id": listed(reached)[0]["deploy_id"],
+        "treatment_flag": {"name": "f", "treatment": True},
+    }
+    assert reached.post("/v1/reward/register", flag).status_code == 201
+    assert listed(reached)[0]["joint_with"] == []
+
+
 @pytest.mark.parametrize("status", [404, 503])
 def test_a_registration_of_which_nothing_more_can_be_told_prints_its_id(
     command, monkeypatch: pytest.MonkeyPatch, status: int
