@@ -262,6 +262,7 @@ PAGES = [
     "/dashboard/deploys/dep_00000000000000000000",
     "/dashboard/experiments",
     "/dashboard/experiments/exp_1",
+    "/dashboard/ledger",
     "/dashboard/settings",
     "/dashboard/settings/keys",
     "/dashboard/settings/metrics",

@@ -9,7 +9,14 @@ import pytest
 
 from orchestration.dagster import columns
 from orchestration.dagster.assets import TURNED_TAG
-from orchestration.dagster.keys import EVIDENCE, EXPOSURES, RUNTIME_EVENTS, SESSION_CELLS, VERDICTS
+from orchestration.dagster.keys import (
+    EVIDENCE,
+    EXPOSURES,
+    LEDGER,
+    RUNTIME_EVENTS,
+    SESSION_CELLS,
+    VERDICTS,
+)
 from orchestration.dagster.table import MOST_ROWS, plain
 from orchestration.definitions import definitions
 from storage.upkeep.invariants import lost_sessions
@@ -31,8 +38,10 @@ def test_every_column_of_an_assets_table_is_described_and_no_other(key) -> None:
 
 def test_every_asset_shows_its_table_its_columns_and_how_it_is_kept() -> None:
     for node in definitions.resolve_asset_graph().asset_nodes:
-        assert node.metadata["dagster/column_schema"].columns
-        assert node.metadata["dagster/table_name"].startswith("deploy_reward.")
+        # The ledger is counted anew each time, and stored nowhere.
+        if node.key != LEDGER:
+            assert node.metadata["dagster/column_schema"].columns
+            assert node.metadata["dagster/table_name"].startswith("deploy_reward.")
         assert node.tags["service"] == "deploy_reward"
         assert "**" in node.description
 
@@ -140,7 +149,10 @@ def test_the_nearest_to_an_answer_comes_first_and_the_decided_apart(settled) -> 
         nearest = nearest_to_an_answer(connection, limit=5)
         lately = decided_lately(connection, limit=5)
 
-    reached = [one.document["totals"]["e_value"] for one in nearest]
+    # A second attempt has a higher threshold to reach.
+    reached = [
+        one.document["totals"]["e_value"] * one.document["policy"]["level"] for one in nearest
+    ]
     assert {one.experiment_id for one in nearest} == {
         settled.experiments["view"],
         settled.experiments["activation"],

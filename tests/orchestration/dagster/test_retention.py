@@ -197,6 +197,8 @@ def decided(canary) -> Any:
     run_pipeline(canary.engine)
     as_though_live(canary.engine)
     canary.tamper("UPDATE verdicts SET published_at = published_at - interval '3 days'")
+    # A follow-up reads the log beyond the verdict's look: here there is none.
+    canary.tamper("DELETE FROM follow_ups")
     return canary
 
 
