@@ -1,11 +1,12 @@
 """A verdict as a page shows it: its reason, its advice, and the numbers beside them."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from api.dashboard.page.figures import signs
 from domain.measure import Measure, measure_of
-from domain.wording.advice import advice
+from domain.wording.advice import advice, units_arriving
 
 Contract = Mapping[str, Any]
 Document = Mapping[str, Any]
@@ -19,7 +20,18 @@ def reason_of(contract: Contract, document: Document | None, *, bound: bool = Tr
         document: The evidence document; None before the first look.
         bound: Whether the deploy that it tests has come.
     """
-    if document is None or document["as_of"] is None or not document["sessions"]["accumulated"]:
+    if document is None or document["as_of"] is None:
+        return before_any_look(contract, bound=bound)
+    arriving = 0 if contract["power_state"]["decided"] else units_arriving(document)
+    if arriving:
+        minutes = math.ceil(document["policy"]["window_seconds"] / 60)
+        units = (
+            f"1 {document['policy']['unit']} is"
+            if arriving == 1
+            else (f"{arriving:,} {document['policy']['unit']}s are")
+        )
+        return f"{units} in, and none is complete yet: each has {minutes:,} min for its outcome."
+    if not document["sessions"]["accumulated"]:
         return before_any_look(contract, bound=bound)
     # Evidence that was decided before it held its words has a sentence alone.
     return signs(document.get("reason", document["sentence"]))

@@ -86,7 +86,7 @@ def wait(
     as_json: bool,
     data_dir: Path,
 ) -> None:
-    r"""Wait for a verdict, and exit with it.
+    """Wait for a verdict, and exit with it.
 
     The first line that holds counts:
 
@@ -105,7 +105,7 @@ def wait(
 
     Asks SERVICE_API_URL with the project key in SERVICE_PROJECT_KEY where the address is set,
     else the store.
-    """
+    """  # noqa: D301 - click reads the character, by which it keeps the table's lines
     with reached(experiment, data_dir) as handle:
         poll, contract, end = _waited(handle, timeout=timeout, every=every, accept_harm=accept_harm)
     if summary is not None:

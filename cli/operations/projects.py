@@ -12,10 +12,11 @@ from rich.table import Table
 
 from cli.operations.options import data_dir_option, project_option
 from cli.operations.store import store_transaction
+from storage.postgres.refusal import Invalid
 from storage.tenants.keys import KeyKind, create_key, list_keys, revoke_key
 from storage.tenants.projects import create_project, find_project, list_projects
 from storage.tenants.secret import Assignments, WebhookSecrets, service_secret
-from storage.tenants.settings import apply_settings, read_settings, settings_document
+from storage.tenants.settings import Settings, apply_settings, read_settings, settings_document
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
 
@@ -190,8 +191,18 @@ def apply(file: Path, project: str, as_json: bool, data_dir: Path) -> None:
         raise click.ClickException(f"{file.name} is not TOML: {error}") from error
     with store_transaction(data_dir) as connection:
         project_id = find_project(connection, project).project_id
-        stored = apply_settings(connection, project_id, chosen)
+        try:
+            stored = apply_settings(connection, project_id, chosen)
+        except Invalid as refused:
+            raise click.ClickException(_setting_fault(refused)) from refused
     _print_settings(settings_document(stored), as_json=as_json)
+
+
+def _setting_fault(refused: Invalid) -> str:
+    """Returns what is wrong, with the member's name, or the known members where it has none."""
+    if refused.pointer:
+        return f"{refused.pointer.removeprefix('/').replace('/', '.')}: {refused.detail}"
+    return f"{refused.detail}; the known settings are {', '.join(Settings.__struct_fields__)}"
 
 
 def _print(rows: list[dict[str, Any]], *, as_json: bool) -> None:

@@ -34,6 +34,8 @@ def api(host: str, port: int, workers: int, data_dir: Path) -> None:
     """
     from api.server.process import serve  # noqa: PLC0415 (the other commands here do without)
 
+    if port and children.taken(host, port):
+        raise click.ClickException(f"port {port} on {host} is in use; give another with --port")
     with any_store_url(data_dir) as url:
         os.environ["SERVICE_DATABASE_URL"] = url
         os.environ["SERVICE_DATA_DIR"] = str(data_dir)

@@ -81,7 +81,9 @@ def up(
         if running.start(server):
             _show_addresses(console, plan)
             if demo:
-                _play_in_background(console, plan, demo_project(running.url))
+                project = demo_project(running.url)
+                _show_owner_link(console, plan, project.name)
+                _play_in_background(console, plan, project)
             else:
                 _show_first_steps(console, plan, _first_project(running.url))
             supervisor.run(stop)
@@ -236,14 +238,17 @@ def _show_first_steps(console: Console, plan: Plan, project: CreatedProject | No
         console.print(f"Made the project [bold]{project.name}[/]. Its keys are shown this once:")
         for kind, use in KEY_USES.items():
             console.print(f"  {kind.value:<8} [cyan]{project.keys[kind]}[/]   [dim]{use}[/]")
+        console.print("\nHand them to the commands of README and the quick start:")
+        console.print(f"  export SERVICE_API_URL={plan.api_url}", markup=False)
+        keys = project.keys
         console.print(
-            "\nSign in to the dashboard as owner of its settings, by the link that this prints:"
-        )
-        folder = shlex.quote(str(plan.data_dir))
-        console.print(
-            f"  deploy-reward dashboard --owner --url {plan.api_url} --data-dir {folder}",
+            f"  export WRITE_KEY={keys[KeyKind.WRITE]} PUBLIC_KEY={keys[KeyKind.PUBLIC]}",
             markup=False,
         )
+        # Pages call it by its own name, commands read it under the interface's.
+        reading = keys[KeyKind.PROJECT]
+        console.print(f"  export PROJECT_KEY={reading} SERVICE_PROJECT_KEY={reading}", markup=False)
+        _show_owner_link(console, plan, project.name)
         console.print("\nRecord what is out there now, from a checkout of your code:")
         console.print(
             f"  curl {plan.api_url}/v1/deploys"
@@ -253,6 +258,19 @@ def _show_first_steps(console: Console, plan: Plan, project: CreatedProject | No
             markup=False,
         )
     console.print(RUNNING)
+
+
+def _show_owner_link(console: Console, plan: Plan, name: str) -> None:
+    """Show the command whose link signs a browser in as owner of a project."""
+    console.print(
+        "\nSign in to the dashboard as owner of its settings, by the link that this prints:"
+    )
+    folder = shlex.quote(str(plan.data_dir))
+    project = "" if name == FIRST_PROJECT else f" --project {shlex.quote(name)}"
+    console.print(
+        f"  deploy-reward dashboard --owner{project} --url {plan.api_url} --data-dir {folder}",
+        markup=False,
+    )
 
 
 def _play_in_background(console: Console, plan: Plan, project: CreatedProject) -> None:

@@ -134,6 +134,13 @@ def lasts(document: Document | None) -> bool:
     )
 
 
+def units_arriving(document: Document) -> int:
+    """Returns how many units have come while none of them is complete yet; 0 afterwards."""
+    if document["sessions"]["accumulated"]:
+        return 0
+    return document.get("counts", {}).get("open", 0)
+
+
 def _contrast(document: Document | None) -> str:
     others = [] if document is None else document["gates"]["aliased_with"]
     named = _listed([other[:10] for other in others if other != "time"])
@@ -143,6 +150,8 @@ def _contrast(document: Document | None) -> str:
 
 
 def _while_open(document: Document | None) -> Sequence[str]:
+    if document is not None and units_arriving(document):
+        return ["Leave the canary running.", _FIRST_LOOK]
     if document is None or not document["sessions"]["accumulated"]:
         return [
             "Send traffic to both builds, and events that name the commit that served them.",

@@ -12,6 +12,7 @@ from orchestration.pipeline.failed_tick import NotNow
 from stats.gates.crossover import MIN_CROSSINGS, MOST_CROSSED
 from storage.views.checklist import (
     CHECKS,
+    NO_EVENT,
     SILENCE,
     Checklist,
     Line,
@@ -123,7 +124,7 @@ def _events(setup: ProjectSetup) -> _Judgment:
             'POST /v1/events with the public key: {"event": "page_view", "session_id": "s1",'
             ' "commit": "<sha>", "route": "/"}'
         )
-        return False, "No event has come yet.", fix
+        return False, NO_EVENT, fix
     return True, f"{_events_of(count)} of {here} in the newest 5 minutes.", ""
 
 

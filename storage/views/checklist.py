@@ -41,6 +41,8 @@ CHECKS = (
 COMPUTED = "experiment computed"
 # A line while the log cannot be sealed into files, whoever's events they are.
 SEALED = "log sealed"
+# The first line of a project that no event came to while something looked.
+NO_EVENT = "No event has come yet."
 # So long without an event, and the first line turns red though no tick rewrites it.
 SILENCE = timedelta(minutes=15)
 # Several ticks of a minute.
@@ -436,7 +438,22 @@ def keep_lines(connection: Connection, checklists: Mapping[int, Checklist]) -> N
 
 _READ = text("""
 SELECT c.lines, c.newest_event_at, statement_timestamp() AS now,
-    (SELECT kept_at FROM checklist_marks) AS kept_at
+    (SELECT kept_at FROM checklist_marks) AS kept_at,
+    EXISTS (
+        SELECT FROM verdicts AS v WHERE v.project_id = p.project_id AND NOT v.decided
+    ) AS measuring,
+    -- History is as old as its events, so that no tick sees it come: its units tell of it, by one
+    -- look at an index for each experiment.
+    CASE WHEN c.newest_event_at IS NULL THEN (
+        SELECT max(newest.block)
+        FROM experiments AS x
+        CROSS JOIN LATERAL (
+            SELECT u.block FROM block_units AS u
+            WHERE u.experiment_id = x.experiment_id
+            ORDER BY u.block DESC LIMIT 1
+        ) AS newest
+        WHERE x.project_id = p.project_id
+    ) END AS history_to
 FROM projects AS p LEFT JOIN checklists AS c USING (project_id)
 WHERE p.project_id = :project_id
 """)
@@ -446,6 +463,8 @@ _UNKEPT_FIX = "Start Dagster: `deploy-reward up`, or `deploy-reward dagster` in 
 _SILENT_FIX = (
     "Look at the sender: does it run, and is each of its requests to POST /v1/events answered 202?"
 )
+
+_LIVE_FIX = "Send live events too, to POST /v1/events, once there is traffic."
 
 _UNSEALED_FIX = (
     "Tell whoever runs the service: the lake (SERVICE_LAKE) needs room, or a folder or bucket that"
@@ -480,7 +499,16 @@ def read_lines(connection: Connection, project_id: int) -> list[Line]:
         lines.append(Line(check=SEALED, ok=False, seen=observation, fix=_UNSEALED_FIX))
     if row.kept_at is None or row.now - row.kept_at > _UNKEPT:
         return [_unkept(row.kept_at), *lines[1:]]
-    return [_aged(lines[0], row.newest_event_at, row.now), *lines[1:]]
+    if row.history_to is not None and lines[0].seen == NO_EVENT:
+        return [_history(row.history_to, is_measuring=row.measuring), *lines[1:]]
+    return [_aged(lines[0], row), *lines[1:]]
+
+
+def _history(to: datetime, *, is_measuring: bool) -> Line:
+    observation = f"History alone came, with units up to {to:%d %b %H:%M} UTC."
+    if is_measuring:
+        return Line(check=CHECKS[0], ok=None, seen=observation, fix=_LIVE_FIX)
+    return Line(check=CHECKS[0], ok=True, seen=observation)
 
 
 def _unkept(kept_at: datetime | None) -> Line:
@@ -492,10 +520,12 @@ def _unkept(kept_at: datetime | None) -> Line:
     return Line(check=CHECKS[0], ok=False, seen=observation, fix=_UNKEPT_FIX)
 
 
-def _aged(line: Line, newest_event_at: datetime | None, now: datetime) -> Line:
-    if newest_event_at is None or line.ok is False:
+def _aged(line: Line, row: Any) -> Line:  # noqa: ANN401 - a row of the query above
+    if row.newest_event_at is None or line.ok is False:
         return line
-    age = max(timedelta(0), now - newest_event_at)
+    age = max(timedelta(0), row.now - row.newest_event_at)
+    if age > SILENCE and not row.measuring:
+        return replace(line, seen=f"The last event came {_ago(age)}; no experiment waits for any.")
     if age > SILENCE:
         return replace(line, ok=False, seen=f"The last event came {_ago(age)}.", fix=_SILENT_FIX)
     return replace(line, seen=f"{line.seen} The last one came {_ago(age)}.")

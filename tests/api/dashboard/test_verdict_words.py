@@ -161,6 +161,19 @@ def test_a_change_that_cannot_be_told_apart_names_what_it_goes_with() -> None:
     assert "same time" in advice(aliased, document(gates=gates))[0]
 
 
+def test_units_that_came_are_said_before_the_first_of_them_is_complete() -> None:
+    waiting = told("abstain", reason="power", decided=False)
+    policy = {**document()["policy"], "window_seconds": 1800}
+    sessions = {"accumulated": 0, "required": None, "per_day": None}
+    arriving = document(sessions=sessions, counts={"open": 1641}, policy=policy)
+    reason = "1,641 sessions are in, and none is complete yet: each has 30 min for its outcome."
+    assert reason_of(waiting, arriving) == reason
+    assert advice(waiting, arriving)[0] == "Leave the canary running."
+    silent = document(sessions=sessions, counts={"open": 0}, policy=policy)
+    assert reason_of(waiting, silent) == "Nothing was measured yet."
+    assert advice(waiting, silent)[0].startswith("Send traffic to both builds")
+
+
 def test_a_page_says_the_evidence_s_reason_in_print_and_before_any_look_why_there_is_none() -> None:
     waiting = told("abstain", reason="power", decided=False)
     assert reason_of(waiting, document()) == "On spent: 200 units so far."

@@ -251,3 +251,8 @@ def test_a_restart_of_the_service_is_waited_out(service, serve) -> None:
             published(service, experiment_id, {"verdict": "keep", **FOUND}, evidence())
             with serve(service, port=int(url.rsplit(":", 1)[1])):
                 assert waiting.wait(timeout=60) == 0
+
+
+def test_the_help_prints_each_exit_code_in_a_line_of_its_own(command) -> None:
+    lines = command("wait", "--help").stdout.splitlines()
+    assert lines[6:9] == ["   0  keep", "  10  rollback", "  11  iterate"]

@@ -117,6 +117,12 @@ def test_up_starts_heals_refuses_a_second_stops_and_starts_again(data_dir: Path)
     up = start(data_dir)
     assert up.healthy()
     assert re.search(r"write +wk_\w{40}", up.printed())
+    exports = re.findall(r"^  export (.+)$", up.printed(), re.MULTILINE)
+    assert [re.findall(r"(\w+)=", export) for export in exports] == [
+        ["SERVICE_API_URL"],
+        ["WRITE_KEY", "PUBLIC_KEY"],
+        ["PROJECT_KEY", "SERVICE_PROJECT_KEY"],
+    ]
     assert (data_dir / "secret").stat().st_mode & 0o777 == 0o600
 
     server = next(pid for pid in processes(data_dir) if " -m cli api " in command_of(pid))

@@ -376,6 +376,32 @@ def test_silence_turns_the_first_line_red_without_a_tick(lived: Lived) -> None:
     assert lived.line("events")["seen"] == "The last event came 16 minutes ago."
 
 
+def test_history_alone_is_said_and_no_fault(lived: Lived) -> None:
+    # What others received meanwhile has moved the tick's mark beyond all history.
+    busy = lived.service.new_project("busy")
+    Shop(store=lived.shop.store, client=lived.shop.client, project=busy).send_present()
+    lived.tick()
+    lived.shop.deploy()
+    lived.shop.send_past()
+    lived.shop.register()
+    run_pipeline(lived.shop.store.engine)
+    lived.tick()
+    assert lived.line("events")["ok"] is None
+    assert lived.line("events")["seen"].startswith("History alone came, with units up to ")
+    lived.execute("UPDATE verdicts SET decided = true")
+    assert lived.line("events")["ok"] is True
+
+
+def test_silence_is_no_fault_where_no_experiment_is_open(lived: Lived) -> None:
+    lived.shop.send_present()
+    lived.tick()
+    lived.execute("UPDATE checklists SET newest_event_at = newest_event_at - interval '20 hours'")
+    assert lived.line("events")["ok"] is True
+    assert lived.line("events")["seen"] == (
+        "The last event came 20 hours ago; no experiment waits for any."
+    )
+
+
 def test_where_nothing_ticks_the_first_line_says_since_when(lived: Lived) -> None:
     assert lived.line("events")["seen"] == "Nothing looks at the events: no tick ever has."
     lived.shop.live()
