@@ -1,6 +1,7 @@
 """A group of commands that are imported when they are called, so that `--help` stays quick."""
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -26,12 +27,18 @@ class LazyGroup(click.Group):
 
     def get_command(
         self,
-        ctx: click.Context,  # noqa: ARG002 (click's signature)
+        ctx: click.Context,
         cmd_name: str,
     ) -> click.Command | None:
-        """The command of that name, or None."""
+        """The command of that name.
+
+        Raises:
+            click.UsageError: There is none in this distribution; the message names the nearest.
+        """
         if cmd_name not in self.places:
-            return None
+            near = get_close_matches(cmd_name, self.list_commands(ctx), n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"No such command {cmd_name!r}.{hint} --help lists all.")
         if not self.is_held(cmd_name):
             raise click.UsageError(f"{cmd_name} is a command of the service: install deploy-reward")
         module, name = self.places[cmd_name][0].split(":")

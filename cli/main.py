@@ -114,7 +114,11 @@ class Commands(LazyGroup):
 def _plain_fault(error: Exception) -> str | None:
     names = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
     if UNREACHABLE in names:
-        return f"the store cannot be reached: {str(getattr(error, 'orig', error)).splitlines()[0]}"
+        reason = str(getattr(error, "orig", error)).splitlines()[0]
+        return (
+            f"the store cannot be reached: {reason} (does its server run, and is"
+            " SERVICE_DATABASE_URL right?)"
+        )
     return None if names.isdisjoint(PLAIN_FAULTS) else str(error)
 
 

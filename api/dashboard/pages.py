@@ -36,6 +36,8 @@ from storage.views.findings import ListedFinding, findings_of_commits, list_find
 _DEPLOY = re.compile(r"dep_[0-9a-f]{20}", re.ASCII)
 _ON_A_PAGE = 30
 _ON_THE_FIRST = 8
+# By the word in the address: which experiments a list shows, as `list_findings` takes it.
+_STATES: Mapping[str, bool | None] = {"": None, "running": False, "decided": True}
 
 
 async def get_overview(request: Request) -> Response:
@@ -47,7 +49,7 @@ async def get_overview(request: Request) -> Response:
         project_id = visitor.project_id
         return (
             read_lines(connection, project_id),
-            list_findings(connection, project_id, limit=_ON_THE_FIRST, decided=False),
+            list_findings(connection, project_id, limit=_ON_THE_FIRST + 1, decided=False),
             list_findings(connection, project_id, limit=_ON_THE_FIRST, decided=True),
             list_deploys(connection, project_id, environment=None, limit=5),
         )
@@ -59,8 +61,9 @@ async def get_overview(request: Request) -> Response:
         checklist=checklist,
         # What nobody needs, such as revenue, is never right and no fault.
         all_right=all(line.ok is not False for line in checklist),
-        running=[_line(finding) for finding in running],
+        running=[_line(finding) for finding in running[:_ON_THE_FIRST]],
         decided=[_line(finding) for finding in decided],
+        more_running=len(running) > _ON_THE_FIRST,
         deploys=_listed(deploys),
         address=public_address_of(request),
     )
@@ -120,15 +123,24 @@ async def get_deploy(request: Request) -> Response:
 
 async def get_experiments(request: Request) -> Response:
     """Return the list of experiments, the newest first."""
-    before = _cursor(request)
+    before, state = _cursor(request), request.query_params.get("state", "")
+    if state not in _STATES:
+        raise Missing("not_found", "There is no such page.")
 
     def reading(connection: Connection, visitor: Visitor) -> list[ListedFinding]:
-        return list_findings(connection, visitor.project_id, limit=_ON_A_PAGE + 1, before=before)
+        return list_findings(
+            connection,
+            visitor.project_id,
+            limit=_ON_A_PAGE + 1,
+            decided=_STATES[state],
+            before=before,
+        )
 
     _, findings = await read_for_visitor(request, reading)
     return page(
         request,
         "experiments.html",
+        state=state,
         lines=[_line(finding) for finding in findings[:_ON_A_PAGE]],
         more=len(findings) > _ON_A_PAGE,
         first=before is None,
@@ -202,7 +214,18 @@ def _line(finding: ListedFinding) -> dict[str, Any]:
         "relative": _relative(lift, finding.control),
         "bar": None if lift is None or interval is None else _bar(lift, interval),
         "decided": contract["power_state"]["decided"],
+        "progress": _progress(finding),
     }
+
+
+def _progress(finding: ListedFinding) -> dict[str, int] | None:
+    """Returns how many units of about how many are counted, while an experiment is open."""
+    sessions = finding.sessions
+    if finding.contract["power_state"]["decided"] or sessions is None:
+        return None
+    if finding.contract["abstain_reason"] != "power" or not sessions["required"]:
+        return None
+    return {"value": sessions["accumulated"], "max": sessions["required"]}
 
 
 def _reason(finding: ListedFinding) -> str:

@@ -107,7 +107,10 @@ def experiment(experiment_id: str, data_dir: Path) -> Generator[Experiment]:
         storage.refusal.Missing: The store holds no such experiment.
     """
     if not _ID.fullmatch(experiment_id):
-        raise click.ClickException("there is no such experiment")
+        raise click.ClickException(
+            f"there is no such experiment: {experiment_id!r} is no id, which is exp_ and 20 digits"
+            " or letters, as `deploy-reward register` prints it"
+        )
     if (service := remote(READING_KEY)) is not None:
         yield RemoteExperiment(service=service, experiment_id=experiment_id)
         return

@@ -156,7 +156,10 @@ def revoke_key(connection: Connection, project_id: int, key: str) -> KeyRecord:
     digests = connection.execute(select(keys.c.digest).where(*live, meant)).scalars().all()
     if len(digests) != 1:
         matches = "no live key" if not digests else f"{len(digests)} live keys"
-        raise Missing("unknown_key", f"{matches} of this project begins so: name one key")
+        raise Missing(
+            "unknown_key",
+            f"{matches} of this project begins so: `deploy-reward keys list` shows all",
+        )
     row = connection.execute(
         update(keys)
         .where(keys.c.digest == digests[0])

@@ -39,7 +39,7 @@ def test_help_lists_every_command_and_imports_none() -> None:
 def test_an_unknown_command_is_named() -> None:
     result = CliRunner().invoke(main, ["upp"])
     assert result.exit_code == 2
-    assert "No such command 'upp'" in result.output
+    assert "No such command 'upp'. Did you mean 'up'? --help lists all." in result.output
 
 
 @pytest.mark.parametrize(

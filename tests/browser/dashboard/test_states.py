@@ -180,6 +180,26 @@ def test_a_sentence_excludes_nothing_that_is_impossible_or_not_the_change_s_alon
     assert known == ["breached", "mean", "horizon"]
 
 
+def test_a_list_by_state_shows_its_experiments_alone_with_progress_and_age(
+    reader: httpx2.Client,
+) -> None:
+    running = reader.get("/dashboard/experiments?state=running").text
+    decided = reader.get("/dashboard/experiments?state=decided").text
+    every = reader.get("/dashboard/experiments").text
+    ids = {
+        name: set(re.findall(r'"/dashboard/experiments/(exp_\w+)"', page))
+        for name, page in (("running", running), ("decided", decided), ("every", every))
+    }
+    assert ids["running"]
+    assert ids["decided"]
+    assert not ids["running"] & ids["decided"]
+    assert ids["running"] | ids["decided"] >= ids["every"]
+    assert re.search(r'<progress aria-label="[\d,]+ of about [\d,]+ units"', running)
+    assert "<progress" not in decided
+    assert "<time" in running
+    assert reader.get("/dashboard/experiments?state=other").status_code == 404
+
+
 def test_what_is_no_fair_comparison_is_given_no_size_and_no_value(
     reader: httpx2.Client, world: World
 ) -> None:
