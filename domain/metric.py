@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 WINDOW_STEP = 5 * MINUTE
 LONGEST_WINDOW = 28 * DAY
+LONGEST_GRACE = 7 * DAY
 
 # The eight revenue and funnel events, by whether they move money.
 MONETARY = frozenset({"trial_to_paid", "subscription_renewed", "expansion"})
@@ -34,6 +35,8 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     sources: list[str] | None = None
     window_seconds: int | None = None
+    # How long its outcomes may be under way; absent or shorter means the project's grace.
+    grace_seconds: int | None = None
     better: Literal["higher", "lower"] | None = None
     kind: Literal["conversion", "mean"] = "conversion"
     cap: float | None = None
@@ -49,12 +52,42 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError(
                 f"window_seconds is {window}: a whole multiple of 300, at most 28 days"
             )
+        grace = self.grace_seconds
+        if grace is not None and not 0 <= grace <= LONGEST_GRACE:
+            raise ValueError(f"grace_seconds is {grace}: between 0 and 604800 (7 days)")
         if self.sources is not None and not self.sources:
             raise ValueError("sources is empty: name at least one event")
         if self.cap is not None and not 0 < self.cap < math.inf:
             raise ValueError(f"cap is {self.cap}: a positive number")
         if isinstance(self.margin, float | int) and not 0 < self.margin < math.inf:
             raise ValueError(f"margin is {self.margin}: a positive number, 'default' or 'none'")
+
+
+def with_own_grace(definition: dict[str, object], metric: Metric, *, grace: int) -> None:
+    """Adds a metric's own grace to its definition, where it is longer than the project's.
+
+    It exceeds the project's by whole blocks, so that outcomes close at the ends of blocks.
+
+    Args:
+        definition: The definition, which a policy freezes.
+        metric: The metric as the project defines it.
+        grace: The project's grace, in seconds.
+    """
+    longer_by = (metric.grace_seconds or 0) - grace
+    if longer_by > 0:
+        definition["grace_seconds"] = grace + math.ceil(longer_by / WINDOW_STEP) * WINDOW_STEP
+
+
+def seconds_open(definition: Mapping[str, Any], *, grace: int) -> int:
+    """Returns for how long a block's outcomes stay open after its exposures have closed.
+
+    Args:
+        definition: The metric as a policy froze it. One without a grace of its own has the
+            project's: its outcomes stay open for its window.
+        grace: The grace of that policy, in seconds.
+    """
+    own = definition.get("grace_seconds")
+    return definition["window_seconds"] + (0 if own is None else own - grace)
 
 
 def metric_definition(name: str, metrics: Mapping[str, Metric]) -> dict[str, object]:

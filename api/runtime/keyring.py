@@ -15,7 +15,7 @@ from starlette.requests import Request
 
 from api.runtime.store import Store
 from api.wire.problem import Problem
-from domain.metric import REVENUE_EVENTS, metric_definition
+from domain.metric import REVENUE_EVENTS, Metric, metric_definition
 from storage.postgres.engine import StoreUnavailable
 from storage.tenants.keys import KeyKind, holder, is_well_formed, key_digest, note_use
 from storage.tenants.sample import Sample, read_sample
@@ -47,9 +47,13 @@ class Caller:
         """How old an event is, at its receipt, that no verdict of this project can count."""
         chosen = self.settings
         names = {*chosen.metrics, chosen.default_metric, *chosen.guardrails, *REVENUE_EVENTS}
-        windows = [metric_definition(name, chosen.metrics)["window_seconds"] for name in names]
-        longest = max(window for window in windows if isinstance(window, int))
-        return timedelta(seconds=longest + chosen.grace_seconds)
+        longest = 0
+        for name in names:
+            window = metric_definition(name, chosen.metrics)["window_seconds"]
+            own = chosen.metrics.get(name, Metric()).grace_seconds
+            if isinstance(window, int):
+                longest = max(longest, window + max(own or 0, chosen.grace_seconds))
+        return timedelta(seconds=longest)
 
     @cached_property
     def trusted_proxies(self) -> list[IPv4Network | IPv6Network]:

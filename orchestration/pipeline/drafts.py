@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from domain.contract import contract, document_text, waiting_contract
+from domain.metric import seconds_open
 from domain.wording.advice import advice
 from domain.wording.headline import NO_ANSWER, headline_of
 from orchestration.pipeline.document import evidence_document
@@ -140,8 +141,9 @@ def _next_look(reading: ExperimentReading, evidence: Evidence) -> datetime | Non
         return None
     policy = reading.policy
     # Every metric's closing is a look; the shortest window closes first.
-    windows = [metric["window_seconds"] for metric in (policy["target"], *policy["guardrails"])]
-    closes_after = min(windows) + policy["grace_seconds"]
+    grace = policy["grace_seconds"]
+    metrics = (policy["target"], *policy["guardrails"])
+    closes_after = min(seconds_open(metric, grace=grace) for metric in metrics) + grace
     read_to = int(reading.as_of.timestamp())
     return moment(
         max(evidence.closed_until + BLOCK_SECONDS + closes_after, read_to + BLOCK_SECONDS)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
+from domain.metric import seconds_open
 from stats.counts.closed_cells import ClosedCells, Values
 from stats.counts.traits import ABSENT, Traits
 from stats.gates.crossover import Crossings
@@ -33,9 +34,11 @@ def moment(epoch_seconds: int) -> datetime:
 def series_of(reading: ExperimentReading) -> Series:
     """Returns the series of an experiment."""
     policy = reading.policy
+    target_open_for = seconds_open(policy["target"], grace=policy["grace_seconds"])
     target = _closed_cells(reading.cells, kind=policy["target"]["kind"])
     return Series(
-        policy=Policy.from_json(policy),
+        # What is closed follows from windows and graces; of graces `stats` knows one.
+        policy=Policy.from_json({**policy, "window_seconds": target_open_for}),
         start=seconds(reading.starts_at),
         as_of=seconds(reading.as_of),
         closed_at=None if reading.closed_at is None else seconds(reading.closed_at),
@@ -51,7 +54,7 @@ def series_of(reading: ExperimentReading) -> Series:
             Guardrail(
                 name=guardrail["name"],
                 better=guardrail["better"],
-                window_seconds=guardrail["window_seconds"],
+                window_seconds=seconds_open(guardrail, grace=policy["grace_seconds"]),
                 margin=guardrail["margin"],
                 cells=_closed_cells(
                     reading.cells_by_metric[guardrail["name"]], kind=guardrail["kind"]

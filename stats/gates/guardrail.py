@@ -27,7 +27,8 @@ class Guardrail:
     Attributes:
         name: Of its metric.
         better: The direction that is an improvement, `higher` or `lower`.
-        window_seconds: Attribution window of its metric.
+        window_seconds: Attribution window of its metric, with what its own grace exceeds the
+            policy's by.
         cells: Its closed cells; those that close after `as_of` don't enter.
         margin: The loss that is accepted: an absolute number; `default`, which is the larger of
             20 % of control's rate r and min(0.5 point, max(r, 0.1 point)), and 20 % of control's

@@ -19,7 +19,8 @@ class Policy:
         rho_day: Mixture precision of the day cadence, 1 / (relative lift to close)².
         rho_fast: Mixture precision of the fast cadence.
         better: The direction of the metric that is an improvement, `higher` or `lower`.
-        window_seconds: Attribution window of the target metric, a whole multiple of a block.
+        window_seconds: Attribution window of the target metric, a whole multiple of a block; with
+            what its own grace exceeds the policy's by.
         grace_seconds: How long a block waits for late events after its last window has run out.
         block_seconds: Length of a block; a whole number of them makes a day.
         block_min_units: Units at which an analysis block ends while treatment's share is declared.

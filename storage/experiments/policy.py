@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from domain.assignment import Flag
-from domain.metric import DAY, HOUR, metric_definition
+from domain.metric import DAY, HOUR, Metric, metric_definition, with_own_grace
 from storage.tenants.settings import Settings, ValueRoute
 
 BLOCK_SECONDS = 300
@@ -66,6 +66,8 @@ def frozen_policy(
         definition = metric_definition(name, settings.metrics)
         if definition["kind"] == "mean" and definition["cap"] is None:
             definition["cap"] = caps(definition)
+        metric = settings.metrics.get(name, Metric())
+        with_own_grace(definition, metric, grace=settings.grace_seconds)
         return definition
 
     definition = defined(target)

@@ -260,7 +260,7 @@ def _copy_closing(
             scope.experiment.experiment_id,
             metric.name,
             moment_of(scope.closed_from[metric.name]),
-            moment_of(min(scope.to_block - metric.window, _exposed_to(scope))),
+            moment_of(min(scope.to_block - metric.open_for, _exposed_to(scope))),
             # Of an experiment that is read for the first time no outcome is known.
             moment_of(scope.from_block + scope.experiment.grace)
             if scope.from_block > block_of(scope.experiment.starts_at)

@@ -243,8 +243,8 @@ def differing_rows(
 
 
 def _side(experiment: PipelineExperiment, *, until: int) -> _Side:
-    windows = {metric.name: metric.window for metric in experiment.metrics}
-    cases = " ".join(f"WHEN {literal(name)} THEN {window}" for name, window in windows.items())
+    open_for = {metric.name: metric.open_for for metric in experiment.metrics}
+    cases = " ".join(f"WHEN {literal(name)} THEN {span}" for name, span in open_for.items())
     last_block = until - BLOCK - experiment.grace
     return _Side(
         experiment=f"experiment_id = {literal(experiment.experiment_id)}",

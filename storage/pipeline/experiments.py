@@ -20,11 +20,23 @@ class UnreadablePolicyError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A metric of an experiment; the window in microseconds, the cap in millionths."""
+    """A metric of an experiment.
+
+    Attributes:
+        name: Its name.
+        sources: The events that count.
+        window: How long after a unit's exposure they count, in microseconds.
+        open_for: How long after a block's exposures its outcomes close, in microseconds: the
+            window, and by how much the metric's own grace exceeds the policy's.
+        is_mean: Whether it is a mean, not a conversion.
+        cap: Of a mean, in millionths.
+        currency: Of a mean.
+    """
 
     name: str
     sources: Sequence[str]
     window: int
+    open_for: int
     is_mean: bool
     cap: int | None
     currency: str | None
@@ -39,6 +51,7 @@ class PipelineExperiment:
         grace: How long a block waits for late events, in microseconds.
         horizon: The last moment of exposure.
         target_window: The target's window, in microseconds.
+        target_open_for: How long the target's outcomes stay open after a block's exposures.
         sample_bound: The first hash outside the sample; None where every unit is in it.
         metrics: The target, then each guardrail.
     """
@@ -60,6 +73,7 @@ class PipelineExperiment:
     grace: int
     horizon: int
     target_window: int
+    target_open_for: int
     sample_bound: str | None
     metrics: Sequence[Metric]
 
@@ -140,8 +154,9 @@ def experiment_of(row: Row[Any], number: int) -> PipelineExperiment:
             grace=_span(policy, "grace_seconds"),
             horizon=starts_at + _span(policy, "horizon_seconds"),
             target_window=_span(policy, "window_seconds"),
+            target_open_for=_open_for(policy["target"], policy),
             sample_bound=bound_of(policy.get("sample_rate", 1)),
-            metrics=[_metric(named) for named in (policy["target"], *policy["guardrails"])],
+            metrics=[_metric(named, policy) for named in (policy["target"], *policy["guardrails"])],
         )
     except (KeyError, TypeError, ValueError) as error:
         raise UnreadablePolicyError("a policy lacks what the pipeline reads of it") from error
@@ -151,12 +166,19 @@ def _span(policy: Mapping[str, Any], member: str) -> int:
     return round(float(policy[member]) * SECOND)
 
 
-def _metric(definition: Mapping[str, Any]) -> Metric:
+def _open_for(definition: Mapping[str, Any], policy: Mapping[str, Any]) -> int:
+    own = _span(definition, "grace_seconds") if "grace_seconds" in definition else None
+    window, grace = _span(definition, "window_seconds"), _span(policy, "grace_seconds")
+    return window + (0 if own is None else own - grace)
+
+
+def _metric(definition: Mapping[str, Any], policy: Mapping[str, Any]) -> Metric:
     cap = definition["cap"]
     return Metric(
         name=definition["name"],
         sources=definition["sources"],
         window=_span(definition, "window_seconds"),
+        open_for=_open_for(definition, policy),
         is_mean=definition["kind"] == "mean",
         cap=None if cap is None else cap_in_millionths(cap),
         currency=definition["currency"],
@@ -211,7 +233,7 @@ def blocks_to_expose(
         # Nothing is read past the closing of the last outcome within the horizon.
         to_block = min(
             block_of(as_of - experiment.grace),
-            block_of(experiment.horizon + experiment.target_window),
+            block_of(experiment.horizon + experiment.target_open_for),
         )
         from_block = read_to.get(
             experiment.experiment_id, block_of(experiment.starts_at - IN_FLIGHT)
@@ -252,4 +274,4 @@ def outcome_cursors(
     """
     yield "conversions", experiment.experiment_id, to_block
     for metric in experiment.metrics:
-        yield f"cells/{metric.name}", experiment.experiment_id, to_block - metric.window
+        yield f"cells/{metric.name}", experiment.experiment_id, to_block - metric.open_for

@@ -496,7 +496,7 @@ def _closing_blocks(read: ReadOutcomes) -> Iterator[tuple[str, int, int]]:
     Windows of half an hour and of a day close blocks that are a day apart.
     """
     spans = sorted(
-        (read.closed_from[metric.name], read.to_block - metric.window)
+        (read.closed_from[metric.name], read.to_block - metric.open_for)
         for metric in read.experiment.metrics
     )
     begins, ends = spans[0]

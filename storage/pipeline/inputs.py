@@ -449,6 +449,7 @@ _METRICS = {
     "number": "int",
     "metric": "text",
     "attribution_window": "bigint",
+    "open_for": "bigint",
     "is_mean": "int",
     "cap": "bigint",
     "currency": "text",
@@ -492,11 +493,12 @@ def register_metrics(engine: Engine, read: Sequence[ReadOutcomes]) -> None:
                 part.experiment.number,
                 metric.name,
                 metric.window,
+                metric.open_for,
                 int(metric.is_mean),
                 metric.cap,
                 metric.currency,
                 part.closed_from[metric.name],
-                part.to_block - metric.window,
+                part.to_block - metric.open_for,
             )
             for part in read
             for metric in part.experiment.metrics

@@ -496,7 +496,7 @@ OUTCOMES = Step(
     name="outcomes",
     sql=f"""
 SELECT t.number, t.metric, t.unit, t.received, t.event_key, t.value, t.block, t.arm, t.stratum,
-    t.block + {BLOCK} + m.attribution_window + s.grace AS closes_at, m.is_mean, m.cap
+    t.block + {BLOCK} + m.open_for + s.grace AS closes_at, m.is_mean, m.cap
 FROM (
     SELECT t.number, t.metric, t.unit, t.received, t.event_key, t.value, p.block, p.arm, p.stratum
     FROM (
@@ -588,7 +588,7 @@ CLOSING = Step(
     name="closing",
     sql=f"""
 SELECT m.number, m.metric, m.is_mean, s.experiment, p.unit, p.block, p.stratum, p.arm,
-    p.block + {BLOCK} + m.attribution_window + s.grace AS closes_at
+    p.block + {BLOCK} + m.open_for + s.grace AS closes_at
 FROM metrics AS m
 JOIN scope AS s ON s.number = m.number
 JOIN closing_exposures AS p ON p.experiment = s.experiment

@@ -25,6 +25,25 @@ def span_of(member: str, *, policy: str = "x.policy") -> str:
     return f"make_interval(secs => {number_of(member, policy=policy)})"
 
 
+def target_open_for() -> str:
+    """Returns SQL for how long the target's outcomes stay open after a block's exposures.
+
+    NULL where the window of the policy `x.policy` cannot be read.
+    """
+    grace = span_of("grace_seconds")
+    own = span_of("grace_seconds", policy="x.policy -> 'target'")
+    # A grace that cannot be read hides no window: such an experiment is due, and is set aside.
+    return f"({span_of('window_seconds')} + coalesce({own} - {grace}, interval '0'))"
+
+
+def metric_open_for() -> str:
+    """Returns SQL for the same of the metric whose definition in `x.policy` is `m`."""
+    return (
+        "make_interval(secs => (m ->> 'window_seconds')::float + coalesce("
+        "(m ->> 'grace_seconds')::float - (x.policy ->> 'grace_seconds')::float, 0))"
+    )
+
+
 def truth_of(member: str, *, policy: str = "x.policy") -> str:
     """Returns SQL for a member that is true or false; NULL where it cannot be read."""
     return (

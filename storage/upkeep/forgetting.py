@@ -17,6 +17,7 @@ from storage.pipeline.engines.postgres_engine import STORED_EVENT_KEY
 from storage.postgres.refusal import Conflict
 from storage.postgres.rows import value_of
 from storage.schema.clock import await_rebuild, claim_derived_tables
+from storage.schema.policy_columns import metric_open_for
 from storage.verdicts.set_aside import retry_soon
 
 # A session that names more users than a household has is a place, such as a server that sends
@@ -211,12 +212,12 @@ GROUP BY p.experiment_id, p.pseudonym
 # The next whole second, which all closings and looks are: what was known at each is the same.
 _SECOND = "date_trunc('second', {moment} + interval '999999 microseconds')"
 
-_CLOSED = """
+_CLOSED = f"""
 JOIN exposures AS p ON p.experiment_id = o.experiment_id AND p.unit = o.unit
 JOIN experiments AS x ON x.experiment_id = o.experiment_id
 CROSS JOIN LATERAL (
-    SELECT p.block + interval '5 minutes' + make_interval(secs =>
-        (m ->> 'window_seconds')::float + (x.policy ->> 'grace_seconds')::float) AS at
+    SELECT p.block + interval '5 minutes' + {metric_open_for()}
+        + make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS at
     FROM jsonb_array_elements(
         jsonb_build_array(x.policy -> 'target') || (x.policy -> 'guardrails')
     ) AS m

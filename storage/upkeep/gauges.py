@@ -11,7 +11,7 @@ from storage.log.status import read_sealing
 from storage.postgres.dagster_schema import DAGSTER_SCHEMA
 from storage.postgres.engine import SCHEMA
 from storage.schema.partitions import newest_partitions
-from storage.schema.policy_columns import span_of
+from storage.schema.policy_columns import span_of, target_open_for
 
 # How much of the log's end is looked at: some thousand events, however many there are in all.
 _TAIL_PAGES = 128
@@ -249,7 +249,7 @@ WITH progress AS MATERIALIZED (
         least(
             date_bin('5 minutes', clock_timestamp() - p.grace, 'epoch'),
             -- Past this nothing is read: see exposures.
-            date_bin('5 minutes', x.starts_at + p.horizon + p.target_window, 'epoch')
+            date_bin('5 minutes', x.starts_at + p.horizon + p.target_open_for, 'epoch')
         ) - greatest(
             coalesce(published.at, greatest(x.bound_at, x.starts_at)),
             -- What a tick found to hold no unit waits for nobody.
@@ -257,13 +257,13 @@ WITH progress AS MATERIALIZED (
         ) AS behind,
         clock_timestamp() - coalesce(
             v.next_look_at,
-            greatest(x.bound_at, x.starts_at + interval '5 minutes' + p.target_window + p.grace)
+            greatest(x.bound_at, x.starts_at + interval '5 minutes' + p.target_open_for + p.grace)
         ) AS overdue
     FROM verdicts AS v
     JOIN experiments AS x USING (experiment_id)
     CROSS JOIN LATERAL (
         SELECT {span_of("grace_seconds")} AS grace, {span_of("horizon_seconds")} AS horizon,
-            {span_of("window_seconds")} AS target_window
+            {target_open_for()} AS target_open_for
     ) AS p
     -- The marks of the pipeline's first step and of its last.
     LEFT JOIN cursors AS exposed

@@ -5,7 +5,7 @@ from datetime import date, datetime, timedelta
 
 from sqlalchemy import Connection, text
 
-from storage.schema.policy_columns import span_of
+from storage.schema.policy_columns import span_of, target_open_for
 from storage.verdicts.set_aside import ANY_DUE
 
 # An event is in the block of its own clock, which may run ahead by this much.
@@ -34,7 +34,7 @@ _DUE = text(f"""
 -- By the mark of the last step: a run that broke off after any other step has work left.
 WITH open AS MATERIALIZED (
     SELECT x.experiment_id, x.project_id, x.environment, x.closed_at, p.grace,
-        f.ends_at + p.target_window AS followed_to,
+        f.ends_at + p.target_open_for AS followed_to,
         published.at AS published_to, read.at AS read_to, wakes.at AS wakes_at,
         published.at IS NOT NULL AND exposed.at IS DISTINCT FROM published.at AS is_unfinished,
         -- From here on the log is read: see exposures.
@@ -51,9 +51,9 @@ WITH open AS MATERIALIZED (
     JOIN experiments AS x USING (experiment_id)
     CROSS JOIN LATERAL (
         SELECT {span_of("grace_seconds")} AS grace,
-            {span_of("window_seconds")} AS target_window,
+            {target_open_for()} AS target_open_for,
             -- Past this nothing is read: see exposures.
-            x.starts_at + {span_of("horizon_seconds")} + {span_of("window_seconds")} AS ends_at
+            x.starts_at + {span_of("horizon_seconds")} + {target_open_for()} AS ends_at
     ) AS p
     LEFT JOIN cursors AS exposed
       ON exposed.stage = 'exposures' AND exposed.experiment_id = x.experiment_id

@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy import Connection, text
 
 from storage.postgres.rows import value_of
-from storage.schema.policy_columns import span_of
+from storage.schema.policy_columns import span_of, target_open_for
 
 # From the first block after the deciding look; never past the horizon, which ends exposure.
 _BEGIN = text(f"""
@@ -66,7 +66,7 @@ JOIN cursors AS read ON read.stage = 'conversions' AND read.experiment_id = f.ex
 WHERE f.state = 'running' AND (
     f.read_to IS NULL
     OR read.at >= f.read_to + interval '{_EVERY}'
-    OR (read.at > f.read_to AND read.at >= f.ends_at + {span_of("window_seconds")})
+    OR (read.at > f.read_to AND read.at >= f.ends_at + {target_open_for()})
 )
 ORDER BY f.experiment_id
 """)

@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy import Connection, text
 
 from storage.experiments.policy import UNDECLARED_MIN_UNITS
-from storage.schema.policy_columns import span_of
+from storage.schema.policy_columns import metric_open_for, span_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ def note_next_looks(connection: Connection, next_looks: Mapping[str, NextLook]) 
 # closing of an analysis block. Where a new one may have ended, this rather names an experiment too
 # many: the units of a stratum are counted since the oldest open analysis block of any, and a deploy
 # may cut or not.
-_DUE = text("""
+_DUE = text(f"""
 SELECT x.experiment_id
 FROM (
     SELECT * FROM experiments
@@ -81,12 +81,11 @@ LEFT JOIN evidence AS e ON e.experiment_id = x.experiment_id
 LEFT JOIN verdicts AS v ON v.experiment_id = x.experiment_id
 -- Units are the same of every metric; they are read from the one whose cells close first.
 CROSS JOIN LATERAL (
-    SELECT m ->> 'name' AS metric, make_interval(secs => (m ->> 'window_seconds')::float)
-        AS shortest_window
+    SELECT m ->> 'name' AS metric, {metric_open_for()} AS shortest_open
     FROM jsonb_array_elements(
         jsonb_build_array(x.policy -> 'target') || (x.policy -> 'guardrails')
     ) AS m
-    ORDER BY (m ->> 'window_seconds')::float
+    ORDER BY shortest_open
     LIMIT 1
 ) AS first
 CROSS JOIN LATERAL (
@@ -105,7 +104,7 @@ WHERE NOT coalesce(v.decided, false) AND (
           AND greatest(
               d.deployed_at, CASE WHEN d.recorded_at > x.bound_at THEN d.recorded_at END
           ) >= least(units.at, crowd.at)
-          AND d.deployed_at < read.at - first.shortest_window + interval '5 minutes'
+          AND d.deployed_at < read.at - first.shortest_open + interval '5 minutes'
     )
     OR EXISTS (
         SELECT FROM cells AS c

@@ -12,23 +12,26 @@ from tests.oracle.raw_log import RawRevenue
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """What a policy freezes of a metric; the window in microseconds, the cap in millionths."""
+    """What a policy freezes of a metric; spans in microseconds, the cap in millionths."""
 
     name: str
     sources: frozenset[str]
     window: int
+    open_for: int
     is_mean: bool
     cap: int | None
     currency: str | None
 
     @classmethod
-    def of(cls, definition: Mapping[str, Any]) -> "Metric":
+    def of(cls, definition: Mapping[str, Any], grace: int) -> "Metric":
         """The metric of a policy's definition."""
         cap = definition["cap"]
+        window, own_grace = definition["window_seconds"], definition.get("grace_seconds", grace)
         return cls(
             name=definition["name"],
             sources=frozenset(definition["sources"]),
-            window=definition["window_seconds"] * SECOND,
+            window=window * SECOND,
+            open_for=(window + own_grace - grace) * SECOND,
             is_mean=definition["kind"] == "mean",
             cap=None if cap is None else cap_in_millionths(cap),
             currency=definition["currency"],
@@ -43,7 +46,10 @@ class Metric:
 
 def metrics_of(policy: Mapping[str, Any]) -> list[Metric]:
     """Returns the target, then each guardrail."""
-    return [Metric.of(definition) for definition in (policy["target"], *policy["guardrails"])]
+    grace = policy["grace_seconds"]
+    return [
+        Metric.of(definition, grace) for definition in (policy["target"], *policy["guardrails"])
+    ]
 
 
 # Of a unit, what each delivery of an event says: by the event's key, (received, millionths).

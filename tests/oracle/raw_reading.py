@@ -125,7 +125,7 @@ class _ArmCount:
 
 def cells_of(told: Attribution, outcomes: Outcomes, *, calendar: Calendar) -> list[CellRow]:
     """Returns the closed cells of a metric, by block and stratum."""
-    window = outcomes.metric.window
+    window = outcomes.metric.open_for
     arms: dict[tuple[int, str], tuple[_ArmCount, _ArmCount]] = defaultdict(
         lambda: (_ArmCount(), _ArmCount())
     )
@@ -264,7 +264,7 @@ def _late_outcomes(told: Attribution, calendar: Calendar) -> list[LateOutcome]:
     late: list[tuple[Any, ...]] = []
     for unit, received in target.received.items():
         exposed = told.exposures[unit]
-        if received > calendar.closes(exposed.block, target.metric.window):
+        if received > calendar.closes(exposed.block, target.metric.open_for):
             treated = exposed.arm == TREATMENT
             late.append((received, exposed.block, exposed.standing.stratum, treated, unit))
     return [
@@ -299,7 +299,7 @@ def units_beside_cells(told: Attribution, calendar: Calendar, *, look: int) -> U
     tardy = Counter(
         told.exposures[unit].arm
         for unit, received in told.outcomes[0].received.items()
-        if calendar.closes(told.exposures[unit].block, told.outcomes[0].metric.window)
+        if calendar.closes(told.exposures[unit].block, told.outcomes[0].metric.open_for)
         < received
         <= look
     )

@@ -128,6 +128,14 @@ METRICS = Kind(
             optional=True,
         ),
         Field(
+            name="grace_seconds",
+            label="Grace, in seconds",
+            hint="How long its events may be under way, at most 604800 (7 days): for outcomes that"
+            " a warehouse or a nightly export brings. Empty: the project’s.",
+            reads=whole,
+            optional=True,
+        ),
+        Field(
             name="better",
             label="Which is better",
             control="choice",

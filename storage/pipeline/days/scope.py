@@ -130,9 +130,9 @@ def _checked(
     first = block_of(experiment.starts_at)
     to_block = min(days.to_block, cursors["exposures"])
     read_to = cursors.get("conversions", to_block)
-    longest_window = max(metric.window for metric in experiment.metrics)
+    longest_open = max(metric.open_for for metric in experiment.metrics)
     outcomes_to = max(
-        to_block, min(to_block + longest_window, read_to, block_of(as_of - experiment.grace))
+        to_block, min(to_block + longest_open, read_to, block_of(as_of - experiment.grace))
     )
     from_block = first if is_first else days.from_block
     return CheckedExperiment(
@@ -151,7 +151,9 @@ def _checked(
         is_first=is_first,
         received_to=min(read_to, outcomes_to) + experiment.grace,
         cells_to={
-            metric.name: min(to_block, cursors[f"cells/{metric.name}"], outcomes_to - metric.window)
+            metric.name: min(
+                to_block, cursors[f"cells/{metric.name}"], outcomes_to - metric.open_for
+            )
             for metric in experiment.metrics
             if f"cells/{metric.name}" in cursors
         },
@@ -174,8 +176,8 @@ def _without_events(
     dropped = connection.execute(_DROPPED, {"reads_from": reads_from}).all()
     gone: set[str] = set()
     for experiment in experiments:
-        longest_window = max(metric.window for metric in experiment.metrics)
-        reads_to = moment_of(days.to_block + longest_window + experiment.grace)
+        longest_open = max(metric.open_for for metric in experiment.metrics)
+        reads_to = moment_of(days.to_block + longest_open + experiment.grace)
         reads_from = moment_of(max(days.from_block, experiment.starts_at)) - _LOOK_BACK
         # An experiment never read the events that were dropped before it was bound.
         if any(

@@ -143,6 +143,12 @@ def test_what_is_late_follows_the_projects_longest_window(service: Any) -> None:
     assert sent(service, event).json()["late"] == 0
 
 
+def test_what_is_late_follows_a_metrics_own_grace(service: Any) -> None:
+    service.settings(metrics={"order": {"window_seconds": 86_400, "grace_seconds": 7 * 86_400}})
+    event = {"event": "a", "session_id": "1", "occurred_at": ago(days=7.9)}
+    assert sent(service, event).json()["late"] == 0
+
+
 def test_a_client_clock_that_is_wrong_is_corrected_by_sent_at(service: Any) -> None:
     behind = timedelta(days=3)
     now = datetime.now(UTC)

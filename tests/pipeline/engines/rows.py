@@ -151,7 +151,7 @@ def told_rows(connection: Connection, experiment_id: str, *, until: datetime) ->
                 outcomes.metric.name,
                 unit,
                 received,
-                received > calendar.closes(exposed[unit].block, outcomes.metric.window),
+                received > calendar.closes(exposed[unit].block, outcomes.metric.open_for),
             )
             for outcomes in told.outcomes
             for unit, received in outcomes.received.items()

@@ -29,10 +29,10 @@ GRAPH = {
 }
 FLAGS = ("cart", "search")
 METRICS = {
-    "order": {"window_seconds": 3600},
+    "order": {"window_seconds": 3600, "grace_seconds": 3000},
     "basket": {"window_seconds": 1800, "kind": "mean", "sources": ["basket", "order"]},
     "spend": {"window_seconds": 7200, "kind": "mean", "sources": ["paid"], "currency": "USD"},
-    "paid": {"window_seconds": 5400},
+    "paid": {"window_seconds": 5400, "grace_seconds": 1500},
 }
 TARGETS = tuple(METRICS)
 

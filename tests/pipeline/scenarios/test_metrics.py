@@ -1,11 +1,15 @@
 """The metrics of an experiment as rows: what to revise, and what is known to be unharmed."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from mcp_server.explanation import LONGEST_BYTES, as_json, explanation
+from storage.schema.partitions import create_days
+from tests.pipeline.conftest import T
 
 A, K = "aaaaaaa1", "ccccccc3"
 DAY = 1440.0
@@ -73,3 +77,58 @@ def test_rows_of_an_unfair_split_are_not_the_change_s_alone(story) -> None:
     experiment = story.register(treatment_commit=K)
     story.walk(minutes=DAY)
     assert story.evidence(experiment)["metrics"][0]["state"] == "unfair"
+
+
+# Events come live under one name, and two days late under the other.
+LATE_BY = 2 * DAY
+BOTH = ("order", "billed")
+
+
+@pytest.fixture
+def twice_told(story) -> Callable[..., None]:
+    """Sends a canary's orders, and the same under another name as they come two days late."""
+
+    def run(**chosen: Any) -> None:
+        metric = {"window_seconds": 3600, **chosen}
+        story.service.settings(metrics=dict.fromkeys(BOTH, metric))
+        story.deploy(A, minutes=-DAY)
+        story.deploy(K, minutes=0, base=A, allocation=0.5)
+        story.crowd(A, start=0, minutes=600, units=4000, rates={"order": 0.10})
+        story.crowd(K, start=0, minutes=600, units=4000, rates={"order": 0.14})
+        orders = [event for event in story.events if event["event"] == "order"]
+        story.events += [{**event, "event": "billed"} for event in orders]
+        story.send()
+        with story.service.store.engine.begin() as connection:
+            create_days(connection, [(T + timedelta(minutes=LATE_BY)).date()])
+            connection.execute(
+                text(
+                    "UPDATE runtime_events SET received_at = received_at + interval '2 days'"
+                    " WHERE event = 'billed'"
+                )
+            )
+
+    return run
+
+
+@pytest.mark.parametrize("metric", BOTH)
+def test_outcomes_two_days_late_count_as_if_they_had_come_live(story, twice_told, metric) -> None:
+    twice_told(grace_seconds=3 * 86_400)
+    experiment = story.register(treatment_commit=K, target_metric=metric)
+    story.walk(minutes=2 * DAY)
+    assert story.contract(experiment)["verdict"] == "abstain"
+    story.walk(minutes=5 * DAY)
+    contract, evidence = story.contract(experiment), story.evidence(experiment)
+    # The same numbers of both: of what came live and of what came two days late.
+    assert contract["verdict"] == "keep"
+    assert contract["lift"] == pytest.approx(0.0413625304136253, abs=1e-12)
+    assert contract["ci"] == pytest.approx([0.00047503198237556, 0.08225002884487], abs=1e-12)
+    assert [arm["late"] for arm in evidence["arms"].values()] == [0, 0]
+
+
+def test_without_a_grace_of_its_own_a_metric_counts_them_as_late(story, twice_told) -> None:
+    twice_told()
+    late = story.register(treatment_commit=K, target_metric="billed")
+    story.walk(minutes=5 * DAY)
+    arms = story.evidence(late)["arms"]
+    assert arms["treatment"]["conversions"] == 0
+    assert arms["treatment"]["late"] > 0

@@ -1,0 +1,37 @@
+"""A metric: the rules of its own grace, and how long its outcomes stay open."""
+
+from typing import Any
+
+import pytest
+
+from domain.metric import Metric, metric_definition, seconds_open, with_own_grace
+
+
+def frozen(grace: int, **chosen: Any) -> dict[str, object]:
+    metric = Metric(window_seconds=3600, **chosen)
+    definition = metric_definition("order", {"order": metric})
+    with_own_grace(definition, metric, grace=grace)
+    return definition
+
+
+@pytest.mark.parametrize("seconds", [-1, 604_801])
+def test_a_grace_lies_between_none_and_seven_days(seconds: int) -> None:
+    with pytest.raises(ValueError, match=rf"grace_seconds is {seconds}: between 0 and 604800"):
+        Metric(grace_seconds=seconds)
+
+
+@pytest.mark.parametrize("chosen", [{}, {"grace_seconds": 0}, {"grace_seconds": 120}])
+def test_a_grace_no_longer_than_the_project_s_freezes_the_same_bytes(chosen: Any) -> None:
+    definition = frozen(120, **chosen)
+    assert "grace_seconds" not in definition
+    assert seconds_open(definition, grace=120) == 3600
+
+
+@pytest.mark.parametrize(
+    ("own", "open_for"), [(121, 3900), (420, 3900), (421, 4200), (604_800, 608_400)]
+)
+def test_a_longer_one_exceeds_the_project_s_by_whole_blocks(own: int, open_for: int) -> None:
+    definition = frozen(120, grace_seconds=own)
+    assert seconds_open(definition, grace=120) == open_for
+    assert open_for % 300 == 0
+    assert open_for + 120 >= 3600 + own
