@@ -28,7 +28,7 @@ def drawn(unit: str, offers: Sequence[Offer]) -> Offer | None:
     disjoint, and each has its declared size.
 
     Args:
-        unit: What is drawn, as events name it.
+        unit: The session or user, as events name it.
         offers: In an order that no step of a ramp changes.
     """
     left = 1.0

@@ -64,7 +64,7 @@ class HttpServer:
 
     @asynccontextmanager
     async def opened(self) -> AsyncGenerator[Self]:
-        """Opens what the requests share, for as long as the context lasts."""
+        """Opens the state that requests share, for as long as the context lasts."""
         async with self._app.router.lifespan_context(self._app):
             yield self
 

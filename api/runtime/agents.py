@@ -16,7 +16,7 @@ class ToolServer(Protocol):
         ...
 
     def opened(self) -> AbstractAsyncContextManager[Any]:
-        """What the requests share."""
+        """Opens the state that requests share."""
         ...
 
 

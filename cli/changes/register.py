@@ -127,7 +127,7 @@ def _registered(members: dict[str, object], project: str, data_dir: Path) -> tup
 
 
 def _note_there(service: Remote, experiment_id: str) -> str | None:
-    """Returns what a running service's list tells of a new experiment, as `_registered` does."""
+    """Returns the row of a new experiment in a running service's list, as `_registered` does."""
     try:
         listed = document(service.get("/v1/reward?status=open&limit=200"))["experiments"]
     except RemoteFault:

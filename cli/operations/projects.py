@@ -199,7 +199,7 @@ def apply(file: Path, project: str, as_json: bool, data_dir: Path) -> None:
 
 
 def _setting_fault(refused: Invalid) -> str:
-    """Returns what is wrong, with the member's name, or the known members where it has none."""
+    """Returns the fault, with the member's name, or the known members where it has none."""
     if refused.pointer:
         return f"{refused.pointer.removeprefix('/').replace('/', '.')}: {refused.detail}"
     return f"{refused.detail}; the known settings are {', '.join(Settings.__struct_fields__)}"

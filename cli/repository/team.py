@@ -163,7 +163,7 @@ class Team:
                 trial.rates += served.mean_rate(without=trial.changes[0])
 
     def act(self, minute: int, now: datetime) -> None:
-        """Does what the verdicts say, and ships what waits."""
+        """Follows the verdicts, and ships waiting changes."""
         for trial in self.running:
             # What ended before it in this look may have rebased or dropped it.
             if trial.fate is Fate.RUNNING:
