@@ -21,7 +21,7 @@ from storage.verdicts.publication import publish_verdicts, stage_evidence
 from tests.clients.delivery import CONTROL, TREATMENT
 
 # Other tests hold the limits; these must be able to ask as often as they can.
-_UNLIMITED = {"per_key": 10**9, "per_address": 10**9}
+_UNLIMITED = {"per_key": 10**9, "per_address": 10**9, "registrations_per_key": 10**9}
 _METRICS = {"spent": {"sources": ["order"], "kind": "mean"}}
 
 # What was received before anything was registered: of a project, since the canary's deploy.
