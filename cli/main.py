@@ -29,6 +29,10 @@ COMMANDS = {
         "cli.imports.command:import_history",
         "Read historical data from NDJSON, CSV or Parquet.",
     ),
+    "outcomes": (
+        "cli.outcomes:outcomes",
+        "Send outcomes that come late, from NDJSON, CSV or Parquet.",
+    ),
     "evaluate": (
         "cli.operations.evaluate:evaluate",
         "Materialize the assets once, for every project.",

@@ -1,0 +1,107 @@
+"""`outcomes`: late outcomes from files to a running service."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from sqlalchemy import text
+
+from storage.tenants.keys import KeyKind
+
+TWO_DAYS_AGO = datetime.now(UTC).replace(microsecond=0) - timedelta(days=2)
+
+
+@pytest.fixture
+def shop(served: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A running service whose orders come up to three days late, and its write key."""
+    served.settings(metrics={"order": {"window_seconds": 3600, "grace_seconds": 3 * 86_400}})
+    monkeypatch.setenv("SERVICE_PROJECT_KEY", served.project.keys[KeyKind.WRITE])
+    return served
+
+
+@pytest.fixture
+def orders() -> pd.DataFrame:
+    """The rows of a model in a warehouse."""
+    rows = range(1234)
+    return pd.DataFrame(
+        {
+            "event": ["order"] * len(rows),
+            "session_id": [f"s{row % 1000}" for row in rows],
+            "occurred_at": [TWO_DAYS_AGO + timedelta(seconds=row) for row in rows],
+            "event_id": [f"o{row}" for row in rows],
+            "value": [row / 4 for row in rows],
+        }
+    )
+
+
+def written(orders: pd.DataFrame, path: Path) -> Path:
+    if path.suffix == ".parquet":
+        orders.to_parquet(path)
+    elif path.suffix == ".csv":
+        orders.to_csv(path, index=False)
+    else:
+        orders.to_json(path, orient="records", lines=True, date_format="iso")
+    return path
+
+
+def stored(service: Any) -> pd.DataFrame:
+    query = "SELECT event_id, session_id, occurred_at, value FROM runtime_events"
+    with service.store.engine.begin() as connection:
+        return pd.DataFrame(connection.execute(text(query)).mappings().all())
+
+
+@pytest.mark.parametrize("suffix", [".ndjson", ".csv", ".parquet"])
+def test_every_row_of_an_export_is_stored(
+    shop: Any, command: Any, orders: pd.DataFrame, tmp_path: Path, suffix: str
+) -> None:
+    done = command("outcomes", written(orders, tmp_path / f"orders{suffix}"))
+    assert done.exit_code == 0, done.output
+    assert "1,234 outcomes read, 1,234 stored." in done.output
+    # Two days late, and nothing counts as late: the metric's grace is longer.
+    assert "Warning" not in done.output
+    rows = stored(shop).sort_values("occurred_at")
+    assert rows["event_id"].tolist() == orders["event_id"].tolist()
+    assert rows["occurred_at"].tolist() == orders["occurred_at"].tolist()
+    by_session = rows.groupby("session_id")["value"].sum() / 1_000_000
+    assert by_session.tolist() == orders.groupby("session_id")["value"].sum().tolist()
+
+
+def test_a_broken_row_is_named_and_nothing_is_sent(
+    shop: Any, command: Any, orders: pd.DataFrame, tmp_path: Path
+) -> None:
+    orders.loc[700, "event_id"] = "x" * 65
+    done = command("outcomes", written(orders, tmp_path / "orders.csv"))
+    assert done.exit_code == 1
+    assert "row 701 (line 702), column 'event_id'" in done.output
+    assert stored(shop).empty
+
+
+@pytest.mark.usefixtures("shop")
+def test_a_column_that_is_missing_is_named(command: Any, tmp_path: Path) -> None:
+    path = tmp_path / "orders.csv"
+    path.write_text("event,session,occurred_at\norder,s1,2026-10-01T00:00:00Z\n")
+    done = command("outcomes", path)
+    assert done.exit_code == 1
+    assert "no column session_id: it has event, session, occurred_at" in done.output
+
+
+@pytest.mark.usefixtures("shop")
+def test_what_no_verdict_can_count_is_warned_of(
+    command: Any, orders: pd.DataFrame, tmp_path: Path
+) -> None:
+    orders["occurred_at"] -= timedelta(days=40)
+    done = command("outcomes", written(orders, tmp_path / "orders.parquet"))
+    assert "Warning: 1,234 came after the longest window and grace" in done.output
+
+
+def test_without_a_service_it_says_what_to_set(
+    command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SERVICE_API_URL", raising=False)
+    path = tmp_path / "orders.ndjson"
+    path.write_text("{}")
+    done = command("outcomes", path)
+    assert "SERVICE_API_URL is not set" in done.output
