@@ -63,10 +63,10 @@ def outcomes(file: str, *, map_file: Path | None, kind: str, as_json: bool) -> N
     try:
         with _local(file, kind) as path:
             layout = _named_alike(path) if map_file is None else _event_map(map_file)
-            export = _Export(path=path, layout=layout)
+            outcome_file = _OutcomeFile(path=path, layout=layout)
             with shown_bars(Console(stderr=True)) as bars:
-                export.check(bars)
-                posted = export.send(service, bars)
+                outcome_file.check(bars)
+                posted = outcome_file.send(service, bars)
     except ImportFailedError as fault:
         raise click.ClickException(str(fault)) from fault
     _report(posted, as_json=as_json)
@@ -121,7 +121,7 @@ def _names(path: Path) -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Export:
+class _OutcomeFile:
     """A file of outcomes and how to read it."""
 
     path: Path

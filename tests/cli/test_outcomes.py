@@ -1,16 +1,21 @@
 """`outcomes`: late outcomes from files to a running service."""
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 from sqlalchemy import text
 
+from cli.main import main
 from storage.tenants.keys import KeyKind
 
+PAGE = Path(__file__).parents[2] / "docs" / "outcomes.md"
 TWO_DAYS_AGO = datetime.now(UTC).replace(microsecond=0) - timedelta(days=2)
 
 
@@ -67,6 +72,39 @@ def test_every_row_of_an_export_is_stored(
     assert rows["occurred_at"].tolist() == orders["occurred_at"].tolist()
     by_session = rows.groupby("session_id")["value"].sum() / 1_000_000
     assert by_session.tolist() == orders.groupby("session_id")["value"].sum().tolist()
+
+
+def test_a_file_that_is_sent_again_tells_of_no_other_outcome(
+    shop: Any, command: Any, orders: pd.DataFrame, tmp_path: Path
+) -> None:
+    path = written(orders, tmp_path / "orders.csv")
+    for _ in range(2):
+        assert command("outcomes", path).exit_code == 0
+    # The log keeps both; tests/pipeline/engines: what has the same event_id counts once.
+    assert len(stored(shop).drop_duplicates()) == len(orders)
+
+
+def test_standard_input_is_read(shop: Any, orders: pd.DataFrame, tmp_path: Path) -> None:
+    content = written(orders, tmp_path / "orders.ndjson").read_bytes()
+    done = CliRunner().invoke(main, ["outcomes", "-"], input=content)
+    assert done.exit_code == 0, done.output
+    assert len(stored(shop)) == len(orders)
+
+
+def test_the_query_of_the_page_writes_a_file_that_is_read(
+    shop: Any, command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (query, *_) = re.findall(r"^```sql\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    with duckdb.connect() as warehouse:
+        warehouse.execute(
+            "CREATE TABLE orders AS SELECT n AS order_id, 's' || n AS session_id, 9.5 AS total,"
+            " now() - INTERVAL 1 DAY - n * INTERVAL 1 MINUTE AS paid_at FROM range(300) AS t(n)"
+        )
+        warehouse.execute(query)
+    done = command("outcomes", tmp_path / "orders.parquet")
+    assert "300 outcomes read, 300 stored." in done.output
+    assert set(stored(shop)["event_id"]) == {f"order-{number}" for number in range(300)}
 
 
 def test_a_broken_row_is_named_and_nothing_is_sent(

@@ -25,6 +25,7 @@ RUN_ELSEWHERE = {
     ("docs/many-changes.md", "deploy-reward simulate"): "tests/cli/test_repository.py",
     ("docs/next-graph.md", "curl -sSfO"): "tests/api/routes/test_next_graph.py",
     ("docs/operations/keeping.md", "pg_dump"): "tests/reliability/test_restores.py",
+    ("docs/outcomes.md", "SERVICE_PROJECT_KEY"): "tests/cli/test_outcomes.py",
     ("docs/quick-start.md", ""): "tests/pages/test_quick_start.py",
 }
 NOT_RUN = {
@@ -35,6 +36,7 @@ NOT_RUN = {
     ("docs/operations/keeping.md", "pip install"): "installs from a package index",
     ("docs/operations/production.md", "useradd"): "wants root, and systemd",
     ("docs/operations/production.md", "docker build"): "wants Docker",
+    ("docs/outcomes.md", "dbt run"): "wants dbt and its warehouse",
     ("docs/routing.md", "shop="): "asks the reader's own shop",
 }
 # Lines that would stay: both servers are started for real by tests/cli/processes/test_up.py.
