@@ -324,7 +324,7 @@ SCOPED = {name for name, table in metadata.tables.items() if "project_id" in tab
 # the log last ended.
 UNSCOPED = {"alembic_version", "freezes", "checklist_marks", "sealing_runs"}
 # Of one experiment, and so of its project: read only beside `experiments` or `verdicts`.
-OF_EXPERIMENT = {"set_aside", "follow_ups"}
+OF_EXPERIMENT = {"set_aside", "follow_ups", "block_units"}
 _READ_OR_CHANGED = re.compile(
     r"\b(?:FROM|JOIN|UPDATE|INTO|COPY)\s+(?:ONLY\s+)?(\w+)", re.IGNORECASE
 )
