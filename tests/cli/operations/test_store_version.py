@@ -48,8 +48,8 @@ OPENING = {
     "rebuild": [],
     "dagster": ["--port", "0"],
 }
-# `migrate` and the servers have tests of their own; `plan`, `simulate` and `mcp` open no store.
-OTHERS = {"up", "api", "migrate", "plan", "simulate", "mcp"}
+# `migrate` and the servers have tests of their own; the others open no store.
+OTHERS = {"up", "api", "migrate", "plan", "simulate", "mcp", "outcomes"}
 
 
 def mark(url: str, version: str) -> None:
