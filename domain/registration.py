@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from domain.assignment import Flag
+from domain.lineage.flag import Flag
 
 # The environment that a registration means where it names no deploy.
 PRODUCTION = "production"

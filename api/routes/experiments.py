@@ -16,7 +16,7 @@ from api.wire.answer import answer
 from api.wire.body import body_of
 from api.wire.documentation import json_body, reading
 from api.wire.shape import Actor, Commit, FreeForm, MetricName, RoutePattern, Shape, by_form
-from domain.assignment import Flag
+from domain.lineage.flag import Flag
 from domain.registration import Registration
 from storage.experiments.experiments import Registered, close, register
 from storage.verdicts.publication import PublishedVerdict, read_verdict

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, exists, func, or_, select, text, update
 
-from domain.assignment import Flag
+from domain.lineage.flag import Flag
 from domain.registration import Registration
 from domain.route import RouteTable, canonical_route
 from storage.experiments.attempts import earlier_attempts, provenance_of

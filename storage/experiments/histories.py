@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy import Connection, func, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 
-from domain.lineage import CommitFact, History
+from domain.lineage.history import CommitFact, History
 from storage.postgres.rows import value_of
 from storage.schema.tables import commits, experiments
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from domain.assignment import Flag
+from domain.lineage.flag import Flag
 from domain.metric import DAY, HOUR, Metric, metric_definition, with_own_grace
 from storage.tenants.settings import Settings, ValueRoute
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from domain.assignment import Flag, flag_change, stratum_name
-from domain.lineage import CommitFact, ContextAssignment, History, assign
+from domain.lineage.arm import ContextAssignment, assign
+from domain.lineage.flag import Flag, flag_change, stratum_name
+from domain.lineage.history import CommitFact, History
 
 FlagValues = Mapping[str, str]
 FlagItems = tuple[tuple[str, str], ...]

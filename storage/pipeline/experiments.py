@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
-from domain.assignment import Flag
+from domain.lineage.flag import Flag
 from domain.millionths import cap_in_millionths
 from storage.pipeline.moments import SECOND, block_of, microseconds
 from storage.pipeline.steps import AHEAD, IN_FLIGHT

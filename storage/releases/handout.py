@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Connection, text
 
-from domain.assignment import Flag
+from domain.lineage.flag import Flag
 from storage.experiments.baseline import baseline_commit
 from storage.releases.canary import Canary
 

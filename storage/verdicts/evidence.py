@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
-from domain.assignment import flag_change
-from domain.lineage import History
+from domain.lineage.flag import flag_change
+from domain.lineage.history import History
 from storage.experiments.histories import read_facts
 from storage.postgres.rows import value_of
 from storage.verdicts.gates import Allocation, CountedDeploy, GateReading, allocations, read_gates

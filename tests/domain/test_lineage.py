@@ -3,8 +3,9 @@
 import json
 from datetime import UTC, datetime, timedelta
 
-from domain.assignment import Flag
-from domain.lineage import CommitFact, History, assign
+from domain.lineage.arm import assign
+from domain.lineage.flag import Flag
+from domain.lineage.history import CommitFact, History
 from storage.pipeline.assignments import KnownHistory, Question
 
 T0 = datetime(2026, 11, 1, tzinfo=UTC)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
-from domain.assignment import flag_change
+from domain.lineage.flag import flag_change
 from domain.millionths import LARGEST_AMOUNT, MILLION
 from storage.pipeline.moments import microseconds
 from storage.tenants.sample import bound_of, position_of, salt_of

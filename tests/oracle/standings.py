@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from domain.assignment import Flag, flag_change, stratum_name
-from domain.lineage import CommitFact, History, assign
+from domain.lineage.arm import assign
+from domain.lineage.flag import Flag, flag_change, stratum_name
+from domain.lineage.history import CommitFact, History
 from domain.route import RouteTable, canonical_route
 from storage.pipeline.moments import microseconds, moment_of
 from storage.upkeep.raw_events import FrozenExperiment

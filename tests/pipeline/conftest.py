@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from domain.assignment import stratum_name
+from domain.lineage.flag import stratum_name
 from orchestration.pipeline.steps import publish, stage_due
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.schema.clock import claim_derived_tables, closed_instant

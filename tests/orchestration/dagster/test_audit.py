@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict
 from sqlalchemy import Connection, Engine, text
 
-from domain.assignment import Flag
+from domain.lineage.flag import Flag
 from domain.registration import Registration
 from orchestration.pipeline.audit import Audit, audit
 from orchestration.pipeline.drafts import draft_evidence

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, text
 
-from domain.assignment import Flag
+from domain.lineage.flag import Flag
 from domain.registration import Registration
 from storage.experiments.deploys import DeployRequest, record_deploy
 from storage.experiments.experiments import register
