@@ -22,6 +22,7 @@ from api.routes import (
     experiments,
     health,
     ledger,
+    otlp_logs,
     release_gate,
     remote_evaluation,
     revenue_events,
@@ -51,6 +52,7 @@ _RETRY_SECONDS = "2"
 # Registration, gate, checklist and ledger before verdicts: their addresses are no experiment's.
 _ROUTERS = (
     runtime_events.router,
+    otlp_logs.router,
     static_graphs.router,
     deploys.router,
     revenue_events.router,

@@ -1,25 +1,22 @@
 """`POST /v1/events`: runtime events from browsers and servers."""
 
-import time
-from functools import partial
-
 from fastapi import APIRouter
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.runtime.keyring import Caller, admitted
+from api.runtime.intake import Intake
+from api.runtime.keyring import admitted
 from api.runtime.origin import preflight, require_origin
 from api.runtime.rate_limit import client_address
-from api.runtime.state import Runtime, runtime
+from api.runtime.state import runtime
 from api.wire.answer import answer
 from api.wire.body import JSON, read_body
 from api.wire.documentation import PlainRoute, json_body, reading
 from api.wire.envelope import EVENTS_PATH
-from api.wire.event_batch import Batch, EventReader, RuntimeEventBatch, RuntimeEventBody
+from api.wire.event_batch import Batch, RuntimeEventBatch, RuntimeEventBody
 from api.wire.problem import Fault, Problem, invalid
 from api.wire.shape import FaultShown, Shape
-from storage.log.events import append_history
 from storage.tenants.keys import KeyKind
 from storage.tenants.sample import Sample
 
@@ -105,64 +102,26 @@ async def post_events(request: Request) -> Response:
     shared, history = runtime(request), _is_history(request)
     kinds = (KeyKind.WRITE,) if history else (KeyKind.PUBLIC, KeyKind.WRITE)
     caller = await admitted(shared.keyring, request, *kinds, query=True)
+    intake = Intake(shared=shared, caller=caller, history=history)
     try:
-        return await _received(request, shared, caller, history=history)
+        return await _received(request, intake)
     except Problem as problem:
-        # History tells nothing of the senders of now.
-        if not history:
-            shared.admissions.refused(caller.project_id, problem)
+        intake.refuse(problem)
         raise
 
 
-async def _received(
-    request: Request, shared: Runtime, caller: Caller, *, history: bool
-) -> Response:
+async def _received(request: Request, intake: Intake) -> Response:
+    shared, caller = intake.shared, intake.caller
     require_origin(request, caller)
     address = client_address(request, caller.trusted_proxies)
     await shared.rate_limit.admit(caller, address=address)
     raw = await read_body(request, media=(JSON, "text/plain"), gzip=True)
-    reader = EventReader(
-        project_id=caller.project_id,
-        now=shared.writer.now(),
-        trusted=caller.kind is KeyKind.WRITE,
-        history=history,
-        pseudonyms=shared.pseudonyms,
-        signatures=shared.signatures,
-        epochs=caller.settings.assignment_epochs,
-        # History was measured whole: experiments take their sample of it.
-        sample=None if history else caller.sample,
-    )
-    batch = reader.batch(raw)
-    shared.meters.rejected.inc(len(batch.rejected))
-    shared.meters.sampled_out.inc(batch.sampled_out)
+    batch = intake.reader().batch(raw)
+    intake.count(batch)
     if not batch.events and not batch.sampled_out:
         raise invalid(batch.faults)
-    late = await _stored(shared, caller, batch, history=history) if batch.events else 0
-    if not history:
-        shared.admissions.took(
-            caller.project_id,
-            accepted=len(batch.events),
-            late=late,
-            rejected=batch.rejected,
-            sampled_out=batch.sampled_out,
-        )
+    late = await intake.store(batch)
     return answer(_receipt(batch, late=late, sample=caller.sample), status=202)
-
-
-async def _stored(shared: Runtime, caller: Caller, batch: Batch, *, history: bool) -> int:
-    """Stores the events of a batch and returns how many of them came late."""
-    if history:
-        await shared.store.run(partial(append_history, events=batch.events))
-        late = 0
-    else:
-        began = time.perf_counter()
-        received_at = await shared.writer.append(batch.events)
-        shared.meters.commit_seconds.observe(time.perf_counter() - began)
-        oldest = received_at - caller.late_after
-        late = sum([event.occurred_at < oldest for event in batch.events])
-    shared.meters.accepted.inc(len(batch.events))
-    shared.meters.late.inc(late)
-    return late
 
 
 def _receipt(batch: Batch, *, late: int, sample: Sample | None) -> dict[str, object]:

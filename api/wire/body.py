@@ -17,7 +17,7 @@ from api.wire.strict_json import strict_document
 MEBIBYTE = 2**20
 JSON = "application/json"
 # From this size on, other requests are answered while the body is parsed.
-_LARGE = 2**17
+LARGE = 2**17
 # One large body at a time: parsed, 16 MiB of the smallest values take half a gigabyte.
 _READER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="body")
 
@@ -74,7 +74,7 @@ def body_of(
         if optional and not _announces_body(request):
             return validated(adapter, {})
         raw = await read_body(request, limit=limit)
-        return await apart(lambda: parsed(raw)) if len(raw) > _LARGE else parsed(raw)
+        return await apart(lambda: parsed(raw)) if len(raw) > LARGE else parsed(raw)
 
     return body
 

@@ -68,6 +68,8 @@ _OF_A_KEY = ("missing_key", "malformed_key", "unknown_key", "differing_keys", "w
 _OF_A_BODY = ("invalid_json", "body_too_large", "unsupported_media_type", "invalid_request")
 # Where an operation says which problems of its own it has; left out of the document.
 _OWN_PROBLEMS = "x-problems"
+# Where it says in which forms of its own it tells of failures; left out as well.
+_OWN_FAILURES = "x-failures"
 
 _FAULT: Mapping[str, Any] = {
     "type": "object",
@@ -116,6 +118,7 @@ def reading(
     required: bool = True,
     problems: Sequence[str] = (),
     last_wins: bool = False,
+    failures: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Returns the OpenAPI members of an operation that reads its request by itself.
 
@@ -128,8 +131,9 @@ def reading(
         problems: Codes that it answers with, besides those that its key, body or parameters
             bring.
         last_wins: Whether a member of the body may be named twice.
+        failures: JSON schema of a failure by content type, where another protocol has its own.
     """
-    operation: dict[str, Any] = {_OWN_PROBLEMS: list(problems)}
+    operation: dict[str, Any] = {_OWN_PROBLEMS: list(problems), _OWN_FAILURES: failures or {}}
     if keys:
         operation["security"] = [{key: []} for key in keys]
     if parameters:
@@ -187,11 +191,15 @@ def _describe_problems(operation: dict[str, Any]) -> None:
     answers.pop("422", None)
     for answer in answers.values():
         answer.setdefault("headers", {}).update(_headers("X-Request-Id"))
+    failures = {
+        media: {"schema": schema} for media, schema in operation.pop(_OWN_FAILURES, {}).items()
+    }
     codes = sorted(set(_problems(operation)), key=lambda code: (CODES[code][0], code))
     for status, codes_of_status in groupby(codes, key=lambda code: CODES[code][0]):
         # A status may tell of more than problems: a gate that holds says so by 403.
         own = answers.get(str(status), {})
         problem = _problem_answer(status, list(codes_of_status))
+        problem["content"] |= failures
         if "content" in own:
             problem["content"] |= own["content"]
             problem["description"] = f"{own['description']} {problem['description']}"

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.wire.documentation import PlainRoute
 from api.wire.meters import Meters
+from api.wire.otlp.answer import LOGS_PATH
 from api.wire.problem import Problem, problem_response
 from api.wire.unhandled_error import unhandled_error
 
@@ -23,7 +24,8 @@ EVALUATION_PATH = "/ofrep/v1/evaluate/flags"
 _RANGE = re.compile(r"\s*([\w*+.!#$&^-]+)/([\w*+.!#$&^-]+)\s*(;.*)?", re.ASCII)
 _NO_WEIGHT = re.compile(r"\s*q\s*=\s*0(?:\.0{0,3})?\s*", re.ASCII | re.IGNORECASE)
 _EXPOSED = b"X-Request-Id, ETag, Retry-After, RateLimit, RateLimit-Policy"
-# Whose operations answer nothing else.
+_OF_BROWSERS = frozenset({EVENTS_PATH, LOGS_PATH})
+# Whose operations answer nothing else, but for OTLP, which answers as it is asked.
 _JSON_ALONE = ("/v1/", "/ofrep/v1/")
 
 
@@ -66,7 +68,9 @@ class Envelope:
             self._record(request, status, time.perf_counter() - began)
 
     async def _answer(self, request: Request, receive: Receive, send: Send) -> None:
-        if request.scope["path"].startswith(_JSON_ALONE) and not accepts_json(request.headers):
+        path: str = request.scope["path"]
+        alone = path.startswith(_JSON_ALONE) and path != LOGS_PATH
+        if alone and not accepts_json(request.headers):
             problem = Problem("not_acceptable", "answers are application/json")
             await problem_response(request, problem)(request.scope, receive, send)
         else:
@@ -102,7 +106,7 @@ _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD"
 def _headers(request: Request) -> Iterable[tuple[bytes, bytes]]:
     yield b"x-request-id", request.state.request_id.encode()
     path: str = request.scope["path"]
-    if path != EVENTS_PATH and not path.startswith(EVALUATION_PATH):
+    if path not in _OF_BROWSERS and not path.startswith(EVALUATION_PATH):
         return
     yield b"vary", b"Origin"
     origin = request.headers.get("Origin")

@@ -8,12 +8,15 @@ from typing import Literal
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.wire.otlp.answer import LOGS_PATH, status_answer
+
 # Each code with its status and title: the words that programs may rely on.
 CODES: Mapping[str, tuple[int, str]] = {
     "not_http": (400, "Not an HTTP request"),
     "not_one_host": (400, "Not exactly one Host field"),
     "invalid_json": (400, "The body is not JSON"),
     "duplicate_member": (400, "The body names a member twice"),
+    "invalid_otlp": (400, "The body is not an export of logs"),
     "invalid_encoding": (400, "The body is not what Content-Encoding says"),
     "missing_key": (401, "No project key"),
     "malformed_key": (401, "Not a project key"),
@@ -125,7 +128,10 @@ def problem_document(problem: Problem, request_id: str) -> bytes:
 
 
 def problem_response(request: Request, problem: Problem) -> Response:
-    """Returns the answer that tells of a problem."""
+    """Returns the answer that tells of a problem, in OTLP's own form where OTLP was spoken."""
+    if request.scope["path"] == LOGS_PATH and request.method == "POST":
+        message = f"{problem.code}: {problem.detail}"
+        return status_answer(request, message, status=problem.status, headers=problem.headers)
     return Response(
         problem_document(problem, request.state.request_id),
         status_code=problem.status,

@@ -19,6 +19,7 @@ STORED = {
         *("event", "session_id", "commit", "environment", "event_id", "flags", "properties"),
         "route",
     },
+    "/v1/logs": {"resourceLogs"},
     "/v1/revenue/events": {"idempotency_key", "attributes"},
     "/v1/deploys": {"commit", "environment", "graph", "diff", "Idempotency-Key"},
     "/v1/static-graphs": None,
@@ -28,8 +29,8 @@ STORED = {
     },
     "/v1/reward/gate": {"metadata"},
 }
-# Of a diff: source code is never stored.
-DROPPED = {"patch", "url"}
+# Of a diff: source code is never stored. Of a log: no text, nobody's name, no unknown attribute.
+DROPPED = {"patch", "url", "resource", "body"}
 _EVALUATION = {"context": {"targetingKey": "?", "environment": "?", "plan": "?"}}
 BODIES: dict[str, Any] = {
     "/ofrep/v1/evaluate/flags": _EVALUATION,
@@ -39,6 +40,31 @@ BODIES: dict[str, Any] = {
         "route": "/?",
         "properties": {"a": "?"},
         "flags": {"f": "?"},
+    },
+    "/v1/logs": {
+        "resourceLogs": [
+            {
+                "resource": {
+                    "attributes": [
+                        {"key": "user.id", "value": {"stringValue": "?"}},
+                        {"key": "?", "value": {"stringValue": "?"}},
+                    ]
+                },
+                "scopeLogs": [
+                    {
+                        "logRecords": [
+                            {
+                                "eventName": "?",
+                                "body": {"stringValue": "?"},
+                                "attributes": [
+                                    {"key": "session.id", "value": {"stringValue": "?"}}
+                                ],
+                            }
+                        ]
+                    }
+                ],
+            }
+        ]
     },
     "/v1/static-graphs": {"schema_version": "?", "routes": [{"path": "?", "files": ["?"]}]},
     "/v1/deploys": {

@@ -1,0 +1,79 @@
+"""The intake: every runtime event of a request is read, stored and counted here."""
+
+import time
+from dataclasses import dataclass
+from functools import partial
+
+from api.runtime.keyring import Caller
+from api.runtime.state import Runtime
+from api.wire.event_batch import Batch, EventReader
+from api.wire.problem import Problem
+from storage.log.events import append_history
+from storage.tenants.keys import KeyKind
+
+
+@dataclass(frozen=True, kw_only=True)
+class Intake:
+    """Takes the events of one request.
+
+    Attributes:
+        shared: The state of the process.
+        caller: Who sends them.
+        history: Whether they are received when they occurred.
+    """
+
+    shared: Runtime
+    caller: Caller
+    history: bool = False
+
+    def reader(self) -> EventReader:
+        """Returns the reader of the caller's events."""
+        return EventReader(
+            project_id=self.caller.project_id,
+            now=self.shared.writer.now(),
+            trusted=self.caller.kind is KeyKind.WRITE,
+            history=self.history,
+            pseudonyms=self.shared.pseudonyms,
+            signatures=self.shared.signatures,
+            epochs=self.caller.settings.assignment_epochs,
+            # History was measured whole: experiments take their sample of it.
+            sample=None if self.history else self.caller.sample,
+        )
+
+    async def store(self, batch: Batch) -> int:
+        """Stores the events of a batch and returns how many of them came late."""
+        late = await self._stored(batch) if batch.events else 0
+        # History tells nothing of the senders of now.
+        if not self.history:
+            self.shared.admissions.took(
+                self.caller.project_id,
+                accepted=len(batch.events),
+                late=late,
+                rejected=batch.rejected,
+                sampled_out=batch.sampled_out,
+            )
+        return late
+
+    def count(self, batch: Batch) -> None:
+        """Counts the events of a batch that are not stored."""
+        self.shared.meters.rejected.inc(len(batch.rejected))
+        self.shared.meters.sampled_out.inc(batch.sampled_out)
+
+    def refuse(self, problem: Problem) -> None:
+        """Counts a request that was refused whole."""
+        if not self.history:
+            self.shared.admissions.refused(self.caller.project_id, problem)
+
+    async def _stored(self, batch: Batch) -> int:
+        if self.history:
+            await self.shared.store.run(partial(append_history, events=batch.events))
+            late = 0
+        else:
+            began = time.perf_counter()
+            received_at = await self.shared.writer.append(batch.events)
+            self.shared.meters.commit_seconds.observe(time.perf_counter() - began)
+            oldest = received_at - self.caller.late_after
+            late = sum([event.occurred_at < oldest for event in batch.events])
+        self.shared.meters.accepted.inc(len(batch.events))
+        self.shared.meters.late.inc(late)
+        return late

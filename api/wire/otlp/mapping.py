@@ -1,0 +1,97 @@
+"""The mapping of log records to runtime events: which attribute becomes which member."""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from api.wire.otlp.record import LogRecord, Scalar
+from api.wire.problem import Fault
+
+# The name of the event that tells of an evaluated flag, and the flag whose value is a build.
+EVALUATION = "feature_flag.evaluation"
+COMMIT = "commit"
+
+# Of each member, the attributes that may hold it, the first that is there.
+ATTRIBUTES: Mapping[str, Sequence[str]] = {
+    "event": ("event.name",),
+    "session_id": ("session.id",),
+    "user_ref": ("user.id", "enduser.id"),
+    "route": ("http.route", "url.path"),
+    "commit": ("vcs.ref.head.revision", "service.version"),
+    "environment": ("deployment.environment.name", "deployment.environment"),
+    "event_id": ("log.record.uid",),
+    "value": ("deploy_reward.value",),
+    "assignment": ("deploy_reward.assignment",),
+}
+_KEY = "feature_flag.key"
+_RESULTS = ("feature_flag.result.value", "feature_flag.result.variant")
+_UNIT = "feature_flag.context.id"
+_REASON = "feature_flag.result.reason"
+_FAILURE = "error.type"
+NAMES = frozenset(
+    {name for names in ATTRIBUTES.values() for name in names}
+    | {_KEY, *_RESULTS, _UNIT, _REASON, _FAILURE}
+)
+
+# A `service.version` such as 1.4.2 names no commit.
+_COMMIT = re.compile(r"[0-9a-fA-F]{7,64}", re.ASCII)
+_1970 = datetime(1970, 1, 1, tzinfo=UTC)
+
+Draft = dict[str, object]
+
+
+def draft(record: LogRecord) -> Draft | Fault:
+    """Returns a log record as `POST /v1/events` would be sent it, or why it is no event of ours.
+
+    What a draft lacks, or has of the wrong form, is for the reader of events to say.
+    """
+    attributes = record.attributes
+    draft: Draft = {member: text for member in ATTRIBUTES if (text := _member(attributes, member))}
+    event = record.event or draft.pop("event", "")
+    if not event:
+        return Fault(at="/event", code="missing", detail="an event name")
+    draft["event"] = event
+    if record.nanoseconds:
+        occurred_at = _1970 + timedelta(microseconds=record.nanoseconds // 1000)
+        draft["occurred_at"] = occurred_at.isoformat()
+    if "value" in draft:
+        draft["value"] = _number(attributes[ATTRIBUTES["value"][0]])
+    return _exposure(draft, attributes) if event == EVALUATION else draft
+
+
+def _member(attributes: Mapping[str, Scalar], member: str) -> str:
+    for name in ATTRIBUTES[member]:
+        text = as_text(attributes.get(name, ""))
+        if text and (name != "service.version" or _COMMIT.fullmatch(text)):
+            return text
+    return ""
+
+
+def _number(value: Scalar) -> Scalar:
+    """Returns an attribute's number; a text that is none stays one, for the reader to refuse."""
+    try:
+        return float(value)
+    except ValueError:
+        return value
+
+
+def _exposure(draft: Draft, attributes: Mapping[str, Scalar]) -> Draft | Fault:
+    """Returns the draft of an evaluated flag, or that it served no arm."""
+    key = as_text(attributes.get(_KEY, ""))
+    value = next((attributes[name] for name in _RESULTS if name in attributes), None)
+    if _FAILURE in attributes or attributes.get(_REASON) == "error":
+        return Fault(at="/flags", code="evaluation_failed", detail="the evaluation failed")
+    if not key or value is None:
+        return Fault(at="/flags", code="missing", detail=f"{_KEY} and {_RESULTS[0]}")
+    if "session_id" not in draft and (unit := as_text(attributes.get(_UNIT, ""))):
+        draft["session_id"] = unit
+    if key == COMMIT:
+        return draft | {"commit": as_text(value)}
+    return draft | {"flags": {key: value if isinstance(value, bool) else as_text(value)}}
+
+
+def as_text(value: Scalar) -> str:
+    """Returns an attribute's value as text; yes and no as JSON writes them."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if isinstance(value, str) else repr(value)

@@ -1,0 +1,41 @@
+"""Log records: the members of OTLP's that tell of a runtime event."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from api.wire.problem import Problem
+
+Scalar = str | bool | int | float
+
+# An SDK sends 512 at once, a collector 8192, unless they are told otherwise.
+MOST_RECORDS = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogRecord:
+    """A log record.
+
+    Attributes:
+        event: Its event name; empty if it has none.
+        nanoseconds: When it occurred, since 1970; 0 if it does not say so.
+        attributes: Its own, and those of its resource.
+    """
+
+    event: str
+    nanoseconds: int
+    attributes: Mapping[str, Scalar]
+
+
+def unreadable() -> Problem:
+    """Returns the problem of a body that is no export of logs."""
+    return Problem("invalid_otlp", "the body is not an ExportLogsServiceRequest")
+
+
+def require_few(number: int) -> None:
+    """Refuses an export of too many parts.
+
+    Raises:
+        Problem: There are more than a request may hold.
+    """
+    if number > MOST_RECORDS:
+        raise Problem("body_too_large", f"an export holds at most {MOST_RECORDS} log records")

@@ -1,0 +1,291 @@
+"""`POST /v1/logs`: log events of OpenTelemetry become runtime events, whatever their encoding."""
+
+import gzip
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+from sqlalchemy import text
+from starlette.testclient import TestClient
+
+from api.app import create_app
+from api.runtime.settings import ApiSettings
+from storage.tenants.keys import KeyKind
+from tests.api.otlp.exports import BUILD, PROTOBUF, encoded, evaluation, export, record
+from tests.conftest import Service
+
+KINDS = pytest.mark.parametrize("protobuf", [False, True], ids=["JSON", "protobuf"])
+
+
+@pytest.fixture
+def service(tenant: Service) -> Service:
+    """A project of the test's own: no test here asks of its store what else is in it."""
+    return tenant
+
+
+def sent(service: Any, document: Any, *, protobuf: bool, **headers: str) -> Any:
+    key = headers or service.public
+    if not protobuf:
+        return service.client.post("/v1/logs", json=document, headers=key)
+    return service.client.post("/v1/logs", content=encoded(document), headers=key | PROTOBUF)
+
+
+def told(answer: Any) -> tuple[int, str]:
+    """The rejected records that an answer counts, and its message."""
+    if answer.headers["Content-Type"] == "application/x-protobuf":
+        partial = ExportLogsServiceResponse.FromString(answer.content).partial_success
+        return partial.rejected_log_records, partial.error_message
+    partial = answer.json().get("partialSuccess", {})
+    return int(partial.get("rejectedLogRecords", 0)), partial.get("errorMessage", "")
+
+
+def status_of(answer: Any) -> str:
+    """The message of a failure's status, in the encoding of its request."""
+    if answer.headers["Content-Type"] == "application/json":
+        assert answer.json().keys() == {"message"}
+        return answer.json()["message"]
+    assert answer.headers["Content-Type"] == "application/x-protobuf"
+    # Of google.rpc.Status the field 2 alone: its tag, its length, its text.
+    assert answer.content[0] == 0x12
+    skipped = 2 if answer.content[1] < 0x80 else 3
+    return answer.content[skipped:].decode()
+
+
+def stored(service: Any) -> Sequence[Any]:
+    statement = text(
+        "SELECT event, session_id, environment, commit_sha, route, flags, event_id, value,"
+        " occurred_at, pseudonym IS NOT NULL AS named, trusted"
+        " FROM runtime_events WHERE project_id = :project ORDER BY session_id, event"
+    )
+    return service.in_store(
+        lambda connection: connection.execute(statement, {"project": service.project_id}).all()
+    )
+
+
+@KINDS
+def test_an_evaluated_flag_is_an_exposure_and_any_other_event_an_outcome(
+    service: Any, *, protobuf: bool
+) -> None:
+    order = record(
+        "order_placed",
+        session__id="s-1",
+        user__id=4711,
+        http__route="/checkout/[id]",
+        log__record__uid="01J",
+        deploy_reward__value=12.5,
+    )
+    moment = time.time_ns() // 10**9 * 10**9 + 250_000_000
+    document = export(
+        [
+            evaluation("one-step", "s-1") | {"timeUnixNano": str(moment)},
+            order | {"observedTimeUnixNano": str(moment)},
+        ],
+        deployment__environment__name="staging",
+    )
+    answer = sent(service, document, protobuf=protobuf)
+    assert (answer.status_code, told(answer)) == (200, (0, ""))
+    assert answer.content == (b"" if protobuf else b"{}")
+    exposure, outcome = stored(service)
+    assert exposure.event == "feature_flag.evaluation"
+    assert exposure.flags == {"one-step": True}
+    assert (outcome.event, outcome.named, outcome.route) == ("order_placed", True, "/checkout/[id]")
+    assert (outcome.event_id, outcome.value, outcome.flags) == ("01J", 12_500_000, None)
+    for event in (exposure, outcome):
+        assert (event.session_id, event.environment) == ("s-1", "staging")
+        assert (event.commit_sha, event.trusted) == (BUILD, False)
+        assert event.occurred_at.timestamp() == moment / 10**9
+
+
+@KINDS
+def test_both_encodings_are_stored_alike(service: Any, *, protobuf: bool) -> None:
+    records = [
+        evaluation("layout", "s-1", value="grid"),
+        evaluation("tries", "s-2", value=3),
+        record("feature_flag.evaluation", feature_flag__key="layout")
+        | {
+            "attributes": [
+                {"key": "feature_flag.key", "value": {"stringValue": "layout"}},
+                {"key": "feature_flag.result.variant", "value": {"stringValue": "list"}},
+                {"key": "feature_flag.context.id", "value": {"stringValue": "s-3"}},
+                {"key": "unread", "value": {"arrayValue": {"values": [{"intValue": "1"}]}}},
+            ]
+        },
+        evaluation("commit", "s-4", value="c0ffee1"),
+        record("", event__name="page_view", session__id="s-5", url__path="/a?who=ada"),
+        record("page_view", session__id="s-6", vcs__ref__head__revision="ABCDEF1"),
+    ]
+    assert told(sent(service, export(records), protobuf=protobuf, **service.write)) == (0, "")
+    events = stored(service)
+    assert [event.flags for event in events] == [
+        {"layout": "grid"},
+        {"tries": "3"},
+        {"layout": "list"},
+        None,
+        None,
+        None,
+    ]
+    assert [event.commit_sha for event in events] == [
+        *[BUILD] * 3,
+        "c0ffee1",
+        BUILD,
+        "abcdef1",
+    ]
+    assert (events[4].event, events[4].route) == ("page_view", "/a")
+    assert all(event.trusted for event in events)
+
+
+@KINDS
+def test_records_that_say_too_little_are_counted_by_reason(service: Any, *, protobuf: bool) -> None:
+    records = [
+        record("page_view"),
+        record("page_view"),
+        record("", session__id="s-1"),
+        evaluation("one-step", "s-2", error__type="provider_not_ready"),
+        record("feature_flag.evaluation", session__id="s-3"),
+        record("page_view", session__id="s" * 129),
+        record("page_view", session__id="s-4", vcs__ref__head__revision="main"),
+        record("page_view", session__id="s-5"),
+    ]
+    answer = sent(service, export(records), protobuf=protobuf)
+    rejected, message = told(answer)
+    assert (answer.status_code, rejected) == (200, 7)
+    assert message.startswith("2 without session.id; ")
+    assert "1 without an event name" in message
+    assert "1 without feature_flag.key and feature_flag.result.value" in message
+    assert "1 whose flags is refused: the evaluation failed" in message
+    assert "main" not in message
+    assert [event.session_id for event in stored(service)] == ["s-5"]
+
+
+def test_a_version_that_is_no_commit_is_no_fault_and_an_exposure_without_a_build_is_told(
+    service: Any,
+) -> None:
+    document = export([evaluation("f", "s-1")], service__version="1.4.2")
+    resource = document["resourceLogs"][0]["resource"]
+    resource["attributes"] = resource["attributes"][1:]
+    rejected, message = told(sent(service, document, protobuf=False))
+    assert rejected == 0
+    assert message.startswith("1 stored without vcs.ref.head.revision: ")
+    resource["attributes"][0]["value"] = {"stringValue": "4f2a9c1"}
+    assert told(sent(service, document, protobuf=False)) == (0, "")
+    assert [event.commit_sha for event in stored(service)] == [None, "4f2a9c1"]
+
+
+@KINDS
+def test_a_large_export_is_stored_whole(service: Any, *, protobuf: bool) -> None:
+    records = [record("page_view", session__id=f"s-{number}") for number in range(2000)]
+    records[1234] = record("page_view")
+    rejected, message = told(sent(service, export(records), protobuf=protobuf))
+    assert (rejected, message) == (1, "1 without session.id")
+    assert len({event.session_id for event in stored(service)}) == 1999
+
+
+@KINDS
+@pytest.mark.parametrize("zipped", [False, True])
+def test_an_export_may_be_compressed(service: Any, *, protobuf: bool, zipped: bool) -> None:
+    document = export([record("page_view", session__id="s-1")])
+    plain = encoded(document) if protobuf else json.dumps(document).encode()
+    headers = service.public | (PROTOBUF if protobuf else {"Content-Type": "application/json"})
+    if zipped:
+        plain, headers = gzip.compress(plain), headers | {"Content-Encoding": "gzip"}
+    # Exporters accept what they send, or anything.
+    answer = service.client.post(
+        "/v1/logs", content=plain, headers=headers | {"Accept": headers["Content-Type"]}
+    )
+    assert (answer.status_code, told(answer)) == (200, (0, ""))
+    assert len(stored(service)) == 1
+
+
+BROKEN = {
+    "no JSON": b"{",
+    "another shape": b'{"resourceLogs": [{"scopeLogs": {}}]}',
+    "a time that is none": b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{"timeUnixNano":'
+    b' "soon"}]}]}]}',
+    "a list": b"[]",
+    "nested too deep": b'{"a":' * 5000 + b"1" + b"}" * 5000,
+    "a number of many digits": b'{"resourceLogs": [{"resource": {"attributes": [{"key":'
+    b' "user.id", "value": {"intValue": ' + b"9" * 5000 + b"}}]}}]}",
+    "half a character": b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{"eventName":'
+    b' "\\ud800"}]}]}]}',
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_body_that_is_no_export_is_400(service: Any, name: str) -> None:
+    headers = service.public | {"Content-Type": "application/json"}
+    answer = service.client.post("/v1/logs", content=BROKEN[name], headers=headers)
+    assert answer.status_code == 400
+    assert status_of(answer) == "invalid_otlp: the body is not an ExportLogsServiceRequest"
+
+
+def test_bytes_that_are_no_protobuf_are_400_in_protobuf(service: Any) -> None:
+    for content in (b"\xff", b"\x0a\x05ab", b"{}"):
+        answer = service.client.post("/v1/logs", content=content, headers=service.public | PROTOBUF)
+        assert answer.status_code == 400
+        assert status_of(answer).startswith("invalid_otlp: ")
+
+
+def test_what_the_store_cannot_hold_rejects_its_record_alone(service: Any) -> None:
+    records = [record("page\0view", session__id="s-1"), record("page_view", session__id="s-2")]
+    for protobuf in (False, True):
+        rejected, _ = told(sent(service, export(records), protobuf=protobuf))
+        assert rejected == 1
+    assert [event.session_id for event in stored(service)] == ["s-2", "s-2"]
+
+
+@KINDS
+def test_an_export_of_too_many_records_is_refused_and_never_taken_apart(
+    service: Any, *, protobuf: bool
+) -> None:
+    answer = sent(service, export([{}] * 10_001), protobuf=protobuf)
+    assert answer.status_code == 413
+    assert status_of(answer).startswith("body_too_large: ")
+    none = {"resourceLogs": [{}] * 10_001}
+    assert sent(service, none, protobuf=protobuf).status_code == 413
+
+
+@KINDS
+def test_failures_are_told_as_a_status_in_the_encoding_of_the_request(
+    service: Any, *, protobuf: bool
+) -> None:
+    document = export([record("page_view", session__id="s-1")])
+    wrong = service.project.keys[KeyKind.PROJECT]
+    cases = (
+        ({"X-Other": "1"}, 401, "missing_key: "),
+        ({"X-Service-Project-Key": wrong}, 403, "wrong_key_kind: "),
+        (service.public | {"Content-Encoding": "br"}, 415, "unsupported_media_type: "),
+        (service.public | {"Content-Encoding": "gzip"}, 400, "invalid_encoding: "),
+    )
+    for headers, status, message in cases:
+        answer = sent(service, document, protobuf=protobuf, **headers)
+        assert answer.status_code == status
+        assert status_of(answer).startswith(message)
+
+
+@KINDS
+def test_too_many_exports_are_told_when_to_come_again(service: Any, *, protobuf: bool) -> None:
+    service.settings(rate_limits={"per_key": 1})
+    document = export([record("page_view", session__id="s-1")])
+    answers = [sent(service, document, protobuf=protobuf) for _ in range(3)]
+    limited = answers[-1]
+    assert limited.status_code == 429
+    assert int(limited.headers["Retry-After"]) > 0
+    assert status_of(limited).startswith("rate_limited: ")
+
+
+@KINDS
+def test_a_store_that_is_away_is_503_with_a_time_to_come_again(
+    service: Any, *, protobuf: bool
+) -> None:
+    settings = ApiSettings(
+        database_url="postgresql://nobody@/none?host=/nonexistent", secret=b"secret"
+    )
+    headers = service.write | ({} if not protobuf else PROTOBUF)
+    with TestClient(create_app(settings)) as client:
+        answer = client.post("/v1/logs", content=b"{}", headers=headers)
+    assert answer.status_code == 503
+    assert int(answer.headers["Retry-After"]) >= 1
+    assert status_of(answer).startswith("store_unavailable: ")

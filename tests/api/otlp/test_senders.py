@@ -1,0 +1,266 @@
+"""The official SDKs of OpenTelemetry and OpenFeature send, and the service counts units."""
+
+import re
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from cli.repository.private_service import PrivateService, private_service
+from storage.tenants.keys import KeyKind
+from storage.tenants.settings import apply_settings
+from tests.api.otlp.exports import BUILD
+from tests.processes.registry import node_folder, output_of, python_of
+
+pytestmark = pytest.mark.process
+
+PAGE = (Path(__file__).parents[3] / "docs" / "opentelemetry.md").read_text()
+# The hooks of OpenFeature work with these; the SDK alone is tried in its newest version.
+OF_HOOKS = "0.205"
+HOOKED = (
+    "@openfeature/core@1",
+    "@openfeature/server-sdk@1",
+    "@openfeature/open-telemetry-hooks@1",
+    "@opentelemetry/api@1",
+    "@opentelemetry/resources@2",
+    *(
+        f"@opentelemetry/{name}@{OF_HOOKS}"
+        for name in ("api-logs", "sdk-logs", "exporter-logs-otlp-http", "exporter-logs-otlp-proto")
+    ),
+)
+PLAIN = (
+    "@opentelemetry/api",
+    "@opentelemetry/api-logs",
+    "@opentelemetry/sdk-logs",
+    "@opentelemetry/resources",
+    "@opentelemetry/exporter-logs-otlp-http",
+    "@opentelemetry/exporter-logs-otlp-proto",
+)
+# Of 40 sessions, each other one is served the treatment; twice as many of them convert.
+SESSIONS, BUYERS = 40, {True: 10, False: 5}
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+
+
+WITH_SDK, WITH_HOOK = range(2)
+IN_PYTHON = """
+import json, os
+from openfeature import api
+from openfeature.evaluation_context import EvaluationContext
+from openfeature.provider.in_memory_provider import InMemoryFlag, InMemoryProvider
+
+def drawn(flag, context):
+    from openfeature.flag_evaluation import FlagResolutionDetails, Reason
+    on = int(context.targeting_key) % 2 == 0
+    return FlagResolutionDetails(value=on, variant="on" if on else "off", reason=Reason.SPLIT)
+
+flag = InMemoryFlag("on", {"on": True, "off": False}, context_evaluator=drawn)
+api.set_provider(InMemoryProvider({"one-step": flag}))
+client = api.get_client()
+for number in range(40):
+    context = EvaluationContext(targeting_key=str(number))
+    served = client.get_boolean_value("one-step", False, context)
+    # A flag that nobody knows serves the default, and exposes nobody.
+    client.get_boolean_value("unheard-of", False, context)
+    if number // 2 < (10 if served else 5):
+        track("order_placed", str(number))
+"""
+IN_JAVASCRIPT = """
+import { InMemoryProvider, OpenFeature as Features } from "@openfeature/server-sdk";
+const contextEvaluator = ({ targetingKey }) => (Number(targetingKey) % 2 ? "off" : "on");
+const variants = { on: true, off: false };
+const flag = { variants, defaultVariant: "off", disabled: false, contextEvaluator };
+await Features.setProviderAndWait(new InMemoryProvider({ "one-step": flag }));
+const client = Features.getClient();
+for (let number = 0; number < 40; number += 1) {
+  const targetingKey = String(number);
+  const served = await client.getBooleanValue("one-step", false, { targetingKey });
+  await client.getBooleanValue("unheard-of", false, { targetingKey });
+  if (Math.floor(number / 2) < (served ? 10 : 5)) track("order_placed", targetingKey);
+}
+"""
+WITHOUT_FEATURES = """
+import { SeverityNumber } from "@opentelemetry/api-logs";
+import { OTLPLogExporter } from "@opentelemetry/exporter-logs-otlp-KIND";
+import { resourceFromAttributes } from "@opentelemetry/resources";
+import { BatchLogRecordProcessor, LoggerProvider } from "@opentelemetry/sdk-logs";
+const { SERVICE_API_URL, SERVICE_WRITE_KEY, GIT_SHA } = process.env;
+const exporter = new OTLPLogExporter({
+  url: `${SERVICE_API_URL}/v1/logs`,
+  headers: { "X-Service-Project-Key": SERVICE_WRITE_KEY },
+  compression: "gzip",
+});
+const provider = new LoggerProvider({
+  resource: resourceFromAttributes({ "vcs.ref.head.revision": GIT_SHA }),
+  processors: [new BatchLogRecordProcessor({ exporter })],
+});
+const logger = provider.getLogger("shop");
+for (let number = 0; number < 40; number += 1) {
+  const session = { "session.id": String(number) };
+  const served = number % 2 === 0;
+  const flag = { "feature_flag.key": "one-step", "feature_flag.result.value": served };
+  logger.emit({ eventName: "feature_flag.evaluation", attributes: { ...session, ...flag } });
+  if (Math.floor(number / 2) < (served ? 10 : 5))
+    logger.emit({ eventName: "order_placed", attributes: session });
+}
+logger.emit({ severityNumber: SeverityNumber.INFO, body: "a line that is no event" });
+await provider.shutdown();
+"""
+IN_PYTHON_ALONE = """
+import os
+from opentelemetry.exporter.otlp.proto.http import Compression
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
+from opentelemetry.sdk.resources import Resource
+provider = LoggerProvider(Resource.create({"vcs.ref.head.revision": os.environ["GIT_SHA"]}))
+exporter = OTLPLogExporter(
+    endpoint=os.environ["SERVICE_API_URL"] + "/v1/logs",
+    headers={"X-Service-Project-Key": os.environ["SERVICE_WRITE_KEY"]},
+    compression=Compression.Gzip,
+)
+provider.add_log_record_processor(BatchLogRecordProcessor(exporter))
+logger = provider.get_logger("shop")
+for number in range(40):
+    session, served = {"session.id": str(number)}, number % 2 == 0
+    flag = {"feature_flag.key": "one-step", "feature_flag.result.value": served}
+    logger.emit(event_name="feature_flag.evaluation", attributes=session | flag)
+    if number // 2 < (10 if served else 5):
+        logger.emit(event_name="order_placed", attributes=session)
+logger.emit(body="a line that is no event")
+provider.shutdown()
+"""
+
+
+@pytest.fixture(scope="module")
+def hooked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return node_folder(tmp_path_factory.mktemp("hooked"), HOOKED)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return node_folder(tmp_path_factory.mktemp("plain"), PLAIN)
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    packages = ["openfeature-sdk<1", "opentelemetry-exporter-otlp-proto-http"]
+    return python_of(tmp_path_factory.mktemp("python"), packages)
+
+
+def environment(shop: PrivateService) -> dict[str, str]:
+    return {
+        "SERVICE_API_URL": str(shop.client.base_url).rstrip("/"),
+        "SERVICE_WRITE_KEY": shop.project.keys[KeyKind.WRITE],
+        "GIT_SHA": BUILD,
+    }
+
+
+def program(name: str) -> tuple[str, str]:
+    """A way to send: the program, and what it needs."""
+    page_python, page_js = blocks("python"), blocks("js")
+    posting = """
+import urllib.request
+waiting = []
+def track(event, session):
+    waiting.append({"event": event, "session_id": session, "commit": os.environ["GIT_SHA"]})
+api.add_hooks([Exposures(waiting.append, os.environ["GIT_SHA"])])
+"""
+    posted = """
+request = urllib.request.Request(
+    os.environ["SERVICE_API_URL"] + "/v1/events",
+    json.dumps({"events": waiting}).encode(),
+    {"Content-Type": "application/json", "X-Service-Project-Key": os.environ["SERVICE_WRITE_KEY"]},
+)
+assert json.load(urllib.request.urlopen(request))["rejected"] == []
+"""
+    loop = IN_PYTHON.index("for number")
+    head, told = IN_PYTHON[:loop], IN_PYTHON[loop:]
+    mine = """
+const { SERVICE_API_URL, SERVICE_WRITE_KEY, GIT_SHA } = process.env;
+const waiting = [];
+const track = (event, session_id, members = {}) => waiting.push({ event, session_id, ...members });
+"""
+    sent = """
+const answer = await fetch(`${SERVICE_API_URL}/v1/events`, {
+  method: "POST",
+  body: JSON.stringify({ events: waiting }),
+  headers: { "Content-Type": "application/json", "X-Service-Project-Key": SERVICE_WRITE_KEY },
+});
+if ((await answer.json()).rejected.length) throw new Error("rejected");
+"""
+    adding = "Features.addHooks(exposures(track, GIT_SHA));\n"
+    node_sdk = page_js[WITH_SDK] + IN_JAVASCRIPT + "\nawait provider.shutdown();\n"
+    return {
+        "Python's SDK": ("here", IN_PYTHON_ALONE),
+        "Python's SDK with a hook": (
+            "python",
+            page_python[WITH_SDK]
+            + head
+            + "\napi.add_hooks([Evaluations()])\n"
+            + told
+            + "\nprovider.shutdown()\n",
+        ),
+        "Python's hook alone": ("python", page_python[WITH_HOOK] + head + posting + told + posted),
+        "Node's SDK in JSON": ("plain", WITHOUT_FEATURES.replace("KIND", "http")),
+        "Node's SDK in protobuf": ("plain", WITHOUT_FEATURES.replace("KIND", "proto")),
+        "Node's SDK with its hook in JSON": ("hooked", node_sdk),
+        "Node's SDK with its hook in protobuf": (
+            "hooked",
+            node_sdk.replace("otlp-http", "otlp-proto"),
+        ),
+        "Node's hook alone": (
+            "hooked",
+            page_js[WITH_HOOK]
+            + mine
+            + IN_JAVASCRIPT.replace("const client", adding + "const client")
+            + sent,
+        ),
+    }[name]
+
+
+WAYS = [
+    "Python's SDK",
+    "Python's SDK with a hook",
+    "Python's hook alone",
+    "Node's SDK in JSON",
+    "Node's SDK in protobuf",
+    "Node's SDK with its hook in JSON",
+    "Node's SDK with its hook in protobuf",
+    "Node's hook alone",
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_an_sdk_sends_is_counted_as_units_and_conversions(
+    way: str, request: pytest.FixtureRequest
+) -> None:
+    needs, source = program(way)
+    place = None if needs == "here" else request.getfixturevalue(needs)
+    with private_service(datetime.now(UTC)) as shop:
+        with shop.engine.begin() as connection:
+            chosen = {"guardrails": [], "locked": []}
+            apply_settings(connection, shop.project.project_id, chosen)
+        shop.deploy({"commit": {"sha": BUILD}})
+        body = {
+            "treatment_flag": {"name": "one-step", "treatment": True},
+            "target_metric": "order_placed",
+        }
+        experiment_id = shop.reward("POST", "/register", body)["experiment_id"]
+        shop.clock.move(datetime.now(UTC) + timedelta(minutes=1))
+        if needs in ("here", "python"):
+            python = sys.executable if place is None else place
+            output_of([python, "-c", source], folder=Path.cwd(), **environment(shop))
+        else:
+            (place / "program.mjs").write_text(source)
+            output_of(["node", "program.mjs"], folder=place, **environment(shop))
+        shop.clock.move(datetime.now(UTC) + timedelta(days=1))
+        shop.look()
+        evidence = shop.evidence(experiment_id)
+    assert evidence is not None
+    for arm, served in (("treatment", True), ("control", False)):
+        counts = evidence["arms"][arm]
+        assert (counts["units"], counts["conversions"]) == (SESSIONS // 2, BUYERS[served])
