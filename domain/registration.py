@@ -8,6 +8,9 @@ from domain.lineage.flag import Flag
 
 # The environment that a registration means where it names no deploy.
 PRODUCTION = "production"
+# Until the target can be looked at, a guardrail alone can say something: an hour is soon enough to
+# ask again, where asking each minute would be 20,160 times for a metric of fourteen days.
+GUARDRAIL_PACE_SECONDS = 3600
 
 
 @dataclass(frozen=True, kw_only=True)

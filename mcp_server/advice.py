@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from domain.wording.headline import ABSTENTIONS, headline_of
 from mcp_server.contract import Verdict
+from mcp_server.registration import note_of, rebase_of, waits_for_deploy
 
 LONGEST = 300
 DAY_PACE_SECONDS = 3600
@@ -23,18 +24,33 @@ ACTIONS = {
 }
 
 
-def advice(verdict: Verdict, retry_after: int | None) -> str:
+def advice(verdict: Verdict, retry_after: int | None, registration: object = None) -> str:
     """Says the verdict, the next step, and when to look again.
 
     Args:
         verdict: The contract.
         retry_after: Seconds until the next look can come, or None where the service said nothing.
+        registration: The body of an open experiment's registration, or None.
 
     Returns:
         One line of at most 300 characters.
     """
+    if (need := _need(registration)) is not None:
+        return _cut(note_of(registration) or "", need)
     doing = f"{_action(verdict)} {_next_look(verdict, retry_after)}"
-    sentence = _sentence(verdict)
+    return _cut(_sentence(verdict), doing)
+
+
+def _need(registration: object) -> str | None:
+    """Returns the need of an open experiment that no waiting meets; None where it has none."""
+    if waits_for_deploy(registration):
+        return "Do not poll until that deploy is posted: no traffic counts before."
+    if rebase_of(registration) is not None:
+        return "Call explain: rebase says on what, and which changes to post."
+    return None
+
+
+def _cut(sentence: str, doing: str) -> str:
     room = LONGEST - len(doing) - 1
     return f"{sentence if len(sentence) <= room else sentence[: room - 1] + '…'} {doing}"
 

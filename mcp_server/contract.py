@@ -160,6 +160,14 @@ class Metric(Shape):
     ]
 
 
+class BaseMove(Shape):
+    """The build in the place of the control: rebase, and post the new commit so."""
+
+    on: Annotated[str, Field(description="The new base_commit.")]
+    changes: Annotated[list[str], Field(description="The new commit's changes.")]
+    continues: Annotated[bool, Field(description="Else register the new commit.")]
+
+
 class Explanation(Shape):
     """The evidence behind a verdict, in at most one kilobyte."""
 
@@ -170,6 +178,7 @@ class Explanation(Shape):
     metrics: Annotated[
         list[Metric], Field(description="The target, then guardrails. iterate: revise by these.")
     ]
+    rebase: Annotated[BaseMove | None, Field(description="Null while there is a control.")]
     progress: Annotated[Progress, Field(description="Sessions so far, and those needed.")]
     warnings: Annotated[list[str], Field(description="Cautions that weaken the evidence.")]
     faults: Annotated[

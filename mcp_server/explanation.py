@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mcp_server.contract import Effect, Explanation, Metric, Progress
+from mcp_server.registration import note_of, rebase_of
 
 LONGEST_BYTES = 1024
 SENTENCE_BYTES = 280
@@ -13,25 +14,30 @@ FAULT_BYTES = 160
 NAME_BYTES = 60
 
 
-def explanation(experiment_id: str, evidence: dict[str, Any], checklist: object) -> Explanation:
+def explanation(
+    experiment_id: str, evidence: dict[str, Any], checklist: object, registration: object = None
+) -> Explanation:
     """Returns the evidence, the progress of the traffic, and the failed set-up checks.
 
     Args:
         experiment_id: The experiment.
         evidence: The body of `GET /v1/reward/{experiment_id}/evidence`.
         checklist: The body of `GET /v1/reward/checklist`, or None where it could not be read.
+        registration: The body of `GET /v1/reward/{experiment_id}/registration`, or None.
 
     Returns:
         An explanation of at most 1,024 bytes as JSON; `left_out` counts what did not fit.
     """
+    notes = [note] if (note := note_of(registration)) is not None else []
     whole = Explanation(
         experiment_id=experiment_id,
         sentence=_sentence(evidence.get("sentence")),
         known=_sentence(_object(evidence.get("known")).get("sentence")),
         effect=effect(evidence),
         metrics=_metrics(evidence.get("metrics")),
+        rebase=rebase_of(registration),
         progress=progress(evidence),
-        warnings=_lines(evidence.get("warnings")),
+        warnings=[*_lines(notes), *_lines(evidence.get("warnings"))],
         faults=_faults(checklist),
         left_out=0,
     )

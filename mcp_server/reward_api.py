@@ -130,6 +130,10 @@ class RewardApi:
         """`GET /v1/reward/{experiment_id}/evidence`."""
         return await self._answer("GET", f"/v1/reward/{_step(experiment_id)}/evidence")
 
+    async def registration(self, experiment_id: str) -> Answer:
+        """`GET /v1/reward/{experiment_id}/registration`."""
+        return await self._answer("GET", f"/v1/reward/{_step(experiment_id)}/registration")
+
     async def effect(self, experiment_id: str) -> Answer:
         """`GET /v1/reward/{experiment_id}/effect`."""
         return await self._answer("GET", f"/v1/reward/{_step(experiment_id)}/effect")

@@ -31,6 +31,7 @@ from mcp_server.explanation import explanation, is_decided, progress
 from mcp_server.listing import MOST, fits, listing, room
 from mcp_server.planning import plan as planned
 from mcp_server.planning import set_up as next_step
+from mcp_server.registration import note_of
 from mcp_server.reward_api import Answer, Refused, RewardApi
 
 Reward = Context[RewardApi, Any]
@@ -96,10 +97,12 @@ async def register_experiment(
     registration = {name: value for name, value in members.items() if value is not None}
     api = _api(ctx)
     registered = _shaped(Registered, await api.register(registration), api)
+    note = note_of(await _registration(api, registered.experiment_id))
     return _result(
         registered.model_dump(),
         "Registered. Call get_verdict with this experiment_id until the verdict is decided; "
-        "abstain on every poll is expected while traffic accumulates.",
+        "abstain on every poll is expected while traffic accumulates."
+        f"{'' if note is None else f' {note}'}",
     )
 
 
@@ -171,10 +174,14 @@ async def explain(
     a verdict abstains for longer than you expect, or with a reason other than `power`.
     """
     api = _api(ctx)
-    evidence, checklist = await asyncio.gather(
-        _outcome(api.evidence(experiment_id)), _outcome(api.checklist())
+    evidence, checklist, registration = await asyncio.gather(
+        _outcome(api.evidence(experiment_id)),
+        _outcome(api.checklist()),
+        _registration(api, experiment_id),
     )
     if isinstance(evidence, ToolError):
+        if isinstance(evidence, Refused) and (note := note_of(registration)) is not None:
+            raise ToolError(f"{note} {evidence}")
         raise evidence
     if not isinstance(evidence.body, dict):
         raise _foreign(api)
@@ -186,7 +193,7 @@ async def explain(
         fresh = await _outcome(api.effect(experiment_id))
         if isinstance(fresh, Answer):
             body = {**body, "effect": fresh.body}
-    return _result(explanation(experiment_id, body, checks).model_dump())
+    return _result(explanation(experiment_id, body, checks, registration).model_dump())
 
 
 async def check_setup(ctx: Reward) -> Annotated[CallToolResult, Checklist]:
@@ -338,7 +345,15 @@ async def _polled(api: RewardApi, experiment_id: str) -> CallToolResult:
     answer = await api.verdict(experiment_id)
     verdict = _shaped(Verdict, answer, api)
     contract = {name: answer.body[name] for name in Verdict.model_fields}
-    return _result(contract, advice(verdict, answer.retry_after))
+    waits = verdict.verdict == "abstain" and not verdict.power_state.decided
+    registration = await _registration(api, experiment_id) if waits else None
+    return _result(contract, advice(verdict, answer.retry_after, registration))
+
+
+async def _registration(api: RewardApi, experiment_id: str) -> object:
+    """The body of a registration; None where the service answers none: it only adds."""
+    outcome = await _outcome(api.registration(experiment_id))
+    return outcome.body if isinstance(outcome, Answer) else None
 
 
 async def _outcome(request: Awaitable[Answer]) -> Answer | ToolError:

@@ -22,12 +22,15 @@ from api.wire.answer import answer
 from api.wire.problem import Problem
 from domain.comparison import is_fair
 from domain.effect import AfterDecision, served_effect
+from domain.lineage.base_move import BaseMove
 from domain.measure import measure_of
 from domain.wording.advice import lasts
+from domain.wording.base_move import base_move_advice, base_move_sentence
 from domain.wording.effect import MOMENTS, near_end
 from domain.wording.headline import headline_of
 from domain.wording.looks import fired_at, looks_of, seconds
 from domain.wording.metrics import metric_rows
+from domain.wording.registration import joint_sentence
 from domain.wording.tipping_point import tipping_sentence
 from domain.wording.warnings import WARNINGS
 from storage.tenants.sign_ins import Visitor
@@ -139,6 +142,7 @@ def _known(finding: Finding, fault: str | None) -> dict[str, Any]:
     document = evidence if evidence is not None and evidence["as_of"] is not None else None
     bound = finding.starts_at is not None
     candidate = document is not None and document.get("candidate") is not None
+    registration, moved = finding.registration, finding.registration.base_moved
     return {
         "finding": finding,
         "fault": fault,
@@ -147,7 +151,9 @@ def _known(finding: Finding, fault: str | None) -> dict[str, Any]:
         "document": document,
         "headline": headline_of(contract, candidate=candidate),
         "reason": reason_of(contract, evidence, bound=bound),
-        "advice": advice_of(contract, evidence, bound=bound),
+        "moved": None if moved is None else base_move_sentence(moved.rebase_on),
+        "joint": joint_sentence(joint) if (joint := registration.joint_with) else None,
+        "advice": _advice(moved) or advice_of(contract, evidence, bound=bound),
         "bound": bound,
         "value": value_of(contract, document),
         "measure": None if document is None else measure_of(document),
@@ -168,6 +174,13 @@ def _known(finding: Finding, fault: str | None) -> dict[str, Any]:
         },
         "looks": [] if document is None else _looks(document),
     }
+
+
+def _advice(moved: BaseMove | None) -> list[str]:
+    """Returns the steps of a change whose base moved: they come before any other."""
+    if moved is None:
+        return []
+    return base_move_advice(moved.rebase_on, moved.changes, continues=moved.continues)
 
 
 def _effect(document: Mapping[str, Any], after: AfterDecision | None) -> Mapping[str, Any] | None:

@@ -31,6 +31,7 @@ from storage.experiments.deploys import (
 )
 from storage.experiments.withdrawal import withdraw_deploy
 from storage.postgres.refusal import Missing
+from storage.verdicts.announcements import announce_base_moves
 
 router = APIRouter(tags=["deploys"])
 
@@ -233,7 +234,14 @@ async def post_deploy(
     wanted = await apart(lambda: deploy.request(key))
 
     def recording(connection: Connection) -> RecordedDeploy:
-        return record_deploy(connection, caller.project_id, wanted)
+        recorded = record_deploy(connection, caller.project_id, wanted)
+        announce_base_moves(
+            connection,
+            caller.project_id,
+            wanted.environment,
+            known_at=recorded.record["recorded_at"],
+        )
+        return recorded
 
     recorded = await shared.store.run(recording)
     return answer(

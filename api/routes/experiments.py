@@ -1,5 +1,8 @@
 """`POST /v1/reward/register` and `/close`: experiments begin, and end by hand."""
 
+import math
+from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Annotated, Self
 
 from fastapi import APIRouter, Depends
@@ -17,9 +20,10 @@ from api.wire.body import body_of
 from api.wire.documentation import json_body, reading
 from api.wire.shape import Actor, Commit, FreeForm, MetricName, RoutePattern, Shape, by_form
 from domain.lineage.flag import Flag
-from domain.registration import Registration
-from storage.experiments.experiments import Registered, close, register
+from domain.registration import GUARDRAIL_PACE_SECONDS, Registration
+from storage.experiments.experiments import close, register
 from storage.verdicts.publication import PublishedVerdict, read_verdict
+from storage.views.registrations import RegistrationReading, read_registration
 
 router = APIRouter(tags=["reward"])
 
@@ -125,6 +129,71 @@ class RegisteredExperiment(Shape):
     experiment_id: str
 
 
+class MissingDeployAnswer(Shape):
+    """The deploy that an experiment waits for."""
+
+    commit: str | None = Field(description="The commit it must be of; null for the next deploy.")
+    elsewhere: list[str] = Field(description="Environments in which that commit is deployed.")
+    nearest: str | None = Field(
+        description="A deployed commit that `commit` looks like, where a typing error is likely."
+    )
+
+
+class BaseMoveAnswer(Shape):
+    """The build in the place of an open experiment's control."""
+
+    rebase_on: str = Field(description="The commit that users have now.")
+    changes: list[str] = Field(description="To post as `commit.changes` of the rebased commit.")
+    since: datetime
+    continues: bool = Field(
+        description="Whether the rebased commit goes on in this experiment; else register anew."
+    )
+
+
+class RegistrationAnswer(Shape):
+    """An experiment as it was registered and bound, with its needs before it can answer."""
+
+    experiment_id: str
+    registered_at: datetime
+    environment: str
+    metric: str
+    treatment_commit: str | None
+    control_commit: str | None
+    deploy_id: str | None
+    change: list[str] | None = Field(description="The changes under test; null before its deploy.")
+    joint_with: list[str] = Field(
+        description="Those that are not the treatment's own: what is measured is the effect of all"
+        " of them together."
+    )
+    attempt: int
+    starts_at: datetime | None
+    waits_for_deploy: MissingDeployAnswer | None
+    base_moved: BaseMoveAnswer | None = Field(
+        description="Null while a build is served that the treatment can be compared with."
+    )
+    first_look_at: datetime | None = Field(
+        description="When the target can be looked at first; null before the deploy."
+    )
+
+
+@router.get(
+    "/v1/reward/{experiment_id}/registration",
+    summary="Read what an experiment compares and needs",
+    responses={200: {"model": RegistrationAnswer}},
+    openapi_extra=reading(problems=["unknown_experiment"]),
+)
+async def get_registration(request: Request, caller: Reader, experiment_id: str) -> Response:
+    """Return the changes under test, their control, and the deploy or base that is missing."""
+
+    def reading_registration(connection: Connection) -> RegistrationReading:
+        return read_registration(connection, caller.project_id, known_id(experiment_id))
+
+    registration = await runtime(request).store.run(reading_registration)
+    members = asdict(registration)
+    del members["decided"]
+    return answer(members)
+
+
 _EXAMPLES = {
     "all defaults": {},
     "a commit and a metric": {"treatment_commit": "4f2a9c1d", "target_metric": "activation"},
@@ -151,12 +220,23 @@ async def post_registration(
 ) -> Response:
     """Register a change; the same change and metric, while open, is the same experiment."""
 
-    def registering(connection: Connection) -> Registered:
-        return register(connection, caller.project_id, body.registration())
+    def registering(connection: Connection) -> RegistrationReading:
+        registered = register(connection, caller.project_id, body.registration())
+        return read_registration(connection, caller.project_id, registered.experiment_id)
 
     await runtime(request).rate_limit.admit_registration(caller)
     registered = await runtime(request).store.run(registering)
-    return answer({"experiment_id": registered.experiment_id}, status=201)
+    return answer(
+        {"experiment_id": registered.experiment_id},
+        status=201,
+        headers=_first_look(registered.first_look_at),
+    )
+
+
+def _first_look(at: datetime | None) -> dict[str, str] | None:
+    """Returns when to ask first: at the target's first look, or in an hour for a guardrail's."""
+    seconds = 0 if at is None else math.ceil((at - datetime.now(UTC)).total_seconds())
+    return {"Retry-After": str(min(seconds, GUARDRAIL_PACE_SECONDS))} if seconds > 0 else None
 
 
 @router.post(

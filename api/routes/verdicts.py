@@ -4,6 +4,7 @@ import base64
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -25,6 +26,7 @@ from api.wire.moment import RULE as MOMENT_RULE
 from api.wire.moment import moment, text
 from api.wire.problem import Problem
 from api.wire.shape import Shape
+from domain.wording.registration import awaited_sentence
 from storage.postgres.refusal import Missing
 from storage.tenants.keys import KeyKind
 from storage.verdicts.publication import (
@@ -36,6 +38,7 @@ from storage.verdicts.publication import (
     read_evidence,
     read_verdict,
 )
+from storage.views.registrations import read_registration
 
 router = APIRouter(tags=["reward"])
 
@@ -251,9 +254,10 @@ router.add_api_route(
 async def get_evidence(request: Request, caller: Reader, experiment_id: str) -> Response:
     """Return the evidence behind the served verdict; before the first look there is none."""
 
-    def reading_evidence(connection: Connection) -> tuple[str | None, PublishedVerdict]:
+    def reading_evidence(connection: Connection) -> str | NoEvidence:
         verdict = read_verdict(connection, caller.project_id, known_id(experiment_id))
-        return read_evidence(connection, caller.project_id, experiment_id), verdict
+        found = read_evidence(connection, caller.project_id, experiment_id)
+        return found or _no_evidence(connection, caller.project_id, verdict)
 
     return await _published(request, reading_evidence)
 
@@ -267,26 +271,41 @@ async def get_evidence(request: Request, caller: Reader, experiment_id: str) -> 
 async def get_effect(request: Request, caller: Reader, experiment_id: str) -> Response:
     """Return the best estimate of the change's effect, as of the last look or the decision."""
 
-    def reading_effect(connection: Connection) -> tuple[str | None, PublishedVerdict]:
+    def reading_effect(connection: Connection) -> str | NoEvidence:
         verdict = read_verdict(connection, caller.project_id, known_id(experiment_id))
-        return read_effect(connection, caller.project_id, experiment_id), verdict
+        found = read_effect(connection, caller.project_id, experiment_id)
+        return found or _no_evidence(connection, caller.project_id, verdict)
 
     return await _published(request, reading_effect)
 
 
-async def _published(
-    request: Request, read: Callable[[Connection], tuple[str | None, PublishedVerdict]]
-) -> Response:
+@dataclass(frozen=True, kw_only=True)
+class NoEvidence:
+    """Why an experiment has had no look, and its verdict."""
+
+    because: str
+    verdict: PublishedVerdict
+
+
+def _no_evidence(connection: Connection, project_id: int, verdict: PublishedVerdict) -> NoEvidence:
+    registration = read_registration(connection, project_id, verdict.experiment_id)
+    awaited = registration.waits_for_deploy
+    because = "the experiment has had no look yet: no analysis block has closed"
+    if awaited is not None:
+        because = awaited_sentence(asdict(awaited), registration.environment)
+    return NoEvidence(because=because, verdict=verdict)
+
+
+async def _published(request: Request, read: Callable[[Connection], str | NoEvidence]) -> Response:
     """Answers with a document that was published with a verdict.
 
     Raises:
         Problem: Nothing was published yet.
     """
-    document, verdict = await runtime(request).store.run(read)
-    if document is None:
-        detail = "the experiment has had no look yet: no analysis block has closed"
-        raise Problem("no_evidence_yet", detail, headers=_retry_after(verdict))
-    return Response(document, media_type="application/json")
+    found = await runtime(request).store.run(read)
+    if isinstance(found, NoEvidence):
+        raise Problem("no_evidence_yet", found.because, headers=_retry_after(found.verdict))
+    return Response(found, media_type="application/json")
 
 
 def _moment(value: str) -> str:

@@ -1,7 +1,7 @@
 """The command `register`: a change becomes an experiment."""
 
 import json
-from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +9,7 @@ import click
 
 from cli.operations.options import data_dir_option, project_option
 from cli.operations.remote import READING_KEY, Remote, RemoteFault, document, remote
-
-# How many changes a note names.
-_NAMED = 5
+from domain.wording.registration import registration_note
 
 
 @click.command("register")
@@ -119,43 +117,14 @@ def _registered(members: dict[str, object], project: str, data_dir: Path) -> tup
     # The store's rooms take a second to load, and the client does not hold them.
     from cli.changes.stored import registered_change  # noqa: PLC0415
 
-    finding = registered_change(members, project, data_dir)
-    if finding.deploy_id is not None:
-        return finding.experiment_id, _joint(finding.joint_with)
-    note = _awaited(finding.treatment_commit, finding.environment, elsewhere=finding.elsewhere)
-    return finding.experiment_id, note
+    registered = registered_change(members, project, data_dir)
+    return registered.experiment_id, registration_note(asdict(registered))
 
 
 def _note_there(service: Remote, experiment_id: str) -> str | None:
-    """Returns the row of a new experiment in a running service's list, as `_registered` does."""
+    """Returns the note of a running service on a new experiment, as `_registered` does."""
     try:
-        listed = document(service.get("/v1/reward?status=open&limit=200"))["experiments"]
+        registered = document(service.get(f"/v1/reward/{experiment_id}/registration"))
     except RemoteFault:
         return None
-    for entry in listed:
-        if entry["experiment_id"] == experiment_id:
-            if entry["deploy_id"] is None:
-                return _awaited(entry["treatment_commit"], entry["environment"])
-            # A service of an earlier release lists no such member.
-            return _joint(entry.get("joint_with", ()))
-    return None
-
-
-def _joint(changes: Sequence[str]) -> str | None:
-    if not changes:
-        return None
-    named = ", ".join(change[:12] for change in changes[:_NAMED])
-    more = f" and {len(changes) - _NAMED} more" if len(changes) > _NAMED else ""
-    return (
-        f"Its effect is measured together with that of {named}{more}: the control lacks them too."
-    )
-
-
-def _awaited(commit: str | None, environment: str, *, elsewhere: Sequence[str] = ()) -> str:
-    if commit is None:
-        return f"It begins with the next deploy to {environment}."
-    so_far = f"; so far it is deployed to {', '.join(elsewhere)}" if elsewhere else ""
-    return (
-        f"It begins with a deploy of {commit[:12]} to {environment}, of which none is recorded"
-        f"{so_far}."
-    )
+    return registration_note(registered)

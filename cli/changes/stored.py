@@ -25,8 +25,9 @@ from storage.experiments.withdrawal import withdraw_deploy
 from storage.postgres.engine import open_engine
 from storage.releases.freeze import current_freeze
 from storage.tenants.projects import find_project
+from storage.verdicts.announcements import announce_base_moves
 from storage.verdicts.publication import project_of, read_effect, read_evidence, read_verdict
-from storage.views.findings import Finding, read_finding
+from storage.views.registrations import RegistrationReading, read_registration
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +97,12 @@ def recorded_deploy(
     with store_transaction(data_dir) as connection:
         project_id = find_project(connection, project).project_id
         recorded = record_deploy(connection, project_id, request)
+        announce_base_moves(
+            connection,
+            project_id,
+            request.environment,
+            known_at=recorded.record["recorded_at"],
+        )
     return msgspec.json.decode(msgspec.json.encode(recorded.record))
 
 
@@ -107,10 +114,12 @@ def withdrawn_deploy(deploy_id: str, project: str, data_dir: Path) -> dict[str, 
     return record
 
 
-def registered_change(members: dict[str, object], project: str, data_dir: Path) -> Finding:
+def registered_change(
+    members: dict[str, object], project: str, data_dir: Path
+) -> RegistrationReading:
     """Registers a change and returns its experiment."""
     registration = checked(RegistrationBody, members).registration()
     with store_transaction(data_dir) as connection:
         project_id = find_project(connection, project).project_id
         experiment_id = register(connection, project_id, registration).experiment_id
-        return read_finding(connection, project_id, experiment_id)
+        return read_registration(connection, project_id, experiment_id)

@@ -39,6 +39,10 @@ class History:
             return None
         return fact.base
 
+    def completed(self, facts: Iterable[CommitFact]) -> "History":
+        """Returns this history with the facts of commits that it does not know."""
+        return History([*facts, *self._facts.values()], known_at=self._known_at)
+
     def lineage(self, commit: str) -> frozenset[str]:
         """Returns the changes that a commit carries: its own and those of its bases.
 

@@ -7,6 +7,7 @@ from domain.arrival import is_steady_shortfall
 from domain.cause import PERMANENT, Cause
 from domain.comparison import is_fair
 from domain.measure import too_small
+from domain.wording.base_move import base_move_advice
 from domain.wording.metrics import metric_rows
 
 Contract = Mapping[str, Any]
@@ -106,6 +107,9 @@ def _while_abstaining(contract: Contract, document: Document | None) -> Sequence
     if not is_fair(contract, document):
         anew = [_ANEW.format(contract["experiment_id"])] if lasts(document) else []
         return [*hold, *_repairs(contract, document), *anew]
+    moved = None if document is None else document.get("base_moved")
+    if moved is not None:
+        return base_move_advice(moved["rebase_on"], moved["changes"], continues=moved["continues"])
     return [*hold, *_while_open(document)[: 1 if hold else None]]
 
 
@@ -113,6 +117,10 @@ def _when_ended(contract: Contract, document: Document | None) -> Sequence[str]:
     ended = None if document is None else document.get("ended_because")
     if ended == "horizon" and not is_fair(contract, document):
         return [*_repairs(contract, document), "Then register the change again."]
+    moved = None if document is None else document.get("base_moved")
+    if moved is not None and ended == "superseded":
+        # The experiment is over: what goes on is the change, in a new one.
+        return base_move_advice(moved["rebase_on"], moved["changes"], continues=False)
     if document is not None and ended == "futility":
         return [_ENDED[ended].format(too_small(document["policy"]["futility_margin"]))]
     again = "To measure the change after all, post its deploy and register it again."

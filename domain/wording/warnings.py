@@ -6,6 +6,7 @@ WARNINGS = {
     "metric_never_seen": "No outcome of the target metric was counted: none came, or none within"
     " its window after a unit's exposure. Check its name, that events of that name arrive, and its"
     " window.",
+    "base_moved": "Users have another build than the one that this change stands on. Rebase it.",
     "unknown_commit": "Some events name a commit that no deploy recorded. Post each deploy before"
     " it gets traffic.",
     "unmatched_route": "Some events name a route that is not in the static graph. Upload the graph"

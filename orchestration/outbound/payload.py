@@ -13,6 +13,7 @@ _HEADLINES = {
     "closed": "Closed without a verdict",
     "breached": "Guardrail breached",
     "set_up_fault": "Fault of the set-up",
+    "base_moved": "Rebase the change",
 }
 
 

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from domain.contract import document_text
+from domain.lineage.base_move import BaseMove
 from domain.measure import Measure, measure_of_policy
 from domain.wording.advice import advice
 from domain.wording.headline import headline_of
 from domain.wording.value import value_range
 from orchestration.pipeline.members.aliasing import TIME, aliased_with
+from orchestration.pipeline.members.base_move import base_move_member
 from orchestration.pipeline.members.effect import effect_member
 from orchestration.pipeline.members.metrics import metric_rows
 from orchestration.pipeline.sentence import known_sentence, statement
@@ -45,6 +47,7 @@ def evidence_document(
     counts: UnitCounts,
     changes: Mapping[str, frozenset[str]],
     returning: ReturningUsers,
+    moved: BaseMove | None = None,
 ) -> dict[str, Any]:
     """Returns the evidence document of an experiment as of its look.
 
@@ -55,6 +58,7 @@ def evidence_document(
         counts: Its units, as of the same look.
         changes: The changes of each stratum besides the one under test.
         returning: Its users who came back, as of the same look.
+        moved: The build in the place of its control then; None while that was served.
     """
     control = evidence.arms.control
     level = control.rate if control.total is None else control.mean
@@ -64,6 +68,8 @@ def evidence_document(
         "experiment_id": reading.experiment_id,
         "as_of": timestamp(evidence.as_of),
         "change": list(reading.change),
+        "joint_with": list(reading.joint_with),
+        "base_moved": base_move_member(moved),
         "policy": _policy(reading),
         "arms": {
             "control": _arm(evidence.arms.control, late=counts.late_control),
@@ -91,7 +97,11 @@ def evidence_document(
             "unmatched_route": counts.unmatched_route,
             **({"unsigned": counts.unsigned} if _asks_for_signatures(reading) else {}),
         },
-        "warnings": _warnings(reading, evidence, counts, returning),
+        "warnings": [
+            *_warnings(reading, evidence, counts, returning),
+            # Of a decided one `ended_because` says it.
+            *(["base_moved"] if moved is not None and not evidence.decision.decided else []),
+        ],
         "ended_because": _value(evidence.decision.ended_because),
         "digest": _digest(reading, evidence),
     }

@@ -9,21 +9,25 @@ from sqlalchemy import Connection
 
 from domain.contract import contract, document_text, waiting_contract
 from domain.metric import seconds_open
+from domain.registration import GUARDRAIL_PACE_SECONDS
 from domain.wording.advice import advice
 from domain.wording.headline import NO_ANSWER, headline_of
 from orchestration.pipeline.document import evidence_document
+from orchestration.pipeline.members.base_move import base_move_at
 from orchestration.pipeline.sentence import of_the_experiment
 from orchestration.pipeline.series import moment, series_of
 from stats.decision.evidence import Evidence, evaluate
 from stats.looks.block import AnalysisBlocks
 from stats.looks.series import Series
 from stats.looks.stratification import Stratification, stratified
-from storage.experiments.policy import BLOCK_SECONDS
+from storage.experiments.base_moves import tested_commits
+from storage.experiments.policy import BLOCK_SECONDS, first_look_at
 from storage.verdicts.evidence import (
     CountsAt,
     ExperimentReading,
     count_units,
     experiments_waited_out,
+    histories_at,
     read_experiments,
     stratum_changes,
 )
@@ -92,7 +96,11 @@ def _drafts(
         for reading, evidence in zip(readings, evaluated, strict=True)
     ]
     counts = count_units(connection, looks)
-    changes = stratum_changes(connection, readings, [look.look for look in looks])
+    histories = histories_at(connection, readings, [look.look for look in looks])
+    changes = stratum_changes(connection, readings, histories)
+    tested = tested_commits(
+        connection, [(reading.project_id, reading.environment) for reading in readings]
+    )
     returning = returning_users(connection, [(look.experiment_id, look.look) for look in looks])
     drafted: list[Drafted] = []
     for reading, next_look, evidence in zip(readings, next_looks, evaluated, strict=True):
@@ -104,6 +112,12 @@ def _drafts(
             counts=counts[reading.experiment_id],
             changes=changes[reading.experiment_id],
             returning=returning[reading.experiment_id],
+            moved=base_move_at(
+                reading,
+                histories[reading.experiment_id],
+                tested[reading.project_id, reading.environment],
+                look=moment(evidence.as_of or 0),
+            ),
         )
         draft = Draft(
             experiment_id=reading.experiment_id,
@@ -136,7 +150,10 @@ def evidence_contract(experiment_id: str, evidence: Evidence) -> dict[str, Any]:
 
 
 def _next_look(reading: ExperimentReading, evidence: Evidence) -> datetime | None:
-    """Returns when the next look can come at the earliest; None once decided."""
+    """Returns when to look next at the earliest; None once decided.
+
+    Before the target can be looked at, that is an hour, for a guardrail's sake.
+    """
     if evidence.decision.decided:
         return None
     policy = reading.policy
@@ -145,9 +162,13 @@ def _next_look(reading: ExperimentReading, evidence: Evidence) -> datetime | Non
     metrics = (policy["target"], *policy["guardrails"])
     closes_after = min(seconds_open(metric, grace=grace) for metric in metrics) + grace
     read_to = int(reading.as_of.timestamp())
-    return moment(
+    soonest = moment(
         max(evidence.closed_until + BLOCK_SECONDS + closes_after, read_to + BLOCK_SECONDS)
     )
+    first = first_look_at(reading.starts_at, policy)
+    if soonest >= first:
+        return soonest
+    return min(first, max(soonest, moment(read_to + GUARDRAIL_PACE_SECONDS)))
 
 
 def _next_look_of(strata: Stratification) -> NextLook:

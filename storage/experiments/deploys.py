@@ -116,7 +116,8 @@ def record_deploy(
         project_id,
         request.environment,
         sha,
-        changes=request.commit.get("changes") or [sha],
+        changes=[history.resolve(change) or change for change in request.commit.get("changes", ())]
+        or [sha],
         base=base,
         recorded_at=recorded_at,
     )

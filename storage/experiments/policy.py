@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 from domain.lineage.flag import Flag
-from domain.metric import DAY, HOUR, Metric, metric_definition, with_own_grace
+from domain.metric import DAY, HOUR, Metric, metric_definition, seconds_open, with_own_grace
 from storage.tenants.settings import Settings, ValueRoute
 
 BLOCK_SECONDS = 300
@@ -116,3 +117,11 @@ def _shared_value(
     if len(shared) == 1 and None not in shared:
         return shared.pop()
     return values.get("*")
+
+
+def first_look_at(starts_at: datetime, policy: Mapping[str, Any]) -> datetime:
+    """Returns when the first block of the target closes: no look at it can come before."""
+    begins_at = int(starts_at.timestamp()) // BLOCK_SECONDS * BLOCK_SECONDS
+    grace = policy["grace_seconds"]
+    open_for = BLOCK_SECONDS + seconds_open(policy["target"], grace=grace) + grace
+    return datetime.fromtimestamp(begins_at + open_for, tz=UTC)

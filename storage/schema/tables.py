@@ -646,7 +646,9 @@ announcements = Table(
     Column("metric", Text, nullable=False),
     Column("commit_sha", Text),
     UniqueConstraint("experiment_id", "kind", "subject"),
-    CheckConstraint("kind IN ('decided', 'closed', 'breached', 'set_up_fault')", name="kind"),
+    CheckConstraint(
+        "kind IN ('decided', 'closed', 'breached', 'set_up_fault', 'base_moved')", name="kind"
+    ),
 )
 
 # An announcement for one webhook: waiting, until it is delivered or given up.

@@ -8,7 +8,7 @@ import msgspec
 
 from storage.tenants.receiver_address import is_private_host
 
-Event = Literal["decided", "closed", "breached", "set_up_fault"]
+Event = Literal["decided", "closed", "breached", "set_up_fault", "base_moved"]
 Format = Literal["raw", "slack", "github"]
 EVENTS: tuple[Event, ...] = get_args(Event)
 MOST_WEBHOOKS = 10

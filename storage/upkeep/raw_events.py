@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from storage.experiments.histories import joint_with
 from storage.log.reader import keep_log
 from storage.postgres.refusal import Missing
 from storage.schema.partitions import existing_days, partition_name
@@ -28,6 +29,8 @@ class FrozenExperiment:
     closed_at: datetime | None
     change: Sequence[str]
     treatment_commit: str
+    control_commit: str | None
+    joint_with: Sequence[str]
     deploy_id: str
     policy: Mapping[str, Any]
 
@@ -50,9 +53,9 @@ FROM verdicts AS v JOIN experiments AS x USING (experiment_id)
 WHERE v.experiment_id = :id
 """)
 
-_FROZEN = text("""
+_FROZEN = text(f"""
 SELECT experiment_id, project_id, environment, starts_at, bound_at, closed_at, change,
-    treatment_commit, deploy_id, policy
+    treatment_commit, control_commit, {joint_with("experiments")} AS joint_with, deploy_id, policy
 FROM experiments WHERE experiment_id = :id AND bound_at IS NOT NULL
 """)
 

@@ -1,12 +1,15 @@
 """Announcements: a project's messages on its verdicts, each once ever, kept for delivery."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, text
 from sqlalchemy.dialects.postgresql import insert
 
 from domain.arrival import ARRIVAL, is_steady_shortfall
+from domain.wording.base_move import base_move_advice, base_move_sentence
+from storage.experiments.base_moves import base_moves
 from storage.schema.tables import deliveries
 from storage.tenants.settings import read_settings
 from storage.tenants.webhook import Event
@@ -20,10 +23,13 @@ INSERT INTO announcements (
     announced_at, contract, sentence, environment, metric, commit_sha
 )
 SELECT 'msg_' || replace(gen_random_uuid()::text, '-', ''), v.project_id, v.experiment_id,
-       news.kind, news.subject, clock_timestamp(), v.contract, v.evidence ->> 'sentence',
+       news.kind, news.subject, clock_timestamp(), v.contract,
+       coalesce(news.sentence, v.evidence ->> 'sentence'),
        x.environment, x.target_metric, x.treatment_commit
-FROM unnest(CAST(:ids AS text[]), CAST(:kinds AS text[]), CAST(:subjects AS text[]))
-    AS news (experiment_id, kind, subject)
+FROM unnest(
+    CAST(:ids AS text[]), CAST(:kinds AS text[]), CAST(:subjects AS text[]),
+    CAST(:sentences AS text[])
+) AS news (experiment_id, kind, subject, sentence)
 JOIN verdicts AS v USING (experiment_id)
 JOIN experiments AS x USING (experiment_id)
 ON CONFLICT (experiment_id, kind, subject) DO NOTHING
@@ -43,16 +49,56 @@ def announce(connection: Connection, contracts: Sequence[Mapping[str, Any]]) -> 
         this moment.
     """
     steady = _steady_shortfalls(connection, contracts)
-    news = [
-        (contract["experiment_id"], kind, subject)
-        for contract in contracts
-        for kind, subject in _news(contract, steady=contract["experiment_id"] in steady)
-    ]
+    return _announce(
+        connection,
+        [
+            (contract["experiment_id"], kind, subject, None)
+            for contract in contracts
+            for kind, subject in _news(contract, steady=contract["experiment_id"] in steady)
+        ],
+    )
+
+
+def announce_base_moves(
+    connection: Connection, project_id: int, environment: str, *, known_at: datetime
+) -> int:
+    """Announces the open experiments that lost their control, each once for the build in its place.
+
+    Args:
+        connection: In the transaction that recorded a deploy.
+        project_id: The project.
+        environment: Where the deploy is.
+        known_at: When it was recorded.
+
+    Returns:
+        How many announcements that makes.
+    """
+    moves = base_moves(connection, project_id, environment, known_at=known_at)
+    return _announce(
+        connection,
+        [
+            (
+                experiment_id,
+                "base_moved",
+                move.rebase_on,
+                " ".join(
+                    [
+                        base_move_sentence(move.rebase_on),
+                        *base_move_advice(move.rebase_on, move.changes, continues=move.continues),
+                    ]
+                ),
+            )
+            for experiment_id, move in moves.items()
+        ],
+    )
+
+
+def _announce(connection: Connection, news: Sequence[tuple[str, Event, str, str | None]]) -> int:
     if not news:
         return 0
-    ids, kinds, subjects = (list(column) for column in zip(*news, strict=True))
+    ids, kinds, subjects, sentences = (list(column) for column in zip(*news, strict=True))
     announced = connection.execute(
-        _ANNOUNCE, {"ids": ids, "kinds": kinds, "subjects": subjects}
+        _ANNOUNCE, {"ids": ids, "kinds": kinds, "subjects": subjects, "sentences": sentences}
     ).all()
     webhooks = {
         project_id: read_settings(connection, project_id).webhooks

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, text
 
 from domain.lineage.flag import flag_change
 from domain.lineage.history import History
-from storage.experiments.histories import read_facts
+from storage.experiments.histories import joint_with, read_facts
 from storage.postgres.rows import value_of
 from storage.verdicts.gates import Allocation, CountedDeploy, GateReading, allocations, read_gates
 from storage.verdicts.packed_cells import NO_CELLS, CellColumns, read_cells, read_strata
@@ -39,6 +39,7 @@ class ExperimentReading:
         lineages: Of each of them the digest of its lineage alone.
         flags: Of each the values of the other flags that experiments test.
         cells_by_metric: The closed cells of the target and of each guardrail.
+        joint_with: The changes under test that are not the treatment commit's own.
         cuts: Times at which an analysis block is cut.
         deploys: The environment's deploys, in order.
         base_assumed: Whether the treatment's base was assumed rather than named.
@@ -47,6 +48,9 @@ class ExperimentReading:
     experiment_id: str
     project_id: int
     environment: str
+    treatment_commit: str
+    control_commit: str | None
+    joint_with: Sequence[str]
     starts_at: datetime
     bound_at: datetime
     closed_at: datetime | None
@@ -74,8 +78,9 @@ class ExperimentReading:
         return self.cells_by_metric[self.policy["target"]["name"]]
 
 
-_ACTIVE = text("""
-SELECT x.*, read.at + make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS as_of
+_ACTIVE = text(f"""
+SELECT x.*, {joint_with("x")} AS joint_with,
+    read.at + make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS as_of
 FROM (
     SELECT * FROM experiments
     WHERE CAST(:only AS text[]) IS NULL OR experiment_id = ANY(CAST(:only AS text[]))
@@ -347,8 +352,33 @@ def count_units(connection: Connection, wanted: Sequence[CountsAt]) -> dict[str,
     return {row.experiment_id: value_of(UnitCounts, row) for row in rows}
 
 
-def stratum_changes(
+def histories_at(
     connection: Connection, experiments: Sequence[ExperimentReading], looks: Sequence[datetime]
+) -> dict[str, History]:
+    """Returns, for each experiment, the history of its environment as its look reads it.
+
+    Args:
+        connection: To the store.
+        experiments: Whose histories.
+        looks: As of when, for each: later records do not enter, unless they were
+            known at the binding.
+    """
+    facts = read_facts(
+        connection, [(experiment.project_id, experiment.environment) for experiment in experiments]
+    )
+    return {
+        experiment.experiment_id: History(
+            facts[experiment.project_id, experiment.environment],
+            known_at=max(look, experiment.bound_at),
+        )
+        for experiment, look in zip(experiments, looks, strict=True)
+    }
+
+
+def stratum_changes(
+    connection: Connection,
+    experiments: Sequence[ExperimentReading],
+    histories: Mapping[str, History],
 ) -> dict[str, dict[str, frozenset[str]]]:
     """Returns, for each experiment, the changes that each of its strata carries.
 
@@ -357,19 +387,8 @@ def stratum_changes(
     Args:
         connection: To the store.
         experiments: Whose strata.
-        looks: As of when, for each: later records do not enter, unless they were
-            known at the binding.
+        histories: Of each experiment, as its look reads it.
     """
-    facts = read_facts(
-        connection, [(experiment.project_id, experiment.environment) for experiment in experiments]
-    )
-    histories = {
-        experiment.experiment_id: History(
-            facts[experiment.project_id, experiment.environment],
-            known_at=max(look, experiment.bound_at),
-        )
-        for experiment, look in zip(experiments, looks, strict=True)
-    }
     by_id = {experiment.experiment_id: experiment for experiment in experiments}
     changes: dict[str, dict[str, frozenset[str]]] = {experiment_id: {} for experiment_id in by_id}
     for experiment_id, strata in read_strata(connection, list(by_id)).items():

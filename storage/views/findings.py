@@ -9,8 +9,8 @@ from sqlalchemy import Connection, text
 
 from domain.effect import AfterDecision
 from storage.experiments.deploys import ELSEWHERE
-from storage.experiments.histories import joint_with
 from storage.postgres.refusal import Missing
+from storage.views.registrations import RegistrationReading, read_registration
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +39,7 @@ class Finding:
         contract: The verdict contract, to the byte.
         evidence: The evidence document as JSON; None before the first look.
         message: Of the treatment's commit, where its deploy told one.
-        elsewhere: Of one that waits for its deploy: where else its commit is deployed.
-        joint_with: The changes that it tests beside its own commit's.
+        registration: The experiment as it is bound, and its needs.
         contrast_seconds: After so long without a comparison it ends; None before its deploy.
         acted: The step that was taken after its decision; None where none was.
         after: The units after its decision; None where it is open or ended without an answer.
@@ -56,8 +55,7 @@ class Finding:
     control_commit: str | None
     deploy_id: str | None
     message: str | None
-    elsewhere: Sequence[str]
-    joint_with: Sequence[str]
+    registration: RegistrationReading
     attempt: int
     contrast_seconds: int | None
     flag: dict[str, Any] | None
@@ -82,8 +80,7 @@ _ACTED = """(
 _FIND = text(f"""
 SELECT x.experiment_id, x.target_metric AS metric, x.environment, x.registered_at, x.starts_at,
     x.closed_at, x.treatment_commit, x.control_commit, x.deploy_id,
-    d.commit ->> 'message' AS message, {ELSEWHERE} AS elsewhere,
-    {joint_with("x")} AS joint_with, x.attempt,
+    d.commit ->> 'message' AS message, x.attempt,
     CAST(x.policy ->> 'contrast_seconds' AS bigint) AS contrast_seconds,
     x.request -> 'treatment_flag' AS flag,
     v.contract::text AS contract, v.evidence::text AS evidence, v.decided, v.published_at,
@@ -99,7 +96,9 @@ WHERE x.experiment_id = :experiment_id AND x.project_id = :project_id
 _VERSION = text(f"""
 SELECT md5(concat_ws(
     ' ', v.contract, v.evidence, v.next_look_at, x.closed_at, x.starts_at, {ELSEWHERE},
-    {_ACTED}, f.state, f.effect
+    {_ACTED}, f.state, f.effect,
+    (SELECT max(d.recorded_at) FROM deploys AS d
+     WHERE NOT v.decided AND d.project_id = x.project_id AND d.environment = x.environment)
 ))
 FROM verdicts AS v JOIN experiments AS x USING (experiment_id)
 LEFT JOIN follow_ups AS f USING (experiment_id)
@@ -127,6 +126,7 @@ def read_finding(connection: Connection, project_id: int, experiment_id: str) ->
     acted = members.pop("acted")
     return Finding(
         **members,
+        registration=read_registration(connection, project_id, experiment_id),
         acted=None if acted is None else Step(allocation=acted[0], at=acted[1]),
         after=after,
     )

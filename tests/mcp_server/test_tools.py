@@ -208,7 +208,7 @@ class TestPolling:
         polled = call("get_verdict", {"experiment_id": "exp_1"})
         asked = len(service.requests)
         subscribed = call("subscribe", {"experiment_id": "exp_1"})
-        assert len(service.requests) == asked + 1
+        assert service.requests[asked:] == service.requests[:asked]
         assert subscribed.structured_content == polled.structured_content
         assert texts(subscribed) == texts(polled)
 
@@ -485,6 +485,67 @@ CHECKLIST = [
 ]
 
 
+REGISTRATION = {
+    "environment": "production",
+    "joint_with": [],
+    "waits_for_deploy": None,
+    "base_moved": None,
+}
+AWAITED = {"commit": "c0ffee12", "elsewhere": [], "nearest": "c0ffee21"}
+MOVED = {
+    "rebase_on": "b1" * 20,
+    "changes": ["c0ffee12"],
+    "since": "2026-05-02T10:00:00Z",
+    "continues": True,
+}
+
+
+class TestWhatNoWaitingBrings:
+    """A deploy that did not come, and a control that nobody gets any more."""
+
+    def test_a_poll_of_what_waits_for_its_deploy_says_so_and_asks_for_no_more_polls(
+        self, service: Any, call: Any
+    ) -> None:
+        service.answers_with("/v1/reward/exp_1", WAITING)
+        service.answers_with(
+            "/v1/reward/exp_1/registration", {**REGISTRATION, "waits_for_deploy": AWAITED}
+        )
+        result = call("get_verdict", {"experiment_id": "exp_1"})
+        assert result.structured_content == WAITING
+        said = texts(result)[1]
+        assert "It begins with a deploy of c0ffee12 to production" in said
+        assert "Did you mean c0ffee21" in said
+        assert "Do not poll" in said
+        assert len(said) <= 300
+
+    def test_registering_names_what_an_effect_is_measured_together_with(
+        self, service: Any, call: Any
+    ) -> None:
+        service.answers_with("/v1/reward/register", {"experiment_id": "exp_1"}, status=201)
+        service.answers_with(
+            "/v1/reward/exp_1/registration", {**REGISTRATION, "joint_with": ["b0b0b0b0"]}
+        )
+        assert "together with that of b0b0b0b0" in texts(call("register_experiment"))[1]
+
+    def test_a_moved_base_is_told_by_a_poll_and_explained_with_what_to_post(
+        self, service: Any, call: Any
+    ) -> None:
+        service.answers_with("/v1/reward/exp_1", WAITING)
+        service.answers_with("/v1/reward/exp_1/evidence", EVIDENCE)
+        service.answers_with("/v1/reward/checklist", CHECKLIST)
+        service.answers_with("/v1/reward/exp_1/registration", {**REGISTRATION, "base_moved": MOVED})
+        said = texts(call("get_verdict", {"experiment_id": "exp_1"}))[1]
+        assert "Users have b1b1b1b1b1b1 now" in said
+        assert "Call explain" in said
+        explained = call("explain", {"experiment_id": "exp_1"}).structured_content
+        assert explained["rebase"] == {
+            "on": "b1" * 20,
+            "changes": ["c0ffee12"],
+            "continues": True,
+        }
+        assert "Users have b1b1b1b1b1b1 now" in explained["warnings"][0]
+
+
 class TestExplaining:
     def test_it_says_what_is_known_how_far_and_what_is_wired_wrong(
         self, service: Any, call: Any
@@ -511,6 +572,7 @@ class TestExplaining:
                     "interval": [-0.02, 0.044],
                 }
             ],
+            "rebase": None,
             "progress": {
                 "accumulated": 9000,
                 "required": 24000,

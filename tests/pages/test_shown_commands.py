@@ -23,6 +23,7 @@ RUN_ELSEWHERE = {
     ("docs/ci.md", "uri()"): "tests/pages/test_ci.py",
     ("docs/concepts.md", "deploy-reward plan"): "tests/pages/test_concepts.py",
     ("docs/many-changes.md", "deploy-reward simulate"): "tests/cli/test_repository.py",
+    ("docs/many-changes.md", "registration="): "tests/pages/test_many_changes.py",
     ("docs/next-graph.md", "curl -sSfO"): "tests/api/routes/test_next_graph.py",
     ("docs/operations/keeping.md", "pg_dump"): "tests/reliability/test_restores.py",
     ("docs/outcomes.md", "SERVICE_PROJECT_KEY"): "tests/cli/test_outcomes.py",
@@ -30,6 +31,7 @@ RUN_ELSEWHERE = {
 }
 NOT_RUN = {
     ("docs/ci.md", "pipx install"): "fetches the client from the reader's own repository",
+    ("docs/many-changes.md", "./canary.sh"): "moves the reader's own traffic",
     ("docs/mcp.md", "claude mcp add"): "wants the client, and somebody's account",
     ("docs/mcp.md", "npx @modelcontextprotocol"): "fetches the inspector from a package registry",
     ("docs/operations/cost.md", "python -m"): "takes minutes, and wants the machine for itself",

@@ -77,6 +77,41 @@ class TestRegistering:
         assert (listed["treatment_commit"], listed["control_commit"]) == ("bbbbbbb", "aaaaaaa")
         assert (listed["environment"], listed["metric"]) == ("production", "activation")
 
+    def test_a_commit_that_no_deploy_has_is_waited_for_and_a_typing_error_is_named(
+        self, service: Any
+    ) -> None:
+        deployed(service, "4f2a9c1d" * 5, "9e107d9d" * 5)
+        mistyped = "4f2a9cd1" + "4f2a9c1d" * 4
+        slipped = registered(service, treatment_commit=mistyped)
+        short = registered(service, treatment_commit="9e107dd9")
+        other = registered(service, treatment_commit="1234567890")
+        awaited = {
+            experiment: service.get(f"/v1/reward/{experiment}/registration").json()
+            for experiment in (slipped, short, other)
+        }
+        assert awaited[slipped]["waits_for_deploy"] == {
+            "commit": mistyped,
+            "elsewhere": [],
+            "nearest": "4f2a9c1d" * 5,
+        }
+        assert awaited[short]["waits_for_deploy"]["nearest"] == "9e107d9d" * 5
+        assert awaited[other]["waits_for_deploy"]["nearest"] is None
+        assert awaited[other]["first_look_at"] is None
+        evidence = service.get(f"/v1/reward/{slipped}/evidence")
+        assert evidence.json()["detail"].startswith("It begins with a deploy of 4f2a9cd14f2a")
+
+    def test_says_when_the_target_can_be_looked_at_first(self, service: Any) -> None:
+        service.settings(metrics={"slow": {"window_seconds": 14 * 86_400}})
+        deployed(service, "4f2a9c1d", "9e107d9d")
+        said = service.post(REGISTER, {"target_metric": "slow"})
+        registration = service.get(f"/v1/reward/{said.json()['experiment_id']}/registration").json()
+        first = datetime.fromisoformat(registration["first_look_at"])
+        begun = datetime.fromisoformat(registration["starts_at"])
+        # A block of 5 minutes, its grace of 2, and the window.
+        assert timedelta(days=14, minutes=2) <= first - begun <= timedelta(days=14, minutes=7)
+        # A guardrail may be breached before, so that an hourly pace is worth its while.
+        assert said.headers["Retry-After"] == "3600"
+
     def test_before_any_deploy_waits_for_the_next_one(self, service: Any) -> None:
         deployed(service, "aaaaaaa")
         experiment_id = registered(service, treatment_commit="BBBBBBB", target_metric="signup")

@@ -51,6 +51,7 @@ KINDS = {
     "/v1/reward/{experiment_id}": {KeyKind.PROJECT},
     "/v1/reward/{experiment_id}/evidence": {KeyKind.PROJECT},
     "/v1/reward/{experiment_id}/effect": {KeyKind.PROJECT},
+    "/v1/reward/{experiment_id}/registration": {KeyKind.PROJECT},
     "/v1/reward/{experiment_id}/close": {KeyKind.PROJECT},
 }
 

@@ -1,0 +1,33 @@
+"""Sentences on a base move, the same in every face."""
+
+from collections.abc import Sequence
+
+_SHOWN = 12
+
+
+def base_move_sentence(rebase_on: str) -> str:
+    """Returns the sentence on an experiment whose control left users' traffic."""
+    return (
+        f"Users have {rebase_on[:_SHOWN]} now, which this change does not stand on: no unit that"
+        " comes from now on has anything to be compared with."
+    )
+
+
+def base_move_advice(rebase_on: str, changes: Sequence[str], *, continues: bool) -> list[str]:
+    """Returns the steps that give a change whose base moved something to be compared with.
+
+    Args:
+        rebase_on: The commit that users have now.
+        changes: What to post as the changes of the rebased commit.
+        continues: Whether the rebased commit goes on in the same experiment.
+    """
+    named = " ".join(f"--change {change}" for change in changes)
+    command = f"deploy-reward deploy NEW --base {rebase_on} {named} --allocation SHARE"
+    rebase = f"Rebase the change on {rebase_on[:_SHOWN]}, and give the new commit the old's share"
+    steps = [
+        f"{rebase}: {command}.",
+        "Then withdraw the old commit: deploy-reward deploy OLD --allocation 0.",
+    ]
+    if continues:
+        return [*steps, "The same experiment goes on: what was measured so far counts."]
+    return [*steps, "This experiment cannot go on with it: register the new commit."]

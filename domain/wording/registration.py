@@ -1,0 +1,48 @@
+"""Sentences on a registration: waiting, without its control, or measured with other changes."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from domain.wording.base_move import base_move_sentence
+
+# An id of a commit is shown so far, and so many of a list are.
+_SHOWN, _NAMED = 12, 5
+
+
+def registration_note(registration: Mapping[str, Any]) -> str | None:
+    """Returns the sentences of a registration; None where there is nothing to say.
+
+    Args:
+        registration: As `GET /v1/reward/{id}/registration` shows it.
+    """
+    awaited, moved = registration["waits_for_deploy"], registration["base_moved"]
+    if awaited is not None:
+        return awaited_sentence(awaited, registration["environment"])
+    lines = []
+    if moved is not None:
+        lines.append(base_move_sentence(moved["rebase_on"]))
+    if registration["joint_with"]:
+        lines.append(joint_sentence(registration["joint_with"]))
+    return " ".join(lines) or None
+
+
+def awaited_sentence(awaited: Mapping[str, Any], environment: str) -> str:
+    """Returns which deploy an experiment waits for."""
+    commit, elsewhere, nearest = awaited["commit"], awaited["elsewhere"], awaited["nearest"]
+    if commit is None:
+        return f"It begins with the next deploy to {environment}."
+    so_far = f"; so far it is deployed to {', '.join(elsewhere)}" if elsewhere else ""
+    meant = "" if nearest is None else f" Did you mean {nearest[:_SHOWN]}, which is deployed?"
+    return (
+        f"It begins with a deploy of {commit[:_SHOWN]} to {environment}, of which none is recorded"
+        f"{so_far}.{meant}"
+    )
+
+
+def joint_sentence(changes: Sequence[str]) -> str:
+    """Returns which other changes an effect is measured together with."""
+    named = ", ".join(change[:_SHOWN] for change in changes[:_NAMED])
+    more = f" and {len(changes) - _NAMED} more" if len(changes) > _NAMED else ""
+    return (
+        f"Its effect is measured together with that of {named}{more}: the control lacks them too."
+    )
