@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ from click.testing import CliRunner
 from sqlalchemy import text
 
 from cli.main import main
+from orchestration.pipeline.steps import publish, stage_due
+from storage.pipeline.increment import extend_cells, extend_exposures
+from storage.schema.clock import claim_derived_tables
 from storage.tenants.keys import KeyKind
 
 PAGE = Path(__file__).parents[2] / "docs" / "outcomes.md"
@@ -133,6 +137,98 @@ def test_what_no_verdict_can_count_is_warned_of(
     orders["occurred_at"] -= timedelta(days=40)
     done = command("outcomes", written(orders, tmp_path / "orders.parquet"))
     assert "Warning: 1,234 came after the longest window and grace" in done.output
+
+
+START = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(days=2)
+STABLE, CANARY = "a" * 40, "b" * 40
+
+
+@pytest.fixture
+def units() -> pd.DataFrame:
+    """Sessions of two builds, one each three seconds."""
+    rows = range(8000)
+    return pd.DataFrame(
+        {
+            "event": "page_view",
+            "session_id": [f"u{row}" for row in rows],
+            "commit": [(STABLE, CANARY)[row % 2] for row in rows],
+            "occurred_at": [START + timedelta(seconds=3 * row) for row in rows],
+        }
+    )
+
+
+@pytest.fixture
+def conversions(units: pd.DataFrame) -> pd.DataFrame:
+    """Orders of 10 % of control and 14 % of treatment, as a dbt model has them: a row each."""
+    places = units.index // 2 % 50
+    orders = units[places < units["commit"].map({STABLE: 5, CANARY: 7})].copy()
+    orders["occurred_at"] += timedelta(minutes=20)
+    return orders.assign(event="order", event_id=[f"o{row}" for row in orders.index])
+
+
+def canaried(shop: Any, history: pd.DataFrame) -> str:
+    """Records a canary of two days ago and its history, and returns its experiment."""
+    shop.settings(metrics={"order": {"window_seconds": 3600, "grace_seconds": 259_200}}, locked=[])
+    for sha, at, members in (
+        (STABLE, START - timedelta(days=1), {}),
+        (CANARY, START, {"diff": {"base_commit": STABLE, "files": []}, "allocation": 0.5}),
+    ):
+        body = {"commit": {"sha": sha}, "deployed_at": at.isoformat(), **members}
+        assert shop.post("/v1/deploys", body).status_code == 201
+    history = history.assign(occurred_at=[at.isoformat() for at in history["occurred_at"]])
+    events = [
+        {name: value for name, value in event.items() if isinstance(value, str)}
+        for event in history.to_dict("records")
+    ]
+    for begin in range(0, len(events), 500):
+        sent = shop.post("/v1/events?replay=true", {"events": events[begin : begin + 500]})
+        assert sent.status_code == 202, sent.text
+    body = {"treatment_commit": CANARY, "target_metric": "order", "guardrails": []}
+    return shop.post("/v1/reward/register", body).json()["experiment_id"]
+
+
+def answered(shop: Any, experiment: str) -> tuple[Any, Any]:
+    """Returns contract and arms once the last block closed: three days and an hour after it."""
+    until = START + timedelta(days=4)
+    for step in (
+        lambda connection: extend_exposures(connection, as_of=until),
+        extend_cells,
+        lambda connection: stage_due(connection, as_of=until),
+        publish,
+    ):
+        with shop.store.engine.begin() as connection:
+            claim_derived_tables(connection)
+            step(connection)
+    contract = shop.get(f"/v1/reward/{experiment}").json()
+    assert contract.pop("experiment_id") == experiment
+    return contract, shop.get(f"/v1/reward/{experiment}/evidence").json()["arms"]
+
+
+def test_an_export_two_days_late_gets_the_verdict_of_the_same_outcomes_sent_live(
+    shop: Any,
+    command: Any,
+    units: pd.DataFrame,
+    conversions: pd.DataFrame,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    live = answered(shop, canaried(shop, pd.concat([units, conversions])))
+    other = replace(shop, project=shop.new_project("warehouse"))
+    monkeypatch.setenv("SERVICE_PROJECT_KEY", other.project.keys[KeyKind.WRITE])
+    experiment = canaried(other, units)
+    columns = ["event", "session_id", "occurred_at", "event_id"]
+    done = command("outcomes", written(conversions[columns], tmp_path / "orders.parquet"))
+    assert f"{len(conversions):,} outcomes read, {len(conversions):,} stored." in done.output
+
+    late = answered(other, experiment)
+    assert late == live
+    assert late[0]["verdict"] == "keep"
+    # The verdict stands on the first of them; all are counted.
+    query = "SELECT sum(x0), sum(x1) FROM cells WHERE experiment_id = :id"
+    with shop.store.engine.connect() as connection:
+        counted = connection.execute(text(query), {"id": experiment}).one()
+    by_commit = conversions.groupby("commit").size()
+    assert tuple(counted) == tuple(by_commit[[STABLE, CANARY]].tolist())
 
 
 def test_without_a_service_it_says_what_to_set(
