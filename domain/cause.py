@@ -10,6 +10,7 @@ class Cause(StrEnum):
     CROSSOVER = "crossover"
     LATENESS = "lateness"
     INTERACTION = "interaction"
+    AFTER_WINDOW = "after_window"
 
 
 # The units that they spoilt stay in the sums: only a new experiment helps.

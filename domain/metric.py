@@ -11,6 +11,9 @@ WINDOW_STEP = 5 * MINUTE
 LONGEST_WINDOW = 28 * DAY
 LONGEST_GRACE = 7 * DAY
 
+# An outcome counts as after the window where it comes within so many windows.
+AFTER_WINDOWS = 4
+
 # The eight revenue and funnel events, by whether they move money.
 MONETARY = frozenset({"trial_to_paid", "subscription_renewed", "expansion"})
 PERHAPS_MONETARY = frozenset({"subscription_churned"})
@@ -88,6 +91,26 @@ def seconds_open(definition: Mapping[str, Any], *, grace: int) -> int:
     """
     own = definition.get("grace_seconds")
     return definition["window_seconds"] + (0 if own is None else own - grace)
+
+
+def long_window(target: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the definition of a target's companion that counts outcomes within four windows."""
+    return {
+        **target,
+        "name": f"{target['name']} within {AFTER_WINDOWS} windows",
+        "role": "long_window",
+        "window_seconds": AFTER_WINDOWS * target["window_seconds"],
+    }
+
+
+def metrics_of(policy: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Returns what a policy counts: the target, each guardrail, and the target's companions."""
+    return [policy["target"], *policy["guardrails"], *policy.get("companions", ())]
+
+
+def companion(policy: Mapping[str, Any], role: str) -> Mapping[str, Any] | None:
+    """Returns the definition of a companion; None where the policy was frozen without it."""
+    return next((own for own in policy.get("companions", ()) if own["role"] == role), None)
 
 
 def metric_definition(name: str, metrics: Mapping[str, Metric]) -> dict[str, object]:

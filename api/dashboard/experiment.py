@@ -237,6 +237,11 @@ def _checks(document: Mapping[str, Any], contract: Mapping[str, Any]) -> list[di
         ),
         _check("Units stay in their arm", share, holds="crossover" not in causes, detail=crossed),
         _check("Outcomes arrive alike", gates["lateness_e"], holds="lateness" not in causes),
+        _check(
+            "Outcomes inside the window alike",
+            gates.get("after_window_e"),
+            holds="after_window" not in causes,
+        ),
         _check("One effect everywhere", gates["interaction_e"], holds="interaction" not in causes),
     ]
 

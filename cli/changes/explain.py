@@ -137,6 +137,7 @@ def _gates(gates: Mapping[str, Any]) -> dict[str, str]:
         "sample ratio, e": _number(gates.get("sample_ratio_e")),
         "crossover": "" if share is None else f"{100 * share:.2f} % of units",
         "lateness, e": _number(gates.get("lateness_e")),
+        "after the window, e": _number(gates.get("after_window_e")),
         "interaction, e": _number(gates.get("interaction_e")),
     }
 

@@ -48,6 +48,8 @@ _CAUSES = {
     " with the build that it first saw.",
     Cause.LATENESS: "Outcomes come late more often in one arm: check how each build sends its"
     " events.",
+    Cause.AFTER_WINDOW: "The arm with the lower rate converts later, after the window: give the"
+    " metric a longer one.",
     Cause.INTERACTION: "The effect differs with what else a build carries: wait until the other"
     " change is decided.",
 }

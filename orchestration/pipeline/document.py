@@ -162,6 +162,8 @@ def _policy(reading: ExperimentReading) -> dict[str, Any]:
         **({"signed_assignments": True} if _asks_for_signatures(reading) else {}),
         **({"earlier_attempts": earlier} if (earlier := policy.get("earlier_attempts")) else {}),
         **({"split_at": numbers.split_at} if reading.splits_by_need else {}),
+        # A policy that was frozen before this gate keeps its bytes.
+        **({} if numbers.after_window_at is None else {"after_window_at": numbers.after_window_at}),
     }
 
 
@@ -255,6 +257,7 @@ def _gates(
         "crossover_share": gates.crossover_share,
         "lateness_e": _finite(gates.lateness_e),
         "interaction_e": _finite(gates.interaction_e),
+        "after_window_e": _finite(gates.after_window_e),
         "interacting_because": [str(cause) for cause in gates.interacting_because],
         "shortfall": _shortfall(gates.shortfall),
     }

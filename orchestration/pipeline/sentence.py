@@ -23,6 +23,7 @@ _BECAUSE = {
     Cause.SAMPLE_RATIO: "the arms do not get the shares that were declared",
     Cause.CROSSOVER: "units move between the arms",
     Cause.LATENESS: "outcomes come too late more often in one arm",
+    Cause.AFTER_WINDOW: "outcomes come after the window more often in the arm with the lower rate",
     Cause.INTERACTION: "the effect differs with what else a build carries",
 }
 _UNFAIR = (AbstainReason.NON_IDENTIFIABLE, AbstainReason.INTERACTING)

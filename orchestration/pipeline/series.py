@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from domain.metric import seconds_open
+from domain.metric import companion, seconds_open
 from stats.counts.closed_cells import ClosedCells, Values
 from stats.counts.traits import ABSENT, Traits
+from stats.gates.after_window import LongWindow
 from stats.gates.crossover import Crossings
 from stats.gates.guardrail import Guardrail
 from stats.gates.lateness import LateUnits
@@ -66,7 +67,19 @@ def series_of(reading: ExperimentReading) -> Series:
         arrivals=_arrivals(reading),
         crossings=_crossings(reading),
         late=_late_units(reading),
+        long=_long_window(reading),
         traits=_traits(reading) if reading.splits_by_need else None,
+    )
+
+
+def _long_window(reading: ExperimentReading) -> LongWindow | None:
+    policy = reading.policy
+    definition = companion(policy, "long_window")
+    if definition is None:
+        return None
+    return LongWindow(
+        window_seconds=seconds_open(definition, grace=policy["grace_seconds"]),
+        cells=_closed_cells(reading.cells_by_metric[definition["name"]], kind="conversion"),
     )
 
 

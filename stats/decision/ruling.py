@@ -109,6 +109,7 @@ def decide(
        not closed for lack of contrast, and is answered at the horizon if rule 4 says so;
     2. `non_identifiable` → `abstain`, open;
     3. `interacting` → `abstain`, open, unless only strata differ and each of them shows harm;
+       outcomes after the window hold back one side alone;
     4. E(0) ≥ 1/α → `rollback` on the worse side, decided. The first such look on the better side
        makes a candidate; from then on, at a look at which E(0) ≥ 1/α holds too, `iterate` if a
        guardrail is breached, `keep` if harm to each is excluded, or waited for in vain; both
@@ -149,10 +150,11 @@ def _rules(
 ) -> _Rules:
     aliased = _non_identifiable(looks, policy)
     by_strata = gates.holds[Cause.INTERACTION]
+    hidden = gates.holds[Cause.AFTER_WINDOW]
     reached = looks.log_e >= policy.log_threshold
     worse = _is_worse(looks, policy)
     worse_everywhere = gates.strata.falls if policy.better == "higher" else gates.strata.rises
-    gated = aliased | gates.permanent | (by_strata & ~(reached & worse & worse_everywhere))
+    gated = aliased | gates.permanent | (by_strata & ~(reached & worse & worse_everywhere)) | hidden
     crossed = reached & ~gated
     candidate = _first(crossed & ~worse)
     # A cause of `interacting` that stays ends the wait: no later look can fire.
@@ -170,7 +172,7 @@ def _rules(
         horizon=horizon,
         ends=ends,
         aliased=aliased,
-        interacting=gates.permanent | by_strata,
+        interacting=gates.permanent | by_strata | hidden,
         gated=gated,
         candidate=candidate,
         breached=breached,

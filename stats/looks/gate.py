@@ -11,6 +11,7 @@ from domain.cause import PERMANENT, Cause
 from stats.counts.cell import Floats, Ints, Rows, number_or_none
 from stats.counts.finding import counted_from
 from stats.counts.timeline import Timeline
+from stats.gates.after_window import after_window
 from stats.gates.crossover import crossed_units, crossover_share, is_not_sticky
 from stats.gates.guardrail import Watch
 from stats.gates.interaction import Interaction, interaction, no_interaction
@@ -38,6 +39,7 @@ class Gates:
         crossover_share: Share of units seen in both arms; alarm above 5 %, of 10 units at least.
         lateness_e: Evidence that outcomes come too late more often in one arm; alarm at 100.
         interaction_e: Evidence that the relative effect differs between strata; alarm at 100.
+        after_window_e: Evidence that outcomes come after the window more often in one arm.
         interacting_because: The causes that hold, each also where another gate masks it.
         shortfall: Treatment's share of arrivals; None unless `arrival` is breached.
     """
@@ -47,6 +49,7 @@ class Gates:
     crossover_share: float | None
     lateness_e: float | None
     interaction_e: float | None
+    after_window_e: float | None
     interacting_because: tuple[Cause, ...]
     shortfall: Shortfall | None
 
@@ -57,6 +60,7 @@ NO_GATES = Gates(
     crossover_share=None,
     lateness_e=None,
     interaction_e=None,
+    after_window_e=None,
     interacting_because=(),
     shortfall=None,
 )
@@ -70,6 +74,7 @@ class GateReadings:
         log_sample_ratio: Logarithm of the evidence against the declared shares.
         crossover_share: Share of units in closed cells that were exposed to both arms.
         log_lateness: Logarithm of the evidence of unequal lateness.
+        log_after_window: Logarithm of the evidence of outcomes after the window.
         strata: The interaction between strata.
         alarms: Of each cause, at which looks it holds, whether or not it is permanent.
         arrival: The watch over the arrivals of treatment, where allocations are declared.
@@ -79,6 +84,7 @@ class GateReadings:
     log_sample_ratio: Floats
     crossover_share: Floats
     log_lateness: Floats
+    log_after_window: Floats
     strata: Interaction
     alarms: dict[Cause, Flags]
     arrival: Watch | None
@@ -99,6 +105,7 @@ class GateReadings:
             log_sample_ratio=self.log_sample_ratio[rows],
             crossover_share=self.crossover_share[rows],
             log_lateness=self.log_lateness[rows],
+            log_after_window=self.log_after_window[rows],
             strata=self.strata[rows],
             alarms={cause: alarm[rows] for cause, alarm in self.alarms.items()},
             arrival=None if self.arrival is None else self.arrival[rows],
@@ -120,6 +127,7 @@ class GateReadings:
             log_sample_ratio=np.concatenate((self.log_sample_ratio, later.log_sample_ratio)),
             crossover_share=np.concatenate((self.crossover_share, later.crossover_share)),
             log_lateness=np.concatenate((self.log_lateness, later.log_lateness)),
+            log_after_window=np.concatenate((self.log_after_window, later.log_after_window)),
             strata=self.strata.then(later.strata),
             alarms={
                 cause: np.concatenate((alarm, later.alarms[cause]))
@@ -142,6 +150,7 @@ class GateReadings:
             crossover_share=number_or_none(self.crossover_share[look]),
             lateness_e=_e_or_none(float(self.log_lateness[look])),
             interaction_e=_e_or_none(float(self.strata.log_e[look])),
+            after_window_e=_e_or_none(float(self.log_after_window[look])),
             interacting_because=tuple(cause for cause in Cause if self.holds[cause][look]),
             shortfall=self._shortfall(look),
         )
@@ -179,6 +188,7 @@ def gate_readings(
     crossed = _crossed(series, line, experiment, blocks, at)
     log_sample_ratio, arrival = _sample_ratio(series, at)
     log_lateness = _lateness(series, line, experiment, blocks, at)
+    log_after_window, missed = _after_window(series, blocks, at)
     if margins is None:
         own = np.where(row < 0, -1, row - line.first[experiment])
         strata = _strata(series, line, experiment).gathered(own)
@@ -192,12 +202,15 @@ def gate_readings(
             else crossover_share(crossed, units)
         ),
         log_lateness=log_lateness,
+        log_after_window=log_after_window,
         strata=strata,
         alarms={
             Cause.SAMPLE_RATIO: log_sample_ratio >= math.log(SAMPLE_RATIO_ALARM),
             Cause.CROSSOVER: is_not_sticky(crossed, units),
             Cause.LATENESS: log_lateness >= math.log(ALARM),
             Cause.INTERACTION: strata.log_e >= math.log(ALARM),
+            Cause.AFTER_WINDOW: _hides_outcomes(series, log_after_window)
+            & (missed * line.totals.gathered(row).S < 0),
         },
         arrival=arrival,
         shortfalls=_shortfalls(series, arrival),
@@ -273,6 +286,31 @@ def _lateness(
         at=at,
     )
     return _mixture(series, at.size).log_e(score, variance)
+
+
+def _after_window(series: Series, blocks: AnalysisBlocks, at: Ints) -> tuple[Floats, Floats]:
+    """The logarithm of the evidence of outcomes after the window, and its score, at each look.
+
+    NaN where that is not read; the score is above 0 where they are more in treatment.
+    """
+    long = series.long
+    if long is None or series.policy.after_window_at is None:
+        return np.full(at.size, np.nan), np.full(at.size, np.nan)
+    score, variance = after_window(
+        series.target,
+        long,
+        cell_end=blocks.end_of(long.cells.stratum, long.cells.block),
+        ends=blocks.ends,
+        grace_seconds=series.policy.grace_seconds,
+        at=at,
+    )
+    return _mixture(series, at.size).log_e(score, variance), score
+
+
+def _hides_outcomes(series: Series, log_after_window: Floats) -> Flags:
+    """Whether the window misses more of one arm's outcomes, which makes its rate look lower."""
+    threshold = series.policy.after_window_at
+    return log_after_window >= math.log(math.inf if threshold is None else threshold)
 
 
 def _strata(series: Series, line: Timeline, experiment: int) -> Interaction:

@@ -37,6 +37,8 @@ class Policy:
             on the strata are split by it; None where strata stand as the store holds them.
         fading_at: The evidence that the effect differs between the halves of the experiment from
             which on the verdict carries a warning; None where that is not asked.
+        after_window_at: The evidence that outcomes come after the window more often in one arm
+            from which on that arm's lower rate is no answer; None where that is not read.
 
     Raises:
         ValueError: A member is outside its range; the message states the value and the rule.
@@ -61,6 +63,7 @@ class Policy:
     sample_rate: float = 1.0
     split_at: float | None = None
     fading_at: float | None = None
+    after_window_at: float | None = None
 
     def __post_init__(self) -> None:
         rules = (
@@ -109,6 +112,11 @@ class Policy:
             (
                 "fading_at",
                 self.fading_at is None or 1 < self.fading_at < math.inf,
+                "is above 1 and finite, or null",
+            ),
+            (
+                "after_window_at",
+                self.after_window_at is None or 1 < self.after_window_at < math.inf,
                 "is above 1 and finite, or null",
             ),
         )

@@ -9,6 +9,7 @@ import numpy as np
 from stats.counts.cell import Ints
 from stats.counts.closed_cells import ClosedCells, Values
 from stats.counts.traits import Traits
+from stats.gates.after_window import LongWindow
 from stats.gates.crossover import Crossings
 from stats.gates.guardrail import Guardrail
 from stats.gates.lateness import LateUnits
@@ -43,6 +44,7 @@ class Series:
         arrivals: Units of the eligible routes by who served them first; None likewise.
         crossings: Units exposed to both arms; None likewise.
         late: Units whose outcome on the target came too late; None likewise.
+        long: The target's outcomes within four times its window; None likewise.
         traits: The traits that the strata differ by; None where strata are never pooled.
 
     Raises:
@@ -66,6 +68,7 @@ class Series:
     arrivals: Arrivals | None = None
     crossings: Crossings | None = None
     late: LateUnits | None = None
+    long: LongWindow | None = None
     traits: Traits | None = None
 
     def __post_init__(self) -> None:
@@ -117,6 +120,7 @@ class Series:
             arrivals=None if self.arrivals is None else self.arrivals.between(begin, end),
             crossings=None if self.crossings is None else self.crossings.between(begin, end),
             late=None if self.late is None else self.late.between(begin, end),
+            long=None if self.long is None else self.long.between(begin, end),
             **own,
         )
 
@@ -150,6 +154,7 @@ class Series:
             late=None
             if self.late is None
             else replace(self.late, stratum=known[self.late.stratum]),
+            long=None if self.long is None else self.long.regrouped(stratum),
             traits=None,
         )
 

@@ -6,7 +6,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from domain.lineage.flag import Flag
-from domain.metric import DAY, HOUR, Metric, metric_definition, seconds_open, with_own_grace
+from domain.metric import (
+    DAY,
+    HOUR,
+    Metric,
+    long_window,
+    metric_definition,
+    seconds_open,
+    with_own_grace,
+)
 from storage.tenants.settings import Settings, ValueRoute
 
 BLOCK_SECONDS = 300
@@ -15,8 +23,8 @@ UNDECLARED_MIN_UNITS = 20
 # The evidence of dependence from which on another flag splits the strata (docs/statistics.md,
 # 'Many flags in one build').
 SPLIT_AT = 3.0
-# As the gate on interaction.
-FADING_AT = 100.0
+# As the gates on interaction and lateness.
+FADING_AT = AFTER_WINDOW_AT = 100.0
 # 1 / (relative lift to close)^2: 20 % by day, 50 % fast (docs/statistics.md, 'The test').
 RHO = {"day": 25.0, "fast": 4.0}
 # A policy names the newest of the attempts before it.
@@ -75,6 +83,7 @@ def frozen_policy(
     return {
         "target": definition,
         "guardrails": [defined(name) for name in dict.fromkeys(guardrails) if name != target],
+        "companions": [long_window(definition)],
         "environment": environment,
         "routes": None if routes is None else list(routes),
         "routes_because": routes_because,
@@ -97,6 +106,7 @@ def frozen_policy(
         "undeclared_min_units": UNDECLARED_MIN_UNITS,
         "split_at": SPLIT_AT,
         "fading_at": FADING_AT,
+        "after_window_at": AFTER_WINDOW_AT,
         "horizon_seconds": settings.horizon_days * DAY,
         "contrast_seconds": settings.contrast_hours * HOUR,
         "futility_margin": None if settings.futility_margin == "none" else settings.futility_margin,

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, text
 
 from domain.lineage.flag import Flag
+from domain.metric import metrics_of
 from domain.millionths import cap_in_millionths
 from storage.pipeline.moments import SECOND, block_of, microseconds
 from storage.pipeline.steps import AHEAD, IN_FLIGHT
@@ -53,7 +54,7 @@ class PipelineExperiment:
         target_window: The target's window, in microseconds.
         target_open_for: How long the target's outcomes stay open after a block's exposures.
         sample_bound: The first hash outside the sample; None where every unit is in it.
-        metrics: The target, then each guardrail.
+        metrics: The target, each guardrail, and the companions of the target.
     """
 
     number: int
@@ -156,7 +157,7 @@ def experiment_of(row: Row[Any], number: int) -> PipelineExperiment:
             target_window=_span(policy, "window_seconds"),
             target_open_for=_open_for(policy["target"], policy),
             sample_bound=bound_of(policy.get("sample_rate", 1)),
-            metrics=[_metric(named, policy) for named in (policy["target"], *policy["guardrails"])],
+            metrics=[_metric(named, policy) for named in metrics_of(policy)],
         )
     except (KeyError, TypeError, ValueError) as error:
         raise UnreadablePolicyError("a policy lacks what the pipeline reads of it") from error

@@ -220,6 +220,8 @@ CROSS JOIN LATERAL (
         + make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS at
     FROM jsonb_array_elements(
         jsonb_build_array(x.policy -> 'target') || (x.policy -> 'guardrails')
+        -- A policy that was frozen before there were companions has none.
+        || coalesce(x.policy -> 'companions', '[]')
     ) AS m
     WHERE m ->> 'name' = o.metric
     LIMIT 1

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Row, text
 
 from domain.lineage.flag import flag_change
 from domain.lineage.history import History
+from domain.metric import metrics_of
 from storage.experiments.histories import joint_with, read_facts
 from storage.postgres.rows import value_of
 from storage.verdicts.gates import Allocation, CountedDeploy, GateReading, allocations, read_gates
@@ -38,7 +39,7 @@ class ExperimentReading:
         strata: The names of the strata that were ever exposed, in order; cells hold their places.
         lineages: Of each of them the digest of its lineage alone.
         flags: Of each the values of the other flags that experiments test.
-        cells_by_metric: The closed cells of the target and of each guardrail.
+        cells_by_metric: The closed cells of the target, guardrails and companions.
         joint_with: The changes under test that are not the treatment commit's own.
         cuts: Times at which an analysis block is cut.
         deploys: The environment's deploys, in order.
@@ -143,7 +144,7 @@ def read_experiments(
             flags=[stratum.flags for stratum in strata[row.experiment_id]],
             cells_by_metric={
                 name: cells.get((row.experiment_id, name), NO_CELLS)
-                for name in _metrics(row.policy)
+                for name in (metric["name"] for metric in metrics_of(row.policy))
             },
             cuts=_cuts(known[row.experiment_id], starts_at=row.starts_at),
             deploys=[
@@ -186,10 +187,6 @@ def _deploys(connection: Connection, active: Iterable[Row[Any]]) -> dict[str, li
         ]
         for row in active
     }
-
-
-def _metrics(policy: Mapping[str, Any]) -> list[str]:
-    return [policy["target"]["name"], *(guardrail["name"] for guardrail in policy["guardrails"])]
 
 
 def _counted(experiment: Row[Any], deploys: Iterable[Row[Any]]) -> list[CountedDeploy]:

@@ -7,6 +7,7 @@ import numpy as np
 
 from stats.counts.closed_cells import ClosedCells
 from stats.decision.evidence import Evidence, evaluate
+from stats.gates.after_window import LongWindow
 from stats.gates.guardrail import Guardrail
 from stats.gates.sample_ratio import Arrivals, Epoch, SampleRatio, sample_ratio
 from stats.looks.policy import DAY, Policy
@@ -240,5 +241,29 @@ def with_effects(first: float, second: float, *, days: int) -> Draw:
         effect = np.where(block < n1.size / 2, first, second)
         x1, x0 = rng.binomial(n1, rate * (1 + effect)), rng.binomial(n0, rate)
         return of_one_stratum(n1, x1, n0, x0, policy=policy)
+
+    return draw
+
+
+def partly_after_the_window(
+    inside: tuple[float, float], *, lift: float, days: int, is_read: bool = True
+) -> Draw:
+    """24,000 units a day at 5 % in the end, of which the window of 30 minutes misses some.
+
+    Args:
+        inside: The share of treatment's and of control's outcomes that come within the window.
+        lift: What treatment adds to the rate in the end, relative to control.
+        days: How long they come.
+        is_read: Whether the gate reads the long window.
+    """
+    policy = Policy(after_window_at=100.0 if is_read else None)
+
+    def draw(rng: np.random.Generator) -> Series:
+        n1, n0 = units(rng, BLOCKS_A_DAY * days, 83, 0.5)
+        end1, end0 = rng.binomial(n1, 0.05 * (1 + lift)), rng.binomial(n0, 0.05)
+        x1, x0 = rng.binomial(end1, inside[0]), rng.binomial(end0, inside[1])
+        whole = of_one_stratum(n1, end1, n0, end0).target
+        long = LongWindow(window_seconds=4 * policy.window_seconds, cells=whole)
+        return of_one_stratum(n1, x1, n0, x0, policy=policy, long=long)
 
     return draw

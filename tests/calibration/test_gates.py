@@ -15,6 +15,7 @@ from tests.calibration.scenario import (
     family_of_guardrails,
     of_one_stratum,
     of_shares,
+    partly_after_the_window,
     ramp_declared,
     shares_seen,
     small_difference,
@@ -200,6 +201,49 @@ def test_an_arm_whose_outcomes_come_late_is_not_taken_for_harm(
     assert low <= 0.01 if even else high > 0.9
     low, _ = report(f"false answers, late {share:.0%} against 1 %", answers, count, claim)
     assert low <= claim
+
+
+# After the window
+
+
+@pytest.mark.parametrize("count", sizes(30, 600))
+@pytest.mark.parametrize(
+    ("is_read", "at_most", "at_least"), [(False, None, 0.8), (True, 0.1, None)]
+)
+def test_an_arm_that_converts_later_is_not_taken_for_harm(
+    is_read: bool, at_most: float | None, at_least: float | None, count: int
+) -> None:
+    """Equal rates in the end, of which the window holds 92 % in treatment and 97 % in control."""
+    days = 14 if count < 100 else 28
+    draw = partly_after_the_window((0.92, 0.97), lift=0.0, days=days, is_read=is_read)
+    hits = sum(seen.decision.verdict == "rollback" for seen in evaluated(draw, count, 20_261_501))
+    name = "with the gate" if is_read else "without it"
+    low, high = report(f"92 % against 97 % in the window, {name}: rollback", hits, count, at_most)
+    assert at_most is None or low <= at_most
+    assert at_least is None or high >= at_least
+
+
+@pytest.mark.parametrize("count", sizes(30, 600))
+@pytest.mark.parametrize("inside", [(0.92, 0.97), (0.97, 0.97)])
+def test_a_gain_is_kept_where_its_arm_converts_later_too(
+    inside: tuple[float, float], count: int
+) -> None:
+    draw = partly_after_the_window(inside, lift=0.2, days=14)
+    hits = sum(seen.decision.verdict == "keep" for seen in evaluated(draw, count, 20_261_502))
+    _, high = report(f"+20 %, {inside[0]:.0%} in the window: kept", hits, count, None)
+    assert high >= 0.9
+
+
+@pytest.mark.parametrize("count", sizes(60, 2000))
+@pytest.mark.parametrize("share", [0.97, 0.6])
+def test_arms_that_convert_alike_raise_no_alarm(share: float, count: int) -> None:
+    draw = partly_after_the_window((share, share), lift=0.0, days=4 if count < 100 else 14)
+    hits = sum(
+        seen.gates.after_window_e is not None and bool(seen.looks.gated.any())
+        for seen in evaluated(draw, count, 20_261_503)
+    )
+    low, _ = report(f"after-window alarms, {share:.0%} in the window of both", hits, count, 0.01)
+    assert low <= 0.01
 
 
 # Continuous metrics

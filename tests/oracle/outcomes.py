@@ -45,11 +45,11 @@ class Metric:
 
 
 def metrics_of(policy: Mapping[str, Any]) -> list[Metric]:
-    """Returns the target, then each guardrail."""
+    """Returns the target, then each guardrail and each companion of the target."""
     grace = policy["grace_seconds"]
-    return [
-        Metric.of(definition, grace) for definition in (policy["target"], *policy["guardrails"])
-    ]
+    companions = policy.get("companions", [])
+    definitions = [policy["target"], *policy["guardrails"], *companions]
+    return [Metric.of(definition, grace) for definition in definitions]
 
 
 # Of a unit, what each delivery of an event says: by the event's key, (received, millionths).

@@ -1,0 +1,49 @@
+"""After the window, from events to the verdict: who converts later is not taken for harm."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from itertools import cycle
+
+A, K = "aaaaaaa1", "ccccccc3"
+DAY = 1440.0
+WINDOW = 30.0
+
+
+def orders_move(story, commit: str, *, one_in: int, minutes: float) -> None:
+    """Lets one in so many orders of a commit come so much later."""
+    turn: Iterator[int] = cycle(range(one_in))
+    for event in story.events:
+        if event["commit"] == commit and event["event"] == "order" and next(turn) == 0:
+            moved = datetime.fromisoformat(event["occurred_at"]) + timedelta(minutes=minutes)
+            event["occurred_at"] = moved.isoformat()
+
+
+def canary(story, *, minutes: float) -> str:
+    story.deploy(A, minutes=-DAY)
+    story.deploy(K, minutes=0, base=A, allocation=0.5)
+    for commit in (A, K):
+        story.crowd(commit, start=1, minutes=600, units=5000, rates={"order": 0.30})
+    orders_move(story, K, one_in=5, minutes=minutes)
+    story.send()
+    experiment = story.register(treatment_commit=K)
+    story.walk(minutes=DAY)
+    return experiment
+
+
+def test_orders_that_come_after_the_window_hold_a_rollback_back(story) -> None:
+    experiment = canary(story, minutes=2 * WINDOW)
+    contract, evidence = story.contract(experiment), story.evidence(experiment)
+    assert (contract["verdict"], contract["abstain_reason"]) == ("abstain", "interacting")
+    assert evidence["gates"]["interacting_because"] == ["after_window"]
+    assert evidence["gates"]["after_window_e"] > 100
+    assert evidence["policy"]["after_window_at"] == 100.0
+    assert "outcomes come after the window more often" in evidence["sentence"]
+    (advice,) = evidence["advice"]
+    assert advice.startswith("The arm with the lower rate converts later, after the window")
+
+
+def test_orders_that_never_come_are_a_harm(story) -> None:
+    experiment = canary(story, minutes=5 * WINDOW)
+    contract, evidence = story.contract(experiment), story.evidence(experiment)
+    assert contract["verdict"] == "rollback"
+    assert evidence["gates"]["after_window_e"] < 100
