@@ -94,6 +94,7 @@ def evidence_document(
             "partial": counts.partial,
             "crossover": counts.crossover,
             "excluded": counts.excluded + evidence.units_excluded,
+            "warming": counts.warming,
             "unmatched_route": counts.unmatched_route,
             **({"unsigned": counts.unsigned} if _asks_for_signatures(reading) else {}),
         },
@@ -162,6 +163,7 @@ def _policy(reading: ExperimentReading) -> dict[str, Any]:
         **({"signed_assignments": True} if _asks_for_signatures(reading) else {}),
         **({"earlier_attempts": earlier} if (earlier := policy.get("earlier_attempts")) else {}),
         **({"split_at": numbers.split_at} if reading.splits_by_need else {}),
+        **({"warmup_seconds": warmup} if (warmup := policy.get("warmup_seconds")) else {}),
         # A policy that was frozen before this gate keeps its bytes.
         **({} if numbers.after_window_at is None else {"after_window_at": numbers.after_window_at}),
     }

@@ -9,6 +9,7 @@ from domain.lineage.flag import Flag
 from domain.metric import (
     DAY,
     HOUR,
+    MINUTE,
     Metric,
     long_window,
     metric_definition,
@@ -101,6 +102,7 @@ def frozen_policy(
         "better": definition["better"],
         "window_seconds": definition["window_seconds"],
         "grace_seconds": settings.grace_seconds,
+        "warmup_seconds": settings.warmup_minutes * MINUTE,
         "block_seconds": BLOCK_SECONDS,
         "block_min_units": BLOCK_MIN_UNITS,
         "undeclared_min_units": UNDECLARED_MIN_UNITS,

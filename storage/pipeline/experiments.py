@@ -51,6 +51,7 @@ class PipelineExperiment:
         number: Its number within the batch.
         grace: How long a block waits for late events, in microseconds.
         horizon: The last moment of exposure.
+        warm_at: From when on units count; those of before are in neither arm.
         target_window: The target's window, in microseconds.
         target_open_for: How long the target's outcomes stay open after a block's exposures.
         sample_bound: The first hash outside the sample; None where every unit is in it.
@@ -73,6 +74,7 @@ class PipelineExperiment:
     signed_only: bool
     grace: int
     horizon: int
+    warm_at: int
     target_window: int
     target_open_for: int
     sample_bound: str | None
@@ -154,6 +156,8 @@ def experiment_of(row: Row[Any], number: int) -> PipelineExperiment:
             signed_only=policy.get("signed_assignments", False),
             grace=_span(policy, "grace_seconds"),
             horizon=starts_at + _span(policy, "horizon_seconds"),
+            # A policy that was frozen before there was a warm-up has none.
+            warm_at=starts_at + round(policy.get("warmup_seconds", 0) * SECOND),
             target_window=_span(policy, "window_seconds"),
             target_open_for=_open_for(policy["target"], policy),
             sample_bound=bound_of(policy.get("sample_rate", 1)),

@@ -193,10 +193,11 @@ FROM new_sightings AS n JOIN scope AS s ON s.number = n.number
 
 _ADD_BLOCK_UNITS = f"""
 INSERT INTO block_units (
-    experiment_id, block, treatment, control, partial, in_flight, excluded, own, returned, strayed
+    experiment_id, block, treatment, control, partial, in_flight, excluded, warming, own, returned,
+    strayed
 )
 SELECT s.experiment, {moment("n.block")}, n.treatment, n.control, n.partial, n.in_flight,
-    n.excluded, n.own, n.returned, n.strayed
+    n.excluded, n.warming, n.own, n.returned, n.strayed
 FROM new_block_units AS n JOIN scope AS s ON s.number = n.number
 ON CONFLICT DO NOTHING
 """

@@ -40,7 +40,7 @@ COMPUTED_ONCE = "<computed once>"
 
 # What the text calls arms, and kinds of sightings.
 TREATMENT, CONTROL = 1, 0
-ARMS = ("control", "treatment", "partial", "in_flight", "excluded")
+ARMS = ("control", "treatment", "partial", "in_flight", "excluded", "warming")
 # Of an assignment alone: its events expose no unit.
 UNASSIGNED = len(ARMS)
 SIGHTING_KINDS = {
@@ -222,10 +222,11 @@ CANDIDATES = Step(
 SELECT c.number, c.unit, c.exposed_at, c.exposed_at - c.exposed_at % {BLOCK} AS block,
     CASE WHEN c.in_flight = 1 THEN 3
          WHEN c.exposed_at - c.exposed_at % {BLOCK} + {BLOCK} > c.horizon THEN 4
+         WHEN c.exposed_at < c.warm_at THEN 5
          ELSE a.arm END AS arm,
     a.stratum, a.resolved AS commit_sha, c.saw_treatment, c.saw_control
 FROM (
-    SELECT u.number, b.experiment, b.horizon, u.unit, u.saw_treatment, u.saw_control,
+    SELECT u.number, b.experiment, b.horizon, b.warm_at, u.unit, u.saw_treatment, u.saw_control,
         u.first_exposure % {SPOTS} AS spot,
         b.starts_at
             + CAST((u.first_exposure - u.first_exposure % {SPOTS}) / {SPOTS} AS BIGINT)
@@ -424,23 +425,25 @@ NEW_BLOCK_UNITS = Step(
     sql="""
 SELECT number, block, sum(treatment) AS treatment, sum(control) AS control,
     sum(partial) AS partial, sum(in_flight) AS in_flight, sum(excluded) AS excluded,
-    sum(own) AS own, sum(returned) AS returned, sum(strayed) AS strayed
+    sum(warming) AS warming, sum(own) AS own, sum(returned) AS returned, sum(strayed) AS strayed
 FROM (
     SELECT x.number, x.block, sum(CASE WHEN x.arm = 1 THEN 1 ELSE 0 END) AS treatment,
         sum(CASE WHEN x.arm = 0 THEN 1 ELSE 0 END) AS control,
         sum(CASE WHEN x.arm = 2 THEN 1 ELSE 0 END) AS partial,
         sum(CASE WHEN x.arm = 3 THEN 1 ELSE 0 END) AS in_flight,
         sum(CASE WHEN x.arm = 4 THEN 1 ELSE 0 END) AS excluded,
-        sum(CASE WHEN x.commit_sha = s.treatment_commit AND x.arm <= 2 THEN 1 ELSE 0 END) AS own,
+        sum(CASE WHEN x.arm = 5 THEN 1 ELSE 0 END) AS warming,
+        sum(CASE WHEN x.commit_sha = s.treatment_commit AND x.arm NOT IN (3, 4)
+            THEN 1 ELSE 0 END) AS own,
         0 AS returned, 0 AS strayed
     FROM new_exposures AS x JOIN scope AS s ON s.number = x.number
     GROUP BY x.number, x.block
     UNION ALL
-    SELECT u.number, u.returned, 0, 0, 0, 0, 0, 0, 1, 0
+    SELECT u.number, u.returned, 0, 0, 0, 0, 0, 0, 0, 1, 0
     FROM returned_users AS u JOIN scope AS s ON s.number = u.number
     WHERE u.returned >= s.from_block
     UNION ALL
-    SELECT u.number, u.strayed, 0, 0, 0, 0, 0, 0, 0, 1
+    SELECT u.number, u.strayed, 0, 0, 0, 0, 0, 0, 0, 0, 1
     FROM returned_users AS u JOIN scope AS s ON s.number = u.number
     WHERE u.strayed >= s.from_block
 ) AS counted

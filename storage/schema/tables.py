@@ -287,7 +287,7 @@ exposures = Table(
     Column("pseudonym", LargeBinary),
     PrimaryKeyConstraint("experiment_id", "unit"),
     CheckConstraint(
-        "arm IN ('treatment', 'control', 'partial', 'in_flight', 'excluded')", name="arm"
+        "arm IN ('treatment', 'control', 'partial', 'in_flight', 'excluded', 'warming')", name="arm"
     ),
     Index(None, "experiment_id", "block"),
     Index(None, "experiment_id", "pseudonym", postgresql_where=text("pseudonym IS NOT NULL")),
@@ -344,6 +344,7 @@ block_units = Table(
             "own",
             "returned",
             "strayed",
+            "warming",
         )
     ),
     PrimaryKeyConstraint("experiment_id", "block"),

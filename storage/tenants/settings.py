@@ -52,6 +52,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     locked: list[Lockable] = msgspec.field(default_factory=lambda: ["guardrails"])
     default_branch: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] = "main"
     grace_seconds: Annotated[int, msgspec.Meta(ge=0, le=3600)] = 120
+    warmup_minutes: Annotated[int, msgspec.Meta(ge=0, le=1440)] = 0
     contrast_hours: Annotated[int, msgspec.Meta(ge=1, le=672)] = 24
     trusted_identity: bool = False
     signed_assignments: bool = False

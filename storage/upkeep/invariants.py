@@ -76,7 +76,7 @@ WITH told AS (
         (
             SELECT sum((v.evidence -> 'counts' ->> name)::bigint)
             FROM unnest(ARRAY['in_cells', 'open', 'late', 'in_flight', 'unknown_commit', 'partial',
-                'excluded', 'unsigned']) AS name
+                'excluded', 'warming', 'unsigned']) AS name
         ) AS accounted
     FROM verdicts AS v JOIN experiments AS x USING (experiment_id)
     WHERE v.as_of IS NOT NULL AND {_FRESH}

@@ -258,6 +258,7 @@ class UnitCounts:
     unknown_commit: int
     partial: int
     excluded: int
+    warming: int
     unmatched_route: int
     crossover: int
     unsigned: int
@@ -276,7 +277,8 @@ WITH asked AS (
         sum(u.treatment + u.control)::bigint AS exposed,
         sum(u.in_flight)::bigint AS in_flight,
         sum(u.partial)::bigint AS partial,
-        sum(u.excluded)::bigint AS excluded
+        sum(u.excluded)::bigint AS excluded,
+        sum(u.warming)::bigint AS warming
     FROM asked AS a
     JOIN block_units AS u
       ON u.experiment_id = a.experiment_id AND u.block + interval '5 minutes' + a.grace <= a.look
@@ -327,7 +329,8 @@ SELECT a.experiment_id,
     coalesce(exposed.exposed, 0) AS exposed, coalesce(late, 0) AS late,
     coalesce(in_flight, 0) AS in_flight,
     coalesce(unknown_commit, 0) AS unknown_commit, coalesce(partial, 0) AS partial,
-    coalesce(excluded, 0) AS excluded, coalesce(unmatched_route, 0) AS unmatched_route,
+    coalesce(excluded, 0) AS excluded,
+    coalesce(warming, 0) AS warming, coalesce(unmatched_route, 0) AS unmatched_route,
     coalesce(crossover, 0) AS crossover, coalesce(unsigned, 0) AS unsigned,
     coalesce(late_treatment, 0) AS late_treatment, coalesce(late_control, 0) AS late_control
 FROM asked AS a

@@ -142,11 +142,12 @@ WITH unknown AS (
     LEFT JOIN LATERAL (
         SELECT p.block, p.commit_sha FROM exposures AS p
         WHERE p.experiment_id = u.experiment_id AND p.unit = u.unit
-          AND p.arm IN ('treatment', 'control', 'partial')
+          AND p.arm IN ('treatment', 'control', 'partial', 'warming')
         LIMIT 1
     ) AS p ON true
 ), arrived AS (
-    SELECT experiment_id, block, own AS treatment, treatment + control + partial - own AS other
+    SELECT experiment_id, block, own AS treatment,
+        treatment + control + partial + warming - own AS other
     FROM block_units
     WHERE experiment_id = ANY(:ids)
     UNION ALL

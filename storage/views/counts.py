@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Row, text
 
 _UNITS = text("""
 SELECT u.experiment_id, sum(u.treatment)::bigint AS treatment, sum(u.control)::bigint AS control,
-    sum(u.partial + u.in_flight + u.excluded)::bigint AS others,
+    sum(u.partial + u.in_flight + u.excluded + u.warming)::bigint AS others,
     (
         SELECT c.at FROM cursors AS c
         WHERE c.stage = 'exposures' AND c.experiment_id = u.experiment_id
@@ -17,7 +17,9 @@ FROM block_units AS u
 JOIN verdicts AS v USING (experiment_id)
 WHERE NOT v.decided
 GROUP BY u.experiment_id
-ORDER BY sum(u.treatment + u.control + u.partial + u.in_flight + u.excluded) DESC, u.experiment_id
+ORDER BY sum(
+    u.treatment + u.control + u.partial + u.in_flight + u.excluded + u.warming
+) DESC, u.experiment_id
 """)
 
 

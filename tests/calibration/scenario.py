@@ -267,3 +267,30 @@ def partly_after_the_window(
         return of_one_stratum(n1, x1, n0, x0, policy=policy, long=long)
 
     return draw
+
+
+def with_a_cold_start(*, warm_up: int, days: int) -> Draw:
+    """240,000 units a day at 5 %, of which treatment loses half in its first hour.
+
+    Args:
+        warm_up: How many of the first blocks' units are in neither arm.
+        days: How long they come.
+    """
+
+    def draw(rng: np.random.Generator) -> Series:
+        n1, n0 = units(rng, BLOCKS_A_DAY * days, 833, 0.5)
+        cold = np.arange(n1.size) < 3600 // BLOCK
+        x1, x0 = rng.binomial(n1, np.where(cold, 0.025, 0.05)), rng.binomial(n0, 0.05)
+        whole = of_one_stratum(n1, x1, n0, x0)
+        counted = whole.target.between(warm_up * BLOCK, whole.as_of)
+        return of_one_stratum(
+            counted.n1,
+            counted.x1,
+            counted.n0,
+            counted.x0,
+            block=counted.block,
+            stratum=counted.stratum,
+            as_of=whole.as_of,
+        )
+
+    return draw

@@ -21,6 +21,7 @@ from tests.calibration.scenario import (
     small_difference,
     stratified,
     units,
+    with_a_cold_start,
     with_effects,
 )
 from tests.calibration.traffic import BLOCK, BLOCKS_A_DAY, DELAY, Floats, Ints
@@ -244,6 +245,22 @@ def test_arms_that_convert_alike_raise_no_alarm(share: float, count: int) -> Non
     )
     low, _ = report(f"after-window alarms, {share:.0%} in the window of both", hits, count, 0.01)
     assert low <= 0.01
+
+
+# Warm-up
+
+
+@pytest.mark.parametrize("count", sizes(30, 600))
+@pytest.mark.parametrize(("warm_up", "at_most", "at_least"), [(0, None, 0.9), (12, 0.05, None)])
+def test_a_cold_start_is_no_harm_where_its_time_is_left_out(
+    warm_up: int, at_most: float | None, at_least: float | None, count: int
+) -> None:
+    draw = with_a_cold_start(warm_up=warm_up, days=3 if count < 100 else 14)
+    hits = sum(seen.decision.verdict != "abstain" for seen in evaluated(draw, count, 20_261_504))
+    name = f"half the rate in the first hour, warm-up of {5 * warm_up} minutes: an answer"
+    low, high = report(name, hits, count, at_most)
+    assert at_most is None or low <= at_most
+    assert at_least is None or high >= at_least
 
 
 # Continuous metrics

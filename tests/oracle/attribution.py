@@ -17,7 +17,7 @@ from domain.millionths import LARGEST_AMOUNT, MILLION
 from storage.pipeline.moments import microseconds
 from storage.tenants.sample import bound_of, position_of, salt_of
 from storage.upkeep.raw_events import FrozenExperiment
-from tests.oracle.calendar import BLOCK, Calendar, block_of
+from tests.oracle.calendar import BLOCK, SECOND, Calendar, block_of
 from tests.oracle.outcomes import Outcomes, metrics_of
 from tests.oracle.raw_log import RawDeploy, RawEvent, RawRevenue, Sighting
 from tests.oracle.standings import ARMS, UNASSIGNED, Standing, Standings
@@ -111,6 +111,7 @@ class Attributor:
         self._trusted_only: bool = policy["trusted_identity"]
         self._signed_only: bool = policy.get("signed_assignments", False)
         self._metrics = metrics_of(policy)
+        self._warm_at: int = calendar.start + policy.get("warmup_seconds", 0) * SECOND
         self._candidates: dict[str, tuple[tuple[Any, ...], Standing]] = {}
         self._told = Attribution(outcomes=[Outcomes(metric=metric) for metric in self._metrics])
 
@@ -217,6 +218,8 @@ class Attributor:
                 exposed = replace(exposed, arm="in_flight")
             elif exposed.block + BLOCK > self._calendar.horizon:
                 exposed = replace(exposed, arm="excluded")
+            elif at < self._warm_at:
+                exposed = replace(exposed, arm="warming")
             self._told.exposures[unit] = exposed
 
     def _user(self, seen: Iterable[Sighting], block: int) -> bytes | None:

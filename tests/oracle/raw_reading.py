@@ -247,7 +247,7 @@ def _arrivals(experiment: FrozenExperiment, told: Attribution) -> ArrivalColumns
         exposed, unknown = told.exposures.get(unit), told.unknown.get(unit)
         if unit in told.in_flight:
             continue
-        if exposed is not None and exposed.arm not in (*ARMS, PARTIAL):
+        if exposed is not None and exposed.arm not in (*ARMS, PARTIAL, "warming"):
             exposed = None
         if exposed is not None and (unknown is None or exposed.block <= unknown):
             own = exposed.standing.commit == experiment.treatment_commit
@@ -313,6 +313,7 @@ def units_beside_cells(told: Attribution, calendar: Calendar, *, look: int) -> U
         unknown_commit=len(unknown - exposed.keys()),
         partial=arms["partial"],
         excluded=arms["excluded"],
+        warming=arms["warming"],
         unmatched_route=sum(at <= look for at in told.unmatched.values()),
         crossover=sum(at <= look for at in told.crossed.values()),
         unsigned=len(unsigned - exposed.keys() - unknown - late),

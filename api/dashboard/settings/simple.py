@@ -111,6 +111,12 @@ GROUPS: Mapping[str, Sequence[Field]] = {
             reads=whole,
         ),
         Field(
+            name="warmup_minutes",
+            label="Warm-up, in minutes",
+            hint="Units of so many first minutes are in neither arm, while caches fill.",
+            reads=whole,
+        ),
+        Field(
             name="contrast_hours",
             label="Hours without a comparison",
             hint="An experiment is closed when for so long units came, but not to both arms.",

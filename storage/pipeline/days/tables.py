@@ -45,6 +45,7 @@ _COUNTS = (
     "partial",
     "in_flight",
     "excluded",
+    "warming",
     "own",
     "returned",
     "strayed",

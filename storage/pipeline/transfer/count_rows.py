@@ -27,7 +27,8 @@ def register_experiment_ids(engine: DayEngine, experiments: Iterable[PipelineExp
 
 _STRATA = "SELECT number, stratum, commit_sha, lineage, flags FROM new_strata"
 _BLOCK_UNITS = """
-SELECT number, block, treatment, control, partial, in_flight, excluded, own, returned, strayed
+SELECT number, block, treatment, control, partial, in_flight, excluded, warming, own, returned,
+    strayed
 FROM new_block_units
 """
 _CELLS = """
@@ -57,7 +58,7 @@ def copy_block_units(engine: DayEngine, connection: Connection, *, prefix: str =
     copy_rows(
         connection,
         f"{prefix}block_units (experiment_id, block, treatment, control, partial, in_flight,"
-        " excluded, own, returned, strayed)",
+        " excluded, warming, own, returned, strayed)",
         (
             (experiment_id, moment_of(block), *(int(count) for count in counts))
             for experiment_id, block, *counts in rows_by_experiment(engine, _BLOCK_UNITS)

@@ -87,6 +87,7 @@ WRONG = {
     "alpha": ("1.5", "Less than 1."),
     "futility_margin": ("some", "This is none of the values that it takes."),
     "horizon_days": ("61", "At most 60."),
+    "warmup_minutes": ("1441", "At most 1440."),
     "contrast_hours": ("0", "At least 1."),
     "grace_seconds": ("soon", "This must be a whole number."),
     "allowed_origins": ("https://a.example\nb.example/shop", "is no origin"),

@@ -28,11 +28,12 @@ SELECT block, count(*) FILTER (WHERE arm = 'treatment') AS treatment,
     count(*) FILTER (WHERE arm = 'partial') AS partial,
     count(*) FILTER (WHERE arm = 'in_flight') AS in_flight,
     count(*) FILTER (WHERE arm = 'excluded') AS excluded,
+    count(*) FILTER (WHERE arm = 'warming') AS warming,
     count(*) FILTER (WHERE commit_sha = :treatment AND arm IN ('treatment', 'control')) AS own
 FROM exposures WHERE experiment_id = :id GROUP BY block ORDER BY block
 """)
 _KEPT = text("""
-SELECT block, treatment, control, partial, in_flight, excluded, own
+SELECT block, treatment, control, partial, in_flight, excluded, warming, own
 FROM block_units WHERE experiment_id = :id ORDER BY block
 """)
 

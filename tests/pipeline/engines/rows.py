@@ -22,8 +22,8 @@ Rows = dict[str, list[tuple[Any, ...]]]
 _STORED = {
     "exposures": "unit, exposed_at, block, arm, stratum, commit_sha, encode(pseudonym, 'hex')",
     "sightings": "kind, unit, at, block, arm, stratum",
-    "block_units": "block, treatment, control, partial, in_flight, excluded, own, returned,"
-    " strayed",
+    "block_units": "block, treatment, control, partial, in_flight, excluded, warming, own,"
+    " returned, strayed",
     "conversions": "metric, unit, received_at, late",
     "late_outcomes": "metric, unit, block, arm, stratum",
     "amounts": "metric, unit, key, received_at, value",
@@ -181,7 +181,7 @@ def _block_units(experiment: FrozenExperiment, told: Attribution) -> list[tuple[
     for one in told.exposures.values():
         blocks[one.block][one.arm] += 1
         own = one.standing.commit == experiment.treatment_commit
-        blocks[one.block]["own"] += own and one.arm in ARMS[:3]
+        blocks[one.block]["own"] += own and one.arm not in ("in_flight", "excluded")
         if one.counts and one.pseudonym is not None:
             users[one.pseudonym].append(one)
     for sessions in users.values():

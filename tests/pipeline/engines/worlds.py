@@ -57,6 +57,7 @@ def build_world(connection: Connection, seed: int) -> World:
         "grace_seconds": draw.choice([0, 60, 120, 600]),
         "trusted_identity": draw.random() < 0.4,
         "sample_rate": draw.choice([1, 1, 0.7]),
+        "warmup_minutes": draw.choice([0, 0, 1, 30, 90]),
     }
     if unit == "session" and draw.random() < 0.3:
         chosen["signed_assignments"] = True
