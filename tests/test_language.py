@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text()
 # Words that every engineer of the field knows.
 _KNOWN = """
-account actor address advice after agents alert aliasing amount answer api app application are
+account actor address advice agents alert aliasing amount answer api app application are
 asset attribute audit author axis bars batch batching because behind body boundary broken bucket
 build chain changed check checked child children chunk clause cli close cluster colour column
 command compared comparison computed conflict connection contract copying count counted created
