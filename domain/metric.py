@@ -103,6 +103,14 @@ def long_window(target: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def vouched(target: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the definition of a target's companion that counts outcomes nobody can invent.
+
+    Those are events with the write key, or signed; anybody can send others with the public key.
+    """
+    return {**target, "name": f"{target['name']} vouched for", "role": "vouched"}
+
+
 def metrics_of(policy: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Returns what a policy counts: the target, each guardrail, and the target's companions."""
     return [policy["target"], *policy["guardrails"], *policy.get("companions", ())]

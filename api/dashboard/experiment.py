@@ -32,6 +32,7 @@ from domain.wording.looks import fired_at, looks_of, seconds
 from domain.wording.metrics import metric_rows
 from domain.wording.registration import joint_sentence
 from domain.wording.tipping_point import tipping_sentence
+from domain.wording.vouched import vouched_sentence
 from domain.wording.warnings import WARNINGS
 from storage.tenants.sign_ins import Visitor
 from storage.verdicts.evidence import WAITS_FOR_DEPLOY
@@ -236,7 +237,12 @@ def _checks(document: Mapping[str, Any], contract: Mapping[str, Any]) -> list[di
             detail=tipping_sentence(document),
         ),
         _check("Units stay in their arm", share, holds="crossover" not in causes, detail=crossed),
-        _check("Outcomes arrive alike", gates["lateness_e"], holds="lateness" not in causes),
+        _check(
+            "Outcomes arrive alike",
+            gates["lateness_e"],
+            holds="lateness" not in causes,
+            detail=vouched_sentence(document),
+        ),
         _check(
             "Outcomes inside the window alike",
             gates.get("after_window_e"),

@@ -17,6 +17,7 @@ from domain.measure import level_of, measure_of
 from domain.wording.effect import effect_line
 from domain.wording.metrics import MetricRow, metric_rows
 from domain.wording.tipping_point import tipping_sentence
+from domain.wording.vouched import vouched_sentence
 
 
 @click.command()
@@ -93,6 +94,7 @@ def _facts(document: Mapping[str, Any]) -> dict[str, str]:
         "candidate": _candidate(document, document.get("candidate")),
         **_gates(document["gates"]),
         "forgery": tipping_sentence(document) or "",
+        "vouched for": vouched_sentence(document) or "",
         "units": ", ".join(f"{count:,} {name}" for name, count in counts.items() if count),
         "needed": "" if sessions["required"] is None else f"{sessions['required']:,.0f} units",
         "ended because": document["ended_because"] or "",

@@ -22,6 +22,8 @@ WARNINGS = {
     " could be computed. All other experiments go on.",
     "fading": "The effect in the second half of the experiment is another one than in the first. A"
     " gain may wear off, or grow: look at it again some weeks after the decision.",
+    "unverified": "The outcomes that came with the write key, or signed, do not show the gain by"
+    " themselves: it rests on events that anybody can send. Send the metric from your servers.",
     "allocation_undeclared": "The share of traffic that gets the change is not declared, so nothing"
     " can check that the split is fair. Post allocation with the deploy.",
 }

@@ -21,6 +21,7 @@ from orchestration.pipeline.sentence import known_sentence, statement
 from orchestration.pipeline.series import moment, seconds
 from stats.decision.evidence import Arm, Evidence
 from stats.decision.tipping_point import TippingPoint
+from stats.decision.vouched import VouchedOutcomes
 from stats.gates.guardrail import GuardrailReading
 from stats.gates.shortfall import Shortfall
 from stats.looks.policy import Policy
@@ -85,6 +86,7 @@ def evidence_document(
         "candidate": _candidate(evidence),
         "sessions": _sessions(evidence),
         "tipping_point": _tipping_point(evidence.tipping_point),
+        "vouched": _vouched(evidence.vouched),
         "counts": {
             "in_cells": evidence.units_in_cells,
             "open": counts.exposed - evidence.units_in_cells - evidence.units_excluded,
@@ -329,6 +331,17 @@ def _sessions(evidence: Evidence) -> dict[str, Any]:
 
 def _tipping_point(point: TippingPoint | None) -> dict[str, Any] | None:
     return None if point is None else {"sessions": point.sessions, "unseen": point.unseen}
+
+
+def _vouched(outcomes: VouchedOutcomes | None) -> dict[str, Any] | None:
+    if outcomes is None:
+        return None
+    return {
+        "conversions": outcomes.conversions,
+        "of": outcomes.of,
+        "e_value": outcomes.e_value,
+        "holds": outcomes.holds,
+    }
 
 
 def _warnings(

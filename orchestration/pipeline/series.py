@@ -68,6 +68,7 @@ def series_of(reading: ExperimentReading) -> Series:
         crossings=_crossings(reading),
         late=_late_units(reading),
         long=_long_window(reading),
+        vouched=_vouched(reading),
         traits=_traits(reading) if reading.splits_by_need else None,
     )
 
@@ -81,6 +82,13 @@ def _long_window(reading: ExperimentReading) -> LongWindow | None:
         window_seconds=seconds_open(definition, grace=policy["grace_seconds"]),
         cells=_closed_cells(reading.cells_by_metric[definition["name"]], kind="conversion"),
     )
+
+
+def _vouched(reading: ExperimentReading) -> ClosedCells | None:
+    definition = companion(reading.policy, "vouched")
+    if definition is None:
+        return None
+    return _closed_cells(reading.cells_by_metric[definition["name"]], kind=definition["kind"])
 
 
 def _traits(reading: ExperimentReading) -> Traits:

@@ -13,6 +13,7 @@ from stats.decision.outlook import NO_OUTLOOK, Outlook, Sessions, outlooks
 from stats.decision.ruling import Ruling, decide
 from stats.decision.served_looks import Looks, served_intervals, served_rows
 from stats.decision.tipping_point import TippingPoint, tipping_point
+from stats.decision.vouched import VouchedOutcomes, vouched_outcomes
 from stats.gates.fading import fading_log_e
 from stats.gates.guardrail import GuardrailReading, Watch
 from stats.gates.interaction import MIN_CONVERSIONS
@@ -43,6 +44,7 @@ EXPERIMENTS_AT_ONCE = 32  # bounds the memory; results don't depend on it
 GUARDRAILS_UNPROVEN = "guardrails_unproven"
 ALLOCATION_UNDECLARED = "allocation_undeclared"
 FADING = "fading"
+UNVERIFIED = "unverified"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +148,7 @@ class Evidence:
         splits: The flags that the strata are split by.
         confounded_by: The flags that depend on the change and do not split the strata.
         units_excluded: Units of lineages beyond those that are compared.
+        vouched: The outcomes that nobody can invent; None where that is not read.
         tipping_point: How many invented sessions would explain the lift; None of a mean, and where
             nothing was compared.
     """
@@ -179,6 +182,7 @@ class Evidence:
     confounded_by: tuple[str, ...] = ()
     units_excluded: int = 0
     tipping_point: TippingPoint | None = None
+    vouched: VouchedOutcomes | None = None
 
     @property
     def guardrail_breaches(self) -> tuple[str, ...]:
@@ -309,6 +313,7 @@ def _evidence(
     gates = view.gates.at(ruling.look, vif=_vif(series, now))
     guardrails = view.readings()
     ci = _interval(looks, -1)
+    vouched = vouched_outcomes(view.strata, now)
     return Evidence(
         as_of=int(now.at[0]),
         arms=_arms(series, now),
@@ -331,7 +336,7 @@ def _evidence(
         gates=gates,
         guardrails=guardrails,
         candidate=_candidate(view, looks, guardrails),
-        warnings=_warnings(series, ruling, fading=fading),
+        warnings=_warnings(series, ruling, fading=fading, vouched=vouched),
         decision=_decision(view, looks, outlook, guardrails),
         yes_no=_yes_no(series, now),
         effect=effect,
@@ -339,6 +344,7 @@ def _evidence(
         confounded_by=view.strata.confounded_by(int(now.at[0])),
         units_excluded=view.strata.excluded_units(int(now.at[0])),
         tipping_point=tipping_point(series, now, is_declared=gates.sample_ratio_e is not None),
+        vouched=vouched,
     )
 
 
@@ -434,7 +440,9 @@ def _vif(series: Series, now: Trace) -> float | None:
     return float(now.vif[0]) if now.end[0] > series.start else None
 
 
-def _warnings(series: Series, ruling: Ruling, *, fading: bool) -> tuple[str, ...]:
+def _warnings(
+    series: Series, ruling: Ruling, *, fading: bool, vouched: VouchedOutcomes | None
+) -> tuple[str, ...]:
     undeclared = series.allocation is not None and all(
         epoch.share is None for epoch in series.allocation
     )
@@ -442,6 +450,10 @@ def _warnings(series: Series, ruling: Ruling, *, fading: bool) -> tuple[str, ...
         GUARDRAILS_UNPROVEN: ruling.unproven,
         ALLOCATION_UNDECLARED: undeclared,
         FADING: fading,
+        UNVERIFIED: ruling.verdict is Verdict.KEEP
+        and vouched is not None
+        and vouched.in_part
+        and not vouched.holds,
     }
     return tuple(word for word, holds in warnings.items() if holds)
 
@@ -470,7 +482,7 @@ def _evidence_before_looks(view: _View, looks: Looks) -> Evidence:
         gates=NO_GATES,
         guardrails=tuple(watch.reading(series.start) for watch in view.watches),
         candidate=None,
-        warnings=_warnings(series, ruling, fading=False),
+        warnings=_warnings(series, ruling, fading=False, vouched=None),
         decision=abstention(ruling, at=series.closed_at if ruling.decided else None, cadence=None),
     )
 

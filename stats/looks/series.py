@@ -45,6 +45,7 @@ class Series:
         crossings: Units exposed to both arms; None likewise.
         late: Units whose outcome on the target came too late; None likewise.
         long: The target's outcomes within four times its window; None likewise.
+        vouched: The target's cells by the outcomes alone that somebody vouches for; None likewise.
         traits: The traits that the strata differ by; None where strata are never pooled.
 
     Raises:
@@ -69,6 +70,7 @@ class Series:
     crossings: Crossings | None = None
     late: LateUnits | None = None
     long: LongWindow | None = None
+    vouched: ClosedCells | None = None
     traits: Traits | None = None
 
     def __post_init__(self) -> None:
@@ -121,6 +123,7 @@ class Series:
             crossings=None if self.crossings is None else self.crossings.between(begin, end),
             late=None if self.late is None else self.late.between(begin, end),
             long=None if self.long is None else self.long.between(begin, end),
+            vouched=None if self.vouched is None else self.vouched.between(begin, end),
             **own,
         )
 
@@ -155,6 +158,7 @@ class Series:
             if self.late is None
             else replace(self.late, stratum=known[self.late.stratum]),
             long=None if self.long is None else self.long.regrouped(stratum),
+            vouched=None if self.vouched is None else self.vouched.regrouped(stratum),
             traits=None,
         )
 

@@ -14,6 +14,7 @@ from domain.metric import (
     long_window,
     metric_definition,
     seconds_open,
+    vouched,
     with_own_grace,
 )
 from storage.tenants.settings import Settings, ValueRoute
@@ -84,7 +85,7 @@ def frozen_policy(
     return {
         "target": definition,
         "guardrails": [defined(name) for name in dict.fromkeys(guardrails) if name != target],
-        "companions": [long_window(definition)],
+        "companions": [long_window(definition), vouched(definition)],
         "environment": environment,
         "routes": None if routes is None else list(routes),
         "routes_because": routes_because,

@@ -32,6 +32,7 @@ class Metric:
         is_mean: Whether it is a mean, not a conversion.
         cap: Of a mean, in millionths.
         currency: Of a mean.
+        vouched_only: Whether events count alone that came with the write key, or signed.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Metric:
     is_mean: bool
     cap: int | None
     currency: str | None
+    vouched_only: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,6 +189,7 @@ def _metric(definition: Mapping[str, Any], policy: Mapping[str, Any]) -> Metric:
         is_mean=definition["kind"] == "mean",
         cap=None if cap is None else cap_in_millionths(cap),
         currency=definition["currency"],
+        vouched_only=definition.get("role") == "vouched",
     )
 
 

@@ -302,8 +302,8 @@ def _expose(connection: Connection, read: Sequence[ReadExperiment], *, at_once: 
 # The events that may be an outcome: some metric names them as its source.
 _OUTCOME_EVENTS = f"""
 SELECT e.project_id, e.environment, e.event, e.session_id, {_OCCURRED} AS occurred,
-    {_RECEIVED} AS received, encode(e.pseudonym, 'hex') AS user_unit, e.trusted, e.event_id,
-    e.value
+    {_RECEIVED} AS received, encode(e.pseudonym, 'hex') AS user_unit, e.trusted, e.signed,
+    e.event_id, e.value
 FROM runtime_events AS e
 WHERE e.received_at BETWEEN timestamptz '{{begins}}' AND timestamptz '{{ends}}'
   AND e.event = ANY(ARRAY(SELECT DISTINCT event FROM sources))

@@ -455,6 +455,7 @@ _METRICS = {
     "is_mean": "int",
     "cap": "bigint",
     "currency": "text",
+    "vouched_only": "int",
     "closed_from": "bigint",
     "closed_to": "bigint",
 }
@@ -499,6 +500,7 @@ def register_metrics(engine: Engine, read: Sequence[ReadOutcomes]) -> None:
                 int(metric.is_mean),
                 metric.cap,
                 metric.currency,
+                int(metric.vouched_only),
                 part.closed_from[metric.name],
                 part.to_block - metric.open_for,
             )

@@ -513,6 +513,7 @@ FROM (
         JOIN metrics AS m ON m.number = o.number AND m.metric = o.metric
         WHERE CASE WHEN e.received > s.from_block - {AHEAD} AND e.received <= s.to_block + s.grace
             THEN 1 ELSE 0 END = 1
+          AND (m.vouched_only = 0 OR e.trusted OR e.signed)
     ) AS t
     JOIN exposed AS p ON p.experiment = t.experiment AND p.unit = t.unit
         AND t.occurred >= p.exposed_at AND t.occurred <= p.exposed_at + t.attribution_window

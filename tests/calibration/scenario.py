@@ -294,3 +294,22 @@ def with_a_cold_start(*, warm_up: int, days: int) -> Draw:
         )
 
     return draw
+
+
+def with_forged_units(share: float, *, lift: float, days: int) -> Draw:
+    """24,000 honest units a day at 5 %, whose outcomes are vouched for, and forged ones.
+
+    Args:
+        share: How many units are forged for treatment, out of the honest ones; all convert.
+        lift: What treatment adds to the rate of honest units, relative to control.
+        days: How long they come.
+    """
+
+    def draw(rng: np.random.Generator) -> Series:
+        n1, n0 = units(rng, BLOCKS_A_DAY * days, 83, 0.5)
+        forged = rng.poisson(83 * share, n1.size)
+        x1, x0 = rng.binomial(n1, 0.05 * (1 + lift)), rng.binomial(n0, 0.05)
+        honest = of_one_stratum(n1 + forged, x1, n0, x0).target
+        return of_one_stratum(n1 + forged, x1 + forged, n0, x0, vouched=honest)
+
+    return draw

@@ -23,6 +23,7 @@ from tests.calibration.scenario import (
     units,
     with_a_cold_start,
     with_effects,
+    with_forged_units,
 )
 from tests.calibration.traffic import BLOCK, BLOCKS_A_DAY, DELAY, Floats, Ints
 
@@ -261,6 +262,25 @@ def test_a_cold_start_is_no_harm_where_its_time_is_left_out(
     low, high = report(name, hits, count, at_most)
     assert at_most is None or low <= at_most
     assert at_least is None or high >= at_least
+
+
+# Vouched outcomes
+
+
+@pytest.mark.parametrize("count", sizes(30, 300))
+@pytest.mark.parametrize(("share", "lift", "unverified"), [(0.01, 0.0, 1.0), (0.0, 0.2, 0.0)])
+def test_a_keep_that_forged_sessions_made_is_unverified(
+    share: float, lift: float, unverified: float, count: int
+) -> None:
+    draw = with_forged_units(share, lift=lift, days=7)
+    found = list(evaluated(draw, count, 20_261_505))
+    kept = [seen for seen in found if seen.decision.verdict == "keep"]
+    warned = sum("unverified" in seen.warnings for seen in kept)
+    name = f"{share:.0%} forged, {lift:+.0%}"
+    _, high = report(f"{name}: kept", len(kept), count, None)
+    assert high >= 0.9
+    low, high = report(f"{name}: unverified keeps", warned, len(kept), None)
+    assert low <= unverified <= high
 
 
 # Continuous metrics

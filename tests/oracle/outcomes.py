@@ -21,6 +21,7 @@ class Metric:
     is_mean: bool
     cap: int | None
     currency: str | None
+    vouched_only: bool
 
     @classmethod
     def of(cls, definition: Mapping[str, Any], grace: int) -> "Metric":
@@ -35,6 +36,7 @@ class Metric:
             is_mean=definition["kind"] == "mean",
             cap=None if cap is None else cap_in_millionths(cap),
             currency=definition["currency"],
+            vouched_only=definition.get("role") == "vouched",
         )
 
     def counts(self, paid: RawRevenue) -> bool:

@@ -1,0 +1,56 @@
+"""Vouched outcomes, from events to the evidence: who sent what a keep rests on."""
+
+from sqlalchemy import text
+
+from domain.wording.vouched import vouched_sentence
+
+A, K = "aaaaaaa1", "ccccccc3"
+DAY = 1440.0
+# Events of history come with the write key; these orders come with the public one.
+_WITH_THE_PUBLIC_KEY = text("""
+UPDATE runtime_events SET trusted = false
+WHERE event = 'order' AND commit_sha = ANY(:commits) AND mod(hashtext(session_id), :of) = 0
+""")
+
+
+def kept(story, *, commits: list[str], of: int, signed: bool = False) -> str:
+    """Keeps a canary; of the orders of some commits one in so many came with the public key."""
+    story.deploy(A, minutes=-DAY)
+    story.deploy(K, minutes=0, base=A, allocation=0.5)
+    for commit, rate in ((A, 0.20), (K, 0.30)):
+        story.crowd(commit, start=1, minutes=600, units=4000, rates={"order": rate})
+    story.send()
+    with story.service.store.engine.begin() as connection:
+        connection.execute(_WITH_THE_PUBLIC_KEY, {"commits": commits, "of": of})
+        if signed:
+            connection.execute(text("UPDATE runtime_events SET signed = true"))
+    experiment = story.register(treatment_commit=K)
+    story.walk(minutes=DAY)
+    assert story.contract(experiment)["verdict"] == "keep"
+    return experiment
+
+
+def test_a_keep_whose_gain_came_with_the_public_key_is_unverified(story) -> None:
+    # Of treatment's orders half, so that the others are fewer than control's.
+    evidence = story.evidence(kept(story, commits=[K], of=2))
+    assert "unverified" in evidence["warnings"]
+    vouched = evidence["vouched"]
+    assert 0 < vouched["conversions"] < vouched["of"]
+    assert vouched["of"] == sum(arm["conversions"] for arm in evidence["arms"].values())
+    assert not vouched["holds"]
+
+
+def test_a_keep_whose_outcomes_the_router_signed_is_verified(story) -> None:
+    evidence = story.evidence(kept(story, commits=[K], of=2, signed=True))
+    assert evidence["warnings"] == []
+    assert evidence["vouched"]["conversions"] == evidence["vouched"]["of"]
+    assert evidence["vouched"]["e_value"] == evidence["totals"]["e_value"]
+
+
+def test_where_all_came_with_the_public_key_the_evidence_says_so(story) -> None:
+    evidence = story.evidence(kept(story, commits=[A, K], of=1))
+    assert evidence["warnings"] == []
+    assert evidence["vouched"]["conversions"] == 0
+    assert vouched_sentence(evidence) == (
+        "all outcomes came with the public key, which anybody can send with"
+    )
