@@ -59,6 +59,10 @@ COMMANDS = {
         "cli.operations.doctor:doctor",
         "Check whether a project is wired right, and say what to do.",
     ),
+    "portfolio": (
+        "cli.changes.portfolio:portfolio",
+        "Measure a week's changes together, against a hold-back.",
+    ),
     "close": ("cli.changes.close:close", "End an experiment by hand, without a verdict."),
     "freeze": ("cli.operations.freeze:freeze", "Hold every webhook back; evidence goes on."),
     "unfreeze": (

@@ -11,6 +11,8 @@ PRODUCTION = "production"
 # Until the target can be looked at, a guardrail alone can say something: an hour is soon enough to
 # ask again, where asking each minute would be 20,160 times for a metric of fourteen days.
 GUARDRAIL_PACE_SECONDS = 3600
+# The member of the metadata that makes an experiment a portfolio, where it is true.
+PORTFOLIO = "portfolio"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,3 +32,8 @@ class Registration:
     actor: str | None = None
     # Whose deploys are meant where none is named.
     environment: str = PRODUCTION
+
+    @property
+    def is_portfolio(self) -> bool:
+        """Whether it compares the standing build with a hold-back."""
+        return self.metadata is not None and self.metadata.get(PORTFOLIO) is True

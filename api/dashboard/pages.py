@@ -15,6 +15,7 @@ from api.dashboard.page.assets import get_asset
 from api.dashboard.page.figures import signs
 from api.dashboard.page.markup import page
 from api.dashboard.page.visit import public_address_of, read_for_visitor
+from api.dashboard.portfolio import get_portfolio
 from api.dashboard.reach import reach_of
 from api.dashboard.route import PageRoute
 from api.dashboard.settings.entries import get_entries, post_entries
@@ -257,6 +258,7 @@ for _path, _page in (
     ("/experiments/{experiment_id}/live", get_live),
     ("/experiments/{experiment_id}/evidence", get_evidence),
     ("/ledger", get_ledger),
+    ("/portfolio", get_portfolio),
     ("/settings", get_settings),
     ("/settings/keys", get_keys),
     ("/static/{digest}/{name}", get_asset),

@@ -32,6 +32,7 @@ CODES: Mapping[str, tuple[int, str]] = {
     "no_evidence_yet": (404, "No evidence yet"),
     "flag_not_found": (404, "No such flag"),
     "unknown_graph": (404, "No such graph"),
+    "unknown_commit": (404, "No such commit"),
     "method_not_allowed": (405, "Method not allowed"),
     "not_acceptable": (406, "Nothing acceptable to send"),
     "request_timeout": (408, "The request did not arrive in time"),

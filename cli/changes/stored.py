@@ -4,7 +4,7 @@ Commands load this file where they need it: its rooms take a second to load, and
 asks a running service alone, does not hold it.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,6 +27,7 @@ from storage.releases.freeze import current_freeze
 from storage.tenants.projects import find_project
 from storage.verdicts.announcements import announce_base_moves
 from storage.verdicts.publication import project_of, read_effect, read_evidence, read_verdict
+from storage.views.portfolio import read_portfolio
 from storage.views.registrations import RegistrationReading, read_registration
 
 
@@ -123,3 +124,33 @@ def registered_change(
         project_id = find_project(connection, project).project_id
         experiment_id = register(connection, project_id, registration).experiment_id
         return read_registration(connection, project_id, experiment_id)
+
+
+def stored_portfolio(
+    query: Mapping[str, str],
+    registration: Callable[[Mapping[str, Any]], dict[str, object] | None],
+    project: str,
+    data_dir: Path,
+) -> dict[str, Any]:
+    """Returns the portfolio as the API serves it; registered first where it is not yet.
+
+    Args:
+        query: Members of the question, as of the API's.
+        registration: Makes the body that registers a portfolio; None where it is to be left.
+        project: A project's name or number.
+        data_dir: The folder of the store.
+    """
+    with store_transaction(data_dir) as connection:
+        project_id = find_project(connection, project).project_id
+
+        def figures() -> dict[str, Any]:
+            as_of = datetime.now(UTC)
+            return read_portfolio(connection, project_id, as_of=as_of, **query).document(
+                as_of=as_of
+            )
+
+        document = figures()
+        if (members := registration(document)) is not None:
+            register(connection, project_id, checked(RegistrationBody, members).registration())
+            document = figures()
+    return msgspec.json.decode(msgspec.json.encode(document))

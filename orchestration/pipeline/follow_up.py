@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection
 
 from domain.contract import document_text
+from domain.registration import PORTFOLIO
 from orchestration.pipeline.batch import Patience, work_apart
 from orchestration.pipeline.members.effect import follow_up_effect
 from orchestration.pipeline.series import moment, seconds, series_of
@@ -78,7 +79,12 @@ def _draft(reading: ExperimentReading, plan: PlannedFollowUp) -> FollowUpDraft:
 
 
 def _stop(reading: ExperimentReading, plan: PlannedFollowUp) -> int | None:
-    """Returns when the treatment was declared for everybody, or for nobody, since the decision."""
+    """Returns when the treatment was declared for everybody, or for nobody, since the decision.
+
+    Everybody has a portfolio's treatment, but for the units that are held back.
+    """
+    if reading.policy.get(PORTFOLIO):
+        return None
     ends = [
         max(span.begin, plan.begins_at)
         for span in reading.allocations

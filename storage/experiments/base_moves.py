@@ -7,23 +7,25 @@ from sqlalchemy import Connection, text
 
 from domain.lineage.base_move import BaseMove, ReleaseStep, base_move, standing_step
 from storage.experiments.histories import read_history
+from storage.experiments.portfolio import IS_PORTFOLIO
 
-_OPEN = text("""
+_OPEN = text(f"""
 SELECT x.experiment_id, x.treatment_commit, x.control_commit, x.change
 FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
 WHERE x.project_id = :project_id AND x.environment = :environment AND x.bound_at IS NOT NULL
-  AND NOT v.decided AND x.closed_at IS NULL
+  AND NOT v.decided AND x.closed_at IS NULL AND NOT {IS_PORTFOLIO}
   -- Both values of a flag are served by the one build.
   AND x.control_commit IS DISTINCT FROM x.treatment_commit
   AND (CAST(:only AS text[]) IS NULL OR x.experiment_id = ANY(CAST(:only AS text[])))
 ORDER BY x.experiment_id
 """)
-_TESTED = text("""
+_TESTED = text(f"""
 SELECT x.project_id, x.environment, x.treatment_commit, min(x.bound_at) AS since
 FROM experiments AS x
 JOIN unnest(CAST(:projects AS bigint[]), CAST(:environments AS text[]))
     AS asked (project_id, environment) USING (project_id, environment)
 WHERE x.bound_at IS NOT NULL AND x.control_commit IS DISTINCT FROM x.treatment_commit
+  AND NOT {IS_PORTFOLIO}
 GROUP BY x.project_id, x.environment, x.treatment_commit
 """)
 _STEPS = text("""

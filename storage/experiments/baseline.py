@@ -4,7 +4,9 @@ from datetime import datetime
 
 from sqlalchemy import Connection, text
 
-_BASELINE = text("""
+from storage.experiments.portfolio import IS_PORTFOLIO
+
+_BASELINE = text(f"""
 -- The newest earlier deploy of another commit that is neither a canary, nor withdrawn, by its
 -- latest declared allocation, nor the treatment of an open experiment. Taking another canary for
 -- the base makes a harmless parallel canary look harmful, and no later check sees it.
@@ -25,6 +27,7 @@ WHERE commit_sha <> :besides
         AND x.treatment_commit = latest.commit_sha AND x.bound_at IS NOT NULL AND NOT v.decided
         -- Both values of a flag are tested inside the one build that users have.
         AND x.control_commit IS DISTINCT FROM x.treatment_commit
+        AND NOT {IS_PORTFOLIO}
   )
 ORDER BY deployed_at DESC, recorded_at DESC
 LIMIT 1

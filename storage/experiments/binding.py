@@ -15,6 +15,7 @@ from storage.experiments.baseline import baseline_commit
 from storage.experiments.graphs import graph_patterns
 from storage.experiments.histories import read_history, remember_base
 from storage.experiments.policy import frozen_policy, watched_guardrails
+from storage.experiments.portfolio import held_back_since
 from storage.schema.tables import experiments, verdicts
 from storage.tenants.settings import read_settings
 
@@ -76,6 +77,7 @@ def bind_waiting(
                 treatment_flag=_flag_of(named),
                 routes=named.get("routes"),
                 guardrails=named.get("guardrails"),
+                metadata=named.get("metadata"),
             )
             bind(
                 connection,
@@ -162,7 +164,11 @@ def bind(
         if _is_repeated(connection, project_id, binding.change, metric)
         else _start(connection, project_id, binding, signed_only=settings.signed_assignments)
     )
-    routes, because = _routes(request.routes, binding.routes_seen)
+    if request.is_portfolio:
+        starts_at = max(starts_at, _held_back_since(connection, project_id, binding))
+    # The deploy brought the last of a portfolio's changes: its routes are those of that one alone.
+    seen = frozenset[str]() if request.is_portfolio else binding.routes_seen
+    routes, because = _routes(request.routes, seen)
     policy = frozen_policy(
         settings,
         target=metric,
@@ -174,6 +180,7 @@ def bind(
         value_per_conversion=request.value_per_conversion,
         earlier_attempts=earlier,
         flag=binding.flag,
+        is_portfolio=request.is_portfolio,
         caps=lambda definition: _cap(
             connection, project_id, deploy.environment, definition, before=starts_at
         ),
@@ -242,6 +249,21 @@ def _first_step(connection: Connection, project_id: int, deploy: Row[Any]) -> da
         },
     ).scalar_one()
     return first or deploy.deployed_at
+
+
+def _held_back_since(connection: Connection, project_id: int, binding: Binding) -> datetime:
+    """Returns when the hold-back began; the binding where no share of it is declared yet.
+
+    Users had the treatment long before: units of the old build that came then had it by chance.
+    """
+    since = held_back_since(
+        connection,
+        project_id,
+        binding.deploy.environment,
+        binding.control_commit,
+        known_at=binding.bound_at,
+    )
+    return since or binding.bound_at
 
 
 def _start(

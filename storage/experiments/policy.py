@@ -17,6 +17,7 @@ from domain.metric import (
     vouched,
     with_own_grace,
 )
+from domain.registration import PORTFOLIO
 from storage.tenants.settings import Settings, ValueRoute
 
 BLOCK_SECONDS = 300
@@ -55,6 +56,7 @@ def frozen_policy(
     value_per_conversion: float | None,
     earlier_attempts: Sequence[str],
     flag: Flag | None,
+    is_portfolio: bool,
     caps: Callable[[Mapping[str, Any]], float | None],
 ) -> dict[str, Any]:
     """Returns the policy of an experiment that binds now.
@@ -70,6 +72,7 @@ def frozen_policy(
         value_per_conversion: Dollars, where the registration named them.
         earlier_attempts: Experiments that this one tries again, the oldest first.
         flag: The flag under test, if the change is one.
+        is_portfolio: Whether a standing build is compared with a hold-back.
         caps: The caps of means for which the project names none.
     """
 
@@ -116,6 +119,7 @@ def frozen_policy(
         "value_per_conversion": value_per_conversion
         if value_per_conversion is not None
         else _shared_value(settings.value_routes, metric=target, routes=routes),
+        **({PORTFOLIO: True} if is_portfolio else {}),
     }
 
 

@@ -7,6 +7,7 @@ from sqlalchemy import Connection, text
 
 from domain.ledger.account import DAYS
 from domain.ledger.entry import Entry
+from storage.experiments.portfolio import IS_PORTFOLIO
 from storage.postgres.rows import value_of
 from storage.schema.policy_columns import number_of
 
@@ -38,6 +39,8 @@ LEFT JOIN LATERAL (
     ) AS e
 ) AS kept ON v.verdict = 'keep'
 WHERE v.project_id = :project_id AND v.as_of > :since
+  -- Its changes are in the ledger by themselves.
+  AND NOT {IS_PORTFOLIO}
 ORDER BY v.as_of, x.experiment_id
 """)
 

@@ -23,7 +23,18 @@ pytestmark = pytest.mark.process
 ROOT = Path(__file__).parents[2]
 CLIENT = ROOT / "packaging" / "client"
 SHA = "c1" * 20
-HELD = {"plan", "deploy", "withdraw", "register", "wait", "explain", "doctor", "close", "mcp"}
+HELD = {
+    "plan",
+    "portfolio",
+    "deploy",
+    "withdraw",
+    "register",
+    "wait",
+    "explain",
+    "doctor",
+    "close",
+    "mcp",
+}
 # 9 MB of files, and the bytecode that an installer writes beside each module.
 MOST_BYTES = 22_000_000
 

@@ -263,6 +263,7 @@ PAGES = [
     "/dashboard/experiments",
     "/dashboard/experiments/exp_1",
     "/dashboard/ledger",
+    "/dashboard/portfolio",
     "/dashboard/settings",
     "/dashboard/settings/keys",
     "/dashboard/settings/metrics",

@@ -47,6 +47,7 @@ KINDS = {
     "/v1/reward/gate": {KeyKind.PROJECT},
     "/v1/reward/freeze": {KeyKind.PROJECT},
     "/v1/reward/ledger": {KeyKind.PROJECT},
+    "/v1/reward/portfolio": {KeyKind.PROJECT},
     "/v1/reward/checklist": {KeyKind.PROJECT},
     "/v1/reward/{experiment_id}": {KeyKind.PROJECT},
     "/v1/reward/{experiment_id}/evidence": {KeyKind.PROJECT},

@@ -37,7 +37,8 @@ class Seen:
 def every_page(world: World) -> list[Seen]:
     shop, lab, bare = world.served, world.gallery.story.service, world.bare
     owned = [SETTINGS + one for one in ("", "/keys", "/metrics", "/values", "/webhooks")]
-    lists = ["/dashboard", "/dashboard/deploys", "/dashboard/experiments", "/dashboard/ledger"]
+    names = ("", "/deploys", "/experiments", "/ledger", "/portfolio")
+    lists = [f"/dashboard{name}" for name in names]
     told = [*lists, f"/dashboard/deploys/{world.deploys[HARMS]}", "/dashboard/experiments/exp_1"]
     told += [f"/dashboard/deploys/dep_{'0' * 20}", "/dashboard/nowhere"]
     return [

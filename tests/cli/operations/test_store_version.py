@@ -39,6 +39,7 @@ OPENING = {
     "wait": [EXPERIMENT],
     "explain": [EXPERIMENT],
     "doctor": ["--project", "shop"],
+    "portfolio": ["--project", "shop"],
     "close": [EXPERIMENT],
     "freeze": ["--reason", "a release"],
     "unfreeze": [],

@@ -1,0 +1,106 @@
+"""`portfolio`: the standing build against a hold-back, set up and read by one command."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from cli.operations.options import data_dir_option, project_option
+from cli.operations.remote import READING_KEY, document, remote
+from domain.registration import PORTFOLIO, PRODUCTION
+from domain.wording.effect import MOMENTS
+from domain.wording.portfolio import (
+    percent,
+    portfolio_headline,
+    portfolio_notes,
+    portfolio_steps,
+)
+
+
+@click.command("portfolio")
+@click.argument("hold_back", required=False)
+@click.option("--metric", help="What all changes together should lift; default: the project's.")
+@click.option("--environment", default=PRODUCTION, show_default=True, help="Where users are.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
+@project_option
+@data_dir_option
+def portfolio(
+    *,
+    hold_back: str | None,
+    metric: str | None,
+    environment: str,
+    project: str,
+    as_json: bool,
+    data_dir: Path,
+) -> None:
+    """Measure a week's changes together, against a hold-back.
+
+    HOLD_BACK is the commit of an earlier build that a share of the units gets again; by default
+    the standing build of seven days ago. Called first, it registers the comparison and says which
+    commands begin it; called later, it shows the figures beside the sum of the claims. Another
+    HOLD_BACK begins another one.
+
+    With SERVICE_API_URL the running service is asked, with the project key in
+    SERVICE_PROJECT_KEY; without it the store of the data directory, and --project names the
+    project.
+    """
+    chosen = {"environment": environment, "metric": metric, "hold_back": hold_back}
+    query = {name: value for name, value in chosen.items() if value is not None}
+    if (service := remote(READING_KEY)) is not None:
+        path = f"/v1/reward/portfolio?{urlencode(query)}"
+        figures = document(service.get(path))
+        if (members := _registration(figures)) is not None:
+            service.post("/v1/reward/register", members)
+            figures = document(service.get(path))
+    else:
+        # The store's rooms take a second to load, and the client does not hold them.
+        from cli.changes.stored import stored_portfolio  # noqa: PLC0415
+
+        figures = stored_portfolio(query, _registration, project, data_dir)
+    if as_json:
+        click.echo(json.dumps(figures))
+    else:
+        _print(figures)
+
+
+def _registration(figures: Mapping[str, Any]) -> dict[str, object] | None:
+    """Returns the registration that begins a portfolio; None where it runs, or nothing differs."""
+    if figures["experiment_id"] is not None or not figures["changes"]:
+        return None
+    return {
+        "deploy_id": figures["standing_deploy"],
+        "control_commit": figures["hold_back"],
+        "target_metric": figures["metric"],
+        "metadata": {PORTFOLIO: True},
+    }
+
+
+def _print(figures: Mapping[str, Any]) -> None:
+    console = Console()
+    console.print(portfolio_headline(figures), style="bold", highlight=False, markup=False)
+    if figures["measurements"]:
+        console.print(_table(figures))
+    for note in (*portfolio_notes(figures), *(f"→ {step}" for step in portfolio_steps(figures))):
+        # One line each, so that a command can be copied from a narrow terminal.
+        console.print(note, highlight=False, markup=False, soft_wrap=True)
+
+
+def _table(figures: Mapping[str, Any]) -> Table:
+    table = Table()
+    for name in ("change", "verdict", "claimed", "best estimate", "experiment"):
+        table.add_column(name, justify="right" if name in ("claimed", "best estimate") else "left")
+    for line in figures["measurements"]:
+        table.add_row(
+            ", ".join(Text(change).plain[:12] for change in line["change"]),
+            line["verdict"] if line["decided"] else f"{line['verdict']}, open",
+            "" if line["claimed"] is None else percent(line["claimed"]),
+            "" if line["effect"] is None else f"{percent(line['effect'])} {MOMENTS[line['basis']]}",
+            line["experiment_id"],
+        )
+    return table

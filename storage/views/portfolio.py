@@ -1,0 +1,154 @@
+"""The portfolio of a project: the standing build against a hold-back, and the claims in between."""
+
+import json
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Row, text
+
+from domain.ledger.portfolio import DAYS, Comparison, Measurement, Portfolio
+from domain.registration import PRODUCTION
+from storage.experiments.baseline import baseline_commit
+from storage.experiments.histories import read_history
+from storage.experiments.portfolio import IS_PORTFOLIO
+from storage.postgres.refusal import Missing
+from storage.postgres.rows import value_of
+from storage.tenants.settings import read_settings
+from storage.verdicts.publication import read_effect
+
+# The level of control in an evidence document.
+_CONTROL = """
+coalesce(v.evidence #>> '{arms,control,mean}', v.evidence #>> '{arms,control,rate}')::float
+"""
+_NEWEST = text(f"""
+SELECT x.experiment_id, x.target_metric AS metric, x.treatment_commit, x.control_commit, x.change,
+    x.starts_at, coalesce(x.attempt, 1) AS attempt, v.verdict, v.decided, {_CONTROL} AS control
+FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
+WHERE x.project_id = :project_id AND x.environment = :environment AND x.bound_at IS NOT NULL
+  AND {IS_PORTFOLIO}
+  AND (CAST(:metric AS text) IS NULL OR x.target_metric = :metric)
+  AND (CAST(:hold_back AS text) IS NULL OR starts_with(x.control_commit, :hold_back))
+ORDER BY x.bound_at DESC, x.experiment_id
+LIMIT 1
+""")
+_MEASUREMENTS = text(f"""
+WITH newest AS (
+    SELECT DISTINCT ON (x.change) x.experiment_id, x.change, x.bound_at, v.verdict, v.decided,
+        (v.contract ->> 'lift')::float / nullif(abs({_CONTROL}), 0) AS claimed,
+        (v.evidence #>> '{{effect,relative}}')::float AS shrunk,
+        v.evidence #>> '{{effect,basis}}' AS moment,
+        CASE WHEN f.state = 'final' THEN (f.effect ->> 'relative')::float END AS fresh
+    FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
+    LEFT JOIN follow_ups AS f USING (experiment_id)
+    WHERE x.project_id = :project_id AND x.environment = :environment
+      AND x.bound_at IS NOT NULL AND NOT {IS_PORTFOLIO}
+      AND x.target_metric = :metric AND x.change <@ CAST(:change AS text[])
+      AND x.change <> ARRAY[]::text[]
+    ORDER BY x.change, x.bound_at DESC, x.experiment_id
+)
+SELECT experiment_id, change, verdict, decided, claimed, coalesce(fresh, shrunk) AS effect,
+    CASE WHEN fresh IS NOT NULL THEN 'after_decision' WHEN shrunk IS NOT NULL THEN moment END
+        AS basis
+FROM newest
+ORDER BY bound_at DESC, experiment_id
+""")
+_STANDING = text("""
+SELECT deploy_id FROM deploys
+WHERE project_id = :project_id AND environment = :environment AND commit_sha = :commit
+  AND withdrawn_at IS NULL
+ORDER BY deployed_at DESC, recorded_at DESC LIMIT 1
+""")
+_SHARE = text("""
+SELECT allocation FROM deploys
+WHERE project_id = :project_id AND environment = :environment AND commit_sha = :commit
+  AND withdrawn_at IS NULL
+ORDER BY deployed_at DESC, recorded_at DESC LIMIT 1
+""")
+_TRAFFIC = text(f"""
+SELECT (v.evidence #>> '{{sessions,per_day}}')::float AS per_day, {_CONTROL} AS rate,
+    v.evidence #>> '{{arms,control,mean}}' IS NULL AS is_rate
+FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
+WHERE x.project_id = :project_id AND x.environment = :environment AND x.target_metric = :metric
+  AND v.evidence #>> '{{sessions,per_day}}' IS NOT NULL
+ORDER BY v.as_of DESC, x.experiment_id
+LIMIT 1
+""")
+
+
+def read_portfolio(
+    connection: Connection,
+    project_id: int,
+    *,
+    as_of: datetime,
+    environment: str = PRODUCTION,
+    metric: str | None = None,
+    hold_back: str | None = None,
+) -> Portfolio:
+    """Returns the newest portfolio, or the one that could be begun.
+
+    Args:
+        connection: To the store.
+        project_id: Whose.
+        as_of: Now.
+        environment: Where.
+        metric: By default that of the newest portfolio, else the project's.
+        hold_back: The build that is held back, or how its id begins; by default that of the newest
+            portfolio, else the standing build of seven days ago.
+
+    Raises:
+        Missing: The hold-back is no commit of this environment.
+    """
+    place = {"project_id": project_id, "environment": environment}
+    history = read_history(connection, project_id, environment, known_at=as_of)
+    if hold_back is not None:
+        if (known := history.resolve(hold_back)) is None:
+            raise Missing("unknown_commit", "no such commit was deployed in this environment")
+        hold_back = known
+    newest = connection.execute(
+        _NEWEST, {**place, "metric": metric, "hold_back": hold_back}
+    ).one_or_none()
+    standing = baseline_commit(connection, project_id, environment, before=as_of, besides="")
+    if newest is None:
+        treatment = standing
+        metric = metric or read_settings(connection, project_id).default_metric
+        hold_back = hold_back or baseline_commit(
+            connection,
+            project_id,
+            environment,
+            before=as_of - timedelta(days=DAYS),
+            besides=standing or "",
+        )
+        lacking = frozenset[str]() if hold_back is None else history.lineage(hold_back)
+        carried = frozenset[str]() if standing is None else history.lineage(standing)
+        change = [] if hold_back is None else sorted(carried - lacking)
+    else:
+        treatment, hold_back = newest.treatment_commit, newest.control_commit
+        metric, change = newest.metric, newest.change
+    asked = {**place, "metric": metric, "change": change}
+    traffic = connection.execute(_TRAFFIC, asked).one_or_none()
+    return Portfolio(
+        environment=environment,
+        metric=str(metric),
+        standing=standing,
+        standing_deploy=connection.execute(
+            _STANDING, {**place, "commit": standing}
+        ).scalar_one_or_none(),
+        treatment=treatment,
+        hold_back=hold_back,
+        hold_back_share=connection.execute(
+            _SHARE, {**place, "commit": hold_back}
+        ).scalar_one_or_none(),
+        change=change,
+        measurements=[
+            value_of(Measurement, row) for row in connection.execute(_MEASUREMENTS, asked)
+        ],
+        comparison=None if newest is None else _comparison(connection, project_id, newest),
+        per_day=None if traffic is None else traffic.per_day,
+        rate=None if traffic is None or not traffic.is_rate else traffic.rate,
+    )
+
+
+def _comparison(connection: Connection, project_id: int, row: Row[Any]) -> Comparison:
+    served = read_effect(connection, project_id, row.experiment_id)
+    effect = None if served is None else json.loads(served)
+    return value_of(Comparison, row, effect=effect)

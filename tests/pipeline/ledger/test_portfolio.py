@@ -1,0 +1,188 @@
+"""A portfolio by its command, through REST and on its page: all changes against a hold-back."""
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cli.main import main
+from storage.tenants.keys import KeyKind
+from tests.cli.conftest import serving
+
+A, K, L, M = "aaaaaaa1", "ccccccc3", "ddddddd4", "eeeeeee5"
+HOUR, DAY = 60.0, 1440.0
+# The truth: K lifts by 30 % and L by 15 % of what users have by then; together by one half.
+RATES = {A: 0.10, K: 0.13, L: 0.15, M: 0.30}
+TOGETHER = RATES[L] / RATES[A] - 1
+
+
+def serve(story: Any, begin: float, end: float, **units: int) -> None:
+    for name, count in units.items():
+        commit = {"a": A, "k": K, "l": L, "m": M}[name]
+        rates = {"order": RATES[commit]}
+        story.crowd(commit, start=begin, minutes=end - begin, units=count, rates=rates)
+
+
+def week(story: Any, *, moved: bool = False) -> str:
+    """Two keeps reach everybody, then A is held back; at last users may have M. L's promotion."""
+    story.deploy(A, minutes=-DAY)
+    canaries = [(A, K, 0.0), (K, L, DAY)]
+    begun = {
+        commit: story.deploy(commit, minutes=begin, base=base, allocation=0.5)["deploy_id"]
+        for base, commit, begin in canaries
+    }
+    for _, commit, begin in canaries:
+        promoted = story.deploy(commit, minutes=begin + 20 * HOUR, allocation=1)
+    serve(story, 0, 20 * HOUR, a=4000, k=4000)
+    serve(story, DAY, DAY + 20 * HOUR, k=9000, l=9000)
+    # Some still have the old build.
+    serve(story, DAY + 21 * HOUR, 2 * DAY, a=50, l=1000)
+    story.deploy(A, minutes=2 * DAY, allocation=0.1)
+    serve(story, 2 * DAY, 4 * DAY, a=2000, l=18000)
+    if moved:
+        story.deploy(M, minutes=4 * DAY, base=L, allocation=1)
+        story.deploy(L, minutes=4 * DAY, allocation=0.1)
+        serve(story, 4 * DAY, 6 * DAY, a=2000, l=2000, m=16000)
+    story.send()
+    for _, commit, begin in canaries:
+        story.register(deploy_id=begun[commit])
+        story.walk(minutes=begin + 20 * HOUR)
+    return promoted["deploy_id"]
+
+
+@pytest.fixture
+def run(story: Any) -> Iterator[Callable[..., Result]]:
+    """Runs the command against the running service."""
+    with serving(story.service) as url, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SERVICE_API_URL", url)
+        patch.setenv("SERVICE_PROJECT_KEY", story.service.project.keys[KeyKind.PROJECT])
+
+        def run(*words: str) -> Result:
+            done = CliRunner().invoke(main, ["portfolio", *words], catch_exceptions=False)
+            assert done.exit_code == 0, done.output
+            return done
+
+        yield run
+
+
+def figures(run: Callable[..., Result], *words: str) -> dict[str, Any]:
+    return json.loads(run(*words, "--json").stdout)
+
+
+def test_one_command_begins_it_and_then_tells_the_whole_beside_the_sum_of_the_claims(
+    story, run: Callable[..., Result]
+) -> None:
+    assert story.service.get("/v1/reward/portfolio").json()["experiment_id"] is None
+    week(story)
+    begun = figures(run, A, "--metric", "order")
+    assert (begun["treatment"], begun["hold_back"], begun["changes"]) == (L, A, 2)
+    assert (begun["attempt"], begun["effect"]) == (3, None)
+    # Units that still had the old build before it was held back had it by chance.
+    starts_at = datetime.fromisoformat(begun["starts_at"])
+    assert starts_at == datetime(2026, 10, 3, tzinfo=UTC)
+    story.walk(minutes=5 * DAY)
+
+    later = figures(run)
+    assert later["experiment_id"] == begun["experiment_id"]
+    assert {line["change"][0]: line["verdict"] for line in later["measurements"]} == {
+        K: "keep",
+        L: "keep",
+    }
+    claims = [story.contract(line["experiment_id"])["lift"] for line in later["measurements"]]
+    assert later["claimed"] == pytest.approx(claims[0] / 0.13 + claims[1] / 0.10, rel=0.05)
+    low, high = later["effect"]["interval"]
+    assert low < TOGETHER < high
+    assert low > 0
+    assert later["follow_up"] == "running"
+    assert later["effect"]["relative"] > 0
+    text = run().stdout
+    assert "2 changes came since build aaaaaaa1; 2 of them were kept, and claimed +" in text
+    assert "try 3 of these changes" in text
+    assert story.service.get("/v1/reward/portfolio").json()["claimed"] == later["claimed"]
+
+
+def test_it_hides_no_build_and_is_no_change_of_the_ledger(
+    story, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.views.ledger.DAYS", 36_500)
+    week(story)
+    figures(run, A, "--metric", "order")
+    story.walk(minutes=2 * DAY + HOUR)
+    standing = story.service.get("/v1/deploys/last?standing=true").json()["deploy"]
+    assert standing["commit"]["sha"] == L
+    canary = story.deploy(M, minutes=3 * DAY, allocation=0.1)
+    assert (canary["base_commit"], canary["base_assumed"]) == (L, True)
+    other = story.register(treatment_commit=M)
+    told = story.service.get(f"/v1/reward/{other}/registration").json()
+    assert (told["control_commit"], told["base_moved"]) == (L, None)
+    story.walk(minutes=5 * DAY)
+    assert story.service.get("/v1/reward/ledger").json()["kept"] == 2
+
+
+def test_once_users_have_a_later_build_its_units_are_not_compared_and_it_says_so(
+    story, run: Callable[..., Result]
+) -> None:
+    # M lifts by as much again: whoever counted its units would say so.
+    standing = week(story, moved=True)
+    experiment = story.register(
+        deploy_id=standing, control_commit=A, metadata={"portfolio": True}, guardrails=None
+    )
+    story.walk(minutes=7 * DAY)
+    later = figures(run)
+    assert later["experiment_id"] == experiment
+    assert (later["moved_on"], later["standing"]) == (True, M)
+    low, high = later["effect"]["interval"]
+    assert low < TOGETHER < high
+    assert {line["change"][0]: line["verdict"] for line in later["measurements"]} == {
+        K: "keep",
+        L: "keep",
+    }
+    text = run().stdout
+    assert f"Users have {M} now" in text
+    assert f"deploy-reward deploy {L} --allocation 0.1" in text
+
+
+def test_the_page_shows_the_same(story, run: Callable[..., Result]) -> None:
+    client = story.service.client
+    form = {"secret": story.service.project.keys[KeyKind.PROJECT]}
+    client.post("/dashboard/sign-in", data=form, headers={"Sec-Fetch-Site": "same-origin"})
+    assert "Was the week good?" in client.get("/dashboard/portfolio").text
+    week(story)
+    begun = figures(run, A, "--metric", "order")
+    story.walk(minutes=5 * DAY)
+    page = client.get("/dashboard/portfolio").text
+    assert "2 changes came since build aaaaaaa1; 2 of them were kept" in page
+    assert "2 keeps claimed" in page
+    assert f"/dashboard/experiments/{begun['experiment_id']}" in page
+
+
+def test_by_default_the_build_of_seven_days_ago_is_held_back(
+    service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = datetime.now(UTC)
+    for sha, base, days in ((A, None, 20), (K, A, 9), (L, K, 3), (M, L, 1)):
+        body = {
+            "commit": {"sha": sha},
+            "deployed_at": (now - timedelta(days=days)).isoformat(),
+            **({} if base is None else {"diff": {"base_commit": base, "files": []}}),
+        }
+        assert service.post("/v1/deploys", body).status_code == 201
+    monkeypatch.delenv("SERVICE_API_URL", raising=False)
+    monkeypatch.setenv("SERVICE_DATABASE_URL", service.store.url)
+
+    def run(*words: str) -> Result:
+        words = ("portfolio", "--project", "shop", *words)
+        return CliRunner().invoke(main, words, catch_exceptions=False)
+
+    begun = figures(run)
+    assert (begun["hold_back"], begun["treatment"], begun["changes"]) == (K, M, 2)
+    assert begun["unmeasured"] == [L, M]
+    text = run().stdout
+    assert f"deploy-reward deploy {K} --allocation 0.1" in text
+    # A second call begins no second one.
+    assert figures(run)["experiment_id"] == begun["experiment_id"]
+    answer = service.get("/v1/reward/portfolio?hold_back=fffffff")
+    assert (answer.status_code, answer.json()["code"]) == (404, "unknown_commit")
