@@ -143,7 +143,7 @@ def _records(raw: bytes, *, protobuf: bool) -> Sequence[LogRecord]:
 
 
 def _batch(records: Iterable[LogRecord], reader: EventReader) -> Batch:
-    """Returns what the reader of `POST /v1/events` makes of the records."""
+    """Returns the records as the reader of `POST /v1/events` reads them."""
     whole = Batch()
     drafts: list[tuple[int, Draft]] = []
     for index, record in enumerate(records):
@@ -165,7 +165,7 @@ def _batch(records: Iterable[LogRecord], reader: EventReader) -> Batch:
 
 
 def _message(batch: Batch) -> str:
-    """Returns why records were rejected, and what stored ones lack; empty where all is well."""
+    """Returns the reasons of rejections, and warnings about stored records; often empty."""
     reasons = Counter(_reason(event.faults[0]) for event in batch.rejected)
     lines = [f"{count} {reason}" for reason, count in reasons.most_common(_MOST_REASONS)]
     return "; ".join([*lines, *_warnings(batch)])

@@ -1,4 +1,4 @@
-"""`/sdk.js` and `/next-graph.mjs`: scripts that users' pages and builds load, without a key."""
+"""`/sdk.js` and the programs of route graphs: scripts that pages and builds load, with no key."""
 
 import gzip
 from dataclasses import dataclass, field
@@ -24,11 +24,18 @@ class JavaScript(Response):
     media_type = "text/javascript"
 
 
+class Python(Response):
+    """A program in Python."""
+
+    media_type = "text/x-python"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Script:
     """A script as it is sent, plain and compressed, each with its tag."""
 
     plain: bytes
+    kind: type[Response] = JavaScript
     zipped: bytes = field(init=False)
     tag: str = field(init=False)
 
@@ -54,7 +61,7 @@ class Script:
         if is_known(request, headers["ETag"]):
             headers.pop("Content-Encoding", None)
             return Response(status_code=304, headers=headers)
-        return JavaScript(self.zipped if zipped else self.plain, headers=headers)
+        return self.kind(self.zipped if zipped else self.plain, headers=headers)
 
 
 def without_comments(source: str) -> str:
@@ -68,7 +75,8 @@ def without_comments(source: str) -> str:
 
 
 SDK = Script(plain=without_comments((FOLDER / "sdk.js").read_text()).encode())
-NEXT_GRAPH = Script(plain=(FOLDER / "next-graph.mjs").read_bytes())
+ROUTE_GRAPH = Script(plain=(FOLDER / "route-graph.mjs").read_bytes())
+PYTHON_ROUTE_GRAPH = Script(plain=(FOLDER / "route_graph.py").read_bytes(), kind=Python)
 
 _READING = reading(
     keys=(),
@@ -89,12 +97,24 @@ async def get_sdk(request: Request) -> Response:
 
 
 @router.get(
-    "/next-graph.mjs",
-    summary="The static graph of a Next.js app",
+    "/route-graph.mjs",
+    summary="The static graph of an app of Next.js, React Router or SvelteKit",
     response_class=JavaScript,
     responses={304: {"description": "As `If-None-Match` says."}},
     openapi_extra=_READING,
 )
-async def get_next_graph(request: Request) -> Response:
-    """Answer with the program that writes a Next.js app's graph, for Node."""
-    return NEXT_GRAPH.answer(request)
+async def get_route_graph(request: Request) -> Response:
+    """Answer with the program that writes the graph of an app's routes, for Node."""
+    return ROUTE_GRAPH.answer(request)
+
+
+@router.get(
+    "/route_graph.py",
+    summary="The static graph of an app of FastAPI or Django",
+    response_class=Python,
+    responses={304: {"description": "As `If-None-Match` says."}},
+    openapi_extra=_READING,
+)
+async def get_python_route_graph(request: Request) -> Response:
+    """Answer with the program that writes the graph of an app's routes, for Python."""
+    return PYTHON_ROUTE_GRAPH.answer(request)

@@ -165,10 +165,10 @@ def records_what_is_out_there(story: Story) -> None:
     engineer.keeps("05-what-next")
 
 
-# As docs/next-graph.md and docs/ci.md have it.
+# As docs/route-graphs.md and docs/ci.md have it.
 CANARY = """
-curl -sSfO "$SERVICE_API_URL/next-graph.mjs"
-node next-graph.mjs > graph.json
+curl -sSfO "$SERVICE_API_URL/route-graph.mjs"
+node route-graph.mjs > graph.json
 gh api "repos/shop/shop/compare/$BASE...$SHA" |
   SERVICE_PROJECT_KEY=$WRITE_KEY deploy-reward deploy "$SHA" --base "$BASE" --diff - \
     --graph graph.json --allocation 0.5 --message "$(git log -1 --format=%B)" --author Ada

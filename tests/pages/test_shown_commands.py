@@ -24,7 +24,7 @@ RUN_ELSEWHERE = {
     ("docs/concepts.md", "deploy-reward plan"): "tests/pages/test_concepts.py",
     ("docs/many-changes.md", "deploy-reward simulate"): "tests/cli/test_repository.py",
     ("docs/many-changes.md", "registration="): "tests/pages/test_many_changes.py",
-    ("docs/next-graph.md", "curl -sSfO"): "tests/api/routes/test_next_graph.py",
+    ("docs/route-graphs.md", "curl -sSfO"): "tests/api/graphs/test_next.py",
     ("docs/operations/keeping.md", "pg_dump"): "tests/reliability/test_restores.py",
     ("docs/outcomes.md", "SERVICE_PROJECT_KEY"): "tests/cli/test_outcomes.py",
     ("docs/quick-start.md", ""): "tests/pages/test_quick_start.py",

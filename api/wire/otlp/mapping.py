@@ -43,7 +43,7 @@ Draft = dict[str, object]
 def draft(record: LogRecord) -> Draft | Fault:
     """Returns a log record as `POST /v1/events` would be sent it, or why it is no event of ours.
 
-    What a draft lacks, or has of the wrong form, is for the reader of events to say.
+    The reader of events says if a member lacks, or has the wrong form.
     """
     attributes = record.attributes
     draft: Draft = {member: text for member in ATTRIBUTES if (text := _member(attributes, member))}

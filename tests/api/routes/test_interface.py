@@ -30,7 +30,8 @@ def test_every_path_of_a_project_begins_with_the_version(service: Any) -> None:
     others = {path for path in paths if not path.startswith(("/v1/", "/ofrep/v1/"))}
     # What an operator asks of the process belongs to no project and to no version, and the
     # scripts that a team puts into its pages and builds to none either.
-    assert others == {"/healthz", "/readyz", "/metrics", "/sdk.js", "/next-graph.mjs"}
+    scripts = {"/sdk.js", "/route-graph.mjs", "/route_graph.py"}
+    assert others == {"/healthz", "/readyz", "/metrics"} | scripts
 
 
 @pytest.mark.requirement("service.key-per-project")

@@ -7,7 +7,11 @@ import pytest
 
 from api.routes.scripts import FOLDER, without_comments
 
-SCRIPTS = ["sdk.js", "next-graph.mjs"]
+SCRIPTS = {
+    "sdk.js": "text/javascript",
+    "route-graph.mjs": "text/javascript",
+    "route_graph.py": "text/x-python",
+}
 every_script = pytest.mark.parametrize("name", SCRIPTS)
 
 
@@ -19,7 +23,7 @@ def asked(service: Any, name: str, **headers: str) -> Any:
 def test_a_script_is_served_to_every_origin_without_a_key(service: Any, name: str) -> None:
     answer = asked(service, name)
     assert answer.status_code == 200
-    assert answer.headers["Content-Type"] == "text/javascript; charset=utf-8"
+    assert answer.headers["Content-Type"] == f"{SCRIPTS[name]}; charset=utf-8"
     assert answer.headers["Access-Control-Allow-Origin"] == "*"
     assert answer.headers["Cross-Origin-Resource-Policy"] == "cross-origin"
     assert answer.headers["X-Content-Type-Options"] == "nosniff"

@@ -104,7 +104,8 @@ OPEN = {
     ("GET", "/readyz"),
     ("GET", "/metrics"),
     ("GET", "/sdk.js"),
-    ("GET", "/next-graph.mjs"),
+    ("GET", "/route-graph.mjs"),
+    ("GET", "/route_graph.py"),
     *((method, path) for path in ("/docs", "/docs/oauth2-redirect") for method in ("GET", "HEAD")),
     *((method, "/openapi.json") for method in ("GET", "HEAD")),
 }

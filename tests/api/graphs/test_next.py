@@ -96,7 +96,7 @@ def repository(tmp_path: Path) -> Path:
 
 def run(*arguments: str, cwd: Path) -> Any:
     return node(
-        [str(FOLDER / "next-graph.mjs"), *arguments],
+        [str(FOLDER / "route-graph.mjs"), *arguments],
         return_completed_process=True,
         capture_output=True,
         text=True,
@@ -159,5 +159,5 @@ def test_the_service_takes_the_graph_and_finds_what_a_diff_touches(
 def test_a_folder_without_an_app_is_refused_in_one_line(tmp_path: Path) -> None:
     done = run(cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("next-graph: ")
+    assert done.stderr.startswith("route-graph: ")
     assert done.stderr.count("\n") == 1

@@ -1,10 +1,11 @@
 #!/usr/bin/env node
-// Writes the static graph of a Next.js app: each route, and the files its code is reachable from.
+// Writes the static graph of an app of Next.js, React Router or SvelteKit: each route, and the files
+// its code is reachable from.
 //
-//     node next-graph.mjs [APP] [--root REPOSITORY] [--base-path /PATH] > graph.json
+//     node route-graph.mjs [APP] [--root REPOSITORY] [--base-path /PATH] [--framework NAME] > graph.json
 //
-// APP is the folder of next.config and package.json (default: here). What is found, and what is not:
-// docs/next-graph.md. Nothing of the app is run.
+// APP is the folder of package.json and of the framework's configuration (default: here). What is
+// found, and what is not: docs/route-graphs.md. Nothing of the app is run.
 import { existsSync, readFileSync, readdirSync, realpathSync, statSync } from "node:fs";
 import { basename, dirname, isAbsolute, join, relative, resolve, sep } from "node:path";
 import { parseArgs } from "node:util";
@@ -13,7 +14,7 @@ const EXTENSIONS = [
   ...[".tsx", ".ts", ".jsx", ".js", ".mjs", ".cjs", ".mts", ".cts", ".mdx", ".md"],
   ...[".json", ".css", ".scss", ".sass", ".less"],
 ];
-const SCRIPT = /\.(?:[cm]?[jt]sx?|mdx)$/;
+const SCRIPT = /\.(?:[cm]?[jt]sx?|mdx|svelte)$/;
 const STYLE = /\.(?:css|scss|sass|less)$/;
 // What Next.js puts around a page, from the folder of the page up to `app`.
 const AROUND = [
@@ -78,7 +79,16 @@ function specifiers(path) {
   const style = STYLE.test(path);
   if (!style && !SCRIPT.test(path)) return [];
   const text = readFileSync(path, "utf8").replace(COMMENT, "$1 ");
-  const forms = style ? STYLE_ASKED : ASKED;
+  // A component of Svelte holds both.
+  const inside = path.endsWith(".svelte") ? (text.match(/<style[^]*?<\/style>/g) ?? []) : [];
+  const script = inside.reduce((left, part) => left.replace(part, ""), text);
+  return [
+    ...askedBy(script, style ? STYLE_ASKED : ASKED),
+    ...inside.flatMap((part) => askedBy(part, STYLE_ASKED)),
+  ];
+}
+
+function askedBy(text, forms) {
   return [...new Set(forms.flatMap((form) => [...text.matchAll(form)].map(([, found]) => found)))];
 }
 
@@ -177,9 +187,11 @@ class Resolver {
   #workspaces;
   #asked = new Map();
 
-  constructor(app, root) {
+  constructor(app, root, own = []) {
     this.#root = root;
     this.#aliases = aliases(firstFile(["tsconfig.json", "jsconfig.json"].map((n) => join(app, n))));
+    // Those of the framework, which it writes into a tsconfig.json when the app is first built.
+    this.#aliases.paths.push(...own);
     this.#workspaces = workspaces(root);
   }
 
@@ -317,27 +329,292 @@ function configured(app) {
   return { basePath, endings: endings.map((end) => `.${end}`).sort((a, b) => b.length - a.length) };
 }
 
-function graph(app, { root = app, basePath } = {}) {
+/** An app of Next.js. */
+function ofNext(app) {
   const settings = configured(app);
   // Next.js looks into src only where neither stands beside it.
   const home = [app, join(app, "src")].find((place) =>
     ["app", "pages"].some((name) => isFolder(join(place, name))),
   );
   if (!home) throw new Error(`${app} has neither app/ nor pages/, nor has its src/`);
-  const base = (basePath ?? settings.basePath ?? "").replace(/\/$/, "");
-  const resolver = new Resolver(app, root);
+  const routes = [["app", appRoutes], ["pages", pageRoutes]].flatMap(([name, found]) =>
+    isFolder(join(home, name)) ? [...found(join(home, name), settings.endings)] : [],
+  );
   const shared = EVERYWHERE.flatMap((name) => settings.endings.map((end) => join(home, name + end)));
-  const found = new Map();
-  for (const [name, routes] of [["app", appRoutes], ["pages", pageRoutes]]) {
-    if (!isFolder(join(home, name))) continue;
-    for (const { path, kind, file, around } of routes(join(home, name), settings.endings)) {
-      const shown = base + path === base + "/" && base ? base : base + path;
-      const route = found.get(`${kind} ${shown}`) ?? { path: shown, kind, file, starts: [] };
-      // What else is shown under the path stands in a slot.
-      if (!/[\\/]@/.test(file)) route.file = file;
-      route.starts.push(file, ...around, ...shared.filter(isFile));
-      found.set(`${kind} ${shown}`, route);
+  return { basePath: settings.basePath, routes, shared };
+}
+
+// --- React Router ----------------------------------------------------------------------------------
+
+const CODE = [".tsx", ".ts", ".jsx", ".js", ".mjs", ".mts"];
+const withCode = (path) => firstFile([path, ...CODE.map((end) => path + end)]);
+
+/** What a configuration says in plain words: the text after a name. */
+function configuredText(app, name, member) {
+  const config = withCode(join(app, name));
+  const text = config ? readFileSync(config, "utf8").replace(COMMENT, "$1 ") : "";
+  return text.match(new RegExp(`\\b${member}\\s*:\\s*["'\`]([^"'\`$]*)["'\`]`))?.[1];
+}
+
+/** The literals of a module: texts, lists and calls, as they are written; all else is `undefined`. */
+class Literals {
+  #tokens;
+  #at = 0;
+
+  constructor(text) {
+    const bare = text.replace(COMMENT, "$1 ");
+    const forms = /"((?:\\.|[^"\\])*)"|'((?:\\.|[^'\\])*)'|`([^`$]*)`|(\.\.\.|[A-Za-z_$][\w$]*|\S)/g;
+    this.#tokens = [...bare.matchAll(forms)].map(([, ...found]) => {
+      const text = found.slice(0, 3).find((one) => one !== undefined);
+      return text === undefined ? { sign: found[3] } : { text };
+    });
+  }
+
+  /** The value that stands after some words. */
+  after(...words) {
+    const at = this.#tokens.findIndex((_, index) =>
+      words.every((word, offset) => this.#tokens[index + offset]?.sign === word),
+    );
+    if (at < 0) return undefined;
+    this.#at = at + words.length;
+    return this.#value();
+  }
+
+  #sign = () => this.#tokens[this.#at]?.sign;
+
+  #value() {
+    if (this.#sign() === "await") this.#at++;
+    const { text, sign } = this.#tokens[this.#at++] ?? {};
+    let value;
+    if (text !== undefined) value = { text };
+    else if (sign === "[") value = { list: this.#list("]") };
+    else if (sign === "(") [value] = this.#list(")");
+    else if (sign === "{") this.#list("}");
+    else if (/^[A-Za-z_$]/.test(sign ?? "")) {
+      value = { name: sign };
+      if (this.#sign() === "(") {
+        this.#at++;
+        value = { call: sign, given: this.#list(")") };
+      }
     }
+    // A type (`satisfies RouteConfig`) changes nothing; anything else is computed.
+    const typed = ["as", "satisfies"].includes(this.#sign());
+    return this.#skipped() && !typed ? undefined : value;
+  }
+
+  #list(end) {
+    const values = [];
+    while (this.#at < this.#tokens.length && this.#sign() !== end) {
+      if (this.#sign() === "...") this.#at++;
+      values.push(this.#value());
+      if (this.#sign() === ",") this.#at++;
+    }
+    this.#at++;
+    return values;
+  }
+
+  /** Goes on to what ends a value, and tells whether there was anything before it. */
+  #skipped() {
+    const began = this.#at;
+    for (let depth = 0; this.#at < this.#tokens.length; this.#at++) {
+      const sign = this.#sign();
+      if (!depth && [",", ";", ")", "]", "}"].includes(sign)) break;
+      // Without a semicolon, the next statement ends it.
+      if (!depth && ["export", "const", "import", "function"].includes(sign)) break;
+      if (["(", "[", "{"].includes(sign)) depth++;
+      if ([")", "]", "}"].includes(sign)) depth--;
+    }
+    return this.#at > began;
+  }
+}
+
+/** The routes of routes.ts: each with the path below its parent, its file, and those inside of it. */
+function written(app, file) {
+  const text = readFileSync(file, "utf8");
+  const computed = new Error(`${file} computes its routes, and nothing of the app is run`);
+  const nodes = (value, seen = []) => {
+    if (value?.list) return value.list.flatMap((one) => nodes(one, seen));
+    if (value?.name && !seen.includes(value.name)) {
+      const { name } = value;
+      const told = ["const", "let"].map((word) => {
+        const literals = new Literals(text.replace(new RegExp(`\\b${name}\\s*:[^=]*=`), `${name} =`));
+        return literals.after(word, name, "=");
+      });
+      return nodes(told.find(Boolean), [...seen, name]);
+    }
+    const { call, given = [] } = value ?? {};
+    const texts = given.flatMap((one) => (one?.text === undefined ? [] : [one.text]));
+    const inside = given.findLast((one) => one?.list || one?.name || one?.call);
+    const inner = () => nodes(inside ?? { list: [] }, seen);
+    const at = (name) => {
+      const found = name === undefined ? undefined : withCode(join(app, name));
+      if (!found) throw computed;
+      return found;
+    };
+    if (call === "route") return [{ path: texts[0], file: at(texts[1]), children: inner() }];
+    if (call === "index") return [{ path: "", file: at(texts[0]), children: [] }];
+    if (call === "layout") return [{ file: at(texts[0]), children: inner() }];
+    if (call === "prefix") return [{ path: texts[0], bare: true, children: inner() }];
+    if (call === "flatRoutes") return flat(app);
+    throw computed;
+  };
+  return nodes(new Literals(text).after("export", "default"));
+}
+
+/** The routes of a folder by its files' names, as `flatRoutes()` reads them. */
+function flat(app) {
+  const folder = join(app, "routes");
+  const found = readdirSync(folder, { withFileTypes: true }).flatMap((entry) => {
+    const name = entry.isDirectory() ? entry.name : entry.name.replace(/\.[cm]?[jt]sx?$|\.mdx?$/, "");
+    if (entry.isFile() && name === entry.name) return [];
+    const file = entry.isFile()
+      ? join(folder, entry.name)
+      : ["route", "index"].map((inner) => withCode(join(folder, name, inner))).find(Boolean);
+    return file ? [{ file, name, parts: name.match(/(?:\[[^\]]*\]|[^.[\]])+/g) ?? [], children: [] }] : [];
+  });
+  const top = [];
+  for (const route of found) {
+    const inside = (one) => one !== route && route.name.startsWith(`${one.name}.`);
+    const [parent] = found.filter(inside).sort((one, other) => other.name.length - one.name.length);
+    const own = route.parts.slice(parent?.parts.length ?? 0);
+    const shown = own.filter((part) => !/^_/.test(part)).map(flatPart);
+    // A layout without a path of its own has none to be found at.
+    if (own.at(-1) === "_index" || shown.length) route.path = shown.join("/");
+    (parent?.children ?? top).push(route);
+  }
+  return top;
+}
+
+/** A part of a file's name as a part of the path. */
+function flatPart(part) {
+  const [, optional] = part.match(/^\((.*)\)$/) ?? [];
+  const inner = (optional ?? part).replace(/_$/, "");
+  const path = inner === "$" ? "*" : inner.replace(/^\$/, ":").replace(/\[([^\]]*)\]/g, "$1");
+  return optional === undefined ? path : `${path}?`;
+}
+
+function ofReactRouter(app) {
+  const home = join(app, configuredText(app, "react-router.config", "appDirectory") ?? "app");
+  const listed = withCode(join(home, "routes"));
+  if (!listed && !isFolder(join(home, "routes")))
+    throw new Error(`${home} has neither routes.ts nor routes/`);
+  const shell = ["root", "entry.client", "entry.server"].map((name) => withCode(join(home, name)));
+  const routes = [];
+  const walk = (nodes, above, around) => {
+    for (const { path, file, bare, children } of nodes) {
+      const shown = [above, path].filter(Boolean).join("/").replace(/\/+/g, "/");
+      if (path !== undefined && !bare && file) {
+        const page = /\bexport\s+default\b|\bas\s+default\b/.test(readFileSync(file, "utf8"));
+        for (const one of spelled(shown.split("/").filter(Boolean), /^(.+)\?$/))
+          routes.push({ path: `/${one.join("/")}`, kind: page ? "page" : "api", file, around });
+      }
+      walk(children, shown, file ? [...around, file] : around);
+    }
+  };
+  walk(listed ? written(home, listed) : flat(home), "", []);
+  const config = withCode(join(app, "react-router.config"));
+  return {
+    basePath: configuredText(app, "react-router.config", "basename"),
+    routes,
+    shared: [...shell, listed, config].filter(Boolean),
+  };
+}
+
+/** A path with and without each of its parts that may be missing. */
+function spelled(parts, optional) {
+  if (!parts.length) return [[]];
+  const [first, ...others] = parts;
+  const rest = spelled(others, optional);
+  const [, inner] = first.match(optional) ?? [];
+  return inner === undefined
+    ? rest.map((one) => [first, ...one])
+    : rest.flatMap((one) => [one, [inner, ...one]]);
+}
+
+// --- SvelteKit -------------------------------------------------------------------------------------
+
+function ofSvelteKit(app) {
+  const config = withCode(join(app, "svelte.config"));
+  const text = config ? readFileSync(config, "utf8").replace(COMMENT, "$1 ") : "";
+  const source = join(app, "src");
+  const home = join(app, text.match(/\broutes\s*:\s*["']([^"']+)["']/)?.[1] ?? "src/routes");
+  if (!isFolder(home)) throw new Error(`${home} is no folder`);
+  const hooks = ["hooks", "hooks.server", "hooks.client", "service-worker", "instrumentation.server"];
+  const params = join(source, "params");
+  const routes = [];
+  for (const path of filesBelow(home)) {
+    const [, what] = basename(path).match(/^\+(page|server)(?:@[^.]*)?(?:\.server)?\.(?:svelte|[jt]s)$/) ?? [];
+    if (!what) continue;
+    const parts = relative(home, dirname(path)).split(sep).filter(Boolean);
+    const around = parts
+      .filter((part) => part.includes("="))
+      .flatMap((part) => withCode(join(params, part.match(/=(\w+)/)?.[1] ?? "")) ?? []);
+    for (let depth = 0; what === "page" && depth <= parts.length; depth++)
+      for (const name of readdirSync(join(home, ...parts.slice(0, depth))))
+        if (/^\+(?:layout|error)[@.]/.test(name)) around.push(join(home, ...parts.slice(0, depth), name));
+    const shown = parts.filter((part) => !/^\(.*\)$/.test(part)).map(sveltePart);
+    for (const one of spelled(shown, /^\[(\[[^.\]].*\])\]$/))
+      routes.push({
+        path: `/${one.join("/")}`,
+        kind: what === "page" ? "page" : "api",
+        file: path,
+        around,
+        // A page's component before what loads its data.
+        chief: path.endsWith(".svelte"),
+      });
+  }
+  const own = [{ pattern: "$lib", targets: [join(source, "lib")] }];
+  own.push({ pattern: "$lib/*", targets: [join(source, "lib/*")] });
+  const [, listed = ""] = text.match(/\balias\s*:\s*\{([^}]*)\}/) ?? [];
+  for (const [, name, target] of listed.matchAll(/["']?([\w$@~#/*-]+)["']?\s*:\s*["']([^"']+)["']/g)) {
+    own.push({ pattern: name, targets: [resolve(app, target)] });
+    if (!name.includes("*")) own.push({ pattern: `${name}/*`, targets: [resolve(app, target, "*")] });
+  }
+  return {
+    basePath: text.match(/\bbase\s*:\s*["']([^"']*)["']/)?.[1],
+    routes,
+    shared: [...hooks.map((name) => withCode(join(source, name))), join(source, "app.html"), config].filter(Boolean),
+    aliases: own,
+  };
+}
+
+/** A segment of which only some is a parameter is a parameter to the service. */
+function sveltePart(part) {
+  const mixed = /\[/.test(part) && !/^\[+(?:\.\.\.)?[\w-]+(?:=[\w-]+)?\]+$/.test(part);
+  const plain = part.replace(/\[(?:x|u\+)([0-9a-f]+)\]/gi, (_, code) => String.fromCodePoint(parseInt(code, 16)));
+  return mixed && /\[/.test(plain) ? `[${plain.replace(/\W+/g, "_")}]` : plain.replace(/^\[\.\.\.(\w+)(?:=\w+)?\]$/, "[[...$1]]");
+}
+
+// --- The graph -------------------------------------------------------------------------------------
+
+const FRAMEWORKS = { next: ofNext, "react-router": ofReactRouter, sveltekit: ofSvelteKit };
+
+/** The framework of an app, by its configuration and by what it depends on. */
+function recognized(app) {
+  const { dependencies = {}, devDependencies = {} } = readJson(join(app, "package.json"));
+  const needs = (name) => name in dependencies || name in devDependencies;
+  if (withCode(join(app, "svelte.config")) || needs("@sveltejs/kit")) return "sveltekit";
+  const routed = withCode(join(app, "react-router.config")) || needs("@react-router/dev");
+  return routed && !needs("next") ? "react-router" : "next";
+}
+
+function graph(app, { root = app, basePath, framework = recognized(app) } = {}) {
+  if (!Object.hasOwn(FRAMEWORKS, framework))
+    throw new Error(`--framework is one of ${Object.keys(FRAMEWORKS).join(", ")}`);
+  const told = FRAMEWORKS[framework](app);
+  const base = (basePath ?? told.basePath ?? "").replace(/\/$/, "");
+  const resolver = new Resolver(app, root, told.aliases);
+  const found = new Map();
+  for (const { path, kind, file, around, chief } of told.routes) {
+    const shown = base + path === base + "/" && base ? base : base + path;
+    // Those that no address tells apart, `/[id]` and `/img-[id]`, are one; the shorter name is plain.
+    const shape = `${kind} ${shown.replace(/\[[\w=-]+\]/g, "[]")}`;
+    const route = found.get(shape) ?? { path: shown, kind, file, starts: [] };
+    if (shown.length < route.path.length) route.path = shown;
+    // What else is shown under the path stands in a slot.
+    if (chief ?? !/[\\/]@/.test(file)) route.file = file;
+    route.starts.push(file, ...around, ...told.shared.filter(isFile));
+    found.set(shape, route);
   }
   const named = (path) => relative(root, path).split(sep).join("/");
   const routes = [...found.values()].map(({ path, kind, file, starts }) => ({
@@ -348,7 +625,7 @@ function graph(app, { root = app, basePath } = {}) {
   }));
   const key = ({ path, kind }) => `${path} ${kind}`;
   routes.sort((one, other) => (key(one) < key(other) ? -1 : 1));
-  return { schema_version: 1, generator: "next-graph", routes };
+  return { schema_version: 1, generator: "route-graph", framework, routes };
 }
 
 // --- The command -----------------------------------------------------------------------------------
@@ -356,18 +633,23 @@ function graph(app, { root = app, basePath } = {}) {
 function main() {
   const { values, positionals } = parseArgs({
     allowPositionals: true,
-    options: { root: { type: "string" }, "base-path": { type: "string" } },
+    options: {
+      root: { type: "string" },
+      "base-path": { type: "string" },
+      framework: { type: "string" },
+    },
   });
   const app = realpathSync(positionals[0] ?? ".");
   const repository = [...ancestors(app)].find((folder) => existsSync(join(folder, ".git"))) ?? app;
   const root = values.root ? realpathSync(values.root) : repository;
   if (!isWithin(root, app)) throw new Error(`${app} is not within ${root}`);
-  process.stdout.write(`${JSON.stringify(graph(app, { root, basePath: values["base-path"] }))}\n`);
+  const chosen = { root, basePath: values["base-path"], framework: values.framework };
+  process.stdout.write(`${JSON.stringify(graph(app, chosen))}\n`);
 }
 
 try {
   main();
 } catch (error) {
-  process.stderr.write(`next-graph: ${error.message}\n`);
+  process.stderr.write(`route-graph: ${error.message}\n`);
   process.exitCode = 1;
 }

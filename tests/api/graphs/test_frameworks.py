@@ -1,0 +1,131 @@
+"""The program that writes route graphs, on apps of React Router and SvelteKit."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.api.graphs.node_apps import FLAT_ROUTES, REACT_ROUTER, SVELTE_KIT, SVELTE_LAYOUT, App
+from tests.api.graphs.test_next import graph, run
+from tests.processes.registry import node_folder, output_of
+
+APPS = {"React Router": REACT_ROUTER, "flat routes": FLAT_ROUTES, "SvelteKit": SVELTE_KIT}
+OF_REACT_ROUTER = (
+    *("@react-router/dev@7", "@react-router/fs-routes@7", "@react-router/node@7", "react-router@7"),
+    *("react@19", "react-dom@19", "isbot@5", "vite@6", "typescript@5"),
+)
+OF_SVELTE_KIT = ("@sveltejs/kit@2", "svelte@5", "vite@6", "@sveltejs/vite-plugin-svelte@5")
+
+
+def written(app: App, folder: Path) -> Path:
+    for name, text in app.files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize("name", APPS)
+def test_each_route_of_an_app_is_found_with_the_files_that_it_reaches(
+    name: str, tmp_path: Path
+) -> None:
+    app = APPS[name]
+    (tmp_path / ".git").mkdir()
+    document = graph(cwd=written(app, tmp_path / "apps" / "web"))
+    found = {(route["path"], route["kind"]): set(route["files"]) for route in document["routes"]}
+    assert found.keys() == app.routes.keys()
+    for (path, kind), files in app.routes.items():
+        around = SVELTE_LAYOUT if app is SVELTE_KIT and kind == "page" else set[str]()
+        expected = {f"apps/web/{file}" for file in files | app.everywhere | around}
+        assert found[path, kind] == expected, path
+
+
+def test_the_file_of_a_page_of_svelte_is_its_component(tmp_path: Path) -> None:
+    routes = graph(cwd=written(SVELTE_KIT, tmp_path))["routes"]
+    files = {route["path"]: route["file"] for route in routes}
+    assert files["/shop/docs/[[...path]]"].endswith("+page.svelte")
+    assert files["/shop/products/[sku=sku]"].endswith("+page.svelte")
+
+
+@pytest.mark.parametrize(
+    ("routes", "message"),
+    [
+        ("export default readRoutes();", "computes its routes"),
+        ("export default [route(`a/${b}`, file)];", "computes its routes"),
+        ("export const routes = [];", "computes its routes"),
+    ],
+)
+def test_routes_that_are_computed_are_refused_in_one_line(
+    tmp_path: Path, routes: str, message: str
+) -> None:
+    written(REACT_ROUTER, tmp_path)
+    (tmp_path / "app/routes.ts").write_text(routes)
+    done = run(cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_framework_may_be_named_and_an_unknown_one_is_refused(tmp_path: Path) -> None:
+    written(REACT_ROUTER, tmp_path)
+    done = run("--framework", "sveltekit", cwd=tmp_path)
+    assert "src/routes is no folder" in done.stderr
+    done = run("--framework", "angular", cwd=tmp_path)
+    assert "one of next, react-router, sveltekit" in done.stderr
+
+
+def test_the_service_matches_paths_to_the_routes(service: Any, tmp_path: Path) -> None:
+    document = graph(cwd=written(SVELTE_KIT, tmp_path))
+    deploy = {
+        "commit": {"sha": "abcdef1"},
+        "graph": document,
+        "diff": {"files": [{"filename": "src/ui/price.css", "status": "modified"}]},
+    }
+    answer = service.post("/v1/deploys", deploy)
+    assert answer.json()["deploy"]["affected_routes"] == ["/shop/products/[sku=sku]"]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("name", ["React Router", "flat routes"])
+def test_react_router_itself_tells_of_the_same_routes(name: str, tmp_path: Path) -> None:
+    app = APPS[name]
+    node_folder(tmp_path, OF_REACT_ROUTER)
+    written(app, tmp_path)
+    told = json.loads(
+        output_of(["npx", "--no-install", "react-router", "routes", "--json"], folder=tmp_path)
+    )
+    paths = set(paths_of(told, ""))
+    base = "/shop" if app is REACT_ROUTER else ""
+    optional = {path for path in paths if "?" in path}
+    expected = {re.sub(r"/$", "", base + path) or "/" for path in paths - optional}
+    for path in optional:
+        expected |= {base + path.replace("?", ""), base + re.sub(r"/[^/]*\?", "", path)}
+    assert {route["path"] for route in graph(cwd=tmp_path)["routes"]} == expected
+
+
+def paths_of(nodes: list[dict[str, Any]], above: str) -> list[str]:
+    """The paths at which a route answers: its own, and those of the routes inside of it."""
+    found: list[str] = []
+    for node in nodes:
+        path = f"{above}/{node['path']}" if node.get("path") else above
+        if node.get("index") or node.get("path"):
+            found.append(path or "/")
+        found += paths_of(node.get("children", []), path)
+    return found
+
+
+@pytest.mark.process
+def test_sveltekit_itself_tells_of_the_same_pages(tmp_path: Path) -> None:
+    node_folder(tmp_path, OF_SVELTE_KIT)
+    written(SVELTE_KIT, tmp_path)
+    output_of(["npx", "--no-install", "svelte-kit", "sync"], folder=tmp_path)
+    told = (tmp_path / ".svelte-kit/generated/client/app.js").read_text()
+    pages = set(re.findall(r'^\s+"(/[^"]*)": \[', told, re.MULTILINE))
+    ours = {
+        re.sub(r"^src/routes|/\+page[^/]*$", "", route["file"]) or "/"
+        for route in graph(cwd=tmp_path)["routes"]
+        if route["kind"] == "page"
+    }
+    assert pages == ours

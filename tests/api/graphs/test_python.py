@@ -1,0 +1,157 @@
+"""The program that writes route graphs, on apps of FastAPI and Django."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.routes.scripts import FOLDER
+from domain.route import RouteTable
+from tests.api.graphs.node_apps import App
+from tests.api.graphs.python_apps import DJANGO, FAST_API
+from tests.api.graphs.test_frameworks import written
+from tests.processes.registry import output_of, python_of
+
+PROGRAM = FOLDER / "route_graph.py"
+APPS = {"FastAPI": FAST_API, "Django": DJANGO}
+
+
+def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    # Without a package of ours in reach: it runs where nothing is installed.
+    command = [sys.executable, "-I", "-S", str(PROGRAM), *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=60)
+
+
+def graph(*arguments: str, cwd: Path) -> dict[str, Any]:
+    done = run(*arguments, cwd=cwd)
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", APPS)
+def test_each_route_of_an_app_is_found_with_the_files_that_it_reaches(
+    name: str, tmp_path: Path
+) -> None:
+    app = APPS[name]
+    (tmp_path / ".git").mkdir()
+    document = graph(cwd=written(app, tmp_path / "services" / "shop"))
+    found = {
+        (route["path"], route.get("method", "")): set(route["files"])
+        for route in document["routes"]
+    }
+    assert found.keys() == app.routes.keys()
+    for (path, method), files in app.routes.items():
+        expected = {f"services/shop/{file}" for file in files | app.everywhere}
+        assert found[path, method] == expected, path
+
+
+def test_the_service_finds_what_a_diff_touches(service: Any, tmp_path: Path) -> None:
+    touched = (
+        (FAST_API, "shop/internal.py", ["/internal/health"]),
+        (FAST_API, "shop/services/types.py", []),
+        (
+            DJANGO,
+            "shop/viewsets.py",
+            ["/api/orders", "/api/orders/{pk}", "/api/orders/{pk}/cancel"],
+        ),
+        (DJANGO, "shop/templates/shop/about.html", ["/about"]),
+    )
+    for number, (app, filename, affected) in enumerate(touched):
+        document = graph(cwd=written(app, tmp_path / str(number)))
+        deploy = {
+            "commit": {"sha": f"{number:07x}"},
+            "graph": document,
+            "diff": {"files": [{"filename": filename, "status": "modified"}]},
+        }
+        answer = service.post("/v1/deploys", deploy)
+        assert answer.json()["deploy"]["affected_routes"] == affected
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"notes.py": ""}, "no FastAPI() and no manage.py"),
+        ({"main.py": "def ("}, "main.py is no Python"),
+        (
+            {"main.py": "import fastapi\napp = fastapi.FastAPI()\n@app.get(path())\ndef a(): ..."},
+            "main.py:3: the text is computed",
+        ),
+        ({"manage.py": "f('DJANGO_SETTINGS_MODULE', 'a.b')"}, "no module a.b"),
+    ],
+)
+def test_what_cannot_be_told_is_refused_in_one_line(
+    tmp_path: Path, files: dict[str, str], message: str
+) -> None:
+    done = run(cwd=written(App(files=files, routes={}, everywhere=set()), tmp_path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("route-graph: ")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def served(patterns: list[str]) -> set[str]:
+    """Paths that a framework's patterns serve, one each."""
+    some = [
+        (r"\(\?P<rest>[^)]*\)|[<{](?:path:name|cart:path)[>}]", "a/b"),
+        (r"\(\?P<\w+>[^)]*\)", "7"),
+    ]
+    paths = set[str]()
+    for pattern in patterns:
+        path = pattern
+        for form, value in (*some, (r"<[^>]*>|\{[^}]*\}", "7"), (r"[\^$\\]", "")):
+            path = re.sub(form, value, path)
+        paths.add("/" + path.strip("/"))
+    return paths
+
+
+def assert_each_route_is_served(document: dict[str, Any], patterns: list[str]) -> None:
+    """Each path of the framework is one of ours, and none of ours is without one."""
+    ours = {route["path"] for route in document["routes"]}
+    table = RouteTable(ours)
+    matched = {path: table.match(path) for path in served(patterns)}
+    assert None not in matched.values(), matched
+    assert set(matched.values()) == ours
+
+
+@pytest.mark.process
+def test_fastapi_itself_serves_the_same_routes(tmp_path: Path) -> None:
+    folder = written(FAST_API, tmp_path)
+    program = """
+import json, sys
+sys.path.insert(0, ".")
+from shop.internal import admin
+from shop.main import app
+print(json.dumps([list(app.openapi()["paths"]), list(admin.openapi()["paths"])]))
+"""
+    own, inner = json.loads(output_of([sys.executable, "-c", program], folder=folder))
+    # A socket is in no OpenAPI document.
+    patterns = [*own, *(f"/internal{path}" for path in inner), "/api/v1/carts/live"]
+    assert_each_route_is_served(graph(cwd=folder), patterns)
+
+
+@pytest.mark.process
+def test_django_itself_serves_the_same_routes(tmp_path: Path) -> None:
+    python = python_of(tmp_path / "python", ["django>=5,<6", "djangorestframework>=3.15,<4"])
+    folder = written(DJANGO, tmp_path / "site")
+    program = """
+import json, os, sys
+sys.path.insert(0, ".")
+os.environ["DJANGO_SETTINGS_MODULE"] = "site_.settings.local"
+import django
+django.setup()
+from django.urls import URLResolver, get_resolver
+def walk(patterns, above=""):
+    for pattern in patterns:
+        path = above + str(pattern.pattern)
+        if isinstance(pattern, URLResolver):
+            yield from walk(pattern.url_patterns, path)
+        else:
+            yield path
+print(json.dumps(list(walk(get_resolver().url_patterns))))
+"""
+    patterns = json.loads(output_of([python, "-c", program], folder=folder))
+    assert_each_route_is_served(graph(cwd=folder), patterns)
