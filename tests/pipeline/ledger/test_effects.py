@@ -1,0 +1,69 @@
+"""Changes with effects from N(0, 10 %) through the service: its effects are the engine's."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stats.decision.evidence import evaluate
+from stats.looks.policy import Policy
+from tests.calibration.reward.population import drawn
+
+A, BASE, HOURS = "aaaaaaa1", 0.3, 4
+
+
+def served(story: Any, number: int, truth: float, generator: np.random.Generator) -> str:
+    """A canary of some hours in an environment of its own; its deploy."""
+    place, commit = f"shop-{number}", f"c{number:07x}"
+    story.deploy(A, minutes=-1440, environment=place)
+    deploy = story.deploy(commit, minutes=0, base=A, allocation=0.5, environment=place)
+    for hour in range(HOURS):
+        for build, rate in ((A, BASE), (commit, BASE * (1 + truth))):
+            units = int(generator.poisson(60))
+            story.units_of(
+                build,
+                minutes=60 * hour,
+                units=units,
+                converting=int(generator.binomial(units, rate)),
+                environment=place,
+            )
+    return deploy["deploy_id"]
+
+
+@pytest.mark.parametrize(
+    "count",
+    [
+        pytest.param(6, id="small"),
+        pytest.param(200, id="full", marks=[pytest.mark.calibration, pytest.mark.timeout(3600)]),
+    ],
+)
+def test_the_served_effect_is_the_engine_s_for_each_of_many_changes(story, count: int) -> None:
+    generator = np.random.default_rng(16)
+    truths = generator.normal(0.0, 0.1, count).tolist()
+    deploys = [served(story, i, truth, generator) for i, truth in enumerate(truths)]
+    story.send()
+    experiments = [story.register(deploy_id=deploy) for deploy in deploys]
+    story.walk(minutes=60 * (HOURS + 2))
+    effects: list[float] = []
+    for experiment in experiments:
+        effect = story.service.get(f"/v1/reward/{experiment}/effect").json()
+        rows = np.array([row[:1] + row[2:] for row in story.cells(experiment)])
+        minutes, n1, x1, n0, x0 = rows.T
+        series = replace(
+            drawn(0, 0.0, Policy(), days=1),
+            as_of=3600 * (HOURS + 2),
+            block=60 * minutes,
+            stratum=np.zeros_like(minutes),
+            n1=n1,
+            x1=x1,
+            n0=n0,
+            x0=x0,
+        )
+        (evidence,) = evaluate([series])
+        assert evidence.effect is not None
+        assert effect["estimate"] == pytest.approx(evidence.effect.estimate, rel=1e-9)
+        effects.append(effect["estimate"] / BASE)
+    if count > 50:
+        slope = np.polyfit(effects, truths, 1)[0]
+        print(f"{count} changes through the service: slope {slope:.3f}")  # noqa: T201
