@@ -33,7 +33,7 @@ from domain.wording.metrics import metric_rows
 from domain.wording.registration import joint_sentence
 from domain.wording.tipping_point import tipping_sentence
 from domain.wording.vouched import vouched_sentence
-from domain.wording.warnings import WARNINGS
+from domain.wording.warnings import warning_sentences
 from storage.tenants.sign_ins import Visitor
 from storage.verdicts.evidence import WAITS_FOR_DEPLOY
 from storage.verdicts.publication import read_evidence
@@ -168,7 +168,7 @@ def _known(finding: Finding, fault: str | None) -> dict[str, Any]:
         "lasts": lasts(document),
         "overdue": _is_overdue(finding),
         "checks": [] if document is None else _checks(document, contract),
-        "warnings": [] if document is None else _warnings(document),
+        "warnings": [] if document is None else warning_sentences(document),
         "metrics": [] if document is None else metric_rows(document),
         "guardrails": {
             guardrail["metric"]: guardrail for guardrail in (document or {}).get("guardrails", ())
@@ -204,10 +204,6 @@ def _ends(finding: Finding, document: Mapping[str, Any] | None) -> datetime | No
     if document is None:
         return None
     return finding.starts_at + timedelta(days=document["policy"]["horizon_days"])
-
-
-def _warnings(document: Mapping[str, Any]) -> list[str]:
-    return [WARNINGS.get(str(word), str(word)) for word in document["warnings"]]
 
 
 def _looks(document: Mapping[str, Any]) -> list[dict[str, Any]]:

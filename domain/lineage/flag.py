@@ -36,6 +36,19 @@ def flag_change(name: str, value: str) -> str:
     return f"{name}={value}"
 
 
+_SEGMENT = "properties."
+
+
+def segment_name(property_name: str) -> str:
+    """Returns the name by which strata know a property of events; no flag is called so."""
+    return f"{_SEGMENT}{property_name}"
+
+
+def is_segment(name: str) -> bool:
+    """Tells whether a trait of strata is a property of events rather than a flag."""
+    return name.startswith(_SEGMENT)
+
+
 def stratum_name(changes: Iterable[str]) -> str:
     """Returns the name of a stratum: a digest, because a lineage can be thousands of changes."""
     return hashlib.sha256("\n".join(sorted(changes)).encode()).hexdigest()[:16]

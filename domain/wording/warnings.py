@@ -1,5 +1,10 @@
 """The warnings of an evidence document, each in a sentence with what to do."""
 
+from collections.abc import Mapping
+from typing import Any
+
+from domain.lineage.flag import is_segment
+
 WARNINGS = {
     "base_assumed": "No base commit was posted with the deploy, so the commit that served before"
     " it was used. Send the diff's base_commit to be exact.",
@@ -22,8 +27,19 @@ WARNINGS = {
     " could be computed. All other experiments go on.",
     "fading": "The effect in the second half of the experiment is another one than in the first. A"
     " gain may wear off, or grow: look at it again some weeks after the decision.",
+    "uneven_segments": "Some segments of your users are shared unequally between the arms: {}. They"
+    " are compared one by one, so the answer holds; but find out why the router draws so.",
     "unverified": "The outcomes that came with the write key, or signed, do not show the gain by"
     " themselves: it rests on events that anybody can send. Send the metric from your servers.",
     "allocation_undeclared": "The share of traffic that gets the change is not declared, so nothing"
     " can check that the split is fair. Post allocation with the deploy.",
 }
+
+
+def warning_sentences(document: Mapping[str, Any]) -> list[str]:
+    """Returns the warnings of an evidence document, each in a sentence."""
+    splits = [split["by"] for split in document.get("splits", ()) if is_segment(split["by"])]
+    return [
+        WARNINGS.get(str(word), str(word)).replace("{}", ", ".join(splits))
+        for word in document["warnings"]
+    ]

@@ -9,6 +9,7 @@ import numpy as np
 
 from domain.contract import document_text
 from domain.lineage.base_move import BaseMove
+from domain.lineage.flag import is_segment
 from domain.measure import Measure, measure_of_policy
 from domain.wording.advice import advice
 from domain.wording.headline import headline_of
@@ -165,6 +166,7 @@ def _policy(reading: ExperimentReading) -> dict[str, Any]:
         **({"signed_assignments": True} if _asks_for_signatures(reading) else {}),
         **({"earlier_attempts": earlier} if (earlier := policy.get("earlier_attempts")) else {}),
         **({"split_at": numbers.split_at} if reading.splits_by_need else {}),
+        **({"segments": segments} if (segments := policy.get("segments")) else {}),
         **({"warmup_seconds": warmup} if (warmup := policy.get("warmup_seconds")) else {}),
         # A policy that was frozen before this gate keeps its bytes.
         **({} if numbers.after_window_at is None else {"after_window_at": numbers.after_window_at}),
@@ -363,6 +365,7 @@ def _warnings(
         "unknown_commit": counts.unknown_commit > 0,
         "unmatched_route": counts.unmatched_route > 0,
         "unsigned": counts.unsigned > 0,
+        "uneven_segments": any(is_segment(split.flag) for split in evidence.splits),
         "uncapped": _is_uncapped(reading.policy),
         "sticky_by_user": _is_sticky_by_user(evidence, returning),
     }

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
+from domain.lineage.flag import is_segment
 from domain.metric import companion, seconds_open
 from stats.counts.closed_cells import ClosedCells, Values
 from stats.counts.traits import ABSENT, Traits
@@ -96,6 +97,7 @@ def _traits(reading: ExperimentReading) -> Traits:
     return Traits(
         lineage=_ranks(reading.lineages),
         names=tuple(names),
+        segments=frozenset(filter(is_segment, names)),
         values=np.array(
             [_ranks([flags.get(name) for flags in reading.flags]) for name in names],
             dtype=np.int64,

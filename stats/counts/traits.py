@@ -20,6 +20,8 @@ class Traits:
         names: The flags.
         values: Array (flags, strata), codes of the flags' values, ascending with their text;
             `ABSENT` where the units carry none.
+        segments: The names of those that are properties of units rather than flags: an effect may
+            well differ between them.
 
     Raises:
         ValueError: The arrays contradict one another.
@@ -28,6 +30,7 @@ class Traits:
     lineage: Ints
     names: tuple[str, ...]
     values: Ints
+    segments: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         expected = (len(self.names), self.lineage.size)

@@ -56,7 +56,7 @@ def _all(
 
 
 def marginal_interactions(strata: Stratification) -> MarginalInteractions | None:
-    """The interaction between lineages, and between the values of each flag.
+    """The interaction between lineages, and between the values of each flag; never of segments.
 
     Returns:
         None where no flag is known, or the target is continuous.
@@ -68,6 +68,7 @@ def marginal_interactions(strata: Stratification) -> MarginalInteractions | None
     tables += [
         _table(strata.series, dependent, pooled, flags=(flag,), classes=classes)
         for flag, classes in enumerate(dependent.classes)
+        if not dependent.is_segment[flag]
     ]
     return MarginalInteractions(at=[at for at, _ in tables], tables=[table for _, table in tables])
 

@@ -46,6 +46,7 @@ class Dependence:
         lineage: The code of each stratum's lineage; −1 where its units are excluded.
         since: The first closing that holds a unit of each stratum; `NEVER_CLOSED` where none does.
         threshold: The evidence at which the strata are split.
+        is_segment: Of each flag, whether it is a segment.
     """
 
     at: Ints
@@ -54,6 +55,7 @@ class Dependence:
     lineage: Ints
     since: Ints
     threshold: float
+    is_segment: tuple[bool, ...]
 
     def splittings(self) -> list[Splitting]:
         """The splittings, one after the other; the first has no flag."""
@@ -177,6 +179,7 @@ def dependence(
         lineage=lineage,
         since=_first(row, stratum, strata=traits.lineage.size),
         threshold=threshold,
+        is_segment=tuple(name in traits.segments for name in traits.names),
     )
 
 

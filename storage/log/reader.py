@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Engine, text
 
 from storage.log.lake import VARIABLE, Lake, LakeError
 from storage.log.parquet import (
+    COLUMNS,
     EVENT_COLUMNS,
     REVENUE_COLUMNS,
     Batch,
@@ -50,12 +51,19 @@ class Extent:
         received_from: From when on all events are read, and revenue.
         received_to: The last moment, itself included.
         environments: The (project_id, environment) pairs; revenue is read by project.
+        with_properties: Whether the properties of events are read, which few experiments ask for.
     """
 
     named_from: int
     received_from: int
     received_to: int
     environments: frozenset[tuple[int, str]]
+    with_properties: bool = False
+
+    @property
+    def columns(self) -> Schema:
+        """The columns of events that are read."""
+        return COLUMNS if self.with_properties else EVENT_COLUMNS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +87,7 @@ class LogRows:
         extent: Which part; files hold more than that, of other projects and times.
         files: Parquet files with at least `EVENT_COLUMNS`.
         erasures: Whose events in files with an older `last_erasure` are no events any more.
-        rest: The events that are read from PostgreSQL, in `EVENT_COLUMNS`; it is read once.
+        rest: The events that are read from PostgreSQL, in the extent's columns; it is read once.
         revenue: The revenue events, in `REVENUE_COLUMNS`; it is read once.
     """
 
@@ -149,7 +157,7 @@ class SealedLog:
 
     def _rest(self, stack: ExitStack, extent: Extent, ranges: Sequence[UnsealedRange]) -> Batches:
         if not ranges:
-            return pa.RecordBatchReader.from_batches(EVENT_COLUMNS, [])
+            return pa.RecordBatchReader.from_batches(extent.columns, [])
         begins = _moment(extent.received_from).isoformat()
         condition = (
             f"({' OR '.join(hours.condition for hours in ranges)})"
@@ -157,7 +165,7 @@ class SealedLog:
             f" AND {_of_projects(extent)}"
         )
         return self._lazily(
-            stack, EVENT_COLUMNS, lambda cursor: read_events(cursor, condition, EVENT_COLUMNS)
+            stack, extent.columns, lambda cursor: read_events(cursor, condition, extent.columns)
         )
 
     def _revenue(self, stack: ExitStack, extent: Extent) -> Batches:

@@ -25,11 +25,13 @@ class Question:
         change: D, the change under test.
         bound_at: The binding: the earliest knowledge that counts.
         flag: The flag under test, if the change is one.
+        segments: The properties of events that distinguish strata, as strata know them.
     """
 
     change: frozenset[str]
     bound_at: datetime
     flag: Flag | None = None
+    segments: frozenset[str] = frozenset()
 
 
 class Assignment(NamedTuple):
@@ -142,7 +144,7 @@ class KnownHistory:
             if known is None:
                 continue
             resolved, lineage = known
-            others = self._other_values(question.flag, values, known_at=known_from)
+            others = self._other_values(question, values, known_at=known_from)
             of_context = self._assign(question, lineage, values)
             assigned = Assignment(
                 resolved=resolved,
@@ -173,9 +175,9 @@ class KnownHistory:
         return [bound_at, *sorted(later)]
 
     def _other_values(
-        self, flag: Flag | None, values: FlagValues, *, known_at: datetime
+        self, question: Question, values: FlagValues, *, known_at: datetime
     ) -> FlagItems:
-        """Returns the values of the other flags that experiments tested by a time, the newest."""
+        """Returns the values of segments, and of the other flags that were tested by a time."""
         if not values:
             return ()
         if known_at not in self._newest:
@@ -183,7 +185,8 @@ class KnownHistory:
                 (-at.timestamp(), name) for name, at in self._flags.items() if at <= known_at
             )
             self._newest[known_at] = frozenset(name for _, name in known[:MOST_FLAGS])
-        newest, own = self._newest[known_at], None if flag is None else flag.name
+        newest = self._newest[known_at] | question.segments
+        own = None if question.flag is None else question.flag.name
         return tuple(
             (name, value) for name, value in values.items() if name in newest and name != own
         )

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, text
 from storage.log.reader import Extent, SealedLog
 from storage.pipeline.engines.engine import DayEngine
 from storage.pipeline.engines.postgres_engine import epoch_microseconds, number_of_arm
-from storage.pipeline.experiments import ReadExperiment
+from storage.pipeline.experiments import ReadExperiment, segments_of
 from storage.pipeline.inputs import (
     ReadOutcomes,
     read_environments,
@@ -82,7 +82,7 @@ def compute_exposures(
     Raises:
         TooManyAssignmentsError: One of them has more assignments than can be numbered.
     """
-    events = attach_extent(engine, log, extent_of(read))
+    events = attach_extent(engine, log, extent_of(read), segments=segments_of(read))
     experiments = [scope.experiment for scope in read]
     environments = read_environments(
         log.connection, {experiment.environment_key for experiment in experiments}

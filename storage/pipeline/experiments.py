@@ -56,6 +56,7 @@ class PipelineExperiment:
         warm_at: From when on units count; those of before are in neither arm.
         target_window: The target's window, in microseconds.
         target_open_for: How long the target's outcomes stay open after a block's exposures.
+        segments: The properties of events that may split the strata.
         sample_bound: The first hash outside the sample; None where every unit is in it.
         metrics: The target, each guardrail, and the companions of the target.
     """
@@ -79,6 +80,7 @@ class PipelineExperiment:
     warm_at: int
     target_window: int
     target_open_for: int
+    segments: Sequence[str]
     sample_bound: str | None
     metrics: Sequence[Metric]
 
@@ -162,6 +164,8 @@ def experiment_of(row: Row[Any], number: int) -> PipelineExperiment:
             warm_at=starts_at + round(policy.get("warmup_seconds", 0) * SECOND),
             target_window=_span(policy, "window_seconds"),
             target_open_for=_open_for(policy["target"], policy),
+            # Nor segments.
+            segments=policy.get("segments", ()),
             sample_bound=bound_of(policy.get("sample_rate", 1)),
             metrics=[_metric(named, policy) for named in metrics_of(policy)],
         )
@@ -257,6 +261,11 @@ _CURSORS = """
 SELECT experiment_id, stage, at FROM {schema}cursors
 WHERE experiment_id = ANY(:ids) AND (stage IN ('exposures', 'conversions') OR stage LIKE 'cells/%')
 """
+
+
+def segments_of(read: Iterable[ReadExperiment]) -> list[str]:
+    """Returns the properties of events that some of these experiments read, in order."""
+    return sorted({name for part in read for name in part.experiment.segments})
 
 
 def read_cursors(

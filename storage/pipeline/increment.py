@@ -23,6 +23,7 @@ from storage.pipeline.experiments import (
     open_experiments,
     outcome_cursors,
     read_cursors,
+    segments_of,
 )
 from storage.pipeline.inputs import (
     ReadOutcomes,
@@ -32,6 +33,7 @@ from storage.pipeline.inputs import (
     register_metrics,
     register_routes,
     register_scope,
+    segments_column,
 )
 from storage.pipeline.moments import block_of, microseconds, moment_of
 from storage.pipeline.samples import sample_grown
@@ -101,7 +103,7 @@ def _sharing(read: Sequence[ReadExperiment] | Sequence[ReadOutcomes]) -> int:
 _LOG_ROWS = f"""
 SELECT e.project_id, e.environment, e.session_id, {_OCCURRED} AS occurred, {_RECEIVED} AS received,
     e.commit_sha, e.route, e.pseudonym, encode(e.pseudonym, 'hex') AS user_unit, e.trusted,
-    e.signed, e.flags
+    e.signed, e.flags{{segments}}
 FROM runtime_events AS e
 WHERE e.received_at BETWEEN timestamptz '{{begins}}' AND timestamptz '{{ends}}'
   AND EXISTS (
@@ -266,7 +268,8 @@ def _expose(connection: Connection, read: Sequence[ReadExperiment], *, at_once: 
         connection, {experiment.environment_key for experiment in experiments}
     )
     register_scope(engine, read, environments)
-    engine.view("log_rows", _LOG_ROWS.format(**span))
+    segments = segments_column(engine, segments_of(read))
+    engine.view("log_rows", _LOG_ROWS.format(**span, segments=segments))
     register_assignments(engine, connection, read, environments)
     register_routes(engine, connection, experiments)
     register_deploy_times(engine, connection, environments.histories)

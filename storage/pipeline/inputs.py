@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, text
 
+from domain.lineage.flag import segment_name
 from domain.route import RouteTable, canonical_route
 from storage.experiments.graphs import graph_patterns
 from storage.experiments.histories import read_facts, read_flags
@@ -20,7 +21,7 @@ from storage.pipeline.assignments import (
     tested_values,
 )
 from storage.pipeline.engines.engine import Engine
-from storage.pipeline.experiments import PipelineExperiment, ReadExperiment
+from storage.pipeline.experiments import PipelineExperiment, ReadExperiment, segments_of
 from storage.pipeline.moments import EARLIEST, LATEST, block_of, microseconds, moment_of
 from storage.pipeline.steps import (
     ARMS,
@@ -30,9 +31,13 @@ from storage.pipeline.steps import (
     LOG_WITHOUT_FLAGS,
     NAMED_COMMITS,
     NAMED_ROUTES,
+    SEGMENT_END,
+    SEGMENT_SETS,
     SPOTS,
     TIED_ROUTES,
     UNASSIGNED,
+    segment_text,
+    with_segments,
 )
 from storage.postgres.engine import SCHEMA
 
@@ -114,7 +119,7 @@ def _scope_row(engine: Engine, read: ReadExperiment, environments: Environments)
         int(experiment.trusted_only),
         int(experiment.signed_only),
         int(experiment.routes is not None),
-        int(bool(environments.flags[experiment.environment_key])),
+        int(bool(environments.flags[experiment.environment_key] or experiment.segments)),
         experiment.starts_at,
         microseconds(experiment.bound_at),
         experiment.grace,
@@ -134,6 +139,13 @@ def _scope_row(engine: Engine, read: ReadExperiment, environments: Environments)
 # --- Flags and assignments ----------------------------------------------------------------------
 
 _CONTEXTS = {"project_id": "int", "environment": "text", "flags": "json", "context": "int"}
+_SEGMENT_CONTEXTS = {
+    "project_id": "int",
+    "environment": "text",
+    "flag_text": "text",
+    "segments": "text",
+    "context": "int",
+}
 _TIED = {"project_id": "int", "environment": "text", "route": "text", "route_rank": "int"}
 _ASSIGNMENTS = {
     "number": "int",
@@ -163,7 +175,7 @@ def register_assignments(
     The cost of assignments grows with the commits and sets of flags that events name, times the
     experiments; never with the events.
     """
-    contexts = _register_contexts(engine, environments)
+    contexts = _register_contexts(engine, environments, segments_of(read))
     named = _named_commits(engine)
     flags = _buried_stratum_flags(connection, [part.experiment for part in read])
     rows: list[tuple[Any, ...]] = []
@@ -207,7 +219,19 @@ def _buried_stratum_flags(
     }
 
 
-def _register_contexts(engine: Engine, environments: Environments) -> Contexts:
+def segments_column(engine: Engine, segments: Sequence[str]) -> str:
+    """Returns the SQL of the column `segments` of `log_rows`, nothing where none are read."""
+    if not segments:
+        return ""
+    texts = ", ".join(segment_text(engine.property_text(name)) for name in segments)
+    return f", concat({texts}) AS segments"
+
+
+def _register_contexts(
+    engine: Engine, environments: Environments, segments: Sequence[str]
+) -> Contexts:
+    if segments:
+        return _register_segments(engine, environments, segments)
     if not any(environments.flags.values()):
         engine.define("log", LOG_WITHOUT_FLAGS)
         return {}
@@ -223,11 +247,33 @@ def _register_contexts(engine: Engine, environments: Environments) -> Contexts:
             rows.append((project_id, environment, flags, number))
     engine.register("contexts", _CONTEXTS, rows)
     engine.define("log", LOG_WITH_CONTEXTS)
-    _register_ties(engine)
+    _register_ties(engine, LOG_WITH_TIES)
     return contexts
 
 
-def _register_ties(engine: Engine) -> None:
+def _register_segments(
+    engine: Engine, environments: Environments, segments: Sequence[str]
+) -> Contexts:
+    """Registers the contexts where properties of events are a part of them."""
+    numbers: dict[tuple[EnvironmentKey, tuple[tuple[str, str], ...]], int] = {}
+    contexts: dict[tuple[EnvironmentKey, int], FlagValues] = {}
+    rows: list[tuple[int, str, str, str, int]] = []
+    for project_id, environment, flags, texts in engine.rows(SEGMENT_SETS):
+        key = project_id, environment
+        served = tested_values(json.loads(flags or "{}"), environments.flags[key])
+        named = zip(segments, texts.split(chr(SEGMENT_END)), strict=False)
+        values = {**served, **{segment_name(name): value for name, value in named if value}}
+        if values:
+            number = numbers.setdefault((key, tuple(values.items())), len(numbers) + 1)
+            contexts[key, number] = values
+            rows.append((project_id, environment, flags, texts, number))
+    engine.register("contexts", _SEGMENT_CONTEXTS, rows)
+    engine.define("log", with_segments(LOG_WITH_CONTEXTS))
+    _register_ties(engine, with_segments(LOG_WITH_TIES))
+    return contexts
+
+
+def _register_ties(engine: Engine, log: str) -> None:
     """Ranks the routes that decide between events of one moment, an absent one last."""
     routes: dict[EnvironmentKey, list[str]] = defaultdict(list)
     for project_id, environment, route in engine.rows(TIED_ROUTES):
@@ -240,7 +286,7 @@ def _register_ties(engine: Engine) -> None:
         for rank, route in enumerate(sorted(named, key=lambda route: (route == "", route)), 1)
     )
     engine.register("tied_routes", _TIED, rows)
-    engine.define("log", LOG_WITH_TIES)
+    engine.define("log", log)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,7 +332,10 @@ def _ordered_assignments(
     """Returns an experiment's assignments in the order that breaks ties."""
     experiment = read.experiment
     question = Question(
-        change=experiment.change, bound_at=experiment.bound_at, flag=experiment.flag
+        change=experiment.change,
+        bound_at=experiment.bound_at,
+        flag=experiment.flag,
+        segments=frozenset(map(segment_name, experiment.segments)),
     )
     until = moment_of(read.received_to)
     ordered: list[_NamedAssignment] = []

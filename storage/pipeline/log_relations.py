@@ -3,17 +3,15 @@
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from storage.log.parquet import EVENT_COLUMNS
 from storage.log.reader import Extent, LogFile, LogRows
 from storage.log.sealed_hours import Erasure
 from storage.pipeline.engines.engine import DayEngine
 
 _ERASED = {"erasure_id": "bigint", "project_id": "int", "key": "text"}
-_COLUMNS = ", ".join(f"e.{name}" for name in EVENT_COLUMNS.names)
 
 
 def attach_log(engine: DayEngine, rows: LogRows) -> None:
-    """Defines `events` and `revenue_events`, with the columns of `EVENT_COLUMNS` and revenue.
+    """Defines `events` and `revenue_events`, with the columns of the extent, and revenue.
 
     Args:
         engine: Copies rows that come from PostgreSQL, and reads files in place.
@@ -28,11 +26,12 @@ def attach_log(engine: DayEngine, rows: LogRows) -> None:
     engine.copy("log_rest", rows.rest)
     engine.copy("revenue_events", rows.revenue)
     wanted = _wanted(rows.extent)
-    parts = [f"SELECT {_COLUMNS} FROM log_rest AS e WHERE {wanted}"]
+    columns = ", ".join(f"e.{name}" for name in rows.extent.columns.names)
+    parts = [f"SELECT {columns} FROM log_rest AS e WHERE {wanted}"]
     newest = max((erasure.erasure_id for erasure in rows.erasures), default=0)
     for last, uris in _by_last_erasure(rows.files, newest):
         erased = _not_erased_after(last) if last < newest else ""
-        parts.append(f"SELECT {_COLUMNS} FROM {engine.parquet(uris)} AS e WHERE {wanted}{erased}")
+        parts.append(f"SELECT {columns} FROM {engine.parquet(uris)} AS e WHERE {wanted}{erased}")
     engine.define("events", " UNION ALL ".join(parts))
 
 

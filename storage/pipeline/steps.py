@@ -108,6 +108,43 @@ WHERE e.flags IS NOT NULL AND e.commit_sha IS NOT NULL
 GROUP BY e.project_id, e.environment, e.flags
 """
 
+# Where experiments read properties of events, `log_rows` has them as `segments`: of each property,
+# in the order of their names, its text, ended by SEGMENT_END. Objects and lists count as absent.
+SEGMENT_END = 31
+SEGMENT_LENGTH = 64
+
+
+def segment_text(value: str) -> str:
+    """Returns SQL for a property's part of `segments`.
+
+    Args:
+        value: SQL for the property as text.
+    """
+    return (
+        f"concat(CASE WHEN {value} IS NULL OR {value} LIKE '{{%' OR {value} LIKE '[%' THEN ''"
+        f" ELSE left(replace({value}, chr({SEGMENT_END}), ' '), {SEGMENT_LENGTH}) END,"
+        f" chr({SEGMENT_END}))"
+    )
+
+
+_SAME_FLAGS = "k.flags = e.flags"
+_SAME_SEGMENTS = "k.flag_text = coalesce(concat(e.flags, ''), '') AND k.segments = e.segments"
+
+SEGMENT_SETS = """
+SELECT e.project_id, e.environment, coalesce(concat(e.flags, ''), '') AS flags, e.segments
+FROM log_rows AS e
+JOIN (SELECT DISTINCT project_id, environment FROM scope WHERE flagged = 1) AS s
+  ON s.project_id = e.project_id AND s.environment = e.environment
+WHERE e.commit_sha IS NOT NULL
+GROUP BY e.project_id, e.environment, coalesce(concat(e.flags, ''), ''), e.segments
+"""
+
+
+def with_segments(log: str) -> str:
+    """Returns the text of a log whose contexts are told by flags and segments."""
+    return log.replace(_SAME_FLAGS, _SAME_SEGMENTS)
+
+
 # The log where no flag is under test.
 LOG_WITHOUT_FLAGS = "SELECT e.*, 0 AS context, 0 AS route_rank FROM log_rows AS e"
 

@@ -13,6 +13,7 @@ from storage.pipeline.experiments import (
     PipelineExperiment,
     ReadExperiment,
     blocks_to_expose,
+    segments_of,
 )
 from storage.pipeline.inputs import (
     ReadOutcomes,
@@ -22,6 +23,7 @@ from storage.pipeline.inputs import (
     register_metrics,
     register_routes,
     register_scope,
+    segments_column,
 )
 from storage.pipeline.log_relations import attach_log
 from storage.pipeline.moments import block_of, microseconds
@@ -242,7 +244,7 @@ def compute_whole_lives(
     read = blocks_to_expose(experiments, read_to={}, as_of=as_of)
     if not read:
         return WholeLives(engine=engine, read=(), events=0)
-    events = attach_extent(engine, log, extent_of(read))
+    events = attach_extent(engine, log, extent_of(read), segments=segments_of(read))
     _expose(engine, log.connection, read)
     _close(engine, log.connection, read)
     return WholeLives(engine=engine, read=read, events=events)
@@ -255,16 +257,27 @@ def extent_of(read: Sequence[ReadExperiment]) -> Extent:
         received_from=min(part.received_from for part in read),
         received_to=max(part.received_to for part in read),
         environments=frozenset(part.experiment.environment_key for part in read),
+        with_properties=bool(segments_of(read)),
     )
 
 
-def attach_extent(engine: DayEngine, log: SealedLog, extent: Extent) -> int:
-    """Defines the log's relations; returns how many events there are to read."""
+def attach_extent(
+    engine: DayEngine, log: SealedLog, extent: Extent, *, segments: Sequence[str] = ()
+) -> int:
+    """Defines the log's relations; returns how many events there are to read.
+
+    Args:
+        engine: On a database that holds nothing else.
+        log: The log.
+        extent: The part of it that is read.
+        segments: The properties that experiments read.
+    """
     with log.rows(extent) as rows:
         attach_log(engine, rows)
     engine.define(
         "log_rows",
-        "SELECT e.*, e.pseudonym AS user_unit FROM events AS e"
+        f"SELECT e.*, e.pseudonym AS user_unit{segments_column(engine, segments)}"
+        " FROM events AS e"
         f" WHERE e.received >= {extent.received_from}",
     )
     engine.define("identities", "SELECT e.* FROM events AS e WHERE e.pseudonym IS NOT NULL")

@@ -16,6 +16,8 @@ from storage.tenants.receiver_address import RefusedAddressError, require_host
 from storage.tenants.webhook import MOST_WEBHOOKS, Webhook
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+# Of a property of events.
+Segment = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
 Share = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 # Below one in ten thousand no experiment of a real shop would ever end by its evidence.
 SampleRate = Annotated[float, msgspec.Meta(ge=0.0001, le=1)]
@@ -50,6 +52,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     metrics: dict[Name, Metric] = {}
     guardrails: list[Name] = msgspec.field(default_factory=lambda: ["error"])
     locked: list[Lockable] = msgspec.field(default_factory=lambda: ["guardrails"])
+    segments: Annotated[list[Segment], msgspec.Meta(max_length=3)] = []
     default_branch: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] = "main"
     grace_seconds: Annotated[int, msgspec.Meta(ge=0, le=3600)] = 120
     warmup_minutes: Annotated[int, msgspec.Meta(ge=0, le=1440)] = 0

@@ -1,11 +1,13 @@
 """Scenarios: experiments with guardrails, declared shares, strata, and differences too small."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from stats.counts.closed_cells import ClosedCells
+from stats.counts.traits import Traits
 from stats.decision.evidence import Evidence, evaluate
 from stats.gates.after_window import LongWindow
 from stats.gates.guardrail import Guardrail
@@ -311,5 +313,47 @@ def with_forged_units(share: float, *, lift: float, days: int) -> Draw:
         x1, x0 = rng.binomial(n1, 0.05 * (1 + lift)), rng.binomial(n0, 0.05)
         honest = of_one_stratum(n1 + forged, x1, n0, x0).target
         return of_one_stratum(n1 + forged, x1 + forged, n0, x0, vouched=honest)
+
+    return draw
+
+
+def of_two_segments(
+    rates: tuple[float, float], *, treated: tuple[float, float], days: int, is_read: bool = True
+) -> Draw:
+    """24,000 units a day of two segments, without an effect, that the arms share unequally.
+
+    Args:
+        rates: The rate in each segment.
+        treated: The share of each segment that treatment gets.
+        days: How long they come.
+        is_read: Whether strata are split by the segment where it is shared unequally.
+    """
+    traits = Traits(
+        lineage=np.zeros(2, dtype=np.int64),
+        names=("properties.platform",),
+        values=np.array([[0, 1]]),
+        segments=frozenset(["properties.platform"]),
+    )
+
+    def draw(rng: np.random.Generator) -> Series:
+        looks = BLOCKS_A_DAY * days
+        arrived = rng.poisson(41.7, (looks, 2))
+        n1 = rng.binomial(arrived, treated)
+        n0 = arrived - n1
+        whole = of_one_stratum(
+            n1.ravel(),
+            rng.binomial(n1, rates).ravel(),
+            n0.ravel(),
+            rng.binomial(n0, rates).ravel(),
+            policy=Policy(split_at=3.0 if is_read else None),
+            block=np.repeat(np.arange(looks, dtype=np.int64) * BLOCK, 2),
+            stratum=np.tile(np.arange(2, dtype=np.int64), looks),
+            as_of=looks * BLOCK + DELAY,
+        )
+        return (
+            replace(whole, traits=traits)
+            if is_read
+            else whole.regrouped(np.zeros(2, dtype=np.int64))
+        )
 
     return draw

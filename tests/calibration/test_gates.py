@@ -15,6 +15,7 @@ from tests.calibration.scenario import (
     family_of_guardrails,
     of_one_stratum,
     of_shares,
+    of_two_segments,
     partly_after_the_window,
     ramp_declared,
     shares_seen,
@@ -281,6 +282,41 @@ def test_a_keep_that_forged_sessions_made_is_unverified(
     assert high >= 0.9
     low, high = report(f"{name}: unverified keeps", warned, len(kept), None)
     assert low <= unverified <= high
+
+
+# Segments
+
+
+@pytest.mark.parametrize("count", sizes(30, 600))
+@pytest.mark.parametrize("rates", [(0.02, 0.08), (0.1, 0.6)])
+@pytest.mark.parametrize(
+    ("treated", "is_read", "at_most", "at_least"),
+    [
+        ((0.52, 0.48), False, None, 0.8),
+        ((0.52, 0.48), True, 0.05, None),
+        ((0.51, 0.49), True, 0.06, None),
+        ((0.5, 0.5), True, 0.05, None),
+    ],
+)
+def test_segments_that_the_arms_share_unequally_make_no_effect(
+    rates: tuple[float, float],
+    treated: tuple[float, float],
+    is_read: bool,
+    at_most: float | None,
+    at_least: float | None,
+    count: int,
+) -> None:
+    days = 7 if count < 100 and is_read else 28
+    draw = of_two_segments(rates, treated=treated, days=days, is_read=is_read)
+    found = list(evaluated(draw, count, 20_261_506))
+    hits = sum(seen.decision.verdict != "abstain" for seen in found)
+    split = sum(bool(seen.splits) for seen in found)
+    kind = "split by need" if is_read else "never split"
+    name = f"segments at {treated[0]:.0%}, rates {rates[0]:.0%} and {rates[1]:.0%}, {kind}"
+    report(f"{name}: split", split, count, None)
+    low, high = report(f"{name}: an answer", hits, count, at_most)
+    assert at_most is None or low <= at_most
+    assert at_least is None or high >= at_least
 
 
 # Continuous metrics

@@ -27,6 +27,7 @@ class RawEvent(NamedTuple):
     value: int | None
     flags: Mapping[str, object] | None
     signed: bool
+    properties: Mapping[str, object] | None
 
 
 class RawRevenue(NamedTuple):
@@ -69,7 +70,7 @@ def _micros(column: str) -> str:
 
 _EVENTS = text(f"""
 SELECT event, session_id, {_micros("occurred_at")}, {_micros("received_at")}, commit_sha, route,
-    pseudonym, trusted, event_id, value, flags, signed
+    pseudonym, trusted, event_id, value, flags, signed, properties
 FROM runtime_events
 WHERE project_id = :project_id AND environment = :environment
   AND received_at >= :received_from AND received_at <= :until AND occurred_at >= :since

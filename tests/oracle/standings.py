@@ -54,7 +54,10 @@ class Standings:
         named = experiment.policy["flag"]
         self._change = frozenset(experiment.change)
         self._own = None if named is None else Flag(**named)
-        self._flags = flags
+        segments: list[str] = experiment.policy.get("segments", [])
+        self._segments = segments
+        # A segment is known from the beginning.
+        self._flags = {**flags, **{f"properties.{name}": 0 for name in segments}}
         self._facts = facts
         self._histories: dict[int, History] = {}
         recorded = {fact.recorded_at for fact in facts}
@@ -82,13 +85,23 @@ class Standings:
         return self._histories[turn]
 
     def _served(self, event: RawEvent) -> frozenset[tuple[str, str]]:
-        if not event.flags or not self._flags:
-            return frozenset()
+        served = {**(event.flags or {}), **self._carried(event)}
         return frozenset(
             (name, str(value).lower() if isinstance(value, bool) else str(value))
-            for name, value in event.flags.items()
+            for name, value in served.items()
             if name in self._flags
         )
+
+    def _carried(self, event: RawEvent) -> dict[str, object]:
+        """Returns the values of segments: at most 64 characters, and no list or object."""
+        carried: dict[str, object] = {}
+        for name in self._segments:
+            value = (event.properties or {}).get(name)
+            if isinstance(value, str) and value and value[0] not in "{[":
+                carried[f"properties.{name}"] = value[:64]
+            elif isinstance(value, int):
+                carried[f"properties.{name}"] = value
+        return carried
 
     def _worked_out(
         self, commit: str, served: frozenset[tuple[str, str]], turn: int

@@ -253,6 +253,7 @@ _PLAIN: Sequence[tuple[str, str]] = (
     (r"Expected `str` of length <= (\d+)", r"At most \1 characters."),
     (r"Expected `array` of length >= 1", "At least one."),
     (r"Expected `array` of length <= (\d+)", r"At most \1."),
+    (r"Expected `str` matching regex .*", "This holds letters, digits, _ and - only."),
     (r"Invalid enum value .*", "This is none of the values that it takes."),
 )
 

@@ -82,6 +82,14 @@ GROUPS: Mapping[str, Sequence[Field]] = {
             choices={"session": "Session", "user": "User"},
         ),
         Field(
+            name="segments",
+            label="Segments",
+            hint="Properties of events, three at most, such as a platform: where the arms share"
+            f" their values unequally, units are compared within each. {_ON_LINES}",
+            control="lines",
+            reads=lines,
+        ),
+        Field(
             name="sample_rate",
             label="Sample rate",
             hint="Share of units whose events are stored: 0.1 is one in ten, the same in both arms."

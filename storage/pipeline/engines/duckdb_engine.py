@@ -161,6 +161,10 @@ class DuckDBEngine:
         """Yields the rows of a statement as Arrow."""
         yield from self.database.sql(sql).to_arrow_reader(_BATCH_ROWS)
 
+    def property_text(self, name: str) -> str:
+        """Returns SQL for a property of the event `e` as text."""
+        return f"json_extract_string(e.properties, '$.\"{name}\"')"
+
     def experiment_key(self, number: int, experiment_id: str) -> object:  # noqa: ARG002
         """Returns an experiment's key in the derived relations: its number."""
         return number

@@ -38,6 +38,10 @@ class Engine(Protocol):
         """Returns the rows of a statement."""
         ...
 
+    def property_text(self, name: str) -> str:
+        """Returns SQL for a property of the event `e` as text: letters, digits, _ and - name it."""
+        ...
+
     def experiment_key(self, number: int, experiment_id: str) -> object:
         """Returns an experiment's key in the derived relations."""
         ...

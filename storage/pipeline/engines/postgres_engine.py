@@ -200,6 +200,10 @@ class PostgresEngine:
         row = self._execute("", f"SELECT {counts}", added).one()
         return dict(zip(statements, row, strict=True))
 
+    def property_text(self, name: str) -> str:
+        """Returns SQL for a property of the event `e` as text."""
+        return f"(e.properties ->> '{name}')"
+
     def experiment_key(self, number: int, experiment_id: str) -> object:  # noqa: ARG002
         """Returns an experiment's key in the derived relations: its id."""
         return experiment_id

@@ -285,6 +285,10 @@ class SparkEngine:
                 with self._lake.reading(name) as path, closing(pq.ParquetFile(path)) as file:
                     yield from file.iter_batches(_BATCH_ROWS)
 
+    def property_text(self, name: str) -> str:
+        """Returns SQL for a property of the event `e` as text."""
+        return f"get_json_object(e.properties, '$.{name}')"
+
     def experiment_key(self, number: int, experiment_id: str) -> object:  # noqa: ARG002
         """Returns an experiment's key in the derived relations: its number."""
         return number

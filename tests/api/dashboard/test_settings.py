@@ -84,6 +84,7 @@ WRONG = {
     "locked": ("alpha", "This is none of the values that it takes."),
     "default_branch": ("", "This must not be empty."),
     "unit": ("visitor", "This is none of the values that it takes."),
+    "segments": ("plan\nno spaces", "letters, digits, _ and - only"),
     "alpha": ("1.5", "Less than 1."),
     "futility_margin": ("some", "This is none of the values that it takes."),
     "horizon_days": ("61", "At most 60."),

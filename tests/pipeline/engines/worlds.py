@@ -56,6 +56,7 @@ def build_world(connection: Connection, seed: int) -> World:
         "metrics": METRICS,
         "grace_seconds": draw.choice([0, 60, 120, 600]),
         "trusted_identity": draw.random() < 0.4,
+        "segments": draw.choice([[], [], ["platform"], ["platform", "plan"], ["none"]]),
         "sample_rate": draw.choice([1, 1, 0.7]),
         "warmup_minutes": draw.choice([0, 0, 1, 30, 90]),
     }
@@ -98,13 +99,26 @@ def _store_events(connection: Connection, project_id: int, draw: Random) -> None
                 "event_id": draw.choice([None, None, f"e{draw.randrange(40)}"]),
                 "value": draw.choice([None, draw.randrange(-(10**9), 10**12), 10**15, -(10**15)]),
                 "flags": flags,
+                "properties": draw.choice(
+                    [
+                        None,
+                        '{"platform": "ios"}',
+                        '{"platform": "android", "plan": 7, "x": 1.5}',
+                        '{"platform": ["a"], "plan": true}',
+                        '{"platform": {"a": 1}, "plan": ""}',
+                        '{"platform": null, "plan": "\\u00e9\\"%s"}' % ("long " * 20),
+                    ]
+                ),
             }
             for _ in range(1 + (draw.random() < 0.2)):
                 delay = draw.choice([0, 0, 0, 20.5, 200, 650, 4000, -100])
                 rows.append({**row, "received_at": occurred + timedelta(seconds=delay)})
     create_days(connection, {row["received_at"].date() for row in rows})
     names = list(rows[0])
-    values = ", ".join("CAST(:flags AS jsonb)" if name == "flags" else f":{name}" for name in names)
+    values = ", ".join(
+        f"CAST(:{name} AS jsonb)" if name in ("flags", "properties") else f":{name}"
+        for name in names
+    )
     connection.execute(
         text(f"INSERT INTO runtime_events ({', '.join(names)}) VALUES ({values})"), rows
     )

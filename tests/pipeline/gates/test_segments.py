@@ -1,0 +1,84 @@
+"""Segments: arms that share a property of users unequally are compared within its values."""
+
+import pytest
+
+from domain.wording.warnings import warning_sentences
+
+A, K = "aaaaaaa1", "ccccccc3"
+DAY = 1440.0
+# Units of control and of treatment, and the rate of both.
+IOS, ANDROID = (1500, 2500, 0.10), (2500, 1500, 0.50)
+
+
+def uneven(story, segments: list[str], **changed: object) -> str:
+    """Registers a canary without an effect, whose arms share two platforms unequally."""
+    story.service.settings(segments=segments, locked=[])
+    story.deploy(A, minutes=-DAY)
+    story.deploy(K, minutes=0, base=A, allocation=0.5)
+    for platform, (control, treatment, rate) in (("ios", IOS), ("android", ANDROID)):
+        for commit, units in ((A, control), (K, treatment)):
+            properties = {"platform": platform, "odd": ["never", "a", "value"], **changed}
+            story.crowd(
+                commit,
+                start=1,
+                minutes=600,
+                units=units,
+                rates={"order": rate},
+                properties=properties,
+            )
+    story.send()
+    experiment = story.register(treatment_commit=K)
+    story.walk(minutes=DAY)
+    return experiment
+
+
+def test_a_platform_that_the_arms_share_unequally_splits_the_strata_and_is_named(story) -> None:
+    experiment = uneven(story, ["platform", "plan"])
+    evidence = story.evidence(experiment)
+    assert story.contract(experiment)["verdict"] == "abstain"
+    (split,) = evidence["splits"]
+    assert split["by"] == "properties.platform"
+    assert split["e_value"] > 100
+    assert evidence["warnings"] == ["uneven_segments"]
+    (sentence,) = warning_sentences(evidence)
+    assert "between the arms: properties.platform." in sentence
+    assert abs(evidence["totals"]["lift"]) < 0.02
+    assert evidence["policy"]["segments"] == ["plan", "platform"]
+    # The rates differ between platforms, and that is nobody's fault.
+    assert evidence["gates"]["interacting_because"] == []
+
+
+@pytest.mark.parametrize("segments", [[], ["odd"], ["plan"]])
+def test_a_platform_that_no_segment_names_makes_a_false_answer(story, segments: list[str]) -> None:
+    experiment = uneven(story, segments)
+    assert story.contract(experiment)["verdict"] == "rollback"
+    assert story.evidence(experiment)["warnings"] == []
+
+
+def test_segments_are_those_of_the_binding(story) -> None:
+    experiment = uneven(story, [])
+    story.service.settings(segments=["platform"], locked=[])
+    story.walk(minutes=2 * DAY)
+    assert "segments" not in story.evidence(experiment)["policy"]
+
+
+def test_a_property_has_eight_values_of_its_own(story) -> None:
+    story.service.settings(segments=["version"], locked=[])
+    story.deploy(A, minutes=-DAY)
+    story.deploy(K, minutes=0, base=A, allocation=0.5)
+    for version in range(40):
+        for commit, units in ((A, 20), (K, 20 + 40 * (version == 0))):
+            story.crowd(
+                commit,
+                start=1,
+                minutes=300,
+                units=units,
+                rates={"order": 0.2},
+                properties={"version": version},
+            )
+    story.send()
+    experiment = story.register(treatment_commit=K)
+    story.walk(minutes=DAY)
+    evidence = story.evidence(experiment)
+    assert [split["by"] for split in evidence["splits"]] == ["properties.version"]
+    assert evidence["gates"]["vif"] < 1.2
