@@ -7,7 +7,9 @@ from random import Random
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
+from storage.experiments.experiments import publish_waiting
 from storage.log.lake import open_lake
 from storage.log.reader import read_apart
 from storage.pipeline.catching_up import catch_up_cells, catch_up_exposures
@@ -43,10 +45,19 @@ def ticks(draw: Random) -> list[datetime]:
     return [*(T + timedelta(hours=each) for each in sorted(hours)), END]
 
 
-def extended(store: Store, worlds: Iterable[World], draw: Random) -> None:
+def extended(
+    store: Store, worlds: Iterable[World], draw: Random, *, decided: Random | None
+) -> None:
     """Takes both steps at each tick, in PostgreSQL, in tables or without, or days in DuckDB.
 
     After one of the ticks somebody is forgotten in some of the worlds.
+
+    Args:
+        store: Where the worlds are.
+        worlds: The worlds, built.
+        draw: Where chance comes from.
+        decided: Chooses after which tick most experiments are decided, and are followed up from
+            then on; None to leave all of them open.
     """
     times = ticks(draw)
     engines = Random(sum(world.seed for world in worlds))
@@ -65,6 +76,28 @@ def extended(store: Store, worlds: Iterable[World], draw: Random) -> None:
         for world, after in forgetting:
             if after == as_of:
                 forget_someone(store, world, draw)
+        if decided is not None and (as_of == times[-2] or decided.random() < 0.5):
+            follow_up(store, worlds, decided)
+
+
+def follow_up(store: Store, worlds: Iterable[World], draw: Random) -> None:
+    """Decides most of the open experiments; both of their builds are served for a week more."""
+    with store.engine.begin() as connection:
+        for world in worlds:
+            for experiment in world.experiments:
+                if draw.random() < 0.3:
+                    continue
+                publish_waiting(connection, experiment, world.project_id)
+                connection.execute(_DECIDED, {"id": experiment})
+                connection.execute(_FOLLOWED, {"id": experiment, "at": T})
+
+
+_DECIDED = text("UPDATE verdicts SET decided = true WHERE experiment_id = :id AND NOT decided")
+_FOLLOWED = text("""
+INSERT INTO follow_ups (experiment_id, begins_at, ends_at, state)
+VALUES (:id, :at, CAST(:at AS timestamptz) + interval '7 days', 'running')
+ON CONFLICT DO NOTHING
+""")
 
 
 def forget_someone(store: Store, world: World, draw: Random) -> None:
@@ -110,11 +143,13 @@ def differences(one: Rows, other: Rows) -> dict[str, Any]:
     }
 
 
-def unequal_worlds(store: Store, seeds: Iterable[int], folder: Path) -> dict[str, Any]:
+def unequal_worlds(
+    store: Store, seeds: Iterable[int], folder: Path, *, decided: Random | None = None
+) -> dict[str, Any]:
     """Returns what any two sides tell otherwise, by world and experiment."""
     seeds = list(seeds)
     worlds = built(store, seeds)
-    extended(store, worlds, Random(seeds[0]))
+    extended(store, worlds, Random(seeds[0]), decided=decided)
     by_duckdb, ends = computed(store, folder)
     found: dict[str, Any] = {}
     with store.engine.begin() as connection:
@@ -140,6 +175,23 @@ def test_each_engine_tells_of_a_world_what_the_specification_tells(
     store: Store, tmp_path: Path, first: int
 ) -> None:
     assert unequal_worlds(store, range(first, first + WORLDS_A_STORE), tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        4000,
+        *(
+            pytest.param(first, marks=[pytest.mark.deep, pytest.mark.timeout(3600)])
+            for first in range(4000 + WORLDS_A_STORE, 4500, WORLDS_A_STORE)
+        ),
+    ],
+)
+def test_each_engine_goes_on_alike_with_what_is_followed_up_after_its_decision(
+    store: Store, tmp_path: Path, first: int
+) -> None:
+    seeds = range(first, first + WORLDS_A_STORE)
+    assert unequal_worlds(store, seeds, tmp_path, decided=Random(first)) == {}
 
 
 @pytest.mark.deep
