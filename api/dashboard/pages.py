@@ -9,6 +9,7 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from api.dashboard.actions import post_experiment, post_registration
 from api.dashboard.experiment import get_evidence, get_experiment, get_live
 from api.dashboard.ledger import get_ledger
 from api.dashboard.page.assets import get_asset
@@ -18,6 +19,7 @@ from api.dashboard.page.visit import public_address_of, read_for_visitor
 from api.dashboard.portfolio import get_portfolio
 from api.dashboard.reach import reach_of
 from api.dashboard.route import PageRoute
+from api.dashboard.settings.deliveries import get_deliveries, post_deliveries
 from api.dashboard.settings.entries import get_entries, post_entries
 from api.dashboard.settings.keys import get_keys, post_keys
 from api.dashboard.settings.kinds import KINDS
@@ -33,10 +35,12 @@ from storage.postgres.refusal import Missing
 from storage.tenants.sign_ins import Visitor
 from storage.views.checklist import Line, read_lines
 from storage.views.findings import ListedFinding, findings_of_commits, list_findings
+from storage.views.recent_traffic import read_names
 
 _DEPLOY = re.compile(r"dep_[0-9a-f]{20}", re.ASCII)
 _ON_A_PAGE = 30
 _ON_THE_FIRST = 8
+_NAMES_OFFERED = 50
 # By the word in the address: which experiments a list shows, as `list_findings` takes it.
 _STATES: Mapping[str, bool | None] = {"": None, "running": False, "decided": True}
 
@@ -101,16 +105,17 @@ async def get_deploy(request: Request) -> Response:
 
     def reading(
         connection: Connection, visitor: Visitor
-    ) -> tuple[dict[str, Any], dict[str, list[str]], list[ListedFinding]]:
+    ) -> tuple[dict[str, Any], dict[str, list[str]], list[ListedFinding], list[str]]:
         deploy = read_deploy(connection, visitor.project_id, deploy_id)
         commits = [deploy["commit"]["sha"]]
         return (
             deploy,
             reached_routes(connection, visitor.project_id, deploy),
             findings_of_commits(connection, visitor.project_id, deploy["environment"], commits),
+            read_names(connection, [visitor.project_id])[visitor.project_id],
         )
 
-    _, (deploy, routes, findings) = await read_for_visitor(request, reading)
+    _, (deploy, routes, findings, names) = await read_for_visitor(request, reading)
     return page(
         request,
         "deploy.html",
@@ -118,6 +123,7 @@ async def get_deploy(request: Request) -> Response:
         routes=routes,
         reach=reach_of(routes),
         lines=[_line(finding) for finding in findings],
+        names=names[:_NAMES_OFFERED],
         address=public_address_of(request),
     )
 
@@ -261,6 +267,7 @@ for _path, _page in (
     ("/portfolio", get_portfolio),
     ("/settings", get_settings),
     ("/settings/keys", get_keys),
+    ("/settings/deliveries", get_deliveries),
     ("/static/{digest}/{name}", get_asset),
 ):
     router.add_api_route(_path, _page, methods=["GET"])
@@ -269,6 +276,9 @@ for _path, _post in (
     ("/sign-out", post_sign_out),
     ("/settings", post_settings),
     ("/settings/keys", post_keys),
+    ("/settings/deliveries", post_deliveries),
+    ("/deploys/{deploy_id}/register", post_registration),
+    ("/experiments/{experiment_id}", post_experiment),
 ):
     router.add_api_route(_path, _post, methods=["POST"])
 for _name in KINDS:

@@ -25,6 +25,7 @@ CODES: Mapping[str, tuple[int, str]] = {
     "wrong_key_kind": (403, "A key of the wrong kind"),
     "origin_not_allowed": (403, "Origin not allowed"),
     "locked": (403, "Locked by the project's settings"),
+    "read_only": (403, "Signed in to read"),
     "not_found": (404, "No such path"),
     "no_deploy": (404, "No deploy yet"),
     "unknown_deploy": (404, "No such deploy"),

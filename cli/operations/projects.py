@@ -13,7 +13,7 @@ from rich.table import Table
 from cli.operations.options import data_dir_option, project_option
 from cli.operations.store import store_transaction
 from storage.postgres.refusal import Invalid
-from storage.tenants.keys import KeyKind, create_key, list_keys, revoke_key
+from storage.tenants.keys import LONGEST_LABEL, KeyKind, create_key, list_keys, revoke_key
 from storage.tenants.projects import create_project, find_project, list_projects
 from storage.tenants.secret import Assignments, WebhookSecrets, service_secret
 from storage.tenants.settings import Settings, apply_settings, read_settings, settings_document
@@ -71,14 +71,19 @@ def keys() -> None:
 
 @keys.command("create")
 @click.argument("kind", type=click.Choice([kind.value for kind in KeyKind]))
+@click.option("--label", help="Who or what holds it; `list` shows it.")
 @project_option
 @json_option
 @data_dir_option
-def create_key_command(kind: str, project: str, as_json: bool, data_dir: Path) -> None:
+def create_key_command(
+    kind: str, label: str | None, project: str, as_json: bool, data_dir: Path
+) -> None:
     """Create a key and show it this once; older keys stay live."""
+    if label is not None and len(label) > LONGEST_LABEL:
+        raise click.BadParameter(f"has more than {LONGEST_LABEL} characters", param_hint="--label")
     with store_transaction(data_dir) as connection:
         owner = find_project(connection, project)
-        key = create_key(connection, owner.project_id, KeyKind(kind))
+        key = create_key(connection, owner.project_id, KeyKind(kind), label=label)
     click.echo(json.dumps({"kind": kind, "key": key}) if as_json else key)
 
 
@@ -98,6 +103,7 @@ def list_keys_command(project: str, as_json: bool, data_dir: Path) -> None:
         {
             "key": f"{key.display}…",
             "kind": key.kind.value,
+            "label": key.label,
             "created_at": key.created_at.isoformat(),
             "last_used_at": key.last_used_at.isoformat() if key.last_used_at else None,
             "revoked_at": key.revoked_at.isoformat() if key.revoked_at else None,

@@ -14,6 +14,7 @@ _HEADLINES = {
     "breached": "Guardrail breached",
     "set_up_fault": "Fault of the set-up",
     "base_moved": "Rebase the change",
+    "test": "A test of this webhook",
 }
 
 
@@ -52,7 +53,8 @@ def _slack(announcement: Announcement) -> dict[str, str]:
     where = [announcement.project, announcement.environment, announcement.metric]
     if announcement.commit:
         where.append(announcement.commit[:12])
-    lines = [announcement.sentence or "", f"{', '.join(where)} ({announcement.experiment_id})"]
+    named = f" ({announcement.experiment_id})" if announcement.experiment_id else ""
+    lines = [announcement.sentence or "", f"{', '.join(where)}{named}"]
     text = "\n".join(slack_text(line) for line in lines if line)
     return {"text": f"*{slack_text(headline)}*\n{text}"}
 

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Row, and_, case, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from domain.contract import waiting_contract
+from domain.lineage.flag import Flag
 from domain.registration import Registration
 from storage.experiments.binding import affected_routes_seen, bind, binding_of
 from storage.experiments.deploys import BEGUN, NOT_WITHDRAWN
@@ -87,6 +88,44 @@ def register(connection: Connection, project_id: int, request: Registration) -> 
     )
     bind(connection, project_id, experiment_id, request, binding=binding, metric=metric)
     return Registered(experiment_id=experiment_id, created=True)
+
+
+def register_anew(
+    connection: Connection, project_id: int, experiment_id: str, *, actor: str
+) -> Registered:
+    """Registers the change of an experiment again, as it was registered: the next attempt at it.
+
+    Raises:
+        Missing: The project has no such experiment.
+        Conflict: The experiment is open: it goes on.
+        Invalid: Its change is no change any more.
+    """
+    row = connection.execute(
+        select(experiments, verdicts.c.decided)
+        .join_from(experiments, verdicts)
+        .where(experiments.c.project_id == project_id, experiments.c.experiment_id == experiment_id)
+    ).one_or_none()
+    if row is None:
+        raise Missing("unknown_experiment", "there is no such experiment")
+    if not row.decided:
+        raise Conflict("experiment_open", "the experiment is open: it goes on, so close it first")
+    named = {name: row.request.get(name) for name in ("control_commit", "routes", "guardrails")}
+    flag = row.request.get("treatment_flag")
+    return register(
+        connection,
+        project_id,
+        Registration(
+            **named,
+            # A flag is tested in the build that most users have by now.
+            treatment_commit=None if flag is not None else row.treatment_commit,
+            treatment_flag=None if flag is None else Flag(**flag),
+            target_metric=row.target_metric,
+            value_per_conversion=row.request.get("value_per_conversion"),
+            metadata=row.request.get("metadata"),
+            actor=actor,
+            environment=row.environment,
+        ),
+    )
 
 
 def bound_experiment(
@@ -337,3 +376,21 @@ def close(connection: Connection, project_id: int, experiment_id: str) -> None:
         )
         .values(closed_at=binding_time(connection))
     )
+
+
+def keep_note(
+    connection: Connection, project_id: int, experiment_id: str, note: str | None
+) -> None:
+    """Keeps the team's note on an experiment; None removes it. No verdict reads it.
+
+    Raises:
+        Missing: The project has no such experiment.
+    """
+    kept = connection.execute(
+        update(experiments)
+        .where(experiments.c.project_id == project_id, experiments.c.experiment_id == experiment_id)
+        .values(note=note)
+        .returning(experiments.c.experiment_id)
+    ).one_or_none()
+    if kept is None:
+        raise Missing("unknown_experiment", "there is no such experiment")

@@ -93,6 +93,8 @@ keys = Table(
     _moment("revoked_at", nullable=True),
     # To some minutes: when a worker last noted that the key was presented.
     _moment("last_used_at", nullable=True),
+    # Who or what holds it, in the owner's words.
+    Column("label", Text),
     CheckConstraint("kind IN ('write', 'public', 'project')", name="kind"),
     Index(None, "project_id"),
 )
@@ -262,6 +264,8 @@ experiments = Table(
     Column("policy", JSONB),
     Column("attempt", Integer, nullable=False, server_default=text("1")),
     _moment("closed_at", nullable=True),
+    # What the team wants to remember of it: no verdict reads it.
+    Column("note", Text),
     CheckConstraint(
         "(bound_at IS NULL) = (policy IS NULL) AND (bound_at IS NULL) = (starts_at IS NULL)"
         " AND (bound_at IS NULL) = (change IS NULL) AND (bound_at IS NULL) = (deploy_id IS NULL)",
@@ -635,7 +639,7 @@ announcements = Table(
     # What receivers get as `webhook-id`.
     Column("announcement_id", Text, primary_key=True),
     _project(),
-    _experiment(),
+    Column("experiment_id", Text, ForeignKey("experiments.experiment_id")),
     Column("kind", Text, nullable=False),
     # Of a breach the guardrail; else empty.
     Column("subject", Text, nullable=False),
@@ -648,8 +652,11 @@ announcements = Table(
     Column("commit_sha", Text),
     UniqueConstraint("experiment_id", "kind", "subject"),
     CheckConstraint(
-        "kind IN ('decided', 'closed', 'breached', 'set_up_fault', 'base_moved')", name="kind"
+        "kind IN ('decided', 'closed', 'breached', 'set_up_fault', 'base_moved', 'test')",
+        name="kind",
     ),
+    # Only one that tries a webhook is about no experiment.
+    CheckConstraint("(experiment_id IS NULL) = (kind = 'test')", name="experiment"),
 )
 
 # An announcement for one webhook: waiting, until it is delivered or given up.

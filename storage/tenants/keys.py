@@ -18,12 +18,14 @@ _BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _RANDOM, _CHECK = 34, 6
 # A key's use is noted no more often: a row an event would cost more than the event.
 USE_NOTED_EVERY = timedelta(minutes=10)
+LONGEST_LABEL = 64
 _SHOWN = (
     keys.c.display,
     keys.c.kind,
     keys.c.created_at,
     keys.c.revoked_at,
     keys.c.last_used_at,
+    keys.c.label,
 )
 _FORM = re.compile(rf"(?:wk|pk|rk)_[0-9A-Za-z]{{{_RANDOM + _CHECK}}}", re.ASCII)
 
@@ -58,6 +60,7 @@ class KeyRecord:
         revoked_at: When it was ended.
         last_used_at: When its use was last noted; later uses than `USE_NOTED_EVERY` and a minute
             after that would have been noted too. None where it was never used.
+        label: Who or what holds it, in the owner's words; None for none.
     """
 
     display: str
@@ -65,6 +68,7 @@ class KeyRecord:
     created_at: datetime
     revoked_at: datetime | None
     last_used_at: datetime | None
+    label: str | None
 
 
 def _checksum(body: str) -> str:
@@ -92,8 +96,17 @@ def key_digest(key: str) -> bytes:
     return hashlib.sha256(key.encode()).digest()
 
 
-def create_key(connection: Connection, project_id: int, kind: KeyKind) -> str:
-    """Creates a key and returns it: the only time that it is seen."""
+def create_key(
+    connection: Connection, project_id: int, kind: KeyKind, *, label: str | None = None
+) -> str:
+    """Creates a key and returns it: the only time that it is seen.
+
+    Args:
+        connection: To the store.
+        project_id: The project.
+        kind: The endpoints that it opens.
+        label: Who or what holds it; at most `LONGEST_LABEL` characters.
+    """
     key = new_key(kind)
     connection.execute(
         keys.insert().values(
@@ -102,6 +115,7 @@ def create_key(connection: Connection, project_id: int, kind: KeyKind) -> str:
             kind=kind.value,
             display=key[:8],
             created_at=func.clock_timestamp(),
+            label=label or None,
         )
     )
     return key
@@ -169,5 +183,7 @@ def revoke_key(connection: Connection, project_id: int, key: str) -> KeyRecord:
     return _record(row)
 
 
-def _record(row: Row[str, str, datetime, datetime | None, datetime | None]) -> KeyRecord:
+def _record(
+    row: Row[str, str, datetime, datetime | None, datetime | None, str | None],
+) -> KeyRecord:
     return value_of(KeyRecord, row, kind=KeyKind(row.kind))

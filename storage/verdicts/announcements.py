@@ -8,6 +8,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.dialects.postgresql import insert
 
 from domain.arrival import ARRIVAL, is_steady_shortfall
+from domain.registration import PRODUCTION
 from domain.wording.base_move import base_move_advice, base_move_sentence
 from storage.experiments.base_moves import base_moves
 from storage.schema.tables import deliveries
@@ -91,6 +92,39 @@ def announce_base_moves(
             for experiment_id, move in moves.items()
         ],
     )
+
+
+_ANNOUNCE_TEST = text("""
+INSERT INTO announcements (
+    announcement_id, project_id, kind, subject, announced_at, contract, sentence, environment,
+    metric
+) VALUES (
+    'msg_' || replace(gen_random_uuid()::text, '-', ''), :project_id, 'test', '',
+    clock_timestamp(), 'null', :sentence, :environment, :metric
+) RETURNING announcement_id, announced_at
+""")
+_TEST = "This delivery only tries the webhook: no experiment has changed."
+
+
+def announce_test(connection: Connection, project_id: int, target: str) -> bool:
+    """Announces nothing to one webhook, to try it; tells whether the project has that webhook."""
+    settings = read_settings(connection, project_id)
+    if target not in {webhook.target for webhook in settings.webhooks}:
+        return False
+    bound = {
+        "project_id": project_id,
+        "sentence": _TEST,
+        "environment": PRODUCTION,
+        "metric": settings.default_metric,
+    }
+    row = connection.execute(_ANNOUNCE_TEST, bound).one()
+    waiting = {
+        "announcement_id": row.announcement_id,
+        "target": target,
+        "next_attempt_at": row.announced_at,
+    }
+    connection.execute(insert(deliveries).values(waiting))
+    return True
 
 
 def _announce(connection: Connection, news: Sequence[tuple[str, Event, str, str | None]]) -> int:

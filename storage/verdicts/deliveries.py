@@ -21,12 +21,16 @@ _SPREAD = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class Announcement:
-    """An announcement to a project, as of the moment that it was made."""
+    """An announcement to a project, as of the moment that it was made.
+
+    Attributes:
+        experiment_id: The experiment; None of one that only tries a webhook.
+    """
 
     announcement_id: str
     project_id: int
     project: str
-    experiment_id: str
+    experiment_id: str | None
     kind: str
     subject: str
     announced_at: datetime

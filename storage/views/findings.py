@@ -39,6 +39,9 @@ class Finding:
         contract: The verdict contract, to the byte.
         evidence: The evidence document as JSON; None before the first look.
         message: Of the treatment's commit, where its deploy told one.
+        url: Where the treatment's commit can be seen, as its deploy has it.
+        pull_request: The number or address of its pull request, as its deploy has it.
+        note: The team's note on it.
         registration: The experiment as it is bound, and its needs.
         contrast_seconds: After so long without a comparison it ends; None before its deploy.
         acted: The step that was taken after its decision; None where none was.
@@ -55,6 +58,9 @@ class Finding:
     control_commit: str | None
     deploy_id: str | None
     message: str | None
+    url: str | None
+    pull_request: str | None
+    note: str | None
     registration: RegistrationReading
     attempt: int
     contrast_seconds: int | None
@@ -80,7 +86,8 @@ _ACTED = """(
 _FIND = text(f"""
 SELECT x.experiment_id, x.target_metric AS metric, x.environment, x.registered_at, x.starts_at,
     x.closed_at, x.treatment_commit, x.control_commit, x.deploy_id,
-    d.commit ->> 'message' AS message, x.attempt,
+    d.commit ->> 'message' AS message, d.commit ->> 'url' AS url,
+    d.commit ->> 'pull_request' AS pull_request, x.note, x.attempt,
     CAST(x.policy ->> 'contrast_seconds' AS bigint) AS contrast_seconds,
     x.request -> 'treatment_flag' AS flag,
     v.contract::text AS contract, v.evidence::text AS evidence, v.decided, v.published_at,
@@ -95,7 +102,7 @@ WHERE x.experiment_id = :experiment_id AND x.project_id = :project_id
 # What changes as often as any part of a finding does, and is read without its evidence.
 _VERSION = text(f"""
 SELECT md5(concat_ws(
-    ' ', v.contract, v.evidence, v.next_look_at, x.closed_at, x.starts_at, {ELSEWHERE},
+    ' ', v.contract, v.evidence, v.next_look_at, x.closed_at, x.starts_at, x.note, {ELSEWHERE},
     {_ACTED}, f.state, f.effect,
     (SELECT max(d.recorded_at) FROM deploys AS d
      WHERE NOT v.decided AND d.project_id = x.project_id AND d.environment = x.environment)

@@ -12,7 +12,14 @@ from api.dashboard.page.markup import page
 from api.dashboard.page.visit import public_address_of, read_for_visitor
 from api.dashboard.settings.simple import READ_ONLY
 from storage.postgres.refusal import Missing
-from storage.tenants.keys import KeyKind, KeyRecord, create_key, list_keys, revoke_key
+from storage.tenants.keys import (
+    LONGEST_LABEL,
+    KeyKind,
+    KeyRecord,
+    create_key,
+    list_keys,
+    revoke_key,
+)
 from storage.tenants.settings import lock_settings
 from storage.tenants.sign_ins import Role, Visitor
 
@@ -84,8 +91,10 @@ def _change(connection: Connection, visitor: Visitor, form: Form) -> _Outcome | 
     lock_settings(connection, visitor.project_id)
     if form.text("seen") != _digest(list_keys(connection, visitor.project_id)):
         return _Outcome(status=409, note=_MADE)
-    kind = KeyKind(form.text("kind"))
-    key = create_key(connection, visitor.project_id, kind)
+    kind, label = KeyKind(form.text("kind")), form.text("label").strip()
+    if len(label) > LONGEST_LABEL:
+        return _Outcome(status=422, fault=f"A label has at most {LONGEST_LABEL} characters.")
+    key = create_key(connection, visitor.project_id, kind, label=label)
     return _Outcome(created=_Created(kind=kind, key=key))
 
 

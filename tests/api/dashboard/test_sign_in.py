@@ -265,6 +265,7 @@ PAGES = [
     "/dashboard/ledger",
     "/dashboard/portfolio",
     "/dashboard/settings",
+    "/dashboard/settings/deliveries",
     "/dashboard/settings/keys",
     "/dashboard/settings/metrics",
     "/dashboard/settings/values",
@@ -282,6 +283,8 @@ def test_every_page_that_tells_of_a_project_is_listed_here() -> None:
         "/dashboard/sign-out",
         "/dashboard/static/{digest}/{name}",
         "/dashboard/{rest:path}",
+        # A button alone leads there.
+        "/dashboard/deploys/*/register",
     }
 
 
