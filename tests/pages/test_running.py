@@ -1,5 +1,6 @@
 """What a team runs by: alerts on metrics that exist, a runbook, files that can be started."""
 
+import json
 import re
 import shlex
 import shutil
@@ -9,9 +10,11 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import click
 import dagster as dg
+import kubernetes_validate
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
@@ -68,6 +71,27 @@ def test_every_metric_that_an_alert_asks_for_is_told_with_its_labels(
         for name, matchers in METRIC.findall(rule["expr"]):
             assert name in told, rule
             assert set(re.findall(r"(\w+)\s*[=!]", matchers)) <= told[name], rule
+
+
+def test_every_metric_that_the_dashboard_of_grafana_draws_is_told_with_its_labels(
+    told: dict[str, set[str]],
+) -> None:
+    dashboard = json.loads((DOCS / "grafana.json").read_text())
+    drawn = [
+        (panel["title"], target["expr"], target["legendFormat"])
+        for panel in dashboard["panels"]
+        for target in panel["targets"]
+    ]
+    assert len(drawn) >= len(dashboard["panels"])
+    for title, expression, legend in drawn:
+        names = [name for name, _ in METRIC.findall(expression)]
+        assert names, title
+        grouped = re.findall(r"by \((\w+)\)", expression)
+        for name in names:
+            assert name in told, title
+            # `job` is Prometheus's own.
+            assert set(grouped) - {"job"} <= told[name], title
+        assert set(re.findall(r"\{\{(\w+)\}\}", legend)) <= set(grouped), title
 
 
 def test_every_metric_that_the_pages_name_is_told(told: dict[str, set[str]]) -> None:
@@ -190,6 +214,102 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
         text=True,
     )
     assert (found.returncode, found.stderr) == (0, "")
+
+
+def test_the_image_is_built_from_what_the_package_needs_alone(tmp_path: Path) -> None:
+    admitted = [
+        line.removeprefix("!")
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    ]
+    for name in admitted:
+        source, target = ROOT / name, tmp_path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target)
+        else:
+            shutil.copy(source, target)
+    dockerfile = (DEPLOYMENT / "compose/Dockerfile").read_text()
+    for copied in re.findall(r"^COPY (?!--from)(\S+)", dockerfile, re.MULTILINE):
+        assert (tmp_path / copied).exists(), copied
+    wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*wheel, "--wheel-dir", tmp_path / "wheel", tmp_path], check=True)
+    (built,) = (tmp_path / "wheel").iterdir()
+    with ZipFile(built) as archive:
+        packed = set(archive.namelist())
+    missing = {
+        str(path.relative_to(ROOT))
+        for room in ("api", "cli", "domain", "mcp_server", "orchestration", "stats", "storage")
+        for path in (ROOT / room).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    } - packed
+    assert missing == set()
+
+
+# --- Kubernetes ----------------------------------------------------------------------------------
+
+WITH_KUBECTL = pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl here")
+KUSTOMIZATIONS = {"production": DEPLOYMENT, "trial": DEPLOYMENT / "kubernetes" / "trial"}
+
+
+def rendered(name: str) -> list[dict[str, Any]]:
+    """The manifests as kubectl would apply them."""
+    done = subprocess.run(
+        ["kubectl", "kustomize", KUSTOMIZATIONS[name]],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def pods(name: str) -> dict[str, dict[str, Any]]:
+    """The specification of each pod, by the name of what makes it."""
+    return {
+        manifest["metadata"]["name"]: manifest["spec"]["template"]["spec"]
+        for manifest in rendered(name)
+        if "template" in manifest.get("spec", {})
+    }
+
+
+@WITH_KUBECTL
+@pytest.mark.parametrize("name", KUSTOMIZATIONS)
+def test_the_manifests_hold_to_the_schemas_of_kubernetes(name: str) -> None:
+    for manifest in rendered(name):
+        kubernetes_validate.validate(manifest, "1.32", strict=True)
+
+
+@WITH_KUBECTL
+@pytest.mark.parametrize("name", KUSTOMIZATIONS)
+def test_a_pod_has_no_right_and_writes_to_no_root(name: str) -> None:
+    for made_by, pod in pods(name).items():
+        assert pod["automountServiceAccountToken"] is False, made_by
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert (
+            f"USER {pod['securityContext']['runAsUser']}:"
+            in (DEPLOYMENT / "compose/Dockerfile").read_text()
+        )
+        for container in pod["containers"]:
+            context = container["securityContext"]
+            assert context["readOnlyRootFilesystem"] is True
+            assert context["allowPrivilegeEscalation"] is False
+            assert context["capabilities"] == {"drop": ["ALL"]}
+            assert container["resources"]["limits"]["memory"]
+            assert {"/tmp"} <= {mount["mountPath"] for mount in container["volumeMounts"]}  # noqa: S108
+
+
+@WITH_KUBECTL
+def test_a_cluster_runs_the_parts_that_containers_run_by_the_same_commands() -> None:
+    services = compose()["services"]
+    for made_by, pod in pods("production").items():
+        (container,) = pod["containers"]
+        part = made_by.partition("-0")[0]
+        same = [word for word in services[part]["command"] if not word.isdecimal()]
+        assert [word for word in container["command"] if not word.isdecimal()] == same
+        parse(container["command"])
+    (trial,) = pods("trial").values()
+    parse(trial["containers"][0]["command"])
 
 
 @pytest.mark.parametrize("folder", ["systemd", "compose"])

@@ -37,6 +37,7 @@ NOT_RUN = {
     ("docs/operations/cost.md", "python -m"): "takes minutes, and wants the machine for itself",
     ("docs/operations/keeping.md", "pip install"): "installs from a package index",
     ("docs/operations/production.md", "useradd"): "wants root, and systemd",
+    ("docs/operations/production.md", "cd docs/operations/deployment\nkubectl"): "wants a cluster",
     ("docs/operations/production.md", "docker build"): "wants Docker",
     ("docs/outcomes.md", "dbt run"): "wants dbt and its warehouse",
     ("docs/routing.md", "shop="): "asks the reader's own shop",
