@@ -57,6 +57,15 @@ def _rounded(lift: float | None) -> float | None:
     return None if lift is None else float(f"{lift:.3g}")
 
 
+def _example(line: Mapping[str, Any]) -> str | None:
+    """Returns what to write for a line, where its fix is to write something."""
+    check, fix = str(line.get("check")), str(line.get("fix"))
+    # Events may also be missed because nothing looks at them, or because their sender fell silent.
+    if check == "events" and not fix.startswith(("POST /v1/events", "Send ")):
+        return None
+    return _EXAMPLES.get(check)
+
+
 def set_up(lines: Sequence[Mapping[str, Any]], *, url: str) -> SetUp:
     """Returns the first step that a project's set-up still lacks.
 
@@ -70,7 +79,7 @@ def set_up(lines: Sequence[Mapping[str, Any]], *, url: str) -> SetUp:
     if not left:
         return SetUp(done=done, of=len(lines), step=None, seen=None, do=None, example=None)
     line = left[0]
-    example = _EXAMPLES.get(str(line.get("check")))
+    example = _example(line)
     return SetUp(
         done=done,
         of=len(lines),

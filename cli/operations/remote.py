@@ -127,6 +127,8 @@ class Remote:
         if response.status_code in (401, 403):
             detail = f"{detail} (SERVICE_PROJECT_KEY must hold {self.needed_key})"
         code = problem.get("code")
+        if code == "unknown_experiment":
+            detail = f"{detail} in this project; SERVICE_PROJECT_KEY may hold another project's key"
         return RemoteFault(
             self.address.redacted(" ".join(detail.split()))[:LONGEST_FAULT],
             code=code if isinstance(code, str) else None,

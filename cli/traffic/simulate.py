@@ -124,8 +124,7 @@ def canary(
     The truth is printed, so that a verdict can be held against it. Ctrl-C ends it with the
     summary so far.
     """
-    if revenue and key.startswith("pk_"):
-        raise click.UsageError("--revenue needs the write key (wk_...)")
+    _require_key(key, replay=replay, deploys=deploys, revenue=revenue > 0)
     length = timedelta(hours=hours)
     # Whole seconds: a deploy is found again by its time.
     now = datetime.now(UTC).replace(microsecond=0)
@@ -173,6 +172,26 @@ def canary(
         console.print(_table(summary, run))
     if summary.interrupted:
         sys.exit(INTERRUPTED)
+
+
+def _require_key(key: str, *, replay: bool, deploys: bool, revenue: bool) -> None:
+    """Refuses a key with which the service would refuse the first request.
+
+    Raises:
+        click.UsageError: It is of another kind.
+    """
+    if key.startswith("rk_"):
+        raise click.UsageError(
+            "--key is a project key (rk_...): traffic needs the write key (wk_...)"
+        )
+    needing = {"--replay": replay, "--deploys": deploys, "--revenue": revenue}
+    names = [name for name, chosen in needing.items() if chosen]
+    if names and key.startswith("pk_"):
+        verb = "needs" if len(names) == 1 else "need"
+        raise click.UsageError(
+            f"--key is a public key (pk_...), but {' and '.join(names)} {verb} the write key"
+            " (wk_...); a public one does with --live alone"
+        )
 
 
 def record_deploys(client: httpx2.Client, scenario: Scenario, *, key: str) -> None:

@@ -14,6 +14,7 @@ from api.app import create_app
 from api.runtime.settings import ApiSettings
 from cli.processes.application import tools_of
 from mcp_server.explanation import LONGEST_BYTES
+from orchestration.pipeline.checklist import keep_checklists
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import create_project
 from tests.conftest import Store
@@ -161,11 +162,17 @@ def test_what_is_no_canary_is_named(in_session: Any, keys: Any, wrong: dict[str,
 
 
 def test_the_next_step_of_a_set_up_has_an_example_with_the_service_s_address(
-    in_session: Any, keys: Any, served: Served
+    in_session: Any, keys: Any, served: Served, store: Store
 ) -> None:
     async def asked(client: Client) -> Any:
         return await client.call_tool("set_up", {})
 
+    # Where nothing looks at events, a script in a page is no help: Dagster is.
+    step = in_session(asked, keys["shop"][KeyKind.PROJECT]).structured_content
+    assert (step["step"], step["example"]) == ("events", None)
+    assert step["do"].startswith("Start Dagster")
+    with store.engine.begin() as connection:
+        keep_checklists(connection)
     step = in_session(asked, keys["shop"][KeyKind.PROJECT]).structured_content
     assert (step["step"], step["done"]) == ("events", 0)
     assert step["do"]

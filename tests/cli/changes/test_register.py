@@ -253,6 +253,16 @@ def test_a_closed_experiment_says_what_comes_and_closing_again_is_harmless(
     assert contract == reached.get(f"/v1/reward/{experiment_id}").json()
 
 
+@pytest.mark.usefixtures("served")
+def test_an_experiment_that_the_project_lacks_may_be_another_project_s(command) -> None:
+    result = command("explain", "exp_" + "0" * 20)
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "Error: there is no such experiment in this project; SERVICE_PROJECT_KEY may hold another"
+        " project's key\n"
+    )
+
+
 @pytest.mark.usefixtures("reached")
 @pytest.mark.parametrize("experiment", ["exp_unknown", "../deploys/last", "a b"])
 def test_an_unknown_experiment_is_one_line(command, experiment) -> None:

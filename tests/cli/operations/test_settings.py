@@ -10,7 +10,22 @@ import pytest
     ("written", "expected"),
     [
         ("alpha = 9.0", "alpha: Expected `float` < 1.0"),
-        ("[rate_limits]\nper_kee = 1", "rate_limits: Object contains unknown field `per_kee`"),
+        (
+            "[rate_limits]\nper_kee = 1",
+            "rate_limits: Object contains unknown field `per_kee`; the known members are per_key,",
+        ),
+        (
+            "[metrics.order]\nwindw_seconds = 60",
+            "unknown field `windw_seconds`; the known members are sources, ",
+        ),
+        (
+            '[[value_routes]]\nroute = "*"\nvalu = 1',
+            "unknown field `valu`; the known members are ",
+        ),
+        (
+            "[metrics.order]\nwindow_seconds = -1",
+            "metrics.*: window_seconds is -1: a whole multiple",
+        ),
         ("alpa = 0.1", "unknown field `alpa`; the known settings are default_metric, metrics"),
     ],
 )

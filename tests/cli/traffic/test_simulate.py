@@ -389,6 +389,20 @@ def test_simulate_alone_means_the_canary() -> None:
     assert "load" in help_of[0]
     assert "--sessions-per-day" in help_of[1]
     assert "--connections" in help_of[2]
-    told = CliRunner().invoke(main, ["simulate", "--live", "--key", "pk_1", "--revenue", "0.5"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--key", "pk_1"], "--replay needs the write key (wk_...)"),
+        (["--deploys", "--key", "pk_1"], "--replay and --deploys need the write key (wk_...)"),
+        (["--live", "--key", "pk_1", "--revenue", "0.5"], "--revenue needs the write key (wk_...)"),
+        (["--key", "rk_1"], "is a project key (rk_...)"),
+    ],
+)
+def test_a_key_of_another_kind_is_refused_before_anything_is_sent(
+    words: list[str], message: str
+) -> None:
+    told = CliRunner().invoke(main, ["simulate", *words])
     assert told.exit_code == 2
-    assert "write key" in told.output
+    assert message in " ".join(told.output.split())
