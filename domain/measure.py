@@ -1,5 +1,6 @@
 """A measure: formats the differences of an experiment's target metric."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -78,6 +79,15 @@ class Measure:
             # An end that misses zero by less than a hundredth of a point is no zero.
             return f"{scaled:{sign}.1g}" if 0 < abs(scaled) < 0.005 else f"{scaled:{sign}.2f}"
         return f"{scaled:{sign},.0f}" if abs(scaled) >= 1000 else f"{scaled:{sign}.4g}"
+
+
+def typical_lift(precision: float) -> str:
+    """Returns the lift that a component of the test expects, in percent: 20 % for 25.
+
+    Args:
+        precision: Of the component, 1/lift².
+    """
+    return f"{100 / math.sqrt(precision):.3g} %"
 
 
 def too_small(futility_margin: float) -> str:

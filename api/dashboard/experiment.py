@@ -23,7 +23,7 @@ from api.wire.problem import Problem
 from domain.comparison import is_fair
 from domain.effect import AfterDecision, served_effect
 from domain.lineage.base_move import BaseMove
-from domain.measure import measure_of
+from domain.measure import measure_of, typical_lift
 from domain.wording.advice import lasts
 from domain.wording.base_move import base_move_advice, base_move_sentence
 from domain.wording.effect import MOMENTS, near_end
@@ -157,6 +157,7 @@ def _known(finding: Finding, fault: str | None) -> dict[str, Any]:
         "advice": _advice(moved) or advice_of(contract, evidence, bound=bound),
         "bound": bound,
         "value": value_of(contract, document),
+        "lift": None if document is None else typical_lift(document["policy"]["rho"]["day"]),
         "measure": None if document is None else measure_of(document),
         "measured": None if document is None else measured(contract, document),
         "effect": None if document is None else _effect(document, finding.after),

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from domain.measure import Measure, level_of, measure_of
+from domain.measure import Measure, level_of, measure_of, typical_lift
 from domain.wording.headline import Headline, headline_of
 from domain.wording.looks import (
     Estimate,
@@ -159,7 +159,8 @@ def _foot(scene: _Scene, top: float) -> list[str]:
     needed = document["sessions"]["required"]
     units = f"{document['sessions']['accumulated']:,} units: {', '.join(arms) or 'none yet'}"
     if needed is not None and scene.decided is None:
-        units += f"; about {needed:,.0f} are needed to find a change of 20 %"
+        lift = typical_lift(document["policy"]["rho"]["day"])
+        units += f"; about {needed:,.0f} are needed to find a change of {lift}"
     e_value, level = document["totals"]["e_value"], document["policy"]["level"]
     at = document["as_of"].replace("T", " ")[:16]
     fires = f"e-value {e_value:.4g}, the test fires at {1 / level:.4g}; as of {at} UTC"

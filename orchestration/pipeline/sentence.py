@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from domain.cause import Cause
-from domain.measure import Measure, too_small
+from domain.measure import Measure, too_small, typical_lift
 from domain.wording.headline import NO_ANSWER, VERDICTS
 from stats.decision.evidence import Evidence
 from stats.gates.shortfall import Shortfall
@@ -163,7 +163,8 @@ def _progress(evidence: Evidence) -> str:
     counted = f"{sessions.accumulated:,} units counted"
     if sessions.required is None:
         return counted
-    needed = f"{counted}, about {sessions.required:,.0f} are needed to find a 20 % change"
+    wanted = f"a {typical_lift(sessions.day_precision)} change"
+    needed = f"{counted}, about {sessions.required:,.0f} are needed to find {wanted}"
     at = sessions.projected_decision_at
     if at is None:
         return needed

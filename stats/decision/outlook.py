@@ -36,6 +36,7 @@ class Sessions:
         per_day: Units a day over the last 24 hours, or since the start.
         projected_decision_at: When `required` is reached at this traffic, epoch seconds; None
             where that is unknown, past, beyond the horizon, or the experiment decided.
+        day_precision: Of the day cadence's component, whose lift `required` is for.
     """
 
     accumulated: int
@@ -43,6 +44,7 @@ class Sessions:
     required_fast: float | None
     per_day: float | None
     projected_decision_at: int | None
+    day_precision: float = 25.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +114,7 @@ def outlooks(series: Sequence[Series], looks: Trace, mixture: Mixture) -> list[O
                 projected_decision_at=(
                     int(looks.at[i]) + math.ceil(days[i] * DAY) if within[i] else None
                 ),
+                day_precision=series[i].policy.rho_day,
             ),
             cadence=_cadence(
                 progress.a_day[i] >= needs.fast[i],

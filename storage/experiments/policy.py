@@ -28,8 +28,6 @@ UNDECLARED_MIN_UNITS = 20
 SPLIT_AT = 3.0
 # As the gates on interaction and lateness.
 FADING_AT = AFTER_WINDOW_AT = 100.0
-# 1 / (relative lift to close)^2: 20 % by day, 50 % fast (docs/statistics.md, 'The test').
-RHO = {"day": 25.0, "fast": 4.0}
 # A policy names the newest of the attempts before it.
 _NAMED_ATTEMPTS = 20
 
@@ -101,8 +99,8 @@ def frozen_policy(
         "alpha": settings.alpha,
         "attempt": 1 + len(earlier_attempts),
         "earlier_attempts": list(earlier_attempts[-_NAMED_ATTEMPTS:]),
-        "rho_day": RHO["day"],
-        "rho_fast": RHO["fast"],
+        "rho_day": precision_of(min(settings.typical_lifts)),
+        "rho_fast": precision_of(max(settings.typical_lifts)),
         "better": definition["better"],
         "window_seconds": definition["window_seconds"],
         "grace_seconds": settings.grace_seconds,
@@ -135,6 +133,17 @@ def _shared_value(
     if len(shared) == 1 and None not in shared:
         return shared.pop()
     return values.get("*")
+
+
+def precision_of(lift: float) -> float:
+    """Returns the precision of the test's component for a lift (docs/statistics.md, 'The test').
+
+    It is 1/lift², in as many digits as the lift is written with: 25 for 0.2.
+
+    Args:
+        lift: Relative to control's rate.
+    """
+    return round(1 / lift**2, 9)
 
 
 def first_look_at(starts_at: datetime, policy: Mapping[str, Any]) -> datetime:

@@ -21,6 +21,8 @@ Segment = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
 Share = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 # Below one in ten thousand no experiment of a real shop would ever end by its evidence.
 SampleRate = Annotated[float, msgspec.Meta(ge=0.0001, le=1)]
+# Relative: smaller ones take more traffic than anybody has, larger ones show in minutes.
+Lift = Annotated[float, msgspec.Meta(ge=0.01, le=2)]
 Epoch = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 
@@ -70,6 +72,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     unit: Literal["session", "user"] = "session"
     sample_rate: SampleRate = 1
     alpha: Share = 0.05
+    # The lifts that changes of this project typically have: the smallest, and the largest.
+    typical_lifts: Annotated[list[Lift], msgspec.Meta(min_length=1, max_length=2)] = msgspec.field(
+        default_factory=lambda: [0.2, 0.5]
+    )
     # TOML has no null: `none` turns it off too.
     futility_margin: Share | Literal["none"] | None = 0.01
     horizon_days: Annotated[int, msgspec.Meta(ge=1, le=60)] = 28

@@ -53,6 +53,11 @@ def whole_numbers(text: str) -> object:
     return [whole(part) for part in re.split(r"[,\s]+", text) if part]
 
 
+def numbers(text: str) -> object:
+    """Returns the numbers of a list that commas or spaces part."""
+    return [number(part) for part in re.split(r"[,\s]+", text) if part]
+
+
 def ticked(text: str) -> object:
     """Returns whether a box is ticked."""
     return text == YES

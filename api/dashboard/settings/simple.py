@@ -19,6 +19,7 @@ from api.dashboard.page.form import (
     faults_of,
     lines,
     number,
+    numbers,
     posted,
     shown_fields,
     texts_of,
@@ -103,6 +104,13 @@ GROUPS: Mapping[str, Sequence[Field]] = {
             label="Level of the test",
             hint="How often a change without effect may be called one: 0.05 is one in twenty.",
             reads=number,
+        ),
+        Field(
+            name="typical_lifts",
+            label="Typical lifts",
+            hint="One or two, relative: the smallest and the largest that changes typically have."
+            " The test is quickest for these; 0.2, 0.5 means 20 % and 50 %.",
+            reads=numbers,
         ),
         Field(
             name="futility_margin",

@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from orchestration.pipeline.audit import audit
+from storage.postgres.refusal import Invalid
 from storage.upkeep.raw_events import freeze_reads
 
 A, K = "aaaaaaa1", "ccccccc3"
@@ -168,3 +169,28 @@ def differences(story, experiment: str) -> list[str]:
     with story.service.store.engine.connect() as connection, connection.begin():
         freeze_reads(connection)
         return list(audit(connection, experiment).differences)
+
+
+def test_the_lifts_that_a_project_names_are_those_that_the_test_is_made_for(story) -> None:
+    story.service.settings(typical_lifts=[0.1])
+    canary(story, rate=0.108, units=1500)
+    narrow = story.register(treatment_commit=K)
+    story.walk(minutes=700)
+    evidence = story.evidence(narrow)
+    assert evidence["policy"]["rho"] == {"day": 100.0, "fast": 100.0}
+    assert "to find a 10 % change" in evidence["sentence"]
+    assert evidence["sessions"]["required"] == evidence["sessions"]["required_fast"]
+    # Nearer to nothing than by the default, which expects lifts of 20 % and more.
+    lift, estimate = evidence["totals"]["lift"], evidence["effect"]["estimate"]
+    variance = evidence["totals"]["V"]
+    assert estimate == pytest.approx(lift * variance / (variance + 100))
+
+    # What is registered later reads the setting of then.
+    story.service.settings(typical_lifts=[0.5, 0.2])
+    assert story.evidence(narrow)["policy"]["rho"] == {"day": 100.0, "fast": 100.0}
+
+
+@pytest.mark.parametrize("lifts", [[], [0.1, 0.2, 0.5], [0], [3]])
+def test_lifts_that_no_test_is_made_for_are_refused(story, lifts) -> None:
+    with pytest.raises(Invalid, match=r"typical_lifts|array|float"):
+        story.service.settings(typical_lifts=lifts)
