@@ -11,10 +11,11 @@ def tipping_sentence(document: Mapping[str, Any]) -> str | None:
         document: An evidence document; those of earlier releases have no tipping point.
 
     Returns:
-        None where nothing was compared, and of a metric that is a mean.
+        None where nothing was compared, where there is no difference or it is not the change's
+        alone, and of a metric that is a mean.
     """
     point = document.get("tipping_point")
-    if point is None:
+    if point is None or not point["sessions"] or document["gates"]["interacting_because"]:
         return None
     unit = document["policy"]["unit"]
     many = f"{point['sessions']:,} invented {unit}s that convert would explain the difference"
