@@ -230,6 +230,11 @@ WITH read AS (
     JOIN cursors AS c USING (experiment_id)
     LEFT JOIN follow_ups AS f USING (experiment_id)
     WHERE x.bound_at IS NOT NULL
+      -- A companion of four windows would settle a day of a metric of two weeks in two months.
+      AND NOT EXISTS (
+          SELECT FROM jsonb_array_elements(coalesce(x.policy -> 'companions', '[]')) AS companion
+          WHERE c.stage = 'cells/' || (companion ->> 'name')
+      )
     GROUP BY x.experiment_id, x.starts_at, v.decided, f.state
 )
 SELECT day::date
@@ -246,8 +251,9 @@ ORDER BY day
 
 
 def settled_days(connection: Connection, *, as_of: datetime) -> list[date]:
-    """Returns the days, in UTC, on which units were counted and whose last metric has closed.
+    """Returns the days, in UTC, on which units were counted, and whose last metric has closed.
 
-    Those of the 30 days before `as_of`: the longest window and a margin. The oldest comes first.
+    A target's companions are not waited for. Those of the 30 days before `as_of` are returned: the
+    longest window and a margin. The oldest comes first.
     """
     return list(connection.execute(_SETTLED, {"as_of": as_of}).scalars())

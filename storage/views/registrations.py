@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import get_close_matches
+from typing import Any
 
 from sqlalchemy import Connection, text
 
@@ -106,8 +107,19 @@ def read_registration(
         **members,
         waits_for_deploy=awaited,
         base_moved=moved,
-        first_look_at=None if policy is None else first_look_at(row["starts_at"], policy),
+        first_look_at=_first_look(row["starts_at"], policy),
     )
+
+
+def _first_look(starts_at: datetime | None, policy: dict[str, Any] | None) -> datetime | None:
+    """Returns when the target can be looked at first; None where nothing tells."""
+    if starts_at is None or policy is None:
+        return None
+    try:
+        return first_look_at(starts_at, policy)
+    except KeyError:
+        # A policy that cannot be read: its experiment is set aside, and its page says so.
+        return None
 
 
 def read_base_move(
