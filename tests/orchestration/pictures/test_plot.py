@@ -43,7 +43,12 @@ def document(
         "sentence": more.get("sentence", "Can't say yet on click."),
         "experiment_id": f"exp_{number}",
         "as_of": at(looks - 1),
-        "policy": {"level": more.get("level", 0.05), "target": target, "unit": "session"},
+        "policy": {
+            "level": more.get("level", 0.05),
+            "target": target,
+            "unit": "session",
+            "rho": {"day": 25.0, "fast": 11.1},
+        },
         "arms": {
             "control": {"units": 900, "conversions": 90, "rate": 0.1, "late": 0},
             "treatment": {"units": 800, "conversions": 104, "rate": 0.13, "late": 0},
