@@ -27,11 +27,11 @@ json judged keep kind lacking last lazy limit line links list listed listing liv
 many map markup matcher mcp measure measurement member memory meters migrate missing module named
 needed needs newer no node not now older once open operations options orchestration out outbound
 outcome own page parquet parser partitions pass passing patch payload pending person phase pictures
-plain plan planned planning plot polling posted postgres posting private problem protobuf protocol
-provenance pruning publication published pull python question quicker range rate ratio raw read
-reader rebuild rebuilt receipt receiver recent recorded redaction refusal refused register
-registered registration regression rejected relations release remembered remote removal reply
-report repository request requirement resource resources response result retention returning
+plain plan planned planning plot polling posted postgres posting prerelease private problem
+protobuf protocol provenance pruning publication published pull python question quicker range rate
+ratio raw read reader rebuild rebuilt receipt receiver recent recorded redaction refusal refused
+register registered registration regression rejected relations release remembered remote removal
+reply report repository request requirement resource resources response result retention returning
 revenue reward rewriting role round router row rule run runtime sampling scenario scene schedules
 schema scope script sealer secret seen selection sender sending sent sequential served server
 service settings setup shape share shortfall shown sign signature silence simple simulate

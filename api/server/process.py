@@ -25,7 +25,7 @@ from api.server.uvicorn_protocol import STARTUP_FAILURE
 from api.server.workers import Workers
 from storage.postgres.durability import WeakStoreError, refuse_weak_store
 from storage.postgres.engine import open_engine
-from storage.schema.migrate import NewerStoreError, is_newest, refuse_newer_store
+from storage.schema.migrate import StoreVersionError, is_newest, refuse_unknown_version
 
 _log = logging.getLogger("api")
 
@@ -74,7 +74,7 @@ def serve(
     Raises:
         SystemExit: 0 at a signal; another code, after one line in the log, when it cannot start:
             a variable is wrong, the port is taken, or the store may lose acknowledged events
-            or was migrated by a later version.
+            or is of a version that `migrate` cannot bring to this one.
     """
     logging.config.dictConfig(dict(LOGGING))
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -84,7 +84,7 @@ def serve(
         limits = ServerLimits.from_environment()
         database_url = ApiSettings.from_environment().database_url
         unasked = None if _known_to_be_safe(database_url) else database_url
-    except (NewerStoreError, ValueError, WeakStoreError) as error:
+    except (StoreVersionError, ValueError, WeakStoreError) as error:
         _log.error("%s", error)
         raise SystemExit(STARTUP_FAILURE) from None
     _raise_file_limit(limits)
@@ -121,7 +121,7 @@ def _known_to_be_safe(database_url: str) -> bool:
     """Tells whether the store is fit to serve from; False when it cannot be asked yet.
 
     Raises:
-        NewerStoreError: A later version has migrated it.
+        StoreVersionError: A later version has migrated it, or it is too old to be upgraded.
         WeakStoreError: It may lose committed transactions.
     """
     try:
@@ -137,7 +137,7 @@ def _refuse_store(url: str) -> None:
     engine = open_engine(url, pool_size=1)
     try:
         with engine.connect() as connection:
-            refuse_newer_store(connection)
+            refuse_unknown_version(connection)
             if not is_newest(connection):
                 _log.warning("the store is not of this version yet: run `deploy-reward migrate`")
     finally:
@@ -318,7 +318,7 @@ class Server(uvicorn.Server):
         while True:
             try:
                 return await asyncio.to_thread(_refuse_store, url)
-            except (NewerStoreError, WeakStoreError) as error:
+            except (StoreVersionError, WeakStoreError) as error:
                 _log.error("%s", error)
                 self._refused = self.should_exit = True
                 return None

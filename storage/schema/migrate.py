@@ -1,4 +1,4 @@
-"""Migrations of the store: from any earlier version, or from nothing, to this one."""
+"""Migrations of the store: from nothing, or from any version since 0029, to this one."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -27,11 +27,16 @@ class NewerStoreError(StoreVersionError):
     """The store was migrated by a later version than this code."""
 
 
+class PrereleaseStoreError(StoreVersionError):
+    """The store is older than the first version that this code can upgrade."""
+
+
 def upgrade(url: str) -> None:
     """Brings the store at `url` to the newest version; harmless when it is there already.
 
     Raises:
         NewerStoreError: A later version has migrated it.
+        PrereleaseStoreError: Its version is too old to be upgraded.
     """
     engine = open_engine(url, pool_size=1)
     config = Config()
@@ -41,7 +46,7 @@ def upgrade(url: str) -> None:
             # Several processes may start at once on one new store.
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
             connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
-            refuse_newer_store(connection)
+            refuse_unknown_version(connection)
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
     finally:
@@ -53,18 +58,27 @@ def is_newest(connection: Connection) -> bool:
     return _stored(connection) == _known()[0]
 
 
-def refuse_newer_store(connection: Connection) -> None:
-    """Refuse a store that a later version has migrated: what stands there may mean something else.
+def refuse_unknown_version(connection: Connection) -> None:
+    """Refuse a store of a version that no migration of this code leads from.
 
     Raises:
-        NewerStoreError: It is one.
+        NewerStoreError: A later version has migrated it; its tables may mean something else.
+        PrereleaseStoreError: Its version is too old to be upgraded.
     """
     stored, known = _stored(connection), _known()
-    if stored is not None and stored not in known:
-        raise NewerStoreError(
-            f"the store is of version {stored}, newer than this deploy-reward, which knows it up"
-            f" to {known[0]}: install the version that migrated it"
+    if stored is None or stored in known:
+        return
+    # Versions are numbers of four digits, so that text compares like them.
+    if stored < known[-1]:
+        raise PrereleaseStoreError(
+            f"the store is of version {stored}, too old to be upgraded, which goes from {known[-1]}"
+            " on: back it up and stay with the deploy-reward that made it, or start anew with an"
+            " empty database or data directory"
         )
+    raise NewerStoreError(
+        f"the store is of version {stored}, newer than this deploy-reward, which knows it up"
+        f" to {known[0]}: install the version that migrated it"
+    )
 
 
 def refuse_other_version(connection: Connection) -> None:
@@ -73,8 +87,9 @@ def refuse_other_version(connection: Connection) -> None:
     Raises:
         NewerStoreError: A later version has migrated it.
         OlderStoreError: It was not migrated to this one.
+        PrereleaseStoreError: Its version is too old to be upgraded.
     """
-    refuse_newer_store(connection)
+    refuse_unknown_version(connection)
     stored, newest = _stored(connection), _known()[0]
     if stored is None:
         raise OlderStoreError(

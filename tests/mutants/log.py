@@ -140,12 +140,12 @@ MUTANTS = [
         ],
     ),
     Mutant(
-        breaks="no command touches a store that a later version has migrated",
-        of="storage.schema.migrate.refuse_newer_store",
-        edits=[swap("stored is not None and stored not in known", "False")],
+        breaks="no command touches a store that it cannot upgrade: a newer one, or one too old",
+        of="storage.schema.migrate.refuse_unknown_version",
+        edits=[swap("stored is None or stored in known", "True")],
         tests=[
             "tests/cli/operations/test_store_version.py::test_no_command_touches_a_store_of_another_version",
-            "tests/cli/operations/test_store_version.py::test_migrate_refuses_a_newer_store_and_leaves_it_as_it_is",
+            "tests/cli/operations/test_store_version.py::test_migrate_refuses_a_store_that_it_cannot_upgrade",
         ],
     ),
     Mutant(

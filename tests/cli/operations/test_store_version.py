@@ -21,7 +21,9 @@ from tests.processes.code_server import evaluate
 from tests.processes.server_folder import migrated_server, server_folder
 
 NEWER = "the store is of version 9999, newer than this deploy-reward, which knows it up to 0"
-OLDER = "the store is of version 0001, older than this deploy-reward, which needs 0"
+TOO_OLD = (
+    "the store is of version 0001, too old to be upgraded, which goes from 0029 on: back it up"
+)
 EMPTY = "the store has no tables of deploy-reward yet: run `deploy-reward migrate`"
 
 EXPERIMENT = f"exp_{'a' * 20}"
@@ -82,7 +84,7 @@ def test_every_command_is_here() -> None:
 def test_no_command_touches_a_store_of_another_version(
     store: Store, run: Callable[..., Result], name: str
 ) -> None:
-    for version, line in (("9999", NEWER), ("0001", OLDER)):
+    for version, line in (("9999", NEWER), ("0001", TOO_OLD)):
         mark(store.url, version)
         ended = run(name, *OPENING[name])
         assert (ended.exit_code, ended.stdout) == (1, "")
@@ -90,17 +92,21 @@ def test_no_command_touches_a_store_of_another_version(
         assert ended.stderr.count("\n") == 1
 
 
-def test_migrate_refuses_a_newer_store_and_leaves_it_as_it_is(
-    store: Store, run: Callable[..., Result]
+@pytest.mark.parametrize(
+    ("version", "line"), [("9999", NEWER), ("0001", TOO_OLD)], ids=["newer", "too old"]
+)
+def test_migrate_refuses_a_store_that_it_cannot_upgrade(
+    store: Store, run: Callable[..., Result], version: str, line: str
 ) -> None:
-    mark(store.url, "9999")
+    mark(store.url, version)
     ended = run("migrate")
     assert ended.exit_code == 1
-    assert ended.stderr.startswith(f"Error: {NEWER}")
+    assert ended.stderr.startswith(f"Error: {line}")
+    assert ended.stderr.count("\n") == 1
 
 
 def test_a_tick_refuses_a_store_of_another_version(store: Store) -> None:
-    for version, line in (("9999", NEWER), ("0001", OLDER)):
+    for version, line in (("9999", NEWER), ("0001", TOO_OLD)):
         mark(store.url, version)
         with pytest.raises(dg.DagsterResourceFunctionError) as refused:
             evaluate(store.url)
@@ -121,10 +127,9 @@ def test_a_store_without_tables_says_migrate(
 
 
 @pytest.fixture(scope="module")
-def newer() -> Iterator[str]:
-    """A store that syncs to disk, as the servers ask of it, of a later version."""
+def safe_url() -> Iterator[str]:
+    """A store that syncs to disk, as the servers ask of it."""
     with server_folder() as folder, migrated_server(folder) as postgres:
-        mark(postgres.url, "9999")
         yield postgres.url
 
 
@@ -132,10 +137,16 @@ def newer() -> Iterator[str]:
 @pytest.mark.parametrize(
     "words", [["api", "--port", "0"], ["up", "--api-port", "0", "--dagster-port", "0"]]
 )
-def test_no_server_starts_on_a_newer_store(newer: str, words: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("version", "reason"), [("9999", NEWER), ("0001", TOO_OLD)], ids=["newer", "too old"]
+)
+def test_no_server_starts_on_a_store_that_cannot_be_upgraded(
+    safe_url: str, words: list[str], version: str, reason: str, tmp_path: Path
+) -> None:
+    mark(safe_url, version)
     environment: dict[str, Any] = {
         **os.environ,
-        "SERVICE_DATABASE_URL": newer,
+        "SERVICE_DATABASE_URL": safe_url,
         "SERVICE_DATA_DIR": str(tmp_path),
         "SERVICE_SECRET": "a secret of the tests",
     }
@@ -149,4 +160,4 @@ def test_no_server_starts_on_a_newer_store(newer: str, words: list[str], tmp_pat
     )
     assert ended.returncode != 0
     (line,) = ended.stderr.splitlines()
-    assert NEWER in line
+    assert reason in line

@@ -1,5 +1,6 @@
-"""Migrations: they end where the tables are."""
+"""Migrations end where the tables are, carry what is stored, and refuse what they cannot carry."""
 
+import re
 import subprocess
 from datetime import date
 from importlib.util import find_spec
@@ -13,9 +14,8 @@ from sqlalchemy import Connection, make_url, text
 from sqlalchemy.exc import IntegrityError
 
 from domain.contract import waiting_contract
-from storage.pipeline.engines.postgres_engine import STORED_EVENT_KEY
 from storage.postgres.engine import SCHEMA, connection_string, open_engine
-from storage.schema.migrate import upgrade
+from storage.schema.migrate import PrereleaseStoreError, upgrade
 from storage.schema.partitions import create_days
 from storage.schema.tables import metadata
 
@@ -56,7 +56,7 @@ def empty_url(postgres_url: str) -> str:
 
 
 def migrate_to(url: str, revision: str) -> None:
-    """Brings an empty store to an older version."""
+    """Brings an empty store to a version."""
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     engine = open_engine(url)
@@ -65,66 +65,6 @@ def migrate_to(url: str, revision: str) -> None:
         config.attributes["connection"] = connection
         command.upgrade(config, revision)
     engine.dispose()
-
-
-# What version 0010 held, and what becomes of it.
-VALUES = {
-    "40.25": 40_250_000,
-    "0.0000005": 0,
-    "0.0000015": 2,
-    "1e200": 10**15,
-    "-1e200": -(10**15),
-    "Infinity": 10**15,
-    "NaN": None,
-}
-
-
-def test_stored_values_become_whole_millionths_within_the_bound(empty_url: str) -> None:
-    migrate_to(empty_url, "0010")
-    engine = open_engine(empty_url)
-    with engine.begin() as connection:
-        insert_verdict(connection, decided=False)
-        create_days(connection, [date(2026, 10, 1)])
-        connection.execute(
-            text(
-                "INSERT INTO runtime_events (project_id, environment, event, session_id,"
-                " occurred_at, received_at, trusted, value) SELECT 1, 'production', 'm', v,"
-                " '2026-10-01T10:00Z', '2026-10-01T10:00Z', false, v::float"
-                " FROM unnest(CAST(:values AS text[])) AS v"
-            ),
-            {"values": list(VALUES)},
-        )
-        connection.execute(
-            text(
-                "INSERT INTO amounts SELECT 'exp_1', 'm', session_id,"
-                " coalesce(event_id, concat_ws(' ', event, occurred_at, value)), received_at, value"
-                " FROM runtime_events"
-            )
-        )
-        connection.execute(
-            text(
-                "INSERT INTO revenue_events (project_id, idempotency_key, event, occurred_at,"
-                " received_at, amount_value, pseudonym, digest)"
-                " VALUES (1, 'large', 'm', now(), now(), 20000000001, '', '');"
-                "INSERT INTO amounts VALUES ('exp_1', 'm', 'user', 'large', now(), 20000000001)"
-            )
-        )
-    upgrade(empty_url)
-    with engine.begin() as connection:
-        stored = connection.execute(text("SELECT session_id, value FROM runtime_events")).all()
-        amounts = dict(connection.execute(text("SELECT unit, value FROM amounts")).all())
-        # Another delivery of an event that was read before is still the same event.
-        (again,) = connection.execute(
-            text(
-                "SELECT unit FROM amounts AS a JOIN runtime_events AS e ON e.session_id = a.unit"
-                f" AND a.key = {STORED_EVENT_KEY}"
-            )
-        ).scalars()
-    engine.dispose()
-    assert dict(stored) == VALUES
-    assert amounts.pop("user") == 20_000_000_001_000_000
-    assert amounts == {said: value for said, value in VALUES.items() if value is not None}
-    assert again == "40.25"
 
 
 VERSIONS = [path.name[:4] for path in sorted((MIGRATIONS / "versions").glob("[0-9]*.py"))]
@@ -167,6 +107,25 @@ def carried(connection: Connection, name: str) -> list[tuple[object, ...]]:
     rows = connection.execute(text(f"SELECT {CARRIED[name]} FROM {name}")).all()
     assert rows, name
     return [tuple(row) for row in rows]
+
+
+def test_versions_are_numbers_that_compare_as_text() -> None:
+    assert all(re.fullmatch(r"[0-9]{4}", version) for version in VERSIONS)
+
+
+def test_a_store_from_before_the_first_version_is_left_as_it_is(store) -> None:
+    mark = "UPDATE alembic_version SET version_num = '0028'"
+    with store.engine.begin() as connection:
+        insert_verdict(connection, decided=True)
+        connection.execute(text(mark))
+    before = schema_of(store.url)
+    with pytest.raises(PrereleaseStoreError, match="0028, too old to be upgraded"):
+        upgrade(store.url)
+    assert schema_of(store.url) == before
+    with store.engine.begin() as connection:
+        assert carried(connection, "verdicts")
+        stands = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one()
+    assert stands == "0028"
 
 
 def test_the_migrated_store_equals_the_tables(store, empty_url: str) -> None:
