@@ -90,6 +90,17 @@ def typical_lift(precision: float) -> str:
     return f"{100 / math.sqrt(precision):.3g} %"
 
 
+def precision_of(lift: float) -> float:
+    """Returns the precision of the test's component for a lift (docs/statistics.md, 'The test').
+
+    It is 1/lift², in as many digits as the lift is written with: 25 for 0.2.
+
+    Args:
+        lift: Relative to control's rate.
+    """
+    return round(1 / lift**2, 9)
+
+
 def too_small(futility_margin: float) -> str:
     """Returns the largest difference that a project treats as none."""
     return f"smaller than the {100 * futility_margin:g} % that this project set"

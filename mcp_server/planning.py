@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from domain.planning.boundary import Boundary
 from domain.planning.design import Design
 from domain.planning.plan import planned
 from mcp_server.contract import Plan, PlannedLift, Quicker, SetUp
@@ -26,9 +27,9 @@ _EXAMPLES = {
 }
 
 
-def plan(design: Design) -> Plan:
+def plan(design: Design, boundary: Boundary) -> Plan:
     """Returns the days of a canary for each of some lifts, and quicker designs."""
-    document = planned(design)
+    document = planned(design, boundary)
     return Plan(
         lifts=[
             PlannedLift(

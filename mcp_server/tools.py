@@ -12,6 +12,7 @@ from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import BaseModel, Field, ValidationError
 
+from domain.planning.boundary import Boundary
 from domain.planning.design import Design
 from mcp_server.advice import advice
 from mcp_server.checklist import checklist
@@ -209,23 +210,26 @@ async def check_setup(ctx: Reward) -> Annotated[CallToolResult, Checklist]:
 async def plan(
     ctx: Reward,  # noqa: ARG001 (each tool has it)
     *,
-    sessions_per_day: Annotated[float, Field(gt=0, description="Of both arms, on its routes.")],
-    rate: Annotated[float, Field(gt=0, lt=1, description="Share that converts: 0.05.")],
-    share: Annotated[float, Field(gt=0, lt=1, description="Share of the canary: 0.1.")],
-    sample_rate: Annotated[float, Field(gt=0, le=1, description="Share that is measured.")] = 1.0,
+    sessions_per_day: Annotated[float, Field(gt=0, description="Of both arms.")],
+    rate: Annotated[float, Field(gt=0, lt=1, description="Share that converts.")],
+    share: Annotated[float, Field(gt=0, lt=1, description="The canary's.")],
+    sample_rate: Annotated[float, Field(gt=0, le=1, description="Share measured.")] = 1.0,
+    typical_lifts: Annotated[
+        tuple[float, ...], Field(description="The setting.")
+    ] = Boundary.typical_lifts,
 ) -> Annotated[CallToolResult, Plan]:
     """Plan a canary before it begins, in at most one kilobyte.
 
-    Returns the days until a lift of each size is found or a loss excluded, and quicker designs. Use
-    it to choose the share, and to drop a change too small for the traffic.
+    Returns days until each lift is found or loss excluded, and quicker designs.
     """
     try:
         design = Design(
             sessions_per_day=sessions_per_day, rate=rate, share=share, sample_rate=sample_rate
         )
+        boundary = Boundary(typical_lifts=typical_lifts)
     except ValueError as error:
         raise ToolError(f"{error}. Correct the arguments and call again.") from None
-    return _result(planned(design).model_dump())
+    return _result(planned(design, boundary).model_dump())
 
 
 async def set_up(ctx: Reward) -> Annotated[CallToolResult, SetUp]:

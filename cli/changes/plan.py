@@ -7,9 +7,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from domain.planning.boundary import Boundary
 from domain.planning.design import Design
 from domain.planning.plan import planned
-from domain.planning.requirement import ALPHA, HORIZON_DAYS
+from domain.planning.requirement import HORIZON_DAYS
 
 _OPEN_SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
 
@@ -34,7 +35,16 @@ _OPEN_SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
     show_default=True,
     help="The share of them that is measured: the project's setting.",
 )
-@click.option("--alpha", type=_OPEN_SHARE, default=ALPHA, show_default=True)
+@click.option("--alpha", type=_OPEN_SHARE, default=Boundary.alpha, show_default=True)
+@click.option(
+    "--typical-lift",
+    "typical_lifts",
+    type=click.FloatRange(0.01, 2),
+    multiple=True,
+    default=Boundary.typical_lifts,
+    show_default=True,
+    help="A lift that the test is made for, up to four: the project's setting typical_lifts.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
 def plan(
     *,
@@ -43,6 +53,7 @@ def plan(
     share: float,
     sample_rate: float,
     alpha: float,
+    typical_lifts: tuple[float, ...],
     as_json: bool,
 ) -> None:
     """Say how many days a canary takes, and what would make it quicker.
@@ -54,7 +65,11 @@ def plan(
     design = Design(
         sessions_per_day=sessions_per_day, rate=rate, share=share, sample_rate=sample_rate
     )
-    document = planned(design, alpha=alpha)
+    try:
+        boundary = Boundary(alpha=alpha, typical_lifts=typical_lifts)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--typical-lift") from None
+    document = planned(design, boundary)
     if as_json:
         click.echo(json.dumps(document))
     else:

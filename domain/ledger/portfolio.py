@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from domain.planning.boundary import Boundary
 from domain.planning.design import Design
-from domain.planning.requirement import ALPHA, deciding_sessions
+from domain.planning.requirement import deciding_sessions
 
 # The build that users had so long ago is held back by default.
 DAYS = 7
@@ -152,10 +153,9 @@ class Portfolio:
         if self.per_day is None or self.rate is None or not 0 < self.rate < 1 or self.per_day <= 0:
             return known
         design = Design(sessions_per_day=self.per_day, rate=self.rate, share=0.5)
+        boundary = Boundary(alpha=Boundary.alpha / self.attempt**2)
         for share in SHARES:
-            sessions = deciding_sessions(
-                replace(design, share=1 - share), lift, alpha=ALPHA / self.attempt**2
-            )
+            sessions = deciding_sessions(replace(design, share=1 - share), lift, boundary)
             known = {"share": share, "lift": lift, "days": sessions / self.per_day}
             if known["days"] <= DAYS:
                 break

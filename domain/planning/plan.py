@@ -3,9 +3,9 @@
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from domain.planning.boundary import Boundary
 from domain.planning.design import Design
 from domain.planning.requirement import (
-    ALPHA,
     HORIZON_DAYS,
     deciding_sessions,
     excluding_sessions,
@@ -37,23 +37,24 @@ class Prospect:
     days_to_exclude_harm: float
 
 
-def planned(design: Design, *, alpha: float = ALPHA) -> dict[str, Any]:
+def planned(design: Design, boundary: Boundary) -> dict[str, Any]:
     """The plan of a design as a document.
 
     Args:
         design: The canary.
-        alpha: Level of the test, in (0, 1).
+        boundary: Of the test, as the project sets it.
     """
     return {
         "sessions_per_day": design.sessions_per_day,
         "rate": design.rate,
         "share": design.share,
         "sample_rate": design.sample_rate,
-        "alpha": alpha,
+        "alpha": boundary.alpha,
+        "typical_lifts": list(boundary.typical_lifts),
         "power": 0.8,
         "horizon_days": HORIZON_DAYS,
-        "smallest_lift_by_horizon": smallest_lift_by_horizon(design, alpha=alpha),
-        "lifts": [asdict(prospect) for prospect in prospects(design, alpha=alpha)],
+        "smallest_lift_by_horizon": smallest_lift_by_horizon(design, boundary),
+        "lifts": [asdict(prospect) for prospect in prospects(design, boundary)],
         "instead": [
             {
                 "change": name,
@@ -61,23 +62,23 @@ def planned(design: Design, *, alpha: float = ALPHA) -> dict[str, Any]:
                 "share": other.share,
                 "changes": other.changes,
                 "sample_rate": other.sample_rate,
-                "lifts": [asdict(prospect) for prospect in prospects(other, alpha=alpha)],
+                "lifts": [asdict(prospect) for prospect in prospects(other, boundary)],
             }
             for name, other in alternatives(design)
         ],
     }
 
 
-def prospects(design: Design, *, alpha: float = ALPHA) -> list[Prospect]:
+def prospects(design: Design, boundary: Boundary) -> list[Prospect]:
     """Returns the design's requirements for each of `LIFTS`."""
-    return [_prospect(design, lift, alpha) for lift in LIFTS]
+    return [_prospect(design, lift, boundary) for lift in LIFTS]
 
 
-def _prospect(design: Design, lift: float, alpha: float) -> Prospect:
+def _prospect(design: Design, lift: float, boundary: Boundary) -> Prospect:
     relative = lift * design.changes
-    decide = deciding_sessions(design, relative, alpha=alpha)
+    decide = deciding_sessions(design, relative, boundary)
     # What loses more than it has is excluded from the first.
-    exclude = excluding_sessions(design, min(relative, 1.0), alpha=alpha)
+    exclude = excluding_sessions(design, min(relative, 1.0), boundary)
     return Prospect(
         relative_lift=lift,
         sessions_to_decide=decide,

@@ -3,18 +3,17 @@
 import math
 from collections.abc import Callable
 
+from domain.planning.boundary import Boundary
 from domain.planning.design import Design
 
 # What a new experiment's policy has, by test; a project's settings may choose others.
-ALPHA = 0.05
 HORIZON_DAYS = 28
-PRECISIONS = (25.0, 4.0)
 Z_POWER = 0.8416  # the normal quantile of 80 % power
 
 _BISECTIONS = 100
 
 
-def deciding_sessions(design: Design, relative_lift: float, *, alpha: float = ALPHA) -> float:
+def deciding_sessions(design: Design, relative_lift: float, boundary: Boundary) -> float:
     """Sessions, of both arms, that detect a lift with 80 % power.
 
     The equation of `stats.sequential.requirement.required_sessions`, for one design and without
@@ -25,12 +24,12 @@ def deciding_sessions(design: Design, relative_lift: float, *, alpha: float = AL
 
     def excess(weight: float) -> float:
         total = weight * variance
-        return _excess(lift * weight - Z_POWER * math.sqrt(total), total, alpha)
+        return boundary.excess(lift * weight - Z_POWER * math.sqrt(total), total)
 
-    return design.sessions(_boundary(variance * (Z_POWER / lift) ** 2, excess))
+    return design.sessions(_reached(variance * (Z_POWER / lift) ** 2, excess))
 
 
-def excluding_sessions(design: Design, relative_harm: float, *, alpha: float = ALPHA) -> float:
+def excluding_sessions(design: Design, relative_harm: float, boundary: Boundary) -> float:
     """Sessions, of both arms, at which a harm is excluded with 80 % power where there is none.
 
     With no effect S has mean 0 and variance W·pq, so that S + δW, the score against a loss of δ,
@@ -45,34 +44,25 @@ def excluding_sessions(design: Design, relative_harm: float, *, alpha: float = A
 
     def excess(weight: float) -> float:
         score = harm * weight - Z_POWER * math.sqrt(weight * noise)
-        return _excess(score, weight * variance, alpha)
+        return boundary.excess(score, weight * variance)
 
-    return design.sessions(_boundary(noise * (Z_POWER / harm) ** 2, excess))
+    return design.sessions(_reached(noise * (Z_POWER / harm) ** 2, excess))
 
 
-def smallest_lift_by_horizon(design: Design, *, alpha: float = ALPHA) -> float | None:
+def smallest_lift_by_horizon(design: Design, boundary: Boundary) -> float | None:
     """The smallest relative rise that the sessions of the whole horizon find; None for none."""
     weight = design.measured_per_day * HORIZON_DAYS * design.share * (1.0 - design.share)
 
     def excess(lift: float) -> float:
         total = weight * design.noise(lift)
-        return _excess(lift * weight - Z_POWER * math.sqrt(total), total, alpha)
+        return boundary.excess(lift * weight - Z_POWER * math.sqrt(total), total)
 
     if excess(1.0 - design.rate) < 0:
         return None
     return _narrowed(0.0, 1.0 - design.rate, excess) / design.rate
 
 
-def _excess(score: float, variance: float, alpha: float) -> float:
-    """Logarithm of α·E, for a score that is 0 where it would be negative."""
-    day, fast = (
-        0.5 * math.log(rho / (rho + variance)) + 0.5 * max(0.0, score) ** 2 / (rho + variance)
-        for rho in PRECISIONS
-    )
-    return max(day, fast) + math.log1p(math.exp(-abs(day - fast))) - math.log(2.0 / alpha)
-
-
-def _boundary(start: float, excess: Callable[[float], float]) -> float:
+def _reached(start: float, excess: Callable[[float], float]) -> float:
     """The weight at which the excess turns positive, beyond a weight where it is negative."""
     inside, outside = start, 2.0 * start
     while excess(outside) < 0:

@@ -152,7 +152,11 @@ def _policy(reading: ExperimentReading) -> dict[str, Any]:
         "alpha": policy["alpha"],
         "attempt": policy["attempt"],
         "level": numbers.level,
-        "rho": {"day": policy["rho_day"], "fast": policy["rho_fast"]},
+        "rho": {
+            "day": numbers.rho_day,
+            "fast": numbers.rho_fast,
+            **({"between": list(numbers.rho_between)} if numbers.rho_between else {}),
+        },
         "window_seconds": policy["window_seconds"],
         "grace_seconds": policy["grace_seconds"],
         "block_min_units": policy["block_min_units"],

@@ -49,9 +49,9 @@ def shrunk_effect(totals: Totals, mixture: Mixture) -> Effect | None:
     W, V = float(totals.W[0]), float(totals.V0[0])
     if not (W > 0 and V > 0):
         return None
-    rho = np.array([mixture.rho_day[0], mixture.rho_fast[0]])
-    log_e = log_component(np.repeat(totals.S, 2), np.repeat(totals.V0, 2), rho)
-    weight = np.exp(log_e - np.logaddexp(*log_e))
+    rho = mixture.rho[0][~np.isnan(mixture.rho[0])]
+    log_e = log_component(np.repeat(totals.S, rho.size), np.repeat(totals.V0, rho.size), rho)
+    weight = np.exp(log_e - np.logaddexp.reduce(log_e))
     means = float(totals.lift[0]) * (V / (V + rho))
     spreads = (V / W) / np.sqrt(V + rho)
     estimate = float(weight @ means)

@@ -353,8 +353,7 @@ def _yes_no(series: Series, now: Trace) -> YesNo | None:
         return None
     policy, events = series.policy, now.events
     mixture = Mixture(
-        rho_day=np.array([policy.rho_day]),
-        rho_fast=np.array([policy.rho_fast]),
+        rho=np.array([policy.rho]),
         log_threshold=np.array([policy.log_threshold]),
     )
     low, high = np.clip(confidence_sequence(events, mixture)[0], -1.0, 1.0).tolist()

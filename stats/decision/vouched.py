@@ -74,7 +74,6 @@ def vouched_outcomes(strata: Stratification, now: Trace) -> VouchedOutcomes | No
 
 def _mixture(policy: Policy, factor: float) -> Mixture:
     return Mixture(
-        rho_day=np.array([policy.rho_day * factor]),
-        rho_fast=np.array([policy.rho_fast * factor]),
+        rho=np.array([policy.rho]) * factor,
         log_threshold=np.array([policy.log_threshold]),
     )

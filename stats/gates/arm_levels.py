@@ -22,8 +22,7 @@ class ArmLevels:
         lift: Treatment's minus control's, block by block; NaN where nothing was compared.
         weight: W of the lift.
         variance: The variance of its score that the test reads.
-        rho_day: Mixture precision of the day component.
-        rho_fast: Mixture precision of the fast component.
+        rho: Precisions of the mixture (closings, components).
     """
 
     control: Floats
@@ -31,8 +30,7 @@ class ArmLevels:
     lift: Floats
     weight: Floats
     variance: Floats
-    rho_day: Floats
-    rho_fast: Floats
+    rho: Floats
 
     def __getitem__(self, rows: Rows) -> Self:
         return type(self)(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
@@ -70,10 +68,10 @@ def _excluded_score(levels: ArmLevels, log_threshold: float) -> float:
     """Returns the score at which the evidence of a single entry reaches a threshold."""
 
     def reaches(score: float) -> bool:
-        evidence = log_harm(np.array([score]), levels.variance, levels.rho_day, levels.rho_fast)
+        evidence = log_harm(np.array([score]), levels.variance, levels.rho)
         return bool(evidence[0] >= log_threshold)
 
-    low, high = 0.0, math.sqrt(float(levels.variance[0] + levels.rho_fast[0]))
+    low, high = 0.0, math.sqrt(float(levels.variance[0] + levels.rho[0, 1]))
     while high < math.inf and not reaches(high):
         low, high = high, 2.0 * high
     for _ in range(_HALVINGS):

@@ -164,8 +164,7 @@ def watch(
     totals: Totals,
     control: Floats,
     treatment: Floats,
-    rho_day: Floats,
-    rho_fast: Floats,
+    rho: Floats,
     threshold: float,
 ) -> Watch:
     """The watch over a guardrail.
@@ -176,15 +175,14 @@ def watch(
         totals: Cumulative totals of its cells at each.
         control: Control's rate or mean at each.
         treatment: Treatment's.
-        rho_day: Mixture precision of the day component at each.
-        rho_fast: Mixture precision of the fast component at each.
+        rho: Precisions of the mixture (closings, components).
         threshold: k/α_g, with k guardrails registered (Bonferroni).
     """
     harm = totals.S if guardrail.better == "lower" else -totals.S
     variance = np.maximum(totals.V0, np.where(totals.W > 0, _sato(totals), 0.0))
-    log_e = log_harm(harm, variance, rho_day, rho_fast)
+    log_e = log_harm(harm, variance, rho)
     room = _margin(guardrail, totals) * totals.W - harm
-    excluded = np.where(totals.W > 0, log_harm(room, variance, rho_day, rho_fast), -np.inf)
+    excluded = np.where(totals.W > 0, log_harm(room, variance, rho), -np.inf)
     return Watch(
         metric=guardrail.name,
         threshold=threshold,
@@ -199,8 +197,7 @@ def watch(
             lift=totals.lift,
             weight=totals.W,
             variance=variance,
-            rho_day=rho_day,
-            rho_fast=rho_fast,
+            rho=rho,
         ),
     )
 

@@ -65,7 +65,7 @@ def interaction(cells: AnalysisCells, *, first_row: int, mixture: Mixture) -> In
         first_row: The number of its first closing.
         mixture: Precisions and threshold, one entry a closing.
     """
-    closings = mixture.rho_day.size
+    closings = mixture.log_threshold.size
     cells = _comparable(cells)
     if not cells.row.size:
         return no_interaction(closings)

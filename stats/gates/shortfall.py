@@ -129,6 +129,5 @@ def log_fall(epoch: CountedEpoch, closed: np.ndarray[tuple[int, ...], np.dtype[n
         n, m = np.maximum(whole, 2.0), whole_treatment
         fall = (x0 * n1 - x1 * n0) / n
         variance = n1 * n0 / n * m * (n - m) / (n * (n - 1.0))
-        rho_day, rho_fast = (np.full_like(n, rho) for rho in (FALL_RHO_DAY, FALL_RHO_FAST))
-        log_e.append(log_harm(fall, variance, rho_day, rho_fast))
+        log_e.append(log_harm(fall, variance, np.tile((FALL_RHO_DAY, FALL_RHO_FAST), (n.size, 1))))
     return np.logaddexp.reduce(log_e) - math.log(len(log_e))

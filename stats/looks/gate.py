@@ -325,8 +325,7 @@ def _strata(series: Series, line: Timeline, experiment: int) -> Interaction:
 
 def _mixture(series: Series, entries: int) -> Mixture:
     return Mixture(
-        rho_day=np.full(entries, series.policy.rho_day),
-        rho_fast=np.full(entries, series.policy.rho_fast),
+        rho=np.tile(series.policy.rho, (entries, 1)),
         log_threshold=np.full(entries, math.log(ALARM)),
     )
 

@@ -104,8 +104,7 @@ def _table(
     )
     by_class = replace(line.cells, stratum=class_of[line.cells.stratum])
     mixture = Mixture(
-        rho_day=np.full(closed, policy.rho_day),
-        rho_fast=np.full(closed, policy.rho_fast),
+        rho=np.tile(policy.rho, (closed, 1)),
         log_threshold=np.zeros(closed),
     )
     return line.at, interaction(by_class, first_row=0, mixture=mixture)

@@ -18,6 +18,7 @@ class Policy:
         attempt: 1 for the first experiment of a project on this change and metric, 2 for the next.
         rho_day: Mixture precision of the day cadence, 1 / (relative lift to close)².
         rho_fast: Mixture precision of the fast cadence.
+        rho_between: Mixture precisions of the typical lifts between those two.
         better: The direction of the metric that is an improvement, `higher` or `lower`.
         window_seconds: Attribution window of the target metric, a whole multiple of a block; with
             what its own grace exceeds the policy's by.
@@ -48,6 +49,7 @@ class Policy:
     attempt: int = 1
     rho_day: float = 25.0
     rho_fast: float = 4.0
+    rho_between: tuple[float, ...] = ()
     better: str = "higher"
     window_seconds: int = 1800
     grace_seconds: int = 120
@@ -71,6 +73,11 @@ class Policy:
             ("attempt", self.attempt >= 1, "is at least 1"),
             ("rho_day", 0 < self.rho_day < math.inf, "is positive and finite"),
             ("rho_fast", 0 < self.rho_fast < math.inf, "is positive and finite"),
+            (
+                "rho_between",
+                all(0 < rho < math.inf for rho in self.rho_between),
+                "holds positive and finite numbers",
+            ),
             ("better", self.better in {"higher", "lower"}, "is 'higher' or 'lower'"),
             (
                 "block_seconds",
@@ -147,6 +154,11 @@ class Policy:
         return self.alpha / self.attempt**2
 
     @property
+    def rho(self) -> tuple[float, ...]:
+        """The precisions of the mixture's components: day, fast, and those between."""
+        return (self.rho_day, self.rho_fast, *self.rho_between)
+
+    @property
     def counts_information(self) -> bool:
         """Whether progress is counted in information rather than sessions.
 
@@ -161,6 +173,8 @@ class Policy:
 
 
 def _typed(name: str, value: object, kind: object) -> object:
+    if isinstance(value, list) and kind == tuple[float, ...]:
+        return tuple(_typed(name, each, float) for each in value)
     numbers = (int, float) if kind is not int else (int,)
     expected = (str,) if kind is str else numbers
     optional = value is None and kind not in (str, int, float)

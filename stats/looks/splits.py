@@ -162,8 +162,7 @@ def dependence(
         cells=keys.size,
         last=last,
         mixture=Mixture(
-            rho_day=np.full(ends.size, series.policy.rho_day),
-            rho_fast=np.full(ends.size, series.policy.rho_fast),
+            rho=np.tile(series.policy.rho, (ends.size, 1)),
             log_threshold=np.zeros(ends.size),
         ),
     )

@@ -20,7 +20,7 @@ from stats.looks.marginal import MarginalInteractions, marginal_interactions
 from stats.looks.policy import DAY
 from stats.looks.series import Series
 from stats.looks.stratification import Stage, Stratification
-from stats.sequential.mixture import Mixture, log_component, variance_at
+from stats.sequential.mixture import Mixture, log_component, precisions, variance_at
 
 Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 Number = TypeVar("Number", np.int64, np.float64, np.bool_)
@@ -145,8 +145,8 @@ def _of_stages(stages: Sequence[tuple[Stratification, Stage]]) -> Batch:
         weight=_gathered(line.weight, row, 0.0),
         totals=totals,
         events=line.events.gathered(row),
-        log_day=log_component(totals.S, totals.V0, mixture.rho_day),
-        log_fast=log_component(totals.S, totals.V0, mixture.rho_fast),
+        log_day=log_component(totals.S, totals.V0, mixture.rho[:, 0]),
+        log_fast=log_component(totals.S, totals.V0, mixture.rho[:, 1]),
         log_e=mixture.log_e(totals.S, totals.V0),
         futile=_futile(series, totals, mixture, np.diff(first)),
         vif=_gathered(_vif(line, len(series)), row, np.inf),
@@ -359,8 +359,7 @@ def _watches(
                 totals=line.totals[rows],
                 control=line.level(rows, guardrail.cells, treated=False),
                 treatment=line.level(rows, guardrail.cells, treated=True),
-                rho_day=own.policy.rho_day * line.factor[rows],
-                rho_fast=own.policy.rho_fast * line.factor[rows],
+                rho=np.outer(line.factor[rows], own.policy.rho),
                 threshold=len(own.guardrails) / own.policy.guardrail_alpha,
             )
         )
@@ -383,11 +382,9 @@ def _futile(series: Sequence[Series], totals: Totals, mixture: Mixture, looks: I
 
 
 def _mixture(series: Sequence[Series], looks: Ints, factor: Floats) -> Mixture:
-    def repeated(values: list[float]) -> Floats:
-        return np.repeat(np.array(values), looks)
-
+    rho = precisions([experiment.policy.rho for experiment in series])
+    threshold = np.array([experiment.policy.log_threshold for experiment in series])
     return Mixture(
-        rho_day=repeated([experiment.policy.rho_day for experiment in series]) * factor,
-        rho_fast=repeated([experiment.policy.rho_fast for experiment in series]) * factor,
-        log_threshold=repeated([experiment.policy.log_threshold for experiment in series]),
+        rho=np.repeat(rho, looks, axis=0) * factor[:, None],
+        log_threshold=np.repeat(threshold, looks),
     )

@@ -1,27 +1,24 @@
-"""Evidence of harm: the two-component mixture on one side only."""
+"""Evidence of harm: the mixture on one side only."""
 
 import numpy as np
 from scipy.special import log_ndtr
 
 from stats.counts.cell import Floats
-from stats.sequential.mixture import LOG_2, log_component
+from stats.sequential.mixture import LOG_2, log_component, log_mean
 
 
-def log_harm(score: Floats, variance: Floats, rho_day: Floats, rho_fast: Floats) -> Floats:
+def log_harm(score: Floats, variance: Floats, rho: Floats) -> Floats:
     """Logarithm of E¹ = mean over ρ of the mixture with a half-normal prior on the harmful side.
 
     log E¹_ρ = log 2 + ½log(ρ/(ρ+V)) + S²/(2(ρ+V)) + log Φ(S/√(ρ+V)) (Robbins, Annals of
-    Mathematical Statistics 41, 1970, with both components of the two-sided test).
+    Mathematical Statistics 41, 1970, with the components of the two-sided test).
 
     Args:
         score: S, signed so that harm is positive.
         variance: V.
-        rho_day: Precision of the day component.
-        rho_fast: Precision of the fast component.
+        rho: Precisions (looks, components).
     """
-    day = _log_half(score, variance, rho_day)
-    fast = _log_half(score, variance, rho_fast)
-    return np.logaddexp(day, fast) - LOG_2
+    return log_mean(rho, lambda component: _log_half(score, variance, component))
 
 
 def _log_half(score: Floats, variance: Floats, rho: Floats) -> Floats:

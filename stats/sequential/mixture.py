@@ -1,9 +1,10 @@
-"""The two-component mixture: its e-process, and the confidence sequence that inverts it.
+"""The mixture: its e-process, and the confidence sequence that inverts it.
 
 Source: Johari, Koomen, Pekelis & Walsh (2017); the average of e-processes is an e-process
 (Vovk & Wang, Annals of Statistics 49, 2021).
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -19,34 +20,55 @@ TOLERANCE = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class Mixture:
-    """The two mixture precisions and the threshold of the test, one entry a look.
+    """The precisions of the components and the threshold of the test, one row a look.
 
     Attributes:
-        rho_day: Precision of the day component.
-        rho_fast: Precision of the fast component.
+        rho: Precisions (looks, components): of the day cadence, of the fast one, and of those
+            between; NaN where a look has fewer components than another.
         log_threshold: Logarithm of 1/α.
     """
 
-    rho_day: Floats
-    rho_fast: Floats
+    rho: Floats
     log_threshold: Floats
 
     def __getitem__(self, rows: Rows) -> Self:
         return type(self)(
-            rho_day=self.rho_day[rows],
-            rho_fast=self.rho_fast[rows],
+            rho=self.rho[rows],
             log_threshold=self.log_threshold[rows],
         )
 
     def log_e(self, score: Floats, variance: Floats) -> Floats:
-        """Logarithm of E = ½·E_day + ½·E_fast for a score and its variance."""
-        day = log_component(score, variance, self.rho_day)
-        fast = log_component(score, variance, self.rho_fast)
-        return np.logaddexp(day, fast) - LOG_2
+        """Logarithm of E, the mean of its components, for a score and its variance."""
+        return log_mean(self.rho, lambda rho: log_component(score, variance, rho))
 
     def excess(self, score: Floats, variance: Floats) -> Floats:
         """Logarithm of α·E: negative inside the confidence sequence."""
         return self.log_e(score, variance) - self.log_threshold
+
+
+def precisions(each: Sequence[Sequence[float]]) -> Floats:
+    """The precisions of several tests as rows of one array, filled up with NaN."""
+    rows = np.full((len(each), max((len(row) for row in each), default=2)), np.nan)
+    for number, row in enumerate(each):
+        rows[number, : len(row)] = row
+    return rows
+
+
+def log_mean(rho: Floats, log_e: Callable[[Floats], Floats]) -> Floats:
+    """Logarithm of the mean over a mixture's components.
+
+    Args:
+        rho: Precisions (looks, components); NaN where there is no such component.
+        log_e: Of the component with the precisions of each look.
+    """
+    total = np.logaddexp(log_e(rho[:, 0]), log_e(rho[:, 1]))
+    for column in rho.T[2:]:
+        total = np.where(np.isnan(column), total, np.logaddexp(total, log_e(column)))
+    return total - _log_components(rho)
+
+
+def _log_components(rho: Floats) -> Floats:
+    return np.log(np.count_nonzero(~np.isnan(rho), axis=1).astype(np.float64))
 
 
 def log_component(score: Floats, variance: Floats, rho: Floats) -> Floats:
@@ -121,6 +143,8 @@ def confidence_sequence(totals: Totals, mixture: Mixture) -> Floats:
 def _width(totals: Totals, mixture: Mixture) -> Floats:
     """Half the interval's width where the variance were constant and the day component alone."""
     variance = np.maximum(totals.V0, totals.sato_variance(totals.lift))
-    rho = mixture.rho_day
-    bits = mixture.log_threshold + LOG_2 + 0.5 * np.log((rho + variance) / rho)
+    rho = mixture.rho[:, 0]
+    bits = (
+        mixture.log_threshold + _log_components(mixture.rho) + 0.5 * np.log((rho + variance) / rho)
+    )
     return np.sqrt(2.0 * (rho + variance) * bits) / totals.W

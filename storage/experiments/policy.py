@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from domain.lineage.flag import Flag
+from domain.measure import precision_of
 from domain.metric import (
     DAY,
     HOUR,
@@ -99,8 +100,7 @@ def frozen_policy(
         "alpha": settings.alpha,
         "attempt": 1 + len(earlier_attempts),
         "earlier_attempts": list(earlier_attempts[-_NAMED_ATTEMPTS:]),
-        "rho_day": precision_of(min(settings.typical_lifts)),
-        "rho_fast": precision_of(max(settings.typical_lifts)),
+        **_precisions(settings.typical_lifts),
         "better": definition["better"],
         "window_seconds": definition["window_seconds"],
         "grace_seconds": settings.grace_seconds,
@@ -122,6 +122,18 @@ def frozen_policy(
     }
 
 
+def _precisions(typical_lifts: Sequence[float]) -> dict[str, Any]:
+    """Returns the precisions of the test's components, of the smallest lift and of the largest."""
+    smallest, *others = map(precision_of, sorted(typical_lifts))
+    *between, largest = others or [smallest]
+    return {
+        "rho_day": smallest,
+        "rho_fast": largest,
+        # A policy of one lift or two has the members that it always had.
+        **({"rho_between": between} if between else {}),
+    }
+
+
 def _shared_value(
     value_routes: Sequence[ValueRoute], *, metric: str, routes: Sequence[str] | None
 ) -> float | None:
@@ -133,17 +145,6 @@ def _shared_value(
     if len(shared) == 1 and None not in shared:
         return shared.pop()
     return values.get("*")
-
-
-def precision_of(lift: float) -> float:
-    """Returns the precision of the test's component for a lift (docs/statistics.md, 'The test').
-
-    It is 1/lift², in as many digits as the lift is written with: 25 for 0.2.
-
-    Args:
-        lift: Relative to control's rate.
-    """
-    return round(1 / lift**2, 9)
 
 
 def first_look_at(starts_at: datetime, policy: Mapping[str, Any]) -> datetime:

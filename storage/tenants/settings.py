@@ -72,8 +72,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     unit: Literal["session", "user"] = "session"
     sample_rate: SampleRate = 1
     alpha: Share = 0.05
-    # The lifts that changes of this project typically have: the smallest, and the largest.
-    typical_lifts: Annotated[list[Lift], msgspec.Meta(min_length=1, max_length=2)] = msgspec.field(
+    # The lifts that changes of this project typically have: a component of the test each.
+    typical_lifts: Annotated[list[Lift], msgspec.Meta(min_length=1, max_length=4)] = msgspec.field(
         default_factory=lambda: [0.2, 0.5]
     )
     # TOML has no null: `none` turns it off too.

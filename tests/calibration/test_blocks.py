@@ -42,6 +42,24 @@ def test_a_share_that_drifts_undeclared_with_the_baseline_answers_no_more_often_
 
 
 @pytest.mark.parametrize(
+    ("strata", "count"),
+    [
+        pytest.param(32, 10, id="small"),
+        pytest.param(32, 400, id="32 strata", marks=FULL),
+        pytest.param(256, 400, id="256 strata", marks=FULL),
+    ],
+)
+@pytest.mark.parametrize("baseline", [0.05, 0.3])
+def test_strata_whose_share_drifts_undeclared_answer_no_more_often_than_alpha(
+    baseline: float, strata: int, count: int
+) -> None:
+    drifting = Strata(number=strata, per_day=60 * strata, share=in_phase, baseline=baseline)
+    hits = drifting.answers(count, 20_261_604)
+    report(f"undeclared, {strata} strata, baseline {baseline:.0%}", hits, count)
+    assert bounds(hits, count)[0] <= ALPHA
+
+
+@pytest.mark.parametrize(
     "count", [pytest.param(10, id="small"), pytest.param(200, id="full", marks=FULL)]
 )
 @pytest.mark.parametrize("declared", [0.5, None])

@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 
+from domain.measure import precision_of
+from domain.planning.boundary import Boundary
 from domain.planning.design import Design
 from domain.planning.plan import prospects
 from domain.planning.requirement import (
-    ALPHA,
     HORIZON_DAYS,
-    PRECISIONS,
     Z_POWER,
     deciding_sessions,
     excluding_sessions,
@@ -23,34 +23,45 @@ from stats.sequential.mixture import Mixture
 RATES, SHARES, LIFTS = (0.001, 0.05, 0.6, 0.95), (0.01, 0.2, 0.5, 0.9), (0.01, 0.2, 0.5)
 
 
-def mixture(alpha: float) -> Mixture:
-    policy = Policy(alpha=alpha)
+def mixture(boundary: Boundary) -> Mixture:
+    day, *others = map(precision_of, boundary.typical_lifts)
+    *between, fast = others or [day]
+    policy = Policy(alpha=boundary.alpha, rho_day=day, rho_fast=fast, rho_between=tuple(between))
     return Mixture(
-        rho_day=np.array([policy.rho_day]),
-        rho_fast=np.array([policy.rho_fast]),
+        rho=np.array([policy.rho]),
         log_threshold=np.array([policy.log_threshold]),
     )
 
 
 def test_its_numbers_are_those_of_a_new_policy() -> None:
     policy = Policy()
-    assert (policy.rho_day, policy.rho_fast) == PRECISIONS
-    assert (policy.alpha, policy.horizon_seconds) == (ALPHA, HORIZON_DAYS * DAY)
+    assert policy.rho == tuple(map(precision_of, Boundary.typical_lifts))
+    assert (policy.alpha, policy.horizon_seconds) == (Boundary.alpha, HORIZON_DAYS * DAY)
     assert requirement.Z_POWER == Z_POWER
 
 
-@pytest.mark.parametrize("alpha", [0.05, 0.0125])
+@pytest.mark.parametrize(
+    "boundary",
+    [
+        Boundary(),
+        Boundary(alpha=0.0125),
+        Boundary(typical_lifts=(0.1,)),
+        Boundary(typical_lifts=(0.05, 0.1, 0.2, 0.5)),
+    ],
+)
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("rate", RATES)
-def test_it_asks_for_what_the_engine_asks_for(rate: float, share: float, alpha: float) -> None:
+def test_it_asks_for_what_the_engine_asks_for(
+    rate: float, share: float, boundary: Boundary
+) -> None:
     design = Design(sessions_per_day=24_000, rate=rate, share=share)
-    at, of, limits = np.array([rate]), np.array([share]), mixture(alpha)
+    at, of, limits = np.array([rate]), np.array([share]), mixture(boundary)
     for lift in LIFTS:
         (expected,) = requirement.required_sessions(at, of, np.array([lift]), limits)
-        assert deciding_sessions(design, lift, alpha=alpha) == pytest.approx(expected, rel=1e-9)
+        assert deciding_sessions(design, lift, boundary) == pytest.approx(expected, rel=1e-9)
     horizon = np.array([24_000.0 * HORIZON_DAYS])
     (smallest,) = requirement.smallest_lift(at, of, horizon, limits)
-    found = smallest_lift_by_horizon(design, alpha=alpha)
+    found = smallest_lift_by_horizon(design, boundary)
     if math.isnan(smallest):
         assert found is None
     else:
@@ -58,7 +69,10 @@ def test_it_asks_for_what_the_engine_asks_for(rate: float, share: float, alpha: 
 
 
 def test_nothing_is_found_by_the_horizon_where_nobody_comes() -> None:
-    assert smallest_lift_by_horizon(Design(sessions_per_day=0.01, rate=0.5, share=0.5)) is None
+    assert (
+        smallest_lift_by_horizon(Design(sessions_per_day=0.01, rate=0.5, share=0.5), Boundary())
+        is None
+    )
 
 
 @pytest.mark.parametrize("share", SHARES)
@@ -66,11 +80,11 @@ def test_nothing_is_found_by_the_horizon_where_nobody_comes() -> None:
 def test_a_harm_is_excluded_where_its_score_reaches_the_boundary(rate: float, share: float) -> None:
     design = Design(sessions_per_day=1000, rate=rate, share=share)
     for harm in LIFTS:
-        weight = excluding_sessions(design, harm) * share * (1 - share)
+        weight = excluding_sessions(design, harm, Boundary()) * share * (1 - share)
         delta, noise = harm * rate, rate * (1 - rate)
         variance = weight * (noise + max(0, -delta * (1 - 2 * share) * (1 - 2 * rate)))
         score = delta * weight - Z_POWER * math.sqrt(weight * noise)
-        (excess,) = mixture(ALPHA).excess(np.array([score]), np.array([variance]))
+        (excess,) = mixture(Boundary()).excess(np.array([score]), np.array([variance]))
         assert excess == pytest.approx(0, abs=1e-7)
 
 
@@ -91,6 +105,12 @@ def test_what_no_canary_can_be_is_refused_by_name(member: str, value: float) -> 
         Design(**members)
 
 
+@pytest.mark.parametrize("lifts", [(), (0.1,) * 5, (0.0,), (3.0,)])
+def test_lifts_that_no_project_can_set_are_refused(lifts: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match=r"^typical_lifts is "):
+        Boundary(typical_lifts=lifts)
+
+
 def test_the_longest_canaries_still_have_an_answer() -> None:
     rare = Design(sessions_per_day=1, rate=1e-9, share=1e-6)
-    assert all(math.isfinite(prospect.days_to_decide) for prospect in prospects(rare))
+    assert all(math.isfinite(prospect.days_to_decide) for prospect in prospects(rare, Boundary()))

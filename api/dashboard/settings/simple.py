@@ -108,8 +108,8 @@ GROUPS: Mapping[str, Sequence[Field]] = {
         Field(
             name="typical_lifts",
             label="Typical lifts",
-            hint="One or two, relative: the smallest and the largest that changes typically have."
-            " The test is quickest for these; 0.2, 0.5 means 20 % and 50 %.",
+            hint="One to four, relative, that changes typically have. The test is quickest for"
+            " these; 0.2, 0.5 means 20 % and 50 %.",
             reads=numbers,
         ),
         Field(

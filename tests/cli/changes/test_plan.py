@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from cli.changes.plan import days
+from domain.planning.boundary import Boundary
 from domain.planning.design import Design
 from domain.planning.plan import LIFTS, alternatives, prospects
 from stats.counts.cell import Totals, terms
@@ -20,8 +21,7 @@ RUNS = 4000
 def mixture(length: int) -> Mixture:
     policy = Policy()
     return Mixture(
-        rho_day=np.full(length, policy.rho_day),
-        rho_fast=np.full(length, policy.rho_fast),
+        rho=np.tile(policy.rho, (length, 1)),
         log_threshold=np.full(length, policy.log_threshold),
     )
 
@@ -38,7 +38,7 @@ def lower_ends(sessions: float, *, rate: float, share: float, lift: float) -> An
 
 def prospect(rate: float, share: float, lift: float) -> Any:
     design = Design(sessions_per_day=1000, rate=rate, share=share)
-    return prospects(design, alpha=0.05)[LIFTS.index(lift)]
+    return prospects(design, Boundary())[LIFTS.index(lift)]
 
 
 DESIGNS = [(0.05, 0.5, 0.2), (0.05, 0.05, 0.2), (0.3, 0.1, 0.1), (0.01, 0.5, 0.5), (0.7, 0.1, 0.1)]
@@ -66,7 +66,7 @@ def test_four_runs_in_five_find_a_lift_by_the_time_that_is_planned(
 
 def test_days_are_sessions_at_the_traffic() -> None:
     slow, quick = (
-        prospects(Design(sessions_per_day=traffic, rate=0.05, share=0.1), alpha=0.05)
+        prospects(Design(sessions_per_day=traffic, rate=0.05, share=0.1), Boundary())
         for traffic in (100, 1000)
     )
     for one, other in zip(slow, quick, strict=True):
@@ -132,6 +132,23 @@ def test_a_smaller_level_asks_for_more(command) -> None:
     for one, other in zip(usual, strict, strict=True):
         assert other["days_to_decide"] > one["days_to_decide"]
         assert other["days_to_exclude_harm"] > one["days_to_exclude_harm"]
+
+
+def test_a_test_that_is_made_for_small_lifts_finds_them_sooner(command) -> None:
+    usual, small = (
+        json.loads(command("plan", *WORDS, *more, "--json").stdout)
+        for more in ([], ["--typical-lift", "0.05", "--typical-lift", "0.1"])
+    )
+    assert small["typical_lifts"] == [0.05, 0.1]
+    for one, other in zip(usual["lifts"], small["lifts"], strict=True):
+        is_small = one["relative_lift"] < 0.2
+        assert (other["days_to_decide"] < one["days_to_decide"]) == is_small
+
+
+def test_more_lifts_than_a_project_can_name_are_refused(command) -> None:
+    result = command("plan", *WORDS, *["--typical-lift", "0.1"] * 5)
+    assert result.exit_code == 2
+    assert "one to four lifts" in result.output
 
 
 def test_the_tables_show_each_lift_and_what_is_beyond_the_horizon(command) -> None:

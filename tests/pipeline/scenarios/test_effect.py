@@ -1,5 +1,6 @@
 """The effect, read through REST: the number to train on, beside the verdict."""
 
+import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -190,7 +191,24 @@ def test_the_lifts_that_a_project_names_are_those_that_the_test_is_made_for(stor
     assert story.evidence(narrow)["policy"]["rho"] == {"day": 100.0, "fast": 100.0}
 
 
-@pytest.mark.parametrize("lifts", [[], [0.1, 0.2, 0.5], [0], [3]])
+def test_up_to_four_typical_lifts_are_components_of_equal_weight(story) -> None:
+    story.service.settings(typical_lifts=[0.1, 0.5, 0.05, 0.2])
+    canary(story, rate=0.108, units=1500)
+    experiment = story.register(treatment_commit=K)
+    story.walk(minutes=700)
+    evidence = story.evidence(experiment)
+    assert evidence["policy"]["rho"] == {"day": 400.0, "fast": 4.0, "between": [100.0, 25.0]}
+    score, variance = evidence["totals"]["S"], evidence["totals"]["V"]
+    components = [
+        math.sqrt(rho / (rho + variance)) * math.exp(score**2 / (2 * (rho + variance)))
+        for rho in (400, 100, 25, 4)
+    ]
+    assert evidence["totals"]["e_value"] == pytest.approx(sum(components) / 4)
+    assert "to find a 5 % change" in evidence["sentence"]
+    assert differences(story, experiment) == []
+
+
+@pytest.mark.parametrize("lifts", [[], [0.1, 0.2, 0.3, 0.4, 0.5], [0], [3]])
 def test_lifts_that_no_test_is_made_for_are_refused(story, lifts) -> None:
     with pytest.raises(Invalid, match=r"typical_lifts|array|float"):
         story.service.settings(typical_lifts=lifts)

@@ -201,8 +201,8 @@ Z_POWER = 0.8416
 
 def at_scale(scale: float) -> Mixture:
     """The precisions at which the test of a mean runs on its own score: ρ/c²."""
-    rho_day, rho_fast = (np.array([rho / scale**2]) for rho in (25.0, 4.0))
-    return Mixture(rho_day=rho_day, rho_fast=rho_fast, log_threshold=np.array([math.log(20)]))
+    rho = np.array([[25.0, 4.0]]) / scale**2
+    return Mixture(rho=rho, log_threshold=np.array([math.log(20)]))
 
 
 @pytest.mark.parametrize(("mean", "spread"), [(40.0, 90.0), (-3.0, 1.0), (0.02, 0.4)])

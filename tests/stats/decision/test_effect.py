@@ -11,9 +11,7 @@ from stats.counts.cell import Totals
 from stats.decision.effect import Effect, shrunk_effect
 from stats.sequential.mixture import Mixture
 
-MIXTURE = Mixture(
-    rho_day=np.array([25.0]), rho_fast=np.array([4.0]), log_threshold=np.log(np.array([20.0]))
-)
+MIXTURE = Mixture(rho=np.array([[25.0, 4.0]]), log_threshold=np.log(np.array([20.0])))
 
 
 def totals(n1: int, x1: int, n0: int, x0: int) -> Totals:

@@ -15,8 +15,7 @@ from tests.calibration.many_flags.build import Build, correlated
 BLOCKS = 288
 POLICY = Policy(split_at=3.0)
 MIXTURE = Mixture(
-    rho_day=np.array([POLICY.rho_day]),
-    rho_fast=np.array([POLICY.rho_fast]),
+    rho=np.array([POLICY.rho]),
     log_threshold=np.array([POLICY.log_threshold]),
 )
 

@@ -39,8 +39,7 @@ def test_it_excludes_zero_when_breached_and_lies_in_the_margin_when_unharmed(
         totals=totals,
         control=np.array([x0 / n0]),
         treatment=np.array([x1 / n1]),
-        rho_day=np.array([25.0]),
-        rho_fast=np.array([4.0]),
+        rho=np.array([[25.0, 4.0]]),
         threshold=40.0,
     ).reading(300)
     assert reading.interval is not None
@@ -69,8 +68,7 @@ def test_before_any_comparison_there_is_no_interval() -> None:
         totals=Totals.of(ints(5), ints(1), ints(0), ints(0)),
         control=np.array([math.nan]),
         treatment=np.array([0.2]),
-        rho_day=np.array([25.0]),
-        rho_fast=np.array([4.0]),
+        rho=np.array([[25.0, 4.0]]),
         threshold=20.0,
     ).reading(300)
     assert (reading.interval, reading.control, reading.treatment) == (

@@ -54,7 +54,7 @@ def test_harm_is_a_half_normal_mixture(score: float, variance: float) -> None:
         log = 0.5 * math.log(rho / total) + score**2 / (2 * total)
         parts.append(math.log(2) + log + float(norm.logcdf(score / math.sqrt(total))))
     expected = np.logaddexp(*parts) - math.log(2)
-    found = log_harm(*(np.array([one]) for one in (score, variance, 25.0, 4.0)))[0]
+    found = log_harm(np.array([score]), np.array([variance]), np.array([[25.0, 4.0]]))[0]
     assert found == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
@@ -62,7 +62,7 @@ def test_harm_is_a_half_normal_mixture(score: float, variance: float) -> None:
 def test_evidence_of_harm_and_of_benefit_average_to_the_two_sided(
     score: float, variance: float
 ) -> None:
-    arrays = [np.array([one]) for one in (variance, 25.0, 4.0)]
+    arrays = [np.array([variance]), np.array([[25.0, 4.0]])]
     sides = [math.exp(log_harm(np.array([side]), *arrays)[0]) for side in (score, -score)]
     parts = [
         math.sqrt(rho / (rho + variance)) * math.exp(score**2 / (2 * (rho + variance)))
@@ -101,7 +101,7 @@ def test_harm_is_set_against_the_larger_of_both_variances(
     V0 = w * m * (n - m) / (n * (n - 1))
     P = (n1**2 * x0 - n0**2 * x1 + n1 * n0 * (n0 - n1) / 2) / n**2
     V1 = score / w * P + (x1 * (n0 - x0) + x0 * (n1 - x1)) / (2 * n)
-    arrays = [np.array([one]) for one in (score, max(V0, V1), 25.0, 4.0)]
+    arrays = [np.array([score]), np.array([max(V0, V1)]), np.array([[25.0, 4.0]])]
     rail = guardrail(hourly([cell]))
     seen = seen_of(series, [(n1, 0, n0, 0)], (rail,), as_of=4000)
     assert abs(V1 / V0 - 1) > 0.01

@@ -31,8 +31,7 @@ def columns(table: list[Cell]) -> tuple[Ints, Ints, Ints, Ints]:
 
 def mixture(alpha: float = ALPHA) -> Mixture:
     return Mixture(
-        rho_day=np.array([25.0]),
-        rho_fast=np.array([4.0]),
+        rho=np.array([[25.0, 4.0]]),
         log_threshold=np.array([-math.log(alpha)]),
     )
 
@@ -116,8 +115,7 @@ def test_that_holds_at_every_level_also_at_the_very_edge(table: list[Cell], alph
         if threshold <= 0:
             continue
         mix = Mixture(
-            rho_day=np.array([25.0]),
-            rho_fast=np.array([4.0]),
+            rho=np.array([[25.0, 4.0]]),
             log_threshold=np.array([threshold]),
         )
         low, high = confidence_sequence(totals, mix)[0]

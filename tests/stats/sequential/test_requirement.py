@@ -19,8 +19,7 @@ Z = 0.8416
 
 def mixture(count: int = 1) -> Mixture:
     return Mixture(
-        rho_day=np.full(count, 25.0),
-        rho_fast=np.full(count, 4.0),
+        rho=np.tile((25.0, 4.0), (count, 1)),
         log_threshold=np.full(count, math.log(20)),
     )
 

@@ -1,0 +1,51 @@
+"""The boundary that the test's evidence has to reach, as a project sets it."""
+
+import math
+from dataclasses import dataclass
+
+from domain.measure import precision_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Boundary:
+    """The test of a new experiment, in plain numbers and without arrays.
+
+    Attributes:
+        alpha: The level of the test, in (0, 1).
+        typical_lifts: The relative lifts that the project names, a component of the test each.
+
+    Raises:
+        ValueError: A member is outside its range; the message names it and states the rule.
+    """
+
+    alpha: float = 0.05
+    typical_lifts: tuple[float, ...] = (0.2, 0.5)
+
+    def __post_init__(self) -> None:
+        """Refuse what no project can set."""
+        lifts = self.typical_lifts
+        rules = (
+            ("alpha", 0 < self.alpha < 1, "lies between 0 and 1, both excluded"),
+            (
+                "typical_lifts",
+                1 <= len(lifts) <= 4 and all(0.01 <= lift <= 2 for lift in lifts),
+                "holds one to four lifts between 0.01 and 2",
+            ),
+        )
+        for name, holds, rule in rules:
+            if not holds:
+                raise ValueError(f"{name} is {getattr(self, name)}; it {rule}")
+
+    def excess(self, score: float, variance: float) -> float:
+        """Logarithm of α·E, for a score that is 0 where it would be negative.
+
+        E is the mean over the components ρ of √(ρ/(ρ+V)) · exp(S²/(2(ρ+V))), as in
+        `stats.sequential.mixture`.
+        """
+        components = [
+            0.5 * math.log(rho / (rho + variance)) + 0.5 * max(0.0, score) ** 2 / (rho + variance)
+            for rho in map(precision_of, self.typical_lifts)
+        ]
+        most = max(components)
+        mean = sum(math.exp(each - most) for each in components) / len(components)
+        return most + math.log(mean) + math.log(self.alpha)
