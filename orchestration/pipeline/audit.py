@@ -15,6 +15,7 @@ from orchestration.pipeline.drafts import draft_bound
 from orchestration.pipeline.follow_up import draft_follow_ups
 from storage.log.lake import Lake, open_lake
 from storage.log.reader import SealedLog, open_log
+from storage.pipeline.derived_rows import store_evidence_rows
 from storage.pipeline.differing_rows import DifferingRows, differing_rows
 from storage.pipeline.engines.day_engines import (
     DayEngineSettings,
@@ -22,7 +23,6 @@ from storage.pipeline.engines.day_engines import (
     open_day_engine,
 )
 from storage.pipeline.engines.engine import EngineError
-from storage.pipeline.evidence_rows import store_evidence_rows
 from storage.pipeline.experiments import PipelineExperiment, bound_experiment
 from storage.pipeline.moments import block_of, microseconds, moment_of
 from storage.pipeline.steps import BLOCK

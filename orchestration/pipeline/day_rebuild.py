@@ -18,8 +18,8 @@ from storage.pipeline.days.comparison import (
     compare_experiments,
 )
 from storage.pipeline.days.scope import Days, experiments_of_days
+from storage.pipeline.derived_rows import compute_derived_rows, store_evidence_rows
 from storage.pipeline.engines.day_engines import DayEngineSettings, day_engine_settings
-from storage.pipeline.evidence_rows import compute_evidence_rows
 from storage.upkeep.verdict_check import differing_verdicts, read_served_tables
 from storage.verdicts.publication import stage_evidence
 from storage.verdicts.set_aside import bound_experiments, experiments_to_compute
@@ -70,7 +70,14 @@ def rebuild(separate: Connection, *, as_of: datetime, lake: Lake | None = None) 
     with open_log(separate, lake or open_lake()) as log:
 
         def computed(only: Sequence[str]) -> int:
-            return compute_evidence_rows(log, as_of=as_of, only=only, settings=settings)
+            return compute_derived_rows(
+                log,
+                log.connection,
+                store_evidence_rows,
+                as_of=as_of,
+                only=only,
+                settings=settings,
+            )
 
         ids = _computed(separate, bound_experiments(separate), computed)
     return _drafted(separate, ids, as_of=as_of)

@@ -10,8 +10,9 @@ from domain.wording.advice import advice
 from domain.wording.headline import NO_ANSWER, headline_of
 from orchestration.pipeline.drafts import Drafted
 from orchestration.pipeline.sentence import of_the_experiment
+from storage.verdicts.next_look import forget_next_looks
 from storage.verdicts.publication import Draft
-from storage.verdicts.set_aside import ServedVerdict, await_computation, served_of_set_aside
+from storage.verdicts.set_aside import ServedVerdict, served_of_set_aside
 
 WARNING = "set_aside"
 _CLOSED = of_the_experiment(
@@ -26,7 +27,7 @@ def draft_set_aside(connection: Connection) -> list[Drafted]:
     is decided, whether or not it can be computed; the breaches that were found before stay.
     """
     served = served_of_set_aside(connection)
-    await_computation(connection, [verdict.experiment_id for verdict in served])
+    forget_next_looks(connection, [verdict.experiment_id for verdict in served])
     return [
         _closed(verdict) if verdict.closed else _warned(verdict, verdict.evidence)
         for verdict in served

@@ -13,14 +13,11 @@ from sqlalchemy import Connection, text
 from storage.log.lake import open_lake
 from storage.log.reader import read_apart
 from storage.pipeline.block_ranges import compute_cells, compute_exposures
+from storage.pipeline.cursors import outcome_cursors, read_cursors, set_cursors
 from storage.pipeline.engines.day_engines import DayEngineSettings, open_day_engine
 from storage.pipeline.engines.engine import DayEngine
-from storage.pipeline.experiments import (
-    open_experiments,
-    outcome_cursors,
-    read_cursors,
-)
-from storage.pipeline.increment import outcomes_to_read, set_cursors, unread_exposures
+from storage.pipeline.experiments import open_experiments
+from storage.pipeline.increment import outcomes_to_read, unread_exposures
 from storage.pipeline.moments import SECOND
 from storage.pipeline.samples import sample_grown
 from storage.pipeline.transfer.count_rows import (

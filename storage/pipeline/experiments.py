@@ -1,6 +1,6 @@
 """Experiments as the pipeline reads them: the frozen policy in the units of its text."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -257,38 +257,6 @@ def blocks_to_expose(
     return unread
 
 
-_CURSORS = """
-SELECT experiment_id, stage, at FROM {schema}cursors
-WHERE experiment_id = ANY(:ids) AND (stage IN ('exposures', 'conversions') OR stage LIKE 'cells/%')
-"""
-
-
 def segments_of(read: Iterable[ReadExperiment]) -> list[str]:
     """Returns the properties of events that some of these experiments read, in order."""
     return sorted({name for part in read for name in part.experiment.segments})
-
-
-def read_cursors(
-    connection: Connection, ids: Sequence[str], *, schema: str = ""
-) -> dict[tuple[str, str], int]:
-    """Returns how far each stage has read, by experiment and stage.
-
-    Args:
-        connection: To the store.
-        ids: Of the experiments.
-        schema: Of the cursors, with a dot; empty for the first of the search path.
-    """
-    rows = connection.execute(text(_CURSORS.format(schema=schema)), {"ids": list(ids)})
-    return {(row.experiment_id, row.stage): microseconds(row.at) for row in rows}
-
-
-def outcome_cursors(
-    experiment: PipelineExperiment, *, to_block: int
-) -> Iterator[tuple[str, str, int]]:
-    """Yields the cursors of an experiment whose outcomes were read up to a block.
-
-    Each is a stage, the experiment's id and the block up to which the stage has read.
-    """
-    yield "conversions", experiment.experiment_id, to_block
-    for metric in experiment.metrics:
-        yield f"cells/{metric.name}", experiment.experiment_id, to_block - metric.open_for

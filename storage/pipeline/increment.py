@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from domain.millionths import LARGEST_AMOUNT
+from storage.pipeline.cursors import outcome_cursors, read_cursors, set_cursors
 from storage.pipeline.engines.postgres_engine import (
     AT_ONCE,
     PostgresEngine,
@@ -21,8 +22,6 @@ from storage.pipeline.experiments import (
     ReadExperiment,
     blocks_to_expose,
     open_experiments,
-    outcome_cursors,
-    read_cursors,
     segments_of,
 )
 from storage.pipeline.inputs import (
@@ -70,26 +69,6 @@ SELECT p.experiment_id AS experiment, p.unit, {epoch_microseconds("p.exposed_at"
     {epoch_microseconds("p.block")} AS block, {_ARM_NUMBER} AS arm, p.stratum, p.pseudonym
 FROM exposures AS p
 """
-
-_SET_CURSORS = text("""
-INSERT INTO cursors (stage, experiment_id, at)
-SELECT * FROM unnest(
-    CAST(:stages AS text[]), CAST(:experiments AS text[]), CAST(:moments AS timestamptz[])
-)
-ON CONFLICT (stage, experiment_id) DO UPDATE SET at = greatest(cursors.at, excluded.at)
-""")
-
-
-def set_cursors(connection: Connection, cursors: Sequence[tuple[str, str, int]]) -> None:
-    """Keeps how far stages have read: stage, experiment and block of each."""
-    if cursors:
-        stages, experiments, moments = zip(*cursors, strict=True)
-        bound = {
-            "stages": list(stages),
-            "experiments": list(experiments),
-            "moments": [moment_of(at) for at in moments],
-        }
-        connection.execute(_SET_CURSORS, bound)
 
 
 def _sharing(read: Sequence[ReadExperiment] | Sequence[ReadOutcomes]) -> int:

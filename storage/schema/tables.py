@@ -407,7 +407,7 @@ cells = Table(
     CheckConstraint("x1 BETWEEN 0 AND n1 AND x0 BETWEEN 0 AND n0", name="counts"),
 )
 
-# How far each stage has read for each experiment.
+# How far each stage has read the log for each experiment; cells close by metric.
 cursors = Table(
     "cursors",
     metadata,
@@ -415,6 +415,19 @@ cursors = Table(
     Column("experiment_id", Text, nullable=False),
     _moment("at"),
     PrimaryKeyConstraint("stage", "experiment_id"),
+    CheckConstraint(
+        "stage IN ('exposures', 'conversions') OR starts_with(stage, 'cells/')", name="stage"
+    ),
+)
+
+# When an experiment's next look can come; of one without a row it is computed at once.
+next_looks = Table(
+    "next_looks",
+    metadata,
+    Column("experiment_id", Text, ForeignKey("experiments.experiment_id"), primary_key=True),
+    _moment("units_since"),
+    _moment("crowd_since", nullable=True),
+    _moment("forced_at"),
 )
 
 # Evidence as computed, not yet seen by any reader: `verdicts` publishes it.
@@ -427,6 +440,15 @@ evidence = Table(
     Column("contract", JSON, nullable=False),
     _moment("as_of", nullable=True),
     _moment("next_look_at", nullable=True),
+)
+
+# Up to which block of outcomes an experiment's evidence was computed, and published.
+publication_progress = Table(
+    "publication_progress",
+    metadata,
+    Column("experiment_id", Text, ForeignKey("experiments.experiment_id"), primary_key=True),
+    _moment("staged_to"),
+    _moment("published_to", nullable=True),
 )
 
 verdicts = Table(
@@ -841,7 +863,9 @@ DERIVED = (
     amounts,
     cells,
     cursors,
+    next_looks,
     evidence,
+    publication_progress,
     verdicts,
 )
 

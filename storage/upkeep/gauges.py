@@ -251,7 +251,7 @@ WITH progress AS MATERIALIZED (
             -- Past this nothing is read: see exposures.
             date_bin('5 minutes', x.starts_at + p.horizon + p.target_open_for, 'epoch')
         ) - greatest(
-            coalesce(published.at, greatest(x.bound_at, x.starts_at)),
+            coalesce(done.published_to, greatest(x.bound_at, x.starts_at)),
             -- What a tick found to hold no unit waits for nobody.
             date_bin('5 minutes', (SELECT looked_to FROM ticks) - p.grace, 'epoch')
         ) AS behind,
@@ -268,8 +268,7 @@ WITH progress AS MATERIALIZED (
     -- The marks of the pipeline's first step and of its last.
     LEFT JOIN cursors AS exposed
       ON exposed.stage = 'exposures' AND exposed.experiment_id = x.experiment_id
-    LEFT JOIN cursors AS published
-      ON published.stage = 'published' AND published.experiment_id = x.experiment_id
+    LEFT JOIN publication_progress AS done ON done.experiment_id = x.experiment_id
     WHERE NOT v.decided AND x.bound_at IS NOT NULL
       -- Whoever is set aside has a gauge of their own.
       AND NOT EXISTS (SELECT FROM set_aside AS s WHERE s.experiment_id = x.experiment_id)

@@ -170,12 +170,12 @@ _NAME_SET_ASIDE = (
     """),
 )
 
+_IS_IN_REACH = "served.experiment_id IN (SELECT experiment_id FROM reach)"
 # Rows that say what became of the served verdicts, which no log tells.
 _KEPT = {
-    "cursors": """
-served.stage IN ('staged', 'published')
-OR served.experiment_id IN (SELECT experiment_id FROM reach)
-""",
+    "cursors": _IS_IN_REACH,
+    "next_looks": _IS_IN_REACH,
+    "publication_progress": "true",
     # A decided verdict keeps what it was published from.
     "evidence": f"""
 EXISTS (

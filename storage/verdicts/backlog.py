@@ -35,11 +35,13 @@ _DUE = text(f"""
 WITH open AS MATERIALIZED (
     SELECT x.experiment_id, x.project_id, x.environment, x.closed_at, p.grace,
         f.ends_at + p.target_open_for AS followed_to,
-        published.at AS published_to, read.at AS read_to, wakes.at AS wakes_at,
-        published.at IS NOT NULL AND exposed.at IS DISTINCT FROM published.at AS is_unfinished,
+        done.published_to, read.at AS read_to, look.forced_at,
+        done.published_to IS NOT NULL
+            AND exposed.at IS DISTINCT FROM done.published_to AS is_unfinished,
         -- From here on the log is read: see exposures.
         coalesce(
-            published.at, date_bin('5 minutes', x.starts_at - interval '30 minutes', 'epoch')
+            done.published_to,
+            date_bin('5 minutes', x.starts_at - interval '30 minutes', 'epoch')
         ) AS from_block,
         date_bin('5 minutes', least(
             CAST(:as_of AS timestamptz) - p.grace, p.ends_at
@@ -59,9 +61,8 @@ WITH open AS MATERIALIZED (
       ON exposed.stage = 'exposures' AND exposed.experiment_id = x.experiment_id
     LEFT JOIN cursors AS read
       ON read.stage = 'conversions' AND read.experiment_id = x.experiment_id
-    LEFT JOIN cursors AS published
-      ON published.stage = 'published' AND published.experiment_id = x.experiment_id
-    LEFT JOIN cursors AS wakes ON wakes.stage = 'wakes' AND wakes.experiment_id = x.experiment_id
+    LEFT JOIN publication_progress AS done ON done.experiment_id = x.experiment_id
+    LEFT JOIN next_looks AS look ON look.experiment_id = x.experiment_id
     LEFT JOIN follow_ups AS f
       ON f.experiment_id = x.experiment_id AND f.state = 'running'
     WHERE (NOT v.decided OR f.experiment_id IS NOT NULL) AND x.bound_at IS NOT NULL
@@ -117,7 +118,7 @@ WITH open AS MATERIALIZED (
     )
     UNION ALL
     SELECT experiment_id, 'look', closes_at FROM moved
-    WHERE followed_to IS NULL AND (wakes_at IS NULL OR to_block >= wakes_at)
+    WHERE followed_to IS NULL AND (forced_at IS NULL OR to_block >= forced_at)
     UNION ALL
     SELECT experiment_id, 'end of a follow-up', closes_at FROM moved
     WHERE to_block >= followed_to

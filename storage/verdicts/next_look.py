@@ -27,19 +27,15 @@ class NextLook:
     forced_at: datetime
 
 
-_FORGET_CROWDS = text("DELETE FROM cursors WHERE stage = 'crowd' AND experiment_id = ANY(:ids)")
 _NOTE = text("""
-INSERT INTO cursors (stage, experiment_id, at)
-SELECT m.stage, d.experiment_id, m.at
-FROM unnest(
+INSERT INTO next_looks (experiment_id, units_since, crowd_since, forced_at)
+SELECT * FROM unnest(
     CAST(:ids AS text[]), CAST(:units AS timestamptz[]), CAST(:crowds AS timestamptz[]),
-    CAST(:wakes AS timestamptz[])
-) AS d (experiment_id, units_since, crowd_since, wakes_at)
-CROSS JOIN LATERAL (
-    VALUES ('units', d.units_since), ('crowd', d.crowd_since), ('wakes', d.wakes_at)
-) AS m (stage, at)
-WHERE m.at IS NOT NULL
-ON CONFLICT (stage, experiment_id) DO UPDATE SET at = excluded.at
+    CAST(:forced AS timestamptz[])
+)
+ON CONFLICT (experiment_id) DO UPDATE
+SET units_since = excluded.units_since, crowd_since = excluded.crowd_since,
+    forced_at = excluded.forced_at
 """)
 
 
@@ -50,16 +46,23 @@ def note_next_looks(connection: Connection, next_looks: Mapping[str, NextLook]) 
         connection: In the transaction that staged it.
         next_looks: Of each of these experiments.
     """
-    connection.execute(_FORGET_CROWDS, {"ids": list(next_looks)})
     connection.execute(
         _NOTE,
         {
             "ids": list(next_looks),
             "units": [look.units_since for look in next_looks.values()],
             "crowds": [look.crowd_since for look in next_looks.values()],
-            "wakes": [look.forced_at for look in next_looks.values()],
+            "forced": [look.forced_at for look in next_looks.values()],
         },
     )
+
+
+_FORGET = text("DELETE FROM next_looks WHERE experiment_id = ANY(:ids)")
+
+
+def forget_next_looks(connection: Connection, ids: Sequence[str]) -> None:
+    """Has the evidence of experiments computed as soon as it can be, whether or not a look came."""
+    connection.execute(_FORGET, {"ids": list(ids)})
 
 
 # Between looks nothing of a verdict changes (docs/statistics.md, 'Counts'), and a look is the
@@ -74,9 +77,7 @@ FROM (
     OFFSET 0
 ) AS x
 JOIN cursors AS read ON read.stage = 'conversions' AND read.experiment_id = x.experiment_id
-LEFT JOIN cursors AS units ON units.stage = 'units' AND units.experiment_id = x.experiment_id
-LEFT JOIN cursors AS crowd ON crowd.stage = 'crowd' AND crowd.experiment_id = x.experiment_id
-LEFT JOIN cursors AS wakes ON wakes.stage = 'wakes' AND wakes.experiment_id = x.experiment_id
+LEFT JOIN next_looks AS look ON look.experiment_id = x.experiment_id
 LEFT JOIN evidence AS e ON e.experiment_id = x.experiment_id
 LEFT JOIN verdicts AS v ON v.experiment_id = x.experiment_id
 -- Units are the same of every metric; they are read from the one whose cells close first.
@@ -94,28 +95,30 @@ CROSS JOIN LATERAL (
         coalesce((x.policy ->> 'undeclared_min_units')::bigint, :undeclared) AS undeclared
 ) AS enough
 WHERE NOT coalesce(v.decided, false) AND (
-    e.experiment_id IS NULL OR units.at IS NULL OR wakes.at IS NULL
+    e.experiment_id IS NULL OR look.experiment_id IS NULL
     OR x.closed_at IS NOT NULL
-    OR read.at >= wakes.at
+    OR read.at >= look.forced_at
     OR EXISTS (
         SELECT FROM deploys AS d
         WHERE d.project_id = x.project_id AND d.environment = x.environment
           -- One that was posted late counts from then on; one known at the binding, from its time.
           AND greatest(
               d.deployed_at, CASE WHEN d.recorded_at > x.bound_at THEN d.recorded_at END
-          ) >= least(units.at, crowd.at)
+          ) >= least(look.units_since, look.crowd_since)
           AND d.deployed_at < read.at - first.shortest_open + interval '5 minutes'
     )
     OR EXISTS (
         SELECT FROM cells AS c
-        WHERE c.experiment_id = x.experiment_id AND c.metric = first.metric AND c.block >= units.at
+        WHERE c.experiment_id = x.experiment_id AND c.metric = first.metric
+          AND c.block >= look.units_since
         GROUP BY c.stratum
-        HAVING sum(c.n1 + c.n0) >= CASE WHEN crowd.at IS NULL THEN enough.declared
+        HAVING sum(c.n1 + c.n0) >= CASE WHEN look.crowd_since IS NULL THEN enough.declared
             ELSE enough.undeclared END
     )
     OR (
         SELECT sum(c.n1 + c.n0) FROM cells AS c
-        WHERE c.experiment_id = x.experiment_id AND c.metric = first.metric AND c.block >= crowd.at
+        WHERE c.experiment_id = x.experiment_id AND c.metric = first.metric
+          AND c.block >= look.crowd_since
     ) >= enough.undeclared
 )
 ORDER BY x.experiment_id

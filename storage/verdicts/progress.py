@@ -1,29 +1,27 @@
-"""Progress: how far each experiment was read by the pipeline's last steps."""
+"""Publication progress: up to which block each experiment's evidence was computed and published."""
 
 from sqlalchemy import Connection, text
 
 _NOTE_STAGED = text("""
 -- What was staged is worth the cells that it was computed from, however far others read since.
-INSERT INTO cursors (stage, experiment_id, at)
-SELECT 'staged', c.experiment_id, c.at
+INSERT INTO publication_progress (experiment_id, staged_to)
+SELECT c.experiment_id, c.at
 FROM cursors AS c
 JOIN verdicts AS v USING (experiment_id)
 LEFT JOIN follow_ups AS f USING (experiment_id)
-LEFT JOIN cursors AS s ON s.stage = 'staged' AND s.experiment_id = c.experiment_id
+LEFT JOIN publication_progress AS p USING (experiment_id)
 WHERE c.stage = 'conversions' AND (NOT v.decided OR f.state = 'running')
-  AND s.at IS DISTINCT FROM c.at
-ON CONFLICT (stage, experiment_id) DO UPDATE SET at = excluded.at
+  AND p.staged_to IS DISTINCT FROM c.at
+ON CONFLICT (experiment_id) DO UPDATE SET staged_to = excluded.staged_to
 """)
 
 _NOTE_PUBLISHED = text("""
-INSERT INTO cursors (stage, experiment_id, at)
-SELECT 'published', s.experiment_id, s.at
-FROM cursors AS s
-JOIN verdicts AS v USING (experiment_id)
+UPDATE publication_progress AS p
+SET published_to = p.staged_to
+FROM verdicts AS v
 LEFT JOIN follow_ups AS f USING (experiment_id)
-LEFT JOIN cursors AS p ON p.stage = 'published' AND p.experiment_id = s.experiment_id
-WHERE s.stage = 'staged' AND (NOT v.decided OR f.state = 'running') AND p.at IS DISTINCT FROM s.at
-ON CONFLICT (stage, experiment_id) DO UPDATE SET at = excluded.at
+WHERE v.experiment_id = p.experiment_id AND (NOT v.decided OR f.state = 'running')
+  AND p.published_to IS DISTINCT FROM p.staged_to
 """)
 
 

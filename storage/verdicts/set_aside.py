@@ -215,14 +215,6 @@ def served_of_set_aside(connection: Connection) -> list[ServedVerdict]:
     return [ServedVerdict(**row) for row in rows]
 
 
-_NO_REST = text("DELETE FROM cursors WHERE stage = 'wakes' AND experiment_id = ANY(:ids)")
-
-
-def await_computation(connection: Connection, ids: Sequence[str]) -> None:
-    """Has the evidence of experiments computed as soon as it can be, whether or not a look came."""
-    connection.execute(_NO_REST, {"ids": list(ids)})
-
-
 @dataclass(frozen=True, kw_only=True)
 class SetAside:
     """An experiment that a stage cannot compute.

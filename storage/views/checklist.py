@@ -135,11 +135,12 @@ CROSS JOIN LATERAL (
     ), (
         -- Units may differ once the pipeline has read further.
         SELECT string_agg(
-            concat(x.experiment_id, x.bound_at, w.at), ' ' ORDER BY x.experiment_id COLLATE "C"
+            concat(x.experiment_id, x.bound_at, w.published_to), ' '
+            ORDER BY x.experiment_id COLLATE "C"
         )
         FROM verdicts AS v
         JOIN experiments AS x USING (experiment_id)
-        LEFT JOIN cursors AS w ON w.stage = 'published' AND w.experiment_id = x.experiment_id
+        LEFT JOIN publication_progress AS w ON w.experiment_id = x.experiment_id
         WHERE v.project_id = p.project_id AND NOT v.decided
     ))) AS setup
 ) AS s

@@ -20,6 +20,7 @@ from storage.schema.tables import DERIVED
 from storage.tenants.projects import create_project
 from tests.clients.receiver import Receiver, receiving
 from tests.orchestration.shop import OF_THE_TESTS, Shop
+from tests.stores.derived import HOW_FAR
 
 CONTROL, TREATMENT = "c0ffee0", "decade1"
 # They move with the clock: when a verdict was published, when the next look can come.
@@ -51,7 +52,7 @@ class Canary:
                     for row in connection.execute(table.select())
                 )
                 for table in DERIVED
-                if table.name != "cursors"
+                if table.name not in HOW_FAR
             }
 
     def tamper(self, *statements: str) -> None:

@@ -57,6 +57,8 @@ PLACES = [
         ("cursors", "AFTER"),
         ("evidence", "BEFORE"),
         ("verdicts", "AFTER"),
+        ("next_looks", "AFTER"),
+        ("publication_progress", "AFTER"),
     )
 ]
 # A step notes at its end how long it took.

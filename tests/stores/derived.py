@@ -8,6 +8,8 @@ from storage.schema.tables import DERIVED
 
 # When a verdict was published and when the next look can come: both move with the clock.
 _UNSTABLE = {"published_at", "next_look_at"}
+# The tables that say how far the log was read, which moves with the clock.
+HOW_FAR = {"cursors", "next_looks", "publication_progress"}
 
 Derived = Mapping[str, Sequence[str]]
 
@@ -21,7 +23,7 @@ def derived(connection: Connection) -> Derived:
     return {
         table.name: list(connection.execute(select(row).order_by(row)).scalars())
         for table in DERIVED
-        if table.name != "cursors"
+        if table.name not in HOW_FAR
         for row in [_row(table)]
     }
 

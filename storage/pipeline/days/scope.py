@@ -6,11 +6,11 @@ from datetime import UTC, date, datetime, time, timedelta
 
 from sqlalchemy import Connection, text
 
+from storage.pipeline.cursors import read_cursors
 from storage.pipeline.experiments import (
     PipelineExperiment,
     ReadExperiment,
     open_experiments,
-    read_cursors,
 )
 from storage.pipeline.inputs import ReadOutcomes
 from storage.pipeline.moments import block_of, microseconds, moment_of

@@ -5,12 +5,9 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from storage.pipeline.cursors import outcome_cursors
 from storage.pipeline.engines.engine import DayEngine
-from storage.pipeline.experiments import (
-    PipelineExperiment,
-    ReadExperiment,
-    outcome_cursors,
-)
+from storage.pipeline.experiments import PipelineExperiment, ReadExperiment
 from storage.pipeline.moments import moment_of
 from storage.pipeline.sums import ArmSums
 from storage.pipeline.transfer.copying import copy_rows

@@ -24,6 +24,7 @@ NEWER = "the store is of version 9999, newer than this deploy-reward, which know
 TOO_OLD = (
     "the store is of version 0001, too old to be upgraded, which goes from 0029 on: back it up"
 )
+OLDER = "the store is of version 0029, older than this deploy-reward, which needs 0"
 EMPTY = "the store has no tables of deploy-reward yet: run `deploy-reward migrate`"
 
 EXPERIMENT = f"exp_{'a' * 20}"
@@ -103,6 +104,16 @@ def test_migrate_refuses_a_store_that_it_cannot_upgrade(
     assert ended.exit_code == 1
     assert ended.stderr.startswith(f"Error: {line}")
     assert ended.stderr.count("\n") == 1
+
+
+def test_a_store_that_migrate_would_upgrade_says_so(
+    store: Store, run: Callable[..., Result]
+) -> None:
+    mark(store.url, "0029")
+    ended = run("project", "list")
+    assert (ended.exit_code, ended.stdout) == (1, "")
+    assert ended.stderr.startswith(f"Error: {OLDER}")
+    assert ended.stderr.endswith("run `deploy-reward migrate`\n")
 
 
 def test_a_tick_refuses_a_store_of_another_version(store: Store) -> None:

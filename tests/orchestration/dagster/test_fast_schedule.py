@@ -70,25 +70,31 @@ def quiet(canary: Any) -> Any:
         "UPDATE verdicts SET decided = true WHERE experiment_id <> '{view}'",
         "UPDATE deploys SET recorded_at = deployed_at",
         # An analysis block ends by the clock once a day, in the hour of this test perhaps.
-        "UPDATE cursors SET at = now() + interval '1 day' WHERE stage = 'wakes'",
+        "UPDATE next_looks SET forced_at = now() + interval '1 day'",
     )
     return canary
 
 
 def earlier(minutes: int) -> str:
     """Makes the store say that it was read so much earlier, rather than wait."""
-    return f"UPDATE cursors SET at = at - interval '{minutes} minutes' WHERE stage <> 'wakes'"
+    back = f"- interval '{minutes} minutes'"
+    return (
+        f"UPDATE cursors SET at = at {back};"
+        f"UPDATE next_looks SET units_since = units_since {back}, crowd_since = crowd_since {back};"
+        f"UPDATE publication_progress"
+        f" SET staged_to = staged_to {back}, published_to = published_to {back}"
+    )
 
 
 def event(*, commit: str = "'c0ffee0'", project: str = "project_id", received: str = "") -> str:
     """An event of a minute after what was read."""
-    occurred = "at + interval '1 minute'"
+    occurred = "published_to + interval '1 minute'"
     return (
         "INSERT INTO runtime_events (project_id, environment, event, session_id, occurred_at,"
         f" received_at, commit_sha, trusted) SELECT {project}, environment, 'page_view', 'new',"
         f" {occurred}, {received or occurred}, {commit}, false"
-        " FROM experiments JOIN cursors USING (experiment_id)"
-        " WHERE experiment_id = '{view}' AND stage = 'published'"
+        " FROM experiments JOIN publication_progress USING (experiment_id)"
+        " WHERE experiment_id = '{view}'"
     )
 
 
@@ -148,6 +154,7 @@ def test_a_run_is_due_for_new_units_and_for_what_comes_whatever_the_traffic(quie
         f" AND stage = 'cells/view') {of_view} AND block = (SELECT max(block) FROM block_units"
         f" {of_view})"
     )
+    five_earlier = "published_to = published_to - interval '5 minutes'"
     cases: list[tuple[str, list[str], set[str]]] = [
         ("nothing", [], set()),
         ("blocks without an event", [earlier(10)], set()),
@@ -162,26 +169,26 @@ def test_a_run_is_due_for_new_units_and_for_what_comes_whatever_the_traffic(quie
         ("outcomes", [earlier(10), outcomes], {"outcomes"}),
         (
             "a look",
-            [earlier(5), f"UPDATE cursors SET at = now() {of_view} AND stage = 'wakes'"],
+            [earlier(5), f"UPDATE next_looks SET forced_at = now() {of_view}"],
             set(),
         ),
         (
             "a look that has come",
             [
                 earlier(5),
-                f"UPDATE cursors SET at = now() - interval '8 min' {of_view} AND stage = 'wakes'",
+                f"UPDATE next_looks SET forced_at = now() - interval '8 min' {of_view}",
             ],
             {"look"},
         ),
         ("closed by hand", ["UPDATE experiments SET closed_at = now()"], {"closed by hand"}),
         (
             "never evaluated",
-            [f"DELETE FROM cursors {of_view} AND stage = 'published'"],
+            [f"DELETE FROM publication_progress {of_view}"],
             {"first evaluation", "new units"},
         ),
         (
             "broken off",
-            [f"UPDATE cursors SET at = at - interval '5 min' {of_view} AND stage = 'published'"],
+            [f"UPDATE publication_progress SET {five_earlier} {of_view}"],
             {"unfinished"},
         ),
         ("a deploy", [earlier(5), deploy], {"deploy"}),
@@ -230,14 +237,14 @@ def test_a_wait_without_a_deploy_ends_by_hand_or_after_four_weeks(
 
 
 def test_a_block_that_closes_before_the_next_tick_is_asked_for_and_awaited(quiet) -> None:
-    quiet.tamper("DELETE FROM cursors WHERE stage = 'wakes' AND experiment_id = '{view}'")
+    quiet.tamper("DELETE FROM next_looks WHERE experiment_id = '{view}'")
     with quiet.engine.begin() as connection:
         closes_at = connection.execute(
             text(
-                "SELECT at + interval '5 minutes'"
+                "SELECT published_to + interval '5 minutes'"
                 " + make_interval(secs => (policy ->> 'grace_seconds')::float)"
-                " FROM cursors JOIN experiments USING (experiment_id)"
-                " WHERE stage = 'published' AND experiment_id = :view"
+                " FROM publication_progress JOIN experiments USING (experiment_id)"
+                " WHERE experiment_id = :view"
             ),
             quiet.experiments,
         ).scalar_one()
@@ -256,11 +263,14 @@ def test_a_block_that_closes_first_waits_for_none_that_closes_later(quiet, insta
         "UPDATE verdicts SET decided = false WHERE experiment_id = '{click}'",
         "UPDATE experiments SET policy = jsonb_set(policy, '{{grace_seconds}}', '\"157\"')"
         " WHERE experiment_id = '{click}'",
-        "DELETE FROM cursors WHERE stage = 'wakes'",
+        "DELETE FROM next_looks",
         # As though it had been open all the time.
         "DELETE FROM cursors WHERE experiment_id = '{click}'",
         "INSERT INTO cursors SELECT stage, '{click}', at FROM cursors"
         " WHERE experiment_id = '{view}'",
+        "DELETE FROM publication_progress WHERE experiment_id = '{click}'",
+        "INSERT INTO publication_progress SELECT '{click}', staged_to, published_to"
+        " FROM publication_progress WHERE experiment_id = '{view}'",
     )
     # The next five minutes hold a closing of each grace.
     at = datetime.now(UTC) + timedelta(minutes=4)
@@ -319,9 +329,9 @@ def test_what_another_run_read_meanwhile_does_not_count_as_published(canary) -> 
         publish(connection)
         ahead = connection.execute(
             text(
-                "SELECT read.at - told.at FROM cursors AS read JOIN cursors AS told"
-                " USING (experiment_id) WHERE read.stage = 'conversions'"
-                " AND told.stage = 'published'"
+                "SELECT read.at - done.published_to FROM cursors AS read"
+                " JOIN publication_progress AS done USING (experiment_id)"
+                " WHERE read.stage = 'conversions'"
             )
         ).scalars()
 

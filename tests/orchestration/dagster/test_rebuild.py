@@ -147,7 +147,8 @@ def test_what_was_lost_or_wrong_comes_back_and_the_catalogue_is_left_alone(shop)
         "UPDATE block_units SET control = control + 1",
         "INSERT INTO conversions SELECT experiment_id, metric, 'nobody', received_at, late"
         " FROM conversions LIMIT 1",
-        "DELETE FROM cursors WHERE stage IN ('exposures', 'wakes')",
+        "DELETE FROM cursors WHERE stage = 'exposures'",
+        "DELETE FROM next_looks",
         "DELETE FROM evidence",
     )
     assert derived_of(shop.engine) != whole

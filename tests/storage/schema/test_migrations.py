@@ -2,7 +2,7 @@
 
 import re
 import subprocess
-from datetime import date
+from datetime import UTC, date, datetime
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -107,6 +107,31 @@ def carried(connection: Connection, name: str) -> list[tuple[object, ...]]:
     rows = connection.execute(text(f"SELECT {CARRIED[name]} FROM {name}")).all()
     assert rows, name
     return [tuple(row) for row in rows]
+
+
+def test_what_cursors_held_of_looks_and_publishing_gets_tables_of_its_own(empty_url: str) -> None:
+    migrate_to(empty_url, "0029")
+    engine = open_engine(empty_url)
+    with engine.begin() as connection:
+        insert_verdict(connection, decided=False)
+        connection.execute(
+            text(
+                "INSERT INTO cursors SELECT stage, 'exp_1',"
+                " timestamptz '2026-10-01Z' + days * interval '1 day'"
+                " FROM unnest(CAST(:stages AS text[])) WITH ORDINALITY AS c (stage, days)"
+            ),
+            {"stages": ["exposures", "cells/m", "units", "wakes", "staged", "published"]},
+        )
+    upgrade(empty_url)
+    with engine.begin() as connection:
+        read = connection.execute(text("SELECT stage, at FROM cursors ORDER BY at")).all()
+        looks = connection.execute(text("SELECT * FROM next_looks")).one()
+        progress = connection.execute(text("SELECT * FROM publication_progress")).one()
+    engine.dispose()
+    days = [datetime(2026, 10, day, tzinfo=UTC) for day in range(1, 8)]
+    assert [tuple(row) for row in read] == [("exposures", days[1]), ("cells/m", days[2])]
+    assert tuple(looks) == ("exp_1", days[3], None, days[4])
+    assert tuple(progress) == ("exp_1", days[5], days[6])
 
 
 def test_versions_are_numbers_that_compare_as_text() -> None:

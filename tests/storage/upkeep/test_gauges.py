@@ -141,8 +141,8 @@ class TestTheWalk:
         assert gauges().walk_behind_seconds == 0
         in_store(
             service,
-            "INSERT INTO cursors VALUES ('published', :id,"
-            " date_bin('5 minutes', clock_timestamp() - interval '1 hour', 'epoch'))",
+            "INSERT INTO publication_progress SELECT :id, at, at"
+            " FROM date_bin('5 minutes', clock_timestamp() - interval '1 hour', 'epoch') AS at",
             id=experiment,
         )
         # The grace of two minutes has not passed; a block may close meanwhile.
@@ -154,7 +154,8 @@ class TestTheWalk:
         experiment = open_experiment(service)
         in_store(
             service,
-            "INSERT INTO cursors VALUES ('published', :id, clock_timestamp() - interval '1 day')",
+            "INSERT INTO publication_progress SELECT :id, at, at"
+            " FROM (SELECT clock_timestamp() - interval '1 day' AS at) AS x",
             "UPDATE verdicts SET decided = true",
             id=experiment,
         )
