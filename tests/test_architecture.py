@@ -38,3 +38,9 @@ def test_the_files_on_the_way_of_an_event_are_there() -> None:
     named = re.findall(r"`([a-z_/]+\.py)`", way)
     assert len(named) > 10
     assert [name for name in named if not (ROOT / name).is_file()] == []
+
+
+def test_sql_reads_a_frozen_policy_in_one_file_alone() -> None:
+    reads = re.compile(r"\bpolicy\b['\"]?\s*(->|#>|#-|\?)|jsonb_exists\(x\.policy")
+    files = [path for path in (ROOT / "storage").rglob("*.py") if reads.search(path.read_text())]
+    assert [path.name for path in files] == ["policy_columns.py"]

@@ -8,6 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from storage.schema.policy_columns import HAS_FLAG
+
 WITHIN = timedelta(days=28)
 # A branch of more commits is shared by many changes.
 MOST_COMMITS = 20
@@ -54,7 +56,7 @@ WHERE x.project_id = :project_id AND x.environment = :environment
   AND NOT (v.decided AND coalesce(CAST(v.evidence #>> '{{totals,W}}' AS double precision), 0) = 0)
   AND (
     x.change && CAST(:change AS text[])
-    OR NOT :is_flag AND x.policy ->> 'flag' IS NULL AND (
+    OR NOT :is_flag AND NOT ({HAS_FLAG}) AND (
         d.commit ->> 'patch_id' = :patch_id
         OR substring(d.commit ->> 'pull_request' FROM '\\d+(?=/?$)') = :pull_request
         OR d.commit ->> 'branch' = :branch AND (

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, text
 
 from domain.lineage.base_move import BaseMove, ReleaseStep, base_move, standing_step
 from storage.experiments.histories import read_history
-from storage.experiments.portfolio import IS_PORTFOLIO
+from storage.schema.policy_columns import IS_PORTFOLIO
 
 _OPEN = text(f"""
 SELECT x.experiment_id, x.treatment_commit, x.control_commit, x.change

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, text
 
-from storage.experiments.portfolio import IS_PORTFOLIO
+from storage.schema.policy_columns import IS_PORTFOLIO
 
 _BASELINE = text(f"""
 -- The newest earlier deploy of another commit that is neither a canary, nor withdrawn, by its

@@ -4,11 +4,6 @@ from datetime import datetime
 
 from sqlalchemy import Connection, text
 
-from domain.registration import PORTFOLIO
-
-# The build that users have is its treatment, and stays the base of whatever comes.
-IS_PORTFOLIO = f"coalesce(x.policy -> '{PORTFOLIO}' = 'true'::jsonb, false)"
-
 _HELD_BACK_SINCE = text("""
 -- The steps of the hold-back since it last was nobody's or everybody's.
 WITH steps AS (

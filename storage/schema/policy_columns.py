@@ -1,17 +1,15 @@
-"""Policy columns: SQL that reads members of a frozen policy, and never fails on any content.
+"""Policy columns: SQL for each member of a frozen policy that a statement reads, written once.
 
-A statement over all experiments must not end because one policy is of a later version or broken:
-of that one it reads NULL. The stages of the pipeline read policies strictly, each within a batch.
+Each is an expression over `experiments AS x`. A statement over all experiments must not end because
+one policy is of a later version or broken: of that one it reads NULL, unless the column says
+`strict`. The stages of the pipeline read policies strictly, each within a batch.
 """
 
+from domain.registration import PORTFOLIO
 
-def number_of(member: str, *, policy: str = "x.policy") -> str:
-    """Returns SQL for a member as a double; NULL where it is no number of a sane size.
 
-    Args:
-        member: The name of the member.
-        policy: SQL for the JSON that holds it.
-    """
+def _number(member: str, *, policy: str = "x.policy") -> str:
+    """Returns SQL for a member as a double; NULL where it is no number of a sane size."""
     # Cases within one another, since only those are evaluated in order.
     return (
         f"CASE WHEN jsonb_typeof({policy} -> '{member}') = 'number' THEN"
@@ -20,33 +18,51 @@ def number_of(member: str, *, policy: str = "x.policy") -> str:
     )
 
 
-def span_of(member: str, *, policy: str = "x.policy") -> str:
+def _span(member: str, *, policy: str = "x.policy") -> str:
     """Returns SQL for a member in seconds as an interval; NULL where it cannot be read."""
-    return f"make_interval(secs => {number_of(member, policy=policy)})"
+    return f"make_interval(secs => {_number(member, policy=policy)})"
 
 
-def target_open_for() -> str:
-    """Returns SQL for how long the target's outcomes stay open after a block's exposures.
+GRACE_SECONDS = _number("grace_seconds")
+GRACE = _span("grace_seconds")
+HORIZON = _span("horizon_seconds")
+# How long the target's outcomes stay open after a block's exposures. A grace that cannot be read
+# hides no window: such an experiment is due, and is set aside.
+_TARGET_GRACE = _span("grace_seconds", policy="x.policy -> 'target'")
+TARGET_OPEN_FOR = f"({_span('window_seconds')} + coalesce({_TARGET_GRACE} - {GRACE}, interval '0'))"
+TARGET_SOURCES = "coalesce(x.policy -> 'target' -> 'sources', jsonb_build_array(x.target_metric))"
+ALPHA = _number("alpha")
+ATTEMPT = _number("attempt")
+SAMPLE_RATE = _number("sample_rate")
+CONTRAST_SECONDS = "CAST(x.policy ->> 'contrast_seconds' AS bigint)"
+BLOCK_MIN_UNITS = "(x.policy ->> 'block_min_units')::bigint"  # strict
+UNDECLARED_MIN_UNITS = "(x.policy ->> 'undeclared_min_units')::bigint"  # strict
+GRAPH_ID = "x.policy ->> 'graph_id'"
+ROUTES = "x.policy -> 'routes'"
+BY_USER = "coalesce(x.policy ->> 'unit' = 'user', false)"
+TRUSTED_IDENTITY = """
+CASE WHEN jsonb_typeof(x.policy -> 'trusted_identity') = 'boolean'
+    THEN (x.policy ->> 'trusted_identity')::boolean END
+"""
+HAS_FLAG = "x.policy ->> 'flag' IS NOT NULL"
+# The build that users have is its treatment, and stays the base of whatever comes.
+IS_PORTFOLIO = f"coalesce(x.policy -> '{PORTFOLIO}' = 'true'::jsonb, false)"
 
-    NULL where the window of the policy `x.policy` cannot be read.
+
+def _metrics(definitions: str) -> str:
+    """Returns SQL for metrics of a policy: their name, and how long their outcomes stay open."""
+    return f"""
+    SELECT definition ->> 'name' AS name,
+        make_interval(secs => (definition ->> 'window_seconds')::float + coalesce(
+            (definition ->> 'grace_seconds')::float - (x.policy ->> 'grace_seconds')::float, 0
+        )) AS open_for
+    FROM jsonb_array_elements({definitions}) AS definition
     """
-    grace = span_of("grace_seconds")
-    own = span_of("grace_seconds", policy="x.policy -> 'target'")
-    # A grace that cannot be read hides no window: such an experiment is due, and is set aside.
-    return f"({span_of('window_seconds')} + coalesce({own} - {grace}, interval '0'))"
 
 
-def metric_open_for() -> str:
-    """Returns SQL for the same of the metric whose definition in `x.policy` is `m`."""
-    return (
-        "make_interval(secs => (m ->> 'window_seconds')::float + coalesce("
-        "(m ->> 'grace_seconds')::float - (x.policy ->> 'grace_seconds')::float, 0))"
-    )
-
-
-def truth_of(member: str, *, policy: str = "x.policy") -> str:
-    """Returns SQL for a member that is true or false; NULL where it cannot be read."""
-    return (
-        f"CASE WHEN jsonb_typeof({policy} -> '{member}') = 'boolean'"
-        f" THEN ({policy} ->> '{member}')::boolean END"
-    )
+# Relations of name and open_for (strict). A policy that was frozen before there were companions
+# has none.
+TARGET_AND_GUARDRAILS = _metrics(
+    "jsonb_build_array(x.policy -> 'target') || (x.policy -> 'guardrails')"
+)
+COMPANIONS = _metrics("coalesce(x.policy -> 'companions', '[]')")

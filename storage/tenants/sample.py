@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from sqlalchemy import Connection, text
 
-from storage.schema.policy_columns import number_of
+from storage.schema.policy_columns import BY_USER, SAMPLE_RATE
 from storage.tenants.settings import Settings
 
 # Of the digest, in hexadecimal: a share is kept to one in 2^32.
@@ -46,8 +46,8 @@ def bound_of(rate: float) -> str | None:
 
 # SQL for the bound of an experiment's policy, and for whether a row's unit is in the sample.
 BOUND_OF_POLICY = f"""
-CASE WHEN {number_of("sample_rate")} < 1 THEN
-    lpad(to_hex(greatest(1, round({number_of("sample_rate")} * {_POSITIONS}))::bigint),
+CASE WHEN {SAMPLE_RATE} < 1 THEN
+    lpad(to_hex(greatest(1, round({SAMPLE_RATE} * {_POSITIONS}))::bigint),
         {_DIGITS}, '0')
 END
 """
@@ -99,9 +99,8 @@ class Sample:
 
 
 _OPEN_RATES = text(f"""
-SELECT CASE WHEN x.policy ->> 'unit' = 'user' THEN 'user' ELSE 'session' END AS unit,
-    max(CASE WHEN jsonb_exists(x.policy, 'sample_rate')
-        THEN coalesce({number_of("sample_rate")}, 1) ELSE 1 END) AS rate
+SELECT CASE WHEN {BY_USER} THEN 'user' ELSE 'session' END AS unit,
+    max(coalesce({SAMPLE_RATE}, 1)) AS rate
 FROM verdicts AS v JOIN experiments AS x USING (experiment_id)
 LEFT JOIN follow_ups AS f USING (experiment_id)
 WHERE v.project_id = :project_id AND x.bound_at IS NOT NULL

@@ -17,7 +17,7 @@ from storage.pipeline.engines.postgres_engine import STORED_EVENT_KEY
 from storage.postgres.refusal import Conflict
 from storage.postgres.rows import value_of
 from storage.schema.clock import await_rebuild, claim_derived_tables
-from storage.schema.policy_columns import metric_open_for
+from storage.schema.policy_columns import COMPANIONS, GRACE, TARGET_AND_GUARDRAILS
 from storage.verdicts.set_aside import retry_soon
 
 # A session that names more users than a household has is a place, such as a server that sends
@@ -216,14 +216,9 @@ _CLOSED = f"""
 JOIN exposures AS p ON p.experiment_id = o.experiment_id AND p.unit = o.unit
 JOIN experiments AS x ON x.experiment_id = o.experiment_id
 CROSS JOIN LATERAL (
-    SELECT p.block + interval '5 minutes' + {metric_open_for()}
-        + make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS at
-    FROM jsonb_array_elements(
-        jsonb_build_array(x.policy -> 'target') || (x.policy -> 'guardrails')
-        -- A policy that was frozen before there were companions has none.
-        || coalesce(x.policy -> 'companions', '[]')
-    ) AS m
-    WHERE m ->> 'name' = o.metric
+    SELECT p.block + interval '5 minutes' + m.open_for + {GRACE} AS at
+    FROM ({TARGET_AND_GUARDRAILS} UNION ALL {COMPANIONS}) AS m
+    WHERE m.name = o.metric
     LIMIT 1
 ) AS closed
 """

@@ -11,7 +11,7 @@ from storage.log.status import read_sealing
 from storage.postgres.dagster_schema import DAGSTER_SCHEMA
 from storage.postgres.engine import SCHEMA
 from storage.schema.partitions import newest_partitions
-from storage.schema.policy_columns import span_of, target_open_for
+from storage.schema.policy_columns import GRACE, HORIZON, TARGET_OPEN_FOR
 
 # How much of the log's end is looked at: some thousand events, however many there are in all.
 _TAIL_PAGES = 128
@@ -262,8 +262,7 @@ WITH progress AS MATERIALIZED (
     FROM verdicts AS v
     JOIN experiments AS x USING (experiment_id)
     CROSS JOIN LATERAL (
-        SELECT {span_of("grace_seconds")} AS grace, {span_of("horizon_seconds")} AS horizon,
-            {target_open_for()} AS target_open_for
+        SELECT {GRACE} AS grace, {HORIZON} AS horizon, {TARGET_OPEN_FOR} AS target_open_for
     ) AS p
     -- The marks of the pipeline's first step and of its last.
     LEFT JOIN cursors AS exposed

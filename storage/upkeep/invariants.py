@@ -7,7 +7,7 @@ from sqlalchemy import Connection, Row, text
 
 from domain.route import RouteTable, canonical_route
 from storage.experiments.graphs import graph_patterns
-from storage.schema.policy_columns import span_of, truth_of
+from storage.schema.policy_columns import BY_USER, GRACE, GRAPH_ID, ROUTES, TRUSTED_IDENTITY
 from storage.tenants.sample import BOUND_OF_POLICY, IN_SAMPLE
 
 # What is older was looked at while it was fresh, and the database refuses to rewrite it.
@@ -69,7 +69,7 @@ def risen_running_p(connection: Connection) -> list[str]:
 _UNACCOUNTED = text(f"""
 WITH told AS (
     SELECT v.experiment_id, v.as_of,
-        {span_of("grace_seconds")} AS grace,
+        {GRACE} AS grace,
         (v.evidence #>> '{{arms,control,units}}')::bigint
             + (v.evidence #>> '{{arms,treatment,units}}')::bigint AS in_arms,
         (v.evidence #>> '{{counts,in_cells}}')::bigint AS in_cells,
@@ -118,9 +118,8 @@ _LOG = f"""
 -- The events of the last hour that was read, of the experiments that are open.
 FROM (
     SELECT x.experiment_id, x.project_id, x.environment, x.starts_at, c.at,
-        x.policy ->> 'graph_id' AS graph_id, x.policy -> 'routes' AS routes,
-        x.policy ->> 'unit' = 'user' AS by_user,
-        {truth_of("trusted_identity")} AS trusted, {BOUND_OF_POLICY} AS sample_bound
+        {GRAPH_ID} AS graph_id, {ROUTES} AS routes, {BY_USER} AS by_user,
+        {TRUSTED_IDENTITY} AS trusted, {BOUND_OF_POLICY} AS sample_bound
     FROM experiments AS x
     JOIN verdicts AS v USING (experiment_id)
     JOIN cursors AS c ON c.stage = 'exposures' AND c.experiment_id = x.experiment_id

@@ -11,6 +11,7 @@ from storage.experiments.experiments import publish_waiting
 from storage.pipeline.samples import sample_grown
 from storage.postgres.engine import SCHEMA
 from storage.schema.clock import claim_rebuild, is_rebuilding
+from storage.schema.policy_columns import GRACE
 from storage.schema.tables import DERIVED, set_aside, verdicts
 from storage.upkeep.reading import SETTINGS, create_temporary_tables, primary_key, unprepared
 
@@ -113,8 +114,7 @@ def decided_differences(connection: Connection) -> list[Difference]:
 _REACH = text(f"""
 CREATE TEMP TABLE reach ON COMMIT DROP AS
 SELECT v.experiment_id, e.at AS exposed_to,
-    e.at + make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS known_to,
-    o.at + make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS received_to
+    e.at + {GRACE} AS known_to, o.at + {GRACE} AS received_to
 FROM {SCHEMA}.verdicts AS v
 JOIN {SCHEMA}.experiments AS x USING (experiment_id)
 JOIN {SCHEMA}.cursors AS e ON e.stage = 'exposures' AND e.experiment_id = v.experiment_id

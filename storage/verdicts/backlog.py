@@ -5,7 +5,7 @@ from datetime import date, datetime, timedelta
 
 from sqlalchemy import Connection, text
 
-from storage.schema.policy_columns import span_of, target_open_for
+from storage.schema.policy_columns import COMPANIONS, GRACE, HORIZON, TARGET_OPEN_FOR
 from storage.verdicts.set_aside import ANY_DUE
 
 # An event is in the block of its own clock, which may run ahead by this much.
@@ -52,10 +52,10 @@ WITH open AS MATERIALIZED (
     FROM verdicts AS v
     JOIN experiments AS x USING (experiment_id)
     CROSS JOIN LATERAL (
-        SELECT {span_of("grace_seconds")} AS grace,
-            {target_open_for()} AS target_open_for,
+        SELECT {GRACE} AS grace,
+            {TARGET_OPEN_FOR} AS target_open_for,
             -- Past this nothing is read: see exposures.
-            x.starts_at + {span_of("horizon_seconds")} + {target_open_for()} AS ends_at
+            x.starts_at + {HORIZON} + {TARGET_OPEN_FOR} AS ends_at
     ) AS p
     LEFT JOIN cursors AS exposed
       ON exposed.stage = 'exposures' AND exposed.experiment_id = x.experiment_id
@@ -194,8 +194,8 @@ SET succeeded_at = excluded.succeeded_at, looked_to = excluded.looked_to
 
 _NEXT_CLOSINGS = f"""
 SELECT x.experiment_id,
-    date_bin('5 minutes', CAST(:as_of AS timestamptz) - {span_of("grace_seconds")}, 'epoch')
-        + {span_of("grace_seconds")} + interval '5 minutes' AS at
+    date_bin('5 minutes', CAST(:as_of AS timestamptz) - {GRACE}, 'epoch')
+        + {GRACE} + interval '5 minutes' AS at
 FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
 WHERE x.bound_at IS NOT NULL AND NOT v.decided
 """
@@ -220,7 +220,7 @@ def note_nothing_due(connection: Connection, *, as_of: datetime) -> None:
         connection.execute(statement, {"as_of": as_of})
 
 
-_SETTLED = text("""
+_SETTLED = text(f"""
 WITH read AS (
     SELECT x.experiment_id, x.starts_at,
         v.decided AND f.state IS DISTINCT FROM 'running' AS decided,
@@ -233,8 +233,7 @@ WITH read AS (
     WHERE x.bound_at IS NOT NULL
       -- A companion of four windows would settle a day of a metric of two weeks in two months.
       AND NOT EXISTS (
-          SELECT FROM jsonb_array_elements(coalesce(x.policy -> 'companions', '[]')) AS companion
-          WHERE c.stage = 'cells/' || (companion ->> 'name')
+          SELECT FROM ({COMPANIONS}) AS m WHERE c.stage = 'cells/' || m.name
       )
     GROUP BY x.experiment_id, x.starts_at, v.decided, f.state
 )

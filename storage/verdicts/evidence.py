@@ -13,6 +13,7 @@ from domain.lineage.history import History
 from domain.metric import metrics_of
 from storage.experiments.histories import joint_with, read_facts
 from storage.postgres.rows import value_of
+from storage.schema.policy_columns import GRACE
 from storage.verdicts.gates import Allocation, CountedDeploy, GateReading, allocations, read_gates
 from storage.verdicts.packed_cells import NO_CELLS, CellColumns, read_cells, read_strata
 
@@ -81,7 +82,7 @@ class ExperimentReading:
 
 _ACTIVE = text(f"""
 SELECT x.*, {joint_with("x")} AS joint_with,
-    read.at + make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS as_of
+    read.at + {GRACE} AS as_of
 FROM (
     SELECT * FROM experiments
     WHERE CAST(:only AS text[]) IS NULL OR experiment_id = ANY(CAST(:only AS text[]))
@@ -266,10 +267,9 @@ class UnitCounts:
     late_control: int
 
 
-_COUNTS = text("""
+_COUNTS = text(f"""
 WITH asked AS (
-    SELECT a.experiment_id, a.look,
-        make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS grace, x.target_metric
+    SELECT a.experiment_id, a.look, {GRACE} AS grace, x.target_metric
     FROM unnest(CAST(:ids AS text[]), CAST(:looks AS timestamptz[])) AS a (experiment_id, look)
     JOIN experiments AS x USING (experiment_id)
 ), exposed AS (

@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy import Connection, text
 
 from storage.postgres.rows import value_of
-from storage.schema.policy_columns import span_of, target_open_for
+from storage.schema.policy_columns import HORIZON, TARGET_OPEN_FOR
 
 # From the first block after the deciding look; never past the horizon, which ends exposure.
 _BEGIN = text(f"""
@@ -16,7 +16,7 @@ SELECT f.experiment_id, f.begins_at, f.ends_at, 'running'
 FROM (
     SELECT v.experiment_id, b.begins_at,
         date_bin('5 minutes', least(
-            b.begins_at + interval '7 days', x.starts_at + {span_of("horizon_seconds")}
+            b.begins_at + interval '7 days', x.starts_at + {HORIZON}
         ), 'epoch') AS ends_at
     FROM verdicts AS v
     JOIN experiments AS x USING (experiment_id)
@@ -66,7 +66,7 @@ JOIN cursors AS read ON read.stage = 'conversions' AND read.experiment_id = f.ex
 WHERE f.state = 'running' AND (
     f.read_to IS NULL
     OR read.at >= f.read_to + interval '{_EVERY}'
-    OR (read.at > f.read_to AND read.at >= f.ends_at + {target_open_for()})
+    OR (read.at > f.read_to AND read.at >= f.ends_at + {TARGET_OPEN_FOR})
 )
 ORDER BY f.experiment_id
 """)

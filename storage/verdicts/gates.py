@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, text
 
+from storage.schema.policy_columns import GRACE
 from storage.verdicts.packed_cells import integers_sent
 
 _BLOCK = timedelta(minutes=5)
@@ -118,13 +119,11 @@ def allocations(
     return [span for span in spans if span.end is None or span.end > starts_at]
 
 
-_ARRIVALS = text("""
+_ARRIVALS = text(f"""
 -- A unit arrives with its first event on the eligible routes, whatever build served it: one that
 -- nobody had told of is another build.
 WITH unknown AS (
-    SELECT s.experiment_id, s.unit,
-        s.at - interval '5 minutes'
-            - make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS block
+    SELECT s.experiment_id, s.unit, s.at - interval '5 minutes' - {GRACE} AS block
     FROM sightings AS s JOIN experiments AS x USING (experiment_id)
     WHERE s.kind = 'unknown_commit' AND s.experiment_id = ANY(:ids)
       -- Nor does one in flight arrive, whether or not it is exposed later.
@@ -235,10 +234,9 @@ def read_gates(
     }
 
 
-_RETURNING = text("""
+_RETURNING = text(f"""
 WITH asked AS (
-    SELECT a.experiment_id, a.look,
-        make_interval(secs => (x.policy ->> 'grace_seconds')::float) AS grace
+    SELECT a.experiment_id, a.look, {GRACE} AS grace
     FROM unnest(CAST(:ids AS text[]), CAST(:looks AS timestamptz[])) AS a (experiment_id, look)
     JOIN experiments AS x USING (experiment_id)
 )

@@ -6,8 +6,13 @@ from datetime import datetime
 
 from sqlalchemy import Connection, text
 
-from storage.experiments.policy import UNDECLARED_MIN_UNITS
-from storage.schema.policy_columns import metric_open_for, span_of
+from storage.experiments import policy
+from storage.schema.policy_columns import (
+    BLOCK_MIN_UNITS,
+    GRACE,
+    TARGET_AND_GUARDRAILS,
+    UNDECLARED_MIN_UNITS,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,17 +87,15 @@ LEFT JOIN evidence AS e ON e.experiment_id = x.experiment_id
 LEFT JOIN verdicts AS v ON v.experiment_id = x.experiment_id
 -- Units are the same of every metric; they are read from the one whose cells close first.
 CROSS JOIN LATERAL (
-    SELECT m ->> 'name' AS metric, {metric_open_for()} AS shortest_open
-    FROM jsonb_array_elements(
-        jsonb_build_array(x.policy -> 'target') || (x.policy -> 'guardrails')
-    ) AS m
+    SELECT m.name AS metric, m.open_for AS shortest_open
+    FROM ({TARGET_AND_GUARDRAILS}) AS m
     ORDER BY shortest_open
     LIMIT 1
 ) AS first
 CROSS JOIN LATERAL (
-    SELECT (x.policy ->> 'block_min_units')::bigint AS declared,
+    SELECT {BLOCK_MIN_UNITS} AS declared,
         -- A policy that was frozen before this number was part of it means the default.
-        coalesce((x.policy ->> 'undeclared_min_units')::bigint, :undeclared) AS undeclared
+        coalesce({UNDECLARED_MIN_UNITS}, :undeclared) AS undeclared
 ) AS enough
 WHERE NOT coalesce(v.decided, false) AND (
     e.experiment_id IS NULL OR look.experiment_id IS NULL
@@ -134,7 +137,7 @@ def experiments_due(connection: Connection, *, only: Sequence[str] | None = None
     """
     bound = {
         "only": None if only is None else list(only),
-        "undeclared": UNDECLARED_MIN_UNITS,
+        "undeclared": policy.UNDECLARED_MIN_UNITS,
     }
     return list(connection.execute(_DUE, bound).scalars())
 
@@ -144,7 +147,7 @@ UPDATE evidence AS e
 SET next_look_at = n.at
 FROM (
     SELECT x.experiment_id,
-        read.at + {span_of("grace_seconds")} + interval '5 minutes' AS at
+        read.at + {GRACE} + interval '5 minutes' AS at
     FROM experiments AS x
     JOIN cursors AS read ON read.stage = 'conversions' AND read.experiment_id = x.experiment_id
     JOIN verdicts AS v ON v.experiment_id = x.experiment_id

@@ -12,7 +12,7 @@ from storage.experiments.deploys import ELSEWHERE
 from storage.log.admissions import Admissions, counted_lately, read_admissions
 from storage.log.status import sealing_error
 from storage.postgres.rows import value_of
-from storage.schema.policy_columns import number_of
+from storage.schema.policy_columns import GRACE_SECONDS, TARGET_SOURCES
 from storage.tenants.settings import Settings, parse_settings
 from storage.verdicts.set_aside import read_set_aside
 from storage.views.recent_traffic import (
@@ -78,7 +78,7 @@ _REVENUE_SPAN = text(f"""
 -- A user is looked for among the exposures, which come when a block of 5 minutes has closed.
 SELECT statement_timestamp() - interval '1 day' AS begins,
     statement_timestamp() - interval '10 minutes' - make_interval(secs => coalesce((
-        SELECT max({number_of("grace_seconds")})
+        SELECT max({GRACE_SECONDS})
         FROM verdicts AS v JOIN experiments AS x USING (experiment_id)
         WHERE NOT v.decided
     ), 0)) AS ends
@@ -288,7 +288,7 @@ WHERE p.project_id = ANY(:ids)
 _EXPERIMENTS = text(f"""
 SELECT x.project_id, x.experiment_id, x.environment, x.treatment_commit,
     x.bound_at IS NOT NULL AS bound, {ELSEWHERE} AS elsewhere, x.target_metric,
-    coalesce(x.policy -> 'target' -> 'sources', jsonb_build_array(x.target_metric)) AS sources,
+    {TARGET_SOURCES} AS sources,
     EXISTS (
         SELECT FROM conversions AS o
         WHERE o.experiment_id = x.experiment_id AND o.metric = x.target_metric

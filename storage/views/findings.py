@@ -10,6 +10,7 @@ from sqlalchemy import Connection, text
 from domain.effect import AfterDecision
 from storage.experiments.deploys import ELSEWHERE
 from storage.postgres.refusal import Missing
+from storage.schema.policy_columns import CONTRAST_SECONDS
 from storage.views.registrations import RegistrationReading, read_registration
 
 
@@ -88,7 +89,7 @@ SELECT x.experiment_id, x.target_metric AS metric, x.environment, x.registered_a
     x.closed_at, x.treatment_commit, x.control_commit, x.deploy_id,
     d.commit ->> 'message' AS message, d.commit ->> 'url' AS url,
     d.commit ->> 'pull_request' AS pull_request, x.note, x.attempt,
-    CAST(x.policy ->> 'contrast_seconds' AS bigint) AS contrast_seconds,
+    {CONTRAST_SECONDS} AS contrast_seconds,
     x.request -> 'treatment_flag' AS flag,
     v.contract::text AS contract, v.evidence::text AS evidence, v.decided, v.published_at,
     v.next_look_at, {_ACTED} AS acted, f.state, f.begins_at, f.ends_at, f.effect

@@ -7,15 +7,14 @@ from sqlalchemy import Connection, text
 
 from domain.ledger.account import DAYS
 from domain.ledger.entry import Entry
-from storage.experiments.portfolio import IS_PORTFOLIO
 from storage.postgres.rows import value_of
-from storage.schema.policy_columns import number_of
+from storage.schema.policy_columns import ALPHA, ATTEMPT, IS_PORTFOLIO
 
 # The evidence is read of keeps alone: a document of thousands of looks is large.
 _ENTRIES = text(f"""
 SELECT x.experiment_id, x.target_metric AS metric, v.verdict, v.as_of AS at,
     coalesce(x.request ->> 'actor', d.commit ->> 'actor', d.commit ->> 'author') AS actor,
-    coalesce({number_of("alpha")} / power({number_of("attempt")}, 2), 0.05) AS level,
+    coalesce({ALPHA} / power({ATTEMPT}, 2), 0.05) AS level,
     f.state AS followed, kept.log_e, kept.claimed, kept.estimated, kept.measured,
     kept.measured_error
 FROM verdicts AS v

@@ -10,9 +10,9 @@ from domain.ledger.portfolio import DAYS, Comparison, Measurement, Portfolio
 from domain.registration import PRODUCTION
 from storage.experiments.baseline import baseline_commit
 from storage.experiments.histories import read_history
-from storage.experiments.portfolio import IS_PORTFOLIO
 from storage.postgres.refusal import Missing
 from storage.postgres.rows import value_of
+from storage.schema.policy_columns import IS_PORTFOLIO
 from storage.tenants.settings import read_settings
 from storage.verdicts.publication import read_effect
 

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, text
 
 from storage.postgres.rows import value_of
-from storage.schema.policy_columns import number_of
+from storage.schema.policy_columns import GRACE_SECONDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ def read_sources(connection: Connection) -> dict[str, SourceReading]:
 _LAGS = text(f"""
 -- Of the projects that measure something now: their events against the shortest grace in force.
 WITH grace AS (
-    SELECT x.project_id, x.environment, min({number_of("grace_seconds")}) AS seconds
+    SELECT x.project_id, x.environment, min({GRACE_SECONDS}) AS seconds
     FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
     WHERE x.bound_at IS NOT NULL AND NOT v.decided
     GROUP BY x.project_id, x.environment

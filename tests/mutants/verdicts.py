@@ -154,8 +154,8 @@ MUTANTS = [
         of="storage.verdicts.next_look._DUE",
         edits=[
             reword(
-                "        HAVING sum(c.n1 + c.n0) >= CASE WHEN crowd.at IS NULL THEN enough.declared",
-                "        HAVING sum(c.n1 + c.n0) >= CASE WHEN crowd.at IS NULL THEN 2 * enough.declared",
+                "        HAVING sum(c.n1 + c.n0) >= CASE WHEN look.crowd_since IS NULL THEN enough.declared",
+                "        HAVING sum(c.n1 + c.n0) >= CASE WHEN look.crowd_since IS NULL THEN 2 * enough.declared",
             )
         ],
         tests=[
