@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine
 from cli.imports.experiments import ExperimentCount, ExperimentPlan
 from cli.imports.progress import Bars
 from cli.imports.spool import Spool
-from storage.log.events import copy_history, require_open_history
+from storage.log.events import copy_history, note_names, require_open_history
 from storage.log.parts import next_part, note_part_of_days
 from storage.postgres.lock_waits import blocking_transaction, name_transaction
 from storage.schema.clock import binding_time, receipt_time
@@ -67,6 +67,7 @@ class Storing:
             part = next_part(connection, tally.days)
             copy_history(connection, self._blocks("Storing events"), part=part)
             note_part_of_days(connection, part, tally.days)
+            note_names(connection, self.plan.project_id, tally.events)
             counts = self.plan.counts(connection, tally)
             # Only now the log's lock, for which the service's writers would wait: a registration
             # that came during the copy is seen under it.

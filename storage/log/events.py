@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import chain
@@ -212,6 +212,31 @@ def append_history(
     )
     copy_history(connection, [history_lines(events).encode()], part=part)
     note_part(connection, part, hours)
+    note_names(connection, events[0].project_id, {event.event for event in events})
+
+
+# Anybody who has a key can invent names.
+_MOST_NAMES = 100
+_NOTE_NAMES = text("""
+INSERT INTO seen_names (project_id, event, newest_at)
+SELECT :project_id, name, '-infinity' FROM unnest(CAST(:names AS text[])) AS name
+WHERE NOT EXISTS (
+    SELECT FROM seen_names AS s WHERE s.project_id = :project_id AND s.event = name
+)
+ON CONFLICT DO NOTHING
+""")
+
+
+def note_names(connection: Connection, project_id: int, names: Collection[str]) -> None:
+    """Notes the names of events of the past, which no tick sees come.
+
+    Args:
+        connection: In a transaction.
+        project_id: The project.
+        names: Of the events; a hundred of them are noted.
+    """
+    first = sorted(names)[:_MOST_NAMES]
+    connection.execute(_NOTE_NAMES, {"project_id": project_id, "names": first})
 
 
 def history_lines(events: Sequence[RuntimeEvent]) -> str:

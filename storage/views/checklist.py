@@ -454,7 +454,11 @@ SELECT c.lines, c.newest_event_at, statement_timestamp() AS now,
             ORDER BY u.block DESC LIMIT 1
         ) AS newest
         WHERE x.project_id = p.project_id
-    ) END AS history_to
+    ) END AS history_to,
+    EXISTS (
+        SELECT FROM seen_names AS s
+        WHERE s.project_id = p.project_id AND s.newest_at = '-infinity'
+    ) AS is_history_noted
 FROM projects AS p LEFT JOIN checklists AS c USING (project_id)
 WHERE p.project_id = :project_id
 """)
@@ -500,13 +504,14 @@ def read_lines(connection: Connection, project_id: int) -> list[Line]:
         lines.append(Line(check=SEALED, ok=False, seen=observation, fix=_UNSEALED_FIX))
     if row.kept_at is None or row.now - row.kept_at > _UNKEPT:
         return [_unkept(row.kept_at), *lines[1:]]
-    if row.history_to is not None and lines[0].seen == NO_EVENT:
+    if lines[0].seen == NO_EVENT and (row.is_history_noted or row.history_to is not None):
         return [_history(row.history_to, is_measuring=row.measuring), *lines[1:]]
     return [_aged(lines[0], row), *lines[1:]]
 
 
-def _history(to: datetime, *, is_measuring: bool) -> Line:
-    observation = f"History alone came, with units up to {to:%d %b %H:%M} UTC."
+def _history(to: datetime | None, *, is_measuring: bool) -> Line:
+    units = "" if to is None else f", with units up to {to:%d %b %H:%M} UTC"
+    observation = f"History alone came{units}."
     if is_measuring:
         return Line(check=CHECKS[0], ok=None, seen=observation, fix=_LIVE_FIX)
     return Line(check=CHECKS[0], ok=True, seen=observation)

@@ -392,6 +392,17 @@ def test_history_alone_is_said_and_no_fault(lived: Lived) -> None:
     assert lived.line("events")["ok"] is True
 
 
+def test_history_without_an_experiment_is_said_too(lived: Lived) -> None:
+    busy = lived.service.new_project("busy")
+    Shop(store=lived.shop.store, client=lived.shop.client, project=busy).send_present()
+    lived.tick()
+    lived.shop.send_past()
+    lived.tick()
+    assert lived.line("events")["ok"] is True
+    assert lived.line("events")["seen"] == "History alone came."
+    assert lived.line("events")["fix"] == ""
+
+
 def test_silence_is_no_fault_where_no_experiment_is_open(lived: Lived) -> None:
     lived.shop.send_present()
     lived.tick()
