@@ -64,9 +64,19 @@ def _secret(data_dir: Path) -> bytes:
 
 def _as_text(erased: Forgotten) -> str:
     if not erased.tables:
-        return "Nothing is stored of this person."
+        return f"Nothing is stored of this person{_of_files(erased)}."
     return (
         f"Erased {erased.runtime_events:,} runtime events and {erased.revenue_events:,} revenue"
         f" events of {erased.users:,} user references and {erased.sessions:,} sessions;"
-        f" {erased.exposures:,} exposures stay in counts without a name."
+        f" {erased.exposures:,} exposures stay in counts without a name{_of_files(erased)}."
+    )
+
+
+def _of_files(erased: Forgotten) -> str:
+    """Returns what becomes of events that are in the lake alone; nobody has counted them."""
+    if not erased.moved_files:
+        return ""
+    return (
+        f"; {erased.moved_files:,} files of the lake that alone hold older days leave"
+        " this person out from now on, and are written anew tonight where they hold anything"
     )

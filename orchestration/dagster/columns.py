@@ -114,6 +114,7 @@ DESCRIPTIONS: Mapping[dg.AssetKey, Mapping[str, str]] = {
         "sha256": "SHA-256 of the file.",
         "last_erasure": "The newest erasure that was carried out before its rows were read.",
         "compared_at": "When the file was found to hold what PostgreSQL held.",
+        "moved_at": "From when on the file alone holds its events; null while PostgreSQL does too.",
     },
     EXPOSURES: {
         "experiment_id": _EXPERIMENT,

@@ -12,7 +12,7 @@ from orchestration.dagster.keys import OWNERS, PREFIX, RUNTIME_EVENTS, SEALED_LO
 from orchestration.dagster.partitions import DAYS, days_between, run_days
 from orchestration.dagster.resources import Store
 from orchestration.dagster.table import markdown, plain
-from storage.log.comparison import SealedDay, compare_files, sealed_day
+from storage.log.comparison import SealedDay, compare_files, missing_files, sealed_day
 from storage.log.lake import open_lake
 from storage.log.removal import delete_unlisted
 from storage.log.sealing import SealedRun, Sealer
@@ -103,7 +103,8 @@ def _sealed(store: Store) -> tuple[SealedRun, str | None]:
     asset=SEALED_LOG,
     description="Each file of the sealed log holds what the log held: as many events, the same"
     " sums and digests as PostgreSQL while it has them still, and the bytes that are listed.\n\n"
-    "Compares each file once, after it was written. **When it fails**, keep the day in PostgreSQL"
+    "Compares each file once, after it was written; files of days that PostgreSQL holds no longer"
+    " must be there. **When it fails**, keep the day in PostgreSQL"
     " and look at the disk or the bucket: the files are named below. It fails too while hours"
     " cannot be sealed, and then names the error; events are safe in PostgreSQL meanwhile.",
 )
@@ -113,19 +114,22 @@ def sealed_hours_hold_what_the_log_held(store: Store) -> dg.AssetCheckResult:
         status = read_sealing(connection)
     with store.reading() as connection:
         compared = compare_files(connection, open_lake())
+    with store.reading() as connection:
+        # What PostgreSQL holds no longer is compared with nothing: it must be there.
+        different = [*compared.different, *missing_files(connection, open_lake())]
     files = [
         {
             "file": plain(difference.name),
             "hour, UTC": f"{difference.hour:%d %b %H:%M}",
             "reason": difference.reason,
         }
-        for difference in compared.different[:_SHOWN]
+        for difference in different[:_SHOWN]
     ]
     return dg.AssetCheckResult(
-        passed=not compared.different and status.error is None,
+        passed=not different and status.error is None,
         metadata={
             "compared": compared.files,
-            "different": len(compared.different),
+            "different": len(different),
             "hours_waiting": status.waiting_hours,
             "compared_at": dg.MetadataValue.timestamp(datetime.now(UTC)),
             **({"error": status.error} if status.error else {}),

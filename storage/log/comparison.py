@@ -11,7 +11,7 @@ from sqlalchemy import Connection, text
 from storage.log.lake import Lake, file_sha256
 from storage.log.parquet import canonical_json
 from storage.log.parts import HOUR
-from storage.log.sealed_hours import SealedFile, UnsealedRange, keep_files
+from storage.log.sealed_hours import FILE, SealedFile, UnsealedRange, keep_files
 
 # In words that PostgreSQL and DuckDB share, but for the digest, on columns as files have them.
 # The path of a file is a parameter: a folder's name may hold a quote.
@@ -52,11 +52,12 @@ _AS_IN_FILE = """
 FROM runtime_events WHERE {condition} OFFSET 0) AS e
 """
 
-_UNCOMPARED = text("""
-SELECT hour, part, file AS name, rows, bytes AS size, sha256, last_erasure
+_UNCOMPARED = text(f"""
+SELECT {FILE}
 FROM sealed_hours AS s
 WHERE file IS NOT NULL AND compared_at IS NULL
   -- Of a day that is in PostgreSQL no longer there is nothing to compare with.
+  AND moved_at IS NULL
   AND to_regclass('runtime_events_' || to_char(hour AT TIME ZONE 'UTC', 'YYYYMMDD')) IS NOT NULL
   -- Before it is rewritten it holds what the log holds no longer.
   AND NOT EXISTS (SELECT FROM erasures AS e WHERE e.erasure_id > s.last_erasure)
@@ -83,6 +84,30 @@ class Compared:
 
     files: int
     different: Sequence[DifferentFile]
+
+
+_MOVED = text(f"""
+SELECT {FILE} FROM sealed_hours WHERE file IS NOT NULL AND moved_at IS NOT NULL ORDER BY hour, part
+""")
+
+
+def missing_files(connection: Connection, lake: Lake) -> list[DifferentFile]:
+    """Returns the files whose events PostgreSQL holds no longer, and that are not in the lake.
+
+    Args:
+        connection: In a transaction of its own.
+        lake: Where the files are.
+    """
+    keep_files(connection)
+    files = [SealedFile(**row) for row in connection.execute(_MOVED).mappings()]
+    missing = lake.missing(file.name for file in files)
+    return [
+        DifferentFile(
+            name=file.name, hour=file.hour, reason="it is missing, and nothing else has it"
+        )
+        for file in files
+        if file.name in missing
+    ]
 
 
 def compare_files(connection: Connection, lake: Lake, *, limit: int = 500) -> Compared:

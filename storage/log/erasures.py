@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Engine, text
 
 from storage.log.lake import Lake
 from storage.log.parquet import EventKeys, holds_any, rewrite_without
-from storage.log.sealed_hours import Erasure, SealedFile, read_erasures
+from storage.log.sealed_hours import FILE, Erasure, SealedFile, read_erasures
 from storage.log.sealing import Written, sealing_alone, store_file
 
 _NOTE = text("""
@@ -49,8 +49,8 @@ class Rewriting:
     files: int
 
 
-_OLDER = text("""
-SELECT hour, part, file AS name, rows, bytes AS size, sha256, last_erasure FROM sealed_hours
+_OLDER = text(f"""
+SELECT {FILE} FROM sealed_hours
 WHERE file IS NOT NULL AND last_erasure < :newest
 ORDER BY hour, part
 """)

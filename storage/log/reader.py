@@ -148,7 +148,7 @@ class SealedLog:
         present = existing_days(self.connection) if missing else set[str]()
         for file in missing:
             hour = file.hour.astimezone(UTC)
-            if partition_name(hour.date()) not in present:
+            if file.is_moved or partition_name(hour.date()) not in present:
                 raise LakeError(
                     f"the events received from {hour:%Y-%m-%d %H:%M} UTC on are"
                     f" in the lake alone, and {self.lake.uri(file.name)} cannot be read: set"

@@ -22,6 +22,7 @@ class SealedFile:
         size: In bytes.
         sha256: Of its bytes.
         last_erasure: The newest erasure that was carried out before its rows were read.
+        is_moved: Whether PostgreSQL does not hold its events any more.
     """
 
     hour: datetime
@@ -31,6 +32,7 @@ class SealedFile:
     size: int
     sha256: bytes
     last_erasure: int
+    is_moved: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +66,14 @@ class UnsealedRange:
         )
 
 
-_FILES = text("""
-SELECT hour, part, file AS name, rows, bytes AS size, sha256, last_erasure FROM sealed_hours
+# The columns of a file, as `SealedFile` names them.
+FILE = """
+hour, part, file AS name, rows, bytes AS size, sha256, last_erasure,
+    moved_at IS NOT NULL AS is_moved
+"""
+
+_FILES = text(f"""
+SELECT {FILE} FROM sealed_hours
 WHERE file IS NOT NULL AND hour > CAST(:received_from AS timestamptz) - interval '1 hour'
   AND hour <= :received_to
 ORDER BY hour, part
@@ -123,6 +131,28 @@ def sealed_files(
         _FILES, {"received_from": received_from, "received_to": received_to}
     ).mappings()
     return [SealedFile(**row) for row in rows]
+
+
+_FILES_OF_DAY = text(f"""
+SELECT {FILE} FROM sealed_hours
+WHERE file IS NOT NULL AND CAST(hour AT TIME ZONE 'UTC' AS date) = :day
+ORDER BY hour, part
+""")
+
+
+def files_of_day(connection: Connection, day: date) -> list[SealedFile]:
+    """Returns the listed files of a day, in UTC, in order."""
+    return [SealedFile(**row) for row in connection.execute(_FILES_OF_DAY, {"day": day}).mappings()]
+
+
+_MOVED_TO = text("""
+SELECT max(hour) + interval '1 hour' FROM sealed_hours WHERE moved_at IS NOT NULL
+""")
+
+
+def moved_to(connection: Connection) -> datetime | None:
+    """Returns when the newest hour ends that was moved: PostgreSQL lacks events before, or None."""
+    return connection.execute(_MOVED_TO).scalar_one()
 
 
 def read_erasures(connection: Connection) -> list[Erasure]:

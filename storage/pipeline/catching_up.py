@@ -12,14 +12,17 @@ from sqlalchemy import Connection, text
 
 from storage.log.lake import open_lake
 from storage.log.reader import read_apart
+from storage.log.sealed_hours import moved_to
 from storage.pipeline.block_ranges import compute_cells, compute_exposures
 from storage.pipeline.cursors import outcome_cursors, read_cursors, set_cursors
 from storage.pipeline.engines.day_engines import DayEngineSettings, open_day_engine
 from storage.pipeline.engines.engine import DayEngine
-from storage.pipeline.experiments import open_experiments
+from storage.pipeline.experiments import ReadExperiment, open_experiments
 from storage.pipeline.increment import outcomes_to_read, unread_exposures
-from storage.pipeline.moments import SECOND
+from storage.pipeline.inputs import ReadOutcomes
+from storage.pipeline.moments import SECOND, microseconds
 from storage.pipeline.samples import sample_grown
+from storage.pipeline.steps import AHEAD
 from storage.pipeline.transfer.count_rows import (
     copy_block_units,
     copy_cells,
@@ -51,6 +54,18 @@ _UPSERTS = {
 _COMPUTED = "computed_"
 
 
+def _in_lake_before(connection: Connection) -> int:
+    """Returns up to when PostgreSQL may lack events, in microseconds since the epoch."""
+    moved = moved_to(connection)
+    return 0 if moved is None else microseconds(moved)
+
+
+def _is_behind(scope: ReadExperiment | ReadOutcomes, in_lake: int) -> bool:
+    """Tells whether an experiment is read by the engine of whole days."""
+    unread = scope.to_block - scope.from_block
+    return unread > LONGEST_INCREMENT or (unread > 0 and scope.from_block - AHEAD < in_lake)
+
+
 def catch_up_exposures(
     connection: Connection, *, as_of: datetime, only: Sequence[str], settings: DayEngineSettings
 ) -> int:
@@ -69,10 +84,11 @@ def catch_up_exposures(
         UnreadablePolicyError: The policy of one of them is of another version, or broken.
         TooManyAssignmentsError: One of them has more assignments than can be numbered.
     """
+    in_lake = _in_lake_before(connection)
     behind = [
         scope
         for scope in unread_exposures(connection, as_of=as_of, only=only)
-        if scope.to_block - scope.from_block > LONGEST_INCREMENT
+        if _is_behind(scope, in_lake)
     ]
     if not behind:
         return 0
@@ -116,7 +132,8 @@ def catch_up_cells(
         for experiment in experiments
         if (experiment.experiment_id, "exposures") in cursors
     )
-    behind = [scope for scope in exposed if scope.to_block - scope.from_block > LONGEST_INCREMENT]
+    in_lake = _in_lake_before(connection)
+    behind = [scope for scope in exposed if _is_behind(scope, in_lake)]
     if not behind:
         return 0
     with (

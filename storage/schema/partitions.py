@@ -14,7 +14,8 @@ from storage.postgres.refusal import Conflict
 MOST_DAYS = 1000
 MOST_NEW_DAYS = 31
 _MIGRATION_OF_DAYS = 7_246_004
-# Shared by whoever writes into past days, exclusive to whoever drops one: neither under the other.
+# Shared by whoever writes into past days or erases somebody, exclusive to whoever drops a day or
+# moves one to the lake: neither under the other.
 _PAST_DAYS = 7_246_005
 
 _NAME = re.compile(r"runtime_events_(\d{8})")
@@ -125,7 +126,7 @@ def write_past_days(
         Conflict: There are more such days, or the log would have more than it can bear.
     """
     wanted = sorted(set(days))
-    connection.execute(text("SELECT pg_advisory_xact_lock_shared(:key)"), {"key": _PAST_DAYS})
+    share_past_days(connection)
     create_past_days(connection, wanted, most_new=most_new)
     connection.execute(_WRITTEN, {"days": wanted})
 
@@ -133,6 +134,11 @@ def write_past_days(
 def claim_past_days(connection: Connection) -> None:
     """Keeps everybody else from writing into past days until this transaction ends."""
     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _PAST_DAYS})
+
+
+def share_past_days(connection: Connection) -> None:
+    """Keeps past days where they are until this transaction ends; others may write into them."""
+    connection.execute(text("SELECT pg_advisory_xact_lock_shared(:key)"), {"key": _PAST_DAYS})
 
 
 def day_of(partition: str) -> date | None:

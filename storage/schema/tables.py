@@ -741,12 +741,15 @@ sealed_hours = Table(
     Column("last_erasure", BigInteger),
     # When the file was found to hold what PostgreSQL held.
     _moment("compared_at", nullable=True),
+    # From when on the file alone holds its events, but for those that look-ups of rows may need.
+    _moment("moved_at", nullable=True),
     PrimaryKeyConstraint("hour", "part"),
     CheckConstraint("part >= 0", name="part"),
     CheckConstraint(
         "(sealed_at IS NULL) = (rows IS NULL) AND (sealed_at IS NULL) = (last_erasure IS NULL)",
         name="sealed",
     ),
+    CheckConstraint("moved_at IS NULL OR sealed_at IS NOT NULL", name="moved"),
     CheckConstraint(
         "(file IS NOT NULL) = (coalesce(rows, 0) > 0) AND (file IS NULL) = (bytes IS NULL)"
         " AND (file IS NULL) = (sha256 IS NULL)",

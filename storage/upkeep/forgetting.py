@@ -17,6 +17,7 @@ from storage.pipeline.engines.postgres_engine import STORED_EVENT_KEY
 from storage.postgres.refusal import Conflict
 from storage.postgres.rows import value_of
 from storage.schema.clock import await_rebuild, claim_derived_tables
+from storage.schema.partitions import share_past_days
 from storage.schema.policy_columns import COMPANIONS, GRACE, TARGET_AND_GUARDRAILS
 from storage.verdicts.set_aside import retry_soon
 
@@ -32,9 +33,11 @@ class Forgotten:
     Attributes:
         users: The user references that were one person.
         sessions: Theirs.
-        runtime_events: Deleted from the log.
+        runtime_events: Deleted from PostgreSQL.
         revenue_events: Likewise.
         exposures: Units that stay in counts under no name.
+        moved_files: Files of the lake whose events PostgreSQL holds no longer: they leave the
+            person out from now on, and are written anew at night where they hold anything.
         tables: Where dead rows remain until they are vacuumed.
     """
 
@@ -43,6 +46,7 @@ class Forgotten:
     runtime_events: int
     revenue_events: int
     exposures: int
+    moved_files: int
     tables: Sequence[str]
 
 
@@ -82,6 +86,8 @@ def forget_session(connection: Connection, project_id: int, session_id: str) -> 
 
 
 def _claim(connection: Connection) -> None:
+    # Whoever moves a day to the lake copies events meanwhile.
+    share_past_days(connection)
     # In this order: a rebuild holds the one, and waits for the other at its end.
     await_rebuild(connection)
     claim_derived_tables(connection)
@@ -291,6 +297,8 @@ SELECT count(*) FILTER (WHERE source <> 'revenue_events') AS runtime_events,
     count(*) FILTER (WHERE source = 'revenue_events') AS revenue_events,
     (SELECT count(*) FROM forgotten AS f JOIN exposures AS o
         ON o.experiment_id = f.experiment_id AND o.unit = f.ghost) AS exposures,
+    (SELECT count(*) FROM sealed_hours WHERE moved_at IS NOT NULL AND file IS NOT NULL)
+        AS moved_files,
     (SELECT count(*) FROM forgotten) + (SELECT count(*) FROM shared) AS units,
     array_agg(DISTINCT source) FILTER (WHERE source IS NOT NULL) AS sources
 FROM erased

@@ -100,11 +100,11 @@ def drop_day(
     had = connection.execute(text(f"SELECT EXISTS (SELECT FROM {name})")).scalar_one()
     taken = connection.execute(_SIZE, {"name": f"{SCHEMA}.{name}"}).one()
     connection.execute(text(f"DROP TABLE {name}"))
-    unlist_day(connection, day)
+    in_files = unlist_day(connection, day)
     connection.execute(_FORGET_REPLAYS, {"day": day})
     if had:
         connection.execute(_NOTE_DROPPED, {"day": day, "at": dropped_at})
-    return DroppedDay(day=day, events=taken.events if had else 0, size=taken.size)
+    return DroppedDay(day=day, events=max(taken.events, in_files) if had else 0, size=taken.size)
 
 
 @dataclass(frozen=True, kw_only=True)

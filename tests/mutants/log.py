@@ -119,6 +119,30 @@ MUTANTS = [
         ],
     ),
     Mutant(
+        breaks="a day leaves PostgreSQL only when each of its files was read back",
+        of="storage.upkeep.hot_days.move_old_days",
+        edits=[swap("_is_whole(engine, lake, day)", "True")],
+        tests=[
+            "tests/storage/log/test_hot_days.py::test_a_day_stays_whose_file_cannot_be_read_back"
+        ],
+    ),
+    Mutant(
+        breaks="what PostgreSQL holds no longer is read from the lake",
+        of="storage.pipeline.catching_up._is_behind",
+        edits=[swap("scope.from_block - AHEAD < in_lake", "False")],
+        tests=[
+            "tests/orchestration/test_hot_days.py::test_derived_tables_that_were_lost_are_computed_anew_from_the_lake"
+        ],
+    ),
+    Mutant(
+        breaks="PostgreSQL keeps of a moved day whom its sessions named",
+        of="storage.upkeep.hot_days._ALL_NAMED",
+        edits=[reword("pseudonym IS NOT NULL", "false")],
+        tests=[
+            "tests/orchestration/test_hot_days.py::test_the_increment_finds_the_users_that_moved_days_named"
+        ],
+    ),
+    Mutant(
         breaks="who was forgotten is left out of every file at once",
         of="storage.pipeline.log_relations.attach_log",
         edits=[swap("_not_erased_after(last) if last < newest else ''", "''")],

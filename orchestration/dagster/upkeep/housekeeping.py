@@ -13,6 +13,7 @@ from orchestration.dagster.upkeep.own_records import OwnRecords
 from storage.log.erasures import rewrite_files
 from storage.log.lake import open_lake
 from storage.log.removal import delete_unlisted, sweep
+from storage.upkeep.hot_days import DEFAULT_HOT_DAYS, LEAST_HOT_DAYS, move_old_days
 from storage.upkeep.retention import (
     DEFAULT_DAYS,
     LEAST_DAYS,
@@ -23,6 +24,7 @@ from storage.upkeep.retention import (
 )
 
 _VARIABLE = "SERVICE_RETENTION_DAYS"
+_HOT_VARIABLE = "SERVICE_HOT_DAYS"
 _SHOWN = 31
 
 
@@ -36,10 +38,23 @@ def retention_days() -> int:
     Raises:
         RetentionError: It says no whole number, or one that open experiments can't live with.
     """
-    said = os.environ.get(_VARIABLE, "").strip() or str(DEFAULT_DAYS)
-    if not said.isdecimal() or int(said) < LEAST_DAYS:
+    return _days(_VARIABLE, default=DEFAULT_DAYS, least=LEAST_DAYS)
+
+
+def hot_days() -> int:
+    """Returns how many whole days PostgreSQL keeps of raw events, as the environment says it.
+
+    Raises:
+        RetentionError: It says no whole number, or none at all.
+    """
+    return _days(_HOT_VARIABLE, default=DEFAULT_HOT_DAYS, least=LEAST_HOT_DAYS)
+
+
+def _days(variable: str, *, default: int, least: int) -> int:
+    said = os.environ.get(variable, "").strip() or str(default)
+    if not said.isdecimal() or int(said) < least:
         raise RetentionError(
-            f"{_VARIABLE} is {said!r}: it must be a whole number of days, at least {LEAST_DAYS}"
+            f"{variable} is {said!r}: it must be a whole number of days, at least {least}"
         )
     return int(said)
 
@@ -71,6 +86,34 @@ def drop_days(context: dg.OpExecutionContext, store: Store) -> None:
             "held_days": [day.isoformat() for day in done.held[:_SHOWN]],
         },
         output_name="dropped",
+    )
+
+
+@dg.op(
+    name="move_old_days",
+    ins={"dropped": dg.In(dg.Nothing)},
+    description="Leaves the days of raw events that are older than the hot days to the lake, once"
+    " each of their files was compared and no open experiment has still to read them. PostgreSQL"
+    " keeps of them what look-ups of single rows need. A day in use is left for tomorrow.",
+)
+def move_days(context: dg.OpExecutionContext, store: Store) -> None:
+    """Each in a transaction of its own, after its files were read back."""
+    days = hot_days()
+    done = move_old_days(store.engine, open_lake(), as_of=datetime.now(UTC), hot_days=days)
+    if done.held:
+        context.log.warning(
+            "%s days stay until tomorrow: they are in use, or a file of theirs cannot be read back",
+            len(done.held),
+        )
+    context.add_output_metadata(
+        {
+            "hot_days": days,
+            "moved_days": len(done.moved),
+            "days": [day.day.isoformat() for day in done.moved[:_SHOWN]],
+            "kept_events": sum(day.kept for day in done.moved),
+            "freed_bytes": sum(day.freed for day in done.moved),
+            "held_days": [day.isoformat() for day in done.held[:_SHOWN]],
+        }
     )
 
 
@@ -199,9 +242,9 @@ def _report_counts(context: dg.OpExecutionContext, counts: dict[str, Any]) -> No
 
 @dg.job(
     name=f"{PREFIX}_housekeeping",
-    description="Drops old days of raw events and what rests on them, writes those who were"
-    " forgotten out of the sealed log, and prunes our own runs, ticks and check rows: the disk in"
-    " use stays what it is. One run a day.",
+    description="Drops old days of raw events and what rests on them, leaves those that are no"
+    " longer hot to the lake, writes those who were forgotten out of the sealed log, and prunes our"
+    " own runs, ticks and check rows: the disk in use stays what it is. One run a day.",
     tags={"dagster/max_runtime": "3600"},
     executor_def=dg.in_process_executor,
 )
@@ -210,6 +253,7 @@ def housekeeping() -> None:
     dropped = drop_days()
     expire_units(dropped)
     tend_lake(dropped)
+    move_days(dropped)
     expire_deliveries()
     prune_runs()
     prune_ticks()

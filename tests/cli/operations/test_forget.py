@@ -104,6 +104,7 @@ def test_a_forgotten_user_is_in_no_table_and_no_answer_changes(
         "runtime_events": 3,
         "revenue_events": 1,
         "exposures": 2,
+        "moved_files": 0,
     }
     assert names_found(shop) == {"session-042"}
     assert served(shop, experiment) == before

@@ -1,0 +1,238 @@
+"""Hot days: verdicts are the same to the byte, whatever part of the log is in the lake alone."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from sqlalchemy import Engine, text
+
+from cli.main import main
+from domain.registration import Registration
+from orchestration.dagster.upkeep.housekeeping import RetentionError, hot_days
+from orchestration.definitions import definitions
+from storage.experiments.experiments import register
+from storage.log.comparison import compare_files
+from storage.log.events import RuntimeEvent, append_history
+from storage.log.lake import open_lake
+from storage.log.sealing import Sealer
+from storage.schema.clock import claim_derived_tables
+from storage.upkeep.hot_days import move_old_days
+from tests.stores.derived import derived_of
+from tests.stores.emptied import empty_derived_tables
+from tests.stores.past import Bookmark, walk_to
+from tests.stores.pipeline_run import run_pipeline
+
+NOW = datetime.now(UTC)
+
+
+@pytest.fixture(autouse=True)
+def lake(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("SERVICE_LAKE", str(tmp_path / "lake"))
+
+
+def seal(engine: Engine) -> None:
+    """Seals and compares, as the hourly run and its check do; nothing was written later."""
+    lake = open_lake()
+    assert Sealer(engine=engine, lake=lake).seal()
+    with engine.begin() as connection:
+        assert compare_files(connection, lake).different == []
+        connection.execute(text("DELETE FROM replayed_days"))
+
+
+def moved(engine: Engine) -> int:
+    """Moves what is older than a day; returns how many days that were."""
+    return len(move_old_days(engine, open_lake(), as_of=NOW, hot_days=1).moved)
+
+
+def verdicts(engine: Engine) -> Any:
+    query = "SELECT experiment_id, contract::text, evidence::text FROM verdicts ORDER BY 1"
+    with engine.begin() as connection:
+        return connection.execute(text(query)).all()
+
+
+def events_stored(engine: Engine) -> int:
+    with engine.begin() as connection:
+        return connection.execute(text("SELECT count(*) FROM runtime_events")).scalar_one()
+
+
+def command(*words: str) -> Result:
+    return CliRunner().invoke(main, [*words])
+
+
+def shorten(canary) -> None:
+    """Makes an experiment end within the hours that PostgreSQL reads by itself."""
+    canary.tamper(
+        "UPDATE experiments SET policy = jsonb_set(policy, '{{horizon_seconds}}', '3600')"
+        " WHERE experiment_id = '{view}'"
+    )
+
+
+def test_commands_tell_the_same_of_days_that_are_in_the_lake_alone(canary) -> None:
+    shorten(canary)
+    run_pipeline(canary.engine)
+    seal(canary.engine)
+    early = (canary.first_day + timedelta(hours=30)).isoformat()
+
+    def told() -> Any:
+        past = [
+            json.loads(command("evaluate", "--json", "--as-of", moment).stdout)
+            for moment in (early, NOW.isoformat())
+        ]
+        audits = [command("audit", name).exit_code for name in canary.experiments.values()]
+        return past, audits, derived_of(canary.engine), verdicts(canary.engine)
+
+    before, whole = told(), events_stored(canary.engine)
+    assert before[1] == [0, 0, 0]
+
+    assert moved(canary.engine) == 3
+    assert events_stored(canary.engine) < whole / 50
+    assert told() == before
+    assert command("rebuild").exit_code == 0
+    assert told() == before
+
+
+def test_derived_tables_that_were_lost_are_computed_anew_from_the_lake(canary) -> None:
+    shorten(canary)
+    run_pipeline(canary.engine)
+    seal(canary.engine)
+    derived, served = derived_of(canary.engine), verdicts(canary.engine)
+    assert moved(canary.engine) == 3
+    with canary.engine.begin() as connection:
+        claim_derived_tables(connection)
+        empty_derived_tables(connection)
+
+    run_pipeline(canary.engine)
+
+    assert verdicts(canary.engine) == served
+    assert derived_of(canary.engine) == derived
+
+
+def test_a_day_and_a_range_of_days_are_checked_and_filled_from_the_lake(canary, instance) -> None:
+    run_pipeline(canary.engine)
+    seal(canary.engine)
+    served = verdicts(canary.engine)
+    moved(canary.engine)
+
+    for job in ("deploy_reward_fast", "deploy_reward_day"):
+        day = canary.first_day.date().isoformat()
+        run = canary.run(job, instance, day)
+        assert run.success
+        assert not [check for check in run.get_asset_check_evaluations() if not check.passed]
+
+    assert verdicts(canary.engine) == served
+
+
+def test_the_increment_finds_the_users_that_moved_days_named(canary) -> None:
+    named = [
+        RuntimeEvent(
+            project_id=canary.project_id,
+            environment="production",
+            event="login",
+            session_id=f"s{number}",
+            occurred_at=canary.first_day - timedelta(hours=30, minutes=-number),
+            pseudonym=bytes([number % 97]) * 16,
+        )
+        for number in range(0, 1200, 2)
+    ]
+    with canary.engine.begin() as connection:
+        append_history(connection, named)
+    seal(canary.engine)
+    walk_to(canary.engine, canary.first_day + timedelta(days=2, hours=3))
+    midway = Bookmark(canary.engine)
+    walk_to(canary.engine, NOW)
+    whole = derived_of(canary.engine)
+    assert sum(str(row).count("\\\\x") for row in whole["exposures"]) > 1000
+    midway.go_back()
+
+    # Up to the day that was not read to its end.
+    assert moved(canary.engine) == 4
+    walk_to(canary.engine, NOW)
+
+    assert derived_of(canary.engine) == whole
+
+
+def test_an_experiment_that_is_bound_afterwards_counts_the_units_of_one_before(canary) -> None:
+    run_pipeline(canary.engine)
+    seal(canary.engine)
+    assert moved(canary.engine) == 3
+    with canary.engine.begin() as connection:
+        later = register(
+            connection,
+            canary.project_id,
+            Registration(treatment_commit="decade1", target_metric="login"),
+        ).experiment_id
+
+    run_pipeline(canary.engine)
+
+    def units(experiment_id: str) -> Any:
+        query = text(
+            "SELECT block, treatment, control, in_flight FROM block_units"
+            " WHERE experiment_id = :id ORDER BY block"
+        )
+        with canary.engine.begin() as connection:
+            return connection.execute(query, {"id": experiment_id}).all()
+
+    assert sum(row.treatment for row in units(later)) == 600
+    assert units(later) == units(canary.experiments["click"])
+
+
+def test_who_is_forgotten_is_told_of_the_files_that_no_row_stands_behind(canary) -> None:
+    run_pipeline(canary.engine)
+    seal(canary.engine)
+    moved(canary.engine)
+
+    said = command("forget", "--project", "shop", "--session", "s3").output
+
+    assert "exposures stay in counts without a name; 6" in said
+    assert "files of the lake that alone hold older days leave this person out from now on" in said
+    assert all(command("audit", name).exit_code == 0 for name in canary.experiments.values())
+
+
+def test_what_an_open_experiment_has_still_to_read_stays(canary) -> None:
+    seal(canary.engine)
+
+    assert moved(canary.engine) == 0
+
+    run_pipeline(canary.engine)
+    assert moved(canary.engine) == 3
+
+
+def test_housekeeping_moves_days_and_says_which(canary, instance, monkeypatch) -> None:
+    monkeypatch.setenv("SERVICE_HOT_DAYS", "1")
+    run_pipeline(canary.engine)
+    seal(canary.engine)
+    served = verdicts(canary.engine)
+
+    run = definitions.resolve_job_def("deploy_reward_housekeeping").execute_in_process(
+        instance=instance
+    )
+
+    (output,) = [
+        event.event_specific_data
+        for event in run.all_events
+        if event.is_successful_output and event.step_key == "move_old_days"
+    ]
+    metadata = {name: value.value for name, value in output.metadata.items()}
+    assert metadata["hot_days"] == 1
+    assert metadata["moved_days"] == 3
+    assert metadata["days"][0] == canary.first_day.date().isoformat()
+    assert metadata["freed_bytes"] > 0
+    assert verdicts(canary.engine) == served
+
+
+@pytest.mark.parametrize(("said", "days"), [(None, 7), ("", 7), ("1", 1), (" 30 ", 30)])
+def test_seven_days_are_hot_unless_the_environment_says_otherwise(monkeypatch, said, days) -> None:
+    if said is not None:
+        monkeypatch.setenv("SERVICE_HOT_DAYS", said)
+
+    assert hot_days() == days
+
+
+@pytest.mark.parametrize("said", ["0", "-1", "seven", "1.5"])
+def test_no_hot_day_at_all_is_refused(monkeypatch, said) -> None:
+    monkeypatch.setenv("SERVICE_HOT_DAYS", said)
+
+    with pytest.raises(RetentionError, match=r"SERVICE_HOT_DAYS is .* at least 1"):
+        hot_days()
