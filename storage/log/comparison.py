@@ -12,6 +12,7 @@ from storage.log.lake import Lake, file_sha256
 from storage.log.parquet import canonical_json
 from storage.log.parts import HOUR
 from storage.log.sealed_hours import FILE, SealedFile, UnsealedRange, keep_files
+from storage.postgres.rows import value_of
 
 # In words that PostgreSQL and DuckDB share, but for the digest, on columns as files have them.
 # The path of a file is a parameter: a folder's name may hold a quote.
@@ -198,4 +199,4 @@ class SealedDay:
 def sealed_day(connection: Connection, day: date) -> SealedDay:
     """Returns the sealed part of a day, in UTC."""
     row = connection.execute(_OF_DAY, {"day": day}).one()
-    return SealedDay(hours=row.hours, rows=row.rows, size=row.bytes, files=row.files)
+    return value_of(SealedDay, row, size=row.bytes)

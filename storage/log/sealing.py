@@ -22,6 +22,7 @@ from storage.log.parquet import (
 )
 from storage.log.parts import HOUR
 from storage.log.sealed_hours import UnsealedRange
+from storage.postgres.rows import value_of
 from storage.schema.clock import closed_instant
 from storage.schema.partitions import claim_past_days, day_of, existing_days
 
@@ -236,7 +237,7 @@ def _close_hours(engine: Engine) -> bool:
 
 def _closed_parts(connection: Connection) -> list[_Part]:
     with connection.begin():
-        return [_Part(hour=row.hour, part=row.part) for row in connection.execute(_CLOSED)]
+        return [value_of(_Part, row) for row in connection.execute(_CLOSED)]
 
 
 _LAST_ERASURE = text("SELECT coalesce(max(erasure_id), 0) FROM erasures")

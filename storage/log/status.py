@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, text
 
 from storage.postgres.engine import SCHEMA
+from storage.postgres.rows import value_of
 
 _NOTE = text("""
 INSERT INTO sealing_runs (ended_at, error) VALUES (clock_timestamp(), :error)
@@ -66,7 +67,4 @@ def sealing_error(connection: Connection) -> str | None:
 
 def read_sealing(connection: Connection) -> SealingStatus:
     """Returns how sealing fares."""
-    row = connection.execute(_STATUS).one()
-    return SealingStatus(
-        waiting_hours=row.waiting_hours, lake_bytes=row.lake_bytes, error=row.error
-    )
+    return value_of(SealingStatus, connection.execute(_STATUS).one())

@@ -14,11 +14,11 @@ from storage.log.lake import open_lake
 from storage.log.reader import read_apart
 from storage.log.sealed_hours import moved_to
 from storage.pipeline.block_ranges import compute_cells, compute_exposures
-from storage.pipeline.cursors import outcome_cursors, read_cursors, set_cursors
+from storage.pipeline.cursors import set_cursors
 from storage.pipeline.engines.day_engines import DayEngineSettings, open_day_engine
 from storage.pipeline.engines.engine import DayEngine
-from storage.pipeline.experiments import ReadExperiment, open_experiments
-from storage.pipeline.increment import outcomes_to_read, unread_exposures
+from storage.pipeline.experiments import ReadExperiment
+from storage.pipeline.increment import note_outcomes, unread_exposures, unread_outcomes
 from storage.pipeline.inputs import ReadOutcomes
 from storage.pipeline.moments import SECOND, microseconds
 from storage.pipeline.samples import sample_grown
@@ -125,13 +125,7 @@ def catch_up_cells(
     Raises:
         UnreadablePolicyError: The policy of one of them is of another version, or broken.
     """
-    experiments = open_experiments(connection, only=only)
-    cursors = read_cursors(connection, [experiment.experiment_id for experiment in experiments])
-    exposed = (
-        outcomes_to_read(experiment, cursors)
-        for experiment in experiments
-        if (experiment.experiment_id, "exposures") in cursors
-    )
+    exposed = unread_outcomes(connection, only=only)
     in_lake = _in_lake_before(connection)
     behind = [scope for scope in exposed if _is_behind(scope, in_lake)]
     if not behind:
@@ -145,14 +139,7 @@ def catch_up_cells(
         for table in ("conversions", "amounts"):
             _add_units(engine, connection, table)
         added = _add(engine, connection, "cells", copy_cells)
-    set_cursors(
-        connection,
-        [
-            cursor
-            for scope in behind
-            for cursor in outcome_cursors(scope.experiment, to_block=scope.to_block)
-        ],
-    )
+    note_outcomes(connection, behind)
     return added
 
 

@@ -12,6 +12,7 @@ from domain.metric import metrics_of
 from domain.millionths import cap_in_millionths
 from storage.pipeline.moments import SECOND, block_of, microseconds
 from storage.pipeline.steps import AHEAD, IN_FLIGHT
+from storage.postgres.rows import value_of
 from storage.tenants.sample import bound_of
 
 
@@ -142,14 +143,11 @@ def experiment_of(row: Row[Any], number: int) -> PipelineExperiment:
     policy = row.policy
     starts_at = microseconds(row.starts_at)
     try:
-        return PipelineExperiment(
+        return value_of(
+            PipelineExperiment,
+            row,
             number=number,
-            experiment_id=row.experiment_id,
-            project_id=row.project_id,
-            environment=row.environment,
             change=frozenset(row.change),
-            treatment_commit=row.treatment_commit,
-            bound_at=row.bound_at,
             starts_at=starts_at,
             graph_id=policy["graph_id"],
             routes=policy["routes"],

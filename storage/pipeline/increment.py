@@ -404,30 +404,47 @@ def extend_cells(
     Raises:
         UnreadablePolicyError: The policy of one of them is of another version, or broken.
     """
+    exposed = unread_outcomes(connection, only=only)
+    read = [part for part in exposed if part.to_block > part.from_block]
+    added = _close(connection, read, at_once=at_once) if read else 0
+    note_outcomes(connection, exposed)
+    return added
+
+
+def unread_outcomes(connection: Connection, *, only: Sequence[str] | None) -> list[ReadOutcomes]:
+    """Returns the outcomes of experiments that were not read yet, as far as they were exposed.
+
+    Args:
+        connection: In a transaction that is the only writer of derived tables.
+        only: The experiments to read for; None for all.
+
+    Raises:
+        UnreadablePolicyError: The policy of one of them is of another version, or broken.
+    """
     experiments = open_experiments(connection, only=only)
     cursors = read_cursors(connection, [experiment.experiment_id for experiment in experiments])
-    exposed = [
-        outcomes_to_read(experiment, cursors)
+    return [
+        _unread_outcomes(experiment, cursors)
         for experiment in experiments
         if (experiment.experiment_id, "exposures") in cursors
     ]
-    read = [part for part in exposed if part.to_block > part.from_block]
-    added = _close(connection, read, at_once=at_once) if read else 0
+
+
+def note_outcomes(connection: Connection, read: Sequence[ReadOutcomes]) -> None:
+    """Keeps how far outcomes were read, and cells have closed."""
     set_cursors(
         connection,
         [
             cursor
-            for part in exposed
+            for part in read
             for cursor in outcome_cursors(part.experiment, to_block=part.to_block)
         ],
     )
-    return added
 
 
-def outcomes_to_read(
+def _unread_outcomes(
     experiment: PipelineExperiment, cursors: dict[tuple[str, str], int]
 ) -> ReadOutcomes:
-    """Returns the outcomes of an experiment that were not read yet, as far as it was exposed."""
     first, own = block_of(experiment.starts_at), experiment.experiment_id
     return ReadOutcomes(
         experiment=experiment,

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, or_, select
 
+from storage.postgres.rows import value_of
 from storage.schema.tables import commits, experiments, verdicts
 
 _NO_LOOK = "No look yet: nothing was measured."
@@ -68,11 +69,6 @@ def experiments_of_commit(
         .order_by(x.registered_at.desc(), x.experiment_id.desc())
     )
     return [
-        CommitExperiment(
-            experiment_id=row.experiment_id,
-            metric=row.target_metric,
-            contract=row.contract,
-            evidence=row.evidence or {},
-        )
+        value_of(CommitExperiment, row, metric=row.target_metric, evidence=row.evidence or {})
         for row in rows
     ]

@@ -6,6 +6,7 @@ from datetime import datetime
 from sqlalchemy import Connection, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
+from storage.postgres.rows import value_of
 from storage.schema.tables import freezes
 
 _IN_FORCE = freezes.c.unfrozen_at.is_(None)
@@ -24,7 +25,7 @@ def current_freeze(connection: Connection) -> Freeze | None:
     row = connection.execute(
         select(freezes.c.frozen_at, freezes.c.reason).where(_IN_FORCE)
     ).one_or_none()
-    return None if row is None else Freeze(frozen_at=row.frozen_at, reason=row.reason)
+    return None if row is None else value_of(Freeze, row)
 
 
 def is_frozen(connection: Connection) -> bool:
@@ -51,4 +52,4 @@ def unfreeze(connection: Connection) -> Freeze | None:
         .values(unfrozen_at=func.clock_timestamp())
         .returning(freezes.c.frozen_at, freezes.c.reason)
     ).one_or_none()
-    return None if row is None else Freeze(frozen_at=row.frozen_at, reason=row.reason)
+    return None if row is None else value_of(Freeze, row)

@@ -8,26 +8,10 @@ from sqlalchemy import Connection, text
 
 from domain.lineage.flag import Flag
 from storage.experiments.baseline import baseline_commit
-from storage.releases.canary import Canary
+from storage.releases.canary import Canary, canaries_by_first_deploy
 
 # Nobody declares the share of a flag: half of the units are the fewest days.
 FLAG_SHARE = 0.5
-
-_CANARIES = text("""
--- By their first deploy: a step of a ramp changes no order, and so moves no unit of another canary.
-WITH newest AS (
-    SELECT DISTINCT ON (commit_sha) commit_sha, allocation,
-        min(deployed_at) OVER (PARTITION BY commit_sha) AS first_at
-    FROM deploys
-    WHERE project_id = :project_id AND environment = :environment AND withdrawn_at IS NULL
-      AND deployed_at <= clock_timestamp() + interval '2 minutes'
-    ORDER BY commit_sha, deployed_at DESC, recorded_at DESC
-)
-SELECT commit_sha, allocation
-FROM newest
-WHERE allocation > 0 AND allocation < 1
-ORDER BY first_at, commit_sha
-""")
 
 _FLAGS = text("""
 -- From the registration on: a flag's experiment begins when its treatment is first seen.
@@ -69,10 +53,8 @@ def read_handout(connection: Connection, project_id: int, environment: str) -> H
     soon = datetime.now(UTC) + timedelta(minutes=2)
     return Handout(
         baseline=baseline_commit(connection, project_id, environment, before=soon, besides=""),
-        canaries=[
-            Canary(commit=row.commit_sha, share=row.allocation)
-            for row in connection.execute(_CANARIES, where)
-        ],
+        # By their first deploy: a step of a ramp moves no unit of another canary.
+        canaries=canaries_by_first_deploy(connection, project_id, environment),
         flags=[
             FlagExperiment(
                 experiment_id=row.experiment_id,

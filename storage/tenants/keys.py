@@ -130,7 +130,7 @@ def holder(connection: Connection, key: str) -> Holder | None:
             keys.c.digest == key_digest(key), keys.c.revoked_at.is_(None)
         )
     ).one_or_none()
-    return None if row is None else Holder(project_id=row.project_id, kind=KeyKind(row.kind))
+    return None if row is None else value_of(Holder, row, kind=KeyKind(row.kind))
 
 
 def list_keys(connection: Connection, project_id: int) -> list[KeyRecord]:

@@ -7,6 +7,7 @@ from sqlalchemy import Connection, func, select
 from sqlalchemy.dialects.postgresql import insert
 
 from storage.postgres.refusal import Conflict, Missing
+from storage.postgres.rows import value_of
 from storage.schema.tables import projects
 from storage.tenants.keys import KeyKind, create_key
 
@@ -57,9 +58,7 @@ def list_projects(connection: Connection) -> list[Project]:
             projects.c.project_id
         )
     )
-    return [
-        Project(project_id=row.project_id, name=row.name, created_at=row.created_at) for row in rows
-    ]
+    return [value_of(Project, row) for row in rows]
 
 
 def lock_project(connection: Connection, project_id: int) -> None:

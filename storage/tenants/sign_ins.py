@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from sqlalchemy import Connection, delete, func, insert, or_, select
 
+from storage.postgres.rows import value_of
 from storage.schema.tables import keys, projects, sign_in_links, sign_ins
 from storage.tenants.keys import KeyKind, key_digest, note_use
 
@@ -118,12 +119,7 @@ def visitor(connection: Connection, token: str) -> Visitor | None:
     ).one_or_none()
     if row is None:
         return None
-    return Visitor(
-        project_id=row.project_id,
-        project_name=row.name,
-        role=Role(row.role),
-        expires_at=row.expires_at,
-    )
+    return value_of(Visitor, row, project_name=row.name, role=Role(row.role))
 
 
 def sign_out(connection: Connection, token: str) -> None:

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, text
 from storage.pipeline.steps import LOOK_BACK
 from storage.postgres.engine import SCHEMA
 from storage.postgres.refusal import Refusal
+from storage.postgres.rows import value_of
 
 _LOOK_BACK = f"{LOOK_BACK // 1_000_000} seconds"
 
@@ -147,9 +148,4 @@ def decided_without_events(separate: Connection, *, as_of: datetime) -> list[Dec
     if unknown := {row.experiment_id: gone[row.experiment_id] for row in rows if not row.stands}:
         raise EventsGone(unknown)
     separate.execute(_SET_ASIDE, {"gone": [row.experiment_id for row in rows]})
-    return [
-        DecidedVerdict(
-            experiment_id=row.experiment_id, contract=row.contract, evidence=row.evidence
-        )
-        for row in rows
-    ]
+    return [value_of(DecidedVerdict, row) for row in rows]

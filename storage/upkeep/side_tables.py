@@ -10,6 +10,7 @@ from domain.published_evidence import holds
 from storage.experiments.experiments import publish_waiting
 from storage.pipeline.samples import sample_grown
 from storage.postgres.engine import SCHEMA
+from storage.postgres.rows import value_of
 from storage.schema.clock import claim_rebuild, is_rebuilding
 from storage.schema.policy_columns import GRACE
 from storage.schema.tables import DERIVED, set_aside, verdicts
@@ -102,7 +103,7 @@ ORDER BY served.experiment_id
 def decided_differences(connection: Connection) -> list[Difference]:
     """Returns the decided verdicts whose contract or evidence the side tables give otherwise."""
     return [
-        Difference(experiment_id=row.experiment_id, served=row.served, rebuilt=row.rebuilt)
+        value_of(Difference, row)
         for row in connection.execute(_DIFFERENT)
         if row.served != row.rebuilt or not holds(row.served_evidence, row.rebuilt_evidence)
     ]

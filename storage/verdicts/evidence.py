@@ -149,13 +149,7 @@ def read_experiments(
             },
             cuts=_cuts(known[row.experiment_id], starts_at=row.starts_at),
             deploys=[
-                DeployFact(
-                    commit=deploy.commit_sha,
-                    base=deploy.base_commit,
-                    deployed_at=deploy.deployed_at,
-                    recorded_at=deploy.recorded_at,
-                    allocation=deploy.allocation,
-                )
+                value_of(DeployFact, deploy, commit=deploy.commit_sha, base=deploy.base_commit)
                 for deploy in deploys[row.experiment_id]
             ],
             base_assumed=any(

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, text
 
+from storage.postgres.rows import value_of
 from storage.schema.policy_columns import GRACE
 from storage.verdicts.packed_cells import integers_sent
 
@@ -211,19 +212,10 @@ def read_gates(
     }
     crossings: dict[str, list[Crossing]] = defaultdict(list)
     for row in connection.execute(_CROSSINGS, {"ids": list(ids)}):
-        crossings[row.experiment_id].append(
-            Crossing(block=row.block, stratum=row.stratum, at=row.at)
-        )
+        crossings[row.experiment_id].append(value_of(Crossing, row))
     late: dict[str, list[LateOutcome]] = defaultdict(list)
     for row in connection.execute(_LATE, {"ids": list(ids)}):
-        late[row.experiment_id].append(
-            LateOutcome(
-                block=row.block,
-                stratum=row.stratum,
-                treated=row.treated,
-                received_at=row.received_at,
-            )
-        )
+        late[row.experiment_id].append(value_of(LateOutcome, row))
     return {
         experiment_id: GateReading(
             arrivals=arrivals.get(experiment_id, NO_ARRIVALS),
@@ -261,9 +253,7 @@ def returning_users(
             "looks": [look for _, look in wanted],
         },
     )
-    users = {
-        row.experiment_id: ReturningUsers(users=row.users, faithful=row.faithful) for row in rows
-    }
+    users = {row.experiment_id: value_of(ReturningUsers, row) for row in rows}
     return {
         experiment_id: users.get(experiment_id, ReturningUsers(users=0, faithful=0))
         for experiment_id, _ in wanted

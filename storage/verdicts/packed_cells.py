@@ -9,6 +9,8 @@ from datetime import datetime
 
 from sqlalchemy import Connection, text
 
+from storage.postgres.rows import value_of
+
 
 @dataclass(frozen=True, kw_only=True)
 class CellRow:
@@ -113,7 +115,7 @@ def read_strata(connection: Connection, ids: Sequence[str]) -> Mapping[str, Sequ
     strata: dict[str, list[Stratum]] = defaultdict(list)
     for row in connection.execute(_STRATA, {"ids": list(ids)}):
         strata[row.experiment_id].append(
-            Stratum(name=row.stratum, commit=row.commit_sha, lineage=row.lineage, flags=row.flags)
+            value_of(Stratum, row, name=row.stratum, commit=row.commit_sha)
         )
     return strata
 

@@ -94,9 +94,7 @@ def read_effect(connection: Connection, project_id: int, experiment_id: str) -> 
         return None
     after = None
     if row.state is not None:
-        after = AfterDecision(
-            state=row.state, begins_at=row.begins_at, ends_at=row.ends_at, effect=row.fresh
-        )
+        after = value_of(AfterDecision, row, effect=row.fresh)
     return document_text(served_effect(row.effect, after))
 
 

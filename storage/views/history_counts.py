@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from domain.route import RouteTable
+from storage.postgres.rows import value_of
 
 # Where events of a file stand that is only rehearsed.
 REHEARSAL = "rehearsed_events"
@@ -147,7 +148,7 @@ def count_history(
         },
     ).all()
     arms = {
-        row.arm: ArmCount(units=row.units, converting=row.converting, total=float(row.total))
+        row.arm: value_of(ArmCount, row, total=float(row.total))
         for row in rows
         if row.arm is not None
     }

@@ -7,6 +7,8 @@ from typing import Any
 
 from sqlalchemy import Connection, DateTime, Row, TextClause, bindparam, text
 
+from storage.postgres.rows import value_of
+
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedEvidence:
@@ -60,12 +62,8 @@ def open_evidence_by_turns(connection: Connection, *, limit: int) -> dict[str, d
 
 
 def _published(connection: Connection, query: TextClause, limit: int) -> list[PublishedEvidence]:
-    return [
-        PublishedEvidence(
-            experiment_id=row.experiment_id, document=row.document, contract=row.contract
-        )
-        for row in connection.execute(query, {"limit": limit})
-    ]
+    rows = connection.execute(query, {"limit": limit})
+    return [value_of(PublishedEvidence, row) for row in rows]
 
 
 _CHANGED_SINCE = text("""

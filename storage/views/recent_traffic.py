@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from domain.route import RouteTable
+from storage.postgres.rows import value_of
 from storage.schema.partitions import newest_partitions
 
 WINDOW = "5 minutes"
@@ -290,16 +291,8 @@ def _traffic(rows: Sequence[Any]) -> Traffic:
         of_all=sum(row.events for row in every),
         skewed=skewed,
         skew_seconds=sum(row.skew_seconds for row in every) / skewed if skewed else 0.0,
-        commits=[
-            Seen(value=row.value, events=row.events, known=row.deployed)
-            for row in shown
-            if row.kind == "commit"
-        ],
-        routes=[
-            Seen(value=row.value, events=row.events, known=row.matched)
-            for row in shown
-            if row.kind == "route"
-        ],
+        commits=[value_of(Seen, row, known=row.deployed) for row in shown if row.kind == "commit"],
+        routes=[value_of(Seen, row, known=row.matched) for row in shown if row.kind == "route"],
     )
 
 
