@@ -105,7 +105,8 @@ class Study:
 
 def counts_of(series: Series) -> Floats:
     """Cumulative n1, x1, n0 and x0 after each block, as an array (blocks, 4)."""
-    columns = (series.n1, series.x1, series.n0, series.x0)
+    cells = series.target
+    columns = (cells.n1, cells.x1, cells.n0, cells.x0)
     return np.cumsum(np.stack(columns, axis=1), axis=0).astype(np.float64)
 
 

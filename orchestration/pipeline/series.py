@@ -37,7 +37,6 @@ def series_of(reading: ExperimentReading) -> Series:
     """Returns the series of an experiment."""
     policy = reading.policy
     target_open_for = seconds_open(policy["target"], grace=policy["grace_seconds"])
-    target = _closed_cells(reading.cells, kind=policy["target"]["kind"])
     return Series(
         # What is closed follows from windows and graces; of graces `stats` knows one.
         policy=Policy.from_json({**policy, "window_seconds": target_open_for}),
@@ -45,13 +44,7 @@ def series_of(reading: ExperimentReading) -> Series:
         as_of=seconds(reading.as_of),
         closed_at=None if reading.closed_at is None else seconds(reading.closed_at),
         cuts=tuple(seconds(cut) for cut in reading.cuts),
-        block=target.block,
-        stratum=target.stratum,
-        n1=target.n1,
-        x1=target.x1,
-        n0=target.n0,
-        x0=target.x0,
-        values=target.values,
+        target=_closed_cells(reading.cells, kind=policy["target"]["kind"]),
         guardrails=tuple(
             Guardrail(
                 name=guardrail["name"],

@@ -7,15 +7,16 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from stats.counts.columns import Columns
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Rows = Ints | slice | NDArray[np.bool_]
 
 TERMS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Totals:
+class Totals(Columns):
     """Sums over cells; arrays of one shape, one entry a look.
 
     Attributes:
@@ -51,16 +52,6 @@ class Totals:
         """The totals whose members are the rows of an array (6, looks), in their order."""
         S, W, V0, Q, P, C = rows
         return cls(S=S, W=W, V0=V0, Q=Q, P=P, C=C)
-
-    def __getitem__(self, rows: Rows) -> Self:
-        return type(self)(
-            S=self.S[rows],
-            W=self.W[rows],
-            V0=self.V0[rows],
-            Q=self.Q[rows],
-            P=self.P[rows],
-            C=self.C[rows],
-        )
 
     def gathered(self, rows: Ints) -> Self:
         """The totals of the given rows; of a row −1, those before any cell."""

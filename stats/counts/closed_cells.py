@@ -6,11 +6,12 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from stats.counts.cell import Floats, Ints, Rows
+from stats.counts.cell import Floats, Ints
+from stats.counts.columns import Columns
 
 
 @dataclass(frozen=True, kw_only=True)
-class Values:
+class Values(Columns):
     """Sums of a continuous metric's values in each cell, already capped.
 
     A unit without the event counts as zero.
@@ -27,11 +28,6 @@ class Values:
     y0: Floats
     yy0: Floats
 
-    def __getitem__(self, rows: Rows) -> Self:
-        return type(self)(
-            y1=self.y1[rows], yy1=self.yy1[rows], y0=self.y0[rows], yy0=self.yy0[rows]
-        )
-
     def summed(self, order: NDArray[np.intp], begins: NDArray[np.intp]) -> Self:
         """The sums of groups of cells: of cells in an order, where each group begins."""
         return type(self)(
@@ -43,7 +39,7 @@ class Values:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClosedCells:
+class ClosedCells(Columns):
     """The closed cells of one metric; arrays of equal length, one entry a cell.
 
     Attributes:
@@ -88,16 +84,7 @@ class ClosedCells:
     def between(self, first: int, stop: int) -> Self:
         """The cells of the blocks from one on, up to before another."""
         begin, end = np.searchsorted(self.block, (first, stop)).tolist()
-        own = slice(begin, end)
-        return type(self)(
-            block=self.block[own],
-            stratum=self.stratum[own],
-            n1=self.n1[own],
-            x1=self.x1[own],
-            n0=self.n0[own],
-            x0=self.x0[own],
-            values=None if self.values is None else self.values[own],
-        )
+        return self[begin:end]
 
     def regrouped(self, stratum: Ints) -> Self:
         """The same units in coarser strata.

@@ -7,8 +7,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from stats.counts.cell import Floats, Ints, Rows, Totals, terms
+from stats.counts.cell import Floats, Ints, Totals, terms
 from stats.counts.closed_cells import ClosedCells, Values
+from stats.counts.columns import Columns
 from stats.counts.mean import mean_terms, mean_totals
 
 
@@ -34,7 +35,7 @@ class Stream:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnalysisCells:
+class AnalysisCells(Columns):
     """Closed cells of analysis blocks, ordered by (row, stratum).
 
     Attributes:
@@ -62,18 +63,6 @@ class AnalysisCells:
         """The cells of consecutive streams, up to before the last one."""
         begin, stop = np.searchsorted(self.stream, (first, stop)).tolist()
         return self[begin:stop]
-
-    def __getitem__(self, rows: Rows) -> Self:
-        return type(self)(
-            row=self.row[rows],
-            stream=self.stream[rows],
-            stratum=self.stratum[rows],
-            n1=self.n1[rows],
-            x1=self.x1[rows],
-            n0=self.n0[rows],
-            x0=self.x0[rows],
-            values=None if self.values is None else self.values[rows],
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -349,7 +349,7 @@ def _evidence(
 
 
 def _yes_no(series: Series, now: Trace) -> YesNo | None:
-    if series.values is None or not now.events.W[0] > 0:
+    if series.target.values is None or not now.events.W[0] > 0:
         return None
     policy, events = series.policy, now.events
     mixture = Mixture(
@@ -419,7 +419,7 @@ def _interval(looks: Looks, number: int) -> Interval | None:
 
 
 def _arms(series: Series, now: Trace) -> Arms:
-    rates = series.values is None
+    rates = series.target.values is None
     return Arms(
         control=Arm(
             units=int(now.n0[0]),

@@ -82,7 +82,7 @@ def follow_up(series: Series, *, begin: int, end: int, stop: int | None = None) 
     )
     if gated[look] or not trace.totals.W[look] > 0:
         return known
-    return _estimated(known, batch, look, is_rate=series.values is None)
+    return _estimated(known, batch, look, is_rate=series.target.values is None)
 
 
 _NOTHING = FollowUp(

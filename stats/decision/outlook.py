@@ -132,8 +132,8 @@ def units_per_day(series: Series, end: int, span: int) -> float:
 
     Over the time since the start, where that is shorter.
     """
-    rows = slice(*np.searchsorted(series.block, (end - span, end)).tolist())
-    units = int(series.n1[rows].sum()) + int(series.n0[rows].sum())
+    cells = series.target.between(end - span, end)
+    units = int(cells.n1.sum()) + int(cells.n0.sum())
     return units * DAY / min(span, end - series.start)
 
 
@@ -205,7 +205,9 @@ class _Needs:
 
 def _needs(series: Sequence[Series], looks: Trace, expected: Floats, mixture: Mixture) -> _Needs:
     known = (looks.n0 >= MIN_CONTROL_UNITS) & (looks.n1 > 0)
-    means = np.array([experiment.values is not None for experiment in series], dtype=np.bool_)
+    means = np.array(
+        [experiment.target.values is not None for experiment in series], dtype=np.bool_
+    )
     share = _ratio(looks.n1, looks.n1 + looks.n0, where=known)
     rate = _ratio(looks.x0, looks.n0, where=known & ~means)
     mean = np.where(known & means, looks.totals.control_rate, np.nan)

@@ -36,7 +36,7 @@ def tipping_point(series: Series, now: Trace, *, is_declared: bool) -> TippingPo
         now: Its trace at the look, one entry.
         is_declared: Whether the sample ratio was tested at that look.
     """
-    if series.values is not None or not now.totals.W[0] > 0:
+    if series.target.values is not None or not now.totals.W[0] > 0:
         return None
     lift, control = float(now.totals.lift[0]), float(now.totals.control_rate[0])
     n1, n0 = int(now.n1[0]), int(now.n0[0])

@@ -1,19 +1,19 @@
 """Levels of both arms in a guardrail's metric, and the interval of their difference."""
 
 import math
-from dataclasses import dataclass, fields
-from typing import Self
+from dataclasses import dataclass
 
 import numpy as np
 
-from stats.counts.cell import Floats, Rows
+from stats.counts.cell import Floats
+from stats.counts.columns import Columns
 from stats.sequential.harm import log_harm
 
 _HALVINGS = 80
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArmLevels:
+class ArmLevels(Columns):
     """Levels of both arms, one entry for each closing of a guardrail.
 
     Attributes:
@@ -31,18 +31,6 @@ class ArmLevels:
     weight: Floats
     variance: Floats
     rho: Floats
-
-    def __getitem__(self, rows: Rows) -> Self:
-        return type(self)(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
-
-    def then(self, later: Self) -> Self:
-        """These closings, and later ones after them."""
-        return type(self)(
-            **{
-                field.name: np.concatenate((getattr(self, field.name), getattr(later, field.name)))
-                for field in fields(self)
-            }
-        )
 
     def interval(self, closing: int, threshold: float) -> tuple[float, float] | None:
         """Returns the differences that the one-sided test excludes on neither side.

@@ -1,18 +1,18 @@
 """Crossover: units that were exposed to both arms without a deploy in between."""
 
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 
 from stats.counts.cell import Floats, Ints
+from stats.counts.columns import BlockColumns
 
 MIN_CROSSINGS = 10
 MOST_CROSSED = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class Crossings:
+class Crossings(BlockColumns):
     """Units that crossed; arrays of equal length, one entry a unit.
 
     Attributes:
@@ -24,15 +24,6 @@ class Crossings:
     block: Ints
     stratum: Ints
     at: Ints
-
-    def between(self, begin: int, end: int) -> Self:
-        """Those of the blocks from one on, up to before another."""
-        own = (self.block >= begin) & (self.block < end)
-        return type(self)(
-            block=self.block[own],
-            stratum=self.stratum[own],
-            at=self.at[own],
-        )
 
 
 def crossed_units(counted_from: Ints, at: Ints) -> Ints:

@@ -7,8 +7,9 @@ from typing import Literal, Self
 
 import numpy as np
 
-from stats.counts.cell import Floats, Ints, Rows, Totals, number_or_none
+from stats.counts.cell import Floats, Ints, Totals, number_or_none
 from stats.counts.closed_cells import ClosedCells
+from stats.counts.columns import Rows
 from stats.gates.arm_levels import ArmLevels
 from stats.sequential.harm import log_harm
 from stats.sequential.mixture import e_value

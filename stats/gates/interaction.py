@@ -6,7 +6,8 @@ from typing import Self
 
 import numpy as np
 
-from stats.counts.cell import Floats, Ints, Rows
+from stats.counts.cell import Floats, Ints
+from stats.counts.columns import Columns
 from stats.counts.timeline import AnalysisCells
 from stats.sequential.mixture import Mixture
 
@@ -16,7 +17,7 @@ Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Interaction:
+class Interaction(Columns):
     """Evidence of interaction, one entry a closing.
 
     Attributes:
@@ -36,17 +37,6 @@ class Interaction:
             log_e=np.append(self.log_e, np.nan)[rows],
             rises=np.append(self.rises, False)[rows],
             falls=np.append(self.falls, False)[rows],
-        )
-
-    def __getitem__(self, rows: Rows) -> Self:
-        return type(self)(log_e=self.log_e[rows], rises=self.rises[rows], falls=self.falls[rows])
-
-    def then(self, later: Self) -> Self:
-        """The evidence at these closings, and at later ones after them."""
-        return type(self)(
-            log_e=np.concatenate((self.log_e, later.log_e)),
-            rises=np.concatenate((self.rises, later.rises)),
-            falls=np.concatenate((self.falls, later.falls)),
         )
 
 

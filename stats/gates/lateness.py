@@ -1,11 +1,11 @@
 """Lateness: whether outcomes come too late to count more often in one arm than in the other."""
 
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 
 from stats.counts.cell import Floats, Ints, terms
+from stats.counts.columns import BlockColumns
 from stats.counts.finding import NEVER
 from stats.counts.timeline import AnalysisCells
 
@@ -13,7 +13,7 @@ SCORE, VARIANCE = 0, 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class LateUnits:
+class LateUnits(BlockColumns):
     """Units whose outcome would have counted but came too late; one entry a unit.
 
     Attributes:
@@ -27,16 +27,6 @@ class LateUnits:
     stratum: Ints
     arm: Ints
     at: Ints
-
-    def between(self, begin: int, end: int) -> Self:
-        """Those of the blocks from one on, up to before another."""
-        own = (self.block >= begin) & (self.block < end)
-        return type(self)(
-            block=self.block[own],
-            stratum=self.stratum[own],
-            arm=self.arm[own],
-            at=self.at[own],
-        )
 
 
 def lateness(

@@ -2,12 +2,12 @@
 
 import math
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 from scipy.special import betainc, betaln
 
 from stats.counts.cell import Floats, Ints
+from stats.counts.columns import BlockColumns
 
 CONCENTRATION = 1000.0
 ROUTER_LAG = 3600
@@ -36,7 +36,7 @@ class Epoch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arrivals:
+class Arrivals(BlockColumns):
     """Units of the eligible routes by who served them first, whatever their arm or stratum.
 
     Attributes:
@@ -54,15 +54,6 @@ class Arrivals:
             raise ValueError("the columns of arrivals are of one length")
         if np.any(np.diff(self.block) <= 0):
             raise ValueError("the blocks of arrivals ascend")
-
-    def between(self, begin: int, end: int) -> Self:
-        """Those of the blocks from one on, up to before another."""
-        own = (self.block >= begin) & (self.block < end)
-        return type(self)(
-            block=self.block[own],
-            treatment=self.treatment[own],
-            others=self.others[own],
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

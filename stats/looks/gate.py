@@ -8,7 +8,8 @@ from typing import Self
 import numpy as np
 
 from domain.cause import PERMANENT, Cause
-from stats.counts.cell import Floats, Ints, Rows, number_or_none
+from stats.counts.cell import Floats, Ints, number_or_none
+from stats.counts.columns import Rows
 from stats.counts.finding import counted_from
 from stats.counts.timeline import Timeline
 from stats.gates.after_window import after_window
@@ -318,7 +319,7 @@ def _strata(series: Series, line: Timeline, experiment: int) -> Interaction:
     rows = line.rows(experiment)
     cells = line.cells.of_streams(experiment, experiment + 1)
     closings = rows.stop - rows.start
-    if series.values is not None or not np.any(cells.stratum[1:] != cells.stratum[:-1]):
+    if series.target.values is not None or not np.any(cells.stratum[1:] != cells.stratum[:-1]):
         return no_interaction(closings)
     return interaction(cells, first_row=rows.start, mixture=_mixture(series, closings))
 

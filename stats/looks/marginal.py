@@ -62,7 +62,11 @@ def marginal_interactions(strata: Stratification) -> MarginalInteractions | None
         None where no flag is known, or the target is continuous.
     """
     dependent, pooled = strata.dependence, strata.stages[0].blocks
-    if dependent is None or not dependent.classes.shape[0] or strata.series.values is not None:
+    if (
+        dependent is None
+        or not dependent.classes.shape[0]
+        or strata.series.target.values is not None
+    ):
         return None
     tables = [_table(strata.series, dependent, pooled, flags=(), classes=dependent.lineage)]
     tables += [

@@ -1,13 +1,12 @@
 """A series: an experiment's stored cells over time, the input of the engine."""
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Self
 
 import numpy as np
 
 from stats.counts.cell import Ints
-from stats.counts.closed_cells import ClosedCells, Values
+from stats.counts.closed_cells import ClosedCells
 from stats.counts.traits import Traits
 from stats.gates.after_window import LongWindow
 from stats.gates.crossover import Crossings
@@ -19,7 +18,7 @@ from stats.looks.policy import Policy
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """One experiment's closed cells and the gates' input; arrays with one entry a cell.
+    """One experiment's closed cells and the gates' input.
 
     Times are whole seconds since the Unix epoch. Cells that close and findings that are received
     after `as_of` may be passed: they don't count.
@@ -30,13 +29,7 @@ class Series:
         as_of: How far the log was read.
         closed_at: When the experiment was closed by hand, if it was.
         cuts: Times that begin a new analysis block at the block that contains them.
-        block: Start of the block; ascending.
-        stratum: Code of the stratum, not negative; (block, stratum) is unique.
-        n1: Units of treatment.
-        x1: Conversions of treatment; of a continuous target, units with the event.
-        n0: Units of control.
-        x0: Conversions of control.
-        values: Sums of a continuous target; None where it is a conversion.
+        target: The target's cells.
         guardrails: The registered guardrails; each block and stratum has the same units as the
             target's.
         allocation: The declared shares of the treatment commit, epoch after epoch; None where
@@ -57,13 +50,7 @@ class Series:
     as_of: int
     closed_at: int | None
     cuts: tuple[int, ...]
-    block: Ints
-    stratum: Ints
-    n1: Ints
-    x1: Ints
-    n0: Ints
-    x0: Ints
-    values: Values | None = None
+    target: ClosedCells
     guardrails: tuple[Guardrail, ...] = ()
     allocation: tuple[Epoch, ...] | None = None
     arrivals: Arrivals | None = None
@@ -84,19 +71,6 @@ class Series:
                 "a declared allocation is compared with arrivals: pass both or neither"
             )
 
-    @cached_property
-    def target(self) -> ClosedCells:
-        """The target's cells."""
-        return ClosedCells(
-            block=self.block,
-            stratum=self.stratum,
-            n1=self.n1,
-            x1=self.x1,
-            n0=self.n0,
-            x0=self.x0,
-            values=self.values,
-        )
-
     def between(self, begin: int, end: int) -> Self:
         """The same target over a span of exposure alone, as an experiment that ends with it.
 
@@ -104,15 +78,13 @@ class Series:
             begin: The first block, not before that of the start, epoch seconds.
             end: The block after the last one.
         """
-        cells = self.target.between(begin, end)
-        own = {name: getattr(cells, name) for name in ("block", "stratum", "n1", "x1", "n0", "x0")}
         size = self.policy.block_seconds
         return replace(
             self,
             policy=replace(self.policy, horizon_seconds=max(end - begin, size)),
             start=begin,
             closed_at=None,
-            values=cells.values,
+            target=self.target.between(begin, end),
             guardrails=(),
             allocation=None
             if self.allocation is None
@@ -124,7 +96,6 @@ class Series:
             late=None if self.late is None else self.late.between(begin, end),
             long=None if self.long is None else self.long.between(begin, end),
             vouched=None if self.vouched is None else self.vouched.between(begin, end),
-            **own,
         )
 
     def regrouped(self, stratum: Ints) -> Self:
@@ -133,20 +104,13 @@ class Series:
         Args:
             stratum: The new code of each old one; units of a negative one are left out.
         """
-        target = self.target.regrouped(stratum)
         # The code of a stratum that no unit is in.
         codes = np.append(stratum, -1)
         unknown = int(stratum.max(initial=-1)) + 1
         known = np.where(codes < 0, unknown, codes)
         return replace(
             self,
-            block=target.block,
-            stratum=target.stratum,
-            n1=target.n1,
-            x1=target.x1,
-            n0=target.n0,
-            x0=target.x0,
-            values=target.values,
+            target=self.target.regrouped(stratum),
             guardrails=tuple(
                 replace(guardrail, cells=guardrail.cells.regrouped(stratum))
                 for guardrail in self.guardrails

@@ -1,15 +1,16 @@
 """A trace: counts, totals, e-process, VIF, guardrails and gates of experiments at every look."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import pairwise
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
-from stats.counts.cell import Floats, Ints, Rows, Totals
+from stats.counts.cell import Floats, Ints, Totals
 from stats.counts.closed_cells import ClosedCells
+from stats.counts.columns import Columns
 from stats.counts.timeline import AnalysisCells, Stream, Timeline, timeline
 from stats.gates.guardrail import Watch, watch
 from stats.gates.vif import variance_inflation
@@ -27,7 +28,7 @@ Number = TypeVar("Number", np.int64, np.float64, np.bool_)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trace:
+class Trace(Columns):
     """Counts, test and gates at each look, one entry a look; counts are cumulative.
 
     Attributes:
@@ -73,9 +74,6 @@ class Trace:
     confounded: Flags
     weight_before: Floats
     units_before: Ints
-
-    def __getitem__(self, rows: Rows) -> Self:
-        return type(self)(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
     def __len__(self) -> int:
         return self.at.size
@@ -173,7 +171,7 @@ def _of_stages(stages: Sequence[tuple[Stratification, Stage]]) -> Batch:
         trace=trace,
         first=first,
         mixture=mixture,
-        rates=np.array([experiment.values is None for experiment in series], dtype=np.bool_),
+        rates=np.array([experiment.target.values is None for experiment in series], dtype=np.bool_),
         watches=tuple(_watches(series, line, i, owners) for i in range(len(series))),
         gates=tuple(
             gate_readings(

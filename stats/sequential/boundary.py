@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from stats.counts.cell import Floats, Ints, Rows
+from stats.counts.cell import Floats, Ints
+from stats.counts.columns import Rows
 
 Excess = Callable[[Floats, Rows], Floats]
 

@@ -6,11 +6,11 @@ Source: Johari, Koomen, Pekelis & Walsh (2017); the average of e-processes is an
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 
-from stats.counts.cell import Floats, Rows, Totals
+from stats.counts.cell import Floats, Totals
+from stats.counts.columns import Columns, Rows
 from stats.sequential.boundary import last_inside, widened
 
 LOG_2 = np.log(2.0)
@@ -19,7 +19,7 @@ TOLERANCE = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mixture:
+class Mixture(Columns):
     """The precisions of the components and the threshold of the test, one row a look.
 
     Attributes:
@@ -30,12 +30,6 @@ class Mixture:
 
     rho: Floats
     log_threshold: Floats
-
-    def __getitem__(self, rows: Rows) -> Self:
-        return type(self)(
-            rho=self.rho[rows],
-            log_threshold=self.log_threshold[rows],
-        )
 
     def log_e(self, score: Floats, variance: Floats) -> Floats:
         """Logarithm of E, the mean of its components, for a score and its variance."""

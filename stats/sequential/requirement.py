@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from stats.counts.cell import Floats, Rows
+from stats.counts.cell import Floats
+from stats.counts.columns import Rows
 from stats.sequential.boundary import last_inside, widened
 from stats.sequential.mixture import TOLERANCE, Mixture
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from stats.counts.closed_cells import ClosedCells
+from stats.counts.closed_cells import ClosedCells, Values
 from stats.counts.traits import Traits
 from stats.decision.evidence import Evidence, evaluate
 from stats.gates.after_window import LongWindow
@@ -34,21 +34,22 @@ def units(rng: np.random.Generator, looks: int, mean: float, share: float) -> tu
     return n1, arrived - n1
 
 
-def of_one_stratum(n1: Ints, x1: Ints, n0: Ints, x0: Ints, **read: Any) -> Series:
-    looks = n1.size
+def of_one_stratum(
+    n1: Ints, x1: Ints, n0: Ints, x0: Ints, *, values: Values | None = None, **read: Any
+) -> Series:
+    block = np.arange(n1.size, dtype=np.int64) * BLOCK
+    cells = ClosedCells(block=block, stratum=0 * block, n1=n1, x1=x1, n0=n0, x0=x0, values=values)
+    return of_cells(cells, **{"as_of": n1.size * BLOCK + DELAY, **read})
+
+
+def of_cells(target: ClosedCells, **read: Any) -> Series:
     return Series(
         **{
             "policy": Policy(),
             "start": 0,
-            "as_of": looks * BLOCK + DELAY,
             "closed_at": None,
             "cuts": (),
-            "block": np.arange(looks, dtype=np.int64) * BLOCK,
-            "stratum": np.zeros(looks, dtype=np.int64),
-            "n1": n1,
-            "x1": x1,
-            "n0": n0,
-            "x0": x0,
+            "target": target,
             **read,
         }
     )
@@ -108,16 +109,15 @@ def stratified(strata: Sequence[tuple[float, float]], *, days: int) -> Draw:
         rate = np.tile([one for one, _ in strata], looks)
         ratio = np.tile([two for _, two in strata], looks)
         block = np.repeat(np.arange(looks, dtype=np.int64) * BLOCK, number)
-        return of_one_stratum(
-            n1,
-            rng.binomial(n1, rate * ratio),
-            n0,
-            rng.binomial(n0, rate),
-            policy=Policy(alpha=1e-290),
+        cells = ClosedCells(
             block=block,
             stratum=np.tile(np.arange(number, dtype=np.int64), looks),
-            as_of=looks * BLOCK + DELAY,
+            n1=n1,
+            x1=rng.binomial(n1, rate * ratio),
+            n0=n0,
+            x0=rng.binomial(n0, rate),
         )
+        return of_cells(cells, policy=Policy(alpha=1e-290), as_of=looks * BLOCK + DELAY)
 
     return draw
 
@@ -207,13 +207,16 @@ def quiet(
         n0 = arrived - n1
         came = arrived.ravel() > 0
         nothing = np.zeros(int(came.sum()), dtype=np.int64)
-        return of_one_stratum(
-            n1.ravel()[came],
-            nothing,
-            n0.ravel()[came],
-            nothing,
+        cells = ClosedCells(
             block=np.repeat(block, strata)[came],
             stratum=np.tile(np.arange(strata, dtype=np.int64), looks)[came],
+            n1=n1.ravel()[came],
+            x1=nothing,
+            n0=n0.ravel()[came],
+            x0=nothing,
+        )
+        return of_cells(
+            cells,
             as_of=looks * BLOCK + DELAY,
             cuts=tuple(epoch.start for epoch in (epochs or ())[1:]),
             allocation=epochs,
@@ -284,16 +287,7 @@ def with_a_cold_start(*, warm_up: int, days: int) -> Draw:
         cold = np.arange(n1.size) < 3600 // BLOCK
         x1, x0 = rng.binomial(n1, np.where(cold, 0.025, 0.05)), rng.binomial(n0, 0.05)
         whole = of_one_stratum(n1, x1, n0, x0)
-        counted = whole.target.between(warm_up * BLOCK, whole.as_of)
-        return of_one_stratum(
-            counted.n1,
-            counted.x1,
-            counted.n0,
-            counted.x0,
-            block=counted.block,
-            stratum=counted.stratum,
-            as_of=whole.as_of,
-        )
+        return replace(whole, target=whole.target.between(warm_up * BLOCK, whole.as_of))
 
     return draw
 
@@ -340,16 +334,16 @@ def of_two_segments(
         arrived = rng.poisson(41.7, (looks, 2))
         n1 = rng.binomial(arrived, treated)
         n0 = arrived - n1
-        whole = of_one_stratum(
-            n1.ravel(),
-            rng.binomial(n1, rates).ravel(),
-            n0.ravel(),
-            rng.binomial(n0, rates).ravel(),
-            policy=Policy(split_at=3.0 if is_read else None),
+        cells = ClosedCells(
             block=np.repeat(np.arange(looks, dtype=np.int64) * BLOCK, 2),
             stratum=np.tile(np.arange(2, dtype=np.int64), looks),
-            as_of=looks * BLOCK + DELAY,
+            n1=n1.ravel(),
+            x1=rng.binomial(n1, rates).ravel(),
+            n0=n0.ravel(),
+            x0=rng.binomial(n0, rates).ravel(),
         )
+        policy = Policy(split_at=3.0 if is_read else None)
+        whole = of_cells(cells, policy=policy, as_of=looks * BLOCK + DELAY)
         return (
             replace(whole, traits=traits)
             if is_read

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from stats.counts.closed_cells import ClosedCells
 from stats.decision.evidence import Evidence, evaluate
 from stats.gates.sample_ratio import Arrivals, Epoch
 from stats.looks.block import analysis_blocks
@@ -66,12 +67,14 @@ class Strata:
             as_of=self.days * DAY + DELAY,
             closed_at=None,
             cuts=(),
-            block=block * BLOCK,
-            stratum=stratum,
-            n1=n1,
-            x1=rng.binomial(n1, rate),
-            n0=units - n1,
-            x0=rng.binomial(units - n1, rate),
+            target=ClosedCells(
+                block=block * BLOCK,
+                stratum=stratum,
+                n1=n1,
+                x1=rng.binomial(n1, rate),
+                n0=units - n1,
+                x0=rng.binomial(units - n1, rate),
+            ),
             **({} if self.declared is None else declared(self.declared)),
         )
 
@@ -95,22 +98,20 @@ def declared(share: float) -> dict[str, Any]:
 
 def inflation_if_joined_together(series: Series) -> float:
     """The VIF, were analysis blocks the same in all strata: joined to fifty units of them all."""
-    block, first, place = np.unique(series.block, return_index=True, return_inverse=True)
+    cells = series.target
+    block, first, place = np.unique(cells.block, return_index=True, return_inverse=True)
     counts = [
         np.bincount(place, weights=column).astype(np.int64)
-        for column in (series.n1, series.x1, series.n0, series.x0)
+        for column in (cells.n1, cells.x1, cells.n0, cells.x0)
     ]
     n1, x1, n0, x0 = counts
-    pooled = replace(
-        series, block=block, stratum=0 * first, n1=n1, x1=x1, n0=n0, x0=x0, **declared(0.5)
-    )
-    row = np.searchsorted(analysis_blocks(pooled).ends, series.block, side="right")
-    strata = int(series.stratum.max()) + 1
-    return _information(series, series.stratum) / _information(
-        series, row * strata + series.stratum
-    )
+    joined = ClosedCells(block=block, stratum=0 * first, n1=n1, x1=x1, n0=n0, x0=x0)
+    pooled = replace(series, target=joined, **declared(0.5))
+    row = np.searchsorted(analysis_blocks(pooled).ends, cells.block, side="right")
+    strata = int(cells.stratum.max()) + 1
+    return _information(cells, cells.stratum) / _information(cells, row * strata + cells.stratum)
 
 
-def _information(series: Series, group: Any) -> float:
-    n1, n0 = (np.bincount(group, weights=units) for units in (series.n1, series.n0))
+def _information(cells: ClosedCells, group: Any) -> float:
+    n1, n0 = (np.bincount(group, weights=units) for units in (cells.n1, cells.n0))
     return float(np.sum(n1 * n0 / np.maximum(n1 + n0, 1)))

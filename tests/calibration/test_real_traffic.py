@@ -13,6 +13,7 @@ import pytest
 from scipy.stats import norm
 
 from benchmarks.peers import counts_of, z_score
+from stats.counts.closed_cells import ClosedCells
 from stats.decision.evidence import evaluate
 from stats.looks.policy import Policy
 from stats.looks.series import Series
@@ -62,12 +63,14 @@ def _split(visitors: Ints, treated: Ints) -> Series:
         as_of=LOOKS * BLOCK + DELAY,
         closed_at=None,
         cuts=(),
-        block=np.arange(LOOKS, dtype=np.int64) * BLOCK,
-        stratum=np.zeros(LOOKS, dtype=np.int64),
-        n1=n1,
-        x1=x1,
-        n0=units - n1,
-        x0=conversions - x1,
+        target=ClosedCells(
+            block=np.arange(LOOKS, dtype=np.int64) * BLOCK,
+            stratum=np.zeros(LOOKS, dtype=np.int64),
+            n1=n1,
+            x1=x1,
+            n0=units - n1,
+            x0=conversions - x1,
+        ),
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stats.counts.closed_cells import ClosedCells
 from stats.decision.evidence import Evidence, evaluate
 from stats.looks.policy import DAY, Policy
 from stats.looks.series import Series
@@ -68,12 +69,14 @@ class Traffic:
             as_of=self.days * DAY + DELAY,
             closed_at=None,
             cuts=tuple((cuts * BLOCK).tolist()),
-            block=np.arange(units.size, dtype=np.int64) * BLOCK,
-            stratum=np.zeros(units.size, dtype=np.int64),
-            n1=n1,
-            x1=rng.binomial(n1, rate + self.lift),
-            n0=n0,
-            x0=rng.binomial(n0, rate),
+            target=ClosedCells(
+                block=np.arange(units.size, dtype=np.int64) * BLOCK,
+                stratum=np.zeros(units.size, dtype=np.int64),
+                n1=n1,
+                x1=rng.binomial(n1, rate + self.lift),
+                n0=n0,
+                x0=rng.binomial(n0, rate),
+            ),
         )
 
     def _arrivals(self, day: Floats, rng: np.random.Generator) -> Ints:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stats.counts.closed_cells import ClosedCells
+from stats.counts.closed_cells import ClosedCells, Values
 from stats.gates.guardrail import Guardrail, Margin
 from stats.looks.policy import Policy
 from stats.looks.series import Series
@@ -23,6 +23,7 @@ def make_series(
     as_of: int = 10**10,
     closed_at: int | None = None,
     cuts: tuple[int, ...] = (),
+    values: Values | None = None,
     **read: Any,
 ) -> Series:
     """A series of (block, stratum, n1, x1, n0, x0), where block counts blocks from the epoch."""
@@ -35,12 +36,15 @@ def make_series(
         as_of=as_of,
         closed_at=closed_at,
         cuts=cuts,
-        block=block * policy.block_seconds,
-        stratum=stratum,
-        n1=n1,
-        x1=x1,
-        n0=n0,
-        x0=x0,
+        target=ClosedCells(
+            block=block * policy.block_seconds,
+            stratum=stratum,
+            n1=n1,
+            x1=x1,
+            n0=n0,
+            x0=x0,
+            values=values,
+        ),
         **read,
     )
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from stats.counts.closed_cells import ClosedCells
 from stats.counts.traits import Traits
 from stats.decision.evidence import Evidence, evaluate
 from stats.looks.policy import DAY, Policy
@@ -101,12 +102,14 @@ class Build:
             as_of=self.days * DAY + DELAY,
             closed_at=None,
             cuts=(),
-            block=keys // len(sets),
-            stratum=keys % len(sets),
-            n1=counted(treated),
-            x1=counted(treated & converted),
-            n0=counted(~treated),
-            x0=counted(~treated & converted),
+            target=ClosedCells(
+                block=keys // len(sets),
+                stratum=keys % len(sets),
+                n1=counted(treated),
+                x1=counted(treated & converted),
+                n0=counted(~treated),
+                x0=counted(~treated & converted),
+            ),
             traits=Traits(
                 lineage=np.zeros(len(sets), dtype=np.int64),
                 names=tuple(names),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stats.counts.cell import Floats, Ints
+from stats.counts.closed_cells import ClosedCells
 from stats.decision.evidence import Evidence, evaluate
 from stats.decision.follow_up import FollowUp, follow_up
 from stats.looks.policy import DAY, HOUR, Policy
@@ -64,12 +65,14 @@ def drawn(
         as_of=(days + 2) * DAY,
         closed_at=None,
         cuts=() if decided_at is None else (decided_at,),
-        block=at,
-        stratum=np.zeros_like(at),
-        n1=n1,
-        x1=x1,
-        n0=n0,
-        x0=x0,
+        target=ClosedCells(
+            block=at,
+            stratum=np.zeros_like(at),
+            n1=n1,
+            x1=x1,
+            n0=n0,
+            x0=x0,
+        ),
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stats.counts.closed_cells import ClosedCells
 from stats.decision.evidence import evaluate
 from stats.looks.policy import Policy
 from tests.calibration.reward.population import drawn
@@ -59,12 +60,7 @@ def test_the_served_effect_is_the_engine_s_for_each_of_many_changes(
         series = replace(
             drawn(0, 0.0, Policy(), days=1),
             as_of=3600 * (HOURS + 2),
-            block=60 * minutes,
-            stratum=np.zeros_like(minutes),
-            n1=n1,
-            x1=x1,
-            n0=n0,
-            x0=x0,
+            target=ClosedCells(block=60 * minutes, stratum=0 * minutes, n1=n1, x1=x1, n0=n0, x0=x0),
         )
         (evidence,) = evaluate([series])
         assert evidence.effect is not None

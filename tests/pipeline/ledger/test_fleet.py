@@ -9,6 +9,7 @@ import pytest
 from domain.ledger.entry import Entry
 from domain.ledger.standing import standing
 from stats.counts.cell import Ints
+from stats.counts.closed_cells import ClosedCells
 from stats.decision.evidence import evaluate
 from stats.decision.follow_up import follow_up
 from stats.looks.policy import DAY, Policy
@@ -38,12 +39,14 @@ def drawn(
         as_of=(DAYS + 2) * DAY,
         closed_at=None,
         cuts=() if decided_at is None else (decided_at,),
-        block=at,
-        stratum=np.zeros_like(at),
-        n1=n1,
-        x1=x1,
-        n0=n0,
-        x0=x0,
+        target=ClosedCells(
+            block=at,
+            stratum=np.zeros_like(at),
+            n1=n1,
+            x1=x1,
+            n0=n0,
+            x0=x0,
+        ),
     )
 
 

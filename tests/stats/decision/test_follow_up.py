@@ -93,8 +93,8 @@ def test_units_before_the_decision_do_not_count(series: Maker) -> None:
     result = follow_up(whole, begin=begin, end=begin + WEEK)
     assert result.units == 7 * 24 * UNITS_AN_HOUR
     assert result.per_day == pytest.approx(24 * UNITS_AN_HOUR, rel=0.02)
-    own = (whole.block >= begin) & (whole.block < begin + WEEK)
-    rates = [whole.x1[own].sum() / whole.n1[own].sum(), whole.x0[own].sum() / whole.n0[own].sum()]
+    cells = whole.target.between(begin, begin + WEEK)
+    rates = [cells.x1.sum() / cells.n1.sum(), cells.x0.sum() / cells.n0.sum()]
     assert result.lift == pytest.approx(rates[0] - rates[1], abs=0.002)
 
 
@@ -116,8 +116,9 @@ def test_stopped_before_its_planned_end_it_says_so(series: Maker) -> None:
 def test_it_runs_until_the_outcomes_of_its_last_block_have_closed(series: Maker) -> None:
     whole, begin = of_a_keep(series)
     end = begin + WEEK
+    cells = whole.target
     rows = list(
-        zip(whole.block // 300, whole.stratum, whole.n1, whole.x1, whole.n0, whole.x0, strict=True)
+        zip(cells.block // 300, cells.stratum, cells.n1, cells.x1, cells.n0, cells.x0, strict=True)
     )
     until = end + Policy().window_seconds + Policy().grace_seconds
     for as_of, ended in ((until - 1, False), (until, True)):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stats.counts.closed_cells import Values
+from stats.counts.closed_cells import ClosedCells, Values
 from stats.decision.evidence import Evidence, evaluate
 from stats.looks.series import Series
 from tests.stats.conftest import make_series
@@ -75,7 +75,8 @@ def test_of_a_mean_the_values_of_vouched_events_are_tested() -> None:
     def series(level: float) -> Series:
         columns = {"n1": n, "x1": n, "n0": n, "x0": n}
         own = make_series([(hour * 12, 0, 1, 0, 1, 0) for hour in range(4)], as_of=4 * 3600 + 1920)
-        return replace(own, block=block, stratum=0 * block, values=paid(level), **columns)
+        cells = ClosedCells(block=block, stratum=0 * block, values=paid(level), **columns)
+        return replace(own, target=cells)
 
     few = replace(series(1.0).target, x1=n - 1)
     (seen,) = evaluate([replace(series(1.5), vouched=few)])

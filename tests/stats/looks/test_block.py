@@ -223,9 +223,10 @@ def test_the_cells_of_a_look_are_those_of_analysis_blocks_that_have_closed(
 
 def _score(series: Series, one: Joined) -> float:
     assert one.end is not None
-    rows = (series.stratum == one.stratum) & (series.block >= one.begin) & (series.block < one.end)
+    cells = series.target
+    rows = (cells.stratum == one.stratum) & (cells.block >= one.begin) & (cells.block < one.end)
     n1, x1, n0, x0 = (
-        int(column[rows].sum()) for column in (series.n1, series.x1, series.n0, series.x0)
+        int(column[rows].sum()) for column in (cells.n1, cells.x1, cells.n0, cells.x0)
     )
     return (x1 * n0 - x0 * n1) / (n1 + n0) if n1 + n0 else 0.0
 

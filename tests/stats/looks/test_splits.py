@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from stats.counts.closed_cells import ClosedCells
 from stats.counts.traits import ABSENT, MOST_VALUES, OTHER, Traits
 from stats.decision.evidence import evaluate
 from stats.looks.policy import DAY, Policy
@@ -51,8 +52,8 @@ def test_a_flag_that_splits_does_so_in_every_block_that_went_before() -> None:
 
 def test_outcomes_never_split() -> None:
     series = one_series(LEANING, 1)
-    nobody = np.zeros_like(series.x1)
-    silent = replace(series, x1=nobody, x0=nobody)
+    nobody = np.zeros_like(series.target.x1)
+    silent = replace(series, target=replace(series.target, x1=nobody, x0=nobody))
     assert [stage.flags for stage in stratified(silent).stages] == [
         stage.flags for stage in stratified(series).stages
     ]
@@ -61,8 +62,8 @@ def test_outcomes_never_split() -> None:
 def test_pooling_loses_no_unit() -> None:
     series = one_series(Build(draw=independent(6), lifts=(0.0,) * 6, units=6000), 2)
     (evidence,) = evaluate([series])
-    finest = int(series.n1.sum() + series.n0.sum())
-    pooled = stratified(series).stages[0].series
+    finest = int(series.target.n1.sum() + series.target.n0.sum())
+    pooled = stratified(series).stages[0].series.target
     assert int(pooled.n1.sum() + pooled.n0.sum()) == finest
     assert evidence.units_in_cells <= finest
 
@@ -70,7 +71,9 @@ def test_pooling_loses_no_unit() -> None:
 def test_the_arms_mirror_each_other_in_every_stage() -> None:
     series = one_series(Build(draw=correlated, lifts=(0.0, 0.5), units=6000), 3)
     (one,) = evaluate([series])
-    swapped = replace(series, n1=series.n0, x1=series.x0, n0=series.n1, x0=series.x1)
+    cells = series.target
+    mirrored = replace(cells, n1=cells.n0, x1=cells.x0, n0=cells.n1, x0=cells.x1)
+    swapped = replace(series, target=mirrored)
     (other,) = evaluate([swapped])
     assert [split.since for split in one.splits] == [split.since for split in other.splits]
     assert pytest.approx(-other.S) == one.S
@@ -86,12 +89,14 @@ def many_lineages(lineages: int, units: int) -> Series:
         as_of=10 * DAY,
         closed_at=None,
         cuts=(),
-        block=at // lineages * BLOCK,
-        stratum=own,
-        n1=np.full(at.size, 2),
-        x1=np.full(at.size, 1),
-        n0=np.full(at.size, 2),
-        x0=np.full(at.size, 1),
+        target=ClosedCells(
+            block=at // lineages * BLOCK,
+            stratum=own,
+            n1=np.full(at.size, 2),
+            x1=np.full(at.size, 1),
+            n0=np.full(at.size, 2),
+            x0=np.full(at.size, 1),
+        ),
         traits=Traits(
             lineage=np.arange(lineages),
             names=(),

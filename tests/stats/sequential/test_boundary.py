@@ -4,7 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stats.counts.cell import Floats, Rows
+from stats.counts.cell import Floats
+from stats.counts.columns import Rows
 from stats.sequential.boundary import last_inside, widened
 
 
