@@ -41,6 +41,7 @@ _DEPLOY = re.compile(r"dep_[0-9a-f]{20}", re.ASCII)
 _ON_A_PAGE = 30
 _ON_THE_FIRST = 8
 _NAMES_OFFERED = 50
+_LONGEST_SEARCH = 100
 # By the word in the address: which experiments a list shows, as `list_findings` takes it.
 _STATES: Mapping[str, bool | None] = {"": None, "running": False, "decided": True}
 
@@ -76,13 +77,18 @@ async def get_overview(request: Request) -> Response:
 
 async def get_deploys(request: Request) -> Response:
     """Return the list of deploys, the newest first."""
-    before = _cursor(request)
+    before, sought = _cursor(request), _sought(request)
 
     def reading(
         connection: Connection, visitor: Visitor
     ) -> tuple[list[dict[str, Any]], list[ListedFinding]]:
         deploys = list_deploys(
-            connection, visitor.project_id, environment=None, limit=_ON_A_PAGE + 1, before=before
+            connection,
+            visitor.project_id,
+            environment=None,
+            limit=_ON_A_PAGE + 1,
+            words=sought.split(),
+            before=before,
         )
         commits = [deploy["commit"]["sha"] for deploy in deploys]
         return deploys, findings_of_commits(connection, visitor.project_id, None, commits)
@@ -94,6 +100,7 @@ async def get_deploys(request: Request) -> Response:
         deploys=_listed(deploys[:_ON_A_PAGE]),
         more=len(deploys) > _ON_A_PAGE,
         lines=[_line(finding) for finding in findings],
+        sought=sought,
         first=before is None,
         address=public_address_of(request),
     )
@@ -130,7 +137,8 @@ async def get_deploy(request: Request) -> Response:
 
 async def get_experiments(request: Request) -> Response:
     """Return the list of experiments, the newest first."""
-    before, state = _cursor(request), request.query_params.get("state", "")
+    before, sought = _cursor(request), _sought(request)
+    state = request.query_params.get("state", "")
     if state not in _STATES:
         raise Missing("not_found", "There is no such page.")
 
@@ -140,6 +148,7 @@ async def get_experiments(request: Request) -> Response:
             visitor.project_id,
             limit=_ON_A_PAGE + 1,
             decided=_STATES[state],
+            words=sought.split(),
             before=before,
         )
 
@@ -148,6 +157,7 @@ async def get_experiments(request: Request) -> Response:
         request,
         "experiments.html",
         state=state,
+        sought=sought,
         lines=[_line(finding) for finding in findings[:_ON_A_PAGE]],
         more=len(findings) > _ON_A_PAGE,
         first=before is None,
@@ -173,6 +183,11 @@ def known_deploy(deploy_id: str) -> str:
     if not _DEPLOY.fullmatch(deploy_id):
         raise Missing("unknown_deploy", "there is no such deploy")
     return deploy_id
+
+
+def _sought(request: Request) -> str:
+    """Returns the words that a list is searched for."""
+    return request.query_params.get("q", "").replace("\x00", " ").strip()[:_LONGEST_SEARCH]
 
 
 def _cursor(request: Request) -> str | None:

@@ -1,7 +1,7 @@
 """Deploys: which commit was put before users when, on what base, for what share of units."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -333,6 +333,7 @@ def list_deploys(
     *,
     environment: str | None,
     limit: int,
+    words: Sequence[str] = (),
     before: str | None = None,
 ) -> list[dict[str, Any]]:
     """Returns a project's deploys, the newest first.
@@ -342,6 +343,7 @@ def list_deploys(
         project_id: The project.
         environment: Of one environment; None for all.
         limit: How many at most.
+        words: That all occur in the commit as its deploy tells it.
         before: The last deploy of the page before.
 
     Raises:
@@ -351,6 +353,16 @@ def list_deploys(
     conditions = [d.project_id == project_id, NOT_WITHDRAWN]
     if environment is not None:
         conditions.append(d.environment == environment)
+    told = func.lower(
+        func.concat_ws(
+            " ",
+            d.deploy_id,
+            d.environment,
+            d.commit_sha,
+            *(d.commit.op("->>")(name) for name in ("message", "author", "branch", "pull_request")),
+        )
+    )
+    conditions += [func.strpos(told, word.lower()) > 0 for word in words]
     if before is not None:
         last = connection.execute(
             select(d.deployed_at, d.recorded_at, d.deploy_id).where(

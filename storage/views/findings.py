@@ -206,6 +206,7 @@ def list_findings(
     *,
     limit: int,
     decided: bool | None = None,
+    words: Sequence[str] = (),
     before: str | None = None,
 ) -> list[ListedFinding]:
     """Returns a project's experiments, the newest first.
@@ -215,16 +216,29 @@ def list_findings(
         project_id: The project.
         limit: How many at most.
         decided: The decided ones, or the open ones; None for all.
+        words: That all occur in the metric, in the commit as its deploy tells it, or in the note.
         before: The last experiment of the page before.
     """
     condition = """
         (CAST(:decided AS boolean) IS NULL OR v.decided = :decided)
+        AND (CAST(:words AS text[]) = '{}' OR NOT EXISTS (
+            SELECT FROM unnest(CAST(:words AS text[])) AS word
+            WHERE strpos(lower(concat_ws(' ', x.experiment_id, x.target_metric, x.environment,
+                x.treatment_commit, x.note, d.commit ->> 'message', d.commit ->> 'author',
+                d.commit ->> 'branch', d.commit ->> 'pull_request')), lower(word)) = 0
+        ))
         AND (CAST(:before AS text) IS NULL OR (x.registered_at, x.experiment_id) < (
             SELECT registered_at, experiment_id FROM experiments
             WHERE experiment_id = :before AND project_id = :project_id
         ))
     """
-    bound = {"project_id": project_id, "limit": limit, "decided": decided, "before": before}
+    bound = {
+        "project_id": project_id,
+        "limit": limit,
+        "decided": decided,
+        "words": list(words),
+        "before": before,
+    }
     rows = connection.execute(text(_LIST.format(condition=condition)), bound)
     return [ListedFinding(**row) for row in rows.mappings()]
 

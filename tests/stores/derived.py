@@ -34,6 +34,12 @@ def derived_of(engine: Engine) -> Derived:
         return derived(connection)
 
 
+def between(one: Derived, other: Derived) -> Mapping[str, Sequence[str]]:
+    """Returns the rows that one of two walks made alone, by table; none where they agree."""
+    apart = {name: sorted({*rows} ^ {*other[name]}) for name, rows in one.items()}
+    return {name: rows for name, rows in apart.items() if rows}
+
+
 def _row(table: Table) -> Cast[str]:
     columns = [cast(one, Text) for one in table.c if one.name not in _UNSTABLE]
     return cast(func.json_build_array(*columns), Text)

@@ -1,7 +1,9 @@
 """Figures: numbers, times and names as pages write them."""
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from urllib.parse import urlencode
 
 _MINUS = "\N{MINUS SIGN}"
 _NARROW = "\N{NARROW NO-BREAK SPACE}"
@@ -62,3 +64,9 @@ def first_line(message: str | None) -> str:
 def web_address(text: str | None) -> str | None:
     """Returns an address that a page may lead to; None of anything that is no web address."""
     return text if text and text.startswith(("https://", "http://")) else None
+
+
+def query_of(members: Mapping[str, str]) -> str:
+    """Returns a query string of the members that have a value, else nothing."""
+    query = urlencode({name: value for name, value in members.items() if value})
+    return f"?{query}" if query else ""

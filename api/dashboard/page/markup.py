@@ -26,6 +26,7 @@ cast("dict[str, Any]", _TEMPLATES.filters).update(
     level=level_of,
     money=figures.money,
     percent=figures.percent,
+    query=figures.query_of,
     signs=figures.signs,
     short=figures.short_commit,
     time=figures.time_text,
