@@ -80,6 +80,7 @@ class Field:
         mentions: Words, beside its name, by which a refusal means it.
         secret: Whether the stored value is never shown, and stays if nothing is typed.
         example: The placeholder of an empty field.
+        offers_events: Whether the names of events that came are offered.
     """
 
     name: str
@@ -94,6 +95,7 @@ class Field:
     mentions: tuple[str, ...] = ()
     secret: bool = False
     example: str = ""
+    offers_events: bool = False
 
     @property
     def keyboard(self) -> str:

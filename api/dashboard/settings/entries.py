@@ -22,7 +22,7 @@ from api.dashboard.page.form import (
 from api.dashboard.page.markup import page
 from api.dashboard.page.visit import read_for_visitor
 from api.dashboard.settings.kinds import KINDS, Kind, Row
-from api.dashboard.settings.simple import READ_ONLY
+from api.dashboard.settings.simple import READ_ONLY, seen_names
 from storage.postgres.refusal import Invalid
 from storage.tenants.settings import apply_settings, lock_settings, metric_renamed, stored_settings
 from storage.tenants.sign_ins import Role, Visitor
@@ -75,10 +75,14 @@ class _Entry:
 
 async def get_entries(request: Request) -> Response:
     """Return the page of the entries of a setting."""
-    _, stored = await read_for_visitor(
-        request, lambda connection, visitor: stored_settings(connection, visitor.project_id)
+    _, (stored, names) = await read_for_visitor(
+        request,
+        lambda connection, visitor: (
+            stored_settings(connection, visitor.project_id),
+            seen_names(connection, visitor),
+        ),
     )
-    return _page(request, stored)
+    return _page(request, stored, names)
 
 
 async def post_entries(request: Request) -> Response:
@@ -86,9 +90,7 @@ async def post_entries(request: Request) -> Response:
     kind = _kind(request)
     form = await posted(request)
 
-    def changing(
-        connection: Connection, visitor: Visitor
-    ) -> tuple[dict[str, Any], _Refused | None]:
+    def storing(connection: Connection, visitor: Visitor) -> tuple[dict[str, Any], _Refused | None]:
         stored = lock_settings(connection, visitor.project_id)
         if visitor.role is not Role.OWNER:
             return stored, _Refused(status=403, note=READ_ONLY)
@@ -107,10 +109,16 @@ async def post_entries(request: Request) -> Response:
             return stored, _refused(kind, form, status=422, faults=faults)
         return stored, None
 
-    _, (stored, refused) = await read_for_visitor(request, changing)
+    _, ((stored, refused), names) = await read_for_visitor(
+        request,
+        lambda connection, visitor: (
+            storing(connection, visitor),
+            seen_names(connection, visitor),
+        ),
+    )
     if refused is None:
         return RedirectResponse(f"{request.scope['path']}?saved", status_code=303)
-    return _page(request, stored, refused)
+    return _page(request, stored, names, refused)
 
 
 def _remove(kind: Kind, rows: list[dict[str, Any]], form: Form) -> list[dict[str, Any]] | _Refused:
@@ -177,7 +185,12 @@ def _kind(request: Request) -> Kind:
     return KINDS[request.scope["path"].rpartition("/")[2]]
 
 
-def _page(request: Request, stored: Mapping[str, Any], refused: _Refused | None = None) -> Response:
+def _page(
+    request: Request,
+    stored: Mapping[str, Any],
+    names: Sequence[str],
+    refused: _Refused | None = None,
+) -> Response:
     kind = _kind(request)
     refused = refused or _Refused(status=200)
     entries = [_entry(kind, row, refused) for row in kind.rows(stored)]
@@ -186,6 +199,7 @@ def _page(request: Request, stored: Mapping[str, Any], refused: _Refused | None 
         "settings/entries.html",
         status=refused.status,
         kind=kind,
+        names=names,
         entries=entries,
         new=_entry(kind, None, refused),
         note=refused.note,

@@ -110,12 +110,14 @@ METRICS = Kind(
             " that have met their deploy keep the old name.",
             mentions=("metrics", "default_metric", "guardrails", "value_routes"),
             example="order_placed",
+            offers_events=True,
         ),
         Field(
             name="sources",
             label="Events that count",
             hint="One a line; none named: those of the metric’s own name.",
             control="lines",
+            offers_events=True,
             reads=lines,
             optional=True,
         ),
@@ -180,7 +182,7 @@ VALUES = Kind(
     singular="value",
     lead="The value of a conversion, by metric and route. Verdicts show money at risk by it.",
     fields=(
-        Field(name="metric", label="Metric", example="order_placed"),
+        Field(name="metric", label="Metric", example="order_placed", offers_events=True),
         Field(
             name="route",
             label="Route",

@@ -39,6 +39,7 @@ from storage.tenants.settings import (
     read_settings,
 )
 from storage.tenants.sign_ins import Role, Visitor
+from storage.views.recent_traffic import read_names
 
 _PATH = "/dashboard/settings"
 READ_ONLY = "You are signed in to read: nothing was changed."
@@ -47,6 +48,7 @@ CHANGED = (
     " typed is kept; what is stored now stands beside it. Save again to store yours."
 )
 _ON_LINES = "One a line."
+_NAMES_OFFERED = 50
 
 GROUPS: Mapping[str, Sequence[Field]] = {
     "What is tested": (
@@ -54,6 +56,7 @@ GROUPS: Mapping[str, Sequence[Field]] = {
             name="default_metric",
             label="Default metric",
             hint="Target of a registration that names none.",
+            offers_events=True,
         ),
         Field(
             name="guardrails",
@@ -216,24 +219,36 @@ class _Refused:
 
 async def get_settings(request: Request) -> Response:
     """Return the page of the simple settings."""
-    _, settings = await read_for_visitor(
-        request, lambda connection, visitor: read_settings(connection, visitor.project_id)
+    _, (settings, names) = await read_for_visitor(
+        request,
+        lambda connection, visitor: (
+            read_settings(connection, visitor.project_id),
+            seen_names(connection, visitor),
+        ),
     )
-    return _page(request, settings)
+    return _page(request, settings, names)
+
+
+def seen_names(connection: Connection, visitor: Visitor) -> Sequence[str]:
+    """Returns the names of events that came to the visitor's project, the newest first."""
+    return read_names(connection, [visitor.project_id])[visitor.project_id][:_NAMES_OFFERED]
 
 
 async def post_settings(request: Request) -> Response:
     """Store the typed settings, or return the page with the fault beside each wrong field."""
     form = await posted(request)
 
-    def changing(connection: Connection, visitor: Visitor) -> tuple[Settings, _Refused | None]:
+    def changing(
+        connection: Connection, visitor: Visitor
+    ) -> tuple[Settings, Sequence[str], _Refused | None]:
         settings = parse_settings(lock_settings(connection, visitor.project_id))
-        return settings, _change(connection, visitor, settings, form)
+        refused = _change(connection, visitor, settings, form)
+        return settings, seen_names(connection, visitor), refused
 
-    _, (settings, refused) = await read_for_visitor(request, changing)
+    _, (settings, names, refused) = await read_for_visitor(request, changing)
     if refused is None:
         return RedirectResponse(f"{_PATH}?saved", status_code=303)
-    return _page(request, settings, refused)
+    return _page(request, settings, names, refused)
 
 
 def _change(
@@ -282,7 +297,12 @@ def _is(shown: Mapping[str, Any], member: str, value: object) -> bool:
     return _shown(parse_settings({member: value}))[member] == shown[member]
 
 
-def _page(request: Request, settings: Settings, refused: _Refused | None = None) -> Response:
+def _page(
+    request: Request,
+    settings: Settings,
+    names: Sequence[str],
+    refused: _Refused | None = None,
+) -> Response:
     shown = _shown(settings)
     now = refused or _Refused(status=200, texts=texts_of(FIELDS, shown))
     groups: dict[str, list[ShownField]] = {
@@ -294,6 +314,7 @@ def _page(request: Request, settings: Settings, refused: _Refused | None = None)
         "settings.html",
         status=now.status,
         groups=groups,
+        names=names,
         seen=digest_of(shown),
         note=now.note or now.faults.get(""),
         wrong=sum(bool(name) for name in now.faults),

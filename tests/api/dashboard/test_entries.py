@@ -12,7 +12,9 @@ from domain.metric import Metric
 from storage.tenants.settings import ValueRoute
 from storage.tenants.sign_ins import Role
 from storage.tenants.webhook import Webhook
+from storage.views.checklist import projects_to_check
 from tests.clients.owner import (
+    GENERAL,
     METRICS,
     SCRIPT,
     VALUES,
@@ -274,3 +276,14 @@ def test_no_more_webhooks_are_taken_than_are_told(owner: Owner) -> None:
         assert answer.status_code == 422
         assert words in alert(answer.text)
     assert len(owner.settings().webhooks) == 10
+
+
+def test_names_of_events_that_came_are_offered(owner: Owner) -> None:
+    event = {"event": "basket", "session_id": "s1", "commit": "a" * 40}
+    assert owner.service.post("/v1/events", event).status_code == 202
+    owner.service.in_store(projects_to_check)
+    for path in (GENERAL, METRICS, VALUES):
+        page = owner.page(path)
+        assert '<datalist id="events"><option value="basket">' in page
+        assert 'list="events"' in page
+    assert "Events seen: <code>basket</code>" in owner.page(METRICS)
