@@ -66,6 +66,11 @@ peers: install $(PEERS)/.ready ## Set the test beside gbstats, a z test and the 
 bench: install ## Measure ingestion and polling against what bounds them (needs wrk)
 	$(BIN)/python -m benchmarks.ingestion
 
+.PHONY: bench-experiments
+bench-experiments: install ## Take a look at 10,000 experiments, and at one of 10,000 strata
+	$(BIN)/python -m benchmarks.experiments
+	$(BIN)/python -m benchmarks.strata
+
 .PHONY: bench-sealing
 bench-sealing: install ## Seal a day of events: rows a second, bytes an event
 	$(BIN)/python -m benchmarks.sealing

@@ -1,8 +1,9 @@
 """Rebuilds: what the check of one day costs, against counting its sessions.
 
 Run by `python -m benchmarks.rebuild`. One day of canary traffic is laid in the log of an
-embedded PostgreSQL and walked; then, in turns and with everything warm, the sessions of the day
-are counted by `SELECT count(DISTINCT session_id)`, and the day is computed anew and compared.
+embedded PostgreSQL, walked, and sealed into a lake as each hour is; then, in turns and with
+everything warm, the sessions of the day are counted by `SELECT count(DISTINCT session_id)`, and the
+day is computed anew and compared.
 """
 
 import argparse
@@ -26,6 +27,8 @@ from domain.registration import PRODUCTION, Registration
 from orchestration.pipeline.day_rebuild import compare_days
 from storage.experiments.deploys import DeployRequest, record_deploy
 from storage.experiments.experiments import register
+from storage.log.lake import open_lake
+from storage.log.sealing import Sealer
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.postgres.embedded import EmbeddedPostgres
 from storage.postgres.engine import open_engine
@@ -184,6 +187,9 @@ class Measured:
 
 def measured(one: Laid, *, postgres: int, experiments: int, rounds: int) -> Measured:
     """Counts and checks in turns, in one transaction's settings."""
+    # A settled day is read from its files.
+    if Sealer(engine=one.engine, lake=open_lake()).seal() is None:
+        raise SystemExit("another process seals")
     day, as_of = one.midnight.date(), one.midnight + timedelta(days=3)
     count: list[tuple[float, float]] = []
     check: list[tuple[float, float]] = []
@@ -243,6 +249,7 @@ def serving() -> Generator[tuple[str, int]]:
     with tempfile.TemporaryDirectory(prefix="deploy-reward-rebuild-") as folder:
         # PostgreSQL's user, who is nobody for root, must be able to enter.
         Path(folder).chmod(0o711)
+        os.environ["SERVICE_LAKE"] = str(Path(folder) / "lake")
         with EmbeddedPostgres(Path(folder) / "data") as server:
             assert server.process is not None
             yield server.url, server.process.pid

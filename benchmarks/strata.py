@@ -1,0 +1,142 @@
+"""Strata: what one look costs of a single experiment that is offered thousands of strata.
+
+Run by `make bench-experiments`. In an embedded PostgreSQL one experiment is registered, and 168
+blocks of thin traffic are laid for it: in 10,000 strata of as many builds, and in the 4,096 strata
+of twelve flags. Then its evidence is computed and published, in a process of its own whose memory
+is measured.
+"""
+
+import argparse
+import json
+import multiprocessing
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from sqlalchemy import Engine, text
+
+from benchmarks.experiments import SHAPES, Measured, lay, measured
+from storage.postgres.embedded import EmbeddedPostgres
+from storage.postgres.engine import open_engine
+from storage.schema.migrate import upgrade
+
+FLAGS = 12
+# quality.md, 'Speed': seconds of CPU, and MiB.
+LIMIT_CPU, LIMIT_MIB = 2.0, 500
+# In how many blocks a stratum has units.
+_EACH_IN = 20
+
+# A hash draws which strata a block has.
+_CELLS = text("""
+INSERT INTO cells (experiment_id, metric, block, stratum, n1, x1, n0, x0)
+SELECT c.experiment_id, c.metric, c.block, 's' || s.number, 1 + d.drawn % 3,
+    (d.drawn / 7 % 9 = 0)::int, 1 + d.drawn / 64 % 3, (d.drawn / 512 % 9 = 0)::int
+FROM whole_cells AS c
+CROSS JOIN generate_series(1, :strata) AS s (number)
+CROSS JOIN LATERAL (
+    SELECT hashtextextended(s.number || c.metric || extract(epoch FROM c.block), 11) & 2147483647
+        AS drawn,
+        hashtextextended(s.number || ' ' || extract(epoch FROM c.block), 5) & 2147483647 AS place
+) AS d
+WHERE d.place % :blocks < :each_in
+""")
+_STRATA = text("""
+INSERT INTO strata (experiment_id, stratum, commit_sha, lineage, flags)
+SELECT experiment_id, 's' || s.number, control_commit,
+    md5(CASE WHEN :flags = 0 THEN s.number ELSE 0 END::text),
+    (SELECT jsonb_object_agg('flag' || f, CASE WHEN s.number >> f & 1 = 1 THEN 'on' ELSE 'off' END)
+     FROM generate_series(0, :flags - 1) AS f)
+FROM experiments CROSS JOIN generate_series(1, :strata) AS s (number)
+""")
+_UNITS = text("""
+UPDATE block_units AS b SET treatment = c.n1, control = c.n0, own = c.n1
+FROM (
+    SELECT c.experiment_id, c.block, sum(c.n1) AS n1, sum(c.n0) AS n0
+    FROM cells AS c JOIN experiments AS x
+      ON x.experiment_id = c.experiment_id AND x.target_metric = c.metric
+    GROUP BY c.experiment_id, c.block
+) AS c
+WHERE b.experiment_id = c.experiment_id AND b.block = c.block
+""")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A look at an experiment that is offered so many strata, which twelve flags may make."""
+
+    strata: int
+    flags: int
+    cells: int
+    measured: Measured
+
+
+def lay_strata(engine: Engine, *, strata: int, flags: int) -> int:
+    """Lays one experiment in many strata; returns how many cells it has."""
+    shape = SHAPES["thin"]
+    lay(engine, 1, shape)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TEMP TABLE whole_cells ON COMMIT DROP AS TABLE cells"))
+        connection.execute(text("DELETE FROM cells"))
+        connection.execute(text("DELETE FROM strata"))
+        connection.execute(_CELLS, {"strata": strata, "blocks": 168, "each_in": _EACH_IN})
+        connection.execute(_STRATA, {"strata": strata, "flags": flags})
+        connection.execute(_UNITS)
+        cells = connection.execute(text("SELECT count(*) FROM cells")).scalar_one()
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("VACUUM (ANALYZE)"))
+    return cells
+
+
+def run(strata: int, flags: int) -> Row:
+    """Lays an experiment and measures a look at it, in a process that has done nothing else."""
+    with tempfile.TemporaryDirectory(prefix="deploy-reward-strata-") as folder:
+        Path(folder).chmod(0o711)
+        with EmbeddedPostgres(Path(folder) / "data") as server:
+            upgrade(server.url)
+            engine = open_engine(server.url)
+            cells = lay_strata(engine, strata=strata, flags=flags)
+            engine.dispose()
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                look = pool.apply(measured, (server.url, 1, SHAPES["thin"]))
+    return Row(strata=strata, flags=flags, cells=cells, measured=look)
+
+
+def shown(rows: Sequence[Row]) -> Table:
+    """Returns the rows as a table, beside the limits."""
+    table = Table("strata", "flags", "cells", "run", f"CPU (≤ {LIMIT_CPU:.0f} s)")
+    table.add_column(f"peak MiB (≤ {LIMIT_MIB})")
+    table.add_column("within")
+    for row in rows:
+        look = row.measured
+        within = look.cpu <= LIMIT_CPU and look.peak_mib <= LIMIT_MIB
+        table.add_row(
+            f"{row.strata:,}",
+            str(row.flags),
+            f"{row.cells:,}",
+            f"{look.evidence + look.publish:.1f} s",
+            f"{look.cpu:.1f} s",
+            f"{look.peak_mib:,.0f}",
+            "yes" if within else "no",
+        )
+    return table
+
+
+def main() -> None:
+    """Measures both kinds of strata, and prints them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--strata", type=int, nargs="*", default=[100, 1_000, 10_000])
+    parser.add_argument("--json", type=Path, help="append a line for each row to this file")
+    asked = parser.parse_args()
+    rows = [run(strata, 0) for strata in asked.strata]
+    rows.append(run(2**FLAGS, FLAGS))
+    Console(width=120).print(shown(rows))
+    if asked.json:
+        with asked.json.open("a") as lines:
+            lines.writelines(json.dumps(asdict(row)) + "\n" for row in rows)
+
+
+if __name__ == "__main__":
+    main()
