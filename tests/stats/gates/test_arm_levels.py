@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from stats.counts.cell import Totals
 from stats.counts.closed_cells import ClosedCells
+from stats.gates.arm_levels import ArmLevels
 from stats.gates.guardrail import Guardrail, watch
+from stats.sequential.harm import log_harm
 
 counts = st.integers(0, 400)
 
@@ -51,6 +53,38 @@ def test_it_excludes_zero_when_breached_and_lies_in_the_margin_when_unharmed(
     assume(min(abs(harm), abs(room)) > 1e-9)
     assert (reading.breached_at is not None) == (harm > 0)
     assert (reading.non_inferior_at is not None) == (room > 0)
+
+
+@given(
+    st.floats(0.01, 1e9),
+    st.lists(st.floats(1e-3, 1e6), min_size=2, max_size=5),
+    st.sampled_from([20.0, 100.0, 400.0]),
+)
+def test_its_reach_is_the_one_that_plain_bisection_finds(
+    variance: float, rho: list[float], threshold: float
+) -> None:
+    nothing = np.zeros(1)
+    levels = ArmLevels(
+        control=nothing,
+        treatment=nothing,
+        lift=nothing,
+        weight=nothing + 1.0,
+        variance=nothing + variance,
+        rho=np.array([rho]),
+    )
+
+    def reaches(score: float) -> bool:
+        evidence = log_harm(np.array([score]), levels.variance, levels.rho)
+        return bool(evidence[0] >= math.log(threshold))
+
+    low, high = 0.0, math.sqrt(variance + rho[1])
+    while not reaches(high):
+        low, high = high, 2.0 * high
+    for _ in range(80):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if reaches(middle) else (middle, high)
+
+    assert levels.interval(0, threshold) == (-high, high)
 
 
 def test_before_any_comparison_there_is_no_interval() -> None:
