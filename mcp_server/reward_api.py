@@ -30,7 +30,7 @@ NEW_KEY = "Ask for a new project key (rk_): SERVICE_PROJECT_KEY holds it."
 ADVICE = {
     "malformed_key": NEW_KEY,
     "unknown_key": NEW_KEY,
-    "wrong_key_kind": "The tools need the project key (rk_): set SERVICE_PROJECT_KEY to it.",
+    "wrong_key_kind": "All tools take a project key (rk_): set SERVICE_PROJECT_KEY to one.",
     "unknown_experiment": FIND,
     "no_evidence_yet": "That is no fault, and get_verdict answers meanwhile.",
     "not_found": "Check that SERVICE_API_URL is the base address, without a path.",

@@ -17,7 +17,7 @@ def test_the_reference_is_up_to_date_to_the_byte() -> None:
 def test_the_kinds_of_keys_that_are_named_are_those_that_are_taken(
     service: Any, kind: KeyKind
 ) -> None:
-    key = {"X-Service-Project-Key": service.project.keys[kind]}
+    key = {"X-Service-Project-Key": service.new_key(kind)}
     for endpoint, kinds in key_kinds().items():
         method, path = endpoint.split()
         answer = service.client.request(method, path.replace("{experiment_id}", "e"), headers=key)

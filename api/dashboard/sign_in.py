@@ -30,8 +30,8 @@ _USED = (
     "This link was used before, or its 15 minutes are over."
     " Run deploy-reward dashboard for a new one."
 )
-_NO_KEY = "This is no project key: one begins with rk_ and has 43 characters."
-_OTHER_KIND = "This key sends data. Signing in takes the project key, which begins with rk_."
+_NO_KEY = "This is no project key: one begins with rk_ or ro_ and has 43 characters."
+_OTHER_KIND = "This key sends data. Signing in takes a project key (rk_) or a read key (ro_)."
 _UNKNOWN = "This project key is unknown or was revoked."
 
 
@@ -90,7 +90,7 @@ def _fault(secret: str) -> str | None:
         return None
     if not is_well_formed(secret):
         return _NO_KEY
-    return None if secret.startswith("rk_") else _OTHER_KIND
+    return None if secret.startswith(("rk_", "ro_")) else _OTHER_KIND
 
 
 def _asking(

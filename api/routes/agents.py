@@ -9,7 +9,7 @@ from api.runtime.agents import Agents
 from api.runtime.keyring import admitted
 from api.runtime.state import runtime
 from api.wire.problem import Problem
-from storage.tenants.keys import KeyKind
+from storage.tenants.keys import READING_KINDS
 
 router = APIRouter(tags=["agents"])
 
@@ -31,7 +31,7 @@ class _Forwarded(Response):
 async def post_message(request: Request) -> Response:
     """Answer a message of the Model Context Protocol."""
     shared = runtime(request)
-    await admitted(shared.keyring, request, KeyKind.PROJECT, bearer=True)
+    await admitted(shared.keyring, request, *READING_KINDS, bearer=True)
     if not shared.agents.are_served:
         raise Problem("not_found", "this process serves no tools")
     return _Forwarded(shared.agents)

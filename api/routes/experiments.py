@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.routes.verdicts import VerdictContract, contract_answer, known_id
-from api.runtime.caller import Reader
+from api.runtime.caller import Reader, Registrar
 from api.runtime.state import runtime
 from api.wire.answer import answer
 from api.wire.body import body_of
@@ -215,7 +215,7 @@ _EXAMPLES = {
 )
 async def post_registration(
     request: Request,
-    caller: Reader,
+    caller: Registrar,
     body: Annotated[RegistrationBody, Depends(body_of(RegistrationBody))],
 ) -> Response:
     """Register a change; the same change and metric, while open, is the same experiment."""
@@ -249,7 +249,7 @@ def _first_look(at: datetime | None) -> dict[str, str] | None:
 )
 async def post_close(
     request: Request,
-    caller: Reader,
+    caller: Registrar,
     experiment_id: str,
     _: Annotated[NoMembers, Depends(body_of(NoMembers, optional=True))],
 ) -> Response:

@@ -15,7 +15,7 @@ from api.wire.answer import answer
 from api.wire.documentation import PlainRoute, reading
 from api.wire.shape import Shape
 from domain.ledger.account import account_of
-from storage.tenants.keys import KeyKind
+from storage.tenants.keys import READING_KINDS
 from storage.views.ledger import read_entries
 
 # Plain, as the address of a verdict is: of two plain routes the one without a pattern is found.
@@ -108,7 +108,7 @@ async def get_ledger(request: Request) -> Response:
     It enters no verdict.
     """
     shared = runtime(request)
-    caller = await admitted(shared.keyring, request, KeyKind.PROJECT)
+    caller = await admitted(shared.keyring, request, *READING_KINDS)
     as_of = datetime.now(UTC)
 
     def account(connection: Connection) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from api.wire.problem import Problem
 from api.wire.shape import Shape
 from domain.wording.registration import awaited_sentence
 from storage.postgres.refusal import Missing
-from storage.tenants.keys import KeyKind
+from storage.tenants.keys import READING_KINDS
 from storage.verdicts.publication import (
     ListedExperiment,
     PublishedVerdict,
@@ -213,7 +213,7 @@ async def get_verdict(request: Request) -> Response:
     if request.path_params["experiment_id"] == "register":
         raise HTTPException(405, headers={"Allow": "POST"})
     shared = runtime(request)
-    caller = await admitted(shared.keyring, request, KeyKind.PROJECT)
+    caller = await admitted(shared.keyring, request, *READING_KINDS)
     experiment_id = known_id(request.path_params["experiment_id"])
     verdict = await shared.reader.read(caller.project_id, experiment_id)
     response = contract_answer(verdict)

@@ -8,16 +8,17 @@ from starlette.requests import Request
 
 from api.runtime.keyring import Caller, admitted
 from api.runtime.state import runtime
-from storage.tenants.keys import KeyKind
+from storage.tenants.keys import READING_KINDS, KeyKind
 
 
-def _by(kind: KeyKind, *, bearer: bool = False) -> Callable[[Request], Awaitable[Caller]]:
+def _by(*kinds: KeyKind, bearer: bool = False) -> Callable[[Request], Awaitable[Caller]]:
     async def caller(request: Request) -> Caller:
-        return await admitted(runtime(request).keyring, request, kind, bearer=bearer)
+        return await admitted(runtime(request).keyring, request, *kinds, bearer=bearer)
 
     return caller
 
 
 Writer = Annotated[Caller, Depends(_by(KeyKind.WRITE))]
 RevenueWriter = Annotated[Caller, Depends(_by(KeyKind.WRITE, bearer=True))]
-Reader = Annotated[Caller, Depends(_by(KeyKind.PROJECT))]
+Reader = Annotated[Caller, Depends(_by(*READING_KINDS))]
+Registrar = Annotated[Caller, Depends(_by(KeyKind.PROJECT))]

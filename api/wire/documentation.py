@@ -21,7 +21,7 @@ _SECURITY: Mapping[str, dict[str, str]] = {
         "type": "apiKey",
         "in": "header",
         "name": "X-Service-Project-Key",
-        "description": "Write key `wk_…`, public key `pk_…` or project key `rk_…`.",
+        "description": "Key: write `wk_…`, public `pk_…`, project `rk_…` or read `ro_…`.",
     },
     "Bearer": {"type": "http", "scheme": "bearer", "description": "A write key."},
     "KeyInQuery": {

@@ -23,7 +23,7 @@ from storage.postgres.durability import refuse_weak_store
 from storage.postgres.embedded import EmbeddedPostgres, make_data_dir
 from storage.postgres.engine import open_engine
 from storage.schema.migrate import upgrade
-from storage.tenants.keys import KeyKind, create_key
+from storage.tenants.keys import FIRST_KINDS, KeyKind, create_key
 from storage.tenants.projects import CreatedProject, create_project, list_projects
 from storage.tenants.secret import service_secret
 from storage.tenants.settings import apply_settings
@@ -205,7 +205,7 @@ def demo_project(url: str) -> CreatedProject:
             made = create_project(connection, DEMO_PROJECT)
             apply_settings(connection, made.project_id, {"default_metric": METRIC})
             return made
-        keys = {kind: create_key(connection, number, kind) for kind in KeyKind}
+        keys = {kind: create_key(connection, number, kind) for kind in FIRST_KINDS}
         return CreatedProject(project_id=number, name=DEMO_PROJECT, keys=keys)
 
 

@@ -95,7 +95,7 @@ keys = Table(
     _moment("last_used_at", nullable=True),
     # Who or what holds it, in the owner's words.
     Column("label", Text),
-    CheckConstraint("kind IN ('write', 'public', 'project')", name="kind"),
+    CheckConstraint("kind IN ('write', 'public', 'project', 'read')", name="kind"),
     Index(None, "project_id"),
 )
 

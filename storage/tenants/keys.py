@@ -27,7 +27,7 @@ _SHOWN = (
     keys.c.last_used_at,
     keys.c.label,
 )
-_FORM = re.compile(rf"(?:wk|pk|rk)_[0-9A-Za-z]{{{_RANDOM + _CHECK}}}", re.ASCII)
+_FORM = re.compile(rf"(?:wk|pk|rk|ro)_[0-9A-Za-z]{{{_RANDOM + _CHECK}}}", re.ASCII)
 
 
 class KeyKind(StrEnum):
@@ -36,9 +36,19 @@ class KeyKind(StrEnum):
     WRITE = "write"
     PUBLIC = "public"
     PROJECT = "project"
+    READ = "read"
 
 
-_PREFIXES = {KeyKind.WRITE: "wk_", KeyKind.PUBLIC: "pk_", KeyKind.PROJECT: "rk_"}
+# A new project gets one of each; a key that only reads is made for whoever asks for one.
+FIRST_KINDS = (KeyKind.WRITE, KeyKind.PUBLIC, KeyKind.PROJECT)
+# The kinds that read verdicts and sign in to read.
+READING_KINDS = (KeyKind.PROJECT, KeyKind.READ)
+_PREFIXES = {
+    KeyKind.WRITE: "wk_",
+    KeyKind.PUBLIC: "pk_",
+    KeyKind.PROJECT: "rk_",
+    KeyKind.READ: "ro_",
+}
 
 
 @dataclass(frozen=True, kw_only=True)

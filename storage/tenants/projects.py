@@ -9,7 +9,7 @@ from sqlalchemy.dialects.postgresql import insert
 from storage.postgres.refusal import Conflict, Missing
 from storage.postgres.rows import value_of
 from storage.schema.tables import projects
-from storage.tenants.keys import KeyKind, create_key
+from storage.tenants.keys import FIRST_KINDS, KeyKind, create_key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class CreatedProject:
 
 
 def create_project(connection: Connection, name: str) -> CreatedProject:
-    """Creates a project with one key of each kind.
+    """Creates a project with one key of each of the first kinds.
 
     Raises:
         Conflict: The name is taken.
@@ -47,7 +47,7 @@ def create_project(connection: Connection, name: str) -> CreatedProject:
     return CreatedProject(
         project_id=project_id,
         name=name,
-        keys={kind: create_key(connection, project_id, kind) for kind in KeyKind},
+        keys={kind: create_key(connection, project_id, kind) for kind in FIRST_KINDS},
     )
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, delete, func, insert, or_, select
 
 from storage.postgres.rows import value_of
 from storage.schema.tables import keys, projects, sign_in_links, sign_ins
-from storage.tenants.keys import KeyKind, key_digest, note_use
+from storage.tenants.keys import READING_KINDS, key_digest, note_use
 
 # Long enough to be opened by who asked for it, too short to be found in a chat's history.
 LINK_LIFETIME = timedelta(minutes=15)
@@ -83,17 +83,17 @@ def sign_in_by_link(connection: Connection, code: str) -> str | None:
 
 
 def sign_in_by_key(connection: Connection, key: str) -> str | None:
-    """Signs in to read by a project key, and returns the token that tells the browser again.
+    """Signs in by a project or read key, and returns the token that tells the browser again.
 
-    The sign-in ends with the key.
+    The sign-in is to read, and ends with the key.
 
     Returns:
-        None where no project key of that text is live.
+        None where no such key of that text is live.
     """
     project_id = connection.execute(
         select(keys.c.project_id).where(
             keys.c.digest == key_digest(key),
-            keys.c.kind == KeyKind.PROJECT.value,
+            keys.c.kind.in_([kind.value for kind in READING_KINDS]),
             keys.c.revoked_at.is_(None),
         )
     ).scalar_one_or_none()

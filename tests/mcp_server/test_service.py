@@ -10,7 +10,7 @@ from mcp import Client
 from api.app import create_app
 from api.runtime.settings import ApiSettings
 from mcp_server.explanation import LONGEST_BYTES
-from storage.tenants.keys import KeyKind
+from storage.tenants.keys import KeyKind, create_key
 from storage.tenants.projects import create_project
 from tests.conftest import Store
 from tests.processes.served import Served
@@ -22,7 +22,9 @@ OPEN = 20
 def in_project(store: Store, in_session: Any) -> Iterator[Callable[..., Any]]:
     """Runs a coroutine function on a client of the tools of one project."""
     with store.engine.begin() as connection:
-        keys = create_project(connection, "shop").keys
+        project = create_project(connection, "shop")
+        read_key = create_key(connection, project.project_id, KeyKind.READ)
+        keys = {**project.keys, KeyKind.READ: read_key}
     settings = ApiSettings(database_url=store.url, secret=b"a secret of the tests")
     with Served(app=create_app(settings)) as served:
         yield lambda session, kind=KeyKind.PROJECT: in_session(
@@ -95,3 +97,15 @@ def test_a_key_of_another_kind_is_told_which_one_to_set(in_project: Callable[...
         return text(await client.call_tool("list_experiments", {}))
 
     assert "set SERVICE_PROJECT_KEY" in in_project(listed, kind=KeyKind.PUBLIC)
+
+
+def test_with_a_read_key_an_agent_looks_and_registers_nothing(
+    in_project: Callable[..., Any],
+) -> None:
+    async def looked(client: Client) -> tuple[Any, str]:
+        listed = await client.call_tool("list_experiments", {})
+        return listed, text(await client.call_tool("register_experiment", {}))
+
+    listed, refusal = in_project(looked, kind=KeyKind.READ)
+    assert not listed.is_error
+    assert "this takes a project key, not a read key" in refusal

@@ -25,7 +25,7 @@ from storage.tenants.sign_ins import Role, Visitor
 
 _PATH = "/dashboard/settings/keys"
 # What is listed of a key: never less, which could mean one that was not shown.
-_DISPLAY = re.compile(r"(?:wk|pk|rk)_[0-9A-Za-z]{5}", re.ASCII)
+_DISPLAY = re.compile(r"(?:wk|pk|rk|ro)_[0-9A-Za-z]{5}", re.ASCII)
 _MADE = (
     "No key was made: one was, after this form was loaded. A key is shown once, by the page that"
     " answers its making; a form that is sent again, as a reload does, makes none. If you have not"
@@ -35,6 +35,7 @@ _KINDS = {
     KeyKind.WRITE: "sends events and deploys, from servers and pipelines",
     KeyKind.PUBLIC: "sends events from browsers; anybody may see it",
     KeyKind.PROJECT: "registers experiments, reads verdicts, signs in here to read",
+    KeyKind.READ: "reads verdicts and signs in here to read; changes nothing",
 }
 
 

@@ -16,7 +16,7 @@ from api.app import create_app
 from api.dashboard.pages import router as dashboard
 from api.runtime.settings import ApiSettings
 from storage.schema.tables import keys, metadata
-from storage.tenants.keys import KeyKind, key_digest, list_keys, new_key, revoke_key
+from storage.tenants.keys import FIRST_KINDS, KeyKind, key_digest, list_keys, new_key, revoke_key
 from storage.tenants.projects import create_project
 from tests.conftest import Service
 
@@ -167,7 +167,7 @@ def test_a_request_without_a_live_key_is_401(
 def test_a_key_of_the_wrong_kind_is_403(
     service: Any, path: str, method: str, operation: dict[str, Any]
 ) -> None:
-    for kind in set(KeyKind) - KINDS[path]:
+    for kind in set(FIRST_KINDS) - KINDS[path]:
         answer = asked(service, path, method, operation, **by(service.project.keys[kind]))
         assert (answer.status_code, code_of(answer)) == (403, "wrong_key_kind")
 
