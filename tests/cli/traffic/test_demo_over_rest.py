@@ -17,7 +17,7 @@ from api.runtime.settings import ApiSettings
 from cli.simulate import simulate
 from cli.traffic.demo import METRIC, Keys, play
 from cli.traffic.posting import answer, connected
-from storage.tenants.keys import KeyKind
+from storage.tenants.keys import FIRST_KINDS
 from storage.tenants.projects import create_project
 
 REPLAY = ["--replay", "--hours", "2", "--baseline", "0.2", "--lift", "0.5"]
@@ -50,7 +50,7 @@ def running(store: Any) -> Iterator[Running]:
     while thread.is_alive() and not server.started:
         answered.wait(0.01)
     port = server.servers[0].sockets[0].getsockname()[1]
-    names = {kind.value: project.keys[kind] for kind in KeyKind}
+    names = {kind.value: project.keys[kind] for kind in FIRST_KINDS}
     yield Running(url=f"http://127.0.0.1:{port}", keys=Keys(**names))
     server.should_exit = True
     thread.join()

@@ -27,7 +27,7 @@ from storage.pipeline.experiments import open_experiments
 from storage.pipeline.moments import microseconds, moment_of
 from storage.pipeline.whole_lives import compute_whole_lives
 from storage.schema.clock import closed_instant
-from storage.tenants.keys import KeyKind
+from storage.tenants.keys import FIRST_KINDS
 from storage.tenants.projects import create_project
 from storage.upkeep.reading import separate_reading
 from tests.cli.conftest import serving
@@ -162,7 +162,7 @@ def assert_equal_documents(documents: Documents, cluster: Cluster, as_of: str) -
 def test_the_demo_is_decided_checked_and_rebuilt_on_spark_as_in_duckdb(
     cluster: Cluster, service: Any, lake: FolderLake, documents: Documents
 ) -> None:
-    keys = Keys(**{kind.value: service.project.keys[kind] for kind in KeyKind})
+    keys = Keys(**{kind.value: service.project.keys[kind] for kind in FIRST_KINDS})
     with serving(service) as url:
         # Nothing computes verdicts here but the two engines: the time to wait for them is none.
         play(

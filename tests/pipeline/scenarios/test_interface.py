@@ -14,6 +14,7 @@ from api.routes.verdicts import VerdictContract
 from api.wire.event_batch import MOST_EVENTS
 from cli.main import main
 from domain.contract import MEMBERS, contract
+from domain.planning.boundary import Boundary
 from domain.planning.design import Design
 from domain.planning.plan import prospects
 from mcp_server.contract import Verdict as ToolVerdict
@@ -124,7 +125,7 @@ def test_a_small_lift_in_much_traffic_is_kept_by_the_day_cadence(story, judged) 
     assert (told["verdict"], told["cadence"]) == ("keep", "day")
     # The cadences are those of `plan`: lifts of 20 and of 50 %.
     design = Design(sessions_per_day=4800, rate=0.5, share=0.5)
-    planned = {one.relative_lift: one for one in prospects(design, alpha=0.05)}
+    planned = {one.relative_lift: one for one in prospects(design, Boundary())}
     sessions = story.evidence(told["experiment_id"])["sessions"]
     assert sessions["required"] == pytest.approx(planned[0.2].sessions_to_decide, rel=1e-3)
     assert sessions["required_fast"] == pytest.approx(planned[0.5].sessions_to_decide, rel=1e-3)
