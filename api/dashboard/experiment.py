@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -39,6 +40,7 @@ from storage.verdicts.evidence import WAITS_FOR_DEPLOY
 from storage.verdicts.publication import read_evidence
 from storage.verdicts.set_aside import read_set_aside
 from storage.views.findings import Finding, finding_version, read_finding
+from storage.views.ramp import Ramp, read_ramp
 
 # Newest first; the whole history is in the evidence document.
 _MOST_LOOKS = 40
@@ -53,19 +55,18 @@ async def get_experiment(request: Request) -> Response:
     """Return the page of an experiment."""
     experiment_id = request.path_params["experiment_id"]
 
-    def reading(connection: Connection, visitor: Visitor) -> tuple[Finding, str, str | None]:
+    def reading(connection: Connection, visitor: Visitor) -> _Reading:
         return _read(connection, visitor, experiment_id)
 
-    _, (finding, version, fault) = await read_for_visitor(request, reading)
-    known = _known(finding, fault)
+    _, read = await read_for_visitor(request, reading)
     return page(
         request,
         "experiment.html",
-        **known,
+        **_known(read),
         parts=_PARTS,
-        etag=_etag(version),
-        live=not finding.decided,
-        wait=_wait(finding),
+        etag=read.etag,
+        live=not read.finding.decided,
+        wait=_wait(read.finding),
     )
 
 
@@ -74,17 +75,17 @@ async def get_live(request: Request) -> Response:
     experiment_id = request.path_params["experiment_id"]
     known = request.headers.get("If-None-Match")
 
-    def reading(connection: Connection, visitor: Visitor) -> tuple[Finding, str, str | None]:
-        return _read(connection, visitor, experiment_id)
+    def reading(connection: Connection, visitor: Visitor) -> _Reading:
+        return _read(connection, visitor, experiment_id, known=known)
 
-    _, (finding, version, fault) = await read_for_visitor(request, reading)
-    wait = _wait(finding)
-    if (etag := _etag(version)) == known:
+    _, read = await read_for_visitor(request, reading)
+    etag, wait = read.etag, _wait(read.finding)
+    if etag == known:
         return Response(status_code=304, headers={"ETag": etag, "Retry-After": str(wait)})
-    members = _known(finding, fault)
+    members = _known(read)
     document = {
         "version": VERSION,
-        "decided": finding.decided,
+        "decided": read.finding.decided,
         "wait": wait,
         "plot": members["plot"],
         "parts": {part: markup(f"experiment/{part}.html", **members) for part in _PARTS},
@@ -105,22 +106,50 @@ async def get_evidence(request: Request) -> Response:
     return Response(evidence, media_type="application/json")
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Reading:
+    """An experiment as its page shows it.
+
+    Attributes:
+        finding: The experiment with what is served of it.
+        etag: Another one whenever the page is.
+        fault: Why it cannot be computed; None where it can.
+        evidence: The evidence document; None before the first look.
+        ramp: The units over time; None before the first look.
+    """
+
+    finding: Finding
+    etag: str
+    fault: str | None
+    evidence: Mapping[str, Any] | None
+    ramp: Ramp | None
+
+
 def _read(
-    connection: Connection, visitor: Visitor, experiment_id: str
-) -> tuple[Finding, str, str | None]:
-    """Returns an experiment, its version, and why it cannot be computed, if it cannot."""
+    connection: Connection, visitor: Visitor, experiment_id: str, *, known: str | None = None
+) -> _Reading:
+    """Returns an experiment; without its evidence where the reader has its page already."""
+    project_id = visitor.project_id
     # Its version first: what is published in between is then read again rather than missed.
-    version = finding_version(connection, visitor.project_id, known_id(experiment_id))
+    version = finding_version(connection, project_id, known_id(experiment_id))
     fault = next(
         (
             failure.sentence
-            for failure in read_set_aside(connection, project_id=visitor.project_id)
+            for failure in read_set_aside(connection, project_id=project_id)
             if failure.experiment_id == experiment_id
         ),
         None,
     )
-    finding = read_finding(connection, visitor.project_id, known_id(experiment_id))
-    return finding, version if fault is None else f"{version} {fault}", fault
+    finding = read_finding(connection, project_id, known_id(experiment_id))
+    etag = _etag(version if fault is None else f"{version} {fault}")
+    evidence = ramp = None
+    if etag != known and finding.evidence is not None:
+        evidence = msgspec.json.decode(finding.evidence)
+    # An experiment that no deploy came for has a sentence and nothing else.
+    if evidence is not None and evidence["as_of"] is not None:
+        until = datetime.fromisoformat(evidence["as_of"])
+        ramp = read_ramp(connection, experiment_id, until=until)
+    return _Reading(finding=finding, etag=etag, fault=fault, evidence=evidence, ramp=ramp)
 
 
 def _etag(version: str) -> str:
@@ -135,10 +164,10 @@ def _wait(finding: Finding) -> int:
     return min(max(seconds, _SOONEST_SECONDS), _LATEST_SECONDS)
 
 
-def _known(finding: Finding, fault: str | None) -> dict[str, Any]:
+def _known(read: _Reading) -> dict[str, Any]:
     """Returns the values that the templates of an experiment use."""
+    finding, evidence = read.finding, read.evidence
     contract: dict[str, Any] = msgspec.json.decode(finding.contract)
-    evidence = None if finding.evidence is None else msgspec.json.decode(finding.evidence)
     # An experiment that no deploy came for has a sentence and nothing else.
     document = evidence if evidence is not None and evidence["as_of"] is not None else None
     bound = finding.starts_at is not None
@@ -146,7 +175,7 @@ def _known(finding: Finding, fault: str | None) -> dict[str, Any]:
     registration, moved = finding.registration, finding.registration.base_moved
     return {
         "finding": finding,
-        "fault": fault,
+        "fault": read.fault,
         "contract": contract,
         "contract_text": json.dumps(contract, indent=2, ensure_ascii=False),
         "document": document,
@@ -164,7 +193,7 @@ def _known(finding: Finding, fault: str | None) -> dict[str, Any]:
         "after": None if finding.after is None else finding.after.document(),
         "moments": MOMENTS,
         "near_end": near_end,
-        "plot": None if document is None else plot_of(document, contract),
+        "plot": None if document is None else plot_of(document, contract, read.ramp),
         "ends": _ends(finding, document),
         "lasts": lasts(document),
         "overdue": _is_overdue(finding),

@@ -37,12 +37,13 @@ class Look:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """The estimate of a look and its interval."""
+    """The estimate of a look, its interval, and its e-value by the threshold."""
 
     at: float
     lift: float
     low: float
     high: float
+    reached: float
 
 
 def seconds(timestamp: str) -> float:
@@ -74,7 +75,7 @@ def looks_of(document: Mapping[str, Any]) -> list[Look]:
 def estimates(looks: Sequence[Look]) -> list[Estimate]:
     """Returns the looks that have an interval, which alone can be drawn."""
     return [
-        Estimate(at=look.at, lift=look.lift, low=look.low, high=look.high)
+        Estimate(at=look.at, lift=look.lift, low=look.low, high=look.high, reached=look.reached)
         for look in looks
         if look.lift is not None and look.low is not None and look.high is not None
     ]

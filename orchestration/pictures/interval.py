@@ -2,23 +2,11 @@
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from domain.measure import Measure, level_of, measure_of, typical_lift
-from domain.wording.headline import Headline, headline_of
-from domain.wording.looks import (
-    Estimate,
-    Look,
-    clock,
-    estimates,
-    extent,
-    fired_at,
-    held_spans,
-    looks_of,
-    seconds,
-    thinned,
-)
+from domain.wording.looks import Look, clock, thinned
+from domain.wording.picture import Lane, Mark, Picture, picture_of
 from orchestration.pictures import svg
 from orchestration.pictures.axis import Axis, round_steps, time_steps
 from orchestration.pictures.colour import colour_of
@@ -26,7 +14,6 @@ from orchestration.pictures.colour import colour_of
 WIDTH = 700
 # Finer than a pixel shows, and a record of each materialization is kept.
 _MOST_POINTS = 120
-_MOST_LANES = 4
 _LEFT, _RIGHT, _PLOT = 84, 552, 190
 _LANE, _LINE = 18, 16
 # What fits a place, by the breadth of a letter.
@@ -37,39 +24,30 @@ _HATCH = (
     '<rect width="2" height="6" fill="#999999"/></pattern></defs>'
 )
 _HELD = "url(#held)"
+_TONES = {
+    "held": (_HELD, svg.QUIET),
+    "fault": (svg.DEEP_VERMILION, svg.DEEP_VERMILION),
+    "ok": (svg.DEEP_GREEN, svg.DEEP_GREEN),
+    "unknown": (svg.QUIET, svg.QUIET),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Scene:
-    """The data and axes of a picture."""
+    """A picture, and the axes on which it is drawn."""
 
-    document: Mapping[str, Any]
-    measure: Measure
-    headline: Headline
-    looks: Sequence[Look]
-    drawn: Sequence[Estimate]
-    fired: float | None
-    decided: float | None
+    picture: Picture
     time: Axis
     value: Axis
     top: float
 
     @property
     def colour(self) -> str:
-        return colour_of(self.headline)
+        return colour_of(self.picture.headline)
 
     @property
     def bottom(self) -> float:
         return self.top + _PLOT
-
-    @property
-    def guardrails(self) -> Sequence[Mapping[str, Any]]:
-        """Those that tell most: the breached before the unknown before the unharmed."""
-        ranked = sorted(
-            self.document["guardrails"],
-            key=lambda rail: (rail["breached_at"] is None, rail["non_inferior_at"] is not None),
-        )
-        return ranked[:_MOST_LANES]
 
 
 def interval_picture(document: Mapping[str, Any], contract: Mapping[str, Any]) -> str | None:
@@ -86,38 +64,37 @@ def interval_picture(document: Mapping[str, Any], contract: Mapping[str, Any]) -
     Returns:
         None before the first look.
     """
-    looks = looks_of(document)
-    if not looks:
+    picture = picture_of(document, contract)
+    if picture is None:
         return None
-    scene = _scene(document, contract, looks)
+    sentence = textwrap.wrap(document["sentence"], _MOST_OF_LINE, max_lines=3, placeholder=" …")
+    scene = _scene(picture, top=84.0 + _LINE * len(sentence))
     below = scene.bottom + 44
-    lanes = _lanes(scene, below)
+    lanes = [_lane(scene, lane, below + _LANE * row) for row, lane in enumerate(picture.lanes)]
     foot = below + _LANE * len(lanes) + 8
+    at = document["as_of"].replace("T", " ")[:16]
+    says = [picture.counts, f"{picture.evidence}; as of {at} UTC"]
     return svg.picture(
         WIDTH,
         round(foot + 64),
-        [_HATCH, *_title(scene, contract), *_plot(scene), *lanes, *_foot(scene, foot)],
+        [
+            _HATCH,
+            *_title(scene, contract, sentence),
+            *_plot(scene),
+            *lanes,
+            *_foot(says, foot),
+            *_legend(foot + 38 + _LINE, document["policy"]["level"]),
+        ],
     )
 
 
-def _scene(
-    document: Mapping[str, Any], contract: Mapping[str, Any], looks: Sequence[Look]
-) -> _Scene:
-    drawn = estimates(looks)
-    begin, end = looks[0].at, looks[-1].at
+def _scene(picture: Picture, *, top: float) -> _Scene:
+    begin, end = picture.looks[0].at, picture.looks[-1].at
     # Of a single look, or two at once: a block's breadth to each side.
     breadth = 150.0 if end == begin else 0.0
-    low, high = extent(drawn) if drawn else (-0.01, 0.01)
-    top = 84.0 + _LINE * len(_sentence(document))
-    decided = contract["power_state"]["decided"]
+    low, high = picture.extent
     return _Scene(
-        document=document,
-        measure=measure_of(document),
-        headline=headline_of(contract, candidate=document.get("candidate") is not None),
-        looks=looks,
-        drawn=drawn,
-        fired=fired_at(document, looks),
-        decided=seconds(document["as_of"]) if decided else None,
+        picture=picture,
         time=Axis(low=begin - breadth, high=end + breadth, start=_LEFT, end=_RIGHT),
         value=Axis(low=low, high=high, start=top + _PLOT, end=top),
         top=top,
@@ -127,47 +104,28 @@ def _scene(
 # --- What it says ------------------------------------------------------------------------------
 
 
-def _sentence(document: Mapping[str, Any]) -> list[str]:
-    return textwrap.wrap(document["sentence"], _MOST_OF_LINE, max_lines=3, placeholder=" …")
-
-
 def _short(name: str, limit: int) -> str:
     return name if len(name) <= limit else f"{name[: limit - 1]}…"
 
 
-def _title(scene: _Scene, contract: Mapping[str, Any]) -> list[str]:
-    parts = [scene.headline.text, _short(scene.measure.name, _MOST_OF_TITLE)]
+def _title(scene: _Scene, contract: Mapping[str, Any], sentence: Sequence[str]) -> list[str]:
+    measure = scene.picture.measure
+    parts = [scene.picture.headline.text, _short(measure.name, _MOST_OF_TITLE)]
     if contract["lift"] is not None:
-        parts.append(scene.measure.difference(contract["lift"]))
+        parts.append(measure.difference(contract["lift"]))
     return [
         svg.words(12, 24, " · ".join(parts), fill=scene.colour, size=16, bold=True),
         svg.words(WIDTH - 10, 24, contract["experiment_id"], anchor="end", size=10),
         *(
             svg.words(12, 44 + _LINE * row, line, fill=svg.INK, size=12)
-            for row, line in enumerate(_sentence(scene.document))
+            for row, line in enumerate(sentence)
         ),
     ]
 
 
-def _foot(scene: _Scene, top: float) -> list[str]:
-    document, measure = scene.document, scene.measure
-    arms = [
-        f"{name} {arm['units']:,} ({measure.level(level_of(arm))})"
-        for name, arm in document["arms"].items()
-        if arm["units"]
-    ]
-    needed = document["sessions"]["required"]
-    units = f"{document['sessions']['accumulated']:,} units: {', '.join(arms) or 'none yet'}"
-    if needed is not None and scene.decided is None:
-        lift = typical_lift(document["policy"]["rho"]["day"])
-        units += f"; about {needed:,.0f} are needed to find a change of {lift}"
-    e_value, level = document["totals"]["e_value"], document["policy"]["level"]
-    at = document["as_of"].replace("T", " ")[:16]
-    fires = f"e-value {e_value:.4g}, the test fires at {1 / level:.4g}; as of {at} UTC"
+def _foot(lines: Sequence[str], top: float) -> list[str]:
     return [
-        svg.words(12, top + 14, units, fill=svg.INK),
-        svg.words(12, top + 14 + _LINE, fires, fill=svg.INK),
-        *_legend(top + 38 + _LINE, level),
+        svg.words(12, top + 14 + _LINE * row, line, fill=svg.INK) for row, line in enumerate(lines)
     ]
 
 
@@ -192,7 +150,7 @@ def _legend(y: float, level: float) -> list[str]:
 def _plot(scene: _Scene) -> list[str]:
     corner, width = (_LEFT, scene.top), _RIGHT - _LEFT
     return [
-        svg.words(12, scene.top - 32, f"treatment minus control, {scene.measure.per}"),
+        svg.words(12, scene.top - 32, f"treatment minus control, {scene.picture.measure.per}"),
         *_grid(scene),
         svg.window(corner, width, _PLOT, [*_held(scene), *_band(scene)]),
         svg.line(
@@ -209,9 +167,9 @@ def _plot(scene: _Scene) -> list[str]:
 
 def _grid(scene: _Scene) -> list[str]:
     shapes: list[str] = []
-    scale = scene.measure.scale
+    scale = scene.picture.measure.scale
     steps = round_steps(scene.value.low * scale, scene.value.high * scale, limit=6)
-    for step in steps if scene.drawn else [0.0]:
+    for step in steps if scene.picture.drawn else [0.0]:
         y = scene.value.at(step / scale)
         shapes.append(svg.line((_LEFT, y), (_RIGHT, y), stroke=svg.FAINT))
         label = f"{step:+.6g}" if step else "0"
@@ -223,7 +181,7 @@ def _grid(scene: _Scene) -> list[str]:
     shapes.append(
         svg.line((_LEFT, scene.bottom), (_RIGHT, scene.bottom), stroke=svg.QUIET),
     )
-    shapes.append(svg.words(_LEFT, scene.bottom + 32, _span(scene.looks)))
+    shapes.append(svg.words(_LEFT, scene.bottom + 32, _span(scene.picture.looks)))
     return shapes
 
 
@@ -242,12 +200,12 @@ def _held(scene: _Scene) -> list[str]:
             fill=_HELD,
             opacity="0.45",
         )
-        for begin, end in held_spans(scene.looks)
+        for begin, end in scene.picture.held
     ]
 
 
 def _band(scene: _Scene) -> list[str]:
-    shown = thinned(scene.drawn, _MOST_POINTS)
+    shown = thinned(scene.picture.drawn, _MOST_POINTS)
     if not shown:
         middle = (_LEFT + _RIGHT) / 2
         return [
@@ -257,10 +215,7 @@ def _band(scene: _Scene) -> list[str]:
     if len(shown) == 1:
         # A bar where there is no way to go.
         only = shown[0]
-        shown = [
-            Estimate(at=only.at + side, lift=only.lift, low=only.low, high=only.high)
-            for side in (-30.0, 30.0)
-        ]
+        shown = [replace(only, at=only.at + side) for side in (-30.0, 30.0)]
     band = [(x(estimate.at), y(estimate.high)) for estimate in shown]
     band += [(x(estimate.at), y(estimate.low)) for estimate in reversed(shown)]
     return [
@@ -276,40 +231,36 @@ def _band(scene: _Scene) -> list[str]:
 
 
 def _marks(scene: _Scene) -> list[str]:
-    shapes: list[str] = []
-    for name, at, height in (("fired", scene.fired, 22), ("decided", scene.decided, 8)):
-        if at is None or (name == "decided" and at == scene.fired):
-            continue
-        x = scene.time.at(at)
-        anchor = "end" if x > (_LEFT + _RIGHT) / 2 else "start"
-        label = f"fired and decided {clock(at)}" if at == scene.decided == scene.fired else None
-        shapes += [
-            svg.line(
-                (x, scene.top - height + 4),
-                (x, scene.bottom),
-                id=name,
-                stroke=scene.colour,
-                stroke_width="1.2",
-                stroke_dasharray="2 2" if name == "fired" else "none",
-            ),
-            svg.words(
-                x + (-4 if anchor == "end" else 4),
-                scene.top - height + 6,
-                label or f"{name} {clock(at)}",
-                anchor=anchor,
-                fill=scene.colour,
-                bold=True,
-            ),
-        ]
-        if (lift := _lift_at(scene, at)) is not None:
-            shapes.append(_diamond(x, scene.value.at(lift), scene.colour))
+    return [shape for mark in scene.picture.marks for shape in _mark(scene, mark)]
+
+
+def _mark(scene: _Scene, mark: Mark) -> list[str]:
+    x = scene.time.at(mark.at)
+    name = mark.words.partition(" ")[0]
+    height = 22 if name == "fired" else 8
+    is_late = x > (_LEFT + _RIGHT) / 2
+    shapes = [
+        svg.line(
+            (x, scene.top - height + 4),
+            (x, scene.bottom),
+            id=name,
+            stroke=scene.colour,
+            stroke_width="1.2",
+            stroke_dasharray="2 2" if name == "fired" else "none",
+        ),
+        svg.words(
+            x + (-4 if is_late else 4),
+            scene.top - height + 6,
+            f"{mark.words} {clock(mark.at)}",
+            anchor="end" if is_late else "start",
+            fill=scene.colour,
+            bold=True,
+        ),
+    ]
+    if mark.lift is not None:
+        within = min(max(mark.lift, scene.value.low), scene.value.high)
+        shapes.append(_diamond(x, scene.value.at(within), scene.colour))
     return shapes
-
-
-def _lift_at(scene: _Scene, at: float) -> float | None:
-    """Returns the estimate at a time, within the drawn span."""
-    lift = next((estimate.lift for estimate in reversed(scene.drawn) if estimate.at <= at), None)
-    return None if lift is None else min(max(lift, scene.value.low), scene.value.high)
 
 
 def _diamond(x: float, y: float, colour: str) -> str:
@@ -319,9 +270,9 @@ def _diamond(x: float, y: float, colour: str) -> str:
 
 def _ends(scene: _Scene) -> list[str]:
     """Returns the labels of the last look, beside its ends."""
-    if not scene.drawn:
+    if not scene.picture.drawn:
         return []
-    last, measure = scene.drawn[-1], scene.measure
+    last, measure = scene.picture.drawn[-1], scene.picture.measure
     values = [last.high, last.lift, last.low]
     heights = _apart([scene.value.at(value) for value in values], scene.top, scene.bottom)
     return [
@@ -345,57 +296,21 @@ def _apart(heights: Sequence[float], top: float, bottom: float, gap: float = 15.
 # --- What else is watched ----------------------------------------------------------------------
 
 
-def _lanes(scene: _Scene, top: float) -> list[str]:
-    lanes = [_gates(scene, top)]
-    for number, guardrail in enumerate(scene.guardrails, start=1):
-        lanes.append(_guardrail(scene, guardrail, top + _LANE * number))
-    return lanes
-
-
-def _lane(y: float, name: str, state: str, bars: Sequence[str], *, colour: str) -> str:
+def _lane(scene: _Scene, lane: Lane, y: float) -> str:
+    bar, words = _TONES[lane.tone]
+    state = lane.state if lane.since is None else f"{lane.state} {clock(lane.since)}"
     return "".join(
         (
-            svg.words(_LEFT - 6, y + 9, _short(name, _MOST_OF_NAME), anchor="end"),
+            svg.words(_LEFT - 6, y + 9, _short(lane.name, _MOST_OF_NAME), anchor="end"),
             svg.area((_LEFT, y), _RIGHT - _LEFT, 10, fill="#eeeeee"),
-            *bars,
-            svg.words(_RIGHT + 8, y + 9, state, fill=colour),
+            *(_span_of_lane(scene, *span, y=y, fill=bar) for span in lane.spans),
+            svg.words(_RIGHT + 8, y + 9, state, fill=words),
         )
     )
 
 
-def _gates(scene: _Scene, y: float) -> str:
-    bars = [
-        svg.area(
-            (scene.time.at(begin), y),
-            max(scene.time.at(end) - scene.time.at(begin), 4.0),
-            10,
-            fill=_HELD,
-        )
-        for begin, end in held_spans(scene.looks)
-    ]
-    return _lane(y, "gates", _gate_standing(scene), bars, colour=svg.QUIET)
-
-
-def _gate_standing(scene: _Scene) -> str:
-    gates = scene.document["gates"]
-    if because := gates.get("interacting_because"):
-        more = f" +{len(because) - 1}" if len(because) > 1 else ""
-        return f"held: {because[0].replace('_', ' ')}{more}"
-    if scene.looks[-1].gated:
-        vif = gates["vif"]
-        return f"held: VIF {vif:.3g}" if isinstance(vif, float) else "held: no contrast"
-    return "held before" if any(look.gated for look in scene.looks) else "none holds"
-
-
-def _guardrail(scene: _Scene, guardrail: Mapping[str, Any], y: float) -> str:
-    for member, colour, says in (
-        ("breached_at", svg.DEEP_VERMILION, "breached"),
-        ("non_inferior_at", svg.DEEP_GREEN, "unharmed"),
-    ):
-        if (since := guardrail[member]) is not None:
-            x = scene.time.at(max(seconds(since), scene.time.low))
-            # Of what is known at the last look alone, a sliver.
-            bar = svg.area((min(x, _RIGHT - 4), y), max(_RIGHT - x, 4.0), 10, fill=colour)
-            state = f"{says} {clock(seconds(since))}"
-            return _lane(y, guardrail["metric"], state, [bar], colour=colour)
-    return _lane(y, guardrail["metric"], "not known yet", [], colour=svg.QUIET)
+def _span_of_lane(scene: _Scene, begin: float, end: float, *, y: float, fill: str) -> str:
+    """Returns a span of time in a lane; a sliver of what is known at the last look alone."""
+    left = scene.time.at(max(begin, scene.time.low))
+    width = max(scene.time.at(end) - left, 4.0)
+    return svg.area((min(left, _RIGHT - 4), y), width, 10, fill=fill)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from domain.lineage.flag import Flag
@@ -150,6 +150,10 @@ def _shared_value(
 def first_look_at(starts_at: datetime, policy: Mapping[str, Any]) -> datetime:
     """Returns when the first block of the target closes: no look at it can come before."""
     begins_at = int(starts_at.timestamp()) // BLOCK_SECONDS * BLOCK_SECONDS
+    return datetime.fromtimestamp(begins_at + BLOCK_SECONDS, tz=UTC) + closes_after(policy)
+
+
+def closes_after(policy: Mapping[str, Any]) -> timedelta:
+    """Returns how long after its end a block of the target closes: window and grace."""
     grace = policy["grace_seconds"]
-    open_for = BLOCK_SECONDS + seconds_open(policy["target"], grace=grace) + grace
-    return datetime.fromtimestamp(begins_at + open_for, tz=UTC)
+    return timedelta(seconds=seconds_open(policy["target"], grace=grace) + grace)

@@ -133,6 +133,8 @@ def sets_up(engineer: Engineer, shop_url: str) -> None:
 
     page.get_by_role("link", name="Settings").click()
     page.get_by_label("Default metric").fill("order_placed")
+    for folded in ("How it is decided", "Whom it believes"):
+        page.get_by_text(folded).first.click()
     page.get_by_label("Grace, in seconds").fill(str(GRACE.seconds))
     page.get_by_label("Allowed origins").fill(shop_url)
     saved("Save settings", "02-settings")
@@ -258,7 +260,11 @@ def tells_the_same(engineer: Engineer, experiment: str) -> dict[str, Any]:
     last = (plot["low"][-1], plot["lift"][-1], plot["high"][-1])
     (low, high), lift = contract["ci"], contract["lift"]
     assert last == pytest.approx((100 * low, 100 * lift, 100 * high))
-    assert plot["decided"] == plot["at"][-1] == seconds_of(document["as_of"])
+    (decided,) = (mark["at"] for mark in plot["marks"] if mark["words"].endswith("decided"))
+    assert decided == plot["at"][-1] == seconds_of(document["as_of"])
+    arms = document["arms"]
+    assert plot["units"]["control"][-1] == arms["control"]["units"]
+    assert plot["units"]["treatment"][-1] == arms["treatment"]["units"]
     readout = page.locator("[data-readout]").inner_text()
     assert as_shown(f"{100 * low:+.2f}") in readout, readout
     assert as_shown(f"{100 * high:+.2f}") in readout, readout

@@ -50,6 +50,8 @@ CHANGED = (
 _ON_LINES = "One a line."
 _NAMES_OFFERED = 50
 
+# What a new project sets; the rest is folded while it is as by default.
+_ALWAYS_OPEN = ("What is tested",)
 GROUPS: Mapping[str, Sequence[Field]] = {
     "What is tested": (
         Field(
@@ -305,10 +307,15 @@ def _page(
 ) -> Response:
     shown = _shown(settings)
     now = refused or _Refused(status=200, texts=texts_of(FIELDS, shown))
-    groups: dict[str, list[ShownField]] = {
-        title: shown_fields(group, now.texts, faults=now.faults, meanwhile=now.meanwhile)
-        for title, group in GROUPS.items()
-    }
+    usual = texts_of(FIELDS, _shown(Settings()))
+    groups = [
+        _group(
+            title,
+            shown_fields(fields, now.texts, faults=now.faults, meanwhile=now.meanwhile),
+            usual,
+        )
+        for title, fields in GROUPS.items()
+    ]
     return page(
         request,
         "settings.html",
@@ -319,4 +326,35 @@ def _page(
         note=now.note or now.faults.get(""),
         wrong=sum(bool(name) for name in now.faults),
         saved="saved" in request.query_params,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Group:
+    """A group of the form.
+
+    Attributes:
+        title: Its heading.
+        fields: Its fields as they are shown.
+        changed: How many of them are not as by default.
+        is_advanced: Whether it is folded while there is nothing to see in it.
+        is_open: Whether it holds a changed value, or a field that was refused.
+    """
+
+    title: str
+    fields: Sequence[ShownField]
+    changed: int
+    is_advanced: bool
+    is_open: bool
+
+
+def _group(title: str, fields: Sequence[ShownField], usual: Mapping[str, str]) -> _Group:
+    changed = sum(shown.text != usual[shown.field.name] for shown in fields)
+    disputed = any(shown.fault or shown.meanwhile is not None for shown in fields)
+    return _Group(
+        title=title,
+        fields=fields,
+        changed=changed,
+        is_advanced=title not in _ALWAYS_OPEN,
+        is_open=disputed or changed > 0,
     )

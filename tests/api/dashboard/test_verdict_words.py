@@ -249,7 +249,11 @@ def test_a_plot_of_a_month_keeps_its_ends_and_the_look_that_fired() -> None:
         for n in range(28 * 288)
     ]
     waiting = told("abstain", reason="power", decided=False)
-    plot = plot_of(document(looks=looks), waiting)
+    arms = {name: {"units": 100, "rate": 0.1} for name in ("control", "treatment")}
+    totals = {"lift": 0.02, "ci": [-0.01, 0.05], "e_value": 25.0}
+    sessions = {"accumulated": 200, "required": None, "per_day": None}
+    known = document(guardrails=[], arms=arms, totals=totals, sessions=sessions)
+    plot = plot_of({**known, "looks": looks}, waiting)
     assert plot is not None
     assert len(plot["at"]) <= MOST_POINTS
     assert plot["at"] == sorted(set(plot["at"]))
@@ -257,7 +261,7 @@ def test_a_plot_of_a_month_keeps_its_ends_and_the_look_that_fired() -> None:
     assert plot["fired"] in plot["at"]
     assert plot["at"][-1] == plot["at"][0] + (28 * 288 - 1) * 300
     assert plot["held"] == [(plot["at"][0] + 1240 * 300, plot["at"][0] + 1250 * 300)]
-    assert plot_of(document(looks=looks[:1]), waiting) is None
+    assert plot_of({**known, "looks": looks[:1]}, waiting) is None
 
 
 def test_figures_are_written_as_people_read_them() -> None:

@@ -78,7 +78,8 @@ def test_an_experiment_says_what_came_of_it_and_what_to_do(signed_in: Opened, wo
         page.get_by_text("what programs read").click()
         shown = page.get_by_label("The verdict contract").inner_text()
         assert json.loads(shown) == world.story.contract(world.experiments[name])
-        expect(page.locator("canvas")).to_have_count(1)
+        # The interval, and the units below it.
+        expect(page.locator("canvas")).to_have_count(2)
         expect(page.locator("[data-readout]")).to_contain_text("between")
 
 

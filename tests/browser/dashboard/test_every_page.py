@@ -197,6 +197,8 @@ def test_the_keyboard_alone_leads_from_the_sign_in_to_settings_that_are_saved(
     page.keyboard.press("Enter")
     page.wait_for_url(f"**{SETTINGS}")
     grace = page.get_by_label("Grace, in seconds")
+    _tab_to(page, page.locator("summary", has_text="How it is decided"))
+    page.keyboard.press("Enter")
     _tab_to(page, grace)
     page.keyboard.press("Control+A")
     page.keyboard.type("180")

@@ -77,6 +77,8 @@ def test_a_refused_value_keeps_what_was_typed_without_any_script(
     page.goto(f"{world.url}{SETTINGS}")
     page.get_by_label("Default metric").fill("order")
     page.get_by_label("Guardrails").fill("error\nlatency")
+    for folded in ("How it is decided", "Whom it believes"):
+        page.get_by_text(folded).first.click()
     page.get_by_label("Horizon, in days").fill("soon")
     page.get_by_label("Trusted identity").check()
     page.get_by_role("button", name="Save settings").click()
@@ -119,7 +121,31 @@ def test_forms_and_their_faults_are_accessible_and_fit_a_phone(
     page.get_by_text("Revoke").first.click()
     look()
     page.goto(f"{world.url}{SETTINGS}")
+    page.get_by_text("Whom it believes").first.click()
     page.get_by_label("Allowed origins").fill("shop")
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_text("is no origin")).to_be_visible()
     look()
+
+
+def test_save_is_in_reach_and_what_nobody_changed_is_folded(
+    owner: Callable[..., Page], world: World
+) -> None:
+    page = owner()
+    page.goto(f"{world.url}{SETTINGS}")
+    save = page.get_by_role("button", name="Save settings")
+    expect(save).to_be_in_viewport(ratio=1)
+    horizon = page.get_by_label("Horizon, in days")
+    if not horizon.is_visible():
+        page.get_by_text("How it is decided").first.click()
+    horizon.fill("21")
+    save.click()
+    expect(page.get_by_role("status")).to_have_text("Saved.")
+    # A changed value is seen, and counted, without a click.
+    expect(horizon).to_be_visible()
+    expect(page.locator("details", has_text="How it is decided")).to_contain_text("1 changed")
+    horizon.fill("28")
+    save.click()
+    expect(page.get_by_role("status")).to_have_text("Saved.")
+    expect(horizon).to_be_hidden()
+    expect(page.locator("details", has_text="How it is decided")).to_contain_text("as by default")

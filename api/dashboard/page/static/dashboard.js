@@ -3,6 +3,10 @@
 (() => {
   const UNITS = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
   const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
+  const local = new Intl.DateTimeFormat("en-GB", {
+    day: "2-digit", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit",
+    timeZoneName: "short",
+  });
 
   function distance(at) {
     const seconds = (at - Date.now()) / 1000;
@@ -10,14 +14,13 @@
     return relative.format(Math.round(seconds / size), unit);
   }
 
+  // In the reader's zone; the server's UTC stays where the pointer rests.
   function tellTimes(root) {
     for (const element of root.querySelectorAll("time[datetime]")) {
       const at = new Date(element.dateTime);
-      element.title = at.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "long" });
-      if ("relative" in element.dataset) {
-        element.dataset.told ??= element.textContent;
-        element.textContent = `${element.dataset.told} (${distance(at)})`;
-      }
+      element.title ||= element.textContent;
+      const more = "relative" in element.dataset ? ` (${distance(at)})` : "";
+      element.textContent = `${local.format(at)}${more}`;
     }
   }
 

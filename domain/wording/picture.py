@@ -1,0 +1,182 @@
+"""The picture of an experiment: what it shows and says, for every face that draws it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from domain.measure import Measure, level_of, measure_of, typical_lift
+from domain.wording.headline import Headline, headline_of
+from domain.wording.looks import (
+    Estimate,
+    Look,
+    estimates,
+    extent,
+    fired_at,
+    held_spans,
+    looks_of,
+    seconds,
+)
+
+_MOST_LANES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """A moment that the picture names.
+
+    Attributes:
+        words: The event at it: 'fired', 'decided' or both.
+        at: When, in seconds since the epoch.
+        lift: The estimate then; None where there is none.
+    """
+
+    words: str
+    at: float
+    lift: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lane:
+    """The state of the gates or of a guardrail over time.
+
+    Attributes:
+        name: 'gates', or the guardrail's metric.
+        state: How it stands at the last look.
+        since: When that began, in seconds since the epoch; None where the state says no time.
+        tone: The tone of its spans.
+        spans: From when to when the state held.
+    """
+
+    name: str
+    state: str
+    since: float | None
+    tone: Literal["held", "fault", "ok", "unknown"]
+    spans: Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """An experiment's evidence as a picture tells it; differences are those of the document.
+
+    Attributes:
+        measure: The measure in which differences are written.
+        headline: The headline of its verdict.
+        looks: The looks, in order.
+        drawn: Those that have an interval.
+        extent: The differences between which the picture is informative.
+        marks: The moments that it names, in order.
+        held: The spans of time in which gates held.
+        lanes: The gates, and the guardrails that tell most.
+        counts: The units of each arm, and how many are needed.
+        evidence: The e-value, and the one at which the test fires.
+    """
+
+    measure: Measure
+    headline: Headline
+    looks: Sequence[Look]
+    drawn: Sequence[Estimate]
+    extent: tuple[float, float]
+    marks: Sequence[Mark]
+    held: Sequence[tuple[float, float]]
+    lanes: Sequence[Lane]
+    counts: str
+    evidence: str
+
+
+def picture_of(document: Mapping[str, Any], contract: Mapping[str, Any]) -> Picture | None:
+    """Returns the picture of an experiment.
+
+    Args:
+        document: The evidence document.
+        contract: The verdict contract that stands on it.
+
+    Returns:
+        None before the first look.
+    """
+    looks = looks_of(document)
+    if not looks:
+        return None
+    drawn = estimates(looks)
+    measure, held = measure_of(document), held_spans(looks)
+    decided = seconds(document["as_of"]) if contract["power_state"]["decided"] else None
+    return Picture(
+        measure=measure,
+        headline=headline_of(contract, candidate=document.get("candidate") is not None),
+        looks=looks,
+        drawn=drawn,
+        extent=extent(drawn) if drawn else (-0.01, 0.01),
+        marks=_marks(drawn, fired_at(document, looks), decided),
+        held=held,
+        lanes=[_gates(document, looks, held), *_guardrails(document, until=looks[-1].at)],
+        counts=_counts(document, measure, is_open=decided is None),
+        evidence=_evidence(document),
+    )
+
+
+def _marks(drawn: Sequence[Estimate], fired: float | None, decided: float | None) -> list[Mark]:
+    named = [("fired", fired), ("decided", decided)]
+    if fired is not None and fired == decided:
+        named = [("fired and decided", fired)]
+    return [
+        Mark(words=words, at=at, lift=_lift_at(drawn, at)) for words, at in named if at is not None
+    ]
+
+
+def _lift_at(drawn: Sequence[Estimate], at: float) -> float | None:
+    return next((estimate.lift for estimate in reversed(drawn) if estimate.at <= at), None)
+
+
+def _gates(
+    document: Mapping[str, Any], looks: Sequence[Look], held: Sequence[tuple[float, float]]
+) -> Lane:
+    state = _gate_state(document["gates"], looks)
+    return Lane(name="gates", state=state, since=None, tone="held", spans=held)
+
+
+def _gate_state(gates: Mapping[str, Any], looks: Sequence[Look]) -> str:
+    if because := gates.get("interacting_because"):
+        more = f" +{len(because) - 1}" if len(because) > 1 else ""
+        return f"held: {because[0].replace('_', ' ')}{more}"
+    if looks[-1].gated:
+        vif = gates["vif"]
+        return f"held: VIF {vif:.3g}" if isinstance(vif, float) else "held: no contrast"
+    return "held before" if any(look.gated for look in looks) else "none holds"
+
+
+def _guardrails(document: Mapping[str, Any], *, until: float) -> list[Lane]:
+    """Returns those that tell most: the breached before the unknown before the unharmed."""
+    ranked = sorted(
+        document["guardrails"],
+        key=lambda rail: (rail["breached_at"] is None, rail["non_inferior_at"] is not None),
+    )
+    return [_guardrail(guardrail, until=until) for guardrail in ranked[:_MOST_LANES]]
+
+
+def _guardrail(guardrail: Mapping[str, Any], *, until: float) -> Lane:
+    name = guardrail["metric"]
+    if (breached := guardrail["breached_at"]) is not None:
+        since = seconds(breached)
+        return Lane(name=name, state="breached", since=since, tone="fault", spans=[(since, until)])
+    if (unharmed := guardrail["non_inferior_at"]) is not None:
+        since = seconds(unharmed)
+        return Lane(name=name, state="unharmed", since=since, tone="ok", spans=[(since, until)])
+    return Lane(name=name, state="not known yet", since=None, tone="unknown", spans=[])
+
+
+def _counts(document: Mapping[str, Any], measure: Measure, *, is_open: bool) -> str:
+    arms = [
+        f"{name} {arm['units']:,} ({measure.level(level_of(arm))})"
+        for name, arm in document["arms"].items()
+        if arm["units"]
+    ]
+    counts = f"{document['sessions']['accumulated']:,} units: {', '.join(arms) or 'none yet'}"
+    needed = document["sessions"]["required"]
+    if needed is None or not is_open:
+        return counts
+    lift = typical_lift(document["policy"]["rho"]["day"])
+    return f"{counts}; about {needed:,.0f} are needed to find a change of {lift}"
+
+
+def _evidence(document: Mapping[str, Any]) -> str:
+    e_value, level = document["totals"]["e_value"], document["policy"]["level"]
+    return f"e-value {e_value:.4g}, the test fires at {1 / level:.4g}"

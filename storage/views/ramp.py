@@ -1,0 +1,108 @@
+"""The ramp of an experiment: the steps of its treatment, and the units of each arm over time."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import accumulate
+
+from sqlalchemy import Connection, text
+
+from storage.experiments.policy import closes_after
+
+# Finer than a page shows.
+_MOST_PERIODS = 120
+_MOST_STEPS = 24
+_BLOCK = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A step of a ramp.
+
+    Attributes:
+        at: When the treatment's deploy declared it.
+        share: The share of traffic that the treatment got from then on.
+    """
+
+    at: datetime
+    share: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ramp:
+    """The steps of an experiment's treatment, and the units of each arm over time.
+
+    Attributes:
+        at: When each period's units were complete, in order: its end, the window and the grace.
+        control: The units of control that were complete by then.
+        treatment: Those of the treatment.
+        steps: The latest steps up to the look, in order.
+    """
+
+    at: Sequence[datetime]
+    control: Sequence[int]
+    treatment: Sequence[int]
+    steps: Sequence[Step]
+
+
+_POLICY = text("""
+SELECT target_metric AS metric, starts_at, policy FROM experiments
+WHERE experiment_id = :experiment_id AND policy IS NOT NULL
+""")
+
+_UNITS = text("""
+SELECT date_bin(CAST(:period AS interval), block, CAST(:since AS timestamptz)) AS begins_at,
+    sum(n0)::bigint AS control, sum(n1)::bigint AS treatment
+FROM cells
+WHERE experiment_id = :experiment_id AND metric = :metric AND block <= :until
+GROUP BY begins_at ORDER BY begins_at
+""")
+
+_STEPS = text("""
+SELECT deployed_at AS at, allocation AS share FROM (
+    SELECT d.deployed_at, d.recorded_at, d.allocation FROM deploys AS d
+    JOIN experiments AS x ON x.project_id = d.project_id AND x.environment = d.environment
+        AND x.treatment_commit = d.commit_sha
+    WHERE x.experiment_id = :experiment_id AND d.allocation IS NOT NULL
+      AND d.withdrawn_at IS NULL AND d.deployed_at <= :until
+    ORDER BY d.deployed_at DESC, d.recorded_at DESC LIMIT :limit
+) AS newest
+ORDER BY deployed_at, recorded_at
+""")
+
+
+def read_ramp(connection: Connection, experiment_id: str, *, until: datetime) -> Ramp | None:
+    """Returns the ramp of an experiment up to a look.
+
+    Args:
+        connection: To the store.
+        experiment_id: The experiment.
+        until: When the look was.
+
+    Returns:
+        None of an experiment that has not begun.
+    """
+    bound = {"experiment_id": experiment_id}
+    experiment = connection.execute(_POLICY, bound).one_or_none()
+    if experiment is None:
+        return None
+    since, after = experiment.starts_at, closes_after(experiment.policy)
+    blocks = max(until - after - since, _BLOCK) / _BLOCK / _MOST_PERIODS
+    units = {
+        "metric": experiment.metric,
+        "since": since,
+        "until": until - after - _BLOCK,
+        "period": _BLOCK * math.ceil(blocks),
+    }
+    rows = connection.execute(_UNITS, {**bound, **units}).all()
+    steps = {"until": until, "limit": _MOST_STEPS}
+    return Ramp(
+        at=[min(row.begins_at + units["period"] + after, until) for row in rows],
+        control=list(accumulate(row.control for row in rows)),
+        treatment=list(accumulate(row.treatment for row in rows)),
+        steps=[
+            Step(at=row.at, share=row.share)
+            for row in connection.execute(_STEPS, {**bound, **steps})
+        ],
+    )
