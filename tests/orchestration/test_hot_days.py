@@ -1,6 +1,7 @@
 """Hot days: verdicts are the same to the byte, whatever part of the log is in the lake alone."""
 
 import json
+import shutil
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,16 +10,19 @@ from click.testing import CliRunner, Result
 from sqlalchemy import Engine, text
 
 from cli.main import main
+from cli.operations.audit import Exit
 from domain.registration import Registration
 from orchestration.dagster.upkeep.housekeeping import RetentionError, hot_days
 from orchestration.definitions import definitions
 from storage.experiments.experiments import register
-from storage.log.comparison import compare_files
+from storage.log.comparison import compare_files, missing_files
 from storage.log.events import RuntimeEvent, append_history
 from storage.log.lake import open_lake
 from storage.log.sealing import Sealer
+from storage.postgres.engine import open_engine
 from storage.schema.clock import claim_derived_tables
 from storage.upkeep.hot_days import move_old_days
+from tests.stores.backup import dump, empty_database, restore
 from tests.stores.derived import derived_of
 from tests.stores.emptied import empty_derived_tables
 from tests.stores.past import Bookmark, walk_to
@@ -107,6 +111,63 @@ def test_derived_tables_that_were_lost_are_computed_anew_from_the_lake(canary) -
 
     assert verdicts(canary.engine) == served
     assert derived_of(canary.engine) == derived
+
+
+def test_a_store_of_moved_days_is_restored_and_tells_the_same(
+    canary, monkeypatch, tmp_path
+) -> None:
+    shorten(canary)
+    run_pipeline(canary.engine)
+    seal(canary.engine)
+    served, derived = verdicts(canary.engine), derived_of(canary.engine)
+    assert moved(canary.engine) == 3
+    kept = events_stored(canary.engine)
+    # First the database, then the lake, as docs/operations/keeping.md says.
+    dump(canary.engine, tmp_path / "dump")
+    lake = shutil.copytree(tmp_path / "lake", tmp_path / "copy")
+    shutil.rmtree(tmp_path / "lake")
+
+    with empty_database(canary.engine) as url:
+        restore(url, tmp_path / "dump")
+        monkeypatch.setenv("SERVICE_DATABASE_URL", url)
+        monkeypatch.setenv("SERVICE_LAKE", str(lake))
+        engine = open_engine(url)
+        assert events_stored(engine) == kept
+        assert verdicts(engine) == served
+        assert derived_of(engine) == derived
+        with engine.begin() as connection:
+            assert compare_files(connection, open_lake()).different == []
+            assert missing_files(connection, open_lake()) == []
+            claim_derived_tables(connection)
+            empty_derived_tables(connection)
+        # Nothing derived is left: all of it comes from the lake's copy.
+        assert command("rebuild").exit_code == 0
+        assert derived_of(engine) == derived
+        assert verdicts(engine) == served
+        for experiment in canary.experiments.values():
+            assert "equal to the byte" in command("audit", experiment).stdout
+        engine.dispose()
+
+
+def test_a_restored_store_names_the_files_of_moved_days_that_its_lake_lacks(
+    canary, monkeypatch, tmp_path
+) -> None:
+    run_pipeline(canary.engine)
+    seal(canary.engine)
+    assert moved(canary.engine) == 3
+    dump(canary.engine, tmp_path / "dump")
+    monkeypatch.setenv("SERVICE_LAKE", str(tmp_path / "forgotten"))
+
+    with empty_database(canary.engine) as url:
+        restore(url, tmp_path / "dump")
+        monkeypatch.setenv("SERVICE_DATABASE_URL", url)
+        engine = open_engine(url)
+        with engine.begin() as connection:
+            missing = {file.name for file in missing_files(connection, open_lake())}
+        engine.dispose()
+        result = command("audit", canary.experiments["click"])
+        assert result.exit_code == Exit.NOT_COMPUTED
+        assert any(name in result.stderr for name in missing)
 
 
 def test_a_day_and_a_range_of_days_are_checked_and_filled_from_the_lake(canary, instance) -> None:
