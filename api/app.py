@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from api.dashboard import pages as dashboard
 from api.dashboard.route import asks_for_page, failure_page
+from api.dashboard.settings import audit_trail
 from api.routes import (
     agents,
     checklist,
@@ -67,6 +68,7 @@ _ROUTERS = (
     verdicts.router,
     health.router,
     scripts.router,
+    audit_trail.router,
     dashboard.router,
 )
 

@@ -73,6 +73,10 @@ COMMANDS = {
         "cli.operations.webhooks:webhooks",
         "List deliveries to webhooks, and send them again.",
     ),
+    "audit-trail": (
+        "cli.operations.audit_trail:audit_trail",
+        "List who changed what of a project and when.",
+    ),
     "audit": ("cli.operations.audit:audit", "Recompute a verdict from raw events and compare."),
     "forget": (
         "cli.operations.forget:forget",

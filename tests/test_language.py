@@ -12,29 +12,29 @@ ROOT = Path(__file__).parents[1]
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text()
 # Words that every engineer of the field knows.
 _KNOWN = """
-account actions actor address advice agents alert aliasing amount answer api app application are
-asset attribute audit author axis bars batch batching because behind body boundary broken bucket
-build chain changed check checked child children chunk clause cli close cluster colour column
-command compared comparison computed conflict connection contract copying count counted created
-cron csv currency curve daemon dagster dashboard data dataclass day db decision definitions
-delivery demo deployed derived design diff difference different django doctor document
-documentation domain doubtful drafted drop dropped duck duckdb due duplicate durability duration
-embedded ended entry env envelope erasure error estimate etag evaluate event exit explain
-explanation fact failed failures fast fault field figures file filter flag folder forget forgotten
-form forwarded found frozen full future gone group guard harm head headline health holder home
-hours housekeeping http import increment inflation input interruption interval invalid java job
-json judged keep kind lacking lane last lazy limit line links list listed listing lives load long
-main many map mark markup matcher mcp measure measurement member memory meters migrate missing
-module named needed needs newer no node not now older once open operations options orchestration
-out outbound outcome own page parquet parser partitions pass passing patch payload pending person
-phase picture plain plan planned planning plot polling posted postgres posting prerelease private
-problem protobuf protocol provenance pruning publication published pull python question quicker
-range rate ratio raw read reader rebuild rebuilt receipt receiver recent recorded redaction refusal
-refused register registered registration regression rejected relations release remembered remote
-removal reply report repository request requirement resource resources response result retention
-returning revenue reward rewriting role round router row rule run runtime sampling scenario scene
-schedules schema scope script sealer secret seen selection sender sending sent sequential served
-server service settings setup shape share shortfall shown sign signature silence simple simulate
+account actions address advice agents alert aliasing amount answer api app application are asset
+attribute author axis bars batch batching because behind body boundary broken bucket build chain
+changed check checked child children chunk clause cli close cluster colour column command compared
+comparison computed conflict connection contract copying count counted created cron csv currency
+curve daemon dagster dashboard data dataclass day db decision definitions delivery demo deployed
+derived design diff difference different django doctor document documentation domain doubtful
+drafted drop dropped duck duckdb due duplicate durability duration embedded ended entry env
+envelope erasure error estimate etag evaluate event exit explain explanation fact failed failures
+fast fault field figures file filter flag folder forget forgotten form forwarded found frozen full
+future gone group guard harm head headline health holder home hours housekeeping http import
+increment inflation input interruption interval invalid java job json judged keep kind lacking lane
+last lazy limit line links list listed listing lives load long main many map mark markup matcher
+mcp measure measurement member memory meters migrate missing module named needed needs newer no
+node not now older once open operations options orchestration out outbound outcome own page parquet
+parser partitions pass passing patch payload pending person phase picture plain plan planned
+planning plot polling posted postgres posting prerelease private problem protobuf protocol
+provenance pruning publication published pull python question quicker range rate ratio raw read
+reader rebuild rebuilt receipt receiver recent recorded redaction refusal refused register
+registered registration regression rejected relations release remembered remote removal reply
+report repository request requirement resource resources response result retention returning
+revenue reward rewriting role round router row rule run runtime sampling scenario scene schedules
+schema scope script sealer secret seen selection sender sending sent sequential served server
+service settings setup shape share shortfall shown sign signature silence simple simulate
 simulations snapshot source spark start state statement stats status stop storage store stored
 storing story stratification strict summary sums supervisor svg symbol table tenants tick time too
 tool tools totals traffic transfer transport treatment truth unanswered unavailable unhandled

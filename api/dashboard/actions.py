@@ -26,12 +26,12 @@ async def post_registration(request: Request) -> Response:
     """Register a deploy, and show its experiment."""
     deploy_id = request.path_params["deploy_id"]
 
-    def registering(connection: Connection, project_id: int, form: Form) -> str:
+    def registering(connection: Connection, visitor: Visitor, form: Form) -> str:
         metric = form.text("metric").strip()
         if len(metric) > _LONGEST_METRIC:
             raise Problem("invalid_request", f"A metric has at most {_LONGEST_METRIC} characters.")
         wanted = Registration(deploy_id=deploy_id, target_metric=metric or None, actor=_ACTOR)
-        return register(connection, project_id, wanted).experiment_id
+        return register(connection, visitor.project_id, wanted).experiment_id
 
     return await _done(request, registering)
 
@@ -40,16 +40,18 @@ async def post_experiment(request: Request) -> Response:
     """Close an experiment, register its change anew, or keep a note on it."""
     experiment_id = known_id(request.path_params["experiment_id"])
 
-    def acting(connection: Connection, project_id: int, form: Form) -> str:
+    def acting(connection: Connection, visitor: Visitor, form: Form) -> str:
         if form.text("action") == "close":
-            close(connection, project_id, experiment_id)
+            close(connection, visitor.project_id, experiment_id, by=visitor.actor)
         elif form.text("action") == "anew":
-            return register_anew(connection, project_id, experiment_id, actor=_ACTOR).experiment_id
+            return register_anew(
+                connection, visitor.project_id, experiment_id, actor=_ACTOR
+            ).experiment_id
         elif form.text("action") == "note":
             note = form.text("note").strip()
             if len(note) > _LONGEST_NOTE:
                 raise Problem("invalid_request", f"A note has at most {_LONGEST_NOTE} characters.")
-            keep_note(connection, project_id, experiment_id, note or None)
+            keep_note(connection, visitor.project_id, experiment_id, note or None)
         else:
             raise Problem("invalid_request", "The form asks for nothing that there is.")
         return experiment_id
@@ -57,7 +59,7 @@ async def post_experiment(request: Request) -> Response:
     return await _done(request, acting)
 
 
-async def _done(request: Request, act: Callable[[Connection, int, Form], str]) -> Response:
+async def _done(request: Request, act: Callable[[Connection, Visitor, Form], str]) -> Response:
     """Does what a form asks for, and shows the experiment that it is about."""
     form = await posted(request)
 
@@ -65,7 +67,7 @@ async def _done(request: Request, act: Callable[[Connection, int, Form], str]) -
         if visitor.role is not Role.OWNER:
             raise Problem("read_only", READ_ONLY)
         try:
-            return act(connection, visitor.project_id, form)
+            return act(connection, visitor, form)
         except Invalid as refusal:
             raise Problem("invalid_request", refusal.detail) from None
 

@@ -19,6 +19,7 @@ from api.dashboard.page.visit import public_address_of, read_for_visitor
 from api.dashboard.portfolio import get_portfolio
 from api.dashboard.reach import reach_of
 from api.dashboard.route import PageRoute
+from api.dashboard.settings.audit_trail import get_audit_trail
 from api.dashboard.settings.deliveries import get_deliveries, post_deliveries
 from api.dashboard.settings.entries import get_entries, post_entries
 from api.dashboard.settings.keys import get_keys, post_keys
@@ -283,6 +284,7 @@ for _path, _page in (
     ("/settings", get_settings),
     ("/settings/keys", get_keys),
     ("/settings/deliveries", get_deliveries),
+    ("/settings/audit-trail", get_audit_trail),
     ("/static/{digest}/{name}", get_asset),
 ):
     router.add_api_route(_path, _page, methods=["GET"])

@@ -31,6 +31,7 @@ from storage.experiments.deploys import (
 )
 from storage.experiments.withdrawal import withdraw_deploy
 from storage.postgres.refusal import Missing
+from storage.tenants.keys import key_actor
 from storage.verdicts.announcements import announce_base_moves
 
 router = APIRouter(tags=["deploys"])
@@ -267,7 +268,8 @@ async def delete_deploy(request: Request, caller: Writer, deploy_id: str) -> Res
     def withdrawing(connection: Connection) -> tuple[dict[str, Any], datetime]:
         if not _DEPLOY_ID.fullmatch(deploy_id):
             raise Missing("unknown_deploy", "there is no such deploy")
-        return withdraw_deploy(connection, caller.project_id, deploy_id)
+        by = key_actor(connection, bytes.fromhex(caller.key))
+        return withdraw_deploy(connection, caller.project_id, deploy_id, by=by)
 
     deploy, withdrawn_at = await runtime(request).store.run(withdrawing)
     return answer({"deploy": deploy, "withdrawn_at": withdrawn_at})

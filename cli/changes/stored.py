@@ -18,6 +18,7 @@ from api.routes.deploys import Deploy
 from api.routes.experiments import RegistrationBody
 from cli.changes.experiment import Contract
 from cli.changes.form import checked
+from cli.operations.actor import command_actor
 from cli.operations.store import store_transaction, store_url
 from storage.experiments.deploys import record_deploy
 from storage.experiments.experiments import close, register
@@ -67,7 +68,7 @@ class StoredExperiment:
     def close(self) -> Contract:
         """Ends it by hand."""
         with self.engine.begin() as connection:
-            close(connection, self.project_id, self.experiment_id)
+            close(connection, self.project_id, self.experiment_id, by=command_actor())
         return self.contract()
 
 
@@ -111,7 +112,7 @@ def withdrawn_deploy(deploy_id: str, project: str, data_dir: Path) -> dict[str, 
     """Withdraws a deploy and returns the record that it had."""
     with store_transaction(data_dir) as connection:
         project_id = find_project(connection, project).project_id
-        record, _ = withdraw_deploy(connection, project_id, deploy_id)
+        record, _ = withdraw_deploy(connection, project_id, deploy_id, by=command_actor())
     return record
 
 

@@ -17,6 +17,7 @@ from api.wire.shape import validated
 from cli.imports.faults import ImportFailedError, MapError, name_list, suggestion
 from cli.imports.map import Experiment, ImportMap, length_in_seconds
 from cli.imports.spool import Tally
+from cli.operations.actor import command_actor
 from domain.currency import minor_unit_digits
 from domain.metric import metric_definition
 from domain.registration import Registration
@@ -181,7 +182,7 @@ class ExperimentPlan:
             # Others may have changed the settings since they were read.
             lock_settings(connection, self.project_id)
             again = planned(connection, self.project_id, self.layout)
-            apply_settings(connection, self.project_id, again.defined)
+            apply_settings(connection, self.project_id, again.defined, by=command_actor())
         return [
             register(
                 connection, self.project_id, _registration(experiment, deploy_id=deploy_id)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from cli.operations.actor import command_actor
 from cli.operations.options import data_dir_option, project_option
 from cli.operations.projects import json_option
 from cli.operations.store import store_url
@@ -43,9 +44,11 @@ def forget(
                     click.echo("A rebuild is under way: waiting until it has ended.", err=True)
                 if user_ref is not None:
                     pseudonym = Pseudonyms(_secret(data_dir)).of(project_id, user_ref)
-                    erased = forget_user(connection, project_id, pseudonym)
+                    erased = forget_user(connection, project_id, pseudonym, by=command_actor())
                 else:
-                    erased = forget_session(connection, project_id, session or "")
+                    erased = forget_session(
+                        connection, project_id, session or "", by=command_actor()
+                    )
             vacuum(engine, erased.tables)
         finally:
             engine.dispose()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from cli.operations.actor import command_actor
 from cli.operations.options import data_dir_option
 from cli.operations.projects import json_option
 from cli.operations.store import store_transaction
@@ -24,7 +25,7 @@ def freeze(reason: str, as_json: bool, data_dir: Path) -> None:
     it was.
     """
     with store_transaction(data_dir) as connection:
-        new = put_in_force(connection, reason)
+        new = put_in_force(connection, reason, by=command_actor())
         in_force = current_freeze(connection)
     if in_force is None:
         raise click.ClickException("it was unfrozen at the same moment")
@@ -40,7 +41,7 @@ def freeze(reason: str, as_json: bool, data_dir: Path) -> None:
 def unfreeze(as_json: bool, data_dir: Path) -> None:
     """End a freeze and send the webhooks that waited."""
     with store_transaction(data_dir) as connection:
-        ended = end(connection)
+        ended = end(connection, by=command_actor())
     if as_json:
         click.echo(json.dumps({"frozen": False, **({} if ended is None else _document(ended))}))
     elif ended is None:

@@ -12,6 +12,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from cli.operations.actor import command_actor
 from cli.operations.options import data_dir_option, project_option
 from cli.operations.store import store_transaction
 from domain.metric import Metric
@@ -44,7 +45,7 @@ def project() -> None:
 def create(name: str, as_json: bool, data_dir: Path) -> None:
     """Create a project with one key of each kind, shown this once."""
     with store_transaction(data_dir) as connection:
-        created = create_project(connection, name)
+        created = create_project(connection, name, by=command_actor())
     keys = {kind.value: key for kind, key in created.keys.items()}
     document = {"project_id": created.project_id, "name": created.name, "keys": keys}
     if as_json:
@@ -94,7 +95,9 @@ def create_key_command(
         raise click.BadParameter(f"has more than {LONGEST_LABEL} characters", param_hint="--label")
     with store_transaction(data_dir) as connection:
         owner = find_project(connection, project)
-        key = create_key(connection, owner.project_id, KeyKind(kind), label=label)
+        key = create_key(
+            connection, owner.project_id, KeyKind(kind), label=label, by=command_actor()
+        )
     click.echo(json.dumps({"kind": kind, "key": key}) if as_json else key)
 
 
@@ -132,7 +135,8 @@ def list_keys_command(project: str, as_json: bool, data_dir: Path) -> None:
 def revoke_key_command(key: str, project: str, as_json: bool, data_dir: Path) -> None:
     """End a key, named whole or by its beginning."""
     with store_transaction(data_dir) as connection:
-        revoked = revoke_key(connection, find_project(connection, project).project_id, key)
+        project_id = find_project(connection, project).project_id
+        revoked = revoke_key(connection, project_id, key, by=command_actor())
     if as_json:
         click.echo(json.dumps({"key": f"{revoked.display}…", "revoked": True}))
     else:
@@ -218,7 +222,7 @@ def apply(file: Path, project: str, as_json: bool, data_dir: Path) -> None:
     with store_transaction(data_dir) as connection:
         project_id = find_project(connection, project).project_id
         try:
-            stored = apply_settings(connection, project_id, chosen)
+            stored = apply_settings(connection, project_id, chosen, by=command_actor())
         except Invalid as refused:
             raise click.ClickException(_setting_fault(refused)) from refused
     _print_settings(settings_document(stored), as_json=as_json)

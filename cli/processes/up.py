@@ -15,6 +15,7 @@ import click
 from rich.console import Console
 from sqlalchemy import Connection
 
+from cli.operations.actor import command_actor
 from cli.operations.options import data_dir_option
 from cli.processes import children
 from cli.processes.dagster_home import dagster_environment, write_dagster_home, write_workspace
@@ -188,7 +189,11 @@ def _first_project(url: str) -> CreatedProject | None:
     """Make the first project of a new store, with its keys; None when somebody has made one."""
     with _transaction(url) as connection:
         names = {project.name for project in list_projects(connection)}
-        return None if names - {DEMO_PROJECT} else create_project(connection, FIRST_PROJECT)
+        return (
+            None
+            if names - {DEMO_PROJECT}
+            else create_project(connection, FIRST_PROJECT, by=command_actor())
+        )
 
 
 def demo_project(url: str) -> CreatedProject:
@@ -202,10 +207,14 @@ def demo_project(url: str) -> CreatedProject:
     with _transaction(url) as connection:
         known = {project.name: project.project_id for project in list_projects(connection)}
         if (number := known.get(DEMO_PROJECT)) is None:
-            made = create_project(connection, DEMO_PROJECT)
-            apply_settings(connection, made.project_id, {"default_metric": METRIC})
+            made = create_project(connection, DEMO_PROJECT, by=command_actor())
+            apply_settings(
+                connection, made.project_id, {"default_metric": METRIC}, by=command_actor()
+            )
             return made
-        keys = {kind: create_key(connection, number, kind) for kind in FIRST_KINDS}
+        keys = {
+            kind: create_key(connection, number, kind, by=command_actor()) for kind in FIRST_KINDS
+        }
         return CreatedProject(project_id=number, name=DEMO_PROJECT, keys=keys)
 
 

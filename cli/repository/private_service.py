@@ -17,6 +17,7 @@ from typing import Any
 import httpx2
 from sqlalchemy import Engine
 
+from cli.operations.actor import command_actor
 from cli.processes.children import free_port
 from cli.traffic.posting import Refused, answer, connected
 from orchestration.pipeline.batch import FAST
@@ -110,7 +111,7 @@ def private_service(begin: datetime) -> Generator[PrivateService]:
         engine = open_engine(postgres.url)
         stack.callback(engine.dispose)
         with engine.begin() as connection:
-            project = create_project(connection, "simulated")
+            project = create_project(connection, "simulated", by=command_actor())
         url = stack.enter_context(_api(postgres.url, folder))
         client = stack.enter_context(connected(url))
         yield PrivateService(client=client, project=project, clock=clock, engine=engine)

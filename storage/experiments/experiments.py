@@ -19,6 +19,7 @@ from storage.experiments.policy import watched_guardrails
 from storage.postgres.refusal import Conflict, Invalid, Locked, Missing
 from storage.schema.clock import binding_time
 from storage.schema.tables import deploys, experiments, verdicts
+from storage.tenants.audit_trail import PROGRAM, Actor, record_action
 from storage.tenants.projects import lock_project
 from storage.tenants.settings import Settings, read_settings
 
@@ -354,8 +355,16 @@ def publish_waiting(connection: Connection, experiment_id: str, project_id: int)
     )
 
 
-def close(connection: Connection, project_id: int, experiment_id: str) -> None:
+def close(
+    connection: Connection, project_id: int, experiment_id: str, *, by: Actor = PROGRAM
+) -> None:
     """Ends an experiment by hand: it is decided `abstain` at its last look, never a verdict.
+
+    Args:
+        connection: To the store.
+        project_id: The project.
+        experiment_id: The experiment.
+        by: Who closes it, for the audit trail.
 
     Raises:
         Missing: The project has no such experiment.
@@ -367,15 +376,14 @@ def close(connection: Connection, project_id: int, experiment_id: str) -> None:
     ).one_or_none()
     if row is None:
         raise Missing("unknown_experiment", "there is no such experiment")
+    if row.closed_at is not None:
+        return
     connection.execute(
         update(experiments)
-        .where(
-            experiments.c.project_id == project_id,
-            experiments.c.experiment_id == experiment_id,
-            experiments.c.closed_at.is_(None),
-        )
+        .where(experiments.c.project_id == project_id, experiments.c.experiment_id == experiment_id)
         .values(closed_at=binding_time(connection))
     )
+    record_action(connection, project_id, "experiment_closed", by=by, subject=experiment_id)
 
 
 def keep_note(

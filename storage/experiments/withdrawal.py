@@ -14,13 +14,14 @@ from storage.experiments.deploys import deploy_record
 from storage.postgres.refusal import Conflict, Missing
 from storage.schema.clock import binding_time
 from storage.schema.tables import deploys
+from storage.tenants.audit_trail import PROGRAM, Actor, record_action
 from storage.tenants.projects import lock_project
 
 _NAMED = 3
 
 
 def withdraw_deploy(
-    connection: Connection, project_id: int, deploy_id: str
+    connection: Connection, project_id: int, deploy_id: str, *, by: Actor = PROGRAM
 ) -> tuple[dict[str, Any], datetime]:
     """Withdraws a deploy, and returns its record and when it was withdrawn.
 
@@ -48,6 +49,7 @@ def withdraw_deploy(
         connection.execute(
             _RESTORE_GRAPH, _members(deploy, "graph_id", "graph_before", "recorded_at")
         )
+    record_action(connection, project_id, "deploy_withdrawn", by=by, subject=deploy_id)
     return deploy_record(deploy), withdrawn_at
 
 

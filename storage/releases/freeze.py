@@ -8,6 +8,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from storage.postgres.rows import value_of
 from storage.schema.tables import freezes
+from storage.tenants.audit_trail import PROGRAM, Actor, Change, record_action
 
 _IN_FORCE = freezes.c.unfrozen_at.is_(None)
 
@@ -33,7 +34,7 @@ def is_frozen(connection: Connection) -> bool:
     return current_freeze(connection) is not None
 
 
-def freeze(connection: Connection, reason: str) -> bool:
+def freeze(connection: Connection, reason: str, *, by: Actor = PROGRAM) -> bool:
     """Freezes the service, and tells whether it was not frozen before; an older reason stands."""
     added = connection.execute(
         insert(freezes)
@@ -41,10 +42,14 @@ def freeze(connection: Connection, reason: str) -> bool:
         .on_conflict_do_nothing()
         .returning(freezes.c.freeze_id)
     )
-    return added.one_or_none() is not None
+    if added.one_or_none() is None:
+        return False
+    changes = [Change(member="reason", before=None, after=reason)]
+    record_action(connection, None, "frozen", by=by, changes=changes)
+    return True
 
 
-def unfreeze(connection: Connection) -> Freeze | None:
+def unfreeze(connection: Connection, *, by: Actor = PROGRAM) -> Freeze | None:
     """Ends the freeze that is in force, and returns it."""
     row = connection.execute(
         update(freezes)
@@ -52,4 +57,8 @@ def unfreeze(connection: Connection) -> Freeze | None:
         .values(unfrozen_at=func.clock_timestamp())
         .returning(freezes.c.frozen_at, freezes.c.reason)
     ).one_or_none()
-    return None if row is None else value_of(Freeze, row)
+    if row is None:
+        return None
+    changes = [Change(member="reason", before=row.reason, after=None)]
+    record_action(connection, None, "unfrozen", by=by, changes=changes)
+    return value_of(Freeze, row)

@@ -720,6 +720,42 @@ freezes = Table(
     ),
 )
 
+# Who changed what, when: settings, keys, closes, freezes, erasures. Added to, never changed.
+audit_trail = Table(
+    "audit_trail",
+    metadata,
+    Column("entry_id", BigInteger, Identity(), primary_key=True),
+    # Null: the whole service, as a freeze.
+    Column("project_id", Integer, ForeignKey("projects.project_id")),
+    _moment("happened_at"),
+    Column("actor_kind", Text, nullable=False),
+    # The owner's name, the key's label, the login of the command.
+    Column("actor_name", Text),
+    # The beginning of a key, or of the digest of a sign-in.
+    Column("actor_identity", Text),
+    Column("action", Text, nullable=False),
+    Column("subject", Text),
+    # Members with their values before and after; of secrets nothing.
+    Column("changes", JSONB, nullable=False),
+    CheckConstraint("actor_kind IN ('owner', 'key', 'command', 'program')", name="actor_kind"),
+    Index(None, "project_id", "entry_id"),
+)
+_KEPT = DDL(
+    """
+CREATE FUNCTION refuse_changing_the_trail() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'the audit trail is never changed'
+        USING ERRCODE = 'integrity_constraint_violation';
+END
+$$;
+CREATE TRIGGER refuse_changing BEFORE UPDATE OR DELETE ON audit_trail
+    FOR EACH ROW EXECUTE FUNCTION refuse_changing_the_trail();
+CREATE TRIGGER refuse_truncating BEFORE TRUNCATE ON audit_trail
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_changing_the_trail();
+"""
+)
+event.listen(audit_trail, "after_create", _KEPT)
+
 # --- The sealed log: hours of runtime events in files ---------------------------------------------
 
 # Parts of hours of receipt that are closed: no event is added to one any more. Those with a

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Row, func, or_, select, update
 from storage.postgres.refusal import Missing
 from storage.postgres.rows import value_of
 from storage.schema.tables import keys
+from storage.tenants.audit_trail import PROGRAM, Actor, ActorKind, Change, record_action
 
 _BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _RANDOM, _CHECK = 34, 6
@@ -107,7 +108,12 @@ def key_digest(key: str) -> bytes:
 
 
 def create_key(
-    connection: Connection, project_id: int, kind: KeyKind, *, label: str | None = None
+    connection: Connection,
+    project_id: int,
+    kind: KeyKind,
+    *,
+    label: str | None = None,
+    by: Actor = PROGRAM,
 ) -> str:
     """Creates a key and returns it: the only time that it is seen.
 
@@ -116,6 +122,7 @@ def create_key(
         project_id: The project.
         kind: The endpoints that it opens.
         label: Who or what holds it; at most `LONGEST_LABEL` characters.
+        by: Who creates it, for the audit trail.
     """
     key = new_key(kind)
     connection.execute(
@@ -128,7 +135,31 @@ def create_key(
             label=label or None,
         )
     )
+    record_action(
+        connection,
+        project_id,
+        "key_created",
+        by=by,
+        subject=key[:8],
+        changes=_first_values(kind=kind.value, label=label or None),
+    )
     return key
+
+
+def _first_values(**members: str | None) -> list[Change]:
+    return [
+        Change(member=name, before=None, after=value)
+        for name, value in members.items()
+        if value is not None
+    ]
+
+
+def key_actor(connection: Connection, digest: bytes) -> Actor:
+    """Returns the actor who speaks through a key: its label, and its beginning."""
+    row = connection.execute(
+        select(keys.c.display, keys.c.label).where(keys.c.digest == digest)
+    ).one()
+    return Actor(kind=ActorKind.KEY, name=row.label, identity=row.display)
 
 
 def holder(connection: Connection, key: str) -> Holder | None:
@@ -166,7 +197,9 @@ def note_use(connection: Connection, digest: bytes) -> None:
     )
 
 
-def revoke_key(connection: Connection, project_id: int, key: str) -> KeyRecord:
+def revoke_key(
+    connection: Connection, project_id: int, key: str, *, by: Actor = PROGRAM
+) -> KeyRecord:
     """Ends a key, named whole or by a beginning that only one live key has.
 
     Raises:
@@ -190,7 +223,16 @@ def revoke_key(connection: Connection, project_id: int, key: str) -> KeyRecord:
         .values(revoked_at=func.clock_timestamp())
         .returning(*_SHOWN)
     ).one()
-    return _record(row)
+    revoked = _record(row)
+    record_action(
+        connection,
+        project_id,
+        "key_revoked",
+        by=by,
+        subject=revoked.display,
+        changes=_first_values(kind=revoked.kind.value, label=revoked.label),
+    )
+    return revoked
 
 
 def _record(

@@ -9,6 +9,7 @@ from sqlalchemy.dialects.postgresql import insert
 from storage.postgres.refusal import Conflict, Missing
 from storage.postgres.rows import value_of
 from storage.schema.tables import projects
+from storage.tenants.audit_trail import PROGRAM, Actor, record_action
 from storage.tenants.keys import FIRST_KINDS, KeyKind, create_key
 
 
@@ -30,8 +31,13 @@ class CreatedProject:
     keys: dict[KeyKind, str]
 
 
-def create_project(connection: Connection, name: str) -> CreatedProject:
+def create_project(connection: Connection, name: str, *, by: Actor = PROGRAM) -> CreatedProject:
     """Creates a project with one key of each of the first kinds.
+
+    Args:
+        connection: To the store.
+        name: Its name.
+        by: Who creates it, for the audit trail.
 
     Raises:
         Conflict: The name is taken.
@@ -44,10 +50,11 @@ def create_project(connection: Connection, name: str) -> CreatedProject:
     ).scalar_one_or_none()
     if project_id is None:
         raise Conflict("project_exists", f"a project named {name!r} exists already")
+    record_action(connection, project_id, "project_created", by=by, subject=name)
     return CreatedProject(
         project_id=project_id,
         name=name,
-        keys={kind: create_key(connection, project_id, kind) for kind in FIRST_KINDS},
+        keys={kind: create_key(connection, project_id, kind, by=by) for kind in FIRST_KINDS},
     )
 
 

@@ -12,8 +12,9 @@ from sqlalchemy import Connection, Select, select, update
 from domain.metric import Metric
 from storage.postgres.refusal import Invalid, Missing
 from storage.schema.tables import projects
+from storage.tenants.audit_trail import PROGRAM, Actor, changes_between, record_action
 from storage.tenants.receiver_address import RefusedAddressError, require_host
-from storage.tenants.webhook import MOST_WEBHOOKS, Webhook
+from storage.tenants.webhook import MOST_WEBHOOKS, Webhook, masked
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 # Of a property of events.
@@ -177,20 +178,47 @@ def lock_settings(connection: Connection, project_id: int) -> dict[str, Any]:
 
 
 def apply_settings(
-    connection: Connection, project_id: int, chosen: Mapping[str, object]
+    connection: Connection,
+    project_id: int,
+    chosen: Mapping[str, object],
+    *,
+    by: Actor = PROGRAM,
 ) -> Settings:
     """Replaces the named members of a project's settings; the others stay as they are.
+
+    Args:
+        connection: To the store.
+        project_id: The project.
+        chosen: The members with their values.
+        by: Who chooses them, for the audit trail.
 
     Raises:
         Invalid: A member is unknown or breaks its rule; nothing is stored.
     """
-    merged = {**lock_settings(connection, project_id), **chosen}
+    stored = lock_settings(connection, project_id)
+    merged = {**stored, **chosen}
     settings = parse_settings(merged)
     chosen_settings(chosen)
     connection.execute(
         update(projects).where(projects.c.project_id == project_id).values(settings=merged)
     )
+    if changes := changes_between(_audited(stored), _audited(merged)):
+        record_action(connection, project_id, "settings_changed", by=by, changes=changes)
     return settings
+
+
+def _audited(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns stored choices with the defaults for the rest, and without secrets.
+
+    Not parsed: choices that an earlier release took may break a rule of this one.
+    """
+    defaults: dict[str, Any] = msgspec.to_builtins(Settings())
+    document = {**defaults, **stored}
+    return {
+        **document,
+        "rate_limits": {**defaults["rate_limits"], **document["rate_limits"]},
+        "webhooks": [masked(webhook) for webhook in document["webhooks"]],
+    }
 
 
 def metric_renamed(stored: Mapping[str, Any], old: str, new: str) -> dict[str, object]:

@@ -11,10 +11,13 @@ from sqlalchemy import Connection, delete, func, insert, or_, select
 
 from storage.postgres.rows import value_of
 from storage.schema.tables import keys, projects, sign_in_links, sign_ins
+from storage.tenants.audit_trail import PROGRAM, Actor, ActorKind, Change, record_action
 from storage.tenants.keys import READING_KINDS, key_digest, note_use
 
 # Long enough to be opened by who asked for it, too short to be found in a chat's history.
 LINK_LIFETIME = timedelta(minutes=15)
+# Of the digest of a sign-in, in the audit trail.
+_SHOWN_DIGITS = 8
 _LINK_FORM = re.compile(r"in_[0-9A-Za-z_-]{43}", re.ASCII)
 _TOKEN_FORM = re.compile(r"[0-9A-Za-z_-]{43}", re.ASCII)
 
@@ -38,6 +41,13 @@ class Visitor:
     project_name: str
     role: Role
     expires_at: datetime
+    # The beginning of the digest of the sign-in, which tells two of them apart.
+    identity: str
+
+    @property
+    def actor(self) -> Actor:
+        """The visitor as the audit trail names who changes something."""
+        return Actor(kind=ActorKind.OWNER, identity=self.identity)
 
 
 def is_link_code(text: str) -> bool:
@@ -45,8 +55,15 @@ def is_link_code(text: str) -> bool:
     return _LINK_FORM.fullmatch(text) is not None
 
 
-def create_link(connection: Connection, project_id: int, role: Role) -> str:
-    """Creates the code of a link that signs in once, and returns it: the only time it is seen."""
+def create_link(connection: Connection, project_id: int, role: Role, *, by: Actor = PROGRAM) -> str:
+    """Creates the code of a link that signs in once, and returns it: the only time it is seen.
+
+    Args:
+        connection: To the store.
+        project_id: The project.
+        role: What the link lets somebody do.
+        by: Who creates it, for the audit trail.
+    """
     code = f"in_{secrets.token_urlsafe(32)}"
     now = func.clock_timestamp()
     connection.execute(delete(sign_in_links).where(sign_in_links.c.expires_at <= now))
@@ -59,6 +76,8 @@ def create_link(connection: Connection, project_id: int, role: Role) -> str:
             expires_at=now + LINK_LIFETIME,
         )
     )
+    changes = [Change(member="role", before=None, after=role.value)]
+    record_action(connection, project_id, "link_created", by=by, changes=changes)
     return code
 
 
@@ -119,7 +138,13 @@ def visitor(connection: Connection, token: str) -> Visitor | None:
     ).one_or_none()
     if row is None:
         return None
-    return value_of(Visitor, row, project_name=row.name, role=Role(row.role))
+    return value_of(
+        Visitor,
+        row,
+        project_name=row.name,
+        role=Role(row.role),
+        identity=_digest(token).hex()[:_SHOWN_DIGITS],
+    )
 
 
 def sign_out(connection: Connection, token: str) -> None:
@@ -127,7 +152,7 @@ def sign_out(connection: Connection, token: str) -> None:
     connection.execute(delete(sign_ins).where(sign_ins.c.digest == _digest(token)))
 
 
-def end_sign_ins(connection: Connection, project_id: int) -> int:
+def end_sign_ins(connection: Connection, project_id: int, *, by: Actor = PROGRAM) -> int:
     """Ends every sign-in to a project and every link that waits; returns how many sign-ins."""
     connection.execute(delete(sign_in_links).where(sign_in_links.c.project_id == project_id))
     ended = connection.execute(
@@ -135,7 +160,9 @@ def end_sign_ins(connection: Connection, project_id: int) -> int:
         .where(sign_ins.c.project_id == project_id)
         .returning(sign_ins.c.expires_at > func.clock_timestamp())
     )
-    return sum(ended.scalars())
+    count = sum(ended.scalars())
+    record_action(connection, project_id, "sign_ins_ended", by=by)
+    return count
 
 
 def _sign_in(connection: Connection, project_id: int, role: Role, *, key: bytes | None) -> str:

@@ -2,7 +2,8 @@
 
 import hashlib
 import re
-from typing import Annotated, Literal, get_args
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
@@ -77,7 +78,22 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     @property
     def target(self) -> str:
         """The webhook's name in its deliveries: a digest that does not reveal the address."""
-        return hashlib.sha256(f"{self.format} {self.url}".encode()).hexdigest()[:20]
+        return _target(self.url, self.format)
+
+
+def masked(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a stored webhook with its path masked, and its name, which changes with the path."""
+    url, form = stored["url"], stored.get("format", "raw")
+    parts = _URL.fullmatch(url)
+    return {
+        **stored,
+        "url": MASK if parts is None else f"{parts['scheme']}://{parts['host']}/{MASK}",
+        "target": _target(url, form),
+    }
+
+
+def _target(url: str, form: str) -> str:
+    return hashlib.sha256(f"{form} {url}".encode()).hexdigest()[:20]
 
 
 def _require_address(url: str) -> re.Match[str]:

@@ -19,6 +19,7 @@ from storage.postgres.rows import value_of
 from storage.schema.clock import await_rebuild, claim_derived_tables
 from storage.schema.partitions import share_past_days
 from storage.schema.policy_columns import COMPANIONS, GRACE, TARGET_AND_GUARDRAILS
+from storage.tenants.audit_trail import PROGRAM, Actor, Change, record_action
 from storage.verdicts.set_aside import retry_soon
 
 # A session that names more users than a household has is a place, such as a server that sends
@@ -50,26 +51,32 @@ class Forgotten:
     tables: Sequence[str]
 
 
-def forget_user(connection: Connection, project_id: int, pseudonym: bytes) -> Forgotten:
+def forget_user(
+    connection: Connection, project_id: int, pseudonym: bytes, *, by: Actor = PROGRAM
+) -> Forgotten:
     """Forgets the person whom a user reference stands for.
 
     Args:
         connection: In a transaction of its own.
         project_id: The project.
         pseudonym: The reference's, in that project.
+        by: Who has the person forgotten, for the audit trail.
     """
     _claim(connection)
     person = _person(connection, project_id, users={pseudonym}, sessions=set())
-    return _forget(connection, project_id, person, kind="user_ref")
+    return _forget(connection, project_id, person, kind="user_ref", by=by)
 
 
-def forget_session(connection: Connection, project_id: int, session_id: str) -> Forgotten:
+def forget_session(
+    connection: Connection, project_id: int, session_id: str, *, by: Actor = PROGRAM
+) -> Forgotten:
     """Forgets the person whose session this is.
 
     Args:
         connection: In a transaction of its own.
         project_id: The project.
         session_id: The session.
+        by: Who has the person forgotten, for the audit trail.
 
     Raises:
         Conflict: The session names more users than one person can be.
@@ -82,7 +89,7 @@ def forget_session(connection: Connection, project_id: int, session_id: str) -> 
             f"this session names more than {MOST_USERS} users: it is nobody's own;"
             " forget each of them by user reference",
         )
-    return _forget(connection, project_id, person, kind="session")
+    return _forget(connection, project_id, person, kind="session", by=by)
 
 
 def _claim(connection: Connection) -> None:
@@ -322,7 +329,9 @@ UPDATE checklists SET lines = '[]', setup = '' WHERE project_id = :project_id
 """)
 
 
-def _forget(connection: Connection, project_id: int, person: _Person, *, kind: str) -> Forgotten:
+def _forget(
+    connection: Connection, project_id: int, person: _Person, *, kind: str, by: Actor
+) -> Forgotten:
     bound: dict[str, Any] = {
         "project_id": project_id,
         "users": list(person.users),
@@ -360,6 +369,12 @@ def _forget(connection: Connection, project_id: int, person: _Person, *, kind: s
         connection.execute(_REMEMBER, {"project_id": project_id, "kind": kind, **counts})
         for statement in (_FORGET_ROUTES, _CHECK_ANEW):
             connection.execute(statement, {"project_id": project_id})
+        # How much of theirs went, as in the counts; never who.
+        changes = [
+            Change(member=name, before=None, after=value)
+            for name, value in {"named_by": kind, **counts}.items()
+        ]
+        record_action(connection, project_id, "person_forgotten", by=by, changes=changes)
     return forgotten
 
 

@@ -103,7 +103,7 @@ async def post_entries(request: Request) -> Response:
             return stored, None
         chosen = {kind.member: kind.value(rows), **_following(kind, stored, form)}
         try:
-            apply_settings(connection, visitor.project_id, chosen)
+            apply_settings(connection, visitor.project_id, chosen, by=visitor.actor)
         except Invalid as refusal:
             faults = faults_of(kind.fields, refusal)
             return stored, _refused(kind, form, status=422, faults=faults)

@@ -85,7 +85,7 @@ def _change(connection: Connection, visitor: Visitor, form: Form) -> _Outcome | 
     if visitor.role is not Role.OWNER:
         return _Outcome(status=403, note=READ_ONLY)
     if form.text("action") == "revoke":
-        return _revoke(connection, visitor.project_id, form.text("key"))
+        return _revoke(connection, visitor, form.text("key"))
     if form.text("kind") not in list(KeyKind):
         return _Outcome(status=422, fault="Choose what the key is for.")
     # Of two forms that were loaded together, and of one that is sent twice, one makes a key.
@@ -95,7 +95,7 @@ def _change(connection: Connection, visitor: Visitor, form: Form) -> _Outcome | 
     kind, label = KeyKind(form.text("kind")), form.text("label").strip()
     if len(label) > LONGEST_LABEL:
         return _Outcome(status=422, fault=f"A label has at most {LONGEST_LABEL} characters.")
-    key = create_key(connection, visitor.project_id, kind, label=label)
+    key = create_key(connection, visitor.project_id, kind, label=label, by=visitor.actor)
     return _Outcome(created=_Created(kind=kind, key=key))
 
 
@@ -104,11 +104,11 @@ def _digest(keys: list[KeyRecord]) -> str:
     return digest_of([key.display for key in keys])
 
 
-def _revoke(connection: Connection, project_id: int, display: str) -> _Outcome | None:
+def _revoke(connection: Connection, visitor: Visitor, display: str) -> _Outcome | None:
     if not _DISPLAY.fullmatch(display):
         return _Outcome(status=422, note="That is no beginning of a key. Nothing was revoked.")
     try:
-        revoke_key(connection, project_id, display)
+        revoke_key(connection, visitor.project_id, display, by=visitor.actor)
     except Missing as refusal:
         return _Outcome(status=409, note=f"Nothing was revoked: {refusal.detail}.")
     return None

@@ -271,7 +271,7 @@ def _change(
             member: value for member, value in typed.items() if not _is(shown, member, value)
         }
         try:
-            apply_settings(connection, visitor.project_id, changed)
+            apply_settings(connection, visitor.project_id, changed, by=visitor.actor)
         except Invalid as refusal:
             # Members that can't stand together.
             faults = faults_of(FIELDS, refusal)

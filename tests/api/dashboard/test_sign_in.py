@@ -265,6 +265,7 @@ PAGES = [
     "/dashboard/ledger",
     "/dashboard/portfolio",
     "/dashboard/settings",
+    "/dashboard/settings/audit-trail",
     "/dashboard/settings/deliveries",
     "/dashboard/settings/keys",
     "/dashboard/settings/metrics",

@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 
 from api.app import create_app
 from api.dashboard.pages import router as dashboard
+from api.dashboard.settings.audit_trail import router as audit_trail
 from api.runtime.settings import ApiSettings
 from storage.schema.tables import keys, metadata
 from storage.tenants.keys import FIRST_KINDS, KeyKind, key_digest, list_keys, new_key, revoke_key
@@ -122,7 +123,7 @@ def routes_of(routes: Sequence[Any]) -> set[tuple[str, str]]:
 
 
 # Opened by a cookie instead of a key: test_dashboard.py says to whom.
-SIGNED_IN = routes_of(dashboard.routes)
+SIGNED_IN = routes_of(dashboard.routes) | routes_of(audit_trail.routes)
 
 
 # Opened by a project key: tests/mcp_server/test_http.py.

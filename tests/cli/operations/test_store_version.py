@@ -48,6 +48,7 @@ OPENING = {
     "unfreeze": [],
     "webhooks": ["list"],
     "audit": [EXPERIMENT],
+    "audit-trail": ["--project", "shop"],
     "forget": ["--project", "shop", "--session", "s"],
     "rebuild": [],
     "dagster": ["--port", "0"],

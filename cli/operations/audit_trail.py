@@ -1,0 +1,67 @@
+"""The command `audit-trail`: who changed what of a project and when."""
+
+import json
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from cli.operations.options import data_dir_option, project_option
+from cli.operations.projects import json_option
+from cli.operations.store import store_transaction
+from storage.tenants.audit_trail import Actor, AuditEntry, Change, audit_document, read_trail
+from storage.tenants.projects import find_project
+
+_ENTRIES = 50
+
+
+@click.command("audit-trail")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=_ENTRIES, show_default=True, help="How many."
+)
+@click.option("--before", type=click.IntRange(min=1), help="Only entries before this one.")
+@project_option
+@json_option
+@data_dir_option
+def audit_trail(
+    limit: int, before: int | None, project: str, *, as_json: bool, data_dir: Path
+) -> None:
+    """List who changed settings, keys and experiments of a project, the newest first.
+
+    Freezes are of the whole service and stand in each project's trail.
+    """
+    with store_transaction(data_dir) as connection:
+        project_id = find_project(connection, project).project_id
+        entries = read_trail(connection, project_id, limit=limit, before=before)
+    if as_json:
+        click.echo(json.dumps([audit_document(entry) for entry in entries]))
+    elif entries:
+        Console().print(_table(entries))
+    else:
+        click.echo("Nothing was changed yet.")
+
+
+def _table(entries: list[AuditEntry]) -> Table:
+    table = Table("entry", "when", "who", "what", "changes")
+    for entry in entries:
+        table.add_row(
+            str(entry.entry_id),
+            f"{entry.happened_at:%Y-%m-%d %H:%M:%S}",
+            escape(_actor_text(entry.actor)),
+            escape(" ".join(part for part in (entry.action, entry.subject) if part)),
+            escape("\n".join(_change_text(change) for change in entry.changes)),
+        )
+    return table
+
+
+def _actor_text(actor: Actor) -> str:
+    return " ".join(part for part in (actor.kind.value, actor.name, actor.identity) if part)
+
+
+def _change_text(change: Change) -> str:
+    after = json.dumps(change.after)
+    if change.before is None:
+        return f"{change.member}: {after}"
+    return f"{change.member}: {json.dumps(change.before)} → {after}"

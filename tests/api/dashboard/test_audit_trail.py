@@ -1,0 +1,279 @@
+"""The audit trail: an entry for each change, none for what failed, and owners alone read it."""
+
+import ast
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
+
+from storage.releases.freeze import freeze, unfreeze
+from storage.tenants.audit_trail import read_trail
+from storage.tenants.keys import KeyKind
+from storage.tenants.settings import apply_settings
+from storage.tenants.sign_ins import Role, end_sign_ins
+from storage.upkeep.forgetting import forget_session
+from tests.clients.owner import KEYS, METRICS, Owner
+
+DATA = "/v1/audit-trail"
+PAGE = "/dashboard/settings/audit-trail"
+ROOT = Path(__file__).parents[3]
+FIRST = {"project_created", "key_created", "link_created"}
+
+
+def trail(owner: Owner, **parameters: Any) -> list[dict[str, Any]]:
+    answer = owner.client.get(DATA, params=parameters)
+    assert answer.status_code == 200
+    return answer.json()["entries"]
+
+
+@pytest.fixture
+def added(owner: Owner) -> Callable[[], list[dict[str, Any]]]:
+    """The entries since the test began, the oldest first."""
+    before = trail(owner)[0]["entry_id"]
+
+    def entries() -> list[dict[str, Any]]:
+        return [entry for entry in reversed(trail(owner)) if entry["entry_id"] > before]
+
+    return entries
+
+
+Added = Callable[[], list[dict[str, Any]]]
+
+
+def register(service: Any) -> str:
+    service.post("/v1/deploys", {"commit": {"sha": "a" * 8}, "allocation": 0.1})
+    return service.post("/v1/reward/register", {}).json()["experiment_id"]
+
+
+def close(service: Any, experiment_id: str) -> Any:
+    return service.post(f"/v1/reward/{experiment_id}/close", {})
+
+
+class TestAnEntry:
+    def test_of_settings_says_what_stood_there_before(self, owner: Owner, added: Added) -> None:
+        assert owner.save(alpha="0.1", horizon_days="14").status_code == 303
+        (entry,) = added()
+        assert entry["action"] == "settings_changed"
+        assert entry["actor"]["kind"] == "owner"
+        assert len(entry["actor"]["identity"]) == 8
+        assert entry["changes"] == [
+            {"member": "alpha", "before": 0.05, "after": 0.1},
+            {"member": "horizon_days", "before": 28, "after": 14},
+        ]
+
+    def test_of_a_metric_names_it(self, owner: Owner, added: Added) -> None:
+        form = {**owner.form(METRICS), "name": "order", "kind": "conversion"}
+        assert owner.post(METRICS, form).status_code == 303
+        (entry,) = added()
+        assert [change["member"] for change in entry["changes"]] == ["metrics.order"]
+
+    def test_of_a_webhook_tells_its_host_alone(self, owner: Owner, added: Added) -> None:
+        for path in ("s3cret", "s3cret-too"):
+            owner.service.in_store(
+                lambda connection, path=path: apply_settings(
+                    connection,
+                    owner.service.project_id,
+                    {"webhooks": [{"url": f"https://hooks.example/T0/{path}"}]},
+                )
+            )
+        assert "s3cret" not in owner.client.get(DATA).text + owner.page(PAGE)
+        # That the path was changed shows, though neither path does.
+        assert [entry["action"] for entry in added()] == ["settings_changed"] * 2
+        assert "hooks.example" in owner.page(PAGE)
+
+    def test_of_a_key_names_its_beginning_and_label(self, owner: Owner, added: Added) -> None:
+        form = {**owner.form(KEYS, len(owner.all_keys())), "kind": "write", "label": "CI"}
+        page = owner.post(KEYS, form)
+        assert page.status_code == 200
+        made = owner.all_keys()[-1]
+        assert owner.post(KEYS, {"action": "revoke", "key": made.display}).status_code == 303
+        created, revoked = added()
+        assert (created["action"], revoked["action"]) == ("key_created", "key_revoked")
+        for entry in (created, revoked):
+            assert entry["subject"] == made.display
+            assert {change["after"] for change in entry["changes"]} == {"write", "CI"}
+
+    def test_of_a_close_names_the_key_that_closed(self, service: Any, added: Added) -> None:
+        experiment_id = register(service)
+        assert close(service, experiment_id).status_code == 200
+        (entry,) = added()
+        assert (entry["action"], entry["subject"]) == ("experiment_closed", experiment_id)
+        display = service.project.keys[KeyKind.PROJECT][:8]
+        assert entry["actor"] == {"kind": "key", "name": None, "identity": display}
+
+    def test_of_a_close_by_a_button_names_the_owner(
+        self, service: Any, owner: Owner, added: Added
+    ) -> None:
+        page = f"/dashboard/experiments/{register(service)}"
+        assert owner.post(page, {"action": "close"}).status_code == 303
+        (entry,) = added()
+        assert entry["actor"]["kind"] == "owner"
+        assert entry["subject"] in page
+
+    def test_of_a_withdrawal_names_the_deploy(self, service: Any, added: Added) -> None:
+        deploy = service.post("/v1/deploys", {"commit": {"sha": "a" * 8}}).json()["deploy"]
+        path = f"/v1/deploys/{deploy['deploy_id']}"
+        for _ in range(2):
+            assert service.client.delete(path, headers=service.write).status_code == 200
+        (entry,) = added()
+        assert (entry["action"], entry["subject"]) == ("deploy_withdrawn", deploy["deploy_id"])
+        assert entry["actor"]["identity"] == service.project.keys[KeyKind.WRITE][:8]
+
+    def test_of_a_freeze_stands_in_each_project(self, service: Any, added: Added) -> None:
+        for _ in range(2):
+            service.in_store(lambda connection: freeze(connection, "an incident"))
+        for _ in range(2):
+            service.in_store(unfreeze)
+        frozen, unfrozen = added()
+        assert frozen["whole_service"] is unfrozen["whole_service"] is True
+        assert frozen["changes"] == [{"member": "reason", "before": None, "after": "an incident"}]
+        assert unfrozen["action"] == "unfrozen"
+        other = service.new_project("other")
+        entries = service.in_store(
+            lambda connection: read_trail(connection, other.project_id, limit=50)
+        )
+        assert {"frozen", "unfrozen"} < {entry.action for entry in entries}
+
+    def test_of_a_person_says_how_much_and_never_who(
+        self, service: Any, owner: Owner, added: Added
+    ) -> None:
+        service.client.post(
+            "/v1/events",
+            json={"event": "page_view", "session_id": "s-of-a-person"},
+            headers=service.public,
+        )
+        for _ in range(2):
+            service.in_store(
+                lambda connection: forget_session(connection, service.project_id, "s-of-a-person")
+            )
+        (entry,) = added()
+        assert entry["action"] == "person_forgotten"
+        assert {"member": "runtime_events", "before": None, "after": 1} in entry["changes"]
+        assert "s-of-a-person" not in owner.client.get(DATA).text
+
+    def test_of_access_says_to_whom_it_was_given(self, service: Any, owner: Owner) -> None:
+        entries = trail(owner)
+        assert {entry["action"] for entry in entries} == FIRST
+        given = [entry for entry in entries if entry["action"] == "link_created"]
+        assert given[0]["changes"] == [{"member": "role", "before": None, "after": "owner"}]
+        service.in_store(lambda connection: end_sign_ins(connection, service.project_id))
+        last = service.in_store(
+            lambda connection: read_trail(connection, service.project_id, limit=1)
+        )
+        assert last[0].action == "sign_ins_ended"
+
+
+class TestNoEntry:
+    def test_is_made_of_what_was_refused(self, service: Any, owner: Owner, added: Added) -> None:
+        assert owner.save(alpha="2").status_code == 422
+        assert owner.save().status_code == 303
+        assert owner.post(KEYS, {"action": "revoke", "key": "wk_00000"}).status_code == 409
+        assert owner.post(KEYS, {"action": "create", "kind": "nothing"}).status_code == 422
+        assert close(service, "exp_" + "0" * 20).status_code == 404
+        assert added() == []
+
+    def test_is_made_of_what_stood_so_already(self, service: Any, added: Added) -> None:
+        experiment_id = register(service)
+        for _ in range(2):
+            assert close(service, experiment_id).status_code == 200
+        assert len(added()) == 1
+        service.settings(alpha=0.05)
+        service.settings(rate_limits={})
+        assert len(added()) == 1
+
+    def test_stands_where_its_change_does_not(self, service: Any, added: Added) -> None:
+        with service.store.engine.connect() as connection:
+            apply_settings(connection, service.project_id, {"alpha": 0.2})
+            connection.rollback()
+        assert added() == []
+
+    @pytest.mark.parametrize(
+        "statement",
+        [
+            "UPDATE audit_trail SET actor_name = 'x'",
+            "DELETE FROM audit_trail",
+            "TRUNCATE audit_trail",
+        ],
+    )
+    def test_is_changed_or_taken_out(self, service: Any, statement: str) -> None:
+        with pytest.raises(IntegrityError, match="never changed"):
+            service.in_store(lambda connection: connection.execute(text(statement)))
+
+    def test_of_another_project_is_shown(self, service: Any, owner: Owner, added: Added) -> None:
+        other = service.new_project("other")
+        service.in_store(
+            lambda connection: apply_settings(connection, other.project_id, {"alpha": 0.2})
+        )
+        assert added() == []
+        assert "other" not in owner.client.get(DATA).text
+
+
+class TestReaders:
+    def test_are_owners_alone(self, service: Any, owner: Owner) -> None:
+        owner.client.cookies.clear()
+        for headers in ({}, service.reward, service.write):
+            answer = owner.client.get(DATA, headers=headers)
+            assert (answer.status_code, answer.json()["code"]) == (401, "missing_key")
+        reader = Owner(service, Role.READ)
+        assert reader.client.get(DATA).json()["code"] == "read_only"
+        page = reader.client.get(PAGE)
+        assert page.status_code == 403
+        assert "for owners" in page.text
+
+    def test_turn_pages(self, service: Any, owner: Owner) -> None:
+        for number in range(60):
+            service.settings(horizon_days=1 + number % 2)
+        whole = [entry["entry_id"] for entry in trail(owner, limit=200)]
+        assert whole == sorted(whole, reverse=True)
+        read: list[int] = []
+        cursor: str | None = None
+        while True:
+            parameters = {"limit": "7"} if cursor is None else {"limit": "7", "cursor": cursor}
+            document = owner.client.get(DATA, params=parameters).json()
+            read += [entry["entry_id"] for entry in document["entries"]]
+            if (cursor := document["next_cursor"]) is None:
+                break
+        assert read == whole
+        first = owner.page(PAGE)
+        assert f"?before={whole[49]}" in first
+        assert "Earlier entries" not in owner.page(f"{PAGE}?before={whole[49]}")
+
+    def test_are_refused_places_that_cannot_be(self, owner: Owner) -> None:
+        for place in ("x", "-1", "1" * 30, "%00", "١"):
+            assert owner.client.get(f"{PAGE}?before={place}").status_code == 404
+            assert owner.client.get(f"{DATA}?cursor={place}").status_code == 422
+
+
+CHANGES = {
+    "apply_settings",
+    "create_key",
+    "revoke_key",
+    "create_project",
+    "create_link",
+    "end_sign_ins",
+    "withdraw_deploy",
+    "forget_user",
+    "forget_session",
+    "close",
+    "put_in_force",
+    "end",
+}
+
+
+@pytest.mark.parametrize("room", ["api", "cli"])
+def test_each_change_of_the_faces_names_its_actor(room: str) -> None:
+    calls = [
+        (path, call)
+        for path in (ROOT / room).rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Name)
+        and call.func.id in CHANGES
+    ]
+    assert calls
+    for path, call in calls:
+        named = {keyword.arg for keyword in call.keywords}
+        assert "by" in named, f"{path.relative_to(ROOT)}:{call.lineno}"
