@@ -12,6 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 START_SECONDS = 180
 REPOSITORY = Path(__file__).parents[2]
 # Where `make spark` installs the whole of Spark, which the product never needs.
@@ -35,6 +37,15 @@ def missing_part() -> str | None:
     if find_spec("pyspark") is None:
         return "its client is not installed: pip install -c constraints.txt -e '.[spark]'"
     return None
+
+
+# Marks of the tests that start a cluster.
+ON_A_CLUSTER = [
+    pytest.mark.spark,
+    pytest.mark.process,
+    pytest.mark.timeout(3600),
+    pytest.mark.skipif(missing_part() is not None, reason=str(missing_part())),
+]
 
 
 def free_port() -> int:

@@ -46,9 +46,14 @@ def ticks(draw: Random) -> list[datetime]:
 
 
 def extended(
-    store: Store, worlds: Iterable[World], draw: Random, *, decided: Random | None
+    store: Store,
+    worlds: Iterable[World],
+    draw: Random,
+    *,
+    decided: Random | None,
+    settings: DayEngineSettings,
 ) -> None:
-    """Takes both steps at each tick, in PostgreSQL, in tables or without, or days in DuckDB.
+    """Takes both steps at each tick, in PostgreSQL, in tables or without, or days in an engine.
 
     After one of the ticks somebody is forgotten in some of the worlds.
 
@@ -58,6 +63,7 @@ def extended(
         draw: Where chance comes from.
         decided: Chooses after which tick most experiments are decided, and are followed up from
             then on; None to leave all of them open.
+        settings: The engine of whole days.
     """
     times = ticks(draw)
     engines = Random(sum(world.seed for world in worlds))
@@ -67,11 +73,11 @@ def extended(
         with store.engine.begin() as connection:
             if catches_up:
                 ids = bound_experiments(connection)
-                catch_up_exposures(connection, as_of=as_of, only=ids, settings=SETTINGS)
+                catch_up_exposures(connection, as_of=as_of, only=ids, settings=settings)
             extend_exposures(connection, as_of=as_of, at_once=draw.choice([0, AT_ONCE]))
         with store.engine.begin() as connection:
             if catches_up:
-                catch_up_cells(connection, only=bound_experiments(connection), settings=SETTINGS)
+                catch_up_cells(connection, only=bound_experiments(connection), settings=settings)
             extend_cells(connection, at_once=draw.choice([0, AT_ONCE]))
         for world, after in forgetting:
             if after == as_of:
@@ -144,12 +150,17 @@ def differences(one: Rows, other: Rows) -> dict[str, Any]:
 
 
 def unequal_worlds(
-    store: Store, seeds: Iterable[int], folder: Path, *, decided: Random | None = None
+    store: Store,
+    seeds: Iterable[int],
+    folder: Path,
+    *,
+    decided: Random | None = None,
+    settings: DayEngineSettings = SETTINGS,
 ) -> dict[str, Any]:
     """Returns what any two sides tell otherwise, by world and experiment."""
     seeds = list(seeds)
     worlds = built(store, seeds)
-    extended(store, worlds, Random(seeds[0]), decided=decided)
+    extended(store, worlds, Random(seeds[0]), decided=decided, settings=settings)
     by_duckdb, ends = computed(store, folder)
     found: dict[str, Any] = {}
     with store.engine.begin() as connection:

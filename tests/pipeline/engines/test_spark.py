@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime, timedelta
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -33,18 +34,12 @@ from storage.upkeep.reading import separate_reading
 from tests.cli.conftest import serving
 from tests.conftest import Store
 from tests.pipeline.engines.rows import Rows, computed_rows, told_rows, without_keys
-from tests.pipeline.engines.test_engines import END, built, differences
+from tests.pipeline.engines.test_engines import END, built, differences, unequal_worlds
 from tests.pipeline.scenarios.test_real_data import DATA, MAPS
 from tests.processes.api_process import eventually
-from tests.processes.spark_cluster import Cluster, missing_part, running_cluster
+from tests.processes.spark_cluster import ON_A_CLUSTER, Cluster, running_cluster
 
-MISSING = missing_part()
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.process,
-    pytest.mark.timeout(3600),
-    pytest.mark.skipif(MISSING is not None, reason=str(MISSING)),
-]
+pytestmark = ON_A_CLUSTER
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +96,25 @@ def test_spark_tells_of_random_worlds_what_duckdb_and_the_specification_tell(
             ]
     assert found == {experiment: [{}, {}] for experiment in experiments}
     # Nothing of the computation is left beside the log.
+    assert not list(lake.folder.glob("scratch/*"))
+
+
+@pytest.mark.parametrize("decided", [None, Random(4000)])
+def test_what_is_caught_up_on_spark_goes_on_in_postgresql_as_the_specification_tells(
+    cluster: Cluster,
+    store: Store,
+    lake: FolderLake,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    decided: Random | None,
+) -> None:
+    # As the fast schedule does: hours behind on the cluster, then block by block.
+    monkeypatch.setenv("SERVICE_LAKE", str(lake.folder))
+    spent = cluster.cpu_seconds()
+    settings = DayEngineSettings(spark_remote=cluster.remote)
+    worlds = range(4000, 4010)
+    assert unequal_worlds(store, worlds, tmp_path, decided=decided, settings=settings) == {}
+    assert cluster.cpu_seconds() > spent + 5
     assert not list(lake.folder.glob("scratch/*"))
 
 
