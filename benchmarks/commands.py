@@ -71,21 +71,25 @@ def _private_mib(process: str) -> float:
     return 0.0
 
 
-def measure(command: str, *, url: str, events: int, postgres: int) -> Row:
+def measure(*words: str, url: str, events: int, postgres: int) -> Row:
     """Runs a command to its end, and returns its measurement."""
     spent, begun = cpu_seconds(postgres), perf_counter()
     with sampled_memory(postgres) as peaks:
         child = subprocess.Popen(
-            [sys.executable, "-m", "cli", command, "--json"],
+            [sys.executable, "-m", "cli", *words, "--json"],
             stdout=subprocess.DEVNULL,
-            env={**os.environ, "SERVICE_DATABASE_URL": url},
+            env={
+                "SERVICE_SECRET": "a secret of benchmarks",
+                **os.environ,
+                "SERVICE_DATABASE_URL": url,
+            },
         )
         _, status, usage = os.wait4(child.pid, 0)
     if status:
-        raise SystemExit(f"{command} failed: see its error above")
+        raise SystemExit(f"{words[0]} failed: see its error above")
     return Row(
         events=events,
-        command=command,
+        command=words[0],
         seconds=perf_counter() - begun,
         command_cpu=usage.ru_utime + usage.ru_stime,
         postgres_cpu=cpu_seconds(postgres) - spent,
@@ -94,10 +98,10 @@ def measure(command: str, *, url: str, events: int, postgres: int) -> Row:
     )
 
 
-def as_table(rows: Sequence[Row]) -> Table:
+def as_table(rows: Sequence[Row], *, title: str, counted: str) -> Table:
     """Returns the measurements as a table."""
-    table = Table(title="Commands over one day of history, three experiments")
-    for name in ("events", "command", "wall", "CPU", "of it PostgreSQL", "memory", "a backend's"):
+    table = Table(title=title)
+    for name in (counted, "command", "wall", "CPU", "of it PostgreSQL", "memory", "a backend's"):
         table.add_column(name, justify="right")
     for row in rows:
         table.add_row(
@@ -126,7 +130,11 @@ def main() -> None:
                 measure(command, url=url, events=events, postgres=postgres)
                 for command in ("evaluate", "rebuild")
             ]
-    Console(width=150).print(as_table(rows))
+    Console(width=150).print(
+        as_table(
+            rows, title="Commands over one day of history, three experiments", counted="events"
+        )
+    )
     if arguments.lines:
         with arguments.lines.open("a") as lines:
             for row in rows:

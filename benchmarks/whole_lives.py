@@ -38,11 +38,14 @@ MEMORY_MIB = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A day of one size: CPU seconds, and the peak memory of DuckDB's whole process."""
+    """A day of one size: CPU seconds, and the peak memory of DuckDB's whole process.
+
+    PostgreSQL's own computation is left out of days that are larger than was asked.
+    """
 
     events: int
     count_cpu: float
-    postgres_cpu: float
+    postgres_cpu: float | None
     copy_cpu: float
     duckdb_cpu: float
     duckdb_seconds: float
@@ -86,6 +89,7 @@ def computed_in_duckdb(url: str, as_of: datetime) -> dict[str, float]:
     engine.dispose()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {
+        "events": lives.events,
         "copy_cpu": copying.cpu,
         "duckdb_cpu": spent - copying.cpu,
         "duckdb_seconds": seconds,
@@ -93,8 +97,9 @@ def computed_in_duckdb(url: str, as_of: datetime) -> dict[str, float]:
     }
 
 
-def measured(one: Laid, *, url: str, postgres: int) -> Row:
+def measured(one: Laid, *, url: str, postgres: int, with_postgres: bool) -> Row:
     as_of = one.midnight + timedelta(days=3)
+    postgres_cpu: float | None = None
 
     def text(separate: Connection) -> None:
         extend_exposures(separate, as_of=as_of)
@@ -103,7 +108,8 @@ def measured(one: Laid, *, url: str, postgres: int) -> Row:
     with separate_reading(one.engine) as separate:
         separate.execute(COUNT)
         _, count_cpu = timed(postgres, lambda: separate.execute(COUNT))
-        _, postgres_cpu = timed(postgres, lambda: text(separate))
+        if with_postgres:
+            _, postgres_cpu = timed(postgres, lambda: text(separate))
     child = subprocess.run(
         [sys.executable, "-m", "benchmarks.whole_lives", "--child", url, as_of.isoformat()],
         check=True,
@@ -112,7 +118,6 @@ def measured(one: Laid, *, url: str, postgres: int) -> Row:
         env={**os.environ},
     )
     return Row(
-        events=one.events,
         count_cpu=count_cpu,
         postgres_cpu=postgres_cpu,
         **json.loads(child.stdout),
@@ -136,7 +141,7 @@ def shown(rows: Sequence[Row]) -> Table:
         table.add_row(
             f"{row.events:,}",
             f"{row.count_cpu:.2f}",
-            f"{row.postgres_cpu:.2f}",
+            "–" if row.postgres_cpu is None else f"{row.postgres_cpu:.2f}",
             f"{row.duckdb_cpu:.2f}",
             f"{row.ratio:.2f}",
             f"{row.events / row.duckdb_cpu:,.0f}",
@@ -150,6 +155,12 @@ def main() -> None:
     """Measures each size and prints it."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--sizes", default="1000000,10000000", help="events of the day")
+    options.add_argument(
+        "--postgres-up-to",
+        type=int,
+        default=10_000_000,
+        help="events of the largest day that PostgreSQL computes too: it takes ten times as long",
+    )
     options.add_argument("--lines", type=Path, help="JSON lines are appended here")
     options.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     chosen = options.parse_args()
@@ -161,7 +172,8 @@ def main() -> None:
     for events in map(int, chosen.sizes.split(",")):
         with serving() as (url, postgres):
             one = stored(url, events=events, experiments=3)
-            rows.append(measured(one, url=url, postgres=postgres))
+            with_postgres = events <= chosen.postgres_up_to
+            rows.append(measured(one, url=url, postgres=postgres, with_postgres=with_postgres))
             one.engine.dispose()
     Console(width=150).print(shown(rows))
     if chosen.lines:
