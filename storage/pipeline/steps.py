@@ -630,9 +630,9 @@ CLOSING = Step(
     sql=f"""
 SELECT m.number, m.metric, m.is_mean, s.experiment, p.unit, p.block, p.stratum, p.arm,
     p.block + {BLOCK} + m.open_for + s.grace AS closes_at
-FROM metrics AS m
-JOIN scope AS s ON s.number = m.number
-JOIN closing_exposures AS p ON p.experiment = s.experiment
+FROM closing_exposures AS p
+JOIN scope AS s ON s.experiment = p.experiment
+JOIN metrics AS m ON m.number = s.number
 WHERE p.arm <= 1 AND p.block >= m.closed_from AND p.block < m.closed_to
 """,
 )
@@ -641,8 +641,11 @@ WHERE p.arm <= 1 AND p.block >= m.closed_from AND p.block < m.closed_to
 # so that their order never matters. A unit's amount a is kept as a = high · HALF + low, and its
 # square by the sums of high², high · low and low², which no engine overflows; `cell_sums` puts them
 # together.
+# Of the units that close DuckDB expects a few thousandths, and would hash all of them to look up
+# the few outcomes.
 NEW_CELLS = Step(
     name="new_cells",
+    small_right=True,
     sql=f"""
 SELECT number, metric, block, stratum,
     sum(n1) AS n1, sum(x1) AS x1, sum(n0) AS n0, sum(x0) AS x0, max(is_mean) AS is_mean,
