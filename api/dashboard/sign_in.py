@@ -1,5 +1,8 @@
 """Signing in and out: a one-time link or a project key becomes a cookie, and ends."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -13,17 +16,21 @@ from api.dashboard.page.visit import (
     page_after,
     require_own_origin,
     token_of,
+    visitor_of,
 )
 from api.runtime.rate_limit import client_address
 from api.runtime.state import runtime
+from api.runtime.trusted_proxies import ProxiedVisitor, proxied_visitor
 from storage.tenants.keys import is_well_formed
+from storage.tenants.projects import Project
 from storage.tenants.sign_ins import (
     Visitor,
     is_link_code,
+    proxied_projects,
     sign_in_by_key,
     sign_in_by_link,
+    sign_in_by_proxy,
     sign_out,
-    visitor,
 )
 
 _USED = (
@@ -32,18 +39,20 @@ _USED = (
 )
 _NO_KEY = "This is no project key: one begins with rk_ or ro_ and has 43 characters."
 _OTHER_KIND = "This key sends data. Signing in takes a project key (rk_) or a read key (ro_)."
+_NO_GROUP = "No group of yours has a role in this project."
 _UNKNOWN = "This project key is unknown or was revoked."
 
 
 async def get_sign_in(request: Request) -> Response:
     """Return the page on which one signs in."""
 
-    def reading(connection: Connection) -> Visitor | None:
+    def reading(connection: Connection) -> tuple[Visitor | None, list[_Offer]]:
         token = token_of(request)
-        return None if token is None else visitor(connection, token)
+        known = None if token is None else visitor_of(request, connection, token)
+        return known, _offers(request, connection)
 
-    request.state.visitor = await runtime(request).store.run(reading)
-    return _asking(request, page_after(request.query_params.get("next", "")))
+    request.state.visitor, offers = await runtime(request).store.run(reading)
+    return _asking(request, page_after(request.query_params.get("next", "")), offers=offers)
 
 
 async def post_sign_in(request: Request) -> Response:
@@ -52,8 +61,10 @@ async def post_sign_in(request: Request) -> Response:
     limit = runtime(request).rate_limit
     # Which project's proxies to believe is not known yet: who comes through one shares its limit.
     await limit.admit_sign_in(address=client_address(request, ()))
-    secret = form.text("secret").strip()
     after = page_after(form.text("next"))
+    if form.text("project"):
+        return await _post_proxied(request, form.text("project"), after)
+    secret = form.text("secret").strip()
     if (fault := _fault(secret)) is not None:
         return _asking(request, after, fault=fault, status=422)
     await limit.admit_secret()
@@ -72,6 +83,43 @@ async def post_sign_in(request: Request) -> Response:
     response = RedirectResponse(after, status_code=303)
     keep_token(request, response, token)
     return response
+
+
+async def _post_proxied(request: Request, project: str, after: str) -> Response:
+    """Sign in to a project whose groups the visitor is of, as a trusted proxy tells."""
+
+    def signing_in(connection: Connection) -> str | None:
+        for offer in _offers(request, connection):
+            if project == str(offer.project.project_id):
+                if (before := token_of(request)) is not None:
+                    sign_out(connection, before)
+                number, known = offer.project.project_id, offer.visitor
+                return sign_in_by_proxy(connection, number, role=known.role, name=known.name)
+        return None
+
+    await runtime(request).rate_limit.admit_secret()
+    token = await runtime(request).store.run(signing_in)
+    if token is None:
+        return _asking(request, after, fault=_NO_GROUP, status=403)
+    response = RedirectResponse(after, status_code=303)
+    keep_token(request, response, token)
+    return response
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Offer:
+    """A project that the visitor may sign in to by the word of a proxy."""
+
+    project: Project
+    visitor: ProxiedVisitor
+
+
+def _offers(request: Request, connection: Connection) -> list[_Offer]:
+    return [
+        _Offer(project=project, visitor=known)
+        for project, settings in proxied_projects(connection)
+        if (known := proxied_visitor(request, settings)) is not None
+    ]
 
 
 async def post_sign_out(request: Request) -> Response:
@@ -94,13 +142,19 @@ def _fault(secret: str) -> str | None:
 
 
 def _asking(
-    request: Request, after: str, *, fault: str | None = None, status: int = 200
+    request: Request,
+    after: str,
+    *,
+    fault: str | None = None,
+    status: int = 200,
+    offers: Sequence[_Offer] = (),
 ) -> Response:
     return page(
         request,
         "sign_in.html",
         status=status,
         fault=fault,
+        offers=offers,
         after=after,
         leads_on=after != HOME,
     )

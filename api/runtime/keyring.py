@@ -8,12 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import IPv4Network, IPv6Network
 
 from sqlalchemy import Connection
 from starlette.requests import Request
 
 from api.runtime.store import Store
+from api.runtime.trusted_proxies import trusted_networks
 from api.wire.problem import Problem
 from domain.metric import REVENUE_EVENTS, Metric, metric_definition
 from storage.postgres.engine import StoreUnavailable
@@ -58,14 +59,7 @@ class Caller:
     @cached_property
     def trusted_proxies(self) -> list[IPv4Network | IPv6Network]:
         """The proxies whose X-Forwarded-For is believed."""
-        networks: list[IPv4Network | IPv6Network] = []
-        for entry in self.settings.trusted_proxies:
-            try:
-                networks.append(ip_network(entry, strict=False))
-            except ValueError:
-                # A mistyped entry is believed by nobody.
-                continue
-        return networks
+        return trusted_networks(self.settings)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from ipaddress import IPv4Network, IPv6Network, ip_address
+from ipaddress import IPv4Network, IPv6Network
 
 from limits import RateLimitItem, RateLimitItemPerMinute
 from limits.aio.storage import MemoryStorage, RedisStorage, Storage
@@ -15,6 +15,7 @@ from limits.errors import ConfigurationError, StorageError
 from starlette.requests import Request
 
 from api.runtime.keyring import Caller
+from api.runtime.trusted_proxies import is_trusted
 from api.wire.problem import Problem
 
 _log = logging.getLogger("api")
@@ -184,14 +185,6 @@ def client_address(request: Request, trusted: Sequence[IPv4Network | IPv6Network
         for value in request.headers.getlist("X-Forwarded-For")
         for hop in value.split(",")
     ]
-    while addresses and _is_trusted(address, trusted):
+    while addresses and is_trusted(address, trusted):
         address = addresses.pop()
     return address
-
-
-def _is_trusted(address: str, trusted: Sequence[IPv4Network | IPv6Network]) -> bool:
-    try:
-        parsed = ip_address(address)
-    except ValueError:
-        return False
-    return any(parsed in network for network in trusted)

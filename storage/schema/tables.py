@@ -124,6 +124,8 @@ sign_ins = Table(
     Column("key_digest", LargeBinary, ForeignKey("keys.digest")),
     _moment("created_at"),
     _moment("expires_at"),
+    # The visitor's, where an authenticating proxy vouches for it: it must go on to.
+    Column("name", Text),
     CheckConstraint("role IN ('read', 'owner')", name="role"),
 )
 

@@ -72,7 +72,7 @@ class AuditEntry:
         entry_id: Its place in the trail.
         happened_at: When.
         actor: Who.
-        action: What was done.
+        action: Its kind.
         subject: To what: the beginning of a key, an experiment, a deploy; None where the action
             says it.
         changes: The members that were changed, without secrets.
@@ -102,7 +102,7 @@ def record_action(
     Args:
         connection: In that transaction.
         project_id: The project; None for the whole service.
-        action: What is done.
+        action: Its kind.
         by: Who does it.
         subject: To what.
         changes: The members that are changed, without secrets.
@@ -124,7 +124,7 @@ def record_action(
 def read_trail(
     connection: Connection, project_id: int, *, limit: int, before: int | None = None
 ) -> list[AuditEntry]:
-    """Returns the trail of a project, the newest first, with what was done to the whole service.
+    """Returns the trail of a project, the newest first, with the actions on the whole service.
 
     Args:
         connection: To the store.

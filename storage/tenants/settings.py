@@ -24,6 +24,12 @@ Share = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 SampleRate = Annotated[float, msgspec.Meta(ge=0.0001, le=1)]
 # Relative: smaller ones take more traffic than anybody has, larger ones show in minutes.
 Lift = Annotated[float, msgspec.Meta(ge=0.01, le=2)]
+# Of a proxy that vouches for visitors.
+Header = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9-]{1,64}$")]
+Groups = Annotated[
+    list[Annotated[str, msgspec.Meta(pattern="^[^,\\s](?:[^,]{0,126}[^,\\s])?$")]],
+    msgspec.Meta(max_length=50),
+]
 Epoch = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 
@@ -81,6 +87,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     futility_margin: Share | Literal["none"] | None = 0.01
     horizon_days: Annotated[int, msgspec.Meta(ge=1, le=60)] = 28
     trusted_proxies: list[str] = []
+    # Groups that may change the project's settings, and that may read, as a trusted proxy tells.
+    owner_groups: Groups = []
+    reader_groups: Groups = []
+    name_header: Header = "X-Forwarded-Email"
+    groups_header: Header = "X-Forwarded-Groups"
 
     def __post_init__(self) -> None:
         """Holds the rules between members: a token vouches for a session; webhooks differ."""

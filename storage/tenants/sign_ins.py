@@ -3,19 +3,24 @@
 import hashlib
 import re
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from sqlalchemy import Connection, delete, func, insert, or_, select
 
+from storage.postgres.refusal import Invalid
 from storage.postgres.rows import value_of
 from storage.schema.tables import keys, projects, sign_in_links, sign_ins
 from storage.tenants.audit_trail import PROGRAM, Actor, ActorKind, Change, record_action
 from storage.tenants.keys import READING_KINDS, key_digest, note_use
+from storage.tenants.projects import Project
+from storage.tenants.settings import Settings, parse_settings
 
 # Long enough to be opened by who asked for it, too short to be found in a chat's history.
 LINK_LIFETIME = timedelta(minutes=15)
+_GROUPS = ("owner_groups", "reader_groups")
 # Of the digest of a sign-in, in the audit trail.
 _SHOWN_DIGITS = 8
 _LINK_FORM = re.compile(r"in_[0-9A-Za-z_-]{43}", re.ASCII)
@@ -43,11 +48,13 @@ class Visitor:
     expires_at: datetime
     # The beginning of the digest of the sign-in, which tells two of them apart.
     identity: str
+    # The name under which an authenticating proxy must go on to vouch for the visitor.
+    name: str | None = None
 
     @property
     def actor(self) -> Actor:
         """The visitor as the audit trail names who changes something."""
-        return Actor(kind=ActorKind.OWNER, identity=self.identity)
+        return Actor(kind=ActorKind.OWNER, name=self.name, identity=self.identity)
 
 
 def is_link_code(text: str) -> bool:
@@ -122,12 +129,38 @@ def sign_in_by_key(connection: Connection, key: str) -> str | None:
     return _sign_in(connection, project_id, Role.READ, key=key_digest(key))
 
 
+def sign_in_by_proxy(connection: Connection, project_id: int, *, role: Role, name: str) -> str:
+    """Signs in somebody for whom a proxy vouches, and returns the token for the browser.
+
+    The sign-in holds while the proxy goes on to vouch for the name, which its reader asks.
+    """
+    return _sign_in(connection, project_id, role, key=None, name=name)
+
+
+def proxied_projects(connection: Connection) -> list[tuple[Project, Settings]]:
+    """Returns the projects that give groups a role, as a proxy tells them, with their settings."""
+    named = or_(*(projects.c.settings.has_key(member) for member in _GROUPS))
+    rows = connection.execute(select(projects).where(named).order_by(projects.c.name))
+    offering: list[tuple[Project, Settings]] = []
+    for row in rows:
+        # One project whose stored choices cannot be read keeps nobody out of the others.
+        with suppress(Invalid):
+            offering.append((value_of(Project, row), parse_settings(row.settings)))
+    return offering
+
+
 def visitor(connection: Connection, token: str) -> Visitor | None:
     """Returns who holds a token: nobody, once it expired, was signed out, or its key revoked."""
     if not _TOKEN_FORM.fullmatch(token):
         return None
     row = connection.execute(
-        select(sign_ins.c.project_id, projects.c.name, sign_ins.c.role, sign_ins.c.expires_at)
+        select(
+            sign_ins.c.project_id,
+            projects.c.name.label("project_name"),
+            sign_ins.c.role,
+            sign_ins.c.expires_at,
+            sign_ins.c.name,
+        )
         .join_from(sign_ins, projects)
         .outerjoin(keys, keys.c.digest == sign_ins.c.key_digest)
         .where(
@@ -141,7 +174,6 @@ def visitor(connection: Connection, token: str) -> Visitor | None:
     return value_of(
         Visitor,
         row,
-        project_name=row.name,
         role=Role(row.role),
         identity=_digest(token).hex()[:_SHOWN_DIGITS],
     )
@@ -165,7 +197,14 @@ def end_sign_ins(connection: Connection, project_id: int, *, by: Actor = PROGRAM
     return count
 
 
-def _sign_in(connection: Connection, project_id: int, role: Role, *, key: bytes | None) -> str:
+def _sign_in(
+    connection: Connection,
+    project_id: int,
+    role: Role,
+    *,
+    key: bytes | None,
+    name: str | None = None,
+) -> str:
     token = secrets.token_urlsafe(32)
     now = func.clock_timestamp()
     connection.execute(delete(sign_ins).where(sign_ins.c.expires_at <= now))
@@ -175,6 +214,7 @@ def _sign_in(connection: Connection, project_id: int, role: Role, *, key: bytes 
             project_id=project_id,
             role=role.value,
             key_digest=key,
+            name=name,
             created_at=now,
             expires_at=now + LIFETIMES[role],
         )

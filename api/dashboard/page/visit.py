@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -11,8 +12,10 @@ from starlette.responses import Response
 
 from api.runtime.address import public_address
 from api.runtime.state import runtime
+from api.runtime.trusted_proxies import proxied_visitor
 from api.wire.problem import Problem
-from storage.tenants.sign_ins import LIFETIMES, Visitor, visitor
+from storage.tenants.settings import read_settings
+from storage.tenants.sign_ins import LIFETIMES, Role, Visitor, visitor
 
 ResultT = TypeVar("ResultT")
 
@@ -65,6 +68,20 @@ def drop_token(request: Request, response: Response) -> None:
     )
 
 
+def visitor_of(request: Request, connection: Connection, token: str) -> Visitor | None:
+    """Returns who holds a token; of a name that a proxy vouched for, while it still does.
+
+    Whoever left the group that signed in is out, or reads, from the next request on.
+    """
+    signed_in = visitor(connection, token)
+    if signed_in is None or signed_in.name is None:
+        return signed_in
+    proxied = proxied_visitor(request, read_settings(connection, signed_in.project_id))
+    if proxied is None or proxied.name != signed_in.name:
+        return None
+    return signed_in if proxied.role is Role.OWNER else replace(signed_in, role=Role.READ)
+
+
 async def read_for_visitor(
     request: Request, read: Callable[[Connection, Visitor], ResultT]
 ) -> tuple[Visitor, ResultT]:
@@ -79,7 +96,7 @@ async def read_for_visitor(
         raise SignInNeededError
 
     def reading(connection: Connection) -> tuple[Visitor, ResultT] | None:
-        signed_in = visitor(connection, token)
+        signed_in = visitor_of(request, connection, token)
         if signed_in is None:
             return None
         # A page about a missing thing still shows the visitor's project.

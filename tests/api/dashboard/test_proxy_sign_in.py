@@ -1,0 +1,292 @@
+"""Sign-in by an authenticating proxy: whom it names comes in, and nobody else by its headers."""
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from starlette.testclient import TestClient
+
+from api.app import create_app
+from api.runtime.settings import ApiSettings
+from storage.postgres.embedded import EmbeddedPostgres
+from storage.postgres.engine import open_engine
+from storage.tenants.audit_trail import read_trail
+from storage.tenants.projects import create_project
+from storage.tenants.settings import apply_settings
+from storage.tenants.sign_ins import end_sign_ins
+from tests.clients.owner import filled
+from tests.conftest import Store
+from tests.processes.api_process import ApiProcess, port_of_our_own
+from tests.processes.nginx import nginx
+
+OWN = {"Sec-Fetch-Site": "same-origin"}
+SIGN_IN = "/dashboard/sign-in"
+TRAIL = "/v1/audit-trail"
+PROXY = "10.1.2.3"
+CONF = Path(__file__).parents[3] / "docs/operations/deployment"
+CHOSEN: dict[str, Any] = {
+    "trusted_proxies": ["10.0.0.0/8"],
+    "owner_groups": ["shop-owners"],
+    "reader_groups": ["engineering", "shop people"],
+}
+
+
+def person(groups: str, name: str = "anna@shop.example") -> dict[str, str]:
+    return {"X-Forwarded-Email": name, "X-Forwarded-Groups": groups}
+
+
+OWNER, READER = person("all, shop-owners"), person("engineering")
+
+
+@pytest.fixture
+def shop(service: Any) -> Any:
+    service.settings(**CHOSEN)
+    return service
+
+
+Browsers = Callable[..., TestClient]
+
+
+@pytest.fixture
+def browser(store: Store) -> Iterator[Browsers]:
+    """Makes browsers, whose requests come from an address."""
+    settings = ApiSettings(database_url=store.url, secret=b"a secret of the tests")
+    with ExitStack() as open_browsers:
+
+        def browse(address: str = PROXY) -> TestClient:
+            client = TestClient(create_app(settings), client=(address, 50_000))
+            client.follow_redirects = False
+            return open_browsers.enter_context(client)
+
+        yield browse
+
+
+def sign_in(client: Any, project: Any, headers: Any) -> Any:
+    return client.post(
+        SIGN_IN, data={"project": str(project)}, headers=[*OWN.items(), *pairs(headers)]
+    )
+
+
+def pairs(headers: Any) -> list[tuple[str, str]]:
+    return list(headers.items()) if isinstance(headers, dict) else headers
+
+
+class TestAPersonOfAGroup:
+    @pytest.mark.parametrize(
+        ("headers", "role", "status"),
+        [
+            (OWNER, "as owner", 200),
+            (READER, "to read", 403),
+            (person(" shop people ,x"), "to read", 403),
+            (person("engineering,shop-owners"), "as owner", 200),
+        ],
+    )
+    def test_comes_in_with_the_role_of_the_group(
+        self, shop: Any, browser: Browsers, headers: dict[str, str], role: str, status: int
+    ) -> None:
+        client = browser()
+        page = client.get(SIGN_IN, headers=headers).text
+        assert "anna@shop.example" in page
+        assert f"Sign in to shop, {role}" in page
+        assert sign_in(client, shop.project_id, headers).status_code == 303
+        assert client.get("/dashboard", headers=headers).status_code == 200
+        assert client.get(TRAIL, headers=headers).status_code == status
+
+    def test_is_named_in_the_audit_trail(self, shop: Any, browser: Browsers) -> None:
+        client = browser()
+        sign_in(client, shop.project_id, OWNER)
+        page = client.get("/dashboard/settings", headers=OWNER).text
+        form = {**filled(page), "alpha": "0.1"}
+        saved = client.post("/dashboard/settings", data=form, headers={**OWN, **OWNER})
+        assert saved.status_code == 303
+        entry = client.get(TRAIL, headers=OWNER).json()["entries"][0]
+        assert entry["action"] == "settings_changed"
+        assert entry["actor"]["name"] == "anna@shop.example"
+        page = client.get("/dashboard/settings/audit-trail", headers=OWNER).text
+        assert "anna@shop.example" in page
+
+    def test_is_offered_the_projects_of_the_groups_alone(
+        self, shop: Any, browser: Browsers
+    ) -> None:
+        other, third = shop.new_project("other"), shop.new_project("third")
+        shop.in_store(
+            lambda connection: apply_settings(
+                connection, other.project_id, {**CHOSEN, "owner_groups": ["other-owners"]}
+            )
+        )
+        client = browser()
+        page = client.get(SIGN_IN, headers=OWNER).text
+        assert "Sign in to shop" in page
+        assert "Sign in to other" not in page
+        for number in (other.project_id, third.project_id, 0, "x"):
+            refused = sign_in(client, number, OWNER)
+            assert refused.status_code == 403
+            assert "No group of yours" in refused.text
+            assert not client.cookies
+
+    def test_is_out_or_reads_once_the_proxy_says_so(self, shop: Any, browser: Browsers) -> None:
+        client = browser()
+        sign_in(client, shop.project_id, OWNER)
+        assert client.get(TRAIL, headers=OWNER).status_code == 200
+        assert client.get(TRAIL, headers=READER).json()["code"] == "read_only"
+        for headers in ({}, person("strangers"), person("shop-owners", "eve@shop.example")):
+            assert client.get("/dashboard", headers=headers).status_code == 303
+        # Signed in to read, nobody becomes an owner by a group alone.
+        reader = browser()
+        sign_in(reader, shop.project_id, READER)
+        assert reader.get(TRAIL, headers=OWNER).json()["code"] == "read_only"
+
+    def test_is_signed_out_with_all_others(self, shop: Any, browser: Browsers) -> None:
+        client = browser()
+        sign_in(client, shop.project_id, OWNER)
+        shop.in_store(lambda connection: end_sign_ins(connection, shop.project_id))
+        assert client.get("/dashboard", headers=OWNER).status_code == 303
+
+
+class TestHeaders:
+    @pytest.mark.parametrize("address", ["192.0.2.1", "testclient", "::1"])
+    def test_from_an_address_that_is_not_trusted_are_nothing(
+        self, shop: Any, browser: Browsers, address: str
+    ) -> None:
+        client = browser(address)
+        # Whoever it says it comes for: the connection itself counts.
+        headers = {**OWNER, "X-Forwarded-For": PROXY}
+        assert "Sign in to shop" not in client.get(SIGN_IN, headers=headers).text
+        assert sign_in(client, shop.project_id, headers).status_code == 403
+        signed = browser()
+        sign_in(signed, shop.project_id, OWNER)
+        client.cookies.update(signed.cookies)
+        assert client.get("/dashboard", headers=headers).status_code == 303
+
+    @pytest.mark.parametrize(
+        "headers",
+        [
+            [*OWNER.items(), ("X-Forwarded-Groups", "shop-owners")],
+            [*OWNER.items(), ("X-Forwarded-Email", "eve@shop.example")],
+            [("X-Forwarded-Email", "anna@shop.example")],
+            [("X-Forwarded-Groups", "shop-owners")],
+            [("X-Forwarded-Groups", "shop-owners"), ("X-Forwarded-Email", " ")],
+            [("X-Forwarded-Groups", "shop-owners"), ("X-Forwarded-Email", "a" * 257)],
+            [("X-Forwarded-Groups", ""), ("X-Forwarded-Email", "anna")],
+            [("X-Forwarded-Groups", "Shop-Owners"), ("X-Forwarded-Email", "anna")],
+        ],
+    )
+    def test_that_are_missing_or_there_twice_let_nobody_in(
+        self, shop: Any, browser: Browsers, headers: list[tuple[str, str]]
+    ) -> None:
+        assert sign_in(browser(), shop.project_id, headers).status_code == 403
+
+    def test_are_those_that_the_settings_name(self, shop: Any, browser: Browsers) -> None:
+        shop.settings(name_header="X-Person", groups_header="X-Teams")
+        client = browser()
+        assert sign_in(client, shop.project_id, OWNER).status_code == 403
+        named = {"X-Person": "<b>anna</b>", "X-Teams": "shop-owners"}
+        page = client.get(SIGN_IN, headers=named).text
+        assert "<b>anna" not in page
+        assert "&lt;b&gt;anna" in page
+        assert sign_in(client, shop.project_id, named).status_code == 303
+
+    def test_do_nothing_in_a_project_that_names_no_group(
+        self, shop: Any, browser: Browsers
+    ) -> None:
+        shop.settings(owner_groups=[], reader_groups=[])
+        for groups in ("shop-owners", "", ","):
+            assert sign_in(browser(), shop.project_id, person(groups)).status_code == 403
+
+    def test_of_another_site_post_nothing(self, shop: Any, browser: Browsers) -> None:
+        headers = {"Sec-Fetch-Site": "cross-site", **OWNER}
+        answer = browser().post(SIGN_IN, data={"project": str(shop.project_id)}, headers=headers)
+        assert answer.status_code == 403
+
+
+# --- With a real nginx --------------------------------------------------------------------------
+
+
+class _OAuth2Proxy(BaseHTTPRequestHandler):
+    """As oauth2-proxy answers nginx with `--set-xauthrequest`, its session a name in a cookie."""
+
+    def do_GET(self) -> None:
+        name = re.search(r"_oauth2_proxy=(\w+)", self.headers.get("Cookie", ""))
+        if self.path.startswith("/oauth2/sign_in"):
+            self.send_response(403)
+        elif name is None:
+            self.send_response(401)
+        else:
+            self.send_response(202)
+            self.send_header("X-Auth-Request-Email", f"{name[1]}@shop.example")
+            groups = "shop-owners,engineering" if name[1] == "anna" else "engineering"
+            self.send_header("X-Auth-Request-Groups", groups)
+        self.end_headers()
+        self.wfile.write(b"the provider's page")
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (http.server's)
+        """Says nothing."""
+
+
+def test_the_configuration_of_nginx_tells_who_is_there_and_passes_on_nobodys_own_word(
+    safe_postgres: EmbeddedPostgres, tmp_path: Path
+) -> None:
+    engine = open_engine(safe_postgres.url, pool_size=1)
+    with engine.begin() as connection:
+        project = create_project(connection, "behind nginx").project_id
+        apply_settings(connection, project, {**CHOSEN, "trusted_proxies": ["127.0.0.1"]})
+    provider = ThreadingHTTPServer(("127.0.0.1", 0), _OAuth2Proxy)
+    threading.Thread(target=provider.serve_forever, daemon=True).start()
+    with ExitStack() as stack:
+        stack.callback(engine.dispose)
+        stack.callback(provider.server_close)
+        stack.callback(provider.shutdown)
+        port = stack.enter_context(port_of_our_own())
+        api = stack.enter_context(
+            ApiProcess(log=tmp_path / "api.log", database_url=safe_postgres.url)
+        )
+        api.start()
+        shown = CONF.joinpath("nginx.conf").read_text()
+        shown = shown[shown.index("upstream ") : shown.index("# What another site's page")]
+        for before, after in (
+            ("listen 443 ssl;", f"listen 127.0.0.1:{port};"),
+            ("127.0.0.1:8000", f"127.0.0.1:{api.port}"),
+            ("# include /etc/nginx/sign-in.conf;", CONF.joinpath("sign-in.conf").read_text()),
+            ("127.0.0.1:4180", f"127.0.0.1:{provider.server_port}"),
+        ):
+            assert before in shown
+            shown = shown.replace(before, after)
+        shown = re.sub(r"ssl_certificate.*", "", shown)
+        client = stack.enter_context(
+            httpx2.Client(base_url=f"http://127.0.0.1:{port}", headers={"Host": "reward.example"})
+        )
+
+        def answers() -> bool:
+            try:
+                return client.get("/healthz").status_code == 200
+            except httpx2.TransportError:
+                return False
+
+        stack.enter_context(nginx(tmp_path, shown, answers=answers))
+        forged = {**person("shop-owners"), **OWN}
+        asked = {"project": str(project)}
+        # Nobody: the provider's page, whatever the headers say.
+        assert "provider" in client.get("/dashboard", headers=forged).text
+        assert client.get(TRAIL, headers=forged).status_code == 403
+        # A reader, who says to be an owner.
+        client.cookies.set("_oauth2_proxy", "ben")
+        page = client.get(SIGN_IN, headers=forged).text
+        assert "ben@shop.example" in page
+        assert "Sign in to behind nginx, to read" in page
+        assert client.post(SIGN_IN, data=asked, headers=forged).status_code == 303
+        assert client.get("/dashboard", headers=forged).status_code == 200
+        assert client.get(TRAIL, headers=forged).json()["code"] == "read_only"
+        # An owner.
+        client.cookies.set("_oauth2_proxy", "anna")
+        assert client.post(SIGN_IN, data=asked, headers=OWN).status_code == 303
+        assert client.get(TRAIL).json()["entries"][0]["action"] == "settings_changed"
+        # Paths that keys open pass no word of anybody.
+        assert client.get("/sdk.js", headers=forged).status_code == 200
+        with engine.begin() as connection:
+            assert read_trail(connection, project, limit=1)
