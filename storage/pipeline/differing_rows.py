@@ -5,6 +5,7 @@ Both sides are compared inside the engine, so that a few rows alone ever come to
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import gcd
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +22,8 @@ from storage.postgres.engine import SCHEMA
 
 # Of each kind; their number tells of the others.
 MOST = 1000
+# Of both sides, grouped at a time: the memory that a comparison needs does not grow with the rows.
+PART_ROWS = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +85,7 @@ class _Table:
         kind: Its name.
         keys: The columns by which a row is known; there may be several amounts of one key.
         members: The others.
+        spread: A column of whole numbers, by which many rows fall into parts.
         served: SQL of PostgreSQL.
         computed: SQL of the engine; of PostgreSQL where the evidence rows hold it.
     """
@@ -89,6 +93,7 @@ class _Table:
     kind: str
     keys: Mapping[str, Any]
     members: Mapping[str, Any]
+    spread: str
     served: Callable[[_Side], str]
     computed: Callable[[_Side], str]
     computed_in_store: bool = False
@@ -152,6 +157,7 @@ _TABLES = (
             "commit_sha": _TEXT,
             "pseudonym": _TEXT,
         },
+        spread="exposed_at",
         served=lambda side: (
             f"""
 SELECT unit, {epoch_microseconds("exposed_at")}, arm, stratum, commit_sha, encode(pseudonym, 'hex')
@@ -171,6 +177,7 @@ FROM new_exposures WHERE block <= {side.last_block}
         kind="sighting",
         keys={"kind": _TEXT, "unit": _TEXT},
         members={"sighted_at": _WHOLE},
+        spread="sighted_at",
         served=lambda side: (
             f"""
 SELECT kind, unit, {epoch_microseconds("at")}
@@ -188,6 +195,7 @@ FROM new_sightings WHERE sighted_at <= {side.until}
         kind="conversion",
         keys={"metric": _TEXT, "unit": _TEXT},
         members={"received": _WHOLE},
+        spread="received",
         served=lambda side: _served_outcomes("metric, unit, received", "conversions", side),
         computed=lambda side: _computed_outcomes("metric, unit, received", "new_conversions", side),
     ),
@@ -196,6 +204,7 @@ FROM new_sightings WHERE sighted_at <= {side.until}
         kind="amounts",
         keys={"metric": _TEXT, "unit": _TEXT},
         members={"value": _WHOLE},
+        spread="value",
         served=lambda side: _served_outcomes("metric, unit, value", "amounts", side),
         computed=lambda side: _computed_outcomes("metric, unit, value", "new_amounts", side),
     ),
@@ -203,6 +212,7 @@ FROM new_sightings WHERE sighted_at <= {side.until}
         kind="cell",
         keys={"metric": _TEXT, "block": _WHOLE, "stratum": _TEXT},
         members={**_COUNTS, **_SUMS},
+        spread="block",
         served=lambda side: _cells(SCHEMA, side),
         # Their sums are doubles that Python makes of whole numbers.
         computed=lambda side: _cells("pg_temp", side),
@@ -277,11 +287,8 @@ def _compared(engine: DayEngine, table: _Table, *, served: str, computed: str) -
         f"SELECT {names}, 1 AS side FROM ({served})"
         f" UNION ALL SELECT {names}, -1 AS side FROM ({computed})",
     )
-    # As often on one side as on the other, or it differs.
-    unequal = f"SELECT {keys} FROM both_sides GROUP BY {names} HAVING sum(side) <> 0"
-    engine.run(
-        Step(name="differing_keys", sql=f"SELECT DISTINCT {keys} FROM ({unequal}) AS unequal")
-    )
+    parts = _find_unequal(engine, table)
+    engine.run(Step(name="differing_keys", sql=f"SELECT DISTINCT {keys} FROM ({parts}) AS unequal"))
     ((count,),) = engine.rows("SELECT count(*) FROM differing_keys")
     sides_of_key: dict[tuple[Any, ...], dict[int, tuple[Any, ...]]] = {}
     if count:
@@ -302,6 +309,29 @@ def _compared(engine: DayEngine, table: _Table, *, served: str, computed: str) -
             for key, of in sides_of_key.items()
         ],
     )
+
+
+def _find_unequal(engine: DayEngine, table: _Table) -> str:
+    """Materializes the keys of rows that one side has more often, and returns SQL that reads them.
+
+    A row is in the same part on both sides, or it differs anyway.
+    """
+    names, keys = ", ".join(table.columns), ", ".join(table.keys)
+    ((rows,),) = engine.rows("SELECT count(*) FROM both_sides")
+    parts = rows // PART_ROWS + 1
+    # Times are whole seconds or blocks where history says no more.
+    while gcd(parts, BLOCK) > 1:
+        parts += 1
+    part_of_row = f"abs(coalesce({table.spread}, 0)) % {parts}"
+    for part in range(parts):
+        engine.run(
+            Step(
+                name=f"unequal_{part}",
+                sql=f"SELECT {keys} FROM both_sides WHERE {part_of_row} = {part}"
+                f" GROUP BY {names} HAVING sum(side) <> 0",
+            )
+        )
+    return " UNION ALL ".join(f"SELECT * FROM unequal_{part}" for part in range(parts))
 
 
 _TIMES = frozenset(("exposed_at", "sighted_at", "received", "block"))

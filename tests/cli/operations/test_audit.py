@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import Connection, text
 
 from orchestration.pipeline.drafts import draft_evidence
+from storage.pipeline import differing_rows
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.schema.clock import closed_instant
 from storage.verdicts.publication import publish_verdicts, stage_evidence
@@ -118,6 +119,24 @@ def test_of_many_differences_the_first_are_shown_and_the_others_counted(
     assert result.exit_code == 1
     assert result.stdout.count("exposure s") == 20
     assert result.stdout.endswith(" more\n")
+
+
+def test_of_rows_that_are_compared_in_parts_each_difference_is_named_once(
+    command: Callable[..., Any], stored: Any, experiment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with stored.store.engine.begin() as connection:
+        for change in (
+            "DELETE FROM exposures WHERE unit IN ('s5', 's17')",
+            "UPDATE exposures SET exposed_at = exposed_at + interval '1 s' WHERE unit = 's8'",
+            "DELETE FROM conversions WHERE unit = 's6'",
+            "UPDATE cells SET x0 = 0 WHERE metric = 'order'",
+        ):
+            connection.execute(text(change))
+    whole = json.loads(command("audit", experiment, "--json").stdout)
+    assert [sum("exposure" in line for line in whole["differences"])] == [3]
+
+    monkeypatch.setattr(differing_rows, "PART_ROWS", 9)
+    assert json.loads(command("audit", experiment, "--json").stdout) == whole
 
 
 def test_raw_events_that_are_gone_have_an_exit_code_of_their_own(
