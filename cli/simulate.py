@@ -1,4 +1,4 @@
-"""The command `simulate`: a canary's traffic, a load, or a repository of many changes."""
+"""The command `simulate`: a canary's traffic, or a repository of many changes."""
 
 import click
 
@@ -6,10 +6,6 @@ from cli.lazy_group import LazyGroup
 
 COMMANDS = {
     "canary": ("cli.traffic.simulate:canary", "Send a randomized canary's traffic."),
-    "load": (
-        "cli.traffic.load:load",
-        "Send page views as fast as asked, or as fast as it goes, for a given time.",
-    ),
     "repository": (
         "cli.repository.command:repository",
         "Let a team ship many changes for some days, and say what each was answered.",
@@ -28,7 +24,7 @@ class Simulations(LazyGroup):
 
 @click.group("simulate", cls=Simulations, places=COMMANDS)
 def simulate() -> None:
-    """Send a canary's traffic or a load, or many changes.
+    """Send a canary's traffic, or that of many changes.
 
     `canary` is meant where none is named.
     """

@@ -18,6 +18,7 @@ BASE, SHA = "a1b2c3d", "e4f5a6b"
 
 # By page, and by the first words of the block.
 RUN_ELSEWHERE = {
+    ("docs/capacity.md", "wrk -t2"): "tests/pages/test_capacity.py",
     ("docs/checklist.md", "deploy-reward doctor"): "tests/cli/operations/test_doctor.py",
     ("docs/ci.md", "# BASE and SHA"): "tests/pages/test_ci.py",
     ("docs/ci.md", "uri()"): "tests/pages/test_ci.py",
@@ -30,6 +31,8 @@ RUN_ELSEWHERE = {
     ("docs/quick-start.md", ""): "tests/pages/test_quick_start.py",
 }
 NOT_RUN = {
+    ("docs/capacity.md", "k6 run"): "wants k6; tests/pages/test_capacity.py runs its script",
+    ("docs/capacity.md", "oha -z"): "wants oha",
     ("docs/ci.md", "pipx install"): "fetches the client from the reader's own repository",
     ("docs/many-changes.md", "./canary.sh"): "moves the reader's own traffic",
     ("docs/mcp.md", "claude mcp add"): "wants the client, and somebody's account",

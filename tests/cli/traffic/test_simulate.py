@@ -1,4 +1,4 @@
-"""`simulate`: a load is sent when it is due and counted once; live traffic comes as it occurs."""
+"""`simulate`: live traffic comes as it occurs, and is counted as the service stores it."""
 
 import gzip
 import io
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from rich.console import Console
 from sqlalchemy import text
 
@@ -108,148 +108,9 @@ def stub() -> Iterator[Callable[..., Stub]]:
         server.server_close()
 
 
-def load(url: str, *words: object, key: str = PUBLIC) -> Result:
-    arguments = ["simulate", "load", "--api-url", url, "--key", key, "--json", *map(str, words)]
-    return CliRunner().invoke(main, arguments)
-
-
-def summary(result: Result) -> dict[str, Any]:
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
-
-
-def test_a_rate_is_held_to_the_request(stub: Callable[..., Stub]) -> None:
-    service, began = stub(), time.monotonic()
-    told = summary(load(service.url, "--rate", 200, "--batch", 7, "--seconds", 0.5))
-    # 14.3 requests become due before the end: the fifteenth is the last.
-    assert (told["requests"], told["events"], told["accepted"]) == (15, 105, 105)
-    assert told["statuses"] == {"202": 15}
-    assert (told["retries"], told["failed"], told["interrupted"]) == (0, 0, False)
-    assert told["bytes_sent"] == sum(len(body) for body in service.bodies)
-    # The last one is due after 0.49 seconds.
-    assert service.times[-1] - began >= 0.49
-
-
-@pytest.mark.parametrize("batch", [1, 3])
-def test_every_event_of_a_load_is_another_one(stub: Callable[..., Stub], batch: int) -> None:
-    service = stub()
-    for _ in range(2):
-        load(service.url, "--rate", 300, "--batch", batch, "--seconds", 0.2)
-    assert len(service.events) == 120
-    for name in ("event_id", "session_id"):
-        assert len({event[name] for event in service.events}) == 120
-    assert {event["environment"] for event in service.events} == {"load"}
-
-
-def test_a_late_answer_charges_every_request_that_it_kept_waiting(
-    stub: Callable[..., Stub],
-) -> None:
-    held = threading.Event()
-
-    def first_one_stalls(number: int) -> Reply:
-        if number == 0:
-            held.wait(0.8)
-        return Reply()
-
-    words = ("--rate", 50, "--batch", 1, "--seconds", 0.4, "--connections", 1)
-    told = summary(load(stub(first_one_stalls).url, *words))
-    # All twenty were due within 0.4 seconds, and nineteen could be sent after 0.8 alone.
-    assert told["milliseconds_from_due"]["p50"] >= 400
-    assert told["milliseconds_from_sent"]["max"] >= 800
-
-
-def test_a_late_answer_does_not_slow_the_sender(stub: Callable[..., Stub]) -> None:
-    everybody_else = threading.Event()
-
-    def first_one_waits_for_all_others(number: int) -> Reply:
-        if number == 0:
-            assert everybody_else.wait(30)
-        if number == 19:
-            everybody_else.set()
-        return Reply()
-
-    words = ("--rate", 100, "--batch", 1, "--seconds", 0.2, "--connections", 2)
-    told = summary(load(stub(first_one_waits_for_all_others).url, *words))
-    assert told["statuses"] == {"202": 20}
-
-
-@pytest.mark.parametrize(
-    ("status", "rate"), [(429, ("--rate", "10")), (503, ())], ids=["429 open", "503 closed"]
-)
-def test_a_busy_service_gets_the_same_request_when_it_asks_for_it(
-    stub: Callable[..., Stub], status: int, rate: tuple[str, ...]
-) -> None:
-    busy_once = stub(lambda number: Reply() if number else Reply(status=status, headers=LATER))
-    words = ("--batch", 2, "--seconds", 0.05, "--connections", 1, *rate)
-    told = summary(load(busy_once.url, *words))
-    first, again = busy_once.bodies[0], busy_once.bodies[1]
-    assert first == again
-    assert busy_once.times[1] - busy_once.times[0] >= 1
-    assert told["statuses"] == {"202": told["requests"], str(status): 1}
-    assert (told["retries"], told["failed"]) == (1, 0)
-    assert (
-        told["accepted"] == 2 * told["requests"] == len({e["event_id"] for e in busy_once.events})
-    )
-    assert told["milliseconds_from_due"]["max"] >= 1000
-
-
-def test_a_broken_connection_gets_the_same_request_again(stub: Callable[..., Stub]) -> None:
-    service = stub(lambda number: Reply(status=None if number == 0 else 202))
-    told = summary(load(service.url, "--rate", 1, "--batch", 1, "--seconds", 0.5))
-    assert service.bodies[0] == service.bodies[1]
-    assert told["statuses"] == {"202": 1, "none": 1}
-    assert (told["requests"], told["accepted"], told["failed"]) == (1, 1, 0)
-
-
-def test_a_fault_of_the_service_is_counted_and_the_load_goes_on(stub: Callable[..., Stub]) -> None:
-    service = stub(lambda number: Reply(status=500 if number == 3 else 202))
-    told = summary(load(service.url, "--rate", 100, "--batch", 1, "--seconds", 0.1))
-    assert told["statuses"] == {"202": 9, "500": 1}
-    assert (told["failed"], told["retries"]) == (1, 0)
-
-
-def test_a_service_that_is_not_there_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.traffic.sender.UNHEARD_SECONDS", 0.2)
-    result = load("http://127.0.0.1:9", "--seconds", 1)
-    assert result.exit_code == 1
-    assert "does not answer" in result.output
-
-
-def test_a_load_stands_in_the_store_event_by_event(service: Any, serve: Any) -> None:
-    key = service.project.keys[KeyKind.PUBLIC]
-    with serve(service) as url:
-        told = summary(load(url, "--batch", 20, "--seconds", 0.5, "--connections", 3, key=key))
-    counted = text("SELECT count(*), count(DISTINCT event_id) FROM runtime_events")
-    stored = service.in_store(lambda connection: tuple(connection.execute(counted).one()))
-    assert told["accepted"] == told["events"] > 0
-    assert stored == (told["accepted"], told["accepted"])
-    assert told["late"] == told["rejected"] == told["failed"] == 0
-
-
-def test_a_key_of_the_wrong_kind_ends_the_load_with_the_services_word(
-    service: Any, serve: Any
-) -> None:
-    key = service.project.keys[KeyKind.PROJECT]
-    with serve(service) as url:
-        result = load(url, "--seconds", 30, key=key)
-    assert result.exit_code == 1
-    assert "403" in result.stderr
-    assert json.loads(result.stdout)["accepted"] == 0
-    assert key not in result.output
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("load", "--connections", "1", "--batch", "1", "--seconds", "300"),
-        ("load", "--rate", "100", "--batch", "1", "--seconds", "300"),
-        ("canary", "--live", "--hours", "1", "--sessions-per-day", "5000000"),
-    ],
-    ids=["one connection", "load", "live"],
-)
 @pytest.mark.process
 def test_an_interrupt_ends_with_the_summary_of_all_that_was_sent(
-    stub: Callable[..., Stub], words: tuple[str, ...]
+    stub: Callable[..., Stub],
 ) -> None:
     interrupted = threading.Event()
 
@@ -261,6 +122,7 @@ def test_an_interrupt_ends_with_the_summary_of_all_that_was_sent(
         return Reply()
 
     service = stub(after_the_interrupt)
+    words = ("canary", "--live", "--hours", "1", "--sessions-per-day", "5000000")
     command = [sys.executable, "-m", "cli", "simulate", *words, "--api-url", service.url]
     environment = {name: value for name, value in os.environ.items() if name != "SERVICE_API_URL"}
     process = subprocess.Popen(
@@ -383,12 +245,10 @@ def test_a_refusal_ends_live_traffic_before_the_next_batch_is_due(service: Any, 
 def test_simulate_alone_means_the_canary() -> None:
     help_of = [
         CliRunner().invoke(main, ["simulate", *words, "--help"]).output
-        for words in ((), ("canary",), ("load",))
+        for words in ((), ("canary",))
     ]
-    assert "canary" in help_of[0]
-    assert "load" in help_of[0]
+    assert "repository" in help_of[0]
     assert "--sessions-per-day" in help_of[1]
-    assert "--connections" in help_of[2]
 
 
 @pytest.mark.parametrize(
