@@ -257,7 +257,7 @@ def shown(rows: Sequence[Measured]) -> Table:
 
 
 def main() -> None:
-    """Measures what is asked for, and prints it."""
+    """Measures the chosen rows, and prints them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--experiments", type=int, nargs="*", default=[100, 1_000, 10_000])
     parser.add_argument("--traffic", nargs="*", choices=SHAPES, default=["thin"])

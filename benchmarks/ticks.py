@@ -323,7 +323,7 @@ def shown(rows: Sequence[Measured]) -> Table:
 
 
 def main() -> None:
-    """Measures what is asked for, and prints it."""
+    """Measures the chosen rows, and prints them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--days", type=int, nargs="*", default=[1, 10, 90])
     parser.add_argument("--open-days", type=float, nargs="*", default=[1, 28])

@@ -15,7 +15,7 @@ MOST_POINTS = 400
 def plot_of(
     document: Mapping[str, Any], contract: Mapping[str, Any], ramp: Ramp | None = None
 ) -> dict[str, Any] | None:
-    """Returns what a plot shows, differences in the measure's units, times in seconds.
+    """Returns the numbers and words of a plot: differences in the measure's units, seconds.
 
     Args:
         document: The evidence document.

@@ -1,4 +1,4 @@
-"""The picture of an experiment: what it shows and says, for every face that draws it."""
+"""The picture of an experiment: its words and numbers, for every face that draws it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -310,7 +310,7 @@ def _lane(scene: _Scene, lane: Lane, y: float) -> str:
 
 
 def _span_of_lane(scene: _Scene, begin: float, end: float, *, y: float, fill: str) -> str:
-    """Returns a span of time in a lane; a sliver of what is known at the last look alone."""
+    """Returns a span of time in a lane; a sliver of one that began at the last look."""
     left = scene.time.at(max(begin, scene.time.low))
     width = max(scene.time.at(end) - left, 4.0)
     return svg.area((min(left, _RIGHT - 4), y), width, 10, fill=fill)
