@@ -39,7 +39,7 @@ COMMANDS = {
     ),
     "plan": (
         "cli.changes.plan:plan",
-        "Say how many days a canary takes, and what would make it quicker.",
+        "Say how many days a canary takes, and how to make it quicker.",
     ),
     "deploy": (
         "cli.changes.deploy:deploy",
@@ -75,7 +75,7 @@ COMMANDS = {
     ),
     "audit-trail": (
         "cli.operations.audit_trail:audit_trail",
-        "List who changed what of a project and when.",
+        "List who changed settings, keys and experiments, newest first.",
     ),
     "audit": ("cli.operations.audit:audit", "Recompute a verdict from raw events and compare."),
     "forget": (
@@ -84,11 +84,11 @@ COMMANDS = {
     ),
     "rebuild": (
         "cli.operations.rebuild:rebuild",
-        "Compute everything anew from raw events, and swap it in at once.",
+        "Compute all anew from raw events, and swap it in at once.",
     ),
     "simulate": (
         "cli.simulate:simulate",
-        "Send a canary's traffic or a load, or many changes.",
+        "Send a canary's traffic, or that of many changes.",
     ),
     "mcp": ("cli.processes.mcp:mcp", "Serve the reward endpoints as MCP tools over stdio."),
 }

@@ -56,7 +56,7 @@ def plan(
     typical_lifts: tuple[float, ...],
     as_json: bool,
 ) -> None:
-    """Say how many days a canary takes, and what would make it quicker.
+    """Say how many days a canary takes, and how to make it quicker.
 
     To decide: until a lift of that size is found in 80 % of runs. To exclude harm: until a loss
     of that size is excluded in 80 % of runs of a change that does nothing, as `wait

@@ -28,7 +28,7 @@ _ENTRIES = 50
 def audit_trail(
     limit: int, before: int | None, project: str, *, as_json: bool, data_dir: Path
 ) -> None:
-    """List who changed settings, keys and experiments of a project, the newest first.
+    """List who changed settings, keys and experiments, newest first.
 
     Freezes are of the whole service and stand in each project's trail.
     """

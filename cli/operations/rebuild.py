@@ -26,7 +26,7 @@ DECIDED_OTHERWISE = 4
 @data_dir_option
 @click.pass_context
 def rebuild(ctx: click.Context, as_json: bool, data_dir: Path) -> None:
-    """Compute everything anew from raw events, and swap it in at once.
+    """Compute all anew from raw events, and swap it in at once.
 
     Verdicts are served throughout, and `forget` waits for the end. Refused, with exit 3, where raw
     events that a verdict rests on are gone. A decided verdict is never rewritten: where the log
