@@ -143,7 +143,7 @@ def measured(events: int) -> Row:
         child = subprocess.run(
             [sys.executable, "-m", "benchmarks.sealed_days", "--child", url, as_of],
             check=True,
-            capture_output=True,
+            stdout=subprocess.PIPE,
             text=True,
         )
         found = json.loads(child.stdout)
