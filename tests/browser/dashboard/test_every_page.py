@@ -37,6 +37,7 @@ class Seen:
 def every_page(world: World) -> list[Seen]:
     shop, lab, bare = world.served, world.gallery.story.service, world.bare
     owned = [SETTINGS + one for one in ("", "/keys", "/metrics", "/values", "/webhooks")]
+    owned.append(f"{SETTINGS}/audit-trail")
     names = ("", "/deploys", "/experiments", "/ledger", "/portfolio")
     lists = [f"/dashboard{name}" for name in names]
     told = [*lists, f"/dashboard/deploys/{world.deploys[HARMS]}", "/dashboard/experiments/exp_1"]
