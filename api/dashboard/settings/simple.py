@@ -168,6 +168,30 @@ GROUPS: Mapping[str, Sequence[Field]] = {
             example="10.0.0.0/8",
         ),
         Field(
+            name="owner_groups",
+            label="Groups of owners",
+            hint=f"Groups of your directory whose members may change settings. {_ON_LINES}",
+            control="lines",
+            reads=lines,
+        ),
+        Field(
+            name="reader_groups",
+            label="Groups of readers",
+            hint=f"Groups of your directory whose members may read these pages. {_ON_LINES}",
+            control="lines",
+            reads=lines,
+        ),
+        Field(
+            name="name_header",
+            label="Header of the name",
+            hint="The header in which a trusted proxy tells a visitor's name.",
+        ),
+        Field(
+            name="groups_header",
+            label="Header of the groups",
+            hint="The header in which it tells the visitor's groups, parted by commas.",
+        ),
+        Field(
             name="trusted_identity",
             label="Trusted identity",
             hint="Only events sent with the write key tell which user a session is of.",

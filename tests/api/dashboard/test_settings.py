@@ -93,6 +93,7 @@ WRONG = {
     "grace_seconds": ("soon", "This must be a whole number."),
     "allowed_origins": ("https://a.example\nb.example/shop", "is no origin"),
     "trusted_proxies": ("10.0.0.0/8\nproxy", "is no network"),
+    "name_header": ("X Name", "letters, digits, _ and - only"),
     "assignment_epochs": ("1, 2, 3, 4, 5", "At most 4."),
     "rate_limits.per_key": ("nan", "This must be a whole number."),
 }
