@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -45,6 +46,8 @@ NOT_RUN = {
     ("docs/outcomes.md", "dbt run"): "wants dbt and its warehouse",
     ("docs/routing.md", "shop="): "asks the reader's own shop",
 }
+# Pages whose commands speak to a service elsewhere.
+FROM_AFAR = {"docs/skill/SKILL.md"}
 # Lines that would stay: both servers are started for real by tests/cli/processes/test_up.py.
 STAYS = re.compile(r"^deploy-reward (api|dagster)\b.*\n", re.MULTILINE)
 
@@ -70,10 +73,11 @@ class Block:
 def shown() -> list[Block]:
     pages = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
     return [
-        Block(page=str(path.relative_to(ROOT)), text=text)
+        Block(page=str(path.relative_to(ROOT)), text=dedent(text))
         for path in pages
-        for text in re.findall(
-            r"^```(?:sh|bash|shell)\n(.*?)^```$", path.read_text(), re.DOTALL | re.MULTILINE
+        # Those of a list are indented.
+        for _, text in re.findall(
+            r"^( *)```(?:sh|bash|shell)\n(.*?)^\1```$", path.read_text(), re.DOTALL | re.MULTILINE
         )
     ]
 
@@ -121,7 +125,6 @@ def test_a_block_of_commands_can_be_typed(
             ("postgresql://reward:password@db.internal/reward", service.store.url),
             ("project create shop", "project create another-shop"),
             ("wk_g1DJB", keys[KeyKind.WRITE][:8]),
-            ("--seconds 30", "--seconds 0.1"),
             ("curl -s ", "curl --fail --silent --show-error "),
         ):
             text = text.replace(theirs, ours)
@@ -133,13 +136,16 @@ def test_a_block_of_commands_can_be_typed(
             "PUBLIC_KEY": keys[KeyKind.PUBLIC],
             "PROJECT_KEY": keys[KeyKind.PROJECT],
             "SHA": SHA,
+            "BASE": BASE,
+            "AGENT": "agent-7",
             "RUN": "17",
             "EXPERIMENT": experiment,
             "EXPERIMENT_ID": experiment,
         }
-        if "simulate" in text or "$SERVICE_API_URL" in text:
+        if block.page in FROM_AFAR or "simulate" in text or "$SERVICE_API_URL" in text:
+            deploys = text.startswith("deploy-reward deploy ")
             environment["SERVICE_API_URL"] = url
-            environment["SERVICE_PROJECT_KEY"] = keys[KeyKind.PROJECT]
+            environment["SERVICE_PROJECT_KEY"] = keys[KeyKind.WRITE if deploys else KeyKind.PROJECT]
         with terminal(tmp_path, **environment) as shell:
             seen = shell.type(text)
     assert seen.exit == 0, seen.text
