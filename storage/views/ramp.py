@@ -1,10 +1,11 @@
 """The ramp of an experiment: the steps of its treatment, and the units of each arm over time."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import accumulate
+from typing import Any
 
 from sqlalchemy import Connection, text
 
@@ -81,13 +82,15 @@ def read_ramp(connection: Connection, experiment_id: str, *, until: datetime) ->
         until: When the look was.
 
     Returns:
-        None of an experiment that has not begun.
+        None of an experiment that has not begun, and of one that is set aside for its policy.
     """
     bound = {"experiment_id": experiment_id}
     experiment = connection.execute(_POLICY, bound).one_or_none()
     if experiment is None:
         return None
-    since, after = experiment.starts_at, closes_after(experiment.policy)
+    since, after = experiment.starts_at, _closes_after(experiment.policy)
+    if after is None:
+        return None
     blocks = max(until - after - since, _BLOCK) / _BLOCK / _MOST_PERIODS
     units = {
         "metric": experiment.metric,
@@ -106,3 +109,11 @@ def read_ramp(connection: Connection, experiment_id: str, *, until: datetime) ->
             for row in connection.execute(_STEPS, {**bound, **steps})
         ],
     )
+
+
+def _closes_after(policy: Mapping[str, Any]) -> timedelta | None:
+    try:
+        return closes_after(policy)
+    except KeyError:
+        # An experiment whose policy is broken is set aside; its page says so.
+        return None
