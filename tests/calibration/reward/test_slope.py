@@ -1,8 +1,6 @@
 """A thousand changes with effects from N(0, 10 %): what each served number says of the truth."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 import pytest
@@ -10,6 +8,7 @@ import pytest
 from stats.counts.cell import Floats
 from stats.looks.policy import DAY, Policy
 from tests.calibration.reward.population import BASE, Change, population
+from tests.calibration.reward.reading import Reading
 
 SPREAD = 0.1
 DAYS = 14
@@ -19,42 +18,6 @@ KNOWN = Policy(horizon_seconds=DAYS * DAY, rho_day=1 / SPREAD**2, rho_fast=1 / S
 
 Number = Callable[[Change], float | None]
 Interval = Callable[[Change], tuple[float, float] | None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reading:
-    """What a served number says of the true effects of those changes that have it.
-
-    Attributes:
-        count: How many have it.
-        slope: Of the regression of the truth on it; 1 where a unit more of it is a unit more of
-            truth, on average.
-        error: Standard error of the slope.
-        bias: Its mean deviation from the truth, in relative effects.
-        rmse: The root of the mean square of the deviations.
-    """
-
-    count: int
-    slope: float
-    error: float
-    bias: float
-    rmse: float
-
-    @classmethod
-    def of(cls, changes: Sequence[Change], number: Number) -> Self:
-        pairs = [(told, each.truth) for each in changes if (told := number(each)) is not None]
-        x, truth = np.array(pairs).T
-        slope, level = np.polyfit(x, truth, 1)
-        rest = truth - slope * x - level
-        error = np.sqrt(rest @ rest / (x.size - 2)) / (x.std() * np.sqrt(x.size))
-        off = x - truth
-        return cls(
-            count=x.size,
-            slope=float(slope),
-            error=float(error),
-            bias=float(off.mean()),
-            rmse=float(np.sqrt((off**2).mean())),
-        )
 
 
 def decided(change: Change) -> bool:
@@ -97,15 +60,15 @@ def coverage(changes: Sequence[Change], interval: Interval) -> tuple[int, int]:
 
 
 def told(name: str, changes: Sequence[Change]) -> dict[str, Reading]:
-    readings = {number: Reading.of(changes, read) for number, read in NUMBERS.items()}
+    readings = {
+        number: Reading.of((read(change), change.truth) for change in changes)
+        for number, read in NUMBERS.items()
+    }
     verdicts = [change.evidence.decision.verdict for change in changes]
     counts = ", ".join(f"{verdicts.count(v)} {v}" for v in ("keep", "rollback", "abstain"))
     print(f"{name}: {len(changes)} changes, {counts}")  # noqa: T201
     for number, one in readings.items():
-        print(  # noqa: T201
-            f"| {number} | {one.count} | {one.slope:.3f} ± {one.error:.3f}"
-            f" | {100 * one.bias:+.2f} % | {100 * one.rmse:.2f} % |"
-        )
+        print(one.row(number))  # noqa: T201
     for number, read in INTERVALS.items():
         held, count = coverage(changes, read)
         print(f"| interval {number} | {held} of {count} |")  # noqa: T201

@@ -1,0 +1,50 @@
+"""What a served number says of the true effects."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What a served number says of the true effects of those changes that have it.
+
+    Attributes:
+        count: How many have it.
+        slope: Of the regression of the truth on it; 1 where a unit more of it is a unit more of
+            truth, on average.
+        error: Standard error of the slope.
+        bias: Its mean deviation from the truth, in relative effects.
+        rmse: The root of the mean square of the deviations.
+    """
+
+    count: int
+    slope: float
+    error: float
+    bias: float
+    rmse: float
+
+    @classmethod
+    def of(cls, numbers: Iterable[tuple[float | None, float]]) -> Self:
+        """The reading of numbers, each with its truth; those that are None are left out."""
+        x, truth = np.array([pair for pair in numbers if pair[0] is not None], dtype=float).T
+        slope, level = np.polyfit(x, truth, 1)
+        rest = truth - slope * x - level
+        error = np.sqrt(rest @ rest / (x.size - 2)) / (x.std() * np.sqrt(x.size))
+        off = x - truth
+        return cls(
+            count=x.size,
+            slope=float(slope),
+            error=float(error),
+            bias=float(off.mean()),
+            rmse=float(np.sqrt((off**2).mean())),
+        )
+
+    def row(self, name: str) -> str:
+        """A row of the table in docs/statistics.md."""
+        return (
+            f"| {name} | {self.count} | {self.slope:.3f} ± {self.error:.3f}"
+            f" | {100 * self.bias:+.2f} % | {100 * self.rmse:.2f} % |"
+        )

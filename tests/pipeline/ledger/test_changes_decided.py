@@ -1,0 +1,142 @@
+"""Changes that the service decides: what its numbers say of their true effects."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.calibration.reward.reading import Reading
+from tests.pipeline.conftest import at
+
+A, BASE, SPREAD = "aaaaaaa1", 0.7, 0.1
+HOUR, DAY = 60, 24 * 60
+# The first day decides; then traffic goes on, thinner, past the week after any decision.
+DAYS = 9
+MOMENTS = (*range(0, DAY, HOUR), *range(DAY, DAYS * DAY, 4 * HOUR))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """A change and the numbers that the service gives of it, relative to control's true rate.
+
+    Attributes:
+        truth: Its true effect.
+        lift: The contract's; None of an abstention.
+        basis: Of the effect as it is served at last.
+        first: The effect while it was open, or at the decision.
+        last: The effect as it is served at last.
+        interval: Of the last.
+    """
+
+    truth: float
+    lift: float | None
+    basis: str
+    first: float
+    last: float
+    interval: tuple[float, float]
+
+    @property
+    def covered(self) -> bool:
+        low, high = self.interval
+        return low <= self.truth <= high
+
+
+NUMBERS: dict[str, Callable[[Change], float | None]] = {
+    "the contract's lift": lambda change: change.lift,
+    "effect, open": lambda change: change.first if change.basis == "open" else None,
+    "effect, at the decision": lambda change: None if change.basis == "open" else change.first,
+    "effect, open or at the decision": lambda change: change.first,
+    "effect, after the decision": (
+        lambda change: change.last if change.basis == "after_decision" else None
+    ),
+    "effect as served at last": lambda change: change.last,
+}
+
+
+def canary(story: Any, truth: float, units: int, generator: Any) -> str:
+    """A canary in an environment of its own, half and half; its deploy."""
+    place, commit = f"shop-{story.units}", f"c{story.units:07x}"
+    story.deploy(A, minutes=-DAY, environment=place)
+    deploy = story.deploy(commit, minutes=0, base=A, allocation=0.5, environment=place)
+    for moment in MOMENTS:
+        for build, rate in ((A, BASE), (commit, min(BASE * (1 + truth), 1.0))):
+            came = int(generator.poisson(units if moment < DAY else units / 8))
+            # The event that exposes a unit may be its conversion too.
+            for event in np.where(generator.random(came) < rate, "order", "page_view").tolist():
+                story.units += 1
+                session = {"session_id": f"s{story.units}", "commit": build, "environment": place}
+                story.events.append({**session, "event": event, "occurred_at": at(moment)})
+    story.send()
+    return deploy["deploy_id"]
+
+
+def answered(story: Any, experiment: str, truth: float) -> Change:
+    contract = story.contract(experiment)
+    effect = story.service.get(f"/v1/reward/{experiment}/effect").json()
+    first = story.evidence(experiment)["effect"]
+    assert contract["verdict"] in ("keep", "rollback", "abstain")
+    assert first["basis"] == ("open" if contract["verdict"] == "abstain" else "at_decision")
+    return Change(
+        truth=truth,
+        lift=None if contract["lift"] is None else contract["lift"] / BASE,
+        basis=effect["basis"],
+        first=first["estimate"] / BASE,
+        last=effect["estimate"] / BASE,
+        interval=(effect["interval"][0] / BASE, effect["interval"][1] / BASE),
+    )
+
+
+def told(changes: Sequence[Change]) -> dict[str, Reading]:
+    readings = {
+        name: Reading.of((number(change), change.truth) for change in changes)
+        for name, number in NUMBERS.items()
+    }
+    for name, one in readings.items():
+        print(one.row(name))  # noqa: T201
+    for basis in sorted({change.basis for change in changes}):
+        inside = [change.covered for change in changes if change.basis == basis]
+        print(f"| interval {basis} | {sum(inside)} of {len(inside)} |")  # noqa: T201
+    return readings
+
+
+def of(story: Any, truths: Sequence[float], units: int, generator: Any) -> list[Change]:
+    """The changes as the service answers them once all is over."""
+    deploys = [canary(story, truth, units, generator) for truth in truths]
+    experiments = [story.register(deploy_id=deploy) for deploy in deploys]
+    # Twice: what is due after a decision is known once that is published.
+    for days in (DAYS, DAYS + 1):
+        story.walk(minutes=days * DAY)
+    return [
+        answered(story, experiment, truth)
+        for experiment, truth in zip(experiments, truths, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rounds", "count", "units"),
+    [
+        pytest.param(1, 8, 20, id="small"),
+        pytest.param(
+            10, 100, 50, id="full", marks=[pytest.mark.calibration, pytest.mark.timeout(7200)]
+        ),
+    ],
+)
+def test_a_unit_of_the_served_effect_is_a_unit_of_truth(
+    story, rounds: int, count: int, units: int
+) -> None:
+    limits = {"per_key": 10**9, "registrations_per_key": 10**6}
+    # Of control's odds rather than its rate: at a rate of 70 % a lift of 0.1 is one of 0.33.
+    story.service.settings(typical_lifts=[SPREAD / (1 - BASE)], rate_limits=limits)
+    generator = np.random.default_rng(1116)
+    changes: list[Change] = []
+    for _ in range(rounds):
+        changes += of(story, generator.normal(0.0, SPREAD, count).tolist(), units, generator)
+    assert {change.basis for change in changes} >= {"open", "after_decision"}
+    assert sum(change.covered for change in changes) >= 0.95 * len(changes) - 1
+    if rounds > 1:
+        readings = told(changes)
+        effect = readings["effect, open or at the decision"]
+        assert abs(effect.slope - 1) < max(0.05, 4 * effect.error)
+        assert readings["the contract's lift"].slope < effect.slope
