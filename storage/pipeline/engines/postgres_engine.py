@@ -251,7 +251,19 @@ class PostgresEngine:
         with cursor.copy(f"COPY {name} FROM STDIN".encode()) as copying:
             for row in rows:
                 copying.write_row(row)
+        if "number" in columns:
+            self._look_up_by_experiment(name)
         self._analyze(name)
+
+    def _look_up_by_experiment(self, name: str) -> None:
+        """Keeps statements from reading the rows of all experiments for each event.
+
+        The planner expects few events behind a statement's CASEs, and would compare each with a
+        materialized copy of the whole input: 600,000 events of 200 experiments took 36 seconds to
+        become outcomes, against 6.
+        """
+        self.connection.exec_driver_sql(f"CREATE INDEX ON pg_temp.{name} (number)")
+        self.connection.exec_driver_sql("SET LOCAL enable_material = off")
 
     def _analyze(self, name: str) -> None:
         self.connection.exec_driver_sql(f"ANALYZE pg_temp.{name}")
