@@ -21,7 +21,7 @@ from api.wire.documentation import json_body, reading
 from api.wire.shape import Commit, Environment, MetricName, OpenShape, Shape
 from domain.registration import PRODUCTION, Registration
 from storage.experiments.experiments import register
-from storage.releases.canary import commit_in_question
+from storage.releases.canary import commit_in_question, held_back
 from storage.releases.commit_experiments import experiments_of_commit
 from storage.releases.freeze import current_freeze
 from storage.releases.release_gate import (
@@ -124,7 +124,7 @@ async def _judge(
             )
             return judgment(experiments, metric=metric, policy=policy, freeze=freeze)
 
-        answer = judged()
+        answer = judged() or held_back(connection, project_id, question.environment, commit)
         if answer is None and registers:
             registration = Registration(
                 treatment_commit=commit, target_metric=metric, environment=question.environment

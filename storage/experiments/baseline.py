@@ -21,23 +21,38 @@ SELECT commit_sha
 FROM latest
 WHERE commit_sha <> :besides
   AND NOT coalesce(allocation < 1, false)
-  AND NOT EXISTS (
+  AND (CAST(:promoted AS bool) AND coalesce(allocation = 1, false) OR NOT EXISTS (
       SELECT FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
       WHERE x.project_id = :project_id AND x.environment = :environment
         AND x.treatment_commit = latest.commit_sha AND x.bound_at IS NOT NULL AND NOT v.decided
         -- Both values of a flag are tested inside the one build that users have.
         AND x.control_commit IS DISTINCT FROM x.treatment_commit
         AND NOT {IS_PORTFOLIO}
-  )
+  ))
 ORDER BY deployed_at DESC, recorded_at DESC
 LIMIT 1
 """)
 
 
 def baseline_commit(
-    connection: Connection, project_id: int, environment: str, *, before: datetime, besides: str
+    connection: Connection,
+    project_id: int,
+    environment: str,
+    *,
+    before: datetime,
+    besides: str,
+    promoted: bool = False,
 ) -> str | None:
-    """Returns the commit that users had before a time, `besides` and canaries left out."""
+    """Returns the commit that users had before a time, `besides` and canaries left out.
+
+    Args:
+        connection: To the store.
+        project_id: Whose.
+        environment: Where.
+        before: The time.
+        besides: A commit that is left out.
+        promoted: Whether a treatment counts that was promoted while its experiment goes on.
+    """
     return connection.execute(
         _BASELINE,
         {
@@ -45,5 +60,6 @@ def baseline_commit(
             "environment": environment,
             "before": before,
             "besides": besides,
+            "promoted": promoted,
         },
     ).scalar_one_or_none()

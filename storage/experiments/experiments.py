@@ -15,6 +15,7 @@ from domain.registration import Registration
 from storage.experiments.binding import affected_routes_seen, bind, binding_of
 from storage.experiments.deploys import BEGUN, NOT_WITHDRAWN
 from storage.experiments.histories import read_history
+from storage.experiments.hold_backs import later_build, nothing_to_judge
 from storage.experiments.policy import watched_guardrails
 from storage.postgres.refusal import Conflict, Invalid, Locked, Missing
 from storage.schema.clock import binding_time
@@ -52,6 +53,8 @@ def register(connection: Connection, project_id: int, request: Registration) -> 
     deploy = _deploy(connection, project_id, request)
     if deploy is None:
         return _register_waiting(connection, project_id, request, settings=settings, metric=metric)
+    if request.control_commit is None and request.treatment_flag is None:
+        _require_no_hold_back(connection, project_id, deploy)
     # Before the binding's lock, which holds up every writer of the log.
     routes_seen = affected_routes_seen(connection, project_id, deploy, request.routes)
     binding = binding_of(
@@ -220,6 +223,20 @@ def _register_waiting(
         registered_at=registered_at,
     )
     return Registered(experiment_id=experiment_id, created=True)
+
+
+def _require_no_hold_back(connection: Connection, project_id: int, deploy: Row[Any]) -> None:
+    """Refuses a build that a share of the units keeps, though users have all its changes."""
+    commit = deploy.commit_sha
+    build = later_build(
+        connection, project_id, deploy.environment, commit, deployed_at=deploy.deployed_at
+    )
+    if build is not None:
+        raise Invalid(
+            "no_change",
+            f"{nothing_to_judge(commit, build)}: name the canary's commit",
+            pointer="/treatment_commit",
+        )
 
 
 def _require_unlocked(settings: Settings, request: Registration) -> None:

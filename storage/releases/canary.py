@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, TextClause, select, text
 
+from storage.experiments.hold_backs import later_build, nothing_to_judge
 from storage.postgres.rows import value_of
 from storage.releases.release_gate import Judgment, hold
 from storage.schema.tables import deploys
@@ -69,17 +70,26 @@ def commit_in_question(
         connection: The store.
         project_id: Whose.
         environment: Where the rollout is.
-        named: The commit or its beginning; None for the only declared canary.
+        named: The commit or its beginning; None for the only declared canary, beside which
+            hold-backs may be served.
     """
     if named is not None:
         return _named_commit(connection, project_id, environment, named)
-    canaries = declared_canaries(connection, project_id, environment)
+    declared = declared_canaries(connection, project_id, environment)
+    later = {
+        canary.commit: later_build(connection, project_id, environment, canary.commit)
+        for canary in declared
+    }
+    canaries = [canary for canary in declared if later[canary.commit] is None]
     if len(canaries) == 1:
         return canaries[0].commit
     if not canaries:
+        held_back = "".join(
+            f" {nothing_to_judge(commit, build)}." for commit, build in later.items() if build
+        )
         return hold(
-            "no canary is declared in this environment. Post the canary's deploy with its"
-            " allocation, a share between 0 and 1, or name it by treatment_commit."
+            f"no canary is declared in this environment.{held_back} Post the canary's deploy with"
+            " its allocation, a share between 0 and 1, or name it by treatment_commit."
         )
     listed = _listed(
         [f"{canary.commit[:_SHORT]} at {100 * canary.share:.4g} %" for canary in canaries]
@@ -88,6 +98,14 @@ def commit_in_question(
         f"{len(canaries)} canaries are declared here: {listed}. Name one by"
         " treatment_commit, or post allocation 0 for what is withdrawn and 1 for what is promoted."
     )
+
+
+def held_back(
+    connection: Connection, project_id: int, environment: str, commit: str
+) -> Judgment | None:
+    """Returns the judgment on a hold-back that was named; None where the commit is none."""
+    build = later_build(connection, project_id, environment, commit)
+    return None if build is None else hold(f"{nothing_to_judge(commit, build)}.")
 
 
 def _named_commit(

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, and_, or_, select
+from sqlalchemy import Connection, and_, or_, select, text
 
 from storage.postgres.rows import value_of
+from storage.schema.policy_columns import IS_PORTFOLIO
 from storage.schema.tables import commits, experiments, verdicts
 
 _NO_LOOK = "No look yet: nothing was measured."
@@ -37,14 +38,17 @@ class CommitExperiment:
 def experiments_of_commit(
     connection: Connection, project_id: int, environment: str, commit: str
 ) -> list[CommitExperiment]:
-    """Returns the experiments of a commit in an environment, the newest first; no flag's.
+    """Returns the experiments of a commit in an environment, the newest first.
+
+    No flag's, and no portfolio's: that one judges the changes of a week.
 
     They are those that were registered with the commit, and those on the change that it brings: a
     change that was built again on another base goes on in its experiment, under a new commit.
     Contract and evidence come by one statement: a breach that came with the evidence stands in
     the contract.
     """
-    x, v = experiments.c, verdicts.c
+    experiment = experiments.alias("x")
+    x, v = experiment.c, verdicts.c
     brought = (
         select(commits.c.changes)
         .where(
@@ -56,7 +60,7 @@ def experiments_of_commit(
     )
     rows = connection.execute(
         select(x.experiment_id, x.target_metric, v.contract, v.evidence)
-        .join_from(experiments, verdicts)
+        .join_from(experiment, verdicts)
         .where(
             x.project_id == project_id,
             x.environment == environment,
@@ -65,6 +69,7 @@ def experiments_of_commit(
                 and_(x.change.bool_op("@>")(brought), x.change.bool_op("<@")(brought)),
             ),
             x.request["treatment_flag"].is_(None),
+            text(f"NOT {IS_PORTFOLIO}"),
         )
         .order_by(x.registered_at.desc(), x.experiment_id.desc())
     )

@@ -267,6 +267,68 @@ def test_of_several_canaries_it_holds_and_names_them_with_their_shares(canary) -
     assert asked(canary)["phase"] == GO
 
 
+HELD_BACK = (
+    f"{A[:12]} is a hold-back: users have {B[:12]}, which carries all its changes, so there is"
+    " nothing to judge"
+)
+
+
+@pytest.mark.parametrize("decided", [True, False])
+def test_a_hold_back_is_no_canary_and_is_refused_by_its_name(canary, decided: bool) -> None:
+    verdict = {"verdict": "keep", **LIFT} if decided else ABSTAIN
+    published(canary, verdict, experiment=registered(canary))
+    deployed(canary, B, 1)
+    deployed(canary, A, 0.1)
+    assert held(canary, policy="no-breach") == (
+        f"Hold: no canary is declared in this environment. {HELD_BACK}. Post the canary's deploy"
+        " with its allocation, a share between 0 and 1, or name it by treatment_commit."
+    )
+    assert held(canary, policy="no-breach", treatment_commit=A[:8]) == f"Hold: {HELD_BACK}."
+    for registration in ({}, {"treatment_commit": A}):
+        refused = canary.post("/v1/reward/register", registration)
+        (fault,) = refused.json()["errors"]
+        assert (refused.status_code, fault["code"]) == (422, "no_change")
+        assert fault["detail"] == f"{HELD_BACK}: name the canary's commit"
+    # Its own verdict of old is no answer, and a canary beside it is the one that is meant.
+    deployed(canary, C, 0.2)
+    published(canary, ABSTAIN, experiment=registered(canary, C), not_worse_than=-0.1)
+    assert asked(canary, policy="no-harm:0.2")["phase"] == GO
+
+
+def test_a_kept_build_that_is_held_back_later_lets_nothing_go_on(canary) -> None:
+    published(canary, {"verdict": "keep", **LIFT}, experiment=registered(canary))
+    deployed(canary, B, 1)
+    deployed(canary, C, 1)
+    deployed(canary, B, 0.1)
+    assert f"{B[:12]} is a hold-back: users have {C[:12]}" in held(canary)
+
+
+def test_a_build_that_is_kept_alive_before_the_canary_is_promoted_is_a_hold_back_too(
+    canary,
+) -> None:
+    registered(canary)
+    deployed(canary, A, 0.2)
+    assert held(canary).startswith("Hold: 2 canaries are declared here")
+    deployed(canary, B, 1)
+    assert f"{A[:12]} is a hold-back: users have {B[:12]}" in held(canary)
+
+
+def test_a_canary_that_a_hotfix_for_everybody_was_built_on_keeps_its_verdict(canary) -> None:
+    published(canary, {"verdict": "rollback", **LIFT}, experiment=registered(canary))
+    deployed(canary, C, 1, diff={"base_commit": B, "files": []})
+    assert asked(canary)["phase"] == BACK
+    assert asked(canary, treatment_commit=B)["phase"] == BACK
+
+
+def test_a_portfolio_of_a_week_does_not_answer_for_its_last_build(canary) -> None:
+    published(canary, {"verdict": "keep", **LIFT}, experiment=registered(canary))
+    deployed(canary, B, 1)
+    deployed(canary, A, 0.1)
+    week = registered(canary, control_commit=A, metadata={"portfolio": True})
+    published(canary, {"verdict": "rollback", **LIFT}, experiment=week)
+    assert asked(canary, treatment_commit=B)["phase"] == GO
+
+
 AGAINST = [
     {"verdict": "rollback", **LIFT},
     {"verdict": "iterate", **LIFT, **BREACHED},
