@@ -166,7 +166,7 @@ def _shape(name: str, schema: Schema) -> Iterator[str]:
                 for member, one in schema["properties"].items()
             ),
         )
-    elif "type" not in schema:
+    elif "enum" in schema or "type" not in schema:
         yield f"{_type(schema)}\n"
 
 

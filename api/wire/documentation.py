@@ -30,6 +30,13 @@ _SECURITY: Mapping[str, dict[str, str]] = {
         "name": "key",
         "description": "For `navigator.sendBeacon`, which can set no header.",
     },
+    "SignIn": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": "deploy_reward",
+        "description": "The cookie of who signed in to the dashboard; behind https"
+        " `__Host-deploy_reward`.",
+    },
 }
 
 _HEADERS: Mapping[str, dict[str, Any]] = {
@@ -65,6 +72,7 @@ _OF_EVERY_REQUEST = (
     "stopping",
 )
 _OF_A_KEY = ("missing_key", "malformed_key", "unknown_key", "differing_keys", "wrong_key_kind")
+_OF_A_SIGN_IN = ("missing_key", "read_only")
 _OF_A_BODY = ("invalid_json", "body_too_large", "unsupported_media_type", "invalid_request")
 # Where an operation says which problems of its own it has; left out of the document.
 _OWN_PROBLEMS = "x-problems"
@@ -211,7 +219,9 @@ def _problems(operation: dict[str, Any]) -> Iterator[str]:
     yield from _OF_EVERY_REQUEST
     yield from operation.pop(_OWN_PROBLEMS, ())
     if "security" in operation:
-        yield from (*_OF_A_KEY, "not_acceptable", "store_unavailable")
+        signed_in = operation["security"] == [{"SignIn": []}]
+        yield from _OF_A_SIGN_IN if signed_in else _OF_A_KEY
+        yield from ("not_acceptable", "store_unavailable")
     if "requestBody" in operation:
         yield from _OF_A_BODY
     if any(parameter["in"] == "query" for parameter in operation.get("parameters", ())):

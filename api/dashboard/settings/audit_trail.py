@@ -1,10 +1,12 @@
 """The audit trail for owners, as a page and as data: who changed what of a project and when."""
 
 from collections.abc import Mapping
-from typing import Annotated
+from datetime import datetime
+from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Query
+from pydantic import Field
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,9 +14,12 @@ from starlette.responses import Response
 from api.dashboard.page.markup import page
 from api.dashboard.page.visit import SignInNeededError, read_for_visitor
 from api.wire.answer import answer
+from api.wire.documentation import reading
 from api.wire.problem import Problem
+from api.wire.shape import Shape
 from storage.postgres.refusal import Missing
 from storage.tenants.audit_trail import (
+    Action,
     Actor,
     ActorKind,
     AuditEntry,
@@ -38,7 +43,51 @@ _KINDS: Mapping[ActorKind, str] = {
 }
 
 # Opened by an owner's sign-in and by no key: whoever is judged does not watch the examiner.
-router = APIRouter(include_in_schema=False)
+router = APIRouter(tags=["settings"])
+# A cookie is no scheme of RFC 9110; a browser that is told so opens no dialogue of its own.
+_CHALLENGE = {"WWW-Authenticate": 'Cookie realm="deploy-reward"'}
+
+
+class AuditActor(Shape):
+    """Who changed something."""
+
+    kind: ActorKind
+    name: str | None = Field(
+        description="The owner's name, where an authenticating proxy tells it; the key's label; the"
+        " login under which a command ran."
+    )
+    identity: str | None = Field(
+        description="The beginning of the key, or of the digest of the owner's sign-in."
+    )
+
+
+class AuditChange(Shape):
+    """A member that was changed."""
+
+    member: str
+    before: Any = Field(description="Null where there was none.")
+    after: Any = Field(description="Null where there is none any more.")
+
+
+class AuditTrailEntry(Shape):
+    """An action of somebody."""
+
+    entry_id: int = Field(description="Its place in the trail.")
+    happened_at: datetime
+    actor: AuditActor
+    action: Action
+    subject: str | None = Field(
+        description="To what: the beginning of a key, an experiment, a deploy."
+    )
+    whole_service: bool = Field(description="True of freezes, which stand in each project's trail.")
+    changes: list[AuditChange]
+
+
+class AuditTrail(Shape):
+    """A page of the audit trail, the newest entries first."""
+
+    entries: list[AuditTrailEntry]
+    next_cursor: str | None
 
 
 async def get_audit_trail(request: Request) -> Response:
@@ -59,19 +108,29 @@ async def get_audit_trail(request: Request) -> Response:
     )
 
 
-@router.get("/v1/audit-trail")
+@router.get(
+    "/v1/audit-trail",
+    summary="Read the audit trail",
+    responses={200: {"model": AuditTrail}},
+    openapi_extra=reading(keys=["SignIn"]),
+)
 async def get_entries(
     request: Request,
     *,
     limit: Annotated[int, Query(ge=1, le=200)] = _ON_A_PAGE,
-    cursor: Annotated[str | None, Query(pattern="^[0-9]{1,18}$")] = None,
+    cursor: Annotated[
+        str | None, Query(pattern="^[0-9]{1,18}$", description="`next_cursor` of a page.")
+    ] = None,
 ) -> Response:
-    """Return the audit trail as data, the newest entries first."""
+    """Return who changed what of the project and when, the newest entries first.
+
+    For owners who are signed in to the dashboard: no key opens it.
+    """
     try:
         entries = await _read(request, limit=limit + 1, before=cursor)
     except SignInNeededError:
         detail = "the audit trail is for owners who are signed in to the dashboard"
-        raise Problem("missing_key", detail) from None
+        raise Problem("missing_key", detail, headers=_CHALLENGE) from None
     shown = entries[:limit]
     document = {
         "entries": [audit_document(entry) for entry in shown],

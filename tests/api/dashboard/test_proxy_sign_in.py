@@ -20,7 +20,7 @@ from storage.tenants.audit_trail import read_trail
 from storage.tenants.projects import create_project
 from storage.tenants.settings import apply_settings
 from storage.tenants.sign_ins import end_sign_ins
-from tests.clients.owner import filled
+from tests.clients.owner import Owner, filled
 from tests.conftest import Store
 from tests.processes.api_process import ApiProcess, port_of_our_own
 from tests.processes.nginx import nginx
@@ -97,6 +97,16 @@ class TestAPersonOfAGroup:
         assert sign_in(client, shop.project_id, headers).status_code == 303
         assert client.get("/dashboard", headers=headers).status_code == 200
         assert client.get(TRAIL, headers=headers).status_code == status
+
+    def test_is_named_at_the_top_of_each_page(self, shop: Any, browser: Browsers) -> None:
+        for name, shown in (("anna@shop.example", "anna@shop.example"), ("<b>x", "&lt;b&gt;x")):
+            client, headers = browser(), person("shop-owners", name)
+            sign_in(client, shop.project_id, headers)
+            for path in ("/dashboard", "/dashboard/settings/audit-trail", "/dashboard/nowhere"):
+                top = client.get(path, headers=headers).text.split("</header>")[0]
+                assert f">{shown}</span>" in top
+        # Who came in by a link has no name.
+        assert 'class="person"' not in Owner(shop).page("/dashboard")
 
     def test_is_named_in_the_audit_trail(self, shop: Any, browser: Browsers) -> None:
         client = browser()

@@ -291,8 +291,6 @@ class TestTheOpenApiDocument:
         # No path, a fault of ours, and what only the store's own readers are told.
         assert CODES.keys() - told == {
             *("not_found", "internal_error", "unknown_graph"),
-            # A page's alone.
-            "read_only",
         }
 
     def test_gives_the_verdict_its_ten_members(self, document: dict[str, Any]) -> None:
