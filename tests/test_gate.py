@@ -35,6 +35,14 @@ def test_the_gate_passes_where_all_its_stages_do() -> None:
     assert passes([stage("first", 0), stage("second", 0, 0)])
 
 
+def test_no_process_of_a_stage_compiles_what_another_one_has_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    words = [sys.executable, "-c", "import sys; exit(sys.dont_write_bytecode)"]
+    assert passes([Stage(name="first", commands=[words])])
+
+
 def test_every_test_stands_in_a_stage() -> None:
     root = ROOT / "tests"
     selected = {
