@@ -57,9 +57,7 @@ class Day:
         sessions: How many began on it.
         events: How many they sent.
         log: The runtime events.
-        log_indexes: Their indexes.
         derived: What is computed from them: exposures, cells, evidence and so on.
-        derived_indexes: The indexes of that.
     """
 
     sessions: int

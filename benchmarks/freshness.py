@@ -64,7 +64,6 @@ class Served:
         closed: The block's end, the metric's window and the grace.
         decided: By its own word.
         seen: By a client that polled.
-        verdict: Which.
     """
 
     grace_seconds: float

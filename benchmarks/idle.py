@@ -50,7 +50,6 @@ class Part:
     """A part of the service: a child of the supervisor with all that it started.
 
     Attributes:
-        name: Which.
         processes: How many, at the end.
         pss_mib: Their memory, the median of the samples.
         most_pss_mib: The largest sample.
@@ -69,7 +68,6 @@ class Disk:
     """A schema, or what else takes disk.
 
     Attributes:
-        name: Which.
         bytes: At the end.
         grown: Since the start, an hour.
     """

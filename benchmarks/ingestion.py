@@ -178,7 +178,6 @@ def loaded(
 
     Args:
         stage: The store behind it.
-        server: It.
         what: The name in the report.
         path: What is asked.
         seconds: For how long, after a second that does not count.

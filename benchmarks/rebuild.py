@@ -83,7 +83,6 @@ class Laid:
     """A store with one day of traffic in it, walked.
 
     Attributes:
-        engine: The store.
         midnight: Where the day begins.
         events: How many were laid.
     """

@@ -79,7 +79,6 @@ class World:
     """Projects with canary traffic, in a store of their own.
 
     Attributes:
-        engine: The store.
         sessions: How many begin in a block, in all projects together.
         projects: Their numbers.
         begins: Where the log begins.

@@ -157,7 +157,6 @@ class Service:
     """A small service whose clock is the tick.
 
     Attributes:
-        engine: The store.
         instance: Dagster's, in the same database.
         begins: Its first hour.
         project: Its one project.

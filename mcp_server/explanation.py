@@ -20,7 +20,6 @@ def explanation(
     """Returns the evidence, the progress of the traffic, and the failed set-up checks.
 
     Args:
-        experiment_id: The experiment.
         evidence: The body of `GET /v1/reward/{experiment_id}/evidence`.
         checklist: The body of `GET /v1/reward/checklist`, or None where it could not be read.
         registration: The body of `GET /v1/reward/{experiment_id}/registration`, or None.

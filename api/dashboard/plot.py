@@ -18,7 +18,6 @@ def plot_of(
     """Returns the numbers and words of a plot: differences in the measure's units, seconds.
 
     Args:
-        document: The evidence document.
         contract: The verdict contract that stands on it.
         ramp: The units over time and the steps of the ramp; None where they are not known.
 

@@ -16,7 +16,6 @@ def reason_of(contract: Contract, document: Document | None, *, bound: bool = Tr
     """Returns the evidence in one or two sentences, to be read after the headline.
 
     Args:
-        contract: The contract.
         document: The evidence document; None before the first look.
         bound: Whether the deploy that it tests has come.
     """
@@ -50,7 +49,6 @@ def advice_of(contract: Contract, document: Document | None, *, bound: bool = Tr
     """Returns what to do now, the most important first.
 
     Args:
-        contract: The contract.
         document: The evidence document; None before the first look.
         bound: Whether the deploy that it tests has come.
     """

@@ -102,9 +102,7 @@ async def _judge(
     """Returns the judgment on a question.
 
     Args:
-        request: The request.
         project_id: The project of its key.
-        question: The question.
         registers: Whether a deployed commit without an experiment on the metric gets one.
     """
     policy = gate_policy(question.policy)

@@ -137,7 +137,6 @@ async def _evaluated(request: Request, key: str | None) -> list[dict[str, object
     """Returns the evaluations that a request asks for.
 
     Args:
-        request: The request.
         key: The flag that it names; None for all.
     """
     shared = runtime(request)

@@ -14,7 +14,6 @@ def patch_id(commit: str, *, base: str | None) -> str | None:
     Nothing of the source leaves this machine but this digest.
 
     Args:
-        commit: The commit.
         base: The commit that it was built on; None for its first parent.
 
     Returns:

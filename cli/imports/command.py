@@ -96,7 +96,6 @@ class _History:
     """The history of a project, to which a file is to be added.
 
     Attributes:
-        engine: Of the store.
         layout: How to read the file.
         plan: The experiments of the file.
         closed: The environments whose history is closed from some time on.

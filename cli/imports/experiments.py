@@ -61,8 +61,6 @@ class ExperimentPlan:
     """The experiments that a map names, checked before the first row is read.
 
     Attributes:
-        layout: The map.
-        project_id: The project.
         settings: The project's, with the experiments' own.
         defined: The members of the settings that the experiments define, as they are stored.
     """

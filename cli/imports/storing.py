@@ -28,9 +28,7 @@ class Storing:
     """Stores a spool of checked events, and the experiments of its plan.
 
     Attributes:
-        engine: Of the store.
         spool: The events.
-        plan: The experiments.
         bars: Where progress is shown.
     """
 

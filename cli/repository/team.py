@@ -72,7 +72,6 @@ class Trial:
         rebases: How often its control was lost.
         rates: Sum over minutes of control's true rate since it was shipped.
         ended: Minute in which its fate was known.
-        fate: Its fate.
         interval: Its interval at the end, and beside it the true lift; None before a first look.
     """
 

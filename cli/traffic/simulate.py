@@ -222,7 +222,6 @@ def sent(
 
     Args:
         client: A client of the service.
-        run: The traffic.
         key: Write or public key; a replay needs the write key.
         replay: Store the events as received when they occurred, and send them at once.
         console: Where the bar is drawn.

@@ -11,7 +11,6 @@ class Entry:
     """An experiment that had a look within the ledger's days.
 
     Attributes:
-        experiment_id: The experiment.
         metric: Its target metric.
         actor: Who, or which agent, asked for it or made the change; None where nobody says.
         verdict: As its contract has it.

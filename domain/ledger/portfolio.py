@@ -25,7 +25,6 @@ class Measurement:
     """An experiment that measured a part of a portfolio's change by itself.
 
     Attributes:
-        experiment_id: The experiment.
         change: The changes that it tested, all of them the portfolio's too.
         verdict: As its contract has it.
         decided: Whether that is final.
@@ -48,7 +47,6 @@ class Comparison:
     """The portfolio's own experiment.
 
     Attributes:
-        experiment_id: The experiment.
         starts_at: From when on units count.
         decided: Whether its verdict is final.
         attempt: Which try of its changes it is: the later, the wider its interval.
@@ -71,10 +69,8 @@ class Portfolio:
     """The standing build, the hold-back, and the experiments on the changes between the two.
 
     Attributes:
-        environment: Where.
         metric: The target metric.
         standing: The commit that most users have now; None where there is none.
-        standing_deploy: Its deploy.
         treatment: The build that is compared: as it was when the comparison began.
         hold_back: The build that is held back; None where there is none to suggest.
         hold_back_share: The share of units that is declared for it now.

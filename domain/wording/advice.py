@@ -64,7 +64,6 @@ def advice(contract: Contract, document: Document | None, *, bound: bool = True)
     """Returns the next steps, the most important first.
 
     Args:
-        contract: The contract.
         document: The evidence document; None before the first look.
         bound: Whether the deploy that it tests has come.
     """

@@ -23,9 +23,6 @@ def near_end(interval: Sequence[float] | None) -> float | None:
 def effect_line(document: Mapping[str, Any]) -> str | None:
     """Returns the best estimate of an evidence document's effect, with its moment.
 
-    Args:
-        document: The evidence document.
-
     Returns:
         None where nothing was compared, the comparison is not fair, or an earlier release
         published the document.

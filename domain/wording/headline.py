@@ -28,7 +28,6 @@ class Headline:
 
     Attributes:
         tone: The kind of headline; the text alone says as much.
-        text: The text.
     """
 
     tone: Tone
@@ -39,7 +38,6 @@ def headline_of(contract: Mapping[str, Any], *, candidate: bool = False) -> Head
     """Returns the headline of a verdict contract.
 
     Args:
-        contract: The contract.
         candidate: Whether a `keep` waits for its guardrails.
     """
     verdict = contract["verdict"]

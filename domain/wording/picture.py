@@ -87,7 +87,6 @@ def picture_of(document: Mapping[str, Any], contract: Mapping[str, Any]) -> Pict
     """Returns the picture of an experiment.
 
     Args:
-        document: The evidence document.
         contract: The verdict contract that stands on it.
 
     Returns:

@@ -16,8 +16,6 @@ def value_range(
     """Returns the range of a change's value in dollars a day, by the interval of its lift.
 
     Args:
-        contract: The contract.
-        document: The evidence document.
         interval: Of treatment minus control, a unit.
         units_per_day: Units of both arms a day over the last 7 days, measured
             or not.

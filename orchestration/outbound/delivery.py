@@ -66,7 +66,6 @@ def deliver(
     once, always under the same `webhook-id`.
 
     Args:
-        engine: To the store.
         secret: The service's, for the signatures; without it raw webhooks wait.
         environment: Where tokens of receivers are looked up.
     """

@@ -58,7 +58,6 @@ def interval_picture(document: Mapping[str, Any], contract: Mapping[str, Any]) -
     a lane for each guardrail. What lies beyond the scale is cut off.
 
     Args:
-        document: The evidence document.
         contract: The verdict contract that stands on it.
 
     Returns:

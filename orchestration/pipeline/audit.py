@@ -44,7 +44,6 @@ class Audit:
     """The result of an audit.
 
     Attributes:
-        experiment_id: The experiment.
         as_of: The look of the served verdict; None before the first.
         events: How many raw events were read.
         gone: Days whose raw events are there no longer; where there are any, nothing is compared.
@@ -75,7 +74,6 @@ def audit(connection: Connection, experiment_id: str, *, lake: Lake | None = Non
     Args:
         connection: To the store, in a transaction whose reads see one state of it, and which may
             create temporary tables; they are gone afterwards.
-        experiment_id: The experiment.
         lake: Of the sealed log; by default that of the settings.
 
     Raises:

@@ -104,7 +104,6 @@ def work_apart(
     """Does work for all experiments but those whose data breaks it.
 
     Args:
-        connection: In a transaction.
         ids: The experiments.
         work: The work for the experiments named.
         patience: How long it may take.

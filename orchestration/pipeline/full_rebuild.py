@@ -59,7 +59,6 @@ def rebuild_all(
     tick; decided ones are compared, and never rewritten.
 
     Args:
-        engine: Of the store.
         begin: Called with the name of each phase of `PHASES` when it begins.
         waiting: Called where another rebuild must end first.
         lake: Of the sealed log; by default that of the settings.

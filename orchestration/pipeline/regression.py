@@ -25,7 +25,6 @@ class Inflation:
     """A variance inflation factor: as the evidence states it, and as a regression finds it.
 
     Attributes:
-        experiment_id: The experiment.
         stated: Infinite where no cell holds both arms.
         regressed: None where there are too many cells to regress on.
     """
@@ -48,7 +47,6 @@ def read_inflations(
     """Returns the inflations of experiments, each from its closed cells at the look it states.
 
     Args:
-        connection: To the store.
         evidence: The served evidence document of each experiment.
     """
     return [

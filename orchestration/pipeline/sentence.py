@@ -51,7 +51,6 @@ def statement(evidence: Evidence, measure: Measure, futility_margin: float | Non
     """Returns the statements of an experiment's evidence.
 
     Args:
-        evidence: The evidence.
         measure: How the target's differences are written.
         futility_margin: The share of control's rate below which the project sees no difference.
     """

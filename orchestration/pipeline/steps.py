@@ -38,7 +38,6 @@ def expose(
     experiment whose data breaks a step is set aside; the others go on.
 
     Args:
-        connection: In that transaction.
         settings: Which engine reads whole days; None for that of the environment.
         patience: How long it may take.
     """

@@ -18,7 +18,6 @@ class Stream:
     """One metric of one experiment.
 
     Attributes:
-        cells: Its closed cells.
         cell_end: The end of the analysis block that holds each of them.
         ends: The ends of the analysis blocks whose outcomes have closed, in any stratum.
         delay: How long after its end an analysis block closes.

@@ -52,7 +52,6 @@ class Arm:
     """Counts and sums of one arm.
 
     Attributes:
-        units: Its units.
         conversions: Those that converted; of a continuous metric, those with the event.
         total: The sum of a continuous metric's values; None of a conversion.
     """
@@ -199,7 +198,6 @@ def evaluate(
     that close after that look.
 
     Args:
-        series: The experiments.
         strata: In which strata each is compared, where that is known already.
     """
     if strata is None:

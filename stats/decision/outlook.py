@@ -89,7 +89,6 @@ def outlooks(series: Sequence[Series], looks: Trace, mixture: Mixture) -> list[O
     """The outlook of each experiment at one look.
 
     Args:
-        series: The experiments.
         looks: One look of each, in the same order.
         mixture: Of the same length.
     """

@@ -119,7 +119,6 @@ def decide(
 
     Args:
         looks: The trace of one experiment.
-        gates: Readings of its gates.
         watches: The watches over its guardrails.
         policy: Its frozen numbers.
         horizon_end: The end of the last block within the horizon.

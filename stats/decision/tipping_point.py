@@ -32,7 +32,6 @@ def tipping_point(series: Series, now: Trace, *, is_declared: bool) -> TippingPo
     the arm's share of N units.
 
     Args:
-        series: The experiment.
         now: Its trace at the look, one entry.
         is_declared: Whether the sample ratio was tested at that look.
     """

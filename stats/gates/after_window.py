@@ -76,7 +76,6 @@ def after_window(
         long: The long window's.
         cell_end: The end of the analysis block of each cell of the long window.
         ends: The ends of analysis blocks.
-        grace_seconds: The grace.
         at: The looks.
     """
     delay = long.window_seconds + grace_seconds

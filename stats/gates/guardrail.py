@@ -171,7 +171,6 @@ def watch(
     """The watch over a guardrail.
 
     Args:
-        guardrail: The guardrail.
         at: Its closings.
         totals: Cumulative totals of its cells at each.
         control: Control's rate or mean at each.

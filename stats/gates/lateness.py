@@ -38,7 +38,6 @@ def lateness(
     they closed; so the sums run over the differences that each receipt makes.
 
     Args:
-        late: The late units.
         cells: The target's closed cells.
         row: The closing of the analysis block of each late unit, numbered like the cells'.
         counted_from: When each late unit begins to count.

@@ -31,7 +31,6 @@ def contrast_gone(series: Series, line: Timeline, experiment: int) -> Flags:
     units that closed since W last grew. A cell of one unit always has one arm.
 
     Args:
-        series: The experiment.
         line: The timeline; its first streams are the experiments' targets.
         experiment: The number of the experiment.
     """
@@ -72,7 +71,6 @@ class _History:
     """Cumulative sums of an experiment's target, one entry a closing.
 
     Attributes:
-        series: The experiment.
         end: Exposure time that is covered.
         units: Array (2, closings), units of control and of treatment so far.
         weight: Σ w so far.

@@ -118,7 +118,6 @@ class GateReadings:
 
         Args:
             later: The readings of the later looks.
-            series: The experiment.
         """
         arrival = None
         if self.arrival is not None and later.arrival is not None:
@@ -177,10 +176,8 @@ def gate_readings(
     """Reads an experiment's gates at each of its looks.
 
     Args:
-        series: The experiment.
         line: The timeline; its first streams are the experiments' targets.
         experiment: The number of the experiment.
-        blocks: Its analysis blocks.
         at: Its looks.
         row: The last closing of its target up to each look; −1 where there is none.
         units: Units in closed cells at each look.

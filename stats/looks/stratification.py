@@ -28,7 +28,6 @@ class Stage:
         end: The moment after the last.
         flags: The flags that split the strata, by their place among the traits.
         series: The experiment in these strata, known up to the end.
-        blocks: Its analysis blocks.
     """
 
     begin: int

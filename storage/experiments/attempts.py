@@ -90,9 +90,7 @@ def earlier_attempts(
 
     Args:
         connection: In the transaction of the binding.
-        project_id: Whose.
         experiment_id: The experiment that binds.
-        environment: Where.
         change: D, its change.
         provenance: Of its deploy's commit; None for a flag.
         bound_at: When it binds.

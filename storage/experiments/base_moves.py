@@ -61,9 +61,6 @@ def base_moves(
     """Returns the base moves of the open experiments that lost their control.
 
     Args:
-        connection: To the store.
-        project_id: The project.
-        environment: Where.
         known_at: Now, or the end of the transaction that records a deploy.
         only: The experiments to ask for; None for all of the environment.
     """

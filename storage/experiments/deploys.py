@@ -269,9 +269,6 @@ def last_deploy(
     """Returns the deploy with the greatest `deployed_at` of an environment, and its graph's text.
 
     Args:
-        connection: To the store.
-        project_id: The project.
-        environment: The environment.
         standing: Whether canaries, withdrawn commits and treatments of open experiments are left
             out, so that the newest is the build that most users have.
 
@@ -339,8 +336,6 @@ def list_deploys(
     """Returns a project's deploys, the newest first.
 
     Args:
-        connection: To the store.
-        project_id: The project.
         environment: Of one environment; None for all.
         limit: How many at most.
         words: That all occur in the commit as its deploy tells it.

@@ -378,9 +378,6 @@ def close(
     """Ends an experiment by hand: it is decided `abstain` at its last look, never a verdict.
 
     Args:
-        connection: To the store.
-        project_id: The project.
-        experiment_id: The experiment.
         by: Who closes it, for the audit trail.
 
     Raises:

@@ -28,8 +28,6 @@ def reached_routes(
     knew there are no files.
 
     Args:
-        connection: To the store.
-        project_id: The project.
         deploy: As the API shows it.
     """
     files: dict[str, list[str]] = {route: [] for route in deploy["affected_routes"]}

@@ -33,7 +33,6 @@ def note_erasure(
     Args:
         connection: In the transaction that deletes the events from PostgreSQL, which no other
             erasure goes on beside.
-        project_id: Whose project.
         sessions: All of whose events go.
         users: All of whose events go.
     """
@@ -76,7 +75,6 @@ def rewrite_files(engine: Engine, lake: Lake) -> Rewriting | None:
     and ends the erasures. A run that dies before leaves files that are not listed.
 
     Args:
-        engine: Of the store.
         lake: Where the files are.
 
     Returns:

@@ -190,7 +190,6 @@ def append_history(
     """Stores events of the past of one project, received when they occurred.
 
     Args:
-        connection: In a transaction.
         events: Of one project.
         most_new_days: Of how many days they may be the first events.
 
@@ -231,8 +230,6 @@ def note_names(connection: Connection, project_id: int, names: Collection[str]) 
     """Notes the names of events of the past, which no tick sees come.
 
     Args:
-        connection: In a transaction.
-        project_id: The project.
         names: Of the events; a hundred of them are noted.
     """
     first = sorted(names)[:_MOST_NAMES]
@@ -325,7 +322,6 @@ def require_open_history(
 
     Args:
         connection: In the transaction that stores; final once its receipt time is taken.
-        project_id: The project.
         moments: Environment and time of each event, or of the last of each environment.
 
     Raises:

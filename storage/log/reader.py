@@ -103,7 +103,6 @@ class SealedLog:
     """The log as one transaction sees it, opened by `open_log`.
 
     Attributes:
-        connection: In that transaction.
         lake: Where the files are.
         reader: Of what PostgreSQL holds.
         snapshot: The transaction's, exported.
@@ -228,7 +227,6 @@ def read_apart(engine: Engine, lake: Lake) -> Generator[SealedLog]:
     a time at which the log is final, all of them are the same but for who was forgotten.
 
     Args:
-        engine: Of the store.
         lake: Where the files are.
     """
     with engine.connect() as connection, connection.begin():

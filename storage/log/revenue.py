@@ -58,7 +58,6 @@ def record_revenue(
 
     Args:
         connection: In a transaction: all events are stored, or none.
-        project_id: The project.
         events: In the order of the request.
         history: Received when they occurred, rather than now.
 

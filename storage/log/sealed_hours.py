@@ -20,7 +20,6 @@ class SealedFile:
         name: Below the lake.
         rows: How many events it holds.
         size: In bytes.
-        sha256: Of its bytes.
         last_erasure: The newest erasure that was carried out before its rows were read.
         is_moved: Whether PostgreSQL does not hold its events any more.
     """
@@ -170,7 +169,6 @@ def unsealed_ranges(
     """Returns the ranges read from PostgreSQL of events received between two times, both included.
 
     Args:
-        connection: To the store.
         received_from: The first moment.
         received_to: The last moment.
         missing: Files that cannot be read, whose events PostgreSQL holds as well.

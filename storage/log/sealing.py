@@ -82,7 +82,6 @@ class Sealer:
     """Seals the log of a store into a lake.
 
     Attributes:
-        engine: Of the store.
         lake: Where the files go.
     """
 

@@ -71,7 +71,6 @@ def compute_exposures(
 
     Args:
         engine: An engine that holds nothing else.
-        log: The log.
         connection: To the store, in a transaction which may make temporary tables.
         read: The experiments, and which blocks of each are read.
         schema: Of the derived tables, with a dot; empty for the first of the search path.
@@ -126,7 +125,6 @@ def compute_cells(
 
     Args:
         engine: An engine that holds nothing else.
-        log: The log.
         connection: To the store, in a transaction which may make temporary tables; it holds the
             exposures of these blocks.
         read: The experiments, and how far the outcomes of each are read.

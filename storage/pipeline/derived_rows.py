@@ -33,7 +33,6 @@ def compute_derived_rows(
     """Computes whole lives, and stores rows of them.
 
     Args:
-        log: The log.
         connection: To a store in which the derived tables hold no row of these experiments.
         store: `store_all_rows` or `store_evidence_rows`.
         as_of: How far the log is read.

@@ -230,7 +230,6 @@ def differing_rows(
         engine: Which computed the whole life of this one experiment.
         log: On whose connection the evidence rows of that computation lie in temporary tables
             before the served ones.
-        experiment: The experiment.
         until: The look, in microseconds since the epoch: rows that close later are left out.
 
     Yields:

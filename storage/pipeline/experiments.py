@@ -25,7 +25,6 @@ class Metric:
     """A metric of an experiment.
 
     Attributes:
-        name: Its name.
         sources: The events that count.
         window: How long after a unit's exposure they count, in microseconds.
         open_for: How long after a block's exposures its outcomes close, in microseconds: the
@@ -203,7 +202,6 @@ class ReadExperiment:
     """An experiment and the blocks of exposure that a computation adds.
 
     Attributes:
-        experiment: The experiment.
         from_block: The first block.
         to_block: The block after the last one.
     """
@@ -234,7 +232,6 @@ def blocks_to_expose(
     """Returns the experiments of which blocks have closed that were not read yet.
 
     Args:
-        experiments: The experiments.
         read_to: Of each that was read before, up to which block.
         as_of: A time up to which the log is final.
     """

@@ -190,7 +190,6 @@ def unread_exposures(
     """Returns the open experiments whose exposures are to be read, each with its unread blocks.
 
     Args:
-        connection: To the store.
         as_of: A time up to which the log is final.
         only: The experiments to read for; None for all.
 

@@ -516,7 +516,6 @@ class ReadOutcomes:
     """An experiment and the outcomes that a computation adds.
 
     Attributes:
-        experiment: The experiment.
         from_block: Up to which block of exposure outcomes were read before.
         to_block: Up to which they are read now.
         closed_from: Of each metric, the first block whose cells are not there yet.

@@ -58,7 +58,6 @@ class Step:
     """A statement of the text, and the name under which its rows are materialized.
 
     Attributes:
-        name: The name.
         sql: The statement.
         small_right: Whether the right side of each of its joins is the smaller one, regardless of
             an engine's statistics.

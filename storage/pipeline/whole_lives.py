@@ -268,7 +268,6 @@ def attach_extent(
 
     Args:
         engine: On a database that holds nothing else.
-        log: The log.
         extent: The part of it that is read.
         segments: The properties that experiments read.
     """

@@ -18,7 +18,6 @@ class CommitExperiment:
     """An experiment whose treatment is the commit, or the change that the commit brings.
 
     Attributes:
-        experiment_id: Of the experiment.
         metric: Its target.
         contract: The verdict contract that it serves.
         evidence: The evidence document behind it; empty before any look.

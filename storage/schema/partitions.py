@@ -75,7 +75,6 @@ def create_past_days(
     """Creates the partitions that history needs, within the limits of the log.
 
     Args:
-        connection: In a transaction.
         days: In UTC.
         most_new: How many may be missing.
 

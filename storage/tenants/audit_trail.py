@@ -71,7 +71,6 @@ class AuditEntry:
     Attributes:
         entry_id: Its place in the trail.
         happened_at: When.
-        actor: Who.
         action: Its kind.
         subject: To what: the beginning of a key, an experiment, a deploy; None where the action
             says it.
@@ -100,7 +99,6 @@ def record_action(
     """Records an action in the transaction that does it: neither stands without the other.
 
     Args:
-        connection: In that transaction.
         project_id: The project; None for the whole service.
         action: Its kind.
         by: Who does it.
@@ -127,8 +125,6 @@ def read_trail(
     """Returns the trail of a project, the newest first, with the actions on the whole service.
 
     Args:
-        connection: To the store.
-        project_id: The project.
         limit: The most entries.
         before: The place of the entry after which the list goes on.
     """

@@ -118,8 +118,6 @@ def create_key(
     """Creates a key and returns it: the only time that it is seen.
 
     Args:
-        connection: To the store.
-        project_id: The project.
         kind: The endpoints that it opens.
         label: Who or what holds it; at most `LONGEST_LABEL` characters.
         by: Who creates it, for the audit trail.

@@ -35,8 +35,6 @@ def create_project(connection: Connection, name: str, *, by: Actor = PROGRAM) ->
     """Creates a project with one key of each of the first kinds.
 
     Args:
-        connection: To the store.
-        name: Its name.
         by: Who creates it, for the audit trail.
 
     Raises:

@@ -87,7 +87,6 @@ def assignment_message(
 
     Args:
         environment: As the session's events name it.
-        session_id: The session.
         commit: As the session's events name it, in lower case.
         flags: As the session's events name them, in the order of their names' code points.
     """
@@ -128,7 +127,6 @@ class Assignments:
         """Tells whether one of a project's keys in force made this token of this assignment.
 
         Args:
-            project_id: The project.
             token: As it came, of any characters.
             message: The assignment that the event claims.
             epochs: The numbers of the keys in force.

@@ -198,8 +198,6 @@ def apply_settings(
     """Replaces the named members of a project's settings; the others stay as they are.
 
     Args:
-        connection: To the store.
-        project_id: The project.
         chosen: The members with their values.
         by: Who chooses them, for the audit trail.
 

@@ -66,8 +66,6 @@ def create_link(connection: Connection, project_id: int, role: Role, *, by: Acto
     """Creates the code of a link that signs in once, and returns it: the only time it is seen.
 
     Args:
-        connection: To the store.
-        project_id: The project.
         role: What the link lets somebody do.
         by: Who creates it, for the audit trail.
     """

@@ -58,7 +58,6 @@ def forget_user(
 
     Args:
         connection: In a transaction of its own.
-        project_id: The project.
         pseudonym: The reference's, in that project.
         by: Who has the person forgotten, for the audit trail.
     """
@@ -74,8 +73,6 @@ def forget_session(
 
     Args:
         connection: In a transaction of its own.
-        project_id: The project.
-        session_id: The session.
         by: Who has the person forgotten, for the audit trail.
 
     Raises:

@@ -202,7 +202,6 @@ def move_old_days(
     """Moves the days that may leave PostgreSQL, each in a transaction of its own.
 
     Args:
-        engine: Of the store.
         lake: Where their files are; each is read back first.
         as_of: Now.
         hot_days: How many whole days stay.

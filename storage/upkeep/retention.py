@@ -121,7 +121,6 @@ def drop_old_days(
     """Drops the days that may go, each in a transaction of its own.
 
     Args:
-        engine: Of the store.
         as_of: Now.
         retention_days: How old a day and its last write must be.
         limit: How many days at once.
@@ -217,7 +216,6 @@ def delete_expired_units(
     Nothing can compute them anew, and nothing reads them but an audit, which needs the events.
 
     Args:
-        engine: Of the store.
         as_of: Now.
         limit: How many rows in this round; the next one goes on.
         at_once: How many rows in a transaction, for which the pipeline waits.

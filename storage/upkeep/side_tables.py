@@ -29,7 +29,6 @@ def side_tables(engine: Engine, *, waiting: Callable[[], None]) -> Generator[Con
     however that ends: a rebuild that is killed leaves nothing behind.
 
     Args:
-        engine: Of the store.
         waiting: Called where another rebuild must end first.
     """
     with engine.connect() as connection, unprepared(connection):
@@ -72,7 +71,6 @@ class Difference:
     """A decided verdict that the log does not give again.
 
     Attributes:
-        experiment_id: The experiment.
         served: The contract as it is served.
         rebuilt: The contract that the log gives now; None where it gives none.
     """

@@ -67,7 +67,6 @@ def announce_base_moves(
 
     Args:
         connection: In the transaction that recorded a deploy.
-        project_id: The project.
         environment: Where the deploy is.
         known_at: When it was recorded.
 

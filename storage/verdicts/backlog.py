@@ -170,7 +170,6 @@ def due_work(
     a run broke off or a stage is tried again. So is a decided one that is followed up.
 
     Args:
-        connection: To the store.
         as_of: A time up to which the log is final.
         ahead: Count also what closes so soon after: experiments of different graces close at
             different times.

@@ -191,7 +191,6 @@ def note_failed(
 
     Args:
         connection: In a transaction of its own.
-        attempt: The attempt.
         problem: Why, in words of ours.
         wait: How long the receiver asks to wait, where that is longer than we would.
         final: Whether to give up in any case.
@@ -222,7 +221,6 @@ class Delivery:
 
     Attributes:
         announcement_id: What receivers know it by.
-        experiment_id: Of which experiment.
         event: The announced event, a breach with its metric.
         receiver: The host of the webhook; None where the settings hold it no longer.
         attempts: How many were made since it was begun, or asked for again.
@@ -272,8 +270,6 @@ def list_deliveries(
     """Returns a project's deliveries, the newest announcement first.
 
     Args:
-        connection: The store.
-        project_id: Whose.
         arrived: Whether to list those as well that arrived.
     """
     hosts = {
@@ -297,8 +293,6 @@ def send_again(connection: Connection, project_id: int, announcement_id: str | N
     Receivers get the same identifier and the same body, only the time of signing is another.
 
     Args:
-        connection: In a transaction.
-        project_id: Whose.
         announcement_id: One, whether it arrived or not; else all that were given up.
     """
     bound = {"project_id": project_id, "announcement_id": announcement_id}

@@ -352,7 +352,6 @@ def histories_at(
     """Returns, for each experiment, the history of its environment as its look reads it.
 
     Args:
-        connection: To the store.
         experiments: Whose histories.
         looks: As of when, for each: later records do not enter, unless they were
             known at the binding.
@@ -379,7 +378,6 @@ def stratum_changes(
     The values of other flags are among them, where strata are split by need.
 
     Args:
-        connection: To the store.
         experiments: Whose strata.
         histories: Of each experiment, as its look reads it.
     """

@@ -46,7 +46,6 @@ class PlannedFollowUp:
     """A follow-up's span of exposure, which its deciding look fixed.
 
     Attributes:
-        experiment_id: The experiment.
         begins_at: The first block after the deciding look.
         ends_at: The planned end.
     """
@@ -82,7 +81,6 @@ class FollowUpDraft:
     """A follow-up as computed, to be published.
 
     Attributes:
-        experiment_id: The experiment.
         state: `running`, `stopped` or `final`.
         effect: The effect that it gives, as JSON text; None before its first look.
         log_e: Logarithm of the e-value of the whole experiment; None where there is none.
@@ -111,7 +109,6 @@ def publish_follow_ups(connection: Connection, drafts: Sequence[FollowUpDraft]) 
 
     Args:
         connection: In a transaction that is the only writer of derived tables.
-        drafts: The follow-ups.
     """
     if drafts:
         connection.execute(_PUBLISH, [vars(draft) for draft in drafts])

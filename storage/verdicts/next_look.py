@@ -132,7 +132,6 @@ def experiments_due(connection: Connection, *, only: Sequence[str] | None = None
     """Returns the open experiments of which a look may have come since they were last computed.
 
     Args:
-        connection: To the store.
         only: Those of them to ask for; None for all.
     """
     bound = {

@@ -90,7 +90,6 @@ class Stratum:
 
     Attributes:
         name: Its digest.
-        commit: The commit.
         lineage: The digest of its lineage alone.
         flags: The values of the other flags that experiments test.
     """

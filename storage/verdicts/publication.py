@@ -132,7 +132,6 @@ class VerdictFilter:
     Attributes:
         status: `open` or `decided`.
         treatment_commit: The commit or its beginning.
-        deploy_id: The deploy.
         metric: The target.
         decided_after: Those decided later.
         pending: Those that are decided and whose commit is still the declared canary that it was:
@@ -223,8 +222,6 @@ def list_verdicts(
     """Returns a project's experiments, the newest first; pending ones by decision, oldest first.
 
     Args:
-        connection: To the store.
-        project_id: The project.
         wanted: What to show.
         limit: How many at most.
         after: (registered_at, experiment_id) of the last one of the page before; of a pending
@@ -273,7 +270,6 @@ class Draft:
     """Evidence and contract of one experiment, computed and not yet published.
 
     Attributes:
-        experiment_id: The experiment.
         document: The evidence, as it is served.
         contract: The contract, as it is served.
         as_of: The look; None before any.
@@ -375,9 +371,6 @@ class Published:
     """A verdict that this step published, with the contract that was served before it, if any.
 
     Attributes:
-        experiment_id: The experiment.
-        project_id: Its project.
-        contract: The contract.
         before: The contract that was served before; None where none was.
         shortfall_changed: Whether a breach of `arrival` is explained otherwise than before.
     """

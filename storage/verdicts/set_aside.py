@@ -103,7 +103,6 @@ def experiments_to_retry(connection: Connection, stage: str, *, at_once: bool) -
     """Returns the experiments set aside in a stage that are tried again now.
 
     Args:
-        connection: To the store.
         stage: The stage that each of them broke.
         at_once: Whether to return all, rather than those whose time has come.
     """
@@ -182,9 +181,7 @@ class ServedVerdict:
     """The served verdict and evidence of an experiment that is set aside.
 
     Attributes:
-        experiment_id: The experiment.
         closed: Whether it was closed by hand.
-        contract: Its contract.
         evidence: Its evidence; None before the first look.
         as_of: The look; None before the first.
         next_look_at: When the next look was expected.
@@ -220,8 +217,6 @@ class SetAside:
     """An experiment that a stage cannot compute.
 
     Attributes:
-        experiment_id: The experiment.
-        project_id: Its project.
         stage: The first stage that breaks: `exposures`, `cells`, `evidence` or `verdicts`.
         error: What kind of error, and where in the code.
         first_failed_at: Since when.
@@ -260,7 +255,6 @@ def read_set_aside(connection: Connection, *, project_id: int | None = None) -> 
     """Returns the experiments that are set aside, the first one first.
 
     Args:
-        connection: To the store.
         project_id: Whose; None for those of all projects.
     """
     rows = (

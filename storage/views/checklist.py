@@ -154,9 +154,6 @@ def projects_to_check(connection: Connection) -> dict[int, str] | None:
     The cost grows with new events: a tick without any reads the ends of two days of the log and a
     row of each project.
 
-    Args:
-        connection: In a transaction.
-
     Returns:
         Digests of the projects' set-ups, for `keep_lines`; None while somebody else is at it.
     """

@@ -49,7 +49,6 @@ def cells_of_days(connection: Connection, days: Iterable[date]) -> dict[date, li
     """Returns the sums of each of some days' cells, a row for each experiment and metric.
 
     Args:
-        connection: To the store.
         days: In UTC.
 
     Returns:
@@ -97,7 +96,6 @@ def cells_added_since(
     """Returns how many cells have been added since, by the day of their units' exposure.
 
     Args:
-        connection: To the store.
         before: What `closed_cells` returned then.
     """
     moved = {

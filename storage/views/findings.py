@@ -212,8 +212,6 @@ def list_findings(
     """Returns a project's experiments, the newest first.
 
     Args:
-        connection: To the store.
-        project_id: The project.
         limit: How many at most.
         decided: The decided ones, or the open ones; None for all.
         words: That all occur in the metric, in the commit as its deploy tells it, or in the note.
@@ -249,8 +247,6 @@ def findings_of_commits(
     """Returns the experiments that test some commits, the newest first.
 
     Args:
-        connection: To the store.
-        project_id: The project.
         environment: Where; None for everywhere.
         commits: The commits, whole.
     """

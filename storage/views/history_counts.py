@@ -34,8 +34,6 @@ class HistoryCount:
     """The log's counts of a comparison of two commits.
 
     Attributes:
-        control: Of control.
-        treatment: Of treatment.
         outcomes: How many events of the metric units of either arm sent.
         before: How many of these came before the exposure.
         after: How many came after its window.
@@ -115,9 +113,6 @@ def count_history(
     equals the counts of the verdict.
 
     Args:
-        connection: To the store.
-        project_id: The project.
-        environment: Where.
         control: How events write control's commit.
         treatment: How they write treatment's.
         metric: The target's whole definition.

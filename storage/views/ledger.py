@@ -48,8 +48,6 @@ def read_entries(connection: Connection, project_id: int, *, as_of: datetime) ->
     """Returns the experiments that had a look in the ledger's days, the earliest first.
 
     Args:
-        connection: To the store.
-        project_id: The project.
         as_of: The end of the days.
     """
     bound = {"project_id": project_id, "since": as_of - timedelta(days=DAYS)}

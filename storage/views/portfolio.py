@@ -87,10 +87,7 @@ def read_portfolio(
     """Returns the newest portfolio, or the one that could be begun.
 
     Args:
-        connection: To the store.
-        project_id: Whose.
         as_of: Now.
-        environment: Where.
         metric: By default that of the newest portfolio, else the project's.
         hold_back: The build that is held back, or how its id begins; by default that of the newest
             portfolio, else the standing build of seven days ago.

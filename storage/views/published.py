@@ -82,7 +82,6 @@ def verdicts_changed_since(
     """Returns the verdicts whose answer changed, the last first.
 
     Args:
-        connection: To the store.
         since: By the database's clock; None for the last 24 hours.
         limit: How many rows at most.
 

@@ -77,8 +77,6 @@ def read_ramp(connection: Connection, experiment_id: str, *, until: datetime) ->
     """Returns the ramp of an experiment up to a look.
 
     Args:
-        connection: To the store.
-        experiment_id: The experiment.
         until: When the look was.
 
     Returns:

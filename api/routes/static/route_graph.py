@@ -45,7 +45,6 @@ class Module:
     """A file of Python.
 
     Attributes:
-        file: Its path.
         tree: Its syntax tree.
         bindings: The symbols that its imports bind names to.
         stars: The modules of which it imports every name.

@@ -15,7 +15,6 @@ def base_move_at(
     """Returns the build in the place of the control at a look; None while that was served.
 
     Args:
-        reading: The experiment.
         history: The lineages of its environment, as the look reads them.
         tested: The commits that experiments test there, each with its first binding.
         look: The look. Deploys of later, and those recorded later, do not enter.

@@ -34,7 +34,6 @@ class DifferingRows:
 
     Attributes:
         table: The derived table.
-        experiment_id: The experiment.
         missing: How many computed rows are not served.
         surplus: How many served rows are not computed.
         changed: How many differ in other columns than their key.
@@ -95,7 +94,6 @@ def compare_experiments(
     Args:
         log: As a separate reading of the store sees it.
         only: The experiments, of `experiments_of_days`.
-        days: The days.
         as_of: How far the log may be read.
         settings: Which engine computes.
 

@@ -101,7 +101,6 @@ def scope_of_days(
 
     Args:
         connection: A separate reading of the store.
-        days: The days.
         only: The experiments, of `experiments_of_days`.
         as_of: How far the log may be read.
 

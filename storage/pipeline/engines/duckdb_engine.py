@@ -84,7 +84,6 @@ class DuckDBEngine:
     """Runs the text on a database of its own.
 
     Args:
-        database: A connection to it.
         folder: Of files that last as long as the engine.
         seconds: How long a step may take; None for as long as it needs.
     """

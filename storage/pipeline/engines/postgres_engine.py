@@ -86,7 +86,6 @@ class _Clause:
 
     Attributes:
         sql: The statement.
-        parameters: Its parameters.
         materialized: Whether it is computed once a statement, or wherever it is read.
     """
 
@@ -106,7 +105,6 @@ class PostgresEngine:
     materialized, in temporary tables that the planner has sampled.
 
     Args:
-        connection: In a transaction.
         experiments: How many may read one row of the log.
         at_once: Up to how many rows of the log, times experiments, steps are no tables.
     """

@@ -93,7 +93,6 @@ def copy_into_store(
 
     Args:
         engine: Which holds them.
-        connection: To the store.
         target: The table.
         fields: By its columns.
         source: The SQL after FROM.
@@ -152,7 +151,6 @@ def copy_from_store(
     """Copies the rows of a statement of the store into a relation of an engine.
 
     Args:
-        engine: The engine.
         connection: To the store, whose transaction may have written what it reads.
         name: The relation's.
         columns: Their names and types, in the order of the statement.

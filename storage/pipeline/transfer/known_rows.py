@@ -47,7 +47,6 @@ class KnownExperiment:
 
     Attributes:
         number: The experiment's number.
-        experiment_id: Its id.
         exposed_before: Exposures of earlier blocks are known, in microseconds.
         known_until: Sightings and outcomes of this time and before are known.
     """
@@ -77,7 +76,6 @@ class KnownRows:
 
     Args:
         engine: To which they are copied.
-        connection: To the store.
         schema: Of the derived tables, with a dot; empty for the first of the search path.
         experiments: Of other experiments no row is known.
     """

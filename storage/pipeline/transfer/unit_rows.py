@@ -96,7 +96,6 @@ def copy_units(engine: DayEngine, connection: Connection, table: str, *, prefix:
 
     Args:
         engine: Which holds the steps' relations and `experiment_ids`.
-        connection: To the store.
         table: One of `UNIT_TABLES`.
         prefix: Before the name of the table to which they are copied.
     """
