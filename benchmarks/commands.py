@@ -5,23 +5,19 @@ import stores it, and three experiments are registered on it. Then the commands 
 their own. CPU is that of the command and of PostgreSQL; memory is the peak of each.
 """
 
-import argparse
-import json
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
-from rich.console import Console
-from rich.table import Table
-
-from benchmarks.rebuild import cpu_seconds, serving, stored
+from benchmarks.rebuild import stored
+from benchmarks.report import options, report
+from benchmarks.store import MeasuredStore, measured_store
 
 _SAMPLE_SECONDS = 0.1
 
@@ -71,17 +67,17 @@ def _private_mib(process: str) -> float:
     return 0.0
 
 
-def measure(*words: str, url: str, events: int, postgres: int) -> Row:
+def measure(*words: str, store: MeasuredStore, events: int) -> Row:
     """Runs a command to its end, and returns its measurement."""
-    spent, begun = cpu_seconds(postgres), perf_counter()
-    with sampled_memory(postgres) as peaks:
+    spent, begun = store.cpu_seconds(), perf_counter()
+    with sampled_memory(store.process) as peaks:
         child = subprocess.Popen(
             [sys.executable, "-m", "cli", *words, "--json"],
             stdout=subprocess.DEVNULL,
             env={
                 "SERVICE_SECRET": "a secret of benchmarks",
                 **os.environ,
-                "SERVICE_DATABASE_URL": url,
+                "SERVICE_DATABASE_URL": store.url,
             },
         )
         _, status, usage = os.wait4(child.pid, 0)
@@ -92,53 +88,35 @@ def measure(*words: str, url: str, events: int, postgres: int) -> Row:
         command=words[0],
         seconds=perf_counter() - begun,
         command_cpu=usage.ru_utime + usage.ru_stime,
-        postgres_cpu=cpu_seconds(postgres) - spent,
+        postgres_cpu=store.cpu_seconds() - spent,
         command_mib=usage.ru_maxrss / 1024,
         postgres_mib=max(peaks),
     )
 
 
-def as_table(rows: Sequence[Row], *, title: str, counted: str) -> Table:
-    """Returns the measurements as a table."""
-    table = Table(title=title)
-    for name in (counted, "command", "wall", "CPU", "of it PostgreSQL", "memory", "a backend's"):
-        table.add_column(name, justify="right")
-    for row in rows:
-        table.add_row(
-            f"{row.events:,}",
-            row.command,
-            f"{row.seconds:.1f} s",
-            f"{row.cpu:.1f} s",
-            f"{row.postgres_cpu:.1f} s",
-            f"{row.command_mib:.0f} MiB",
-            f"{row.postgres_mib:.0f} MiB",
-        )
-    return table
+COLUMNS: dict[str, Callable[[Row], str]] = {
+    "command": lambda row: row.command,
+    "wall": lambda row: f"{row.seconds:.1f} s",
+    "CPU": lambda row: f"{row.cpu:.1f} s",
+    "of it PostgreSQL": lambda row: f"{row.postgres_cpu:.1f} s",
+    "memory": lambda row: f"{row.command_mib:.0f} MiB",
+    "a backend's": lambda row: f"{row.postgres_mib:.0f} MiB",
+}
 
 
 def main() -> None:
     """Measures each size and prints it."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--sizes", default="1000000", help="events of the day")
-    options.add_argument("--lines", type=Path, help="JSON lines are appended here")
-    arguments = options.parse_args()
+    chosen = options(__doc__, sizes=(1_000_000,)).parse_args()
     rows: list[Row] = []
-    for events in map(int, arguments.sizes.split(",")):
-        with serving() as (url, postgres):
-            stored(url, events=events, experiments=3).engine.dispose()
+    for events in chosen.sizes:
+        with measured_store() as store:
+            stored(store, events=events, experiments=3)
             rows += [
-                measure(command, url=url, events=events, postgres=postgres)
-                for command in ("evaluate", "rebuild")
+                measure(command, store=store, events=events) for command in ("evaluate", "rebuild")
             ]
-    Console(width=150).print(
-        as_table(
-            rows, title="Commands over one day of history, three experiments", counted="events"
-        )
-    )
-    if arguments.lines:
-        with arguments.lines.open("a") as lines:
-            for row in rows:
-                lines.write(json.dumps({"at": datetime.now(UTC).isoformat(), **asdict(row)}) + "\n")
+    columns: dict[str, Callable[[Row], str]] = {"events": lambda row: f"{row.events:,}", **COLUMNS}
+    title = "Commands over one day of history, three experiments"
+    report(rows, columns, lines=chosen.lines, title=title)
 
 
 if __name__ == "__main__":

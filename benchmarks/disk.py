@@ -4,29 +4,20 @@ Run by `python -m benchmarks.disk`. A day of drawn traffic is imported as histor
 `deploy-reward import` goes, and walked to a verdict; then each table is asked for its size.
 """
 
-import argparse
-import json
-import shutil
-import tempfile
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Engine, text
 
+from benchmarks.report import options, report
+from benchmarks.store import deploy, measured_store
 from cli.traffic.canary import Scenario, Traffic, traffic
 from domain.registration import PRODUCTION, Registration
-from storage.experiments.deploys import DeployRequest, record_deploy
 from storage.experiments.experiments import register
 from storage.log.events import RuntimeEvent, append_history
-from storage.postgres.embedded import EmbeddedPostgres
-from storage.postgres.engine import open_engine
-from storage.schema.migrate import upgrade
 from storage.tenants.projects import create_project
 from tests.stores.pipeline_run import run_pipeline
 
@@ -95,19 +86,8 @@ def _sizes(engine: Engine) -> dict[str, tuple[int, int]]:
 
 def measure(sessions: int) -> Day:
     """Plays a day of so many sessions into a store of its own, and returns what it takes."""
-    # Root's server runs as nobody, and must pass the folder.
-    folder = Path(tempfile.mkdtemp(prefix="deploy-reward-disk-"))
-    folder.chmod(0o711)
-    try:
-        with EmbeddedPostgres(folder / "data") as postgres:
-            upgrade(postgres.url)
-            engine = open_engine(postgres.url)
-            try:
-                return _played(engine, sessions)
-            finally:
-                engine.dispose()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with measured_store() as store:
+        return _played(store.engine, sessions)
 
 
 def _played(engine: Engine, sessions: int) -> Day:
@@ -135,7 +115,11 @@ def _played(engine: Engine, sessions: int) -> Day:
         while batch := list(islice(events, _BATCH)):
             append_history(connection, batch)
             count += len(batch)
-        _deploy(connection, project_id, drawn.scenario)
+        deploy(connection, project_id, CONTROL, drawn.scenario.start - timedelta(days=1))
+        canary = deploy(
+            connection, project_id, TREATMENT, drawn.scenario.start, base=CONTROL, share=0.5
+        )
+        register(connection, project_id, Registration(deploy_id=canary, target_metric="activation"))
     run_pipeline(engine)
     grown = {
         name: (rows - before.get(name, (0, 0))[0], indexes - before.get(name, (0, 0))[1])
@@ -152,52 +136,26 @@ def _played(engine: Engine, sessions: int) -> Day:
     )
 
 
-def _deploy(connection: Connection, project_id: int, scenario: Scenario) -> None:
-    """Records both deploys, and makes the change between them an experiment."""
-    for sha, at, diff, share in (
-        (CONTROL, scenario.start - timedelta(days=1), None, None),
-        (TREATMENT, scenario.start, {"base_commit": CONTROL, "files": []}, 0.5),
-    ):
-        request = DeployRequest(
-            environment=PRODUCTION,
-            commit={"sha": sha},
-            deployed_at=at,
-            graph=None,
-            diff=diff,
-            allocation=share,
-            idempotency_key=None,
-        )
-        deployed = record_deploy(connection, project_id, request).record["deploy_id"]
-    register(connection, project_id, Registration(deploy_id=deployed, target_metric="activation"))
-
-
-def _shown(days: list[Day]) -> Table:
-    table = Table(
-        *("sessions", "events", "log, MiB", "its indexes", "derived, MiB", "its indexes"),
-        *("all, MiB a day", "bytes a session"),
-        title=f"Disk of a day, {PAGES:.0f} pages a session",
-    )
-    for day in days:
-        parts = (day.log, day.log_indexes, day.derived, day.derived_indexes, day.whole)
-        table.add_row(
-            *(f"{day.sessions:,}", f"{day.events:,}"),
-            *(f"{part / 2**20:,.2f}" for part in parts),
-            f"{day.whole / day.sessions:,.0f}",
-        )
-    return table
+_COLUMNS: dict[str, Callable[[Day], str]] = {
+    "sessions": lambda day: f"{day.sessions:,}",
+    "events": lambda day: f"{day.events:,}",
+    "log, MiB": lambda day: f"{day.log / 2**20:,.2f}",
+    "its indexes": lambda day: f"{day.log_indexes / 2**20:,.2f}",
+    "derived, MiB": lambda day: f"{day.derived / 2**20:,.2f}",
+    "indexes of these": lambda day: f"{day.derived_indexes / 2**20:,.2f}",
+    "all, MiB a day": lambda day: f"{day.whole / 2**20:,.2f}",
+    "bytes a session": lambda day: f"{day.whole / day.sessions:,.0f}",
+}
 
 
 def main() -> None:
     """Measures, and prints it."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__)
     parser.add_argument("--sessions", type=int, nargs="*", default=list(SESSIONS))
-    parser.add_argument("--json", type=Path, help="append a line for each row to this file")
-    asked = parser.parse_args()
-    days = [measure(sessions) for sessions in asked.sessions]
-    Console(width=120).print(_shown(days))
-    if asked.json:
-        with asked.json.open("a") as lines:
-            lines.writelines(json.dumps(asdict(day)) + "\n" for day in days)
+    chosen = parser.parse_args()
+    days = [measure(sessions) for sessions in chosen.sessions]
+    title = f"Disk of a day, {PAGES:.0f} pages a session"
+    report(days, _COLUMNS, lines=chosen.lines, title=title)
 
 
 if __name__ == "__main__":

@@ -5,30 +5,23 @@ registered, ten a project, and 168 blocks of a target and a guardrail are laid f
 then the evidence is computed and published, in a process of its own whose memory is measured.
 """
 
-import argparse
 import hashlib
-import json
 import multiprocessing
 import resource
-import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-from sqlalchemy import Engine, text
+from sqlalchemy import text
 
-from domain.registration import PRODUCTION, Registration
+from benchmarks.report import options, report
+from benchmarks.store import MeasuredStore, deploy, measured_store
+from domain.registration import Registration
 from orchestration.pipeline.steps import publish, stage_due
-from storage.experiments.deploys import DeployRequest, record_deploy
 from storage.experiments.experiments import register
-from storage.postgres.embedded import EmbeddedPostgres
 from storage.postgres.engine import open_engine
 from storage.schema.clock import claim_derived_tables
-from storage.schema.migrate import upgrade
 from storage.tenants.projects import create_project
 
 CONTROL, TREATMENT = "c0ffee0", "decade1"
@@ -139,32 +132,19 @@ class Measured:
     digest: str
 
 
-def lay(engine: Engine, experiments: int, shape: Shape) -> None:
+def lay(store: MeasuredStore, experiments: int, shape: Shape) -> None:
     """Registers experiments, and lays the cells that their traffic would have left."""
     metrics = ["activation", *(f"metric{number}" for number in range(1, A_PROJECT))]
     for number in range(-(-experiments // A_PROJECT)):
-        with engine.begin() as connection:
+        with store.engine.begin() as connection:
             project = create_project(connection, f"shop{number}").project_id
-            for sha, at, share in (
-                (CONTROL, STARTS - timedelta(days=1), None),
-                (TREATMENT, STARTS, 0.5),
-            ):
-                base = None if share is None else {"base_commit": CONTROL, "files": []}
-                request = DeployRequest(
-                    environment=PRODUCTION,
-                    commit={"sha": sha},
-                    deployed_at=at,
-                    graph=None,
-                    diff=base,
-                    allocation=share,
-                    idempotency_key=None,
-                )
-                record_deploy(connection, project, request)
+            deploy(connection, project, CONTROL, STARTS - timedelta(days=1))
+            deploy(connection, project, TREATMENT, STARTS, base=CONTROL, share=0.5)
             for metric in metrics[: experiments - A_PROJECT * number]:
                 asked = Registration(treatment_commit=TREATMENT, target_metric=metric)
                 register(connection, project, asked)
     laid = {"starts": STARTS, "ends": shape.ends, "step": shape.step, "units": shape.units}
-    with engine.begin() as connection:
+    with store.engine.begin() as connection:
         # The digest of the evidence tells whether a deploy was recorded by the binding's second.
         connection.execute(text("UPDATE deploys SET recorded_at = deployed_at"))
         connection.execute(
@@ -174,8 +154,7 @@ def lay(engine: Engine, experiments: int, shape: Shape) -> None:
         connection.execute(_STRATA)
         connection.execute(_UNITS)
         connection.execute(_CURSORS, {"ends": shape.ends})
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(text("VACUUM (ANALYZE)"))
+    store.vacuum()
 
 
 # Names are drawn at the registration, in the order of projects and metrics; later experiments name
@@ -219,59 +198,32 @@ def measured(url: str, experiments: int, shape: Shape) -> Measured:
 
 def run(experiments: int, shape: Shape) -> Measured:
     """Lays a world and measures a run on it, in a process that has done nothing else."""
-    with tempfile.TemporaryDirectory(prefix="deploy-reward-experiments-") as folder:
-        Path(folder).chmod(0o711)
-        with EmbeddedPostgres(Path(folder) / "data") as server:
-            upgrade(server.url)
-            engine = open_engine(server.url)
-            lay(engine, experiments, shape)
-            engine.dispose()
-            with multiprocessing.get_context("spawn").Pool(1) as pool:
-                return pool.apply(measured, (server.url, experiments, shape))
+    with measured_store() as store:
+        lay(store, experiments, shape)
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            return pool.apply(measured, (store.url, experiments, shape))
 
 
-def shown(rows: Sequence[Measured]) -> Table:
-    """Returns the rows as a table."""
-    table = Table(
-        "experiments",
-        "traffic",
-        "evidence",
-        "publish",
-        f"run (≤ {LIMIT_SECONDS} s)",
-        "CPU",
-        f"peak MiB (≤ {LIMIT_MIB:,})",
-        "digest",
-    )
-    for row in rows:
-        table.add_row(
-            f"{row.experiments:,}",
-            row.shape,
-            f"{row.evidence:.1f} s",
-            f"{row.publish:.1f} s",
-            f"{row.evidence + row.publish:.1f} s",
-            f"{row.cpu:.1f} s",
-            f"{row.peak_mib:,.0f}",
-            row.digest,
-        )
-    return table
+_COLUMNS: dict[str, Callable[[Measured], str]] = {
+    "experiments": lambda row: f"{row.experiments:,}",
+    "traffic": lambda row: row.shape,
+    "evidence": lambda row: f"{row.evidence:.1f} s",
+    "publish": lambda row: f"{row.publish:.1f} s",
+    f"run (≤ {LIMIT_SECONDS} s)": lambda row: f"{row.evidence + row.publish:.1f} s",
+    "CPU": lambda row: f"{row.cpu:.1f} s",
+    f"peak MiB (≤ {LIMIT_MIB:,})": lambda row: f"{row.peak_mib:,.0f}",
+    "digest": lambda row: row.digest,
+}
 
 
 def main() -> None:
     """Measures the chosen rows, and prints them."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__)
     parser.add_argument("--experiments", type=int, nargs="*", default=[100, 1_000, 10_000])
     parser.add_argument("--traffic", nargs="*", choices=SHAPES, default=["thin"])
-    parser.add_argument("--json", type=Path, help="append a line for each row to this file")
-    asked = parser.parse_args()
-    rows = [
-        run(experiments, SHAPES[name])
-        for name in asked.traffic
-        for experiments in asked.experiments
-    ]
-    Console(width=120).print(shown(rows))
-    if asked.json:
-        with asked.json.open("a") as lines:
-            lines.writelines(json.dumps(asdict(row)) + "\n" for row in rows)
+    chosen = parser.parse_args()
+    rows = [run(number, SHAPES[name]) for name in chosen.traffic for number in chosen.experiments]
+    report(rows, _COLUMNS, lines=chosen.lines)
 
 
 if __name__ == "__main__":

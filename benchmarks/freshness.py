@@ -6,22 +6,20 @@ minutes, live. Each has a grace of its own, so that their outcomes close at time
 is measured is what the service adds to block, window and grace.
 """
 
-import argparse
 import json
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import httpx2
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.report import options, report
 from benchmarks.running import RunningService, running_service
 
 CONTROL, TREATMENT = "a" * 40, "b" * 40
@@ -193,36 +191,28 @@ def _wait_until(at: datetime) -> None:
     time.sleep(max(0.0, (at - datetime.now(UTC)).total_seconds()))
 
 
-def shown(rows: Sequence[Served]) -> Table:
-    """Returns the rows as a table."""
-    table = Table(
-        "grace, s", "last event", "closed", "decided as of", "served", "added, s", "verdict"
-    )
-    for row in rows:
-        table.add_row(
-            f"{row.grace_seconds:.0f}",
-            *(f"{at:%H:%M:%S}" for at in (row.last_event, row.closed, row.decided, row.seen)),
-            f"{row.added_seconds:.1f}",
-            row.verdict,
-        )
-    added = [row.added_seconds for row in rows]
-    table.caption = (
-        f"added: median {median(added):.1f} s, most {max(added):.1f} s of {MOST_SECONDS:.0f} s"
-    )
-    return table
+_COLUMNS: dict[str, Callable[[Served], str]] = {
+    "grace, s": lambda row: f"{row.grace_seconds:.0f}",
+    "last event": lambda row: f"{row.last_event:%H:%M:%S}",
+    "closed": lambda row: f"{row.closed:%H:%M:%S}",
+    "decided as of": lambda row: f"{row.decided:%H:%M:%S}",
+    "served": lambda row: f"{row.seen:%H:%M:%S}",
+    "added, s": lambda row: f"{row.added_seconds:.1f}",
+    "verdict": lambda row: row.verdict,
+}
 
 
 def main() -> None:
     """Measures, and prints it."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__)
     parser.add_argument("--times", type=int, default=10)
-    parser.add_argument("--json", type=Path, help="append a line for each row to this file")
-    asked = parser.parse_args()
-    rows = measure(asked.times)
-    Console(width=120).print(shown(rows))
-    if asked.json:
-        with asked.json.open("a") as lines:
-            lines.writelines(json.dumps(asdict(row), default=str) + "\n" for row in rows)
+    chosen = parser.parse_args()
+    rows = measure(chosen.times)
+    added = [row.added_seconds for row in rows]
+    caption = (
+        f"added: median {median(added):.1f} s, most {max(added):.1f} s of {MOST_SECONDS:.0f} s"
+    )
+    report(rows, _COLUMNS, lines=chosen.lines, caption=caption)
 
 
 if __name__ == "__main__":

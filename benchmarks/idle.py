@@ -4,22 +4,18 @@ Run by `python -m benchmarks.idle`, on a machine that does nothing else. Memory 
 several processes share is divided among them, so that their figures add up.
 """
 
-import argparse
-import json
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from rich.console import Console
-from rich.table import Table
 from sqlalchemy import text
 
+from benchmarks.report import options, report
 from benchmarks.running import running_service
 from storage.postgres.embedded import running_url
 from storage.postgres.engine import open_engine
@@ -185,8 +181,27 @@ def _watched(root: int, data_dir: Path, *, minutes: float) -> tuple[list[Part], 
     ]
 
 
-def _shown(parts: list[Part], disks: list[Disk]) -> list[Table]:
-    costs = Table("part", "processes", "PSS, MiB", "most", "CPU, % of a core", title="Idle")
+_PARTS_COLUMNS: dict[str, Callable[[Part], str]] = {
+    "part": lambda part: part.name,
+    "processes": lambda part: str(part.processes),
+    "PSS, MiB": lambda part: f"{part.pss_mib:,.0f}",
+    "most": lambda part: f"{part.most_pss_mib:,.0f}",
+    "CPU, % of a core": lambda part: f"{part.cpu_percent:.2f}",
+}
+_DISK_COLUMNS: dict[str, Callable[[Disk], str]] = {
+    "disk": lambda disk: disk.name,
+    "MiB": lambda disk: f"{disk.bytes / 2**20:,.1f}",
+    "growing, KiB an hour": lambda disk: f"{disk.grown / 1024:,.0f}",
+}
+
+
+def main() -> None:
+    """Measures, and prints it."""
+    parser = options(__doc__)
+    parser.add_argument("--settle-minutes", type=float, default=2.0)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    chosen = parser.parse_args()
+    parts, disks = measure(settle_minutes=chosen.settle_minutes, minutes=chosen.minutes)
     total = Part(
         name="all",
         processes=sum(part.processes for part in parts),
@@ -194,31 +209,8 @@ def _shown(parts: list[Part], disks: list[Disk]) -> list[Table]:
         most_pss_mib=sum(part.most_pss_mib for part in parts),
         cpu_percent=sum(part.cpu_percent for part in parts),
     )
-    for part in [*parts, total]:
-        costs.add_row(
-            *(part.name, str(part.processes), f"{part.pss_mib:,.0f}"),
-            *(f"{part.most_pss_mib:,.0f}", f"{part.cpu_percent:.2f}"),
-        )
-    sizes = Table("disk", "MiB", "growing, KiB an hour", title="Disk of an idle service")
-    for disk in disks:
-        sizes.add_row(disk.name, f"{disk.bytes / 2**20:,.1f}", f"{disk.grown / 1024:,.0f}")
-    return [costs, sizes]
-
-
-def main() -> None:
-    """Measures, and prints it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--settle-minutes", type=float, default=2.0)
-    parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--json", type=Path, help="append a line for each row to this file")
-    asked = parser.parse_args()
-    parts, disks = measure(settle_minutes=asked.settle_minutes, minutes=asked.minutes)
-    for table in _shown(parts, disks):
-        Console(width=120).print(table)
-    rows: list[dict[str, Any]] = [asdict(row) for row in (*parts, *disks)]
-    if asked.json:
-        with asked.json.open("a") as lines:
-            lines.writelines(json.dumps(row) + "\n" for row in rows)
+    report([*parts, total], _PARTS_COLUMNS, lines=chosen.lines, title="Idle")
+    report(disks, _DISK_COLUMNS, lines=chosen.lines, title="Disk of an idle service")
 
 
 if __name__ == "__main__":

@@ -5,21 +5,14 @@ docs/import.md has it, is imported into an embedded PostgreSQL. Each command is 
 own. CPU is that of the command and of PostgreSQL; memory is the peak of each.
 """
 
-import argparse
-import json
-import tempfile
-from dataclasses import asdict
-from datetime import UTC, datetime
-from pathlib import Path
+from collections.abc import Callable
 
 import duckdb
-from rich.console import Console
 from sqlalchemy import text
 
-from benchmarks.commands import Row, as_table, measure
-from benchmarks.rebuild import serving
-from storage.postgres.engine import open_engine
-from storage.schema.migrate import upgrade
+from benchmarks.commands import COLUMNS, Row, measure
+from benchmarks.report import numbers, options, report
+from benchmarks.store import measured_store
 from storage.tenants.projects import create_project
 
 # Units of three weeks in an order of their own: 125 in 1,000 convert, in treatment 130.
@@ -64,37 +57,30 @@ _EXPERIMENT = text("SELECT experiment_id FROM experiments")
 
 def measured(units: int) -> list[Row]:
     """Imports so many units, and returns what each command took."""
-    with serving() as (url, postgres), tempfile.TemporaryDirectory() as folder:
-        file, names = Path(folder) / "units.parquet", Path(folder) / "map.toml"
+    with measured_store() as store:
+        file, names = store.folder / "units.parquet", store.folder / "map.toml"
         duckdb.sql(_UNITS.format(units=units, file=file))
         names.write_text(_MAP)
-        upgrade(url)
-        engine = open_engine(url)
-        with engine.begin() as connection:
+        with store.engine.begin() as connection:
             create_project(connection, "default")
 
         def row(*words: str) -> Row:
-            return measure(*words, url=url, events=units, postgres=postgres)
+            return measure(*words, store=store, events=units)
 
         rows = [row("import", str(file), "--map", str(names)), row("evaluate")]
-        with engine.connect() as connection:
+        with store.engine.connect() as connection:
             experiment = connection.execute(_EXPERIMENT).scalar_one()
-        engine.dispose()
         return [*rows, row("audit", experiment)]
 
 
 def main() -> None:
     """Measures, and prints it."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--units", default="1000000,5000000", help="units of the file")
-    options.add_argument("--lines", type=Path, help="JSON lines are appended here")
-    arguments = options.parse_args()
-    rows = [row for units in arguments.units.split(",") for row in measured(int(units))]
-    Console(width=150).print(as_table(rows, title="Commands over imported units", counted="units"))
-    if arguments.lines:
-        with arguments.lines.open("a") as lines:
-            for row in rows:
-                lines.write(json.dumps({"at": datetime.now(UTC).isoformat(), **asdict(row)}) + "\n")
+    parser = options(__doc__)
+    parser.add_argument("--units", type=numbers, default=(1_000_000, 5_000_000))
+    chosen = parser.parse_args()
+    rows = [row for units in chosen.units for row in measured(units)]
+    columns: dict[str, Callable[[Row], str]] = {"units": lambda row: f"{row.events:,}", **COLUMNS}
+    report(rows, columns, lines=chosen.lines, title="Commands over imported units")
 
 
 if __name__ == "__main__":

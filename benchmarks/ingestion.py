@@ -4,7 +4,6 @@ Run by `make bench`. The load comes from wrk (Debian's package), the store is an
 PostgreSQL with fsync on, and everything shares this machine's cores: only ratios say much.
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -12,22 +11,19 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import psycopg
-from rich.console import Console
-from rich.table import Table
 
-from storage.postgres.embedded import EmbeddedPostgres
-from storage.postgres.engine import connection_string, open_engine, session_options
-from storage.schema.migrate import upgrade
+from benchmarks.report import options, report
+from benchmarks.store import measured_store
+from storage.postgres.engine import connection_string, session_options
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import CreatedProject, create_project
 from storage.tenants.settings import apply_settings
@@ -390,24 +386,12 @@ def _cpu_ratio(turn: tuple[Measured, Measured]) -> float:
 @contextlib.contextmanager
 def staged() -> Iterator[Stage]:
     """Sets up a store with a project and an experiment."""
-    # PostgreSQL's user, who is nobody for root, must be able to enter.
-    folder = Path(tempfile.mkdtemp(prefix="deploy-reward-bench-"))
-    folder.chmod(0o711)
-    try:
-        with EmbeddedPostgres(folder / "data") as postgres:
-            upgrade(postgres.url)
-            engine = open_engine(postgres.url)
-            with engine.begin() as connection:
-                project = create_project(connection, "bench")
-                apply_settings(connection, project.project_id, UNLIMITED)
-            engine.dispose()
-            assert postgres.process is not None
-            stage = Stage(
-                folder=folder, url=postgres.url, project=project, postgres=postgres.process.pid
-            )
-            yield replace(stage, experiment_id=_registered(stage))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with measured_store() as store:
+        with store.engine.begin() as connection:
+            project = create_project(connection, "bench")
+            apply_settings(connection, project.project_id, UNLIMITED)
+        stage = Stage(folder=store.folder, url=store.url, project=project, postgres=store.process)
+        yield replace(stage, experiment_id=_registered(stage))
 
 
 def _registered(stage: Stage) -> str:
@@ -427,62 +411,44 @@ def _registered(stage: Stage) -> str:
         return answer.raise_for_status().json()["experiment_id"]
 
 
-def table(measured: Sequence[Measured]) -> Table:
-    """Returns the measurements as a table."""
-    shown = Table(title="Ratios of one run on this machine, its load included")
-    for name in ("what", "server", "workers", "events a request"):
-        shown.add_column(name)
-    for name in ("requests/s", "events/s", "p50 ms", "p99 ms", "CPU api", "CPU store", "MiB api"):
-        shown.add_column(name, justify="right")
-    shown.add_column("failed", justify="right")
-    for name in ("by CPU", "limit", "before"):
-        shown.add_column(name, justify="right")
-    shown.add_column("ratio")
-    for one in measured:
-        shown.add_row(
-            one.what,
-            one.server,
-            str(one.workers),
-            str(one.rows or "-"),
-            f"{one.requests_per_second:,.0f}",
-            f"{one.rows_per_second:,.0f}" if one.rows else "-",
-            f"{one.p50_ms:.2f}",
-            f"{one.p99_ms:.2f}",
-            f"{one.api_cpu:.2f}",
-            f"{one.store_cpu:.2f}",
-            f"{one.api_mib:.0f}",
-            str(one.failures),
-            "" if one.cpu_ratio is None else f"{one.cpu_ratio:.2f}",
-            "" if one.limit is None else f"≥ {one.limit}",
-            one.before,
-            "" if one.ratio is None else f"{one.ratio:.2f} of {one.bound}",
-        )
-    return shown
+_COLUMNS: dict[str, Callable[[Measured], str]] = {
+    "what": lambda row: row.what,
+    "server": lambda row: row.server,
+    "workers": lambda row: str(row.workers),
+    "events a request": lambda row: str(row.rows or "-"),
+    "requests/s": lambda row: f"{row.requests_per_second:,.0f}",
+    "events/s": lambda row: f"{row.rows_per_second:,.0f}" if row.rows else "-",
+    "p50 ms": lambda row: f"{row.p50_ms:.2f}",
+    "p99 ms": lambda row: f"{row.p99_ms:.2f}",
+    "CPU api": lambda row: f"{row.api_cpu:.2f}",
+    "CPU store": lambda row: f"{row.store_cpu:.2f}",
+    "MiB api": lambda row: f"{row.api_mib:.0f}",
+    "failed": lambda row: str(row.failures),
+    "by CPU": lambda row: "" if row.cpu_ratio is None else f"{row.cpu_ratio:.2f}",
+    "limit": lambda row: "" if row.limit is None else f"≥ {row.limit}",
+    "before": lambda row: row.before,
+    "ratio": lambda row: "" if row.ratio is None else f"{row.ratio:.2f} of {row.bound}",
+}
 
 
 def main() -> None:
     """Measure and print."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--seconds", type=float, default=8)
-    options.add_argument("--before", type=Path, help="an earlier checkout, measured beside this")
-    options.add_argument("--lines", type=Path, help="JSON lines are appended here")
-    options.add_argument("--only", choices=["ingestion", "polling"])
-    chosen = options.parse_args()
+    parser = options(__doc__)
+    parser.add_argument("--seconds", type=float, default=8)
+    parser.add_argument("--before", type=Path, help="an earlier checkout, measured beside this")
+    parser.add_argument("--only", choices=["ingestion", "polling"])
+    chosen = parser.parse_args()
     if shutil.which("wrk") is None:
         raise SystemExit("the load comes from wrk: apt-get install wrk")
     trees = {"before": chosen.before} if chosen.before else {}
     trees["now"] = TREE
-    console = Console(width=180)
-    measured: list[Measured] = []
+    rows: list[Measured] = []
     for name, measure in {"ingestion": ingestion, "polling": polling}.items():
         if chosen.only in (None, name):
             with staged() as stage:
-                measured += measure(stage, trees, chosen.seconds)
-    console.print(table(measured))
-    if chosen.lines:
-        with chosen.lines.open("a") as lines:
-            for one in measured:
-                lines.write(json.dumps({"at": datetime.now(UTC).isoformat(), **asdict(one)}) + "\n")
+                rows += measure(stage, trees, chosen.seconds)
+    title = "Ratios of one run on this machine, its load included"
+    report(rows, _COLUMNS, lines=chosen.lines, title=title)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -20,9 +19,7 @@ import httpx2
 from rich.console import Console
 from rich.table import Table
 
-from storage.postgres.embedded import EmbeddedPostgres
-from storage.postgres.engine import open_engine
-from storage.schema.migrate import upgrade
+from benchmarks.store import measured_store
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import create_project
 
@@ -53,30 +50,24 @@ def _bodies() -> Iterator[tuple[str, bytes]]:
 @contextmanager
 def _service() -> Iterator[tuple[str, str]]:
     """Runs a service; yields its address and a write key."""
-    with tempfile.TemporaryDirectory(prefix="deploy-reward-") as name:
-        folder = Path(name)
-        folder.chmod(0o711)
-        with EmbeddedPostgres(folder / "data") as postgres:
-            upgrade(postgres.url)
-            engine = open_engine(postgres.url)
-            with engine.begin() as connection:
-                key = create_project(connection, "shop").keys[KeyKind.WRITE]
-            engine.dispose()
-            log = folder / "api.log"
-            environment = {
-                **os.environ,
-                "SERVICE_DATABASE_URL": postgres.url,
-                "SERVICE_SECRET": "a secret of the benchmarks",
-            }
-            with log.open("wb") as output:
-                process = subprocess.Popen(
-                    [sys.executable, "-c", _SERVE], env=environment, stdout=output, stderr=output
-                )
-            try:
-                yield _address(log), key
-            finally:
-                process.terminate()
-                process.wait()
+    with measured_store() as store:
+        with store.engine.begin() as connection:
+            key = create_project(connection, "shop").keys[KeyKind.WRITE]
+        log = store.folder / "api.log"
+        environment = {
+            **os.environ,
+            "SERVICE_DATABASE_URL": store.url,
+            "SERVICE_SECRET": "a secret of the benchmarks",
+        }
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-c", _SERVE], env=environment, stdout=output, stderr=output
+            )
+        try:
+            yield _address(log), key
+        finally:
+            process.terminate()
+            process.wait()
 
 
 def _address(log: Path) -> str:

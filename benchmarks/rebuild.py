@@ -6,34 +6,24 @@ everything warm, the sessions of the day are counted by `SELECT count(DISTINCT s
 day is computed anew and compared.
 """
 
-import argparse
-import json
-import os
 import resource
-import tempfile
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from statistics import median
 
-from rich.console import Console
-from rich.table import Table
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, text
 
+from benchmarks.report import numbers, options, report
+from benchmarks.store import MeasuredStore, deploy, measured_store
 from domain.registration import PRODUCTION, Registration
 from orchestration.pipeline.day_rebuild import compare_days
-from storage.experiments.deploys import DeployRequest, record_deploy
 from storage.experiments.experiments import register
 from storage.log.lake import open_lake
 from storage.log.sealing import Sealer
 from storage.pipeline.increment import extend_cells, extend_exposures
-from storage.postgres.embedded import EmbeddedPostgres
-from storage.postgres.engine import open_engine
 from storage.schema.clock import claim_derived_tables
-from storage.schema.migrate import upgrade
 from storage.schema.partitions import create_days, partition_name
 from storage.tenants.projects import create_project
 from storage.upkeep.reading import separate_reading
@@ -42,7 +32,6 @@ SIZES = (100_000, 1_000_000, 10_000_000)
 EVENTS_A_SESSION = 5
 CONTROL, TREATMENT = "c0ffee00" * 5, "decade10" * 5
 METRICS = ("activation", "signup_completed", "search")
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 # A session is named as a browser would, begins at any time of the day, and sends five events on
 # two routes; one in twenty converts, one in a hundred meets an error, one in five names its user,
@@ -87,22 +76,21 @@ class Laid:
         events: How many were laid.
     """
 
-    engine: Engine
+    store: MeasuredStore
     midnight: datetime
     events: int
 
 
-def stored(url: str, *, events: int, experiments: int) -> Laid:
+def stored(store: MeasuredStore, *, events: int, experiments: int) -> Laid:
     """Stores a day that ended two days ago, and registers experiments on it."""
-    upgrade(url)
-    engine = open_engine(url)
+    engine = store.engine
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     midnight = today - timedelta(days=3)
     with engine.begin() as connection:
         project_id = create_project(connection, "shop").project_id
         create_days(connection, [midnight.date()])
-        _deploy(connection, project_id, CONTROL, midnight - timedelta(days=1), share=None)
-        _deploy(connection, project_id, TREATMENT, midnight, share=0.5)
+        deploy(connection, project_id, CONTROL, midnight - timedelta(days=1))
+        deploy(connection, project_id, TREATMENT, midnight, base=CONTROL, share=0.5)
     day = _DAY.format(
         project=f"{project_id}::int",
         environment=PRODUCTION,
@@ -126,37 +114,19 @@ def stored(url: str, *, events: int, experiments: int) -> Laid:
         for metric in METRICS[:experiments]:
             asked = Registration(treatment_commit=TREATMENT, target_metric=metric)
             register(connection, project_id, asked)
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(text("VACUUM (ANALYZE, FREEZE)"))
-    return Laid(engine=engine, midnight=midnight, events=events)
+    store.vacuum()
+    return Laid(store=store, midnight=midnight, events=events)
 
 
-def laid(url: str, *, events: int, experiments: int) -> Laid:
+def laid(store: MeasuredStore, *, events: int, experiments: int) -> Laid:
     """Stores such a day, and adds its exposures and cells."""
-    one = stored(url, events=events, experiments=experiments)
-    engine, today = one.engine, one.midnight + timedelta(days=3)
-    with engine.begin() as connection:
+    day = stored(store, events=events, experiments=experiments)
+    with store.engine.begin() as connection:
         claim_derived_tables(connection)
-        extend_exposures(connection, as_of=today)
+        extend_exposures(connection, as_of=day.midnight + timedelta(days=3))
         extend_cells(connection)
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(text("VACUUM (ANALYZE, FREEZE)"))
-    return one
-
-
-def _deploy(
-    connection: Connection, project_id: int, sha: str, at: datetime, *, share: float | None
-) -> None:
-    request = DeployRequest(
-        environment=PRODUCTION,
-        commit={"sha": sha},
-        deployed_at=at,
-        graph=None,
-        diff=None if share is None else {"base_commit": CONTROL, "files": []},
-        allocation=share,
-        idempotency_key=None,
-    )
-    record_deploy(connection, project_id, request)
+    store.vacuum()
+    return day
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,10 +154,10 @@ class Measured:
     peak_mib: float
 
 
-def measured(one: Laid, *, postgres: int, experiments: int, rounds: int) -> Measured:
+def measured(one: Laid, *, experiments: int, rounds: int) -> Measured:
     """Counts and checks in turns, in one transaction's settings."""
     # A settled day is read from its files.
-    if Sealer(engine=one.engine, lake=open_lake()).seal() is None:
+    if Sealer(engine=one.store.engine, lake=open_lake()).seal() is None:
         raise SystemExit("another process seals")
     day, as_of = one.midnight.date(), one.midnight + timedelta(days=3)
     count: list[tuple[float, float]] = []
@@ -199,10 +169,10 @@ def measured(one: Laid, *, postgres: int, experiments: int, rounds: int) -> Meas
             raise SystemExit(f"the day computed is not the day served: {found}")
 
     for number in range(rounds + 1):
-        with separate_reading(one.engine) as separate:
-            count.append(timed(postgres, lambda: separate.execute(COUNT)))
+        with separate_reading(one.store.engine) as separate:
+            count.append(timed(one.store, lambda: separate.execute(COUNT)))
             spent = time.process_time()
-            seconds, cpu = timed(postgres, lambda: checked(separate))
+            seconds, cpu = timed(one.store, lambda: checked(separate))
             check.append((seconds, cpu + time.process_time() - spent))
         if number == 0:  # the first warms caches
             count.clear()
@@ -216,7 +186,7 @@ def measured(one: Laid, *, postgres: int, experiments: int, rounds: int) -> Meas
         check_seconds=check_seconds,
         count_cpu=count_cpu,
         check_cpu=check_cpu,
-        cpu_ratio=check_cpu / max(count_cpu, 1 / _TICKS),
+        cpu_ratio=check_cpu / max(count_cpu, 0.01),
         peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     )
 
@@ -224,80 +194,39 @@ def measured(one: Laid, *, postgres: int, experiments: int, rounds: int) -> Meas
 COUNT = text("SELECT count(DISTINCT session_id) FROM runtime_events")
 
 
-def timed(postgres: int, work: Callable[[], object]) -> tuple[float, float]:
+def timed(store: MeasuredStore, work: Callable[[], object]) -> tuple[float, float]:
     """Returns the seconds that some work takes, and PostgreSQL's CPU seconds."""
-    begun, spent = time.perf_counter(), cpu_seconds(postgres)
+    begun, spent = time.perf_counter(), store.cpu_seconds()
     work()
-    return time.perf_counter() - begun, cpu_seconds(postgres) - spent
+    return time.perf_counter() - begun, store.cpu_seconds() - spent
 
 
-def cpu_seconds(process: int) -> float:
-    """Returns the CPU seconds of a server and of its children, of those that ended as well."""
-    total = 0
-    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-    for one in (str(process), *children):
-        with suppress(FileNotFoundError):
-            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
-            total += sum(int(ticks) for ticks in fields[11 : 15 if one == str(process) else 13])
-    return total / _TICKS
-
-
-@contextmanager
-def serving() -> Generator[tuple[str, int]]:
-    """Yields the address and the process of a PostgreSQL that is gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="deploy-reward-rebuild-") as folder:
-        # PostgreSQL's user, who is nobody for root, must be able to enter.
-        Path(folder).chmod(0o711)
-        os.environ["SERVICE_LAKE"] = str(Path(folder) / "lake")
-        with EmbeddedPostgres(Path(folder) / "data") as server:
-            assert server.process is not None
-            yield server.url, server.process.pid
-
-
-def shown(rows: Sequence[Measured]) -> Table:
-    """Returns the measurements as a table."""
-    table = Table(
-        title="One day checked, beside SELECT count(DISTINCT session_id) of the same rows"
-    )
-    for name in ("events", "experiments", "count", "check", "CPU count", "CPU check", "CPU ratio"):
-        table.add_column(name, justify="right")
-    table.add_column("memory", justify="right")
-    for row in rows:
-        table.add_row(
-            f"{row.events:,}",
-            str(row.experiments),
-            f"{row.count_seconds:.2f} s",
-            f"{row.check_seconds:.2f} s",
-            f"{row.count_cpu:.2f} s",
-            f"{row.check_cpu:.2f} s",
-            f"{row.cpu_ratio:.1f}",
-            f"{row.peak_mib:.0f} MiB",
-        )
-    return table
+_COLUMNS: dict[str, Callable[[Measured], str]] = {
+    "events": lambda row: f"{row.events:,}",
+    "experiments": lambda row: str(row.experiments),
+    "count": lambda row: f"{row.count_seconds:.2f} s",
+    "check": lambda row: f"{row.check_seconds:.2f} s",
+    "CPU count": lambda row: f"{row.count_cpu:.2f} s",
+    "CPU check": lambda row: f"{row.check_cpu:.2f} s",
+    "CPU ratio": lambda row: f"{row.cpu_ratio:.1f}",
+    "memory": lambda row: f"{row.peak_mib:.0f} MiB",
+}
 
 
 def main() -> None:
     """Measures each size and prints it."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--sizes", default=",".join(map(str, SIZES)), help="events of the day")
-    options.add_argument("--experiments", default="1,3", help="that read the day, at most 3")
-    options.add_argument("--rounds", type=int, default=3)
-    options.add_argument("--lines", type=Path, help="JSON lines are appended here")
-    chosen = options.parse_args()
+    parser = options(__doc__, sizes=SIZES)
+    parser.add_argument("--experiments", type=numbers, default=(1, 3), help="at most 3")
+    parser.add_argument("--rounds", type=int, default=3)
+    chosen = parser.parse_args()
     rows: list[Measured] = []
-    for events in map(int, chosen.sizes.split(",")):
-        for experiments in map(int, chosen.experiments.split(",")):
-            with serving() as (url, postgres):
-                one = laid(url, events=events, experiments=experiments)
-                rows.append(
-                    measured(one, postgres=postgres, experiments=experiments, rounds=chosen.rounds)
-                )
-                one.engine.dispose()
-    Console(width=150).print(shown(rows))
-    if chosen.lines:
-        with chosen.lines.open("a") as lines:
-            for row in rows:
-                lines.write(json.dumps({"at": datetime.now(UTC).isoformat(), **asdict(row)}) + "\n")
+    for events in chosen.sizes:
+        for experiments in chosen.experiments:
+            with measured_store() as store:
+                day = laid(store, events=events, experiments=experiments)
+                rows.append(measured(day, experiments=experiments, rounds=chosen.rounds))
+    title = "One day checked, beside SELECT count(DISTINCT session_id) of the same rows"
+    report(rows, _COLUMNS, lines=chosen.lines, title=title)
 
 
 if __name__ == "__main__":

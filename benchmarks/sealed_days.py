@@ -8,22 +8,20 @@ in a process of its own. Beside it DuckDB counts the day's distinct sessions.
 
 import argparse
 import json
-import os
-import resource
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import duckdb
-from rich.console import Console
-from rich.table import Table
 from sqlalchemy import text
 
-from benchmarks.rebuild import CONTROL, EVENTS_A_SESSION, TREATMENT, Laid, serving, stored
+from benchmarks.rebuild import CONTROL, EVENTS_A_SESSION, TREATMENT, Laid, stored
+from benchmarks.report import options, report
+from benchmarks.store import measured_store
 from benchmarks.whole_lives import computed_in_duckdb
 from domain.registration import PRODUCTION
 from storage.log.lake import file_sha256
@@ -119,7 +117,7 @@ def write_day(day: Laid, lake: Path, events: int) -> None:
             "bytes": file.stat().st_size,
             "sha256": file_sha256(file),
         }
-        with day.engine.begin() as connection:
+        with day.store.engine.begin() as connection:
             connection.execute(_LIST, values)
 
 
@@ -134,14 +132,13 @@ def counted(lake: Path) -> float:
 
 
 def measured(events: int) -> Row:
-    with serving() as (url, _):
-        lake = Path(os.environ["SERVICE_LAKE"])
-        day = stored(url, events=0, experiments=3)
+    with measured_store() as store:
+        lake = store.folder / "lake"
+        day = stored(store, events=0, experiments=3)
         write_day(day, lake, events)
-        day.engine.dispose()
         as_of = (day.midnight + timedelta(days=3)).isoformat()
         child = subprocess.run(
-            [sys.executable, "-m", "benchmarks.sealed_days", "--child", url, as_of],
+            [sys.executable, "-m", "benchmarks.sealed_days", "--child", store.url, as_of],
             check=True,
             stdout=subprocess.PIPE,
             text=True,
@@ -159,56 +156,32 @@ def computed(url: str, as_of: datetime) -> dict[str, float]:
         "events": found["events"],
         "cpu": found["duckdb_cpu"] + found["copy_cpu"],
         "seconds": found["duckdb_seconds"],
-        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "peak_mib": found["peak_mib"],
     }
-
-
-def shown(rows: Sequence[Row]) -> Table:
-    table = Table(title="A sealed day, three experiments, in DuckDB with one thread: CPU seconds")
-    for name in (
-        "events",
-        "lake",
-        "computed",
-        "events a CPU s",
-        "of the first's CPU an event",
-        "wall",
-        "process",
-        "count(DISTINCT) in DuckDB",
-    ):
-        table.add_column(name, justify="right")
-    for row in rows:
-        table.add_row(
-            f"{row.events:,}",
-            f"{row.lake_mib:,.0f} MiB",
-            f"{row.cpu:.1f} s",
-            f"{row.rate:,.0f}",
-            f"{rows[0].rate / row.rate:.2f}",
-            f"{row.seconds:.1f} s",
-            f"{row.peak_mib:,.0f} MiB",
-            f"{row.count_cpu:.1f} s",
-        )
-    return table
 
 
 def main() -> None:
     """Measures each size and prints it."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--sizes", default="1000000,10000000", help="events of the day")
-    options.add_argument("--lines", type=Path, help="JSON lines are appended here")
-    options.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
-    chosen = options.parse_args()
+    parser = options(__doc__, sizes=(1_000_000, 10_000_000))
+    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
     if chosen.child:
         url, as_of = chosen.child
         sys.stdout.write(json.dumps(computed(url, datetime.fromisoformat(as_of))))
         return
-    rows: list[Row] = []
-    for events in map(int, chosen.sizes.split(",")):
-        rows.append(measured(events))
-        if chosen.lines:
-            with chosen.lines.open("a") as lines:
-                line = {"at": datetime.now(UTC).isoformat(), **asdict(rows[-1])}
-                lines.write(json.dumps(line) + "\n")
-    Console(width=150).print(shown(rows))
+    rows = [measured(events) for events in chosen.sizes]
+    columns: dict[str, Callable[[Row], str]] = {
+        "events": lambda row: f"{row.events:,}",
+        "lake": lambda row: f"{row.lake_mib:,.0f} MiB",
+        "computed": lambda row: f"{row.cpu:.1f} s",
+        "events a CPU s": lambda row: f"{row.rate:,.0f}",
+        "of the first's CPU an event": lambda row: f"{rows[0].rate / row.rate:.2f}",
+        "wall": lambda row: f"{row.seconds:.1f} s",
+        "process": lambda row: f"{row.peak_mib:,.0f} MiB",
+        "count(DISTINCT) in DuckDB": lambda row: f"{row.count_cpu:.1f} s",
+    }
+    title = "A sealed day, three experiments, in DuckDB with one thread: CPU seconds"
+    report(rows, columns, lines=chosen.lines, title=title)
 
 
 if __name__ == "__main__":

@@ -15,17 +15,18 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
-from benchmarks.rebuild import serving, stored
+from benchmarks.rebuild import stored
+from benchmarks.report import options, report
+from benchmarks.store import measured_store
 from storage.log.lake import FolderLake
 from storage.log.reader import read_apart
 from storage.log.sealing import Sealer
@@ -134,12 +135,11 @@ def on_spark(url: str, lake: FolderLake, as_of: datetime, *, workers: int) -> di
 
 @contextmanager
 def sealed_day(events: int) -> Generator[tuple[str, FolderLake, datetime]]:
-    with serving() as (url, _), tempfile.TemporaryDirectory(prefix="deploy-reward-lake-") as lake:
-        day = stored(url, events=events, experiments=3)
-        files = FolderLake(Path(lake))
-        assert Sealer(engine=day.engine, lake=files).seal() is not None
-        day.engine.dispose()
-        yield url, files, day.midnight + timedelta(days=3)
+    with measured_store() as store:
+        day = stored(store, events=events, experiments=3)
+        files = FolderLake(store.folder / "sealed")
+        assert Sealer(engine=store.engine, lake=files).seal() is not None
+        yield store.url, files, day.midnight + timedelta(days=3)
 
 
 def measured(events: int) -> Generator[Row]:
@@ -161,35 +161,11 @@ def measured(events: int) -> Generator[Row]:
             yield Row(events=events, workers=workers, load=os.getloadavg()[0], **took)
 
 
-def shown(rows: Sequence[Row]) -> Table:
-    table = Table(title="A sealed day, three experiments: DuckDB, and Spark on one core a worker")
-    for name in ("events", "engine", "seconds", "CPU s", "of DuckDB's", "wall, 2 of 1", "MiB"):
-        table.add_column(name, justify="right")
-    table.add_column("load", justify="right")
-    at = {(row.events, row.workers): row for row in rows}
-    for row in rows:
-        duckdb, alone = at[row.events, 0], at.get((row.events, 1))
-        ratio = f"{row.seconds / alone.seconds:.2f}" if alone and row.workers == 2 else ""
-        table.add_row(
-            f"{row.events:,}",
-            f"Spark, {row.workers}" if row.workers else "DuckDB",
-            f"{row.seconds:.1f}",
-            f"{row.cpu:.1f}",
-            f"{row.cpu / duckdb.cpu:.1f}",
-            ratio,
-            f"{row.peak_mib:,.0f}",
-            f"{row.load:.1f}",
-        )
-    return table
-
-
 def main() -> None:
     """Measures each size and prints it."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--sizes", default="1000000,10000000", help="events of the day")
-    options.add_argument("--lines", type=Path, help="JSON lines are appended here")
-    options.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
-    chosen = options.parse_args()
+    parser = options(__doc__, sizes=(1_000_000, 10_000_000))
+    parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
     if chosen.child:
         url, folder, as_of = chosen.child
         sys.stdout.write(json.dumps(in_duckdb(url, Path(folder), datetime.fromisoformat(as_of))))
@@ -197,16 +173,22 @@ def main() -> None:
     if missing := missing_part():
         Console().print(f"Spark is left out: {missing}")
         return
-    rows: list[Row] = []
-    for events in map(int, chosen.sizes.split(",")):
-        for row in measured(events):
-            rows.append(row)
-            if chosen.lines:
-                with chosen.lines.open("a") as lines:
-                    line = {"at": datetime.now(UTC).isoformat(), **asdict(row)}
-                    lines.write(json.dumps(line) + "\n")
-        assert len({tuple(row.counts) for row in rows if row.events == events}) == 1
-    Console(width=120).print(shown(rows))
+    rows = [row for events in chosen.sizes for row in measured(events)]
+    at = {(row.events, row.workers): row for row in rows}
+    for row in rows:
+        assert row.counts == at[row.events, 0].counts
+    columns: dict[str, Callable[[Row], str]] = {
+        "events": lambda row: f"{row.events:,}",
+        "engine": lambda row: f"Spark, {row.workers}" if row.workers else "DuckDB",
+        "seconds": lambda row: f"{row.seconds:.1f}",
+        "CPU s": lambda row: f"{row.cpu:.1f}",
+        "of DuckDB's": lambda row: f"{row.cpu / at[row.events, 0].cpu:.1f}",
+        "wall, of one worker's": lambda row: f"{row.seconds / at[row.events, 1].seconds:.2f}",
+        "MiB": lambda row: f"{row.peak_mib:,.0f}",
+        "load": lambda row: f"{row.load:.1f}",
+    }
+    title = "A sealed day, three experiments: DuckDB, and Spark on one core a worker"
+    report(rows, columns, lines=chosen.lines, title=title)
 
 
 if __name__ == "__main__":

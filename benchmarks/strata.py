@@ -6,22 +6,15 @@ of twelve flags. Then its evidence is computed and published, in a process of it
 is measured.
 """
 
-import argparse
-import json
 import multiprocessing
-import tempfile
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from rich.console import Console
-from rich.table import Table
-from sqlalchemy import Engine, text
+from sqlalchemy import text
 
 from benchmarks.experiments import SHAPES, Measured, lay, measured
-from storage.postgres.embedded import EmbeddedPostgres
-from storage.postgres.engine import open_engine
-from storage.schema.migrate import upgrade
+from benchmarks.report import options, report
+from benchmarks.store import MeasuredStore, measured_store
 
 FLAGS = 12
 # quality.md, 'Speed': seconds of CPU, and MiB.
@@ -73,11 +66,11 @@ class Row:
     measured: Measured
 
 
-def lay_strata(engine: Engine, *, strata: int, flags: int) -> int:
+def lay_strata(store: MeasuredStore, *, strata: int, flags: int) -> int:
     """Lays one experiment in many strata; returns how many cells it has."""
     shape = SHAPES["thin"]
-    lay(engine, 1, shape)
-    with engine.begin() as connection:
+    lay(store, 1, shape)
+    with store.engine.begin() as connection:
         connection.execute(text("CREATE TEMP TABLE whole_cells ON COMMIT DROP AS TABLE cells"))
         connection.execute(text("DELETE FROM cells"))
         connection.execute(text("DELETE FROM strata"))
@@ -85,57 +78,42 @@ def lay_strata(engine: Engine, *, strata: int, flags: int) -> int:
         connection.execute(_STRATA, {"strata": strata, "flags": flags})
         connection.execute(_UNITS)
         cells = connection.execute(text("SELECT count(*) FROM cells")).scalar_one()
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(text("VACUUM (ANALYZE)"))
+    store.vacuum()
     return cells
 
 
 def run(strata: int, flags: int) -> Row:
     """Lays an experiment and measures a look at it, in a process that has done nothing else."""
-    with tempfile.TemporaryDirectory(prefix="deploy-reward-strata-") as folder:
-        Path(folder).chmod(0o711)
-        with EmbeddedPostgres(Path(folder) / "data") as server:
-            upgrade(server.url)
-            engine = open_engine(server.url)
-            cells = lay_strata(engine, strata=strata, flags=flags)
-            engine.dispose()
-            with multiprocessing.get_context("spawn").Pool(1) as pool:
-                look = pool.apply(measured, (server.url, 1, SHAPES["thin"]))
+    with measured_store() as store:
+        cells = lay_strata(store, strata=strata, flags=flags)
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            look = pool.apply(measured, (store.url, 1, SHAPES["thin"]))
     return Row(strata=strata, flags=flags, cells=cells, measured=look)
 
 
-def shown(rows: Sequence[Row]) -> Table:
-    """Returns the rows as a table, beside the limits."""
-    table = Table("strata", "flags", "cells", "run", f"CPU (≤ {LIMIT_CPU:.0f} s)")
-    table.add_column(f"peak MiB (≤ {LIMIT_MIB})")
-    table.add_column("within")
-    for row in rows:
-        look = row.measured
-        within = look.cpu <= LIMIT_CPU and look.peak_mib <= LIMIT_MIB
-        table.add_row(
-            f"{row.strata:,}",
-            str(row.flags),
-            f"{row.cells:,}",
-            f"{look.evidence + look.publish:.1f} s",
-            f"{look.cpu:.1f} s",
-            f"{look.peak_mib:,.0f}",
-            "yes" if within else "no",
-        )
-    return table
+_COLUMNS: dict[str, Callable[[Row], str]] = {
+    "strata": lambda row: f"{row.strata:,}",
+    "flags": lambda row: str(row.flags),
+    "cells": lambda row: f"{row.cells:,}",
+    "run": lambda row: f"{row.measured.evidence + row.measured.publish:.1f} s",
+    f"CPU (≤ {LIMIT_CPU:.0f} s)": lambda row: f"{row.measured.cpu:.1f} s",
+    f"peak MiB (≤ {LIMIT_MIB})": lambda row: f"{row.measured.peak_mib:,.0f}",
+    "within": lambda row: "yes" if _is_within(row.measured) else "no",
+}
+
+
+def _is_within(look: Measured) -> bool:
+    return look.cpu <= LIMIT_CPU and look.peak_mib <= LIMIT_MIB
 
 
 def main() -> None:
     """Measures both kinds of strata, and prints them."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__)
     parser.add_argument("--strata", type=int, nargs="*", default=[100, 1_000, 10_000])
-    parser.add_argument("--json", type=Path, help="append a line for each row to this file")
-    asked = parser.parse_args()
-    rows = [run(strata, 0) for strata in asked.strata]
+    chosen = parser.parse_args()
+    rows = [run(strata, 0) for strata in chosen.strata]
     rows.append(run(2**FLAGS, FLAGS))
-    Console(width=120).print(shown(rows))
-    if asked.json:
-        with asked.json.open("a") as lines:
-            lines.writelines(json.dumps(asdict(row)) + "\n" for row in rows)
+    report(rows, _COLUMNS, lines=chosen.lines)
 
 
 if __name__ == "__main__":

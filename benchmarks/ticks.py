@@ -5,32 +5,25 @@ canary traffic are laid in the log, all of it is walked, and then come ticks of 
 events each, the same number whatever was stored before.
 """
 
-import argparse
-import json
 import os
 import resource
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
 
-from rich.console import Console
-from rich.table import Table
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, text
 
+from benchmarks.report import options, report
+from benchmarks.store import MeasuredStore, deploy, measured_store
 from domain.registration import PRODUCTION, Registration
 from orchestration.pipeline.steps import publish, stage_due
-from storage.experiments.deploys import DeployRequest, record_deploy
 from storage.experiments.experiments import register
 from storage.pipeline.increment import extend_cells, extend_exposures
-from storage.postgres.embedded import EmbeddedPostgres
-from storage.postgres.engine import open_engine
 from storage.schema.clock import claim_derived_tables
-from storage.schema.migrate import upgrade
 from storage.schema.partitions import create_days, partition_name
 from storage.tenants.projects import create_project
 
@@ -86,7 +79,7 @@ class World:
         events: How many it holds.
     """
 
-    engine: Engine
+    store: MeasuredStore
     sessions: int
     projects: list[int]
     begins: datetime
@@ -107,7 +100,7 @@ class World:
         self, project: int, end: datetime, each: int, *, treatment: str, control: str
     ) -> None:
         sessions = each * int((end - self.now) / BLOCK)
-        with self.engine.begin() as connection:
+        with self.store.engine.begin() as connection:
             create_days(connection, [self.now.date()])
             laid = _DAY.format(
                 table=partition_name(self.now.date()),
@@ -128,22 +121,13 @@ class World:
         self, commit: str, at: datetime, *, base: str | None = None, share: float | None = None
     ) -> None:
         """Deploys a commit in every project."""
-        request = DeployRequest(
-            environment=PRODUCTION,
-            commit={"sha": commit},
-            deployed_at=at,
-            graph=None,
-            diff=None if base is None else {"base_commit": base, "files": []},
-            allocation=share,
-            idempotency_key=None,
-        )
-        with self.engine.begin() as connection:
+        with self.store.engine.begin() as connection:
             for number in self.projects:
-                record_deploy(connection, number, request)
+                deploy(connection, number, commit, at, base=base, share=share)
 
     def register(self, commit: str, *, metrics: Sequence[str] = ("activation",)) -> None:
         """Registers a commit in every project, once for each metric."""
-        with self.engine.begin() as connection:
+        with self.store.engine.begin() as connection:
             for number in self.projects:
                 for metric in metrics:
                     asked = Registration(treatment_commit=commit, target_metric=metric)
@@ -155,7 +139,7 @@ class World:
 
         def step(name: str, work: Callable[[Connection], object]) -> None:
             begun = time.perf_counter()
-            with self.engine.begin() as connection:
+            with self.store.engine.begin() as connection:
                 claim_derived_tables(connection)
                 work(connection)
             seconds[name] = time.perf_counter() - begun
@@ -166,35 +150,21 @@ class World:
         step("publish", publish)
         return seconds
 
-    def settle(self) -> None:
-        """Lets the store do now what it would do in the background."""
-        with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            connection.execute(text("VACUUM (ANALYZE)"))
-
     def counted(self, table: str) -> int:
         """Returns the number of rows."""
-        with self.engine.begin() as connection:
+        with self.store.engine.begin() as connection:
             return connection.execute(text(f"SELECT count(*) FROM {table}")).scalar_one()
 
 
 @contextmanager
 def world(*, sessions: int, projects: int, days: float) -> Iterator[World]:
     """Yields a world that begins some days before today, without events."""
-    with tempfile.TemporaryDirectory(prefix="deploy-reward-ticks-") as folder:
-        Path(folder).chmod(0o711)
-        with EmbeddedPostgres(Path(folder) / "data") as server:
-            upgrade(server.url)
-            engine = open_engine(server.url)
-            today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-            begins = today - timedelta(days=1) - timedelta(days=days)
-            with engine.begin() as connection:
-                numbers = [
-                    create_project(connection, f"shop{i}").project_id for i in range(projects)
-                ]
-            yield World(
-                engine=engine, sessions=sessions, projects=numbers, begins=begins, now=begins
-            )
-            engine.dispose()
+    with measured_store() as store:
+        today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        begins = today - timedelta(days=1) - timedelta(days=days)
+        with store.engine.begin() as connection:
+            numbers = [create_project(connection, f"shop{i}").project_id for i in range(projects)]
+        yield World(store=store, sessions=sessions, projects=numbers, begins=begins, now=begins)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,7 +196,7 @@ class Measured:
 
 def measured(one: World, what: str, *, treatment: str, control: str) -> Measured:
     """Lays a block and walks, again and again."""
-    one.settle()
+    one.store.vacuum()
     walked: list[dict[str, float]] = []
     cpu: list[float] = []
     before = one.events
@@ -302,44 +272,34 @@ def crowd(experiments: int) -> Measured:
         return measured(one, f"{experiments} open", treatment=sha(2), control=sha(1))
 
 
-def shown(rows: Sequence[Measured]) -> Table:
-    """Returns the rows as a table, each beside the first."""
-    table = Table("", "events", "open", "exposures", "new", *STEPS, "tick", "ratio", "CPU", "MiB")
-    for row in rows:
-        table.add_row(
-            row.what,
-            f"{row.events:,}",
-            f"{row.open:,}",
-            f"{row.exposures:,}",
-            f"{row.new_events:,}",
-            *(f"{1000 * row.seconds[name]:,.0f} ms" for name in STEPS),
-            f"{1000 * row.total:,.0f} ms",
-            f"{row.total / rows[0].total:.2f}",
-            f"{row.cpu:.2f} s",
-            f"{row.peak_mib:,.0f}",
-        )
-    return table
+def _report(rows: Sequence[Measured], lines: Path | None) -> None:
+    """Prints the rows, each beside the first."""
+    columns: dict[str, Callable[[Measured], str]] = {
+        "": lambda row: row.what,
+        "events": lambda row: f"{row.events:,}",
+        "open": lambda row: f"{row.open:,}",
+        "exposures": lambda row: f"{row.exposures:,}",
+        "new": lambda row: f"{row.new_events:,}",
+        ", ".join(STEPS): lambda row: ", ".join(f"{1000 * row.seconds[x]:,.0f} ms" for x in STEPS),
+        "tick": lambda row: f"{1000 * row.total:,.0f} ms",
+        "ratio": lambda row: f"{row.total / rows[0].total:.2f}",
+        "CPU": lambda row: f"{row.cpu:.2f} s",
+        "MiB": lambda row: f"{row.peak_mib:,.0f}",
+    }
+    report(rows, columns, lines=lines)
 
 
 def main() -> None:
     """Measures the chosen rows, and prints them."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__)
     parser.add_argument("--days", type=int, nargs="*", default=[1, 10, 90])
     parser.add_argument("--open-days", type=float, nargs="*", default=[1, 28])
     parser.add_argument("--experiments", type=int, nargs="*", default=[1, 100, 10_000])
-    parser.add_argument("--json", type=Path, help="append a line for each row to this file")
-    asked = parser.parse_args()
-    console = Console(width=170)
-    tables: list[list[Measured]] = []
-    for longest in asked.open_days:
-        tables.append([history(days, open_days=min(days, longest)) for days in asked.days])
-        console.print(shown(tables[-1]))
-    tables.append([crowd(experiments) for experiments in asked.experiments])
-    console.print(shown(tables[-1]))
-    if asked.json:
-        with asked.json.open("a") as lines:
-            for row in (row for table in tables for row in table):
-                lines.write(json.dumps(asdict(row)) + "\n")
+    chosen = parser.parse_args()
+    for longest in chosen.open_days:
+        rows = [history(days, open_days=min(days, longest)) for days in chosen.days]
+        _report(rows, chosen.lines)
+    _report([crowd(experiments) for experiments in chosen.experiments], chosen.lines)
 
 
 if __name__ == "__main__":

@@ -13,16 +13,15 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
-from rich.console import Console
-from rich.table import Table
 from sqlalchemy import Connection
 
-from benchmarks.rebuild import COUNT, Laid, serving, stored, timed
+from benchmarks.rebuild import COUNT, Laid, stored, timed
+from benchmarks.report import options, report
+from benchmarks.store import measured_store
 from storage.log.lake import open_lake
 from storage.log.reader import read_apart
 from storage.pipeline.engines.duckdb_engine import DuckDBEngine, DuckDBLimits, open_duckdb
@@ -97,7 +96,7 @@ def computed_in_duckdb(url: str, as_of: datetime) -> dict[str, float]:
     }
 
 
-def measured(one: Laid, *, url: str, postgres: int, with_postgres: bool) -> Row:
+def measured(one: Laid, *, with_postgres: bool) -> Row:
     as_of = one.midnight + timedelta(days=3)
     postgres_cpu: float | None = None
 
@@ -105,13 +104,20 @@ def measured(one: Laid, *, url: str, postgres: int, with_postgres: bool) -> Row:
         extend_exposures(separate, as_of=as_of)
         extend_cells(separate)
 
-    with separate_reading(one.engine) as separate:
+    with separate_reading(one.store.engine) as separate:
         separate.execute(COUNT)
-        _, count_cpu = timed(postgres, lambda: separate.execute(COUNT))
+        _, count_cpu = timed(one.store, lambda: separate.execute(COUNT))
         if with_postgres:
-            _, postgres_cpu = timed(postgres, lambda: text(separate))
+            _, postgres_cpu = timed(one.store, lambda: text(separate))
     child = subprocess.run(
-        [sys.executable, "-m", "benchmarks.whole_lives", "--child", url, as_of.isoformat()],
+        [
+            sys.executable,
+            "-m",
+            "benchmarks.whole_lives",
+            "--child",
+            one.store.url,
+            as_of.isoformat(),
+        ],
         check=True,
         capture_output=True,
         text=True,
@@ -124,62 +130,40 @@ def measured(one: Laid, *, url: str, postgres: int, with_postgres: bool) -> Row:
     )
 
 
-def shown(rows: Sequence[Row]) -> Table:
-    table = Table(title="One day, three experiments: CPU seconds")
-    for name in (
-        "events",
-        "count(DISTINCT)",
-        "PostgreSQL",
-        "DuckDB",
-        "ratio to count",
-        "events a CPU s",
-        "copy to Parquet",
-        "DuckDB's process",
-    ):
-        table.add_column(name, justify="right")
-    for row in rows:
-        table.add_row(
-            f"{row.events:,}",
-            f"{row.count_cpu:.2f}",
-            "–" if row.postgres_cpu is None else f"{row.postgres_cpu:.2f}",
-            f"{row.duckdb_cpu:.2f}",
-            f"{row.ratio:.2f}",
-            f"{row.events / row.duckdb_cpu:,.0f}",
-            f"{row.copy_cpu:.2f}",
-            f"{row.peak_mib:.0f} MiB",
-        )
-    return table
+_COLUMNS: dict[str, Callable[[Row], str]] = {
+    "events": lambda row: f"{row.events:,}",
+    "count(DISTINCT)": lambda row: f"{row.count_cpu:.2f}",
+    "PostgreSQL": lambda row: "–" if row.postgres_cpu is None else f"{row.postgres_cpu:.2f}",
+    "DuckDB": lambda row: f"{row.duckdb_cpu:.2f}",
+    "ratio to count": lambda row: f"{row.ratio:.2f}",
+    "events a CPU s": lambda row: f"{row.events / row.duckdb_cpu:,.0f}",
+    "copy to Parquet": lambda row: f"{row.copy_cpu:.2f}",
+    "DuckDB's process": lambda row: f"{row.peak_mib:.0f} MiB",
+}
 
 
 def main() -> None:
     """Measures each size and prints it."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--sizes", default="1000000,10000000", help="events of the day")
-    options.add_argument(
+    parser = options(__doc__, sizes=(1_000_000, 10_000_000))
+    parser.add_argument(
         "--postgres-up-to",
         type=int,
         default=10_000_000,
         help="events of the largest day that PostgreSQL computes too: it takes ten times as long",
     )
-    options.add_argument("--lines", type=Path, help="JSON lines are appended here")
-    options.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
-    chosen = options.parse_args()
+    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
     if chosen.child:
         url, as_of = chosen.child
         sys.stdout.write(json.dumps(computed_in_duckdb(url, datetime.fromisoformat(as_of))))
         return
     rows: list[Row] = []
-    for events in map(int, chosen.sizes.split(",")):
-        with serving() as (url, postgres):
-            one = stored(url, events=events, experiments=3)
-            with_postgres = events <= chosen.postgres_up_to
-            rows.append(measured(one, url=url, postgres=postgres, with_postgres=with_postgres))
-            one.engine.dispose()
-    Console(width=150).print(shown(rows))
-    if chosen.lines:
-        with chosen.lines.open("a") as lines:
-            for row in rows:
-                lines.write(json.dumps({"at": datetime.now(UTC).isoformat(), **asdict(row)}) + "\n")
+    for events in chosen.sizes:
+        with measured_store() as store:
+            day = stored(store, events=events, experiments=3)
+            rows.append(measured(day, with_postgres=events <= chosen.postgres_up_to))
+    title = "One day, three experiments: CPU seconds"
+    report(rows, _COLUMNS, lines=chosen.lines, title=title)
 
 
 if __name__ == "__main__":

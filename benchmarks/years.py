@@ -8,13 +8,11 @@ Runs and sensor ticks are copies, row by row, of one that Dagster made.
 
 import argparse
 import json
-import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -27,19 +25,16 @@ from rich.console import Console
 from rich.table import Table
 from sqlalchemy import Connection, DateTime, Engine, Text, bindparam, text
 
-from domain.registration import PRODUCTION, Registration
+from benchmarks.store import deploy, measured_store
+from domain.registration import Registration
 from orchestration.dagster import resources
 from orchestration.dagster.resources import Store
 from orchestration.dagster.upkeep.own_records import OwnRecords
 from orchestration.definitions import definitions
 from orchestration.pipeline.drafts import draft_evidence
-from storage.experiments.deploys import DeployRequest, record_deploy
 from storage.experiments.experiments import register
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.postgres.dagster_schema import create_dagster_schema, dagster_url
-from storage.postgres.embedded import EmbeddedPostgres
-from storage.postgres.engine import open_engine
-from storage.schema.migrate import upgrade
 from storage.schema.partitions import create_days
 from storage.tenants.projects import create_project
 from storage.upkeep.retention import (
@@ -205,8 +200,12 @@ class Service:
                 text("UPDATE experiments SET closed_at = :now WHERE closed_at IS NULL"),
                 {"now": self.now},
             )
-            for sha, share in ((self.standing, 1.0), (self.canary, 0.5)):
-                _deploy(connection, self.project, sha, self.now, base=self.standing, share=share)
+            deploy(connection, self.project, self.standing, self.now, share=1.0)
+            canary, base = self.canary, self.standing
+            deploy(connection, self.project, canary, self.now, base=base, share=0.5)
+            for table in ("deploys", "commits"):
+                late = f"UPDATE {table} SET recorded_at = :now WHERE recorded_at > :now"
+                connection.execute(text(late), {"now": self.now})
             asked = Registration(treatment_commit=self.canary, target_metric="activation")
             register(connection, self.project, asked)
             connection.execute(
@@ -289,48 +288,25 @@ class Service:
             )
 
 
-def _deploy(
-    connection: Connection, project: int, sha: str, at: datetime, *, base: str, share: float
-) -> None:
-    request = DeployRequest(
-        environment=PRODUCTION,
-        commit={"sha": sha},
-        deployed_at=at,
-        graph=None,
-        diff=None if base == sha else {"base_commit": base, "files": []},
-        allocation=share,
-        idempotency_key=None,
-    )
-    record_deploy(connection, project, request)
-    for table in ("deploys", "commits"):
-        late = f"UPDATE {table} SET recorded_at = :at WHERE recorded_at > :at"
-        connection.execute(text(late), {"at": at})
-
-
 @contextmanager
 def service(ticks: int, *, a_day: int) -> Iterator[Service]:
     """Yields a service that began so many ticks ago, with one run and one sensor tick to copy."""
-    with tempfile.TemporaryDirectory(prefix="deploy-reward-years-") as folder:
-        Path(folder).chmod(0o711)
-        with EmbeddedPostgres(Path(folder) / "data") as server:
-            upgrade(server.url)
-            create_dagster_schema(server.url)
-            storage = {"postgres": {"postgres_url": dagster_url(server.url)}}
-            today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-            engine = open_engine(server.url)
-            with engine.begin() as connection:
-                project = create_project(connection, "shop").project_id
-            with dg.instance_for_test(overrides={"storage": storage}) as instance:
-                yield Service(
-                    engine=engine,
-                    instance=instance,
-                    begins=today - timedelta(days=ticks / a_day + 1),
-                    a_day=a_day,
-                    project=project,
-                    run=_model_run(instance, server.url),
-                    tick=_model_tick(instance),
-                )
-            engine.dispose()
+    with measured_store() as store:
+        create_dagster_schema(store.url)
+        storage = {"postgres": {"postgres_url": dagster_url(store.url)}}
+        today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        with store.engine.begin() as connection:
+            project = create_project(connection, "shop").project_id
+        with dg.instance_for_test(overrides={"storage": storage}) as instance:
+            yield Service(
+                engine=store.engine,
+                instance=instance,
+                begins=today - timedelta(days=ticks / a_day + 1),
+                a_day=a_day,
+                project=project,
+                run=_model_run(instance, store.url),
+                tick=_model_tick(instance),
+            )
 
 
 def _model_run(instance: dg.DagsterInstance, url: str) -> str:
