@@ -1,8 +1,7 @@
 """Dagster's web server behind the guard, as a process: `python -m orchestration.web_server`.
 
 `dagster-webserver` itself takes no middleware, so this builds the same application by the
-functions that its command calls, and serves it with the guard in front. Nothing is served where
-these names have moved: the import fails.
+functions that its command calls, and serves it with the guard in front.
 """
 
 import os
@@ -10,11 +9,13 @@ import os
 import click
 import dagster as dg
 import uvicorn
-from dagster._core.workspace.context import WorkspaceProcessContext
-from dagster._core.workspace.load_target import WorkspaceFileTarget
 from dagster_webserver.app import create_app_from_workspace_process_context
 from dagster_webserver.version import __version__
 
+from orchestration.dagster.upkeep.private_dagster import (
+    WorkspaceFileTarget,
+    WorkspaceProcessContext,
+)
 from orchestration.guard import Guard
 
 # As dagster-webserver sets them by default.

@@ -44,3 +44,12 @@ def test_sql_reads_a_frozen_policy_in_one_file_alone() -> None:
     reads = re.compile(r"\bpolicy\b['\"]?\s*(->|#>|#-|\?)|jsonb_exists\(x\.policy")
     files = [path for path in (ROOT / "storage").rglob("*.py") if reads.search(path.read_text())]
     assert [path.name for path in files] == ["policy_columns.py"]
+
+
+def test_private_modules_of_libraries_are_imported_where_they_are_checked_alone() -> None:
+    private = re.compile(r"^\s*(?:from|import) \w+(?:\.\w+)*\._", re.MULTILINE)
+    files = (path for room in rooms() for path in room.glob("*.py"))
+    assert sorted(path.name for path in files if private.search(path.read_text())) == [
+        "private_dagster.py",
+        "uvicorn_protocol.py",
+    ]

@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
-
-# No public name leads to these two.
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 from dagster_shared.error import SerializableErrorInfo
 
 from orchestration.dagster.checks import FACTS
 from orchestration.dagster.keys import PREFIX
+from orchestration.dagster.upkeep.private_dagster import AssetCheckExecutionRecordStatus
 from orchestration.outbound.redaction import redacted
 
 # So many runs, and failures of each check, are told of at once; what is more comes after.

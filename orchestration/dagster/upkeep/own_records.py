@@ -7,20 +7,18 @@ from datetime import UTC, datetime, timedelta
 import dagster as dg
 import sqlalchemy as sa
 
-# Dagster has no other name for them: where a run came from, its tables, and its ticks' statuses.
-from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
-from dagster._core.definitions.selector import InstigatorSelector
-from dagster._core.remote_origin import RemoteRepositoryOrigin
-from dagster._core.scheduler.instigation import TickStatus
-from dagster._core.storage.event_log.schema import (
+from orchestration.dagster.keys import PREFIX
+from orchestration.dagster.upkeep.private_dagster import (
+    IMPLICIT_ASSET_JOB_NAME,
+    REPOSITORY_LABEL_TAG,
     AssetCheckExecutionsTable,
     AssetEventTagsTable,
+    InstigatorSelector,
+    RemoteRepositoryOrigin,
+    SqlEventLogStorage,
     SqlEventLogStorageTable,
+    TickStatus,
 )
-from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
-from dagster._core.storage.tags import REPOSITORY_LABEL_TAG
-
-from orchestration.dagster.keys import PREFIX
 
 # Of a run of which only the newest materialization of some day or asset is left.
 THINNED_TAG = f"{PREFIX}/thinned"
