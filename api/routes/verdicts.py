@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 from pydantic import AfterValidator, Field
@@ -397,25 +397,7 @@ async def get_verdicts(
     page = experiments[:limit]
     return answer(
         {
-            "experiments": [_listed(experiment) for experiment in page],
+            "experiments": [asdict(experiment) for experiment in page],
             "next_cursor": _after(page[-1], pending=pending) if len(experiments) > limit else None,
         }
     )
-
-
-def _listed(experiment: ListedExperiment) -> dict[str, Any]:
-    return {
-        "experiment_id": experiment.experiment_id,
-        "registered_at": experiment.registered_at,
-        "treatment_commit": experiment.treatment_commit,
-        "control_commit": experiment.control_commit,
-        "deploy_id": experiment.deploy_id,
-        "joint_with": experiment.joint_with,
-        "environment": experiment.environment,
-        "metric": experiment.metric,
-        "as_of": experiment.as_of,
-        "decided_at": experiment.decided_at,
-        "allocation": experiment.allocation,
-        "superseded_by": experiment.superseded_by,
-        "contract": experiment.contract,
-    }

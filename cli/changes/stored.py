@@ -19,13 +19,11 @@ from api.routes.experiments import RegistrationBody
 from cli.changes.experiment import Contract
 from cli.changes.form import checked
 from cli.operations.actor import command_actor
-from cli.operations.store import store_transaction, store_url
+from cli.operations.store import project_transaction, store_engine
 from storage.experiments.deploys import record_deploy
 from storage.experiments.experiments import close, register
 from storage.experiments.withdrawal import withdraw_deploy
-from storage.postgres.engine import open_engine
 from storage.releases.freeze import current_freeze
-from storage.tenants.projects import find_project
 from storage.verdicts.announcements import announce_base_moves
 from storage.verdicts.publication import project_of, read_effect, read_evidence, read_verdict
 from storage.views.portfolio import read_portfolio
@@ -79,16 +77,10 @@ def stored_experiment(experiment_id: str, data_dir: Path) -> Generator[StoredExp
     Raises:
         storage.refusal.Missing: The store holds no such experiment.
     """
-    with store_url(data_dir) as url:
-        engine = open_engine(url, pool_size=1)
-        try:
-            with engine.begin() as connection:
-                project_id = project_of(connection, experiment_id)
-            yield StoredExperiment(
-                engine=engine, project_id=project_id, experiment_id=experiment_id
-            )
-        finally:
-            engine.dispose()
+    with store_engine(data_dir) as engine:
+        with engine.begin() as connection:
+            project_id = project_of(connection, experiment_id)
+        yield StoredExperiment(engine=engine, project_id=project_id, experiment_id=experiment_id)
 
 
 def recorded_deploy(
@@ -96,8 +88,7 @@ def recorded_deploy(
 ) -> dict[str, Any]:
     """Records a deploy and returns its record as the API shows it: times become text."""
     request = checked(Deploy, members).request(idempotency_key)
-    with store_transaction(data_dir) as connection:
-        project_id = find_project(connection, project).project_id
+    with project_transaction(data_dir, project) as (connection, project_id):
         recorded = record_deploy(connection, project_id, request)
         announce_base_moves(
             connection,
@@ -110,8 +101,7 @@ def recorded_deploy(
 
 def withdrawn_deploy(deploy_id: str, project: str, data_dir: Path) -> dict[str, Any]:
     """Withdraws a deploy and returns the record that it had."""
-    with store_transaction(data_dir) as connection:
-        project_id = find_project(connection, project).project_id
+    with project_transaction(data_dir, project) as (connection, project_id):
         record, _ = withdraw_deploy(connection, project_id, deploy_id, by=command_actor())
     return record
 
@@ -121,8 +111,7 @@ def registered_change(
 ) -> RegistrationReading:
     """Registers a change and returns its experiment."""
     registration = checked(RegistrationBody, members).registration()
-    with store_transaction(data_dir) as connection:
-        project_id = find_project(connection, project).project_id
+    with project_transaction(data_dir, project) as (connection, project_id):
         experiment_id = register(connection, project_id, registration).experiment_id
         return read_registration(connection, project_id, experiment_id)
 
@@ -141,8 +130,7 @@ def stored_portfolio(
         project: A project's name or number.
         data_dir: The folder of the store.
     """
-    with store_transaction(data_dir) as connection:
-        project_id = find_project(connection, project).project_id
+    with project_transaction(data_dir, project) as (connection, project_id):
 
         def figures() -> dict[str, Any]:
             as_of = datetime.now(UTC)

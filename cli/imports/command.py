@@ -24,9 +24,8 @@ from cli.imports.spool import Spool, Tally
 from cli.imports.storing import Storing
 from cli.imports.tables import chunks
 from cli.operations.options import data_dir_option, project_option
-from cli.operations.store import store_url
+from cli.operations.store import store_engine
 from storage.log.events import ClosedHistory, RuntimeEvent, closed_histories
-from storage.postgres.engine import open_engine
 from storage.tenants.projects import find_project
 from storage.tenants.secret import Pseudonyms, service_secret
 
@@ -60,15 +59,11 @@ def import_history(
         layout = _NO_MAP if map_file is None else read_map(map_file)
         if map_file is None:
             require_lines(file)
-        with store_url(data_dir) as url:
-            engine = open_engine(url, pool_size=2)
-            try:
-                history = _opened_history(engine, project, layout, data_dir)
-                report = history.imported(
-                    file, console, is_mapped=map_file is not None, is_rehearsal=dry_run
-                )
-            finally:
-                engine.dispose()
+        with store_engine(data_dir) as engine:
+            history = _opened_history(engine, project, layout, data_dir)
+            report = history.imported(
+                file, console, is_mapped=map_file is not None, is_rehearsal=dry_run
+            )
     except ImportFailedError as fault:
         raise click.ClickException(str(fault)) from fault
     if as_json:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from cli.operations.options import data_dir_option
-from cli.operations.store import store_url
+from cli.operations.store import store_transaction
 from domain.contract import document_text
 from orchestration.pipeline.audit import Audit
 from orchestration.pipeline.audit import audit as audited
@@ -16,7 +16,6 @@ from storage.log.lake import LakeError, open_lake
 from storage.pipeline.engines.engine import EngineError
 from storage.pipeline.experiments import UnreadablePolicyError
 from storage.pipeline.inputs import TooManyAssignmentsError
-from storage.postgres.engine import open_engine
 from storage.postgres.refusal import Missing
 from storage.upkeep.raw_events import freeze_reads
 
@@ -52,16 +51,12 @@ def audit(ctx: click.Context, experiment: str, as_json: bool, data_dir: Path) ->
     are equal, 1 where they differ, 3 where the raw events are gone, 4 where the verdict cannot be
     recomputed.
     """
-    with store_url(data_dir) as url:
-        engine = open_engine(url, pool_size=1)
-        try:
-            with explained_failures(experiment), engine.begin() as connection:
-                freeze_reads(connection)
-                result = audited(connection, experiment, lake=open_lake(data_dir=data_dir))
-        except Missing as missing:
-            raise click.BadParameter(str(missing), param_hint="EXPERIMENT") from missing
-        finally:
-            engine.dispose()
+    try:
+        with store_transaction(data_dir) as connection, explained_failures(experiment):
+            freeze_reads(connection)
+            result = audited(connection, experiment, lake=open_lake(data_dir=data_dir))
+    except Missing as missing:
+        raise click.BadParameter(str(missing), param_hint="EXPERIMENT") from missing
     click.echo(_document(result) if as_json else _as_text(result))
     ctx.exit(_exit(result))
 

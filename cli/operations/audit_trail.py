@@ -10,9 +10,8 @@ from rich.table import Table
 
 from cli.operations.options import data_dir_option, project_option
 from cli.operations.projects import json_option
-from cli.operations.store import store_transaction
+from cli.operations.store import project_transaction
 from storage.tenants.audit_trail import Actor, AuditEntry, Change, audit_document, read_trail
-from storage.tenants.projects import find_project
 
 _ENTRIES = 50
 
@@ -32,8 +31,7 @@ def audit_trail(
 
     Freezes are of the whole service and stand in each project's trail.
     """
-    with store_transaction(data_dir) as connection:
-        project_id = find_project(connection, project).project_id
+    with project_transaction(data_dir, project) as (connection, project_id):
         entries = read_trail(connection, project_id, limit=limit, before=before)
     if as_json:
         click.echo(json.dumps([audit_document(entry) for entry in entries]))

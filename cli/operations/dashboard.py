@@ -7,8 +7,7 @@ import click
 
 from cli.operations.actor import command_actor
 from cli.operations.options import data_dir_option, project_option
-from cli.operations.store import store_transaction
-from storage.tenants.projects import find_project
+from cli.operations.store import project_transaction
 from storage.tenants.sign_ins import LINK_LIFETIME, Role, create_link, end_sign_ins
 
 
@@ -36,16 +35,14 @@ def dashboard(project: str, owner: bool, sign_out_all: bool, url: str, data_dir:
     if sign_out_all:
         if owner:
             raise click.UsageError("--sign-out-all makes no link: leave --owner out")
-        with store_transaction(data_dir) as connection:
-            project_id = find_project(connection, project).project_id
+        with project_transaction(data_dir, project) as (connection, project_id):
             ended = end_sign_ins(connection, project_id, by=command_actor())
         click.echo(
             f"Sign-ins that were ended: {ended}. A link that nobody opened is worth nothing."
         )
         return
     role = Role.OWNER if owner else Role.READ
-    with store_transaction(data_dir) as connection:
-        project_id = find_project(connection, project).project_id
+    with project_transaction(data_dir, project) as (connection, project_id):
         code = create_link(connection, project_id, role, by=command_actor())
     # Behind the #, which browsers keep to themselves: the code is in no log of any server.
     click.echo(f"{url.rstrip('/')}/dashboard/sign-in#{code}")

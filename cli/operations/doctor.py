@@ -44,12 +44,10 @@ def doctor(ctx: click.Context, project: str, as_json: bool, data_dir: Path) -> N
 
 def _stored(project: str, data_dir: Path) -> Sequence[Mapping[str, Any]]:
     # The store's rooms take a second to load, and the client does not hold them.
-    from cli.operations.store import store_transaction  # noqa: PLC0415
-    from storage.tenants.projects import find_project  # noqa: PLC0415
+    from cli.operations.store import project_transaction  # noqa: PLC0415
     from storage.views.checklist import read_lines  # noqa: PLC0415
 
-    with store_transaction(data_dir) as connection:
-        project_id = find_project(connection, project).project_id
+    with project_transaction(data_dir, project) as (connection, project_id):
         return [line.document() for line in read_lines(connection, project_id)]
 
 

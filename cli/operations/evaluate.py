@@ -19,7 +19,7 @@ from domain.contract import document_text
 from orchestration.pipeline.day_rebuild import rebuild as walk_anew
 from orchestration.pipeline.drafts import Drafted
 from storage.log.lake import open_lake
-from storage.postgres.engine import open_engine
+from storage.postgres.engine import opened_engine
 from storage.schema.clock import closed_instant
 from storage.upkeep.gone_events import DecidedVerdict, EventsGone, decided_without_events
 from storage.upkeep.reading import separate_reading
@@ -57,7 +57,7 @@ def evaluate(as_of: datetime | None, evidence: bool, as_json: bool, data_dir: Pa
     With --as-of nothing is written; it is refused, with exit 3, where raw events are gone of what
     was open at that time.
     """
-    with store_url(data_dir) as url, opened(url) as engine:
+    with store_url(data_dir) as url, opened_engine(url) as engine:
         if as_of is None:
             materialize_once(url)
             with engine.begin() as connection:
@@ -70,16 +70,6 @@ def evaluate(as_of: datetime | None, evidence: bool, as_json: bool, data_dir: Pa
                 lake = open_lake(data_dir=data_dir)
                 drafted = walk_anew(connection, as_of=as_of, lake=lake)
             _print_answers(_answers(drafted, decided), evidence=evidence, as_json=as_json)
-
-
-@contextmanager
-def opened(url: str) -> Generator[Engine]:
-    """Yields the store's connections, closed at the end."""
-    engine = open_engine(url)
-    try:
-        yield engine
-    finally:
-        engine.dispose()
 
 
 def materialize_once(url: str) -> None:

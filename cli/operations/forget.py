@@ -9,9 +9,8 @@ import click
 from cli.operations.actor import command_actor
 from cli.operations.options import data_dir_option, project_option
 from cli.operations.projects import json_option
-from cli.operations.store import store_url
+from cli.operations.store import store_engine
 from domain.contract import document_text
-from storage.postgres.engine import open_engine
 from storage.schema.clock import is_rebuilding
 from storage.tenants.projects import find_project
 from storage.tenants.secret import Pseudonyms, service_secret
@@ -35,23 +34,17 @@ def forget(
     """
     if (user_ref is None) == (session is None):
         raise click.UsageError("name the person by one of --user-ref and --session")
-    with store_url(data_dir) as url:
-        engine = open_engine(url, pool_size=1)
-        try:
-            with engine.begin() as connection:
-                project_id = find_project(connection, project).project_id
-                if is_rebuilding(connection):
-                    click.echo("A rebuild is under way: waiting until it has ended.", err=True)
-                if user_ref is not None:
-                    pseudonym = Pseudonyms(_secret(data_dir)).of(project_id, user_ref)
-                    erased = forget_user(connection, project_id, pseudonym, by=command_actor())
-                else:
-                    erased = forget_session(
-                        connection, project_id, session or "", by=command_actor()
-                    )
-            vacuum(engine, erased.tables)
-        finally:
-            engine.dispose()
+    with store_engine(data_dir) as engine:
+        with engine.begin() as connection:
+            project_id = find_project(connection, project).project_id
+            if is_rebuilding(connection):
+                click.echo("A rebuild is under way: waiting until it has ended.", err=True)
+            if user_ref is not None:
+                pseudonym = Pseudonyms(_secret(data_dir)).of(project_id, user_ref)
+                erased = forget_user(connection, project_id, pseudonym, by=command_actor())
+            else:
+                erased = forget_session(connection, project_id, session or "", by=command_actor())
+        vacuum(engine, erased.tables)
     click.echo(document_text(asdict(erased)) if as_json else _as_text(erased))
 
 

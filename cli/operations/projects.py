@@ -14,11 +14,11 @@ from rich.table import Table
 
 from cli.operations.actor import command_actor
 from cli.operations.options import data_dir_option, project_option
-from cli.operations.store import store_transaction
+from cli.operations.store import project_transaction, store_transaction
 from domain.metric import Metric
 from storage.postgres.refusal import Invalid
 from storage.tenants.keys import LONGEST_LABEL, KeyKind, create_key, list_keys, revoke_key
-from storage.tenants.projects import create_project, find_project, list_projects
+from storage.tenants.projects import create_project, list_projects
 from storage.tenants.secret import Assignments, WebhookSecrets, service_secret
 from storage.tenants.settings import (
     RateLimits,
@@ -93,11 +93,8 @@ def create_key_command(
     """Create a key and show it this once; older keys stay live."""
     if label is not None and len(label) > LONGEST_LABEL:
         raise click.BadParameter(f"has more than {LONGEST_LABEL} characters", param_hint="--label")
-    with store_transaction(data_dir) as connection:
-        owner = find_project(connection, project)
-        key = create_key(
-            connection, owner.project_id, KeyKind(kind), label=label, by=command_actor()
-        )
+    with project_transaction(data_dir, project) as (connection, project_id):
+        key = create_key(connection, project_id, KeyKind(kind), label=label, by=command_actor())
     click.echo(json.dumps({"kind": kind, "key": key}) if as_json else key)
 
 
@@ -111,8 +108,8 @@ def list_keys_command(project: str, as_json: bool, data_dir: Path) -> None:
     A use is noted at most once in ten minutes: a key whose last use is older than that, and stays
     the same, is not used any more.
     """
-    with store_transaction(data_dir) as connection:
-        keys_of_project = list_keys(connection, find_project(connection, project).project_id)
+    with project_transaction(data_dir, project) as (connection, project_id):
+        keys_of_project = list_keys(connection, project_id)
     rows = [
         {
             "key": f"{key.display}…",
@@ -134,8 +131,7 @@ def list_keys_command(project: str, as_json: bool, data_dir: Path) -> None:
 @data_dir_option
 def revoke_key_command(key: str, project: str, as_json: bool, data_dir: Path) -> None:
     """End a key, named whole or by its beginning."""
-    with store_transaction(data_dir) as connection:
-        project_id = find_project(connection, project).project_id
+    with project_transaction(data_dir, project) as (connection, project_id):
         revoked = revoke_key(connection, project_id, key, by=command_actor())
     if as_json:
         click.echo(json.dumps({"key": f"{revoked.display}…", "revoked": True}))
@@ -150,8 +146,7 @@ def revoke_key_command(key: str, project: str, as_json: bool, data_dir: Path) ->
 @data_dir_option
 def assignment_key_command(epoch: int | None, project: str, as_json: bool, data_dir: Path) -> None:
     """Show the secret that the arms' router signs with; no database holds it."""
-    with store_transaction(data_dir) as connection:
-        project_id = find_project(connection, project).project_id
+    with project_transaction(data_dir, project) as (connection, project_id):
         chosen = read_settings(connection, project_id)
     number = epoch or chosen.assignment_epochs[0]
     key = Assignments(_secret_of_the_api(data_dir)).key(project_id, number)
@@ -166,8 +161,8 @@ def assignment_key_command(epoch: int | None, project: str, as_json: bool, data_
 @data_dir_option
 def webhook_key_command(project: str, as_json: bool, data_dir: Path) -> None:
     """Show what receivers verify the project's webhooks with; no database holds it."""
-    with store_transaction(data_dir) as connection:
-        project_id = find_project(connection, project).project_id
+    with project_transaction(data_dir, project) as (_, project_id):
+        pass
     key = WebhookSecrets(_secret_of_the_api(data_dir)).of(project_id)
     click.echo(json.dumps({"key": key}) if as_json else key)
 
@@ -203,8 +198,8 @@ def settings() -> None:
 @data_dir_option
 def show(project: str, as_json: bool, data_dir: Path) -> None:
     """Show all settings of a project, defaults included."""
-    with store_transaction(data_dir) as connection:
-        chosen = read_settings(connection, find_project(connection, project).project_id)
+    with project_transaction(data_dir, project) as (connection, project_id):
+        chosen = read_settings(connection, project_id)
     _print_settings(settings_document(chosen), as_json=as_json)
 
 
@@ -219,8 +214,7 @@ def apply(file: Path, project: str, as_json: bool, data_dir: Path) -> None:
         chosen = tomllib.loads(file.read_text())
     except tomllib.TOMLDecodeError as error:
         raise click.ClickException(f"{file.name} is not TOML: {error}") from error
-    with store_transaction(data_dir) as connection:
-        project_id = find_project(connection, project).project_id
+    with project_transaction(data_dir, project) as (connection, project_id):
         try:
             stored = apply_settings(connection, project_id, chosen, by=command_actor())
         except Invalid as refused:

@@ -9,9 +9,9 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from cli.operations.evaluate import json_option, named_where_gone, opened, print_contracts
+from cli.operations.evaluate import json_option, named_where_gone, print_contracts
 from cli.operations.options import data_dir_option
-from cli.operations.store import store_url
+from cli.operations.store import store_engine
 from orchestration.pipeline.full_rebuild import PHASES, rebuild_all
 from storage.log.lake import open_lake
 from storage.upkeep.side_tables import Difference
@@ -32,7 +32,7 @@ def rebuild(ctx: click.Context, as_json: bool, data_dir: Path) -> None:
     events that a verdict rests on are gone. A decided verdict is never rewritten: where the log
     gives another one now, it is named, and the exit code is 4.
     """
-    with store_url(data_dir) as url, opened(url) as engine:
+    with store_engine(data_dir) as engine:
         with named_where_gone(), _phases() as begin:
             lake = open_lake(data_dir=data_dir)
             rebuilt = rebuild_all(engine, begin=begin, waiting=_say_waiting, lake=lake)

@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 
 from storage.postgres.embedded import EmbeddedPostgres, make_data_dir, running_url
-from storage.postgres.engine import open_engine
+from storage.postgres.engine import opened_engine
 from storage.schema.migrate import OlderStoreError, refuse_other_version, upgrade
+from storage.tenants.projects import find_project
 
 # How long a command waits for the process that started the store to migrate it.
 MIGRATION_SECONDS = 20.0
@@ -76,9 +77,8 @@ def _wait_for_this_version(url: str) -> None:
         storage.migrate.StoreVersionError: a later version has migrated it, or nobody migrates it.
     """
     deadline = time.monotonic() + MIGRATION_SECONDS
-    engine = open_engine(url, pool_size=1)
     waits = False
-    try:
+    with opened_engine(url) as engine:
         while True:
             try:
                 with engine.connect() as connection:
@@ -91,17 +91,28 @@ def _wait_for_this_version(url: str) -> None:
                 click.echo("The store is being set up; waiting until it is ready.", err=True)
                 waits = True
             time.sleep(TURN_SECONDS)
-    finally:
-        engine.dispose()
+
+
+@contextmanager
+def store_engine(data_dir: Path) -> Generator[Engine]:
+    """Connections to the store that a command works on, for as long as the context lasts."""
+    with store_url(data_dir) as url, opened_engine(url) as engine:
+        yield engine
 
 
 @contextmanager
 def store_transaction(data_dir: Path) -> Generator[Connection]:
     """A transaction on the store that a command works on, committed at the end of the context."""
-    with store_url(data_dir) as url:
-        engine = open_engine(url, pool_size=1)
-        try:
-            with engine.begin() as connection:
-                yield connection
-        finally:
-            engine.dispose()
+    with store_engine(data_dir) as engine, engine.begin() as connection:
+        yield connection
+
+
+@contextmanager
+def project_transaction(data_dir: Path, project: str) -> Generator[tuple[Connection, int]]:
+    """Such a transaction, and the number of a project that is named by its name or number.
+
+    Raises:
+        storage.refusal.Missing: there is no such project.
+    """
+    with store_transaction(data_dir) as connection:
+        yield connection, find_project(connection, project).project_id

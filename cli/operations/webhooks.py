@@ -11,8 +11,7 @@ from rich.table import Table
 
 from cli.operations.options import data_dir_option, project_option
 from cli.operations.projects import json_option
-from cli.operations.store import store_transaction
-from storage.tenants.projects import find_project
+from cli.operations.store import project_transaction
 from storage.verdicts.deliveries import Delivery, list_deliveries, send_again
 
 
@@ -28,10 +27,8 @@ def webhooks() -> None:
 @data_dir_option
 def list_command(project: str, *, arrived: bool, as_json: bool, data_dir: Path) -> None:
     """List waiting and abandoned deliveries, the newest first."""
-    with store_transaction(data_dir) as connection:
-        deliveries = list_deliveries(
-            connection, find_project(connection, project).project_id, arrived=arrived
-        )
+    with project_transaction(data_dir, project) as (connection, project_id):
+        deliveries = list_deliveries(connection, project_id, arrived=arrived)
     if as_json:
         click.echo(
             json.dumps([asdict(delivery) for delivery in deliveries], default=datetime.isoformat)
@@ -58,8 +55,8 @@ def resend(
     """
     if given_up == (delivery is not None):
         raise click.UsageError("name a delivery, or say --given-up")
-    with store_transaction(data_dir) as connection:
-        due = send_again(connection, find_project(connection, project).project_id, delivery)
+    with project_transaction(data_dir, project) as (connection, project_id):
+        due = send_again(connection, project_id, delivery)
     if delivery is not None and not due:
         raise click.ClickException(f"the project has no delivery {delivery}")
     if as_json:

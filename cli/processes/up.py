@@ -13,7 +13,6 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from sqlalchemy import Connection
 
 from cli.operations.actor import command_actor
 from cli.operations.options import data_dir_option
@@ -22,7 +21,7 @@ from cli.processes.dagster_home import dagster_environment, write_dagster_home, 
 from cli.processes.supervisor import Child, StopRequest, Supervisor, stop_on_signals
 from storage.postgres.durability import refuse_weak_store
 from storage.postgres.embedded import EmbeddedPostgres, make_data_dir
-from storage.postgres.engine import open_engine
+from storage.postgres.engine import opened_engine
 from storage.schema.migrate import upgrade
 from storage.tenants.keys import FIRST_KINDS, KeyKind, create_key
 from storage.tenants.projects import CreatedProject, create_project, list_projects
@@ -187,7 +186,7 @@ class Start:
 
 def _first_project(url: str) -> CreatedProject | None:
     """Make the first project of a new store, with its keys; None when somebody has made one."""
-    with _transaction(url) as connection:
+    with opened_engine(url) as engine, engine.begin() as connection:
         names = {project.name for project in list_projects(connection)}
         return (
             None
@@ -204,7 +203,7 @@ def demo_project(url: str) -> CreatedProject:
     """
     from cli.traffic.demo import METRIC  # noqa: PLC0415 (a plain start does without its numpy)
 
-    with _transaction(url) as connection:
+    with opened_engine(url) as engine, engine.begin() as connection:
         known = {project.name: project.project_id for project in list_projects(connection)}
         if (number := known.get(DEMO_PROJECT)) is None:
             made = create_project(connection, DEMO_PROJECT, by=command_actor())
@@ -216,16 +215,6 @@ def demo_project(url: str) -> CreatedProject:
             kind: create_key(connection, number, kind, by=command_actor()) for kind in FIRST_KINDS
         }
         return CreatedProject(project_id=number, name=DEMO_PROJECT, keys=keys)
-
-
-@contextmanager
-def _transaction(url: str) -> Generator[Connection]:
-    engine = open_engine(url, pool_size=1)
-    try:
-        with engine.begin() as connection:
-            yield connection
-    finally:
-        engine.dispose()
 
 
 def _show_addresses(console: Console, plan: Plan) -> None:

@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import Any
@@ -184,22 +184,15 @@ def story(as_of: datetime) -> Story:
         treatment_errors=ERRORS,
         session_prefix=f"{prefix}a",
     )
-    later = Scenario(
+    later = replace(
+        shop,
         start=at(2, 9),
         end=at(1, 10),
         control=helping,
         treatment=harming,
-        sessions_per_day=SESSIONS_PER_DAY,
         baseline=BASELINE * (1 + HELP),
         relative_lift=HARM,
-        allocation=0.0,
         ramp=harms.steps,
-        rhythm=0.3,
-        routes=PATHS,
-        pages=1.1,
-        metric=METRIC,
-        control_errors=ERRORS,
-        treatment_errors=ERRORS,
         session_prefix=f"{prefix}b",
     )
     generator = np.random.default_rng(SEED)

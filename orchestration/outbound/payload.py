@@ -32,15 +32,7 @@ def _raw(announcement: Announcement) -> str:
         {
             "type": f"deploy_reward.{announcement.kind}",
             "timestamp": _moment(announcement.announced_at),
-            "data": {
-                "project": announcement.project,
-                "experiment_id": announcement.experiment_id,
-                "environment": announcement.environment,
-                "commit": announcement.commit,
-                "metric": announcement.metric,
-                "subject": announcement.subject or None,
-                "sentence": announcement.sentence,
-            },
+            "data": _facts(announcement),
         }
     )
     return f'{head.removesuffix("}}")},"contract":{announcement.contract}}}}}'
@@ -72,15 +64,21 @@ def _github(announcement: Announcement) -> dict[str, Any]:
         "client_payload": {
             "webhook_id": announcement.announcement_id,
             "timestamp": _moment(announcement.announced_at),
-            "project": announcement.project,
-            "experiment_id": announcement.experiment_id,
-            "environment": announcement.environment,
-            "commit": announcement.commit,
-            "metric": announcement.metric,
-            "subject": announcement.subject or None,
-            "sentence": announcement.sentence,
+            **_facts(announcement),
             "contract": contract,
         },
+    }
+
+
+def _facts(announcement: Announcement) -> dict[str, Any]:
+    return {
+        "project": announcement.project,
+        "experiment_id": announcement.experiment_id,
+        "environment": announcement.environment,
+        "commit": announcement.commit,
+        "metric": announcement.metric,
+        "subject": announcement.subject or None,
+        "sentence": announcement.sentence,
     }
 
 

@@ -247,20 +247,15 @@ def graph_of_commit(
 
 def deploy_record(row: Row[Any]) -> dict[str, Any]:
     """Returns a deploy as the API shows it."""
-    return {
-        "deploy_id": row.deploy_id,
-        "environment": row.environment,
-        "commit": row.commit,
-        "base_commit": row.base_commit,
-        "deployed_at": row.deployed_at,
-        "recorded_at": row.recorded_at,
-        "graph_id": row.graph_id,
-        "diff": row.diff,
-        "allocation": row.allocation,
-        "base_assumed": row.base_assumed,
-        "affected_routes": row.affected_routes,
-        "affected_routes_complete": row.affected_routes_complete,
-    }
+    return {name: getattr(row, name) for name in _RECORDED}
+
+
+# The members of a deploy's record, in their order.
+_RECORDED = (
+    *("deploy_id", "environment", "commit", "base_commit", "deployed_at", "recorded_at"),
+    *("graph_id", "diff", "allocation", "base_assumed"),
+    *("affected_routes", "affected_routes_complete"),
+)
 
 
 def last_deploy(

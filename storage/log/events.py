@@ -16,7 +16,7 @@ from sqlalchemy.util import await_only
 
 from storage.log.parts import hour_of, next_part, note_part
 from storage.postgres.batching import Batcher
-from storage.postgres.engine import StoreUnavailable, open_engine
+from storage.postgres.engine import StoreUnavailable, opened_engine
 from storage.postgres.refusal import Conflict
 from storage.postgres.rows import value_of
 from storage.schema.clock import LOG_LOCK, receipt_time
@@ -167,12 +167,8 @@ async def _locked_receipt_time(connection: AsyncConnection[Any]) -> datetime:
 
 
 def _create_days(url: str, today: date) -> None:
-    engine = open_engine(url, pool_size=1)
-    try:
-        with engine.begin() as connection:
-            create_days(connection, (today, today + timedelta(days=1)))
-    finally:
-        engine.dispose()
+    with opened_engine(url) as engine, engine.begin() as connection:
+        create_days(connection, (today, today + timedelta(days=1)))
 
 
 _CLOSED = text("""

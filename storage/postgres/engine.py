@@ -1,6 +1,8 @@
 """Connections to the store, with the session settings that every reader and writer shares."""
 
 import re
+from collections.abc import Generator
+from contextlib import contextmanager
 
 import psycopg
 from sqlalchemy import Engine, ExceptionContext, create_engine, event, make_url
@@ -57,6 +59,16 @@ def open_engine(url: str, *, pool_size: int = 5) -> Engine:
     )
     event.listen(engine, "handle_error", _mask_values)
     return engine
+
+
+@contextmanager
+def opened_engine(url: str) -> Generator[Engine]:
+    """Yields a pool of blocking connections, closed at the end."""
+    engine = open_engine(url)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
 
 
 def open_async_engine(url: str, *, pool_size: int = 10) -> AsyncEngine:

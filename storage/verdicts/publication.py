@@ -166,11 +166,11 @@ class ListedExperiment:
     joint_with: Sequence[str]
     environment: str
     metric: str
-    contract: dict[str, Any]
     as_of: datetime | None
     decided_at: datetime | None
     allocation: float | None
     superseded_by: str | None
+    contract: dict[str, Any]
 
 
 _OWN_DEPLOYS = """
