@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-import api.runtime.state
+from api.runtime import state
 from api.server.process import serve
 from storage.log.events import EventWriter, RuntimeEvent
 
@@ -14,5 +14,5 @@ class _Unstored(EventWriter):
 
 
 if __name__ == "__main__":
-    vars(api.runtime)["EventWriter"] = _Unstored
+    vars(state)["EventWriter"] = _Unstored
     serve(port=0)
