@@ -77,10 +77,10 @@ _UNIT = """CASE WHEN s.by_user = 0 THEN e.session_id
          WHEN s.trusted_only = 0 OR e.trusted THEN e.user_unit END"""
 
 # Whether an experiment reads an event now. Of a range between two columns PostgreSQL's planner
-# expects so few rows that it would hash the events rather than what they are joined to; of a CASE,
-# half.
+# expects a two-hundredth of the rows, as of a CASE that equals 1, and would look an input up anew
+# for each event, or hash the events; of a CASE that is not 0 it expects nearly all.
 _READ = """CASE WHEN e.received >= s.received_from AND e.received <= s.received_to
-      AND e.occurred >= s.in_flight_from AND e.occurred < s.to_block THEN 1 ELSE 0 END = 1"""
+      AND e.occurred >= s.in_flight_from AND e.occurred < s.to_block THEN 1 ELSE 0 END <> 0"""
 
 _ASSIGNED = """a.number = s.number AND a.commit_sha = e.commit_sha AND a.context = e.context
      AND a.route_rank = e.route_rank
@@ -495,7 +495,8 @@ PAID = Step(
     sql=f"""
 SELECT s.number, s.experiment, m.metric, r.occurred, r.received, r.idempotency_key, r.value,
     r.session_id, r.pseudonym, s.by_user,
-    CASE WHEN s.by_user = 1 THEN r.user_unit ELSE r.session_id END AS unit
+    CASE WHEN s.by_user = 1 THEN r.user_unit ELSE r.session_id END AS unit,
+    m.attribution_window, m.open_for + s.grace AS closes_after, m.is_mean, m.cap
 FROM revenue AS r
 JOIN sources AS o ON o.event = r.event
 JOIN scope AS s ON s.number = o.number AND s.project_id = r.project_id
@@ -503,7 +504,7 @@ JOIN scope AS s ON s.number = o.number AND s.project_id = r.project_id
 JOIN metrics AS m ON m.number = o.number AND m.metric = o.metric
 WHERE (m.is_mean = 0 OR m.currency = r.currency)
   AND CASE WHEN r.received > s.from_block - {AHEAD} AND r.received <= s.to_block + s.grace
-      THEN 1 ELSE 0 END = 1
+      THEN 1 ELSE 0 END <> 0
 """,
 )
 
@@ -534,52 +535,51 @@ GROUP BY number, pseudonym
 OUTCOMES = Step(
     name="outcomes",
     sql=f"""
-SELECT t.number, t.metric, t.unit, t.received, t.event_key, t.value, t.block, t.arm, t.stratum,
-    t.block + {BLOCK} + m.open_for + s.grace AS closes_at, m.is_mean, m.cap
+SELECT number, metric, unit, received, event_key, value, block, arm, stratum,
+    block + {BLOCK} + closes_after AS closes_at, is_mean, cap
 FROM (
-    SELECT t.number, t.metric, t.unit, t.received, t.event_key, t.value, p.block, p.arm, p.stratum
+    SELECT t.number, t.metric, t.unit, t.received, t.event_key, t.value, p.block, p.arm, p.stratum,
+        t.closes_after, t.is_mean, t.cap
     FROM (
         SELECT s.number, s.experiment, m.metric, m.attribution_window, {_UNIT} AS unit,
             e.occurred, e.received,
-            {EVENT_KEY} AS event_key, e.value
+            {EVENT_KEY} AS event_key, e.value,
+            m.open_for + s.grace AS closes_after, m.is_mean, m.cap
         FROM outcome_events AS e
         JOIN sources AS o ON o.event = e.event
         JOIN scope AS s ON s.number = o.number AND s.project_id = e.project_id
             AND s.environment = e.environment
         JOIN metrics AS m ON m.number = o.number AND m.metric = o.metric
         WHERE CASE WHEN e.received > s.from_block - {AHEAD} AND e.received <= s.to_block + s.grace
-            THEN 1 ELSE 0 END = 1
+            THEN 1 ELSE 0 END <> 0
           AND (m.vouched_only = 0 OR e.trusted OR e.signed)
     ) AS t
     JOIN exposed AS p ON p.experiment = t.experiment AND p.unit = t.unit
         AND t.occurred >= p.exposed_at AND t.occurred <= p.exposed_at + t.attribution_window
     UNION ALL
     SELECT r.number, r.metric, p.unit, r.received, r.idempotency_key, r.value, p.block, p.arm,
-        p.stratum
+        p.stratum, r.closes_after, r.is_mean, r.cap
     FROM paid AS r
-    JOIN metrics AS m ON m.number = r.number AND m.metric = r.metric
     JOIN exposed AS p ON p.experiment = r.experiment AND p.unit = r.unit
-        AND r.occurred >= p.exposed_at AND r.occurred <= p.exposed_at + m.attribution_window
+        AND r.occurred >= p.exposed_at AND r.occurred <= p.exposed_at + r.attribution_window
     UNION ALL
-    SELECT number, metric, unit, received, idempotency_key, value, block, arm, stratum
+    SELECT number, metric, unit, received, idempotency_key, value, block, arm, stratum,
+        closes_after, is_mean, cap
     FROM (
         SELECT r.number, r.metric, p.unit, r.received, r.idempotency_key, r.value, p.block, p.arm,
-            p.stratum,
+            p.stratum, r.closes_after, r.is_mean, r.cap,
             row_number() OVER (
                 PARTITION BY r.number, r.metric, r.idempotency_key
                 ORDER BY p.exposed_at, p.unit COLLATE "C"
             ) AS place
         FROM paid AS r
-        JOIN metrics AS m ON m.number = r.number AND m.metric = r.metric
         JOIN exposed AS p ON p.experiment = r.experiment AND p.pseudonym = r.pseudonym
-            AND r.occurred >= p.exposed_at AND r.occurred <= p.exposed_at + m.attribution_window
+            AND r.occurred >= p.exposed_at AND r.occurred <= p.exposed_at + r.attribution_window
         WHERE r.session_id IS NULL AND r.by_user = 0 AND p.arm <= 1
     ) AS earliest
     WHERE place = 1
 ) AS t
-JOIN scope AS s ON s.number = t.number
-JOIN metrics AS m ON m.number = t.number AND m.metric = t.metric
-WHERE t.arm <= 1
+WHERE arm <= 1
 """,
 )
 

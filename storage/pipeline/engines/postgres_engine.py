@@ -116,6 +116,7 @@ class PostgresEngine:
         self._copied: dict[str, int] = {}
         self._tables: set[str] = set()
         self._clauses: dict[str, _Clause] = {}
+        self._few_inputs: dict[str, tuple[Columns, Sequence[Sequence[Any]]]] = {}
 
     @property
     def few(self) -> bool:
@@ -126,7 +127,7 @@ class PostgresEngine:
         """Makes a small input of rows."""
         # Whoever makes them may read the store by this connection.
         made = list(rows)
-        if len(made) > _FEW_INPUTS:
+        if len(made) > _FEW_INPUTS or not self.few:
             self._copy_in(name, columns, made)
             return
         values = zip(*made, strict=True) if made else ((),) * len(columns)
@@ -146,6 +147,7 @@ class PostgresEngine:
                 },
             ),
         )
+        self._few_inputs[name] = columns, made
 
     def define(self, name: str, sql: str) -> None:
         """Gives a relation's name to a copy of a statement's rows.
@@ -155,6 +157,8 @@ class PostgresEngine:
         were to join a few of them.
         """
         self._copied[name] = self._materialize(name, sql)
+        if not self.few:
+            self._copy_inputs()
 
     def view(self, name: str, sql: str) -> None:
         """Gives a relation's name to a statement."""
@@ -167,11 +171,9 @@ class PostgresEngine:
         sql = step.sql.replace(IN_SAMPLE, UNIT_IN_SAMPLE).replace(COMPUTED_ONCE, "OFFSET 0")
         if self.few and step not in _COUNTED:
             self._define(step.name, _Clause(sql=_escaped(sql), materialized=True))
-        elif step is SEEN:
-            with grouped_by_hash(self.connection):
-                self._materialize(step.name, sql)
         else:
-            self._materialize(step.name, sql)
+            with planned_without(self.connection, "sort" if step is SEEN else "memoize"):
+                self._materialize(step.name, sql)
 
     def rows(self, sql: str) -> Iterable[Sequence[Any]]:
         """Returns the rows of a statement."""
@@ -217,6 +219,7 @@ class PostgresEngine:
             self.connection.exec_driver_sql(f"DROP TABLE {dropped}")
         self._tables.clear()
         self._clauses.clear()
+        self._few_inputs.clear()
         self._copied.clear()
 
     def _define(self, name: str, clause: _Clause) -> None:
@@ -225,6 +228,7 @@ class PostgresEngine:
 
     def _forget(self, name: str) -> None:
         self._clauses.pop(name, None)
+        self._few_inputs.pop(name, None)
         if name in self._tables:
             self.connection.exec_driver_sql(f"DROP TABLE pg_temp.{name}")
             self._tables.remove(name)
@@ -249,19 +253,16 @@ class PostgresEngine:
         with cursor.copy(f"COPY {name} FROM STDIN".encode()) as copying:
             for row in rows:
                 copying.write_row(row)
-        if "number" in columns:
-            self._look_up_by_experiment(name)
         self._analyze(name)
 
-    def _look_up_by_experiment(self, name: str) -> None:
-        """Keeps statements from reading the rows of all experiments for each event.
+    def _copy_inputs(self) -> None:
+        """Makes tables of the inputs that travel with statements.
 
-        The planner expects few events behind a statement's CASEs, and would compare each with a
-        materialized copy of the whole input: 600,000 events of 200 experiments took 36 seconds to
-        become outcomes, against 6.
+        Of those the planner knows no values. It would expect one event in 200 to be of a project
+        that any of 200 experiments reads, and compare each with every row of another input.
         """
-        self.connection.exec_driver_sql(f"CREATE INDEX ON pg_temp.{name} (number)")
-        self.connection.exec_driver_sql("SET LOCAL enable_material = off")
+        for name, (columns, rows) in list(self._few_inputs.items()):
+            self._copy_in(name, columns, rows)
 
     def _analyze(self, name: str) -> None:
         self.connection.exec_driver_sql(f"ANALYZE pg_temp.{name}")
@@ -297,12 +298,14 @@ def _escaped(sql: str) -> str:
 
 
 @contextmanager
-def grouped_by_hash(connection: Connection) -> Generator[None]:
-    """Makes grouping hash rather than sort until the context ends.
+def planned_without(connection: Connection, way: str) -> Generator[None]:
+    """Keeps the planner from a way to execute until the context ends.
 
-    Where rows are grouped by expressions the planner takes each row for a group of its own, and
+    `sort`: Where rows are grouped by expressions it takes each row for a group of its own, and
     sorts a day of events on disk: ten million took 25 seconds, against 11 hashed in parts on disk.
+    `memoize`: It would remember the units of an experiment for its next metric, of which memory
+    holds few: a million took a third longer.
     """
-    connection.execute(text("SET LOCAL enable_sort = off"))
+    connection.execute(text(f"SET LOCAL enable_{way} = off"))
     yield
-    connection.execute(text("SET LOCAL enable_sort TO DEFAULT"))
+    connection.execute(text(f"SET LOCAL enable_{way} TO DEFAULT"))

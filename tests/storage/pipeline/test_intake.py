@@ -4,7 +4,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from storage.pipeline.engines.postgres_engine import grouped_by_hash
+from storage.pipeline.engines.postgres_engine import planned_without
 
 _BY_EXPRESSION = "SELECT n / 3, count(*) FROM many GROUP BY n / 3"
 
@@ -13,14 +13,14 @@ def plan(connection: Connection) -> str:
     return "\n".join(connection.execute(text(f"EXPLAIN {_BY_EXPRESSION}")).scalars())
 
 
-def test_what_is_grouped_by_hash_leaves_the_planner_as_it_was(store: Any) -> None:
+def test_what_is_planned_without_sorting_leaves_the_planner_as_it_was(store: Any) -> None:
     with store.engine.begin() as connection:
         made = "CREATE TEMP TABLE many AS SELECT n FROM generate_series(1, 50000) AS n"
         # As a day of events is to what stays in memory.
         for statement in (made, "ANALYZE many", "SET LOCAL work_mem = '64kB'"):
             connection.execute(text(statement))
         before = plan(connection)
-        with grouped_by_hash(connection):
+        with planned_without(connection, "sort"):
             assert plan(connection).startswith("HashAggregate")
         assert plan(connection) == before
         assert before.startswith("GroupAggregate")

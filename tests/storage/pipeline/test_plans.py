@@ -1,7 +1,9 @@
 """What a tick reads of the log: the days of the new events, whatever is stored beside them."""
 
+import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -85,9 +87,8 @@ def partitions(first: date, last: date) -> set[str]:
 
 
 def _deploy(connection: Connection, project: int, sha: str, at: datetime, **members: Any) -> None:
-    members = {"diff": None, "allocation": None, **members}
+    members = {"diff": None, "allocation": None, "environment": "production", **members}
     request = DeployRequest(
-        environment="production",
         commit={"sha": sha},
         deployed_at=at,
         graph=None,
@@ -165,3 +166,85 @@ def test_an_observation_reads_the_last_days(engine, observation) -> None:
 
     assert read.days <= partitions(YESTERDAY - timedelta(days=1), TODAY.date())
     assert read.looked_up <= read.days
+
+
+# Canaries, each in an environment of its own: each quarter of an hour a session of each arm.
+_MANY = text("""
+INSERT INTO runtime_events (project_id, environment, event, session_id, occurred_at, received_at,
+    commit_sha, route, trusted)
+SELECT :project, 'place' || n, event, 's' || n || arm || extract(epoch FROM at), at, at,
+    CASE arm WHEN 0 THEN :control ELSE lpad(n::text, 8, '0') END, '/list', false
+FROM generate_series(0, CAST(:experiments AS integer) - 1) AS n
+CROSS JOIN generate_series(0, 1) AS arm
+CROSS JOIN generate_series(CAST(:first AS timestamptz), :last, interval '15 minutes') AS at
+CROSS JOIN unnest(ARRAY['page_view', 'click', 'click']) AS event
+""")
+_EXPERIMENTS = 120
+
+
+@pytest.fixture
+def canaries(store) -> int:
+    """Two hours of traffic of many canaries, not walked; how many events they are."""
+    first, last = TODAY - timedelta(hours=3), TODAY - timedelta(hours=1)
+    with store.engine.begin() as connection:
+        project = create_project(connection, "shop").project_id
+        create_days(connection, [first.date()])
+        for number in range(_EXPERIMENTS):
+            place, commit = f"place{number}", f"{number:08}"
+            _deploy(connection, project, CONTROL, OLDEST, environment=place)
+            base = {"base_commit": CONTROL, "files": []}
+            share = {"diff": base, "allocation": 0.5, "environment": place}
+            _deploy(connection, project, commit, first, **share)
+            asked = Registration(treatment_commit=commit, target_metric="click", environment=place)
+            register(connection, project, asked)
+        asked_for = {"project": project, "control": CONTROL, "experiments": _EXPERIMENTS}
+        events = connection.execute(_MANY, {**asked_for, "first": first, "last": last}).rowcount
+        connection.execute(text("ANALYZE"))
+    return events
+
+
+@contextmanager
+def executed_plans(connection: Connection) -> Generator[list[dict[str, Any]]]:
+    """Yields the plans of the statements that are executed within the context, with their rows."""
+    plans: list[dict[str, Any]] = []
+
+    def collect(notice: Any) -> None:
+        _, _, plan = notice.message_primary.partition("plan:\n")
+        if plan:
+            plans.append(json.loads(plan)["Plan"])
+
+    driver = connection.connection.driver_connection
+    for setting in ("min_duration = 0", "analyze = on", "format = json", "timing = off"):
+        connection.execute(text("LOAD 'auto_explain'"))
+        connection.execute(text(f"SET LOCAL auto_explain.log_{setting}"))
+    connection.execute(text("SET LOCAL client_min_messages = log"))
+    driver.add_notice_handler(collect)
+    yield plans
+    driver.remove_notice_handler(collect)
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for part in plan.get("Plans", ()):
+        yield from nodes(part)
+
+
+@pytest.mark.parametrize("stage", ["exposures", "cells"])
+def test_events_are_compared_with_no_input_of_another_experiment(
+    store, canaries: int, stage: str
+) -> None:
+    with store.engine.begin() as connection:
+        if stage == "cells":
+            extend_exposures(connection, as_of=TODAY, at_once=0)
+        with executed_plans(connection) as plans:
+            if stage == "exposures":
+                assert extend_exposures(connection, as_of=TODAY, at_once=0) == canaries // 3
+            else:
+                assert extend_cells(connection, at_once=0) >= _EXPERIMENTS
+
+    parts = [node for plan in plans for node in nodes(plan)]
+    compared = sum(
+        node.get("Rows Removed by Join Filter", 0) * node["Actual Loops"] for node in parts
+    )
+    assert max(node["Actual Rows"] for node in parts) >= canaries / 3
+    assert compared <= canaries
