@@ -1,6 +1,6 @@
 """A group of commands that are imported when they are called, so that `--help` stays quick."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
@@ -15,11 +15,19 @@ class LazyGroup(click.Group):
     Args:
         places: By name, where each command stands (`module:name`), and its first line (equal to
             its own, by test), in the order in which one meets them.
+        meant: By a word that is no command, the commands that one means by it.
     """
 
-    def __init__(self, *, places: Mapping[str, tuple[str, str]], **options: Any) -> None:  # noqa: ANN401 (click's own)
+    def __init__(
+        self,
+        *,
+        places: Mapping[str, tuple[str, str]],
+        meant: Mapping[str, Sequence[str]] | None = None,
+        **options: Any,  # noqa: ANN401 (click's own)
+    ) -> None:
         super().__init__(**options)
         self.places = places
+        self.meant = meant or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         """The commands' names."""
@@ -36,8 +44,9 @@ class LazyGroup(click.Group):
             click.UsageError: There is none in this distribution; the message names the nearest.
         """
         if cmd_name not in self.places:
-            near = get_close_matches(cmd_name, self.list_commands(ctx), n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            near = [name for name in self.meant.get(cmd_name, ()) if self.is_held(name)]
+            near = near or get_close_matches(cmd_name, self.list_commands(ctx), n=1)
+            hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
             raise click.UsageError(f"No such command {cmd_name!r}.{hint} --help lists all.")
         if not self.is_held(cmd_name):
             raise click.UsageError(f"{cmd_name} is a command of the service: install deploy-reward")

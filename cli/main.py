@@ -93,6 +93,22 @@ COMMANDS = {
     "mcp": ("cli.processes.mcp:mcp", "Serve the reward endpoints as MCP tools over stdio."),
 }
 
+# What people type who know the thing and not its word here.
+MEANT = {
+    **dict.fromkeys(("verdict", "verdicts", "reward", "result", "show"), ("wait", "explain")),
+    **dict.fromkeys(("status", "check", "health"), ("doctor", "explain")),
+    **dict.fromkeys(("start", "run", "serve", "server", "demo"), ("up",)),
+    **dict.fromkeys(("experiment", "experiments", "list"), ("dashboard", "explain")),
+    **dict.fromkeys(("rollback", "promote", "ramp"), ("deploy",)),
+    **dict.fromkeys(("login", "open"), ("dashboard",)),
+    **dict.fromkeys(("init", "create"), ("project",)),
+    **dict.fromkeys(("log", "history"), ("audit-trail",)),
+    **dict.fromkeys(("stop", "end"), ("close",)),
+    "replay": ("import", "simulate"),
+    "load": ("import",),
+    "config": ("settings",),
+}
+
 # Faults whose message is for people, by name: to import them costs half a second, and the client
 # holds none of them.
 UNREACHABLE = "sqlalchemy.exc.OperationalError"
@@ -134,7 +150,7 @@ def _plain_fault(error: Exception) -> str | None:
     return None if names.isdisjoint(PLAIN_FAULTS) else str(error)
 
 
-@click.group(cls=Commands, places=COMMANDS)
+@click.group(cls=Commands, places=COMMANDS, meant=MEANT)
 @click.version_option(release())
 def main() -> None:
     """Ship a change to a share of your traffic, and be told what to do with it."""

@@ -127,7 +127,10 @@ def _known_to_be_safe(database_url: str) -> bool:
     try:
         _refuse_store(database_url)
     except (psycopg.Error, OperationalError):
-        _log.warning("the store cannot be reached; what it promises will be asked when it can")
+        _log.warning(
+            "the store cannot be reached: requests are answered with 503 until it can (does its"
+            " server run, and is SERVICE_DATABASE_URL right?)"
+        )
         return False
     return True
 

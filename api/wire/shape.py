@@ -51,7 +51,8 @@ def free_form_bytes(members: dict[str, Any]) -> int:
     return len(json.dumps(members, separators=(",", ":"), ensure_ascii=False).encode())
 
 
-Commit = Annotated[str, Field(pattern=r"^[0-9a-fA-F]{7,64}$"), AfterValidator(_lower_case)]
+_COMMIT_PATTERN = r"^[0-9a-fA-F]{7,64}$"
+Commit = Annotated[str, Field(pattern=_COMMIT_PATTERN), AfterValidator(_lower_case)]
 Environment = Annotated[str, Field(min_length=1, max_length=64)]
 MetricName = Annotated[str, Field(min_length=1, max_length=128)]
 Actor = Annotated[str, Field(min_length=1, max_length=256)]
@@ -76,6 +77,12 @@ _DETAILS = {
     "int_type": "must be an integer",
     "float_type": "must be a number",
     "bool_type": "must be true or false",
+}
+# By pydantic's sentence, which names the pattern alone.
+_DETAILS_OF_PATTERNS = {
+    f"String should match pattern '{_COMMIT_PATTERN}'": (
+        "must be 7 to 64 hexadecimal digits, as `git rev-parse HEAD` prints them"
+    ),
 }
 
 ValidatedT = TypeVar("ValidatedT")
@@ -106,7 +113,7 @@ def code(error: ErrorDetails) -> str:
 
 def detail(error: ErrorDetails) -> str:
     """Returns the sentence for a fault of pydantic's."""
-    said = _DETAILS.get(error["type"], error["msg"])
+    said = _DETAILS.get(error["type"]) or _DETAILS_OF_PATTERNS.get(error["msg"], error["msg"])
     return re.sub(r"^\w+ should ", "must ", said)
 
 

@@ -8,7 +8,7 @@ from typing import Any, TextIO
 import click
 
 from cli.changes.patch import patch_id
-from cli.operations.options import data_dir_option, project_option
+from cli.operations.options import Share, data_dir_option, project_option
 from cli.operations.remote import WRITING_KEY, document, remote
 
 
@@ -33,7 +33,7 @@ _COMMIT_MEMBERS = ("message", "author", "branch", "url", "actor", "pull_request"
 @click.option("--environment", help="Where it was put; default: production.")
 @click.option(
     "--allocation",
-    type=click.FloatRange(0, 1),
+    type=Share(0, 1),
     help="The share of units that the router sends to it: 0 withdrawn, 1 promoted.",
 )
 @click.option("--base", help="The commit that it was built on; default: what stood before.")

@@ -7,12 +7,13 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from cli.operations.options import Share
 from domain.planning.boundary import Boundary
 from domain.planning.design import Design
 from domain.planning.plan import planned
 from domain.planning.requirement import HORIZON_DAYS
 
-_OPEN_SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
+_OPEN_SHARE = Share(0, 1, min_open=True, max_open=True)
 
 
 @click.command("plan")
@@ -30,7 +31,7 @@ _OPEN_SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
 )
 @click.option(
     "--sample-rate",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=Share(0, 1, min_open=True),
     default=1.0,
     show_default=True,
     help="The share of them that is measured: the project's setting.",

@@ -15,7 +15,7 @@ from cli.changes.experiment import Contract, Experiment
 from cli.changes.experiment import experiment as reached
 from cli.changes.outcome import UNIT_SECONDS, Outcome, Poll, outcome, while_frozen
 from cli.changes.report import junit, markdown
-from cli.operations.options import data_dir_option
+from cli.operations.options import Share, data_dir_option
 from cli.operations.remote import RemoteFault
 
 # What was published can change with each tick, whatever the next look of the target is.
@@ -51,7 +51,7 @@ class Duration(click.ParamType[float]):
 )
 @click.option(
     "--accept-harm",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=Share(0, 1, min_open=True),
     metavar="SHARE",
     help="Also pass once a loss beyond this share of the control rate is excluded: 0.2, say.",
 )

@@ -7,10 +7,40 @@ from typing import Any
 import click
 
 _Command = Callable[..., Any]
+_WHOLE = 100
 
 project_option = click.option(
     "--project", "-p", default="default", show_default=True, help="A project's name or number."
 )
+
+
+class Share(click.FloatRange):
+    """A part of a whole, from 0 to 1; whoever types percent is shown how to write it."""
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 (click's own)
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Any:  # noqa: ANN401 (click's own)
+        """Returns the number."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            percent = _percent(value)
+            if percent is None:
+                raise
+            message = f"{error.message} A share is a part of 1: {percent:g} % is {percent / 100:g}."
+            raise click.BadParameter(message, ctx=ctx, param=param) from None
+
+
+def _percent(value: object) -> float | None:
+    """Returns the number of percent that was typed for a share; None where it is none."""
+    try:
+        number = float(str(value).removesuffix("%"))
+    except ValueError:
+        return None
+    return number if 0 < number <= _WHOLE else None
 
 
 def data_dir_option(command: _Command) -> _Command:

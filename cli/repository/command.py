@@ -8,6 +8,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from cli.operations.options import Share
 from cli.repository.change import Author
 from cli.repository.private_service import private_service
 from cli.repository.report import Report, table
@@ -45,14 +46,14 @@ _DAY = 1440
 @click.option("--hotfixes-per-day", type=click.FloatRange(min=0), default=0.5, show_default=True)
 @click.option(
     "--stacked",
-    type=click.FloatRange(0, 1),
+    type=Share(0, 1),
     default=0.1,
     show_default=True,
     help="Share of canaries that are based on another canary.",
 )
 @click.option(
     "--harmful",
-    type=click.FloatRange(0, 1),
+    type=Share(0, 1),
     default=0.025,
     show_default=True,
     help="Share of changes that halve the conversion rate.",

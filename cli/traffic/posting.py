@@ -23,6 +23,7 @@ BATCH_SIZES = {"/v1/events": 500, "/v1/revenue/events": 50}
 PATIENCE_SECONDS = 150.0
 # The same request may succeed later: docs/sending.md.
 PASSING = frozenset({408, 429, 502, 503, 504})
+NOT_ADMITTED = frozenset({401, 403})
 # A connection that waited longer is made anew: services close theirs, ours after five seconds.
 IDLE_SECONDS = 3.0
 FIRST_PAUSE_SECONDS = 0.5
@@ -31,6 +32,10 @@ LONGEST_PAUSE_SECONDS = 10.0
 
 class Refused(click.ClickException):
     """The service did not take a request."""
+
+
+class NoAnswer(Refused):
+    """Nothing answered at all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,9 +218,11 @@ class _Job:
                 return _decoded(response, method, path)
             wait = pause(response and response.headers.get("retry-after"), attempt)
             attempt += 1
-            state = "does not answer" if response is None else "stays busy"
             if time.monotonic() + wait > until or self.over.wait(wait):
-                raise Refused(f"The service at {self.client.base_url} {state}: {method} {path}")
+                where = f"The service at {self.client.base_url}"
+                if response is None:
+                    raise NoAnswer(f"{where} does not answer: {method} {path}")
+                raise Refused(f"{where} stays busy: {method} {path}")
 
     def _response(self, *, again: bool) -> httpx2.Response | None:
         """The answer, or None where the connection broke."""
@@ -279,4 +286,7 @@ def _decoded(response: httpx2.Response, method: str, path: str) -> dict[str, Any
     if response.is_success and isinstance(decoded, dict):
         return decoded
     detail = decoded.get("detail") if isinstance(decoded, dict) else None
-    raise Refused(f"{method} {path}: {response.status_code} {detail or response.reason_phrase}")
+    refusal = f"{method} {path}: {response.status_code} {detail or response.reason_phrase}"
+    if response.status_code in NOT_ADMITTED:
+        refusal += " (the key must be the project's write key, wk_…)"
+    raise Refused(refusal)

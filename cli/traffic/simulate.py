@@ -24,11 +24,13 @@ from rich.table import Table
 
 from cli.traffic.canary import Delivery, Scenario, Traffic, traffic
 from cli.traffic.interruption import INTERRUPTED, interruptible
-from cli.traffic.posting import Batch, answer, batches, connected, post
+from cli.traffic.posting import Batch, NoAnswer, Refused, answer, batches, connected, post
 from cli.traffic.run_record import RunRecord, rows
 from storage.tenants.sample import Sample
 
 CONNECTIONS = 4
+# For the first answer of all, seconds.
+FIRST_PATIENCE_SECONDS = 3.0
 # The attribution window of the truth: a metric's default.
 WINDOW = timedelta(minutes=30)
 # Live events are gathered for this long before they go out together.
@@ -163,6 +165,7 @@ def canary(
     run = traffic(scenario, np.random.default_rng(seed))
     console = Console(stderr=as_json)
     with connected(api_url, connections=CONNECTIONS) as client:
+        require_service(client)
         if deploys:
             record_deploys(client, scenario, key=key)
         summary = sent(client, run, key=key, replay=replay, console=console)
@@ -192,6 +195,25 @@ def _require_key(key: str, *, replay: bool, deploys: bool, revenue: bool) -> Non
             f"--key is a public key (pk_...), but {' and '.join(names)} {verb} the write key"
             " (wk_...); a public one does with --live alone"
         )
+
+
+def require_service(client: httpx2.Client) -> None:
+    """Refuses an address where nothing answers, before any patience with a service that restarts.
+
+    Raises:
+        click.ClickException: Nothing of ours answers there.
+    """
+    try:
+        answer(client, "GET", "/healthz", key="", patience=FIRST_PATIENCE_SECONDS)
+    except NoAnswer:
+        origin = str(client.base_url).rstrip("/")
+        raise click.ClickException(
+            f"no service answers at {origin}: start one with `deploy-reward up`, or name its"
+            " address with --api-url or SERVICE_API_URL"
+        ) from None
+    except Refused:
+        # It answers: the requests that follow say what it is.
+        return
 
 
 def record_deploys(client: httpx2.Client, scenario: Scenario, *, key: str) -> None:
@@ -265,9 +287,14 @@ def sent(
 def _step(text: str, start: datetime) -> tuple[datetime, float]:
     hours, _, share = text.partition(":")
     try:
-        return start + timedelta(hours=float(hours)), float(share)
-    except ValueError:
+        after, then = timedelta(hours=float(hours)), float(share)
+    except (ValueError, OverflowError):
         raise click.UsageError(f"--ramp is {text!r}; it must be HOURS:SHARE, as 6:0.5") from None
+    if after <= timedelta(0):
+        raise click.UsageError(
+            f"--ramp is {text!r}: a step comes after the start, at which --share holds"
+        )
+    return start + after, then
 
 
 def _happened(deliveries: Iterable[Delivery], now: datetime) -> Iterator[Delivery]:

@@ -47,7 +47,11 @@ def create_project(connection: Connection, name: str, *, by: Actor = PROGRAM) ->
         .returning(projects.c.project_id)
     ).scalar_one_or_none()
     if project_id is None:
-        raise Conflict("project_exists", f"a project named {name!r} exists already")
+        raise Conflict(
+            "project_exists",
+            f"a project named {name!r} exists already: give another name, or make it another key"
+            f" with `deploy-reward keys create KIND --project {name}`",
+        )
     record_action(connection, project_id, "project_created", by=by, subject=name)
     return CreatedProject(
         project_id=project_id,
@@ -82,8 +86,14 @@ def find_project(connection: Connection, name: str) -> Project:
     Raises:
         Missing: There is none.
     """
-    for project in list_projects(connection):
+    known = list_projects(connection)
+    for project in known:
         if name in (project.name, str(project.project_id)):
             return project
     detail = f"there is no project {name!r}: `deploy-reward project list` names all"
+    if not known:
+        detail = (
+            "the store has no project yet: `deploy-reward project create NAME` makes one;"
+            " --data-dir or SERVICE_DATABASE_URL names another store"
+        )
     raise Missing("unknown_project", detail)

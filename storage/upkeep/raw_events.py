@@ -9,7 +9,7 @@ from sqlalchemy import Connection, text
 
 from storage.experiments.histories import joint_with
 from storage.log.reader import keep_log
-from storage.postgres.refusal import Missing
+from storage.postgres.refusal import Missing, unknown_to_the_store
 from storage.schema.partitions import existing_days, partition_name
 from storage.upkeep.gone_events import days_dropped
 
@@ -80,7 +80,7 @@ def read_served(connection: Connection, experiment_id: str) -> ServedVerdict:
     """
     row = connection.execute(_SERVED, {"id": experiment_id}).mappings().one_or_none()
     if row is None:
-        raise Missing("unknown_experiment", f"there is no experiment {experiment_id}")
+        raise unknown_to_the_store(experiment_id)
     return ServedVerdict(**row)
 
 

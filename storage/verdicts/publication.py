@@ -25,7 +25,7 @@ from sqlalchemy import (
 from domain.contract import document_text
 from domain.effect import AfterDecision, served_effect
 from storage.experiments.histories import joint_with
-from storage.postgres.refusal import Missing
+from storage.postgres.refusal import Missing, unknown_to_the_store
 from storage.postgres.rows import value_of
 from storage.schema.tables import experiments, verdicts
 from storage.verdicts.announcements import announce
@@ -121,7 +121,7 @@ def project_of(connection: Connection, experiment_id: str) -> int:
         select(verdicts.c.project_id).where(verdicts.c.experiment_id == experiment_id)
     ).scalar_one_or_none()
     if project_id is None:
-        raise Missing("unknown_experiment", f"there is no experiment {experiment_id}")
+        raise unknown_to_the_store(experiment_id)
     return project_id
 
 
