@@ -238,3 +238,33 @@ class SetUp(Shape):
     seen: Annotated[str | None, Field(description="What the service saw.")]
     do: Annotated[str | None, Field(description="What to do.")]
     example: Annotated[str | None, Field(description="What to write, where it can be shown.")]
+
+
+class PortfolioChange(Shape):
+    """A change that was measured by itself."""
+
+    experiment_id: Annotated[str, Field(description="Its experiment.")]
+    verdict: Annotated[VerdictWord, Field(description="Its verdict.")]
+    claimed: Annotated[float | None, Field(description="Its relative lift, as claimed.")]
+    effect: Annotated[float | None, Field(description="Its best estimate, relative.")]
+
+
+class Portfolio(Shape):
+    """All changes since a hold-back, in at most one kilobyte."""
+
+    sentence: Annotated[str, Field(description="All of it in a sentence.")]
+    experiment_id: Annotated[str | None, Field(description="Null before it is begun.")]
+    begin: Annotated[
+        dict[str, object] | None,
+        Field(description="Arguments of register_experiment that begin it; null once begun."),
+    ]
+    effect: Annotated[
+        float | None, Field(description="Of all together, relative to the hold-back.")
+    ]
+    interval: Annotated[tuple[float, float] | None, Field(description="Where the true one lies.")]
+    basis: Annotated[str | None, Field(description="open, at_decision, after_decision.")]
+    claimed: Annotated[float, Field(description="The sum of what the keeps claimed.")]
+    expected: Annotated[float, Field(description="The sum of their best estimates.")]
+    changes: Annotated[list[PortfolioChange], Field(description="Newest first.")]
+    steps: Annotated[list[str], Field(description="What to do now, with the commands.")]
+    left_out: Annotated[int, Field(description="Changes and steps dropped to stay short.")]

@@ -21,7 +21,9 @@ TEXT_CHARACTERS = 1500
 
 # Other routes under /v1/reward/ and path steps: asked for as an experiment, each would reach
 # another endpoint, and the gate registers what it does not know.
-NOT_EXPERIMENTS = frozenset({".", "..", "register", "gate", "checklist"})
+NOT_EXPERIMENTS = frozenset(
+    {".", "..", "register", "gate", "checklist", "freeze", "ledger", "portfolio"}
+)
 
 CORRECT = "Correct the arguments and call again."
 FIND = "list_experiments shows the open experiments, and with status decided the others."
@@ -32,6 +34,7 @@ ADVICE = {
     "unknown_key": NEW_KEY,
     "wrong_key_kind": "All tools take a project key (rk_): set SERVICE_PROJECT_KEY to one.",
     "unknown_experiment": FIND,
+    "unknown_commit": "Name a commit that was deployed in production, or none.",
     "no_evidence_yet": "That is no fault, and get_verdict answers meanwhile.",
     "not_found": "Check that SERVICE_API_URL is the base address, without a path.",
     "method_not_allowed": "Check that SERVICE_API_URL is the base address, without a path.",
@@ -146,6 +149,13 @@ class RewardApi:
     async def checklist(self) -> Answer:
         """`GET /v1/reward/checklist`."""
         return await self._answer("GET", "/v1/reward/checklist")
+
+    async def portfolio(self, hold_back: str | None) -> Answer:
+        """`GET /v1/reward/portfolio`, of the newest one, or of a hold-back."""
+        query = {} if hold_back is None else {"hold_back": hold_back}
+        return await self._answer(
+            "GET", f"/v1/reward/portfolio?{urlencode(query, errors='replace')}".rstrip("?")
+        )
 
     async def _answer(
         self, method: str, path: str, *, body: Mapping[str, object] | None = None

@@ -1,4 +1,4 @@
-"""The eight tools: the reward endpoints as an agent calls them."""
+"""The nine tools: the reward endpoints as an agent calls them."""
 
 import asyncio
 import inspect
@@ -22,6 +22,7 @@ from mcp_server.contract import (
     Experiments,
     Explanation,
     Plan,
+    Portfolio,
     Registered,
     SetUp,
     TargetMetric,
@@ -32,6 +33,7 @@ from mcp_server.explanation import explanation, is_decided, progress
 from mcp_server.listing import MOST, fits, listing, room
 from mcp_server.planning import plan as planned
 from mcp_server.planning import set_up as next_step
+from mcp_server.portfolio import portfolio as portfolio_of
 from mcp_server.registration import note_of
 from mcp_server.reward_api import Answer, Refused, RewardApi
 
@@ -82,8 +84,8 @@ async def register_experiment(
 
     Call this after the deploy is recorded and while control and treatment both get traffic. Every
     argument is optional: without any, the latest production deploy is measured on the project's
-    default metric. Returns `experiment_id`; pass it to get_verdict. Registering the same change and
-    metric again while that experiment is open returns the same `experiment_id`.
+    default metric. Returns `experiment_id`; pass it to get_verdict. The same change and metric
+    again, while that experiment is open, return the same `experiment_id`.
     """
     members = {
         "deploy_id": deploy_id,
@@ -112,10 +114,9 @@ async def get_verdict(
 ) -> Annotated[CallToolResult, Verdict]:
     """Poll the verdict of an experiment.
 
-    Polling as often as you like is safe: the test stays valid at every look, and nothing is
-    computed by asking. Poll until `power_state.decided` is true, or until the verdict is not
-    `abstain`; for cadence `day` an hourly pace is enough, and the second text block says when the
-    next look can come. Then act: `keep` means ship; `rollback` means revert; `iterate` means revise
+    Poll as often as you like, until `power_state.decided` is true or the verdict is not `abstain`:
+    the test stays valid at every look. The second text block says when the next look can come. Then
+    act: `keep` means ship; `rollback` means revert; `iterate` means revise
     using `guardrail_breaches`; `abstain` means log `abstain_reason`. `abstain` is a normal result,
     not an error: `power` means that more traffic is needed.
     """
@@ -125,10 +126,9 @@ async def get_verdict(
 async def subscribe(ctx: Reward, experiment_id: ExperimentId) -> Annotated[CallToolResult, Verdict]:
     """Poll the verdict of an experiment once, exactly as get_verdict does.
 
-    In this version nothing is pushed: the call returns the present verdict at once, and you call it
-    again to poll until `power_state.decided` is true or the verdict is not `abstain`. To a client
-    that asks for progress it reports the sessions so far and those needed; prefer get_verdict
-    elsewhere.
+    In this version nothing is pushed: call it again to poll until `power_state.decided` is true or
+    the verdict is not `abstain`. To a client that asks for progress it reports the sessions; prefer
+    get_verdict elsewhere.
     """
     api = _api(ctx)
     if "progress_token" not in (ctx.request_context.meta or {}):
@@ -157,9 +157,8 @@ async def list_experiments(
 ) -> Annotated[CallToolResult, Experiments]:
     """List the project's open experiments, or its decided ones, the newest first.
 
-    Use it to find an `experiment_id` that you do not have. A page is about five experiments, at
-    most one kilobyte; while `next_cursor` is not null, call again with it as `cursor` for the rest.
-    Then call get_verdict or explain.
+    Use it to find an `experiment_id`. A page is at most one kilobyte; while `next_cursor` is not
+    null, call again with it as `cursor`. Then call get_verdict or explain.
     """
     page = await _page(_api(ctx), status=status, cursor=cursor)
     return _result(page.model_dump(), _next_page(page, status=status))
@@ -170,9 +169,9 @@ async def explain(
 ) -> Annotated[CallToolResult, Explanation]:
     """Explain an experiment in at most one kilobyte.
 
-    Returns the lifts that the evidence already excludes, how many sessions have come and are
-    needed, when a decision is likely, and which set-up checks fail, with their fixes. Use it when
-    a verdict abstains for longer than you expect, or with a reason other than `power`.
+    Returns the lifts that are excluded already, the sessions so far and needed, when a decision is
+    likely, and which set-up checks fail, with their fixes. Use it when a verdict abstains long,
+    or with a reason other than `power`.
     """
     api = _api(ctx)
     evidence, checklist, registration = await asyncio.gather(
@@ -200,9 +199,8 @@ async def explain(
 async def check_setup(ctx: Reward) -> Annotated[CallToolResult, Checklist]:
     """Check whether the project is set up correctly, in at most one kilobyte.
 
-    Ten checks, from the first event to refused requests: each failed one has its fix; begin with
-    the first. Use it before the first experiment, and when an experiment gets no units or abstains
-    with a reason other than `power`.
+    Each failed check has its fix; begin with the first. Use it before the first experiment, and
+    when one gets no units or abstains with a reason other than `power`.
     """
     return _result(checklist(await _lines(_api(ctx))).model_dump())
 
@@ -242,6 +240,25 @@ async def set_up(ctx: Reward) -> Annotated[CallToolResult, SetUp]:
     if step.step is None:
         return _result(step.model_dump(), "All is wired: register_experiment after a deploy.")
     return _result(step.model_dump())
+
+
+async def portfolio(
+    ctx: Reward,
+    *,
+    hold_back: Annotated[
+        str | None, Field(description="A commit; default: the build of 7 days ago.")
+    ] = None,
+) -> Annotated[CallToolResult, Portfolio]:
+    """Measure all changes since a hold-back, in at most one kilobyte.
+
+    Returns their effect beside the sum of the claims, and how to begin.
+    """
+    api = _api(ctx)
+    document = (await api.portfolio(hold_back)).body
+    try:
+        return _result(portfolio_of(document).model_dump())
+    except (KeyError, TypeError, ValueError):
+        raise _foreign(api) from None
 
 
 async def _lines(api: RewardApi) -> list[dict[str, Any]]:
@@ -310,6 +327,7 @@ def tools() -> list[Tool]:
         _tool(check_setup, _reading("Check the project's set-up")),
         _tool(set_up, _reading("Next step of the set-up")),
         _tool(plan, _reading("Plan a canary")),
+        _tool(portfolio, _reading("Measure a week's changes together")),
     ]
 
 

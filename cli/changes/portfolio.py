@@ -13,7 +13,8 @@ from rich.text import Text
 
 from cli.operations.options import data_dir_option, project_option
 from cli.operations.remote import READING_KEY, document, remote
-from domain.registration import PORTFOLIO, PRODUCTION
+from domain.ledger.portfolio import registration_of
+from domain.registration import PRODUCTION
 from domain.wording.effect import MOMENTS
 from domain.wording.portfolio import (
     percent,
@@ -55,30 +56,18 @@ def portfolio(
     if (service := remote(READING_KEY)) is not None:
         path = f"/v1/reward/portfolio?{urlencode(query)}"
         figures = document(service.get(path))
-        if (members := _registration(figures)) is not None:
+        if (members := registration_of(figures)) is not None:
             service.post("/v1/reward/register", members)
             figures = document(service.get(path))
     else:
         # The store's rooms take a second to load, and the client does not hold them.
         from cli.changes.stored import stored_portfolio  # noqa: PLC0415
 
-        figures = stored_portfolio(query, _registration, project, data_dir)
+        figures = stored_portfolio(query, registration_of, project, data_dir)
     if as_json:
         click.echo(json.dumps(figures))
     else:
         _print(figures)
-
-
-def _registration(figures: Mapping[str, Any]) -> dict[str, object] | None:
-    """Returns the registration that begins a portfolio; None where it runs, or nothing differs."""
-    if figures["experiment_id"] is not None or not figures["changes"]:
-        return None
-    return {
-        "deploy_id": figures["standing_deploy"],
-        "control_commit": figures["hold_back"],
-        "target_metric": figures["metric"],
-        "metadata": {PORTFOLIO: True},
-    }
 
 
 def _print(figures: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from domain.planning.boundary import Boundary
 from domain.planning.design import Design
 from domain.planning.requirement import deciding_sessions
+from domain.registration import PORTFOLIO
 
 # The build that users had so long ago is held back by default.
 DAYS = 7
@@ -156,6 +157,22 @@ class Portfolio:
             if known["days"] <= DAYS:
                 break
         return known
+
+
+def registration_of(document: Mapping[str, Any]) -> dict[str, object] | None:
+    """Returns the registration that begins a portfolio; None where it runs, or nothing differs.
+
+    Args:
+        document: The portfolio as it is served.
+    """
+    if document["experiment_id"] is not None or not document["changes"]:
+        return None
+    return {
+        "deploy_id": document["standing_deploy"],
+        "control_commit": document["hold_back"],
+        "target_metric": document["metric"],
+        "metadata": {PORTFOLIO: True},
+    }
 
 
 def _compared(comparison: Comparison | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Contracts as a service answers them: one that is decided, one that waits."""
+"""Contracts as a service answers them: one that is decided, one that waits, and a portfolio."""
 
 KEEP = {
     "experiment_id": "exp_1",
@@ -21,4 +21,17 @@ WAITING = KEEP | {
     "value_at_risk": None,
     "cadence": None,
     "power_state": {"clock": "open", "decided": False},
+}
+
+# `GET /v1/reward/portfolio` before there is a build to hold back.
+NO_PORTFOLIO = {
+    "metric": "order",
+    "hold_back": None,
+    "changes": 0,
+    "measurements": [],
+    "claimed": 0.0,
+    "expected": 0.0,
+    "experiment_id": None,
+    "decided": None,
+    "effect": None,
 }

@@ -28,6 +28,7 @@ TOOLS = {
     "explain",
     "check_setup",
     "set_up",
+    "portfolio",
     "plan",
 }
 HANDSHAKE = {

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator, validate
 
-from tests.mcp_server.contracts import WAITING
+from tests.mcp_server.contracts import NO_PORTFOLIO, WAITING
 from tests.processes.api_process import PATIENCE_SECONDS, eventually
 
 KEY = "rk_Q7hZ2canaryCanaryCanaryCanaryCanary0123456"
@@ -198,6 +198,7 @@ def test_a_client_of_nobody_s_library_lists_calls_and_errs(
         "exp_1": WAITING,
         "exp_1/evidence": evidence,
         "checklist": [{"check": "events", "ok": False, "seen": "None.", "fix": "Send one."}],
+        "portfolio": NO_PORTFOLIO,
     }
     for path, body in answers.items():
         service.answers_with(f"/v1/reward/{path}", body)

@@ -36,7 +36,7 @@ class TestTheListOfTools:
 
         assert in_session(name) == "service-reward"
 
-    def test_the_three_tools_of_the_seed_and_five_of_ours_are_listed(
+    def test_the_three_tools_of_the_seed_and_six_of_ours_are_listed(
         self, tools: dict[str, Any]
     ) -> None:
         assert list(tools) == [
@@ -48,6 +48,7 @@ class TestTheListOfTools:
             "check_setup",
             "set_up",
             "plan",
+            "portfolio",
         ]
 
     def test_every_tool_describes_itself_and_every_member_it_takes_and_gives(

@@ -1,0 +1,74 @@
+"""The portfolio, cut to one kilobyte: the whole first, then the steps, then single changes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from domain.ledger.portfolio import registration_of
+from domain.wording.portfolio import portfolio_headline, portfolio_steps
+from mcp_server.contract import Portfolio, PortfolioChange
+from mcp_server.explanation import LONGEST_BYTES, as_json, cut
+
+SENTENCE_BYTES = 280
+STEP_BYTES = 300
+
+
+def portfolio(document: Mapping[str, Any]) -> Portfolio:
+    """Returns a portfolio as an agent reads it.
+
+    Args:
+        document: The body of `GET /v1/reward/portfolio`.
+
+    Returns:
+        A portfolio of at most 1,024 bytes as JSON; `left_out` counts what did not fit.
+
+    Raises:
+        KeyError, TypeError, ValueError: It is no such body.
+    """
+    effect = document["effect"] or dict.fromkeys(("relative", "interval", "basis"))
+    whole = Portfolio(
+        sentence=cut(portfolio_headline(document), SENTENCE_BYTES),
+        experiment_id=document["experiment_id"],
+        begin=registration_of(document),
+        effect=_short(effect["relative"]),
+        interval=_ends(effect["interval"]),
+        basis=effect["basis"],
+        claimed=_short(document["claimed"]) or 0.0,
+        expected=_short(document["expected"]) or 0.0,
+        changes=[_change(row) for row in document["measurements"]],
+        steps=[cut(step, STEP_BYTES) for step in portfolio_steps(document)],
+        left_out=0,
+    )
+    return _fitted(whole)
+
+
+def _fitted(whole: Portfolio) -> Portfolio:
+    """The portfolio with as many changes and steps as fit; the oldest change goes first."""
+    changes, steps = list(whole.changes), list(whole.steps)
+    fitted, left_out = whole, 0
+    while (rest := changes or steps) and len(as_json(fitted.model_dump())) > LONGEST_BYTES:
+        rest.pop()
+        left_out += 1
+        fitted = whole.model_copy(
+            update={"changes": list(changes), "steps": list(steps), "left_out": left_out}
+        )
+    return fitted
+
+
+def _change(row: Mapping[str, Any]) -> PortfolioChange:
+    return PortfolioChange(
+        experiment_id=row["experiment_id"],
+        verdict=row["verdict"],
+        claimed=_short(row["claimed"]),
+        effect=_short(row["effect"]),
+    )
+
+
+def _ends(interval: list[float] | None) -> tuple[float, float] | None:
+    if interval is None:
+        return None
+    low, high = (float(f"{end:.3g}") for end in interval)
+    return low, high
+
+
+def _short(share: float | None) -> float | None:
+    return None if share is None else float(f"{share:.3g}")
