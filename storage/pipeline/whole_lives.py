@@ -1,14 +1,19 @@
 """Whole lives: the text over all that experiments ever read of the log."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, TextClause, text
+from sqlalchemy import Connection, text
 
 from domain.millionths import LARGEST_AMOUNT
 from storage.log.reader import Extent, SealedLog
-from storage.pipeline.engines.engine import DayEngine
+from storage.pipeline.engines.engine import Columns, DayEngine
+from storage.pipeline.engines.postgres_engine import (
+    epoch_microseconds,
+    number_of_arm,
+    number_of_kind,
+)
 from storage.pipeline.experiments import (
     PipelineExperiment,
     ReadExperiment,
@@ -26,9 +31,8 @@ from storage.pipeline.inputs import (
     segments_column,
 )
 from storage.pipeline.log_relations import attach_log
-from storage.pipeline.moments import block_of, microseconds
+from storage.pipeline.moments import block_of
 from storage.pipeline.steps import (
-    ARMS,
     CLOSING,
     EXPOSURE_STEPS,
     IDENTITY,
@@ -37,111 +41,94 @@ from storage.pipeline.steps import (
     NEW_CONVERSIONS,
     OUTCOMES,
     PAID,
-    SIGHTING_KINDS,
 )
 
 # --- What no event stands behind any more ---------------------------------------------------------
 
-_ARM_NUMBERS = {name: number for number, name in enumerate(ARMS)}
-_KIND_NUMBERS = {name: number for number, name in SIGHTING_KINDS.items()}
-
-_BURIED_EXPOSURES = {
-    "number": "int",
-    "unit": "text",
-    "exposed_at": "bigint",
-    "block": "bigint",
-    "arm": "int",
-    "stratum": "text",
-    "commit_sha": "text",
-    "pseudonym": "text",
+# Of each table of tombstones the columns that the steps read, by their types, and where they differ
+# the SQL that reads them.
+_EXPOSURE = {"block": "bigint", "arm": "int", "stratum": "text"}
+_BURIED: Mapping[str, Columns] = {
+    "exposures": {
+        "unit": "text",
+        "exposed_at": "bigint",
+        **_EXPOSURE,
+        "commit_sha": "text",
+        "pseudonym": "text",
+    },
+    "sightings": {"kind": "int", "unit": "text", "sighted_at": "bigint", **_EXPOSURE},
+    "conversions": {
+        "metric": "text",
+        "unit": "text",
+        "received": "bigint",
+        "late": "int",
+        **_EXPOSURE,
+    },
+    "amounts": {
+        "metric": "text",
+        "unit": "text",
+        "event_key": "text",
+        "received": "bigint",
+        "value": "bigint",
+    },
 }
-_BURIED_SIGHTINGS = {
-    "number": "int",
-    "kind": "int",
-    "unit": "text",
-    "sighted_at": "bigint",
-    "block": "bigint",
-    "arm": "int",
-    "stratum": "text",
-}
-_BURIED_CONVERSIONS = {
-    "number": "int",
-    "metric": "text",
-    "unit": "text",
-    "received": "bigint",
-    "late": "int",
-    "block": "bigint",
-    "arm": "int",
-    "stratum": "text",
-}
-_BURIED_AMOUNTS = {
-    "number": "int",
-    "metric": "text",
-    "unit": "text",
-    "event_key": "text",
-    "received": "bigint",
-    "value": "bigint",
-}
-
-_HEX = "encode(pseudonym, 'hex')"
-_TOMBSTONES = {
-    name: text(f"SELECT {columns} FROM tombstone_{name} WHERE experiment_id = ANY(:ids)")
-    for name, columns in (
-        (
-            "exposures",
-            f"experiment_id, unit, exposed_at, block, arm, stratum, commit_sha, {_HEX}",
-        ),
-        ("sightings", "experiment_id, kind, unit, at, block, arm, stratum"),
-        ("conversions", "experiment_id, metric, unit, received_at, late, block, arm, stratum"),
-        ("amounts", "experiment_id, metric, unit, key, received_at, value"),
-    )
+_READ = {
+    "exposed_at": epoch_microseconds("exposed_at"),
+    "block": epoch_microseconds("block"),
+    "arm": number_of_arm("arm"),
+    "pseudonym": "encode(pseudonym, 'hex')",
+    "kind": number_of_kind("kind"),
+    "sighted_at": epoch_microseconds("at"),
+    "received": epoch_microseconds("received_at"),
+    "late": "late::integer",
+    "event_key": "key",
 }
 
 
-def _tombstones(
-    connection: Connection, statement: TextClause, read: Sequence[ReadExperiment]
-) -> Iterator[tuple[ReadExperiment, tuple[Any, ...]]]:
+def _register_buried(
+    engine: DayEngine,
+    connection: Connection,
+    read: Sequence[ReadExperiment],
+    table: str,
+    *,
+    is_read: Callable[[ReadExperiment, Mapping[str, Any]], bool],
+) -> None:
+    """Registers the tombstones of a table that hold a condition."""
+    columns = _BURIED[table]
     by_id = {part.experiment.experiment_id: part for part in read}
-    for experiment_id, *members in connection.execute(statement, {"ids": list(by_id)}):
-        yield by_id[experiment_id], tuple(members)
+    selected = ", ".join(f"{_READ.get(name, name)} AS {name}" for name in columns)
+    statement = f"SELECT experiment_id, {selected} FROM tombstone_{table}"
+    rows = connection.execute(
+        text(f"{statement} WHERE experiment_id = ANY(:ids)"), {"ids": list(by_id)}
+    ).mappings()
+    engine.register(
+        f"buried_{table}",
+        {"number": "int", **columns},
+        (
+            (part.experiment.number, *(row[name] for name in columns))
+            for row in rows
+            if is_read(part := by_id[row["experiment_id"]], row)
+        ),
+    )
 
 
 def register_buried_units(
     engine: DayEngine, connection: Connection, read: Sequence[ReadExperiment]
 ) -> None:
     """Registers the exposures and sightings of tombstones, in the blocks that are read."""
-    rows = _tombstones(connection, _TOMBSTONES["exposures"], read)
-    engine.register(
-        "buried_exposures",
-        _BURIED_EXPOSURES,
-        (
-            (
-                part.experiment.number,
-                unit,
-                microseconds(exposed_at),
-                microseconds(block),
-                _ARM_NUMBERS[arm],
-                *others,
-            )
-            for part, (unit, exposed_at, block, arm, *others) in rows
-            if part.from_block <= microseconds(block) < part.to_block
-        ),
+    _register_buried(
+        engine,
+        connection,
+        read,
+        "exposures",
+        is_read=lambda part, row: part.from_block <= row["block"] < part.to_block,
     )
-    rows = _tombstones(connection, _TOMBSTONES["sightings"], read)
-    engine.register(
-        "buried_sightings",
-        _BURIED_SIGHTINGS,
-        (
-            (
-                part.experiment.number,
-                _KIND_NUMBERS[kind],
-                unit,
-                microseconds(at),
-                *_exposure_columns(exposure),
-            )
-            for part, (kind, unit, at, *exposure) in rows
-            if part.from_block <= microseconds(at) <= part.received_to
-        ),
+    _register_buried(
+        engine,
+        connection,
+        read,
+        "sightings",
+        is_read=lambda part, row: part.from_block <= row["sighted_at"] <= part.received_to,
     )
 
 
@@ -149,43 +136,14 @@ def register_buried_outcomes(
     engine: DayEngine, connection: Connection, read: Sequence[ReadExperiment]
 ) -> None:
     """Registers the outcomes of tombstones that were received by then."""
-    rows = _tombstones(connection, _TOMBSTONES["conversions"], read)
-    engine.register(
-        "buried_conversions",
-        _BURIED_CONVERSIONS,
-        (
-            (
-                part.experiment.number,
-                metric,
-                unit,
-                microseconds(at),
-                int(late),
-                *_exposure_columns(exposure),
-            )
-            for part, (metric, unit, at, late, *exposure) in rows
-            if microseconds(at) <= part.received_to
-        ),
-    )
-    rows = _tombstones(connection, _TOMBSTONES["amounts"], read)
-    engine.register(
-        "buried_amounts",
-        _BURIED_AMOUNTS,
-        (
-            (part.experiment.number, metric, unit, key, microseconds(at), value)
-            for part, (metric, unit, key, at, value) in rows
-            if microseconds(at) <= part.received_to
-        ),
-    )
-
-
-def _exposure_columns(exposure: Sequence[Any]) -> tuple[Any, ...]:
-    """Returns the block, arm and stratum of a row, None where it has none."""
-    block, arm, stratum = exposure
-    return (
-        None if block is None else microseconds(block),
-        None if arm is None else _ARM_NUMBERS[arm],
-        stratum,
-    )
+    for table in ("conversions", "amounts"):
+        _register_buried(
+            engine,
+            connection,
+            read,
+            table,
+            is_read=lambda part, row: row["received"] <= part.received_to,
+        )
 
 
 # --- The computation ------------------------------------------------------------------------------

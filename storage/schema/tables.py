@@ -26,6 +26,7 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.schema import SchemaItem
 
 # No schema in the names: every connection's search path puts SCHEMA first, so that a reading as
 # of an earlier time can lay temporary tables of the same names over the derived ones.
@@ -38,6 +39,10 @@ metadata = MetaData(
         "pk": "pk_%(table_name)s",
     },
 )
+
+
+def _table(name: str, *members: SchemaItem, **options: str) -> Table:
+    return Table(name, metadata, *members, **options)
 
 
 def _moment(name: str, *, nullable: bool = False) -> Column[object]:
@@ -69,9 +74,8 @@ def _exposure_of_unit() -> tuple[Column[object], ...]:
 
 # --- Who may speak -------------------------------------------------------------------------
 
-projects = Table(
+projects = _table(
     "projects",
-    metadata,
     Column("project_id", Integer, Identity(), primary_key=True),
     Column("name", Text, nullable=False, unique=True),
     # Only what differs from the defaults: a default improved later reaches every project
@@ -81,9 +85,8 @@ projects = Table(
     _moment("created_at"),
 )
 
-keys = Table(
+keys = _table(
     "keys",
-    metadata,
     # SHA-256 of the key: the key itself is in no table.
     Column("digest", LargeBinary, primary_key=True),
     _project(),
@@ -100,9 +103,8 @@ keys = Table(
 )
 
 # A link that signs in to the dashboard once; its row goes with its use.
-sign_in_links = Table(
+sign_in_links = _table(
     "sign_in_links",
-    metadata,
     # SHA-256 of the code: the code itself is in no table.
     Column("digest", LargeBinary, primary_key=True),
     _project(),
@@ -113,9 +115,8 @@ sign_in_links = Table(
 )
 
 # Who is signed in to the dashboard.
-sign_ins = Table(
+sign_ins = _table(
     "sign_ins",
-    metadata,
     # SHA-256 of the cookie.
     Column("digest", LargeBinary, primary_key=True),
     _project(),
@@ -131,9 +132,8 @@ sign_ins = Table(
 
 # --- The log: what was received --------------------------------------------------------------
 
-graphs = Table(
+graphs = _table(
     "graphs",
-    metadata,
     Column("graph_id", Text, primary_key=True),
     _project(),
     Column("digest", LargeBinary, nullable=False),
@@ -144,9 +144,8 @@ graphs = Table(
     UniqueConstraint("project_id", "digest"),
 )
 
-deploys = Table(
+deploys = _table(
     "deploys",
-    metadata,
     Column("deploy_id", Text, primary_key=True),
     _project(),
     Column("environment", Text, nullable=False),
@@ -180,9 +179,8 @@ deploys = Table(
 
 # A commit's changes and base in an environment, as first recorded there: what lineage is
 # computed from. A base may become known later than the changes, by a registration.
-commits = Table(
+commits = _table(
     "commits",
-    metadata,
     _project(),
     Column("environment", Text, nullable=False),
     Column("commit_sha", Text, nullable=False),
@@ -195,9 +193,8 @@ commits = Table(
 
 # No key: an append of an event without user costs one tuple. A tick reads by time of receipt,
 # which the block-range index finds because the log grows in that order.
-runtime_events = Table(
+runtime_events = _table(
     "runtime_events",
-    metadata,
     Column("project_id", Integer, nullable=False),
     Column("environment", Text, nullable=False),
     Column("event", Text, nullable=False),
@@ -226,9 +223,8 @@ runtime_events = Table(
     postgresql_partition_by="RANGE (received_at)",
 )
 
-revenue_events = Table(
+revenue_events = _table(
     "revenue_events",
-    metadata,
     _project(),
     Column("idempotency_key", Text, nullable=False),
     Column("event", Text, nullable=False),
@@ -245,9 +241,8 @@ revenue_events = Table(
     Index(None, "received_at"),
 )
 
-experiments = Table(
+experiments = _table(
     "experiments",
-    metadata,
     Column("experiment_id", Text, primary_key=True),
     _project(),
     _moment("registered_at"),
@@ -279,9 +274,8 @@ experiments = Table(
 # --- What is derived from the log --------------------------------------------------------------
 
 # A unit's first qualifying event, final once its block has closed.
-exposures = Table(
+exposures = _table(
     "exposures",
-    metadata,
     _experiment_of_unit(),
     Column("unit", Text, nullable=False),
     _moment("exposed_at"),
@@ -302,9 +296,8 @@ exposures = Table(
 # A commit that stands for each stratum: its lineage less the change, with the values of other
 # flags, is the stratum's set, of which the name of the stratum is the digest. Where there are such
 # values they stand here, and the digest of the lineage without them.
-strata = Table(
+strata = _table(
     "strata",
-    metadata,
     _experiment(),
     Column("stratum", Text, nullable=False),
     Column("commit_sha", Text, nullable=False),
@@ -314,9 +307,8 @@ strata = Table(
 )
 
 # What was seen of a unit that is no exposure, and when that became known; counted, never tested.
-sightings = Table(
+sightings = _table(
     "sightings",
-    metadata,
     _experiment_of_unit(),
     Column("kind", Text, nullable=False),
     Column("unit", Text, nullable=False),
@@ -334,32 +326,23 @@ sightings = Table(
 # What the exposures of a block add up to, so that no tick counts them again: units by arm; `own`,
 # those whom the treatment's very commit served; users whom the block brought back, and of all
 # that ever came back those who from this block on were in both arms.
-block_units = Table(
+block_units = _table(
     "block_units",
-    metadata,
     _experiment(),
     _moment("block"),
     *(
         Column(name, BigInteger, nullable=False)
         for name in (
-            "treatment",
-            "control",
-            "partial",
-            "in_flight",
-            "excluded",
-            "own",
-            "returned",
-            "strayed",
-            "warming",
+            *("treatment", "control", "partial", "in_flight", "excluded"),
+            *("own", "returned", "strayed", "warming"),
         )
     ),
     PrimaryKeyConstraint("experiment_id", "block"),
 )
 
 # The earliest receipt of an outcome of an exposed unit: on time if before its block's close.
-conversions = Table(
+conversions = _table(
     "conversions",
-    metadata,
     _experiment_of_unit(),
     Column("metric", Text, nullable=False),
     Column("unit", Text, nullable=False),
@@ -373,9 +356,8 @@ conversions = Table(
 
 # What an exposed unit brought of a metric of kind `mean`, event by event; the key makes another
 # delivery of the same event the same row.
-amounts = Table(
+amounts = _table(
     "amounts",
-    metadata,
     _experiment_of_unit(),
     Column("metric", Text, nullable=False),
     Column("unit", Text, nullable=False),
@@ -387,9 +369,8 @@ amounts = Table(
 )
 
 # Units and conversions of both arms in one block and stratum: the sufficient statistics.
-cells = Table(
+cells = _table(
     "cells",
-    metadata,
     _experiment(),
     Column("metric", Text, nullable=False),
     _moment("block"),
@@ -410,9 +391,8 @@ cells = Table(
 )
 
 # How far each stage has read the log for each experiment; cells close by metric.
-cursors = Table(
+cursors = _table(
     "cursors",
-    metadata,
     Column("stage", Text, nullable=False),
     Column("experiment_id", Text, nullable=False),
     _moment("at"),
@@ -423,9 +403,8 @@ cursors = Table(
 )
 
 # When an experiment's next look can come; of one without a row it is computed at once.
-next_looks = Table(
+next_looks = _table(
     "next_looks",
-    metadata,
     Column("experiment_id", Text, ForeignKey("experiments.experiment_id"), primary_key=True),
     _moment("units_since"),
     _moment("crowd_since", nullable=True),
@@ -433,9 +412,8 @@ next_looks = Table(
 )
 
 # Evidence as computed, not yet seen by any reader: `verdicts` publishes it.
-evidence = Table(
+evidence = _table(
     "evidence",
-    metadata,
     Column("experiment_id", Text, ForeignKey("experiments.experiment_id"), primary_key=True),
     # JSON rather than JSONB: it keeps the bytes that were written.
     Column("document", JSON, nullable=False),
@@ -445,17 +423,15 @@ evidence = Table(
 )
 
 # Up to which block of outcomes an experiment's evidence was computed, and published.
-publication_progress = Table(
+publication_progress = _table(
     "publication_progress",
-    metadata,
     Column("experiment_id", Text, ForeignKey("experiments.experiment_id"), primary_key=True),
     _moment("staged_to"),
     _moment("published_to", nullable=True),
 )
 
-verdicts = Table(
+verdicts = _table(
     "verdicts",
-    metadata,
     Column("experiment_id", Text, ForeignKey("experiments.experiment_id"), primary_key=True),
     _project(),
     # The verdict contract, served to the byte.
@@ -477,9 +453,8 @@ verdicts = Table(
 )
 
 # What is measured after a verdict while both arms are still served; the verdict stands meanwhile.
-follow_ups = Table(
+follow_ups = _table(
     "follow_ups",
-    metadata,
     Column("experiment_id", Text, ForeignKey("experiments.experiment_id"), primary_key=True),
     # Exposure from the first block after the deciding look to the planned end.
     _moment("begins_at"),
@@ -497,9 +472,8 @@ follow_ups = Table(
 )
 
 # Experiments whose own data breaks a stage of the pipeline: every other experiment goes on.
-set_aside = Table(
+set_aside = _table(
     "set_aside",
-    metadata,
     Column("experiment_id", Text, ForeignKey("experiments.experiment_id"), primary_key=True),
     # The first stage that cannot be computed; the stages before it go on.
     Column("stage", Text, nullable=False),
@@ -514,18 +488,16 @@ set_aside = Table(
 # --- How the service itself fares: what its monitor reads --------------------------------------
 
 # The last time that each step of the pipeline ended.
-pipeline_steps = Table(
+pipeline_steps = _table(
     "pipeline_steps",
-    metadata,
     Column("stage", Text, primary_key=True),
     _moment("ended_at"),
     Column("seconds", Double, nullable=False),
 )
 
 # When the fast schedule last found nothing due, or a run of the pipeline last ended well; one row.
-ticks = Table(
+ticks = _table(
     "ticks",
-    metadata,
     Column("place", Integer, primary_key=True, autoincrement=False, server_default=text("1")),
     _moment("succeeded_at"),
     # Blocks that had closed by then hold no unit that waits for a run.
@@ -534,18 +506,16 @@ ticks = Table(
 )
 
 # How often an error ended a tick of the fast schedule or a step of a run, by stage.
-failed_ticks = Table(
+failed_ticks = _table(
     "failed_ticks",
-    metadata,
     Column("stage", Text, primary_key=True),
     Column("failures", BigInteger, nullable=False),
     _moment("failed_at"),
 )
 
 # The last self-check of each day: whether a rebuild from the log equals what stands.
-self_checks = Table(
+self_checks = _table(
     "self_checks",
-    metadata,
     Column("day", Date, primary_key=True),
     Column("equal", Boolean, nullable=False),
     _moment("checked_at"),
@@ -556,9 +526,8 @@ self_checks = Table(
 
 # The runtime events of the last minutes that had any, counted as they come: all of a minute, and
 # those of the commits and routes that are seen most. Page views stand apart.
-recent_counts = Table(
+recent_counts = _table(
     "recent_counts",
-    metadata,
     _project(),
     Column("environment", Text, nullable=False),
     _moment("minute"),
@@ -581,9 +550,8 @@ recent_counts = Table(
 )
 
 # The names of runtime and revenue events that ever came, to an hour when last.
-seen_names = Table(
+seen_names = _table(
     "seen_names",
-    metadata,
     _project(),
     Column("event", Text, nullable=False),
     _moment("newest_at"),
@@ -591,9 +559,8 @@ seen_names = Table(
 )
 
 # What became of what a project's senders sent to `/v1/events`: only the API knows what it refused.
-admissions = Table(
+admissions = _table(
     "admissions",
-    metadata,
     _project(),
     _moment("minute"),
     # Whole requests, and of these the ones beyond a rate limit.
@@ -612,9 +579,8 @@ admissions = Table(
 )
 
 # The lines of each project's checklist, as they are served.
-checklists = Table(
+checklists = _table(
     "checklists",
-    metadata,
     Column(
         "project_id",
         Integer,
@@ -633,9 +599,8 @@ checklists = Table(
 )
 
 # How far the log was counted for the checklists, and when a tick last looked; one row.
-checklist_marks = Table(
+checklist_marks = _table(
     "checklist_marks",
-    metadata,
     Column("place", Integer, primary_key=True, autoincrement=False, server_default=text("1")),
     _moment("kept_at"),
     _moment("read_to", nullable=True),
@@ -646,9 +611,8 @@ checklist_marks = Table(
 )
 
 # When somebody last showed that the store can be written; one row.
-write_probe = Table(
+write_probe = _table(
     "write_probe",
-    metadata,
     Column("place", Integer, primary_key=True, autoincrement=False, server_default=text("1")),
     _moment("written_at"),
     CheckConstraint("place = 1", name="one"),
@@ -657,9 +621,8 @@ write_probe = Table(
 # --- What projects are told of their verdicts: an outbox ------------------------------------------
 
 # Never emptied: what was announced once is not announced again, whatever a rebuild publishes.
-announcements = Table(
+announcements = _table(
     "announcements",
-    metadata,
     # What receivers get as `webhook-id`.
     Column("announcement_id", Text, primary_key=True),
     _project(),
@@ -684,9 +647,8 @@ announcements = Table(
 )
 
 # An announcement for one webhook: waiting, until it is delivered or given up.
-deliveries = Table(
+deliveries = _table(
     "deliveries",
-    metadata,
     Column("announcement_id", Text, ForeignKey("announcements.announcement_id"), nullable=False),
     # A digest that finds the webhook in the project's settings; its address stands there alone.
     Column("target", Text, nullable=False),
@@ -707,9 +669,8 @@ deliveries = Table(
 )
 
 # When the whole service was frozen by hand, and why; the open one is in force.
-freezes = Table(
+freezes = _table(
     "freezes",
-    metadata,
     Column("freeze_id", Integer, Identity(), primary_key=True),
     _moment("frozen_at"),
     Column("reason", Text, nullable=False),
@@ -723,9 +684,8 @@ freezes = Table(
 )
 
 # Who changed what, when: settings, keys, closes, freezes, erasures. Added to, never changed.
-audit_trail = Table(
+audit_trail = _table(
     "audit_trail",
-    metadata,
     Column("entry_id", BigInteger, Identity(), primary_key=True),
     # Null: the whole service, as a freeze.
     Column("project_id", Integer, ForeignKey("projects.project_id")),
@@ -762,9 +722,8 @@ event.listen(audit_trail, "after_create", _KEPT)
 
 # Parts of hours of receipt that are closed: no event is added to one any more. Those with a
 # `sealed_at` are sealed: whole in a file of the lake, or without any event and without a file.
-sealed_hours = Table(
+sealed_hours = _table(
     "sealed_hours",
-    metadata,
     _moment("hour"),
     # 0: received live, or brought by history before the hour was closed; 1 and up: later history.
     Column("part", SmallInteger, nullable=False),
@@ -797,26 +756,23 @@ sealed_hours = Table(
 
 # Parts that history brought to closed hours, until they are closed themselves. Two writers at once
 # may leave the same row twice.
-replayed_hours = Table(
+replayed_hours = _table(
     "replayed_hours",
-    metadata,
     _moment("hour"),
     Column("part", SmallInteger, nullable=False),
     Index(None, "hour", "part"),
 )
 
 # Files of the lake that were listed once, until they are deleted.
-unlisted_files = Table(
+unlisted_files = _table(
     "unlisted_files",
-    metadata,
     Column("file", Text, primary_key=True),
     _moment("unlisted_at"),
 )
 
 # Who was forgotten since files were last rewritten: readers of files leave these events out.
-erasures = Table(
+erasures = _table(
     "erasures",
-    metadata,
     Column("erasure_id", BigInteger, Identity(), primary_key=True),
     _project(),
     Column("session_id", Text),
@@ -827,9 +783,8 @@ erasures = Table(
 )
 
 # When a run last sealed, and the error that ended it, if one did.
-sealing_runs = Table(
+sealing_runs = _table(
     "sealing_runs",
-    metadata,
     Column("place", Integer, primary_key=True, autoincrement=False, server_default=text("1")),
     _moment("ended_at"),
     Column("error", Text),
@@ -840,18 +795,16 @@ sealing_runs = Table(
 
 # The past days that history was written into, and on which days, in UTC; of a day that was only
 # ever received live there is none. Two writers at once may leave the same row twice.
-replayed_days = Table(
+replayed_days = _table(
     "replayed_days",
-    metadata,
     Column("day", Date, nullable=False),
     Column("written_on", Date, nullable=False),
     Index(None, "day", "written_on"),
 )
 
 # A day of runtime events that is gone, and when it went; of a day that went twice the last time.
-dropped_days = Table(
+dropped_days = _table(
     "dropped_days",
-    metadata,
     Column("day", Date, primary_key=True),
     _moment("dropped_at"),
 )
@@ -881,9 +834,8 @@ def _tombstones_of(rows: Table) -> Table:
 tombstones = tuple(_tombstones_of(rows) for rows in (exposures, sightings, conversions, amounts))
 
 # That somebody was forgotten, and how much of theirs; not who.
-forgettings = Table(
+forgettings = _table(
     "forgettings",
-    metadata,
     _project(),
     _moment("forgotten_at"),
     Column("kind", Text, nullable=False),
