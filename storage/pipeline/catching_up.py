@@ -24,9 +24,7 @@ from storage.pipeline.moments import SECOND, microseconds
 from storage.pipeline.samples import sample_grown
 from storage.pipeline.steps import AHEAD
 from storage.pipeline.transfer.count_rows import (
-    copy_block_units,
     copy_cells,
-    copy_strata,
     register_experiment_ids,
 )
 from storage.pipeline.transfer.unit_rows import copy_units
@@ -98,9 +96,8 @@ def catch_up_exposures(
     ):
         compute_exposures(engine, log, connection, behind)
         register_experiment_ids(engine, [scope.experiment for scope in behind])
-        _add(engine, connection, "strata", copy_strata)
-        _add(engine, connection, "block_units", copy_block_units)
-        _add_units(engine, connection, "sightings")
+        for table in ("strata", "block_units", "sightings"):
+            _add_units(engine, connection, table)
         added = _add_units(engine, connection, "exposures")
     set_cursors(
         connection,

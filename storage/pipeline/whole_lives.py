@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, RowMapping, text
 
 from domain.millionths import LARGEST_AMOUNT
 from storage.log.reader import Extent, SealedLog
@@ -91,7 +90,7 @@ def _register_buried(
     read: Sequence[ReadExperiment],
     table: str,
     *,
-    is_read: Callable[[ReadExperiment, Mapping[str, Any]], bool],
+    is_read: Callable[[ReadExperiment, RowMapping], bool],
 ) -> None:
     """Registers the tombstones of a table that hold a condition."""
     columns = _BURIED[table]

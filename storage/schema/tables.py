@@ -1,5 +1,7 @@
 """The tables of the store: the log of received events, and the tables derived from it."""
 
+from typing import Any
+
 from sqlalchemy import (
     ARRAY,
     DDL,
@@ -41,7 +43,7 @@ metadata = MetaData(
 )
 
 
-def _table(name: str, *members: SchemaItem, **options: str) -> Table:
+def _table(name: str, *members: SchemaItem, **options: Any) -> Table:  # noqa: ANN401 - of dialects
     return Table(name, metadata, *members, **options)
 
 

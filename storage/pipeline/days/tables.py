@@ -8,6 +8,7 @@ from storage.pipeline.engines.postgres_engine import (
     number_of_arm,
     number_of_kind,
 )
+from storage.pipeline.transfer.unit_rows import BLOCK_COUNTS
 from storage.postgres.engine import SCHEMA
 
 
@@ -39,17 +40,6 @@ FROM checked_days AS d JOIN {SCHEMA}.exposures AS p
 """
 _EXPOSURE = {"block": "bigint", "arm": "int", "stratum": "text"}
 _SERVED_EXPOSURE = f"{epoch_microseconds('p.block')}, {number_of_arm('p.arm')}, p.stratum"
-_COUNTS = (
-    "treatment",
-    "control",
-    "partial",
-    "in_flight",
-    "excluded",
-    "warming",
-    "own",
-    "returned",
-    "strayed",
-)
 
 EXPOSURE_TABLES = (
     ComparedTable(
@@ -72,12 +62,12 @@ WHERE r.block >= d.from_block AND r.block < d.to_block
     ComparedTable(
         name="block_units",
         keys={"block": "bigint"},
-        values=dict.fromkeys(_COUNTS, "bigint"),
+        values=dict.fromkeys(BLOCK_COUNTS, "bigint"),
         served=f"SELECT d.number, {epoch_microseconds('p.block')},"
-        f" {', '.join(f'p.{name}' for name in _COUNTS)}"
+        f" {', '.join(f'p.{name}' for name in BLOCK_COUNTS)}"
         f" {EXPOSED_ON_DAYS.replace('.exposures', '.block_units')}",
         computed=f"""
-SELECT r.number, r.block, {", ".join(f"r.{name}" for name in _COUNTS)}
+SELECT r.number, r.block, {", ".join(f"r.{name}" for name in BLOCK_COUNTS)}
 FROM new_block_units AS r JOIN checked_days AS d USING (number)
 WHERE r.block >= d.from_block AND r.block < d.to_block
 """,

@@ -1,4 +1,4 @@
-"""Count rows: strata, units by block, cells and cursors, from any engine into derived tables."""
+"""Count rows: cells and cursors from any engine into derived tables, after those of units."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -11,6 +11,7 @@ from storage.pipeline.experiments import PipelineExperiment, ReadExperiment
 from storage.pipeline.moments import moment_of
 from storage.pipeline.sums import ArmSums
 from storage.pipeline.transfer.copying import copy_rows
+from storage.pipeline.transfer.unit_rows import copy_units
 
 
 def register_experiment_ids(engine: DayEngine, experiments: Iterable[PipelineExperiment]) -> None:
@@ -22,12 +23,6 @@ def register_experiment_ids(engine: DayEngine, experiments: Iterable[PipelineExp
     )
 
 
-_STRATA = "SELECT number, stratum, commit_sha, lineage, flags FROM new_strata"
-_BLOCK_UNITS = """
-SELECT number, block, treatment, control, partial, in_flight, excluded, warming, own, returned,
-    strayed
-FROM new_block_units
-"""
 _CELLS = """
 SELECT number, metric, block, stratum, n1, x1, n0, x0, is_mean, y1, hh1, hl1, ll1, y0, hh0, hl0,
     ll0
@@ -35,40 +30,15 @@ FROM new_cells
 """
 
 
-def rows_by_experiment(engine: DayEngine, sql: str) -> Iterator[tuple[Any, ...]]:
-    """Yields rows whose first column, an experiment's number, is replaced by its id."""
-    numbers = engine.rows("SELECT number, experiment_id FROM experiment_ids")
-    ids: dict[int, str] = {row[0]: row[1] for row in numbers}
-    for number, *row in engine.rows(sql):
-        yield (ids[number], *row)
-
-
-def copy_strata(engine: DayEngine, connection: Connection, *, prefix: str = "") -> None:
-    """Copies each stratum with one of its commits."""
-    rows = rows_by_experiment(engine, _STRATA)
-    columns = "experiment_id, stratum, commit_sha, lineage, flags"
-    copy_rows(connection, f"{prefix}strata ({columns})", rows)
-
-
-def copy_block_units(engine: DayEngine, connection: Connection, *, prefix: str = "") -> None:
-    """Copies the counts of units by block."""
-    copy_rows(
-        connection,
-        f"{prefix}block_units (experiment_id, block, treatment, control, partial, in_flight,"
-        " excluded, warming, own, returned, strayed)",
-        (
-            (experiment_id, moment_of(block), *(int(count) for count in counts))
-            for experiment_id, block, *counts in rows_by_experiment(engine, _BLOCK_UNITS)
-        ),
-    )
-
-
 def copy_cells(engine: DayEngine, connection: Connection, *, prefix: str = "") -> None:
     """Copies cells."""
+    ids: dict[int, str] = {
+        row[0]: row[1] for row in engine.rows("SELECT number, experiment_id FROM experiment_ids")
+    }
     copy_rows(
         connection,
         f"{prefix}cells (experiment_id, metric, block, stratum, n1, x1, n0, x0, y1, yy1, y0, yy0)",
-        (_cell(row) for row in rows_by_experiment(engine, _CELLS)),
+        (_cell((ids[number], *row)) for number, *row in engine.rows(_CELLS)),
     )
 
 
@@ -80,8 +50,9 @@ def copy_counts(engine: DayEngine, connection: Connection, read: Sequence[ReadEx
         connection: To a store in which the derived tables hold no row of these experiments.
         read: The experiments, and which blocks of each were read.
     """
-    for copy_table in (copy_strata, copy_block_units, copy_cells):
-        copy_table(engine, connection)
+    copy_units(engine, connection, "strata")
+    copy_units(engine, connection, "block_units")
+    copy_cells(engine, connection)
     copy_rows(connection, "cursors (stage, experiment_id, at)", _cursors(read))
 
 

@@ -1,4 +1,4 @@
-"""Unit rows: exposures, sightings, conversions and amounts from an engine into derived tables."""
+"""Unit rows: units, their strata and their numbers from an engine into derived tables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,6 +16,12 @@ from storage.pipeline.transfer.copying import (
     text_field,
 )
 
+# Of each block: units by arm, and those that the treatment's own commit served or that came back.
+BLOCK_COUNTS = (
+    *("treatment", "control", "partial", "in_flight", "excluded", "warming"),
+    *("own", "returned", "strayed"),
+)
+
 
 def _name_of_number(column: str, names: Mapping[int, str]) -> str:
     cases = " ".join(f"WHEN {number} THEN '{name}'" for number, name in names.items())
@@ -29,7 +35,7 @@ _EXPOSURE = {"block": moment_field("r.block"), "arm": _ARM, "stratum": text_fiel
 
 @dataclass(frozen=True, kw_only=True)
 class _UnitTable:
-    """A derived table of units, as an engine computes its rows.
+    """A derived table, as an engine computes its rows.
 
     Attributes:
         relation: The step that computes them.
@@ -87,18 +93,47 @@ _UNIT_TABLES = {
             "value": plain_field("r.value"),
         },
     ),
+    "strata": _UnitTable(
+        relation="new_strata",
+        columns={
+            "experiment_id": plain_field("x.experiment_id"),
+            **{
+                name: text_field(f"r.{name}")
+                for name in ("stratum", "commit_sha", "lineage", "flags")
+            },
+        },
+    ),
+    "block_units": _UnitTable(
+        relation="new_block_units",
+        columns={
+            "experiment_id": plain_field("x.experiment_id"),
+            "block": moment_field("r.block"),
+            # Sums, of which each engine has a type of its own.
+            **{name: plain_field(f"CAST(r.{name} AS BIGINT)") for name in BLOCK_COUNTS},
+        },
+    ),
 }
-UNIT_TABLES = tuple(_UNIT_TABLES)
+# Those with a row for each unit.
+UNIT_TABLES = ("exposures", "sightings", "conversions", "amounts")
 
 
-def copy_units(engine: DayEngine, connection: Connection, table: str, *, prefix: str = "") -> None:
-    """Copies the rows that an engine computed for a derived table of units.
+def copy_units(
+    engine: DayEngine,
+    connection: Connection,
+    table: str,
+    *,
+    prefix: str = "",
+    condition: str = "true",
+) -> None:
+    """Copies the rows that an engine computed for a derived table.
 
     Args:
         engine: Which holds the steps' relations and `experiment_ids`.
-        table: One of `UNIT_TABLES`.
+        table: One of `UNIT_TABLES`, `strata` or `block_units`.
         prefix: Before the name of the table to which they are copied.
+        condition: On the rows `r` of the engine.
     """
     rows = _UNIT_TABLES[table]
-    source = f"{rows.relation} AS r JOIN experiment_ids AS x ON x.number = r.number"
+    ids = "JOIN experiment_ids AS x ON x.number = r.number"
+    source = f"{rows.relation} AS r {ids} WHERE {condition}"
     copy_into_store(engine, connection, f"{prefix}{table}", rows.columns, source)
