@@ -10,28 +10,15 @@ from typing import Protocol
 
 import click
 
-from cli.operations.remote import READING_KEY, Remote, RemoteFault, remote
+from cli.operations.remote import READING_KEY, Remote, RemoteFault, Response, remote
 
 _ID = re.compile(r"[0-9A-Za-z_-]{1,128}", re.ASCII)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Contract:
-    """A verdict contract as it is served.
-
-    Attributes:
-        text: The contract, to the byte.
-        retry_after: Seconds until the next look can come; None once decided, or where unknown.
-    """
-
-    text: str
-    retry_after: float | None
 
 
 class Experiment(Protocol):
     """The requests that commands make of an experiment."""
 
-    def contract(self) -> Contract:
+    def contract(self) -> Response:
         """The verdict contract."""
         ...
 
@@ -47,7 +34,7 @@ class Experiment(Protocol):
         """Why nobody is to act on verdicts for now; None where the service is not frozen."""
         ...
 
-    def close(self) -> Contract:
+    def close(self) -> Response:
         """Ends it by hand."""
         ...
 
@@ -63,10 +50,9 @@ class RemoteExperiment:
     def _path(self) -> str:
         return f"/v1/reward/{self.experiment_id}"
 
-    def contract(self) -> Contract:
+    def contract(self) -> Response:
         """The verdict contract, as the service answers it."""
-        answer = self.service.get(self._path)
-        return Contract(text=answer.text, retry_after=answer.retry_after)
+        return self.service.get(self._path)
 
     def evidence(self) -> str | None:
         """The evidence document; None before the first look."""
@@ -88,10 +74,9 @@ class RemoteExperiment:
         """Why the service is frozen."""
         return json.loads(self.service.get("/v1/reward/freeze").text)["reason"]
 
-    def close(self) -> Contract:
+    def close(self) -> Response:
         """Ends it by hand."""
-        answer = self.service.post(f"{self._path}/close", {})
-        return Contract(text=answer.text, retry_after=answer.retry_after)
+        return self.service.post(f"{self._path}/close", {})
 
 
 @contextmanager

@@ -16,9 +16,9 @@ from sqlalchemy import Engine
 
 from api.routes.deploys import Deploy
 from api.routes.experiments import RegistrationBody
-from cli.changes.experiment import Contract
 from cli.changes.form import checked
 from cli.operations.actor import command_actor
+from cli.operations.remote import Response
 from cli.operations.store import project_transaction, store_engine
 from storage.experiments.deploys import record_deploy
 from storage.experiments.experiments import close, register
@@ -38,14 +38,14 @@ class StoredExperiment:
     project_id: int
     experiment_id: str
 
-    def contract(self) -> Contract:
+    def contract(self) -> Response:
         """The published verdict contract."""
         with self.engine.begin() as connection:
             verdict = read_verdict(connection, self.project_id, self.experiment_id)
         wait = None
         if verdict.next_look_at is not None:
             wait = max(0.0, (verdict.next_look_at - datetime.now(UTC)).total_seconds())
-        return Contract(text=verdict.contract, retry_after=wait)
+        return Response(text=verdict.contract, retry_after=wait)
 
     def evidence(self) -> str | None:
         """The published evidence document; None before the first look."""
@@ -63,7 +63,7 @@ class StoredExperiment:
             freeze = current_freeze(connection)
         return None if freeze is None else freeze.reason
 
-    def close(self) -> Contract:
+    def close(self) -> Response:
         """Ends it by hand."""
         with self.engine.begin() as connection:
             close(connection, self.project_id, self.experiment_id, by=command_actor())

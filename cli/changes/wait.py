@@ -11,12 +11,12 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from cli.changes.experiment import Contract, Experiment
+from cli.changes.experiment import Experiment
 from cli.changes.experiment import experiment as reached
 from cli.changes.outcome import UNIT_SECONDS, Outcome, Poll, outcome, while_frozen
 from cli.changes.report import junit, markdown
 from cli.operations.options import Share, data_dir_option
-from cli.operations.remote import RemoteFault
+from cli.operations.remote import RemoteFault, Response
 
 # What was published can change with each tick, whatever the next look of the target is.
 TICK_SECONDS = 60.0
@@ -179,7 +179,7 @@ def _passing(fault: RemoteFault, answered: float | None) -> bool:
     return time.monotonic() - answered < OUTAGE_SECONDS
 
 
-def _polled(handle: Experiment) -> tuple[Poll, Contract]:
+def _polled(handle: Experiment) -> tuple[Poll, Response]:
     # Evidence first: a breach that came with it then stands in the contract.
     evidence = handle.evidence()
     contract = handle.contract()

@@ -46,12 +46,12 @@ class Response:
     """A successful answer.
 
     Attributes:
-        text: The body, as it was sent.
-        retry_after: Seconds until it can change, where the service says so.
+        text: The body, to the byte.
+        retry_after: Seconds until it can change; None where it cannot, or nobody says so.
     """
 
     text: str
-    retry_after: int | None
+    retry_after: float | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,9 +25,15 @@ def receipt(request: Request, *, rejected: int, message: str) -> Response:
     """
     if is_protobuf(request):
         # Takes a tenth of a second: only those who speak protobuf pay for it.
-        from api.wire.otlp.protobuf import encoded_receipt  # noqa: PLC0415
+        from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (  # noqa: PLC0415
+            ExportLogsServiceResponse,
+        )
 
-        return Response(encoded_receipt(rejected=rejected, message=message), media_type=PROTOBUF)
+        export = ExportLogsServiceResponse()
+        if rejected or message:
+            export.partial_success.rejected_log_records = rejected
+            export.partial_success.error_message = message
+        return Response(export.SerializeToString(), media_type=PROTOBUF)
     document: dict[str, object] = {}
     if rejected or message:
         # Protobuf's JSON has integers of 64 bits as text.

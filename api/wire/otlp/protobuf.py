@@ -1,12 +1,9 @@
-"""OTLP in protobuf: an export of logs read, and its receipt written."""
+"""OTLP in protobuf: an export of logs read."""
 
 from collections.abc import Container, Iterable, Iterator
 
 from google.protobuf.message import DecodeError
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
-    ExportLogsServiceRequest,
-    ExportLogsServiceResponse,
-)
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import ScopeLogs
 
@@ -50,15 +47,6 @@ def _records(
             nanoseconds=record.time_unix_nano or record.observed_time_unix_nano,
             attributes=shared | _scalars(record.attributes, names),
         )
-
-
-def encoded_receipt(*, rejected: int, message: str) -> bytes:
-    """Returns the answer to an export of which at least some records may be stored."""
-    response = ExportLogsServiceResponse()
-    if rejected or message:
-        response.partial_success.rejected_log_records = rejected
-        response.partial_success.error_message = message
-    return response.SerializeToString()
 
 
 def _scalars(attributes: Iterable[KeyValue], names: Container[str]) -> dict[str, Scalar]:
