@@ -2,6 +2,7 @@
 
 import re
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from cli.repository.private_service import PrivateService, private_service
 from storage.tenants.keys import KeyKind
+from storage.tenants.projects import create_project
 from storage.tenants.settings import apply_settings
 from tests.api.otlp.exports import BUILD
 from tests.processes.registry import node_folder, output_of, python_of
@@ -159,8 +161,8 @@ def environment(shop: PrivateService) -> dict[str, str]:
     }
 
 
-def program(name: str) -> tuple[str, str]:
-    """A way to send: the program, and what it needs."""
+def program(name: str) -> str:
+    """The program of a way to send."""
     page_python, page_js = blocks("python"), blocks("js")
     posting = """
 import urllib.request
@@ -195,72 +197,83 @@ if ((await answer.json()).rejected.length) throw new Error("rejected");
     adding = "Features.addHooks(exposures(track, GIT_SHA));\n"
     node_sdk = page_js[WITH_SDK] + IN_JAVASCRIPT + "\nawait provider.shutdown();\n"
     return {
-        "Python's SDK": ("here", IN_PYTHON_ALONE),
+        "Python's SDK": IN_PYTHON_ALONE,
         "Python's SDK with a hook": (
-            "python",
             page_python[WITH_SDK]
             + head
             + "\napi.add_hooks([Evaluations()])\n"
             + told
-            + "\nprovider.shutdown()\n",
+            + "\nprovider.shutdown()\n"
         ),
-        "Python's hook alone": ("python", page_python[WITH_HOOK] + head + posting + told + posted),
-        "Node's SDK in JSON": ("plain", WITHOUT_FEATURES.replace("KIND", "http")),
-        "Node's SDK in protobuf": ("plain", WITHOUT_FEATURES.replace("KIND", "proto")),
-        "Node's SDK with its hook in JSON": ("hooked", node_sdk),
-        "Node's SDK with its hook in protobuf": (
-            "hooked",
-            node_sdk.replace("otlp-http", "otlp-proto"),
-        ),
+        "Python's hook alone": page_python[WITH_HOOK] + head + posting + told + posted,
+        "Node's SDK in JSON": WITHOUT_FEATURES.replace("KIND", "http"),
+        "Node's SDK in protobuf": WITHOUT_FEATURES.replace("KIND", "proto"),
+        "Node's SDK with its hook in JSON": node_sdk,
+        "Node's SDK with its hook in protobuf": node_sdk.replace("otlp-http", "otlp-proto"),
         "Node's hook alone": (
-            "hooked",
             page_js[WITH_HOOK]
             + mine
             + IN_JAVASCRIPT.replace("const client", adding + "const client")
-            + sent,
+            + sent
         ),
     }[name]
 
 
-WAYS = [
-    "Python's SDK",
-    "Python's SDK with a hook",
-    "Python's hook alone",
-    "Node's SDK in JSON",
-    "Node's SDK in protobuf",
-    "Node's SDK with its hook in JSON",
-    "Node's SDK with its hook in protobuf",
-    "Node's hook alone",
-]
+# By what they need. One service takes what all ways of a group send, each to its own project.
+GROUPS = {
+    "here": ["Python's SDK"],
+    "python": ["Python's SDK with a hook", "Python's hook alone"],
+    "plain": ["Node's SDK in JSON", "Node's SDK in protobuf"],
+    "hooked": [
+        "Node's SDK with its hook in JSON",
+        "Node's SDK with its hook in protobuf",
+        "Node's hook alone",
+    ],
+}
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("needs", GROUPS)
 def test_what_an_sdk_sends_is_counted_as_units_and_conversions(
-    way: str, request: pytest.FixtureRequest
+    needs: str, request: pytest.FixtureRequest
 ) -> None:
-    needs, source = program(way)
-    place = None if needs == "here" else request.getfixturevalue(needs)
-    with private_service(datetime.now(UTC)) as shop:
-        with shop.engine.begin() as connection:
-            chosen = {"guardrails": [], "locked": []}
-            apply_settings(connection, shop.project.project_id, chosen)
-        shop.deploy({"commit": {"sha": BUILD}})
-        body = {
-            "treatment_flag": {"name": "one-step", "treatment": True},
-            "target_metric": "order_placed",
-        }
-        experiment_id = shop.reward("POST", "/register", body)["experiment_id"]
-        shop.clock.move(datetime.now(UTC) + timedelta(minutes=1))
-        if needs in ("here", "python"):
-            python = sys.executable if place is None else place
-            output_of([python, "-c", source], folder=Path.cwd(), **environment(shop))
-        else:
-            (place / "program.mjs").write_text(source)
-            output_of(["node", "program.mjs"], folder=place, **environment(shop))
-        shop.clock.move(datetime.now(UTC) + timedelta(days=1))
-        shop.look()
-        evidence = shop.evidence(experiment_id)
-    assert evidence is not None
-    for arm, served in (("treatment", True), ("control", False)):
-        counts = evidence["arms"][arm]
-        assert (counts["units"], counts["conversions"]) == (SESSIONS // 2, BUYERS[served])
+    place = Path() if needs == "here" else request.getfixturevalue(needs)
+    with private_service(datetime.now(UTC)) as service:
+        shops = {way: own_project(service, way) for way in GROUPS[needs]}
+        experiments = {way: registered(shop) for way, shop in shops.items()}
+        service.clock.move(datetime.now(UTC) + timedelta(minutes=1))
+        for way, shop in shops.items():
+            send(program(way), needs, place, environment(shop))
+        service.clock.move(datetime.now(UTC) + timedelta(days=1))
+        service.look()
+        found = {way: shop.evidence(experiments[way]) for way, shop in shops.items()}
+    counted = {
+        way: {arm: (one["units"], one["conversions"]) for arm, one in evidence["arms"].items()}
+        for way, evidence in found.items()
+        if evidence is not None
+    }
+    each = {arm: (SESSIONS // 2, BUYERS[arm == "treatment"]) for arm in ("treatment", "control")}
+    assert counted == dict.fromkeys(GROUPS[needs], each)
+
+
+def own_project(service: PrivateService, name: str) -> PrivateService:
+    """The service as a project of its own sees it."""
+    with service.engine.begin() as connection:
+        project = create_project(connection, name)
+        apply_settings(connection, project.project_id, {"guardrails": [], "locked": []})
+    return replace(service, project=project)
+
+
+def registered(shop: PrivateService) -> str:
+    shop.deploy({"commit": {"sha": BUILD}})
+    flag = {"name": "one-step", "treatment": True}
+    body = {"treatment_flag": flag, "target_metric": "order_placed"}
+    return shop.reward("POST", "/register", body)["experiment_id"]
+
+
+def send(source: str, needs: str, place: Path, variables: dict[str, str]) -> None:
+    if needs in ("here", "python"):
+        python = sys.executable if needs == "here" else place
+        output_of([python, "-c", source], folder=Path.cwd(), **variables)
+    else:
+        (place / "program.mjs").write_text(source)
+        output_of(["node", "program.mjs"], folder=place, **variables)
