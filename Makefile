@@ -101,6 +101,10 @@ spark: install $(SPARK)/.ready ## Hold Spark, on a cluster of real processes, eq
 years: install ## Let 10,000 ticks go by, and print the disk in use (some minutes)
 	$(BIN)/python -m benchmarks.years
 
+.PHONY: nightly
+nightly: ## Pass the tests that the gate has no time for: other forms of what it promises (minutes)
+	VENV=$(VENV) $(PYTHON) tests/gate.py nightly
+
 .PHONY: deep
 deep: install ## Run the long forms of the tests: kills, random worlds, more examples (hours)
 	$(BIN)/pytest -m deep --hypothesis-profile long

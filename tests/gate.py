@@ -1,4 +1,6 @@
-"""The gate: whatever must hold before a change lands, stage by stage: `make test`, `make quick`.
+"""The gate: whatever must hold before a change lands, in stages; the nightly tests beside it.
+
+The cuts are `make test`, `make quick` and `make nightly`.
 
 Needs no installed package, since its first stage installs them. A stage that fails hides none of
 the later ones, and the exit code says whether all passed.
@@ -17,8 +19,6 @@ ROOT = Path(__file__).parents[1]
 BIN = ROOT / os.environ.get("VENV", ".venv") / "bin"
 # Each worker has a PostgreSQL of its own.
 CORES = min(os.cpu_count() or 1, 8)
-# The command of pyproject.toml leaves the same out.
-LONG = "calibration or benchmark or deep or spark"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,22 +55,23 @@ TYPES = Stage(name="types", commands=[["basedpyright", "--pythonpath", str(BIN /
 # What stands in the tests' own folder looks at the pages, the requirements and the source.
 _TOP = sorted(path.name for path in (ROOT / "tests").glob("test_*.py"))
 STATISTICS = pytest_stage("statistics", *paths("domain", "stats", "calibration"), *paths(*_TOP))
-_SERVICE = paths(
-    "storage", "pipeline", "orchestration", "reliability", "mcp_server", "api", "cli", "pages"
-)
-STORE = pytest_stage("store and faces", "-m", f"not (process or {LONG})", *_SERVICE)
-# They wait for their processes half of the time.
-PROCESSES = pytest_stage(
-    "processes",
-    *("-m", f"process and not ({LONG})", *_SERVICE),
+# Those that start processes wait for them half of the time, which the others then use: one stage.
+SERVICE = pytest_stage(
+    "service",
+    *paths(
+        *("reliability", "orchestration", "pages", "cli", "mcp_server"),
+        *("api", "pipeline", "storage"),
+    ),
     workers=CORES + 1,
 )
 BROWSER = pytest_stage("browser", *paths("browser"))
+# Other forms and other worlds of what the gate's tests promise too.
+NIGHTLY = pytest_stage("nightly", "-m", "nightly", workers=CORES + 1)
 
 CHECK = (FORM, CONTRACTS, TYPES)
 QUICK = (INSTALL, FORM, CONTRACTS, STATISTICS)
-WHOLE = (INSTALL, *CHECK, STATISTICS, STORE, PROCESSES, BROWSER)
-CUTS = {"check": CHECK, "quick": QUICK, "whole": WHOLE}
+WHOLE = (INSTALL, *CHECK, STATISTICS, SERVICE, BROWSER)
+CUTS = {"check": CHECK, "quick": QUICK, "whole": WHOLE, "nightly": (INSTALL, NIGHTLY)}
 
 
 def run(stage: Stage) -> Outcome:

@@ -47,7 +47,7 @@ def test_every_test_stands_in_a_stage() -> None:
     root = ROOT / "tests"
     selected = {
         word
-        for each in (gate.STATISTICS, gate.STORE, gate.PROCESSES, gate.BROWSER)
+        for each in (gate.STATISTICS, gate.SERVICE, gate.BROWSER)
         for command in each.commands
         for word in command
         if word.startswith("tests/")
@@ -55,11 +55,6 @@ def test_every_test_stands_in_a_stage() -> None:
     files = [path.relative_to(ROOT) for path in root.rglob("test_*.py")]
     rooms = {Path(name) for name in selected}
     assert [file for file in files if not rooms & {file, *file.parents}] == []
-
-
-def test_what_the_gate_leaves_out_is_what_pytest_leaves_out(pytestconfig: pytest.Config) -> None:
-    left_out = pytestconfig.getini("addopts")[-1]
-    assert set(gate.LONG.split(" or ")) == set(left_out.removeprefix("not ").split(" and not "))
 
 
 def test_the_lock_holds_the_constraints_versions_with_hashes_and_no_address() -> None:

@@ -180,6 +180,7 @@ def remapped(python: Path, transform: str) -> list[Any]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("transform", SENT)
 def test_each_platform_s_events_become_ours_and_the_service_takes_them(
     service: Any, python: Path, transform: str

@@ -88,6 +88,7 @@ def test_the_service_matches_paths_to_the_routes(service: Any, tmp_path: Path) -
 
 
 @pytest.mark.process
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["React Router", "flat routes"])
 def test_react_router_itself_tells_of_the_same_routes(name: str, tmp_path: Path) -> None:
     app = APPS[name]
@@ -117,6 +118,7 @@ def paths_of(nodes: list[dict[str, Any]], above: str) -> list[str]:
 
 
 @pytest.mark.process
+@pytest.mark.nightly
 def test_sveltekit_itself_tells_of_the_same_pages(tmp_path: Path) -> None:
     node_folder(tmp_path, OF_SVELTE_KIT)
     written(SVELTE_KIT, tmp_path)

@@ -134,6 +134,7 @@ print(json.dumps([list(app.openapi()["paths"]), list(admin.openapi()["paths"])])
 
 
 @pytest.mark.process
+@pytest.mark.nightly
 def test_django_itself_serves_the_same_routes(tmp_path: Path) -> None:
     python = python_of(tmp_path / "python", ["django>=5,<6", "djangorestframework>=3.15,<4"])
     folder = written(DJANGO, tmp_path / "site")

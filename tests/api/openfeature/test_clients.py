@@ -21,7 +21,7 @@ from tests.cli.conftest import serving
 from tests.conftest import Service
 from tests.processes.registry import node_folder, output_of, python_of
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.nightly]
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "openfeature"
 BASE, CANARY = "ba5e" * 10, "c1" * 20

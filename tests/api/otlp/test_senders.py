@@ -232,7 +232,11 @@ GROUPS = {
 }
 
 
-@pytest.mark.parametrize("needs", GROUPS)
+# The others fetch packages from a registry.
+@pytest.mark.parametrize(
+    "needs",
+    ["here", *(pytest.param(name, marks=pytest.mark.nightly) for name in GROUPS if name != "here")],
+)
 def test_what_an_sdk_sends_is_counted_as_units_and_conversions(
     needs: str, request: pytest.FixtureRequest
 ) -> None:
