@@ -30,12 +30,13 @@ from api.dashboard.verdict import before_any_look
 from api.wire.problem import Problem
 from domain.comparison import is_fair
 from domain.wording.headline import headline_of
-from storage.experiments.deploys import list_deploys, read_deploy
+from storage.experiments.deploys import read_deploy
 from storage.experiments.reach import reached_routes
 from storage.postgres.refusal import Missing
 from storage.tenants.sign_ins import Visitor
 from storage.views.checklist import Line, read_lines
 from storage.views.findings import ListedFinding, findings_of_commits, list_findings
+from storage.views.ramps import ListedRamp, list_ramps
 from storage.views.recent_traffic import read_names
 
 _DEPLOY = re.compile(r"dep_[0-9a-f]{20}", re.ASCII)
@@ -52,16 +53,16 @@ async def get_overview(request: Request) -> Response:
 
     def reading(
         connection: Connection, visitor: Visitor
-    ) -> tuple[list[Line], list[ListedFinding], list[ListedFinding], list[dict[str, Any]]]:
+    ) -> tuple[list[Line], list[ListedFinding], list[ListedFinding], list[ListedRamp]]:
         project_id = visitor.project_id
         return (
             read_lines(connection, project_id),
             list_findings(connection, project_id, limit=_ON_THE_FIRST + 1, decided=False),
             list_findings(connection, project_id, limit=_ON_THE_FIRST, decided=True),
-            list_deploys(connection, project_id, environment=None, limit=5),
+            list_ramps(connection, project_id, limit=5),
         )
 
-    _, (checklist, running, decided, deploys) = await read_for_visitor(request, reading)
+    _, (checklist, running, decided, ramps) = await read_for_visitor(request, reading)
     return page(
         request,
         "overview.html",
@@ -71,35 +72,34 @@ async def get_overview(request: Request) -> Response:
         running=[_line(finding) for finding in running[:_ON_THE_FIRST]],
         decided=[_line(finding) for finding in decided],
         more_running=len(running) > _ON_THE_FIRST,
-        deploys=_listed(deploys),
+        ramps=_listed(ramps),
         address=public_address_of(request),
     )
 
 
 async def get_deploys(request: Request) -> Response:
-    """Return the list of deploys, the newest first."""
+    """Return the list of deploys, each change with the steps of its ramp, the newest first."""
     before, sought = _cursor(request), _sought(request)
 
     def reading(
         connection: Connection, visitor: Visitor
-    ) -> tuple[list[dict[str, Any]], list[ListedFinding]]:
-        deploys = list_deploys(
+    ) -> tuple[list[ListedRamp], list[ListedFinding]]:
+        ramps = list_ramps(
             connection,
             visitor.project_id,
-            environment=None,
             limit=_ON_A_PAGE + 1,
             words=sought.split(),
             before=before,
         )
-        commits = [deploy["commit"]["sha"] for deploy in deploys]
-        return deploys, findings_of_commits(connection, visitor.project_id, None, commits)
+        commits = [ramp.last["commit"]["sha"] for ramp in ramps]
+        return ramps, findings_of_commits(connection, visitor.project_id, None, commits)
 
-    _, (deploys, findings) = await read_for_visitor(request, reading)
+    _, (ramps, findings) = await read_for_visitor(request, reading)
     return page(
         request,
         "deploys.html",
-        deploys=_listed(deploys[:_ON_A_PAGE]),
-        more=len(deploys) > _ON_A_PAGE,
+        ramps=_listed(ramps[:_ON_A_PAGE]),
+        more=len(ramps) > _ON_A_PAGE,
         lines=[_line(finding) for finding in findings],
         sought=sought,
         first=before is None,
@@ -202,15 +202,32 @@ _COMMIT = ("message", "author", "branch", "url", "committed_at", "pull_request")
 _FILE = ("previous_filename", "additions", "deletions")
 
 
-def _listed(deploys: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns deploys, each commit by its name: the steps of a ramp are posted without one."""
-    stored = [deploy["commit"] for deploy in deploys]
-    messages = {
-        commit["sha"]: {"message": commit["message"]} for commit in stored if commit.get("message")
-    }
+def _listed(ramps: Sequence[ListedRamp]) -> list[dict[str, Any]]:
+    """Returns ramps as rows, each commit by its name: steps are often posted without one."""
+    commits: dict[str, dict[str, Any]] = {}
+    for step in (step for ramp in ramps for step in ramp.steps):
+        commit = {name: value for name, value in step["commit"].items() if value is not None}
+        commits.setdefault(commit["sha"], {}).update(commit)
     return [
-        _whole({**deploy, "commit": {**messages.get(commit["sha"], {}), **commit}})
-        for deploy, commit in zip(deploys, stored, strict=True)
+        {
+            "deploy": _whole({**ramp.last, "commit": commits[ramp.last["commit"]["sha"]]}),
+            "steps": ramp.steps,
+            "bars": _bars([step["allocation"] for step in ramp.steps]),
+        }
+        for ramp in ramps
+    ]
+
+
+def _bars(shares: Sequence[float | None]) -> list[dict[str, float]]:
+    """Returns the steps of a ramp as bars in a box of 100 by 100; one step is no ramp."""
+    if len(shares) == 1:
+        return []
+    wide = 100 / len(shares)
+    # Where no share is declared any more, all users have it or nobody: no bar says which.
+    heights = [100 * (share or 0) for share in shares]
+    return [
+        {"x": number * wide, "y": 100 - height, "width": wide, "height": height}
+        for number, height in enumerate(heights)
     ]
 
 

@@ -1,7 +1,7 @@
 """Deploys: which commit was put before users when, on what base, for what share of units."""
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -325,7 +325,6 @@ def list_deploys(
     *,
     environment: str | None,
     limit: int,
-    words: Sequence[str] = (),
     before: str | None = None,
 ) -> list[dict[str, Any]]:
     """Returns a project's deploys, the newest first.
@@ -333,7 +332,6 @@ def list_deploys(
     Args:
         environment: Of one environment; None for all.
         limit: How many at most.
-        words: That all occur in the commit as its deploy tells it.
         before: The last deploy of the page before.
 
     Raises:
@@ -343,16 +341,6 @@ def list_deploys(
     conditions = [d.project_id == project_id, NOT_WITHDRAWN]
     if environment is not None:
         conditions.append(d.environment == environment)
-    told = func.lower(
-        func.concat_ws(
-            " ",
-            d.deploy_id,
-            d.environment,
-            d.commit_sha,
-            *(d.commit.op("->>")(name) for name in ("message", "author", "branch", "pull_request")),
-        )
-    )
-    conditions += [func.strpos(told, word.lower()) > 0 for word in words]
     if before is not None:
         last = connection.execute(
             select(d.deployed_at, d.recorded_at, d.deploy_id).where(

@@ -1,6 +1,7 @@
 """Lists are searched by what people remember of a change."""
 
 import re
+from collections.abc import Callable
 
 import pytest
 
@@ -81,3 +82,99 @@ def test_an_older_page_is_of_the_same_search(owner) -> None:
     page = owner.page(older.replace("&amp;", "&"))
     assert page.count("Another try") == 1
     assert 'href="/dashboard/deploys?q=another+try"' in page
+
+
+ROW = re.compile(
+    r'  <li>\n    <a href="/dashboard/deploys/(dep_\w+)">(.*?)</a>(.*?)\n  </li>', re.DOTALL
+)
+STEP = re.compile(r'<li><a href="/dashboard/deploys/(dep_\w+)">(.*?)</a>')
+
+
+@pytest.fixture
+def deployed(owner: Owner) -> Callable[..., str]:
+    """Records a step of a change at an hour, and returns its deploy."""
+
+    def deploy(sha: str, hour: int, share: float | None, **commit: str) -> str:
+        body = {
+            "commit": {"sha": sha * 40, **commit},
+            "deployed_at": f"2026-01-31T{hour:02}:00:00Z",
+            **({} if share is None else {"allocation": share}),
+        }
+        answer = owner.service.post("/v1/deploys", body)
+        assert answer.status_code == 201, answer.text
+        return answer.json()["deploy"]["deploy_id"]
+
+    return deploy
+
+
+Deployed = Callable[..., str]
+
+
+def rows(owner: Owner, query: str = "") -> list[tuple[str, str, list[tuple[str, str]]]]:
+    """Each row of the list: where it leads, its title, and its steps."""
+    page = owner.page(f"/dashboard/deploys{query}")
+    return [(place, title, STEP.findall(rest)) for place, title, rest in ROW.findall(page)]
+
+
+class TestARamp:
+    def test_is_one_row_with_its_steps_whatever_came_between(
+        self, owner: Owner, deployed: Deployed
+    ) -> None:
+        first = deployed("1", 9, 0.1, message="Shorten the checkout", author="ada")
+        second = deployed("1", 10, 0.25)
+        hotfix = deployed("2", 11, None, message="Mend the login")
+        third = deployed("1", 12, 0.5)
+        last = deployed("1", 13, 1)
+        shares = ["10\u202f%", "25\u202f%", "50\u202f%", "all"]
+        steps = list(zip((first, second, third, last), shares, strict=True))
+        assert rows(owner) == [
+            (last, "Shorten the checkout", steps),
+            (hotfix, "Mend the login", []),
+        ]
+        # What its first step told stands in the row, and finds it.
+        page = owner.page("/dashboard/deploys?q=shorten+ada")
+        assert page.count("Shorten the checkout") == 1
+        assert "<span>ada</span>" in page
+        overview = owner.page("/dashboard")
+        assert overview.count(">Shorten the checkout</a>") == 1
+        assert STEP.findall(overview) == steps
+
+    def test_ends_where_it_is_withdrawn_or_given_to_all(
+        self, owner: Owner, deployed: Deployed
+    ) -> None:
+        tried, withdrawn = deployed("1", 9, 0.1), deployed("1", 10, 0)
+        again, to_all = deployed("1", 11, 0.2), deployed("1", 12, 1)
+        later = deployed("1", 13, 0.3)
+        undeclared = deployed("1", 14, None)
+        assert [(place, steps) for place, _, steps in rows(owner)] == [
+            (undeclared, [(later, "30\u202f%"), (undeclared, "no share")]),
+            (to_all, [(again, "20\u202f%"), (to_all, "all")]),
+            (withdrawn, [(tried, "10\u202f%"), (withdrawn, "withdrawn")]),
+        ]
+
+    def test_of_many_steps_shows_the_latest(self, owner: Owner, deployed: Deployed) -> None:
+        ids = [deployed("1", hour, (1 + hour) / 100) for hour in range(10)]
+        ((place, _, steps),) = rows(owner)
+        assert place == ids[-1]
+        assert [step for step, _ in steps] == ids[-6:]
+        assert "4 earlier" in owner.page("/dashboard/deploys")
+
+    def test_is_of_one_environment(self, owner: Owner, deployed: Deployed) -> None:
+        deployed("1", 9, 0.1)
+        body = {"commit": {"sha": "1" * 40}, "environment": "staging", "allocation": 0.5}
+        assert owner.service.post("/v1/deploys", body).status_code == 201
+        assert [steps for _, _, steps in rows(owner)] == [[], []]
+
+    def test_takes_one_place_of_a_page(self, owner: Owner) -> None:
+        for number in range(31):
+            for hour, share in ((9, 0.1), (10, 0.5)):
+                body = {
+                    "commit": {"sha": f"{number:040x}"},
+                    "deployed_at": f"2026-01-{number + 1:02}T{hour:02}:00:00Z",
+                    "allocation": share,
+                }
+                assert owner.service.post("/v1/deploys", body).status_code == 201
+        page = rows(owner)
+        assert len(page) == 30
+        assert all(len(steps) == 2 for _, _, steps in page)
+        assert len(rows(owner, f"?before={page[-1][0]}")) == 1

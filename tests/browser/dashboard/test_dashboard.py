@@ -104,7 +104,10 @@ def test_a_deploy_tells_its_commit_its_diff_and_whom_it_reaches(
 ) -> None:
     page = signed_in()
     page.get_by_role("link", name="Deploys", exact=True).click()
-    page.get_by_role("link", name="Lazy-load the payment form").last.click()
+    row = page.locator(".deploys > li").filter(has_text="Lazy-load the payment form")
+    steps = row.get_by_role("list", name="Steps of the ramp")
+    expect(steps.get_by_role("listitem")).to_have_count(2)
+    steps.get_by_role("link", name="50").click()
     assert page.url.endswith(world.deploys[HARMS])
     for word in ("grace", "Pull request 412", "50\u202f% of traffic"):
         expect(page.locator("main")).to_contain_text(word)

@@ -1,0 +1,147 @@
+"""The deploys of a project by ramp: a change with the steps by which it got its traffic."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    FromClause,
+    Row,
+    and_,
+    exists,
+    func,
+    not_,
+    select,
+    tuple_,
+)
+
+from storage.experiments.deploys import NOT_WITHDRAWN, deploy_record
+from storage.postgres.refusal import Missing
+from storage.schema.tables import deploys
+
+_MOST_STEPS = 24
+_SEARCHED = ("message", "author", "branch", "pull_request")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedRamp:
+    """A change in an environment: each share of traffic that it got, one after another.
+
+    Attributes:
+        steps: Its deploys as the API shows them, in order, the latest at most; of a change that got
+            all traffic at once there is one.
+    """
+
+    steps: Sequence[dict[str, Any]]
+
+    @property
+    def last(self) -> dict[str, Any]:
+        """The deploy of its last step."""
+        return self.steps[-1]
+
+
+def list_ramps(
+    connection: Connection,
+    project_id: int,
+    *,
+    limit: int,
+    words: Sequence[str] = (),
+    before: str | None = None,
+) -> list[ListedRamp]:
+    """Returns the ramps of a project, the one with the newest last step first.
+
+    A ramp goes on while the commit has a share between none and all: a share of 0 or 1, or none
+    declared, ends it. What is deployed between its steps does not.
+
+    Args:
+        connection: To the store.
+        project_id: The project.
+        limit: How many at most.
+        words: That all occur in the commit as one of its deploys tells it.
+        before: The last deploy of the ramp after which the list goes on.
+
+    Raises:
+        Missing: The project has no deploy `before`.
+    """
+    d, newer = deploys.c, deploys.alias()
+    goes_on = and_(
+        d.allocation > 0,
+        d.allocation < 1,
+        exists().where(_same(newer), newer.c.deployed_at > d.deployed_at),
+    )
+    conditions = [
+        d.project_id == project_id,
+        NOT_WITHDRAWN,
+        not_(func.coalesce(goes_on, False)),
+        *_matching(words),
+    ]
+    if before is not None:
+        last = connection.execute(
+            select(d.deployed_at, d.recorded_at, d.deploy_id).where(
+                d.project_id == project_id, d.deploy_id == before
+            )
+        ).one_or_none()
+        if last is None:
+            raise Missing("unknown_deploy", "there is no such deploy")
+        conditions.append(tuple_(d.deployed_at, d.recorded_at, d.deploy_id) < tuple(last))
+    ends = connection.execute(
+        select(deploys)
+        .where(*conditions)
+        .order_by(d.deployed_at.desc(), d.recorded_at.desc(), d.deploy_id.desc())
+        .limit(limit)
+    ).all()
+    return [ListedRamp(steps=_steps(connection, end)) for end in ends]
+
+
+def _steps(connection: Connection, end: Row[Any]) -> list[dict[str, Any]]:
+    """Returns the steps of the ramp that a deploy ends."""
+    d = deploys.c
+    earlier = connection.execute(
+        select(deploys)
+        .where(
+            d.project_id == end.project_id,
+            d.environment == end.environment,
+            d.commit_sha == end.commit_sha,
+            d.deployed_at < end.deployed_at,
+            NOT_WITHDRAWN,
+        )
+        .order_by(d.deployed_at.desc())
+        .limit(_MOST_STEPS - 1)
+    )
+    steps = [end]
+    for row in earlier:
+        if row.allocation is None or not 0 < row.allocation < 1:
+            break
+        steps.append(row)
+    return [deploy_record(step) for step in reversed(steps)]
+
+
+def _same(other: FromClause) -> ColumnElement[bool]:
+    """Whether another row is of the same commit in the same environment, and counts."""
+    d = deploys.c
+    return and_(
+        other.c.project_id == d.project_id,
+        other.c.environment == d.environment,
+        other.c.commit_sha == d.commit_sha,
+        other.c.withdrawn_at.is_(None),
+    )
+
+
+def _matching(words: Sequence[str]) -> list[ColumnElement[bool]]:
+    """Returns the condition that some deploy of the commit tells all the words."""
+    if not words:
+        return []
+    step = deploys.alias()
+    said = func.lower(
+        func.concat_ws(
+            " ",
+            step.c.deploy_id,
+            step.c.environment,
+            step.c.commit_sha,
+            *(step.c.commit.op("->>")(name) for name in _SEARCHED),
+        )
+    )
+    holds = [func.strpos(said, word.lower()) > 0 for word in words]
+    return [exists().where(_same(step), *holds)]
