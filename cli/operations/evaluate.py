@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from sqlalchemy import Engine
 
@@ -25,6 +26,7 @@ from storage.upkeep.gone_events import DecidedVerdict, EventsGone, decided_witho
 from storage.upkeep.reading import separate_reading
 from storage.verdicts.publication import all_contracts
 
+_ID_LENGTH = len("exp_") + 20
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
 
 
@@ -59,7 +61,8 @@ def evaluate(as_of: datetime | None, evidence: bool, as_json: bool, data_dir: Pa
     """
     with store_url(data_dir) as url, opened_engine(url) as engine:
         if as_of is None:
-            materialize_once(url)
+            with _progress():
+                materialize_once(url)
             with engine.begin() as connection:
                 contracts = all_contracts(connection)
             print_contracts([json.loads(text) for text in contracts], as_json=as_json)
@@ -70,6 +73,15 @@ def evaluate(as_of: datetime | None, evidence: bool, as_json: bool, data_dir: Pa
                 lake = open_lake(data_dir=data_dir)
                 drafted = walk_anew(connection, as_of=as_of, lake=lake)
             _print_answers(_answers(drafted, decided), evidence=evidence, as_json=as_json)
+
+
+@contextmanager
+def _progress() -> Generator[None]:
+    """Shows that it works, and for how long, where somebody looks on."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        progress.add_task("Reading the log and publishing verdicts", total=None)
+        yield
 
 
 def materialize_once(url: str) -> None:
@@ -137,7 +149,9 @@ def print_contracts(contracts: list[dict[str, Any]], *, as_json: bool) -> None:
         click.echo(document_text(contracts))
         return
     table = Table(title="Verdicts")
-    for column in ("experiment", "verdict", "reason", "clock", "lift", "confidence"):
+    # Whole: it is what the next command takes.
+    table.add_column("experiment", no_wrap=True, min_width=_ID_LENGTH)
+    for column in ("verdict", "reason", "clock", "lift", "confidence"):
         table.add_column(column)
     for contract in contracts:
         lift, confidence = contract["lift"], contract["confidence"]

@@ -40,10 +40,19 @@ def project() -> None:
 
 @project.command("create")
 @click.argument("name")
+@click.option(
+    "--export", is_flag=True, help='Print lines for a shell: eval "$(… project create X --export)".'
+)
 @json_option
 @data_dir_option
-def create(name: str, as_json: bool, data_dir: Path) -> None:
-    """Create a project with one key of each kind, shown this once."""
+def create(name: str, export: bool, as_json: bool, data_dir: Path) -> None:
+    """Create a project with one key of each kind, shown this once.
+
+    With --export the keys are WRITE_KEY, PUBLIC_KEY, PROJECT_KEY and SERVICE_PROJECT_KEY of the
+    shell that evaluates what is printed.
+    """
+    if export and as_json:
+        raise click.UsageError("give one of --export and --json")
     with store_transaction(data_dir) as connection:
         created = create_project(connection, name, by=command_actor())
     keys = {kind.value: key for kind, key in created.keys.items()}
@@ -51,11 +60,25 @@ def create(name: str, as_json: bool, data_dir: Path) -> None:
     if as_json:
         click.echo(json.dumps(document))
         return
+    if export:
+        for line in exported_keys(created.keys):
+            click.echo(line)
+        return
     console = Console()
     console.print(f"Project [bold]{created.name}[/bold] (number {created.project_id}).")
     for kind, key in keys.items():
         console.print(f"  {kind:<8} {key}", highlight=False)
     console.print("Keep them now: they are stored as digests and never shown again.")
+
+
+def exported_keys(keys: Mapping[KeyKind, str]) -> list[str]:
+    """Returns the lines that hand a project's keys to a shell, and so to commands and pages."""
+    # Pages call it by its own name, commands read it under the interface's.
+    reading = keys[KeyKind.PROJECT]
+    return [
+        f"export WRITE_KEY={keys[KeyKind.WRITE]} PUBLIC_KEY={keys[KeyKind.PUBLIC]}",
+        f"export PROJECT_KEY={reading} SERVICE_PROJECT_KEY={reading}",
+    ]
 
 
 @project.command("list")

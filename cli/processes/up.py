@@ -16,6 +16,7 @@ from rich.console import Console
 
 from cli.operations.actor import command_actor
 from cli.operations.options import data_dir_option
+from cli.operations.projects import exported_keys
 from cli.processes import children
 from cli.processes.dagster_home import dagster_environment, write_dagster_home, write_workspace
 from cli.processes.supervisor import Child, StopRequest, Supervisor, stop_on_signals
@@ -238,14 +239,8 @@ def _show_first_steps(console: Console, plan: Plan, project: CreatedProject | No
             console.print(f"  {kind.value:<8} [cyan]{project.keys[kind]}[/]   [dim]{use}[/]")
         console.print("\nHand them to the commands of README and the quick start:")
         console.print(f"  export SERVICE_API_URL={plan.api_url}", markup=False)
-        keys = project.keys
-        console.print(
-            f"  export WRITE_KEY={keys[KeyKind.WRITE]} PUBLIC_KEY={keys[KeyKind.PUBLIC]}",
-            markup=False,
-        )
-        # Pages call it by its own name, commands read it under the interface's.
-        reading = keys[KeyKind.PROJECT]
-        console.print(f"  export PROJECT_KEY={reading} SERVICE_PROJECT_KEY={reading}", markup=False)
+        for line in exported_keys(project.keys):
+            console.print(f"  {line}", markup=False)
         _show_owner_link(console, plan, project.name)
         console.print("\nRecord what is out there now, from a checkout of your code:")
         console.print(

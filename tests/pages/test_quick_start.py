@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from click.testing import CliRunner
 
+from cli.main import main
 from cli.processes.up import KEY_USES
 from orchestration.pipeline.checklist import keep_checklists
 from tests.cli.conftest import serving
@@ -78,8 +80,9 @@ def test_the_quick_start_leads_to_a_decided_verdict(
             came = [masked(line) for line in seen.text.splitlines()]
             for line in filter(None, map(masked, step.seen.splitlines())):
                 assert any(one.startswith(line) for one in came), f"{line!r} not in {seen.text}"
-            keys |= printed_keys(seen.text)
+        keys |= printed_keys(shell.type("echo $SERVICE_PROJECT_KEY").text)
 
+    assert keys["rk_"] != first["rk_"]
     (rehearsed,) = read(service, "/v1/reward", keys["rk_"])["experiments"]
     assert rehearsed["contract"]["verdict"] == "keep"
     # And the reader's own project is wired right, as far as four events can show.
@@ -90,6 +93,13 @@ def test_the_quick_start_leads_to_a_decided_verdict(
     assert told >= {"events", "commit on events", "commit known", "routes matched", "target seen"}
     deploy = read(service, "/v1/deploys/last", first["wk_"])["deploy"]
     assert deploy["affected_routes"] == ["/checkout/[id]"]
+
+
+def test_the_plan_has_the_figures_that_the_command_prints() -> None:
+    (step,) = [step for step in steps() if step.commands.startswith("deploy-reward plan ")]
+    printed = CliRunner().invoke(main, step.commands.split()[1:]).output
+    lines = {" ".join(line.split()) for line in printed.splitlines()}
+    assert {" ".join(line.split()) for line in step.seen.splitlines()} <= lines
 
 
 def test_the_keys_are_shown_as_up_shows_them() -> None:
