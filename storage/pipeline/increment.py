@@ -42,7 +42,7 @@ from storage.pipeline.steps import (
     CLOSING,
     EXPOSURE_STEPS,
     IDENTITY,
-    NAMED,
+    NAMED_USERS,
     NEW_AMOUNTS,
     NEW_CELLS,
     NEW_CONVERSIONS,
@@ -259,7 +259,7 @@ def _expose(connection: Connection, read: Sequence[ReadExperiment], *, at_once: 
     ):
         engine.view(name, sql)
     for step in EXPOSURE_STEPS:
-        if step is NAMED:
+        if step is NAMED_USERS:
             few = engine.few or engine.count("candidates") < _LOOKED_UP
             rows = _IDENTITIES_LOOKED_UP if few else _IDENTITY_ROWS
             engine.view("identities", rows.format(**span))

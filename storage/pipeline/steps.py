@@ -285,26 +285,35 @@ WHERE NOT EXISTS (
 """,
 )
 
-# The session's user: the first reference among its events received by the block's close. They are
-# grouped before they are ordered, since many events of a session name one user.
+# The users that a session's events name by its block's close, each since when. They are grouped
+# before they are ordered, since many events of a session name one user, and in a step of their own,
+# so that no engine holds the groups and their order in memory together. Of the log's identities
+# DuckDB expects next to none: joined to the scope first, they would be hashed once an experiment.
+NAMED_USERS = Step(
+    name="named_users",
+    small_right=True,
+    sql=f"""
+SELECT c.number, c.unit, e.pseudonym, min(e.occurred) AS occurred
+FROM candidates AS c
+JOIN identities AS e ON e.session_id = c.unit
+JOIN scope AS s ON s.number = c.number AND s.project_id = e.project_id
+    AND s.environment = e.environment
+WHERE s.by_user = 0 AND (s.trusted_only = 0 OR e.trusted)
+  AND e.received > c.block + {BLOCK} + s.grace - {IDENTITY}
+  AND e.received <= c.block + {BLOCK} + s.grace
+GROUP BY c.number, c.unit, e.pseudonym
+""",
+)
+
+# The session's user: the first of them.
 NAMED = Step(
     name="named",
-    sql=f"""
+    sql="""
 SELECT number, unit, pseudonym
 FROM (
     SELECT number, unit, pseudonym,
         row_number() OVER (PARTITION BY number, unit ORDER BY occurred, pseudonym) AS place
-    FROM (
-        SELECT c.number, c.unit, e.pseudonym, min(e.occurred) AS occurred
-        FROM candidates AS c
-        JOIN scope AS s ON s.number = c.number
-        JOIN identities AS e ON e.session_id = c.unit AND e.project_id = s.project_id
-            AND e.environment = s.environment
-        WHERE s.by_user = 0 AND (s.trusted_only = 0 OR e.trusted)
-          AND e.received > c.block + {BLOCK} + s.grace - {IDENTITY}
-          AND e.received <= c.block + {BLOCK} + s.grace
-        GROUP BY c.number, c.unit, e.pseudonym
-    ) AS users
+    FROM named_users
 ) AS ordered
 WHERE place = 1
 """,
@@ -697,6 +706,7 @@ GROUP BY number, metric, block, stratum
 EXPOSURE_STEPS = (
     SEEN,
     CANDIDATES,
+    NAMED_USERS,
     NAMED,
     NEW_EXPOSURES,
     NEW_STRATA,

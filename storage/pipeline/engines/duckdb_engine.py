@@ -114,7 +114,8 @@ class DuckDBEngine:
         """
         sql = step.sql.replace(IN_SAMPLE, _UNIT_IN_SAMPLE).replace(COMPUTED_ONCE, "")
         # Of a left join to an empty relation DuckDB expects no row, and would hash the other side.
-        kept = "build_side_probe_side" if step.small_right else ""
+        # The text's own order of joins is kept.
+        kept = "build_side_probe_side,join_order" if step.small_right else ""
         self.database.execute(f"SET disabled_optimizers = '{kept}'")
         with self._limited():
             self.database.execute(f"CREATE OR REPLACE TABLE {step.name} AS {sql}")
