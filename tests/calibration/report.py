@@ -1,6 +1,6 @@
 """The report of the calibration, `docs/calibration.md`: written by one command, at any scale.
 
-Run by `make calibrate`. A scale of 1 takes some 15 minutes of one core; a scale of 10 has
+Run by `make calibrate`. A scale of 1 takes some 20 minutes of one core; a scale of 10 has
 ten times the replications.
 """
 
@@ -43,6 +43,11 @@ from tests.calibration.scenario import (
     small_difference,
     stratified,
 )
+from tests.calibration.sections.effect import effects
+from tests.calibration.sections.gates import unequal_arms
+from tests.calibration.sections.many_changes import many_changes
+from tests.calibration.sections.page import PEERS, claims, with_claims, with_section
+from tests.calibration.sections.section import Run, Section
 from tests.calibration.strata import Strata, in_phase, inflation_if_joined_together
 from tests.calibration.traffic import (
     BLOCKS_A_DAY,
@@ -100,44 +105,6 @@ POOLED = """
 The pooled tests fail on the ramp because treatment's share rises while the baseline moves: they
 compare days with days. How much depends on the drift.
 """
-HEAD = (
-    "| | replications | share | Monte-Carlo error | 95 % bounds | claim | |",
-    "| --- | --- | --- | --- | --- | --- | --- |",
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Section:
-    """A heading, what was simulated, its rows, and lines that come after them."""
-
-    title: str
-    text: str
-    rows: Sequence[Proportion] = ()
-    after: Sequence[str] = ()
-
-    def lines(self) -> list[str]:
-        table = ["", *HEAD, *map(_line, self.rows)] if self.rows else []
-        return [f"## {self.title}", "", self.text, *table, "", *self.after, ""]
-
-
-def _line(one: Proportion) -> str:
-    low, high = one.interval
-    digits = 4 if one.at_most is not None and one.at_most < 0.02 else 3
-    return (
-        f"| {one.name} | {one.count:,} | {one.share:.{digits}f} | {one.error:.{digits}f} | "
-        f"{low:.{digits}f}–{high:.{digits}f} | {one.claim} | {one.judgement} |"
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Run:
-    """How much is simulated, and where it is said what is being simulated."""
-
-    scale: float
-    say: Callable[[str], None]
-
-    def replications(self, count: int) -> int:
-        return max(20, round(count * self.scale))
 
 
 def over_baselines(
@@ -368,12 +335,19 @@ def strata_errors(run: Run) -> Section:
             Strata(number=64, per_day=2400, share=in_phase),
             None,
         ),
+    } | {
+        f"the same, {number} strata of 60 units a day, baseline {100 * baseline:g} %": (
+            Strata(number=number, per_day=60 * number, share=in_phase, baseline=baseline),
+            None,
+        )
+        for number in (32, 256)
+        for baseline in (0.05, 0.3)
     }
     rows: list[Proportion] = []
     for name, (strata, declared) in cases.items():
         run.say(f"strata: {name}")
         count = run.replications(
-            1000 if strata.number == 1 else 100 if strata.per_day < 9e3 else 40
+            1000 if strata.number == 1 else 100 if strata.per_day < 2e4 else 40
         )
         hits = replace(strata, declared=declared).answers(count, 20_261_410_00 + len(rows))
         rows.append(Proportion(name=name, hits=hits, count=count, at_most=ALPHA))
@@ -484,7 +458,7 @@ def peers_section(found: Peers) -> Section:
             f" same p-values, to {found.largest_difference:.0e}."
         )
     return Section(
-        title="Peers on the same streams",
+        title=PEERS,
         text=f"Made by `make peers` too. Every method sees the same simulated streams: {count:,}"
         " each of 28 days without an effect, with a baseline of 5 % that swings by 50 or 10 % over"
         " a week, at 50/50 and on a ramp of 1, 5, 25 and 50 % for a day each; and"
@@ -579,10 +553,6 @@ def ramp_chart(found: Peers) -> Chart:
 
 
 def preface(run: Run, sections: Sequence[Section], seconds: float) -> list[str]:
-    rows = [one for section in sections for one in section.rows]
-    outside = [one.name for one in rows if "OUTSIDE" in one.judgement]
-    unsure = sum(one.judgement == "within error" for one in rows)
-    said = f"Outside are: {'; '.join(outside)}." if outside else "None is outside."
     return [
         "# Calibration",
         "",
@@ -591,10 +561,7 @@ def preface(run: Run, sections: Sequence[Section], seconds: float) -> list[str]:
         _paragraph(HOW),
         _paragraph(SEEDS),
         "",
-        _paragraph(
-            f"Claims of the engine: {len(rows)}. {said} Within error: {unsure}."
-            " (The peers' are in their own table.)"
-        ),
+        claims([line for section in sections for line in section.lines()]),
         "",
     ]
 
@@ -614,6 +581,9 @@ PARTS = (
     futility,
     strata_errors,
     endings,
+    unequal_arms,
+    many_changes,
+    effects,
 )
 
 
@@ -649,6 +619,18 @@ def write(run: Run, gbstats: Path | None, docs: Path, *, processes: int) -> None
     (docs / "calibration.md").write_text("\n".join(_single_spaced(lines)) + "\n")
 
 
+def rewrite(run: Run, parts: Sequence[str], docs: Path, *, processes: int) -> None:
+    """Computes some sections anew, and leaves the others of the page as they stand."""
+    page = (docs / "calibration.md").read_text().splitlines()
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        chosen = [pool.submit(part, run) for part in PARTS if part.__name__ in parts]
+        for future in chosen:
+            section = future.result()
+            alone = f"Written by itself, at scale {run.scale:g}."
+            page = with_section(page, replace(section, after=[*section.after, "", alone]))
+    (docs / "calibration.md").write_text("\n".join(_single_spaced(with_claims(page))) + "\n")
+
+
 def _single_spaced(lines: Sequence[str]) -> list[str]:
     """The lines, with no two empty ones in a row."""
     return [*lines[:1], *(two for one, two in pairwise(lines) if one or two)]
@@ -661,12 +643,21 @@ def say(what: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--scale", type=float, default=1.0, help="1: some 15 minutes of a core")
+    parser.add_argument("--scale", type=float, default=1.0, help="1: some 20 minutes of a core")
     parser.add_argument("--gbstats", type=Path, help="the Python that has gbstats")
     parser.add_argument("--processes", type=int, default=2, help="how many work at once")
     parser.add_argument("--docs", type=Path, default=DOCS, help="where the page is written to")
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=[part.__name__ for part in PARTS],
+        help="write this section of the page anew, and leave the others; may be repeated",
+    )
     chosen = parser.parse_args(arguments)
     run = Run(scale=chosen.scale, say=say)
+    if chosen.only:
+        rewrite(run, chosen.only, chosen.docs, processes=chosen.processes)
+        return
     write(run, chosen.gbstats, chosen.docs, processes=chosen.processes)
 
 

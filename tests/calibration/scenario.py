@@ -11,6 +11,7 @@ from stats.counts.traits import Traits
 from stats.decision.evidence import Evidence, evaluate
 from stats.gates.after_window import LongWindow
 from stats.gates.guardrail import Guardrail
+from stats.gates.lateness import LateUnits
 from stats.gates.sample_ratio import Arrivals, Epoch, SampleRatio, sample_ratio
 from stats.looks.policy import DAY, Policy
 from stats.looks.series import Series
@@ -246,6 +247,31 @@ def with_effects(first: float, second: float, *, days: int) -> Draw:
         effect = np.where(block < n1.size / 2, first, second)
         x1, x0 = rng.binomial(n1, rate * (1 + effect)), rng.binomial(n0, rate)
         return of_one_stratum(n1, x1, n0, x0, policy=policy)
+
+    return draw
+
+
+def with_late_outcomes(treated: float, control: float) -> Draw:
+    """120,000 units a day at 30 % for a week, without an effect.
+
+    Args:
+        treated: The share of treatment's outcomes that come after their block has closed.
+        control: The share of control's.
+    """
+
+    def draw(rng: np.random.Generator) -> Series:
+        n1, n0 = units(rng, BLOCKS_A_DAY * 7, 417, 0.5)
+        happened = [rng.binomial(n, 0.3) for n in (n1, n0)]
+        late = [rng.binomial(x, p) for x, p in zip(happened, (treated, control), strict=True)]
+        block = np.arange(n1.size, dtype=np.int64) * BLOCK
+        when = np.concatenate([np.repeat(block, one) for one in late])
+        found = LateUnits(
+            block=when,
+            stratum=0 * when,
+            arm=np.repeat([1, 0], [int(one.sum()) for one in late]),
+            at=when + BLOCK + DELAY + rng.exponential(3600, when.size).astype(np.int64),
+        )
+        return of_one_stratum(n1, happened[0] - late[0], n0, happened[1] - late[1], late=found)
 
     return draw
 

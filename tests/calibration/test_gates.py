@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from stats.counts.closed_cells import Values
-from stats.gates.lateness import LateUnits
 from stats.looks.series import Series
 from tests.calibration.proportion import Proportion, bounds
 from tests.calibration.scenario import (
@@ -25,8 +24,9 @@ from tests.calibration.scenario import (
     with_a_cold_start,
     with_effects,
     with_forged_units,
+    with_late_outcomes,
 )
-from tests.calibration.traffic import BLOCK, BLOCKS_A_DAY, DELAY, Floats, Ints
+from tests.calibration.traffic import BLOCKS_A_DAY, Floats, Ints
 
 
 def sizes(small: int, full: int) -> list[Any]:
@@ -178,21 +178,7 @@ def test_an_arm_whose_outcomes_come_late_is_not_taken_for_harm(
     share: float, claim: float, count: int
 ) -> None:
     """An A/A test where 5 % of treatment's outcomes are late, and 1 % of control's."""
-
-    def draw(rng: np.random.Generator) -> Series:
-        n1, n0 = units(rng, 288 * 7, 417, 0.5)
-        happened = [rng.binomial(n, 0.3) for n in (n1, n0)]
-        late = [rng.binomial(x, p) for x, p in zip(happened, (share, 0.01), strict=True)]
-        block = np.arange(n1.size, dtype=np.int64) * BLOCK
-        when = np.concatenate([np.repeat(block, one) for one in late])
-        found = LateUnits(
-            block=when,
-            stratum=0 * when,
-            arm=np.repeat([1, 0], [int(one.sum()) for one in late]),
-            at=when + BLOCK + DELAY + rng.exponential(3600, when.size).astype(np.int64),
-        )
-        return of_one_stratum(n1, happened[0] - late[0], n0, happened[1] - late[1], late=found)
-
+    draw = with_late_outcomes(share, 0.01)
     answers = alarms = 0
     for seen in evaluated(draw, count, 20_261_208):
         answers += seen.decision.verdict != "abstain"

@@ -1,0 +1,28 @@
+"""Calibration of attempts: a change without effect that is tried again and again."""
+
+from typing import Any
+
+import pytest
+
+from tests.calibration.attempts.tries import kept_at_last
+from tests.calibration.proportion import Proportion, bounds
+
+
+@pytest.mark.parametrize(
+    "count",
+    [
+        pytest.param(40, id="small"),
+        pytest.param(1000, id="full", marks=[pytest.mark.calibration, pytest.mark.timeout(3600)]),
+    ],
+)
+def test_a_change_without_effect_that_is_tried_twenty_times_is_seldom_kept(count: int) -> None:
+    shares: dict[str, Any] = {}
+    for name, counted, claim in (("attempts", True, 0.05), ("each as the first", False, None)):
+        hits = kept_at_last(count, counted=counted)
+        seen = Proportion(name=f"20 tries, {name}: kept", hits=hits, count=count, at_most=claim)
+        print(seen.row())  # noqa: T201
+        shares[name] = bounds(hits, count)
+    assert shares["attempts"][0] <= 0.05
+    if count >= 1000:
+        # The simulation would notice attempts that are not counted.
+        assert shares["each as the first"][0] > 0.05

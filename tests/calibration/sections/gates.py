@@ -1,0 +1,162 @@
+"""Arms that differ in something else than the effect: each gate at no effect and in its case."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from stats.decision.evidence import Evidence
+from tests.calibration.proportion import Proportion
+from tests.calibration.scenario import (
+    Draw,
+    evaluated,
+    of_two_segments,
+    partly_after_the_window,
+    with_a_cold_start,
+    with_effects,
+    with_forged_units,
+    with_late_outcomes,
+)
+from tests.calibration.sections.section import Run, Section
+
+FALSE_ALARMS, FALSE_ANSWERS = 0.01, 0.05
+TEXT = """
+What the test alone takes for an effect, and no other gate sees. Each case stands without its gate,
+with it, and beside a fair one: with the same gate, arms that are alike, and a gain that is still to
+be kept. Without an effect unless one is named; 24,000 units a day at 5 % in the end (late outcomes:
+120,000 at 30 %; warm-up: 240,000).
+"""
+
+Happened = Callable[[Evidence], bool]
+
+
+def is_answered(evidence: Evidence) -> bool:
+    return evidence.decision.verdict != "abstain"
+
+
+def is_kept(evidence: Evidence) -> bool:
+    return evidence.decision.verdict == "keep"
+
+
+def is_rolled_back(evidence: Evidence) -> bool:
+    return evidence.decision.verdict == "rollback"
+
+
+def is_gated(evidence: Evidence) -> bool:
+    return bool(np.any(evidence.looks.gated))
+
+
+def is_split(evidence: Evidence) -> bool:
+    return bool(evidence.splits)
+
+
+def is_fading(evidence: Evidence) -> bool:
+    return "fading" in evidence.warnings
+
+
+def is_kept_unwarned(evidence: Evidence) -> bool:
+    return is_kept(evidence) and "unverified" not in evidence.warnings
+
+
+def unequal_arms(run: Run) -> Section:
+    rows: list[Proportion] = []
+
+    def counted(name: str, draw: Draw, count: int, happened: Happened, **claim: float) -> None:
+        run.say(f"gates: {name}")
+        size = run.replications(count)
+        seen = evaluated(draw, size, 20_261_421_00 + len(rows))
+        hits = sum(happened(one) for one in seen)
+        rows.append(Proportion(name=name, hits=hits, count=size, **claim))
+
+    _late(counted)
+    _after_the_window(counted)
+    _segments(counted)
+    _warm_up(counted)
+    _fading(counted)
+    _forged(counted)
+    return Section(
+        title="Arms that differ in something else", text=" ".join(TEXT.split()), rows=rows
+    )
+
+
+Counted = Callable[..., None]
+
+
+def _late(counted: Counted) -> None:
+    name = "lateness: 5 % of outcomes late in treatment, 1 % in control: an answer"
+    counted(name, with_late_outcomes(0.05, 0.01), 300, is_answered, at_most=0.1)
+    name = "lateness: 1 % in both: held back"
+    counted(name, with_late_outcomes(0.01, 0.01), 1000, is_gated, at_most=FALSE_ALARMS)
+
+
+def _after_the_window(counted: Counted) -> None:
+    shares = (0.92, 0.97)
+    case = "after the window: 92 % within it in treatment, 97 % in control"
+    for is_read, name, claim in (
+        (False, "without the gate", {}),
+        (True, "with it", {"at_most": 0.1}),
+    ):
+        draw = partly_after_the_window(shares, lift=0.0, days=28, is_read=is_read)
+        counted(f"{case}, {name}: rolled back", draw, 600, is_rolled_back, **claim)
+    for lift, days, claim in ((0.1, 28, {}), (0.2, 14, {"at_least": 0.9})):
+        draw = partly_after_the_window(shares, lift=lift, days=days)
+        name = f"{case}, a true +{100 * lift:g} % for {days} days: kept"
+        counted(name, draw, 300, is_kept, **claim)
+    for share in (0.97, 0.6):
+        draw = partly_after_the_window((share, share), lift=0.0, days=14)
+        name = f"after the window: {100 * share:g} % within it in both: held back"
+        counted(name, draw, 1000, is_gated, at_most=FALSE_ALARMS)
+    draw = partly_after_the_window((0.97, 0.97), lift=0.1, days=14)
+    counted("the same, +10 % for 14 days: kept", draw, 300, is_kept, at_least=0.9)
+
+
+def _segments(counted: Counted) -> None:
+    for rates in ((0.02, 0.08), (0.1, 0.6)):
+        of = f"of {100 * rates[0]:g} and {100 * rates[1]:g} %"
+        for treated, is_read, at_most in (
+            ((0.52, 0.48), False, None),
+            ((0.52, 0.48), True, FALSE_ANSWERS),
+            ((0.51, 0.49), True, FALSE_ANSWERS),
+            ((0.5, 0.5), True, FALSE_ANSWERS),
+        ):
+            draw = of_two_segments(rates, treated=treated, days=28, is_read=is_read)
+            kind = "split by need" if is_read else "never split"
+            shared = f"{100 * treated[0]:g}/{100 * treated[1]:g}"
+            name = f"segments {of} shared {shared} by the arms, {kind}: an answer"
+            claim = {} if at_most is None else {"at_most": at_most}
+            counted(name, draw, 400, is_answered, **claim)
+    fair = of_two_segments((0.02, 0.08), treated=(0.5, 0.5), days=28)
+    name = "segments shared 50/50: split though there is no need"
+    counted(name, fair, 400, is_split, at_most=0.33)
+
+
+def _warm_up(counted: Counted) -> None:
+    for blocks, name, claim in (
+        (0, "it counts", {}),
+        (12, "`warmup_minutes` 60", {"at_most": FALSE_ANSWERS}),
+    ):
+        draw = with_a_cold_start(warm_up=blocks, days=14)
+        case = f"half the rate in treatment's first hour, {name}: an answer"
+        counted(case, draw, 600, is_answered, **claim)
+
+
+def _fading(counted: Counted) -> None:
+    for first, second, claim in (
+        (0.0, 0.0, {"at_most": FALSE_ALARMS}),
+        (0.2, 0.2, {"at_most": FALSE_ALARMS}),
+        (0.3, 0.0, {"at_least": 0.9}),
+    ):
+        case = f"{_percent(first)} for two days, {_percent(second)} for two: warning `fading`"
+        counted(case, with_effects(first, second, days=4), 1000, is_fading, **claim)
+
+
+def _percent(effect: float) -> str:
+    return f"+{100 * effect:g} %" if effect else "no effect"
+
+
+def _forged(counted: Counted) -> None:
+    forged = with_forged_units(0.01, lift=0.0, days=7)
+    honest = with_forged_units(0.0, lift=0.2, days=7)
+    counted("1 % of the units forged for treatment: kept", forged, 300, is_kept)
+    name = "the same: kept without the warning `unverified`"
+    counted(name, forged, 300, is_kept_unwarned, at_most=FALSE_ANSWERS)
+    counted("none forged, +20 %: kept without it", honest, 300, is_kept_unwarned, at_least=0.9)

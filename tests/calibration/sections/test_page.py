@@ -1,0 +1,36 @@
+"""A section of the calibration's page is written by itself, and the others stay."""
+
+import pytest
+
+from tests.calibration.proportion import Proportion
+from tests.calibration.sections.page import PEERS, claims, with_claims, with_section
+from tests.calibration.sections.section import Section
+
+
+def section(title: str, hits: int) -> Section:
+    rows = [
+        Proportion(name="an answer", hits=hits, count=100, at_most=0.05),
+        Proportion(name="without a claim", hits=99, count=100),
+    ]
+    return Section(title=title, text="What was simulated.", rows=rows)
+
+
+PAGE = ["# Calibration", "", claims([]), "", *section("A", 1).lines(), f"## {PEERS}", "", "Ours."]
+
+
+def test_a_section_takes_the_place_of_its_own_title_and_nothing_else() -> None:
+    page = with_section(with_section(PAGE, section("B", 7)), section("A", 2))
+    heads = [line for line in page if line.startswith("## ")]
+    assert heads == ["## A", "## B", f"## {PEERS}"]
+    assert with_section(page, section("A", 1))[4:11] == PAGE[4:11]
+    assert page[-1] == "Ours."
+
+
+@pytest.mark.parametrize(
+    ("hits", "said"),
+    [(1, "None is outside. Within error: 0"), (7, "None is outside. Within error: 1"),
+     (30, "Outside are: an answer. Within error: 0")],
+)  # fmt: skip
+def test_claims_are_counted_and_a_row_without_one_is_none(hits: int, said: str) -> None:
+    page = with_claims(with_section(PAGE, section("B", hits)))
+    assert page[2].startswith(f"Claims of the engine: 2. {said}.")
