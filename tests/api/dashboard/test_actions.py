@@ -153,7 +153,7 @@ def test_a_deploy_that_changes_nothing_says_why_it_is_not_registered(owner: Owne
     assert answer.status_code == 201
     refused = owner.post(f"/dashboard/deploys/{nothing}/register", {"metric": ""})
     assert refused.status_code == 422
-    assert "nothing can be measured" in refused.text
+    assert "name the canary&#39;s commit" in refused.text
 
 
 class TestDeliveries:
