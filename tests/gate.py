@@ -66,7 +66,7 @@ SERVICE = pytest_stage(
 )
 BROWSER = pytest_stage("browser", *paths("browser"))
 # Other forms and other worlds of what the gate's tests promise too.
-NIGHTLY = pytest_stage("nightly", "-m", "nightly", workers=CORES + 1)
+NIGHTLY = pytest_stage("nightly", "-m", "nightly and not deep", workers=CORES + 1)
 
 CHECK = (FORM, CONTRACTS, TYPES)
 QUICK = (INSTALL, FORM, CONTRACTS, STATISTICS)

@@ -6,10 +6,11 @@ import pytest
 LONG_PROFILE = "long"
 
 
-def times(*, gate: int, deep: int) -> pytest.MarkDecorator:
-    """Gives a test its `times`."""
+def times(*, gate: int, deep: int, nightly: int | None = None) -> pytest.MarkDecorator:
+    """Gives a test its `times`; `nightly` where the gate has no time for as many as one wants."""
     long = pytest.param(deep, marks=[pytest.mark.deep, pytest.mark.timeout(3600)])
-    return pytest.mark.parametrize("times", [gate, long])
+    more = [] if nightly is None else [pytest.param(nightly, marks=pytest.mark.nightly)]
+    return pytest.mark.parametrize("times", [gate, *more, long])
 
 
 def examples(*, gate: int, deep: int) -> hypothesis.settings:

@@ -73,6 +73,7 @@ def shorten(canary) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_commands_tell_the_same_of_days_that_are_in_the_lake_alone(canary) -> None:
     shorten(canary)
     run_pipeline(canary.engine)
@@ -113,6 +114,7 @@ def test_derived_tables_that_were_lost_are_computed_anew_from_the_lake(canary) -
     assert derived_of(canary.engine) == derived
 
 
+@pytest.mark.nightly
 def test_a_store_of_moved_days_is_restored_and_tells_the_same(
     canary, monkeypatch, tmp_path
 ) -> None:

@@ -325,7 +325,14 @@ CONCLUSIONS = {
 }
 
 
-@pytest.mark.parametrize(("answer", "code"), DECIDED, ids=lambda found: str(found)[:8])
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        *DECIDED[:2],
+        *(pytest.param(*found, marks=pytest.mark.nightly) for found in DECIDED[2:]),
+    ],
+    ids=lambda found: str(found)[:8],
+)
 def test_the_second_workflow_acts_on_each_end_by_its_exit_code(
     service: Any, runner: Runner, answer: dict[str, Any], code: int
 ) -> None:
@@ -551,7 +558,7 @@ def test_a_script_that_fails_is_run_again_by_the_next_schedule(
     assert f"promote {C1}" in acted(runner).log.splitlines()
 
 
-@pytest.mark.parametrize("merged", [True, False])
+@pytest.mark.parametrize("merged", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_a_pipeline_of_gitlab_records_registers_and_notes_it_on_the_merge_request(
     service: Any, runner: Runner, *, merged: bool
 ) -> None:

@@ -206,6 +206,7 @@ def stage(folder: Path, shop: Shop, api: ApiProcess) -> Iterator[Stage]:
         )
 
 
+@pytest.mark.nightly
 @times(gate=1, deep=20)
 def test_commands_that_are_killed_take_no_answer_back_and_open_no_gate(
     stage: Stage, times: int

@@ -232,7 +232,7 @@ def theatre(shop: Shop) -> Theatre:
     )
 
 
-@times(gate=4, deep=20)
+@times(gate=1, nightly=4, deep=20)
 def test_a_tick_that_is_killed_anywhere_is_healed_by_the_next(
     shop: Shop, api: ApiProcess, times: int
 ) -> None:
@@ -243,7 +243,7 @@ def test_a_tick_that_is_killed_anywhere_is_healed_by_the_next(
     stage.report()
 
 
-@times(gate=4, deep=20)
+@times(gate=1, nightly=4, deep=20)
 def test_a_run_whose_worker_is_killed_anywhere_is_healed_by_a_tick_and_fails_in_time(
     shop: Shop, api: ApiProcess, runs: Runs, times: int
 ) -> None:
@@ -270,6 +270,7 @@ def up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[UpProcess]:
         up.kill()
 
 
+@pytest.mark.nightly
 @times(gate=1, deep=20)
 def test_a_service_that_is_killed_whole_is_healed_within_two_ticks_of_the_next_start(
     folder: Path, up: UpProcess, times: int

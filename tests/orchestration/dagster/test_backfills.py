@@ -121,6 +121,7 @@ def environment(canary: Any, home: Path) -> dict[str, str]:
     return {**os.environ, "DAGSTER_HOME": str(home), "SERVICE_DATABASE_URL": canary.url}
 
 
+@pytest.mark.nightly
 @pytest.mark.process
 def test_the_command_line_backfills_days_and_ranges_at_once(canary, instance, tmp_path) -> None:
     first, last = day_of(canary, 0).isoformat(), day_of(canary, DAYS - 1).isoformat()

@@ -101,6 +101,7 @@ def product() -> Iterator[Product]:
         yield Product(service=service, now=begin)
 
 
+@pytest.mark.nightly
 def test_an_agent_learns_which_kind_of_change_pays_and_users_get_it(product: Product) -> None:
     module = _loaded()
     module.PATIENCE_SECONDS = 60 * 60

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from orchestration.outbound.delivery import deliver
 from storage.tenants.keys import KeyKind
 from tests.clients.receiver import receiving
@@ -28,6 +30,7 @@ def serve(story: Any, shares: dict[str, float], rates: dict[str, float], *hours:
         )
 
 
+@pytest.mark.nightly
 def test_five_canaries_on_one_base_get_each_its_answer_when_one_is_promoted(story: Any) -> None:
     story.deploy(A, minutes=-DAY)
     for commit in CANARIES:

@@ -375,7 +375,8 @@ def forgetting_adds_up(
     assert shop.differences() == []
 
 
-@settings(max_examples=2, deadline=None, suppress_health_check=_HEALTH)
+@pytest.mark.nightly
+@settings(max_examples=6, deadline=None, suppress_health_check=_HEALTH)
 @given(**STORIES)
 def test_whoever_is_forgotten_and_whenever_all_that_was_counted_adds_up(
     store: Any, **story: Any

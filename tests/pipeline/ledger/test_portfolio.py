@@ -142,6 +142,7 @@ def test_an_agent_begins_it_and_reads_it_over_mcp(story) -> None:
         assert "Name a commit that was deployed in production" in unknown.content[0].text
 
 
+@pytest.mark.nightly
 def test_it_hides_no_build_and_is_no_change_of_the_ledger(
     story, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,6 +184,7 @@ def test_once_users_have_a_later_build_its_units_are_not_compared_and_it_says_so
     assert f"deploy-reward deploy {L} --allocation 0.1" in text
 
 
+@pytest.mark.nightly
 def test_the_page_shows_the_same(story, run: Callable[..., Result]) -> None:
     client = story.service.client
     form = {"secret": story.service.project.keys[KeyKind.PROJECT]}
