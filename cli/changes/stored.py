@@ -23,6 +23,7 @@ from cli.operations.store import project_transaction, store_engine
 from storage.experiments.deploys import record_deploy
 from storage.experiments.experiments import close, register
 from storage.experiments.withdrawal import withdraw_deploy
+from storage.postgres.refusal import Missing
 from storage.releases.freeze import current_freeze
 from storage.verdicts.announcements import announce_base_moves
 from storage.verdicts.publication import project_of, read_effect, read_evidence, read_verdict
@@ -100,9 +101,17 @@ def recorded_deploy(
 
 
 def withdrawn_deploy(deploy_id: str, project: str, data_dir: Path) -> dict[str, Any]:
-    """Withdraws a deploy and returns the record that it had."""
+    """Withdraws a deploy and returns the record that it had.
+
+    Raises:
+        Missing: The project has no such deploy.
+    """
     with project_transaction(data_dir, project) as (connection, project_id):
-        record, _ = withdraw_deploy(connection, project_id, deploy_id, by=command_actor())
+        try:
+            record, _ = withdraw_deploy(connection, project_id, deploy_id, by=command_actor())
+        except Missing as missing:
+            detail = f"{missing.detail} in project {project!r}: --project names another"
+            raise Missing(missing.code, detail) from None
     return record
 
 

@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from cli.operations.audit import Exit
 from cli.operations.options import data_dir_option
@@ -19,14 +19,18 @@ from cli.operations.store import store_url
 from domain.contract import document_text
 from orchestration.pipeline.day_rebuild import rebuild as walk_anew
 from orchestration.pipeline.drafts import Drafted
+from storage.experiments.experiments import experiments_of_project
 from storage.log.lake import open_lake
 from storage.postgres.engine import opened_engine
 from storage.schema.clock import closed_instant
+from storage.tenants.projects import find_project
 from storage.upkeep.gone_events import DecidedVerdict, EventsGone, decided_without_events
 from storage.upkeep.reading import separate_reading
 from storage.verdicts.publication import all_contracts
 
 _ID_LENGTH = len("exp_") + 20
+# A contract, and the evidence behind it.
+_Answer = tuple[dict[str, Any], Any]
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
 
 
@@ -51,20 +55,24 @@ class Moment(click.ParamType[datetime]):
 @click.command()
 @click.option("--as-of", type=Moment(), help="Read the log so far only; nothing is published.")
 @click.option("--evidence", is_flag=True, help="With --as-of and --json: the evidence beside.")
+@click.option("--project", "-p", help="Print this project's verdicts alone: its name or number.")
 @json_option
 @data_dir_option
-def evaluate(as_of: datetime | None, evidence: bool, as_json: bool, data_dir: Path) -> None:
+def evaluate(
+    as_of: datetime | None, evidence: bool, project: str | None, as_json: bool, data_dir: Path
+) -> None:
     """Materialize the assets once, for every project.
 
     With --as-of nothing is written; it is refused, with exit 3, where raw events are gone of what
     was open at that time.
     """
     with store_url(data_dir) as url, opened_engine(url) as engine:
+        asked = None if project is None else _project_id(engine, project)
         if as_of is None:
             with _progress():
                 materialize_once(url)
             with engine.begin() as connection:
-                contracts = all_contracts(connection)
+                contracts = all_contracts(connection, asked)
             print_contracts([json.loads(text) for text in contracts], as_json=as_json)
         else:
             _require_past(engine, as_of)
@@ -72,7 +80,24 @@ def evaluate(as_of: datetime | None, evidence: bool, as_json: bool, data_dir: Pa
                 decided = decided_without_events(connection, as_of=as_of)
                 lake = open_lake(data_dir=data_dir)
                 drafted = walk_anew(connection, as_of=as_of, lake=lake)
-            _print_answers(_answers(drafted, decided), evidence=evidence, as_json=as_json)
+                printed = _printed(connection, asked, _answers(drafted, decided))
+            _print_answers(printed, evidence=evidence, as_json=as_json)
+
+
+def _project_id(engine: Engine, name: str) -> int:
+    with engine.connect() as connection:
+        return find_project(connection, name).project_id
+
+
+def _printed(
+    connection: Connection, project_id: int | None, answers: dict[str, _Answer]
+) -> list[_Answer]:
+    """Returns the answers of one project's experiments; all where none is asked for."""
+    shown = sorted(answers)
+    if project_id is not None:
+        known = experiments_of_project(connection, project_id)
+        shown = [experiment_id for experiment_id in shown if experiment_id in known]
+    return [answers[experiment_id] for experiment_id in shown]
 
 
 @contextmanager
@@ -118,9 +143,7 @@ def named_where_gone() -> Generator[None]:
         raise EventsAreGone(f"refused: {gone}") from gone
 
 
-def _answers(
-    drafted: Sequence[Drafted], decided: Sequence[DecidedVerdict]
-) -> list[tuple[dict[str, Any], Any]]:
+def _answers(drafted: Sequence[Drafted], decided: Sequence[DecidedVerdict]) -> dict[str, _Answer]:
     """Returns contract and evidence of each experiment, by its name."""
     documents = {
         new.draft.experiment_id: (new.contract, json.loads(new.draft.document)) for new in drafted
@@ -130,12 +153,10 @@ def _answers(
             json.loads(unchanged.contract),
             json.loads(unchanged.evidence or "null"),
         )
-    return [documents[experiment_id] for experiment_id in sorted(documents)]
+    return documents
 
 
-def _print_answers(
-    answers: Sequence[tuple[dict[str, Any], Any]], *, evidence: bool, as_json: bool
-) -> None:
+def _print_answers(answers: Sequence[_Answer], *, evidence: bool, as_json: bool) -> None:
     if not (evidence and as_json):
         print_contracts([contract for contract, _ in answers], as_json=as_json)
         return

@@ -127,7 +127,7 @@ class Remote:
         if response.status_code in (401, 403):
             detail = f"{detail} (SERVICE_PROJECT_KEY must hold {self.needed_key})"
         code = problem.get("code")
-        if code == "unknown_experiment":
+        if code in ("unknown_experiment", "unknown_deploy"):
             detail = f"{detail} in this project; SERVICE_PROJECT_KEY may hold another project's key"
         return RemoteFault(
             self.address.redacted(" ".join(detail.split()))[:LONGEST_FAULT],

@@ -416,3 +416,9 @@ def keep_note(
     ).one_or_none()
     if kept is None:
         raise Missing("unknown_experiment", "there is no such experiment")
+
+
+def experiments_of_project(connection: Connection, project_id: int) -> set[str]:
+    """Returns the identifiers of a project's experiments."""
+    query = select(experiments.c.experiment_id).where(experiments.c.project_id == project_id)
+    return set(connection.execute(query).scalars())

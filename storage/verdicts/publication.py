@@ -436,11 +436,13 @@ def publish_verdicts(
     return published
 
 
-def all_contracts(connection: Connection) -> list[str]:
-    """Returns the contract of every experiment of every project, as served, oldest first."""
-    rows = connection.execute(
+def all_contracts(connection: Connection, project_id: int | None = None) -> list[str]:
+    """Returns each experiment's contract, as served, oldest first; of one project or of all."""
+    query = (
         select(cast(verdicts.c.contract, Text))
         .join_from(verdicts, experiments)
         .order_by(experiments.c.registered_at, experiments.c.experiment_id)
     )
-    return list(rows.scalars())
+    if project_id is not None:
+        query = query.where(verdicts.c.project_id == project_id)
+    return list(connection.execute(query).scalars())

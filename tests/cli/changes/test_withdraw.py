@@ -109,4 +109,14 @@ def test_the_service_is_asked_where_one_is_named(
     assert command("withdraw", deploy_id).stdout.startswith("Withdrew the deploy of commit aaaaaaa")
     assert served.get("/v1/deploys/last").status_code == 404
     unknown = command("withdraw", "dep_00000000000000000000")
-    assert (unknown.exit_code, unknown.stderr) == (1, "Error: there is no such deploy\n")
+    assert unknown.exit_code == 1
+    advice = "SERVICE_PROJECT_KEY may hold another project's key"
+    assert unknown.stderr == f"Error: there is no such deploy in this project; {advice}\n"
+
+
+@pytest.mark.usefixtures("stored")
+def test_an_unknown_deploy_is_told_in_which_project(command: Callable[..., Any]) -> None:
+    unknown = command("withdraw", "dep_00000000000000000000", "-p", "shop")
+    assert unknown.exit_code == 1
+    advice = "--project names another"
+    assert unknown.stderr == f"Error: there is no such deploy in project 'shop': {advice}\n"

@@ -1,8 +1,14 @@
 """Verdict contracts as a table: what the next command takes stands there whole."""
 
+import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+
+from storage.tenants.projects import list_projects
+from tests.conftest import Store
+from tests.pipeline.engines.test_engines import END, built
 
 
 def test_an_experiment_is_named_whole_on_a_narrow_terminal(
@@ -15,3 +21,26 @@ def test_an_experiment_is_named_whole_on_a_narrow_terminal(
     result = command("rebuild")
     assert result.exit_code == 0, result.output
     assert experiment in result.stdout
+
+
+@pytest.mark.parametrize("when", [("--as-of", END.isoformat()), ()], ids=["as of a time", "now"])
+def test_of_one_project_its_verdicts_alone_are_printed(
+    store: Store, command: Any, monkeypatch: pytest.MonkeyPatch, when: Sequence[str]
+) -> None:
+    built(store, [0, 1])
+    monkeypatch.setenv("SERVICE_DATABASE_URL", store.url)
+
+    def printed(*words: str) -> list[str]:
+        result = command("evaluate", *when, "--json", *words)
+        assert result.exit_code == 0, result.output
+        return [contract["experiment_id"] for contract in json.loads(result.stdout)]
+
+    with store.engine.connect() as connection:
+        names = [project.name for project in list_projects(connection)]
+    first, *others = [set(printed("--project", name)) for name in names]
+    assert first
+    assert not first.intersection(*others)
+    assert first.union(*others) == set(printed())
+    unknown = command("evaluate", *when, "--project", "nobody's")
+    assert unknown.exit_code == 1
+    assert "there is no project" in unknown.stderr
