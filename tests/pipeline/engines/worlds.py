@@ -78,6 +78,7 @@ def _store_events(connection: Connection, project_id: int, draw: Random) -> None
         commit = draw.choice(COMMITS[:4] * 3 + COMMITS)
         route = draw.choice(ROUTES[:3] * 3 + ROUTES)
         flags = _flags(draw)
+        others = draw.choice([[0], [0], [0, 1]])
         for _ in range(draw.randint(1, 5)):
             if draw.random() < 0.15:
                 commit, flags = draw.choice(COMMITS), _flags(draw)
@@ -93,7 +94,10 @@ def _store_events(connection: Connection, project_id: int, draw: Random) -> None
                 "occurred_at": occurred,
                 "commit_sha": draw.choice([commit, commit, commit, None]),
                 "route": route,
-                "pseudonym": bytes([number % 17]) if draw.random() < 0.5 else None,
+                # Of one user as a rule, and of some sessions two by turns.
+                "pseudonym": draw.choice(
+                    [bytes([number % 17]), None, bytes([(number + draw.choice(others)) % 17])]
+                ),
                 "trusted": draw.random() < 0.4,
                 "signed": draw.random() < 0.5,
                 "event_id": draw.choice([None, None, f"e{draw.randrange(40)}"]),
