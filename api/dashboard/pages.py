@@ -212,6 +212,7 @@ def _listed(ramps: Sequence[ListedRamp]) -> list[dict[str, Any]]:
         {
             "deploy": _whole({**ramp.last, "commit": commits[ramp.last["commit"]["sha"]]}),
             "steps": ramp.steps,
+            "is_cut": ramp.is_cut,
             "bars": _bars([step["allocation"] for step in ramp.steps]),
         }
         for ramp in ramps
@@ -223,7 +224,7 @@ def _bars(shares: Sequence[float | None]) -> list[dict[str, float]]:
     if len(shares) == 1:
         return []
     wide = 100 / len(shares)
-    # Where no share is declared any more, all users have it or nobody: no bar says which.
+    # A step without a share says that all users have it, or that none has: it gets no bar.
     heights = [100 * (share or 0) for share in shares]
     return [
         {"x": number * wide, "y": 100 - height, "width": wide, "height": height}

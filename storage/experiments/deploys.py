@@ -342,18 +342,26 @@ def list_deploys(
     if environment is not None:
         conditions.append(d.environment == environment)
     if before is not None:
-        last = connection.execute(
-            select(d.deployed_at, d.recorded_at, d.deploy_id).where(
-                d.project_id == project_id, d.deploy_id == before
-            )
-        ).one_or_none()
-        if last is None:
-            raise Missing("unknown_deploy", "there is no such deploy")
-        conditions.append(tuple_(d.deployed_at, d.recorded_at, d.deploy_id) < tuple(last))
+        conditions.append(listed_after(connection, project_id, before))
     rows = connection.execute(
-        select(deploys)
-        .where(*conditions)
-        .order_by(d.deployed_at.desc(), d.recorded_at.desc(), d.deploy_id.desc())
-        .limit(limit)
+        select(deploys).where(*conditions).order_by(*NEWEST_FIRST).limit(limit)
     )
     return [deploy_record(row) for row in rows]
+
+
+_PLACE = (deploys.c.deployed_at, deploys.c.recorded_at, deploys.c.deploy_id)
+NEWEST_FIRST = tuple(column.desc() for column in _PLACE)
+
+
+def listed_after(connection: Connection, project_id: int, deploy_id: str) -> ColumnElement[bool]:
+    """Returns the condition that a deploy stands after another one in a list, the newest first.
+
+    Raises:
+        Missing: The project has no such other deploy.
+    """
+    place = connection.execute(
+        select(*_PLACE).where(deploys.c.project_id == project_id, deploys.c.deploy_id == deploy_id)
+    ).one_or_none()
+    if place is None:
+        raise Missing("unknown_deploy", "there is no such deploy")
+    return tuple_(*_PLACE) < tuple(place)

@@ -14,11 +14,14 @@ from sqlalchemy import (
     func,
     not_,
     select,
-    tuple_,
 )
 
-from storage.experiments.deploys import NOT_WITHDRAWN, deploy_record
-from storage.postgres.refusal import Missing
+from storage.experiments.deploys import (
+    NEWEST_FIRST,
+    NOT_WITHDRAWN,
+    deploy_record,
+    listed_after,
+)
 from storage.schema.tables import deploys
 
 _MOST_STEPS = 24
@@ -30,11 +33,13 @@ class ListedRamp:
     """A change in an environment: each share of traffic that it got, one after another.
 
     Attributes:
-        steps: Its deploys as the API shows them, in order, the latest at most; of a change that got
+        steps: Its deploys as the API shows them, in order, the latest ones; of a change that got
             all traffic at once there is one.
+        is_cut: Whether there are earlier steps.
     """
 
     steps: Sequence[dict[str, Any]]
+    is_cut: bool
 
     @property
     def last(self) -> dict[str, Any]:
@@ -78,25 +83,15 @@ def list_ramps(
         *_matching(words),
     ]
     if before is not None:
-        last = connection.execute(
-            select(d.deployed_at, d.recorded_at, d.deploy_id).where(
-                d.project_id == project_id, d.deploy_id == before
-            )
-        ).one_or_none()
-        if last is None:
-            raise Missing("unknown_deploy", "there is no such deploy")
-        conditions.append(tuple_(d.deployed_at, d.recorded_at, d.deploy_id) < tuple(last))
+        conditions.append(listed_after(connection, project_id, before))
     ends = connection.execute(
-        select(deploys)
-        .where(*conditions)
-        .order_by(d.deployed_at.desc(), d.recorded_at.desc(), d.deploy_id.desc())
-        .limit(limit)
+        select(deploys).where(*conditions).order_by(*NEWEST_FIRST).limit(limit)
     ).all()
-    return [ListedRamp(steps=_steps(connection, end)) for end in ends]
+    return [_ramp(connection, end) for end in ends]
 
 
-def _steps(connection: Connection, end: Row[Any]) -> list[dict[str, Any]]:
-    """Returns the steps of the ramp that a deploy ends."""
+def _ramp(connection: Connection, end: Row[Any]) -> ListedRamp:
+    """Returns the ramp that a deploy ends."""
     d = deploys.c
     earlier = connection.execute(
         select(deploys)
@@ -108,14 +103,17 @@ def _steps(connection: Connection, end: Row[Any]) -> list[dict[str, Any]]:
             NOT_WITHDRAWN,
         )
         .order_by(d.deployed_at.desc())
-        .limit(_MOST_STEPS - 1)
+        .limit(_MOST_STEPS)
     )
     steps = [end]
     for row in earlier:
         if row.allocation is None or not 0 < row.allocation < 1:
             break
         steps.append(row)
-    return [deploy_record(step) for step in reversed(steps)]
+    shown = steps[:_MOST_STEPS]
+    return ListedRamp(
+        steps=[deploy_record(step) for step in reversed(shown)], is_cut=len(steps) > len(shown)
+    )
 
 
 def _same(other: FromClause) -> ColumnElement[bool]:

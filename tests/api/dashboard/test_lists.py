@@ -159,6 +159,16 @@ class TestARamp:
         assert [step for step, _ in steps] == ids[-6:]
         assert "4 earlier" in owner.page("/dashboard/deploys")
 
+    def test_does_not_count_the_steps_that_it_has_not_read(self, owner: Owner) -> None:
+        for minute in range(25):
+            body = {
+                "commit": {"sha": "1" * 40},
+                "deployed_at": f"2026-01-31T09:{minute:02}:00Z",
+                "allocation": (1 + minute) / 100,
+            }
+            assert owner.service.post("/v1/deploys", body).status_code == 201
+        assert "18 and more earlier" in owner.page("/dashboard/deploys")
+
     def test_is_of_one_environment(self, owner: Owner, deployed: Deployed) -> None:
         deployed("1", 9, 0.1)
         body = {"commit": {"sha": "1" * 40}, "environment": "staging", "allocation": 0.5}
