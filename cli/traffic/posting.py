@@ -288,5 +288,6 @@ def _decoded(response: httpx2.Response, method: str, path: str) -> dict[str, Any
     detail = decoded.get("detail") if isinstance(decoded, dict) else None
     refusal = f"{method} {path}: {response.status_code} {detail or response.reason_phrase}"
     if response.status_code in NOT_ADMITTED:
-        refusal += " (the key must be the project's write key, wk_…)"
+        needed = "project key, rk_…" if path.startswith("/v1/reward") else "write key, wk_…"
+        refusal += f" (the key must be the project's {needed})"
     raise Refused(refusal)
