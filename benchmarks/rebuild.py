@@ -154,12 +154,12 @@ class Measured:
     peak_mib: float
 
 
-def measured(one: Laid, *, experiments: int, rounds: int) -> Measured:
+def measured(laid: Laid, *, experiments: int, rounds: int) -> Measured:
     """Counts and checks in turns, in one transaction's settings."""
     # A settled day is read from its files.
-    if Sealer(engine=one.store.engine, lake=open_lake()).seal() is None:
+    if Sealer(engine=laid.store.engine, lake=open_lake()).seal() is None:
         raise SystemExit("another process seals")
-    day, as_of = one.midnight.date(), one.midnight + timedelta(days=3)
+    day, as_of = laid.midnight.date(), laid.midnight + timedelta(days=3)
     count: list[tuple[float, float]] = []
     check: list[tuple[float, float]] = []
 
@@ -169,10 +169,10 @@ def measured(one: Laid, *, experiments: int, rounds: int) -> Measured:
             raise SystemExit(f"the day computed is not the day served: {found}")
 
     for number in range(rounds + 1):
-        with separate_reading(one.store.engine) as separate:
-            count.append(timed(one.store, lambda: separate.execute(COUNT)))
+        with separate_reading(laid.store.engine) as separate:
+            count.append(timed(laid.store, lambda: separate.execute(COUNT)))
             spent = time.process_time()
-            seconds, cpu = timed(one.store, lambda: checked(separate))
+            seconds, cpu = timed(laid.store, lambda: checked(separate))
             check.append((seconds, cpu + time.process_time() - spent))
         if number == 0:  # the first warms caches
             count.clear()
@@ -180,7 +180,7 @@ def measured(one: Laid, *, experiments: int, rounds: int) -> Measured:
     count_seconds, count_cpu = (median(values) for values in zip(*count, strict=True))
     check_seconds, check_cpu = (median(values) for values in zip(*check, strict=True))
     return Measured(
-        events=one.events,
+        events=laid.events,
         experiments=experiments,
         count_seconds=count_seconds,
         check_seconds=check_seconds,

@@ -55,7 +55,7 @@ def measured_store() -> Generator[MeasuredStore]:
     """Yields a store with a lake beside it; both are gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="deploy-reward-benchmark-") as name:
         folder = Path(name)
-        # PostgreSQL's user, who is nobody for root, must be able to enter.
+        # Started by root, PostgreSQL runs as the user nobody, who must be able to enter.
         folder.chmod(0o711)
         os.environ["SERVICE_LAKE"] = str(folder / "lake")
         with EmbeddedPostgres(folder / "data") as server:

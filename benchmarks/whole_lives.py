@@ -96,26 +96,26 @@ def computed_in_duckdb(url: str, as_of: datetime) -> dict[str, float]:
     }
 
 
-def measured(one: Laid, *, with_postgres: bool) -> Row:
-    as_of = one.midnight + timedelta(days=3)
+def measured(laid: Laid, *, with_postgres: bool) -> Row:
+    as_of = laid.midnight + timedelta(days=3)
     postgres_cpu: float | None = None
 
     def text(separate: Connection) -> None:
         extend_exposures(separate, as_of=as_of)
         extend_cells(separate)
 
-    with separate_reading(one.store.engine) as separate:
+    with separate_reading(laid.store.engine) as separate:
         separate.execute(COUNT)
-        _, count_cpu = timed(one.store, lambda: separate.execute(COUNT))
+        _, count_cpu = timed(laid.store, lambda: separate.execute(COUNT))
         if with_postgres:
-            _, postgres_cpu = timed(one.store, lambda: text(separate))
+            _, postgres_cpu = timed(laid.store, lambda: text(separate))
     child = subprocess.run(
         [
             sys.executable,
             "-m",
             "benchmarks.whole_lives",
             "--child",
-            one.store.url,
+            laid.store.url,
             as_of.isoformat(),
         ],
         check=True,

@@ -102,7 +102,7 @@ def _printed(
 
 @contextmanager
 def _progress() -> Generator[None]:
-    """Shows that it works, and for how long, where somebody looks on."""
+    """Shows a spinner with the time on a terminal, and nothing elsewhere."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         progress.add_task("Reading the log and publishing verdicts", total=None)
@@ -144,7 +144,7 @@ def named_where_gone() -> Generator[None]:
 
 
 def _answers(drafted: Sequence[Drafted], decided: Sequence[DecidedVerdict]) -> dict[str, _Answer]:
-    """Returns contract and evidence of each experiment, by its name."""
+    """Returns contract and evidence of each experiment, by its identifier."""
     documents = {
         new.draft.experiment_id: (new.contract, json.loads(new.draft.document)) for new in drafted
     }

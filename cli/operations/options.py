@@ -15,7 +15,7 @@ project_option = click.option(
 
 
 class Share(click.FloatRange):
-    """A part of a whole, from 0 to 1; whoever types percent is shown how to write it."""
+    """A share, from 0 to 1; the refusal of a percentage shows how to write it."""
 
     def convert(
         self,

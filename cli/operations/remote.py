@@ -47,7 +47,7 @@ class Response:
 
     Attributes:
         text: The body, to the byte.
-        retry_after: Seconds until it can change; None where it cannot, or nobody says so.
+        retry_after: Seconds until it can change; None where it cannot, or where that is unknown.
     """
 
     text: str

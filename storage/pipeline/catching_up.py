@@ -27,7 +27,7 @@ from storage.pipeline.transfer.count_rows import (
     copy_cells,
     register_experiment_ids,
 )
-from storage.pipeline.transfer.unit_rows import copy_units
+from storage.pipeline.transfer.unit_rows import copy_computed
 from storage.pipeline.transfer.upserts import (
     KEEP_FIRST_AMOUNT,
     KEEP_FIRST_CONVERSION,
@@ -97,8 +97,8 @@ def catch_up_exposures(
         compute_exposures(engine, log, connection, behind)
         register_experiment_ids(engine, [scope.experiment for scope in behind])
         for table in ("strata", "block_units", "sightings"):
-            _add_units(engine, connection, table)
-        added = _add_units(engine, connection, "exposures")
+            _add_rows(engine, connection, table)
+        added = _add_rows(engine, connection, "exposures")
     set_cursors(
         connection,
         [("exposures", scope.experiment.experiment_id, scope.to_block) for scope in behind],
@@ -134,7 +134,7 @@ def catch_up_cells(
         compute_cells(engine, log, connection, behind)
         register_experiment_ids(engine, [scope.experiment for scope in behind])
         for table in ("conversions", "amounts"):
-            _add_units(engine, connection, table)
+            _add_rows(engine, connection, table)
         added = _add(engine, connection, "cells", copy_cells)
     note_outcomes(connection, behind)
     return added
@@ -155,8 +155,8 @@ _IDS = "SELECT experiment_id FROM experiment_ids"
 _HAS_NONE = "SELECT NOT EXISTS (SELECT FROM {table} WHERE experiment_id = ANY(:ids))"
 
 
-def _add_units(engine: DayEngine, connection: Connection, table: str) -> int:
-    """Adds the computed rows of a table of units.
+def _add_rows(engine: DayEngine, connection: Connection, table: str) -> int:
+    """Adds the computed rows of a derived table.
 
     Of experiments that have none yet no key can be stored already: their rows are copied at once,
     in the order of their keys, for two thirds of PostgreSQL's time.
@@ -164,12 +164,12 @@ def _add_units(engine: DayEngine, connection: Connection, table: str) -> int:
     ids = [experiment_id for (experiment_id,) in engine.rows(_IDS)]
     if connection.execute(text(_HAS_NONE.format(table=table)), {"ids": ids}).scalar_one():
         keys = [column.name for column in metadata.tables[table].primary_key]
-        added = copy_units(engine, connection, table, order=keys)
+        added = copy_computed(engine, connection, table, order=keys)
         sample_grown(connection, table, added)
         return added
 
     def copy_table(engine: DayEngine, connection: Connection, *, prefix: str) -> None:
-        copy_units(engine, connection, table, prefix=prefix)
+        copy_computed(engine, connection, table, prefix=prefix)
 
     return _add(engine, connection, table, copy_table)
 

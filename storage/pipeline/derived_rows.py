@@ -10,7 +10,7 @@ from storage.pipeline.engines.day_engines import DayEngineSettings, open_day_eng
 from storage.pipeline.experiments import open_experiments
 from storage.pipeline.moments import microseconds
 from storage.pipeline.transfer.count_rows import copy_counts, register_experiment_ids
-from storage.pipeline.transfer.unit_rows import UNIT_TABLES, copy_units
+from storage.pipeline.transfer.unit_rows import UNIT_TABLES, copy_computed
 from storage.pipeline.whole_lives import WholeLives, compute_whole_lives
 
 
@@ -57,7 +57,7 @@ def store_all_rows(connection: Connection, lives: WholeLives) -> None:
     """
     register_experiment_ids(lives.engine, [part.experiment for part in lives.read])
     for table in UNIT_TABLES:
-        copy_units(lives.engine, connection, table)
+        copy_computed(lives.engine, connection, table)
     copy_counts(lives.engine, connection, lives.read)
 
 
@@ -73,7 +73,7 @@ def store_evidence_rows(connection: Connection, lives: WholeLives) -> None:
         lives: The computed lives.
     """
     register_experiment_ids(lives.engine, [part.experiment for part in lives.read])
-    copy_units(lives.engine, connection, "exposures", condition=_SIGHTED)
-    copy_units(lives.engine, connection, "sightings")
-    copy_units(lives.engine, connection, "conversions", condition="r.late = 1")
+    copy_computed(lives.engine, connection, "exposures", condition=_SIGHTED)
+    copy_computed(lives.engine, connection, "sightings")
+    copy_computed(lives.engine, connection, "conversions", condition="r.late = 1")
     copy_counts(lives.engine, connection, lives.read)

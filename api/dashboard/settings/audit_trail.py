@@ -44,7 +44,7 @@ _KINDS: Mapping[ActorKind, str] = {
 
 # Opened by an owner's sign-in and by no key: whoever is judged does not watch the examiner.
 router = APIRouter(tags=["settings"])
-# A cookie is no scheme of RFC 9110; a browser that is told so opens no dialogue of its own.
+# RFC 9110 wants a scheme. Browsers know none called Cookie, and so ask for no password.
 _CHALLENGE = {"WWW-Authenticate": 'Cookie realm="deploy-reward"'}
 
 
@@ -53,7 +53,7 @@ class AuditActor(Shape):
 
     kind: ActorKind
     name: str | None = Field(
-        description="The owner's name, where an authenticating proxy tells it; the key's label; the"
+        description="The owner's name, where an authenticating proxy sends it; the key's label; the"
         " login under which a command ran."
     )
     identity: str | None = Field(
@@ -70,7 +70,7 @@ class AuditChange(Shape):
 
 
 class AuditTrailEntry(Shape):
-    """An action of somebody."""
+    """An entry of the audit trail."""
 
     entry_id: int = Field(description="Its place in the trail.")
     happened_at: datetime

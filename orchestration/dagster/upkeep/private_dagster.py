@@ -61,4 +61,6 @@ if _missing := [
     for column in columns
     if column not in table.c
 ]:
-    raise ImportError(f"this release of Dagster lacks {', '.join(_missing)}: install dagster<2")
+    raise ImportError(
+        f"this release of Dagster lacks {', '.join(_missing)}: install the one of constraints.txt"
+    )

@@ -303,8 +303,8 @@ def planned_without(connection: Connection, way: str) -> Generator[None]:
 
     `sort`: Where rows are grouped by expressions it takes each row for a group of its own, and
     sorts a day of events on disk: ten million took 25 seconds, against 11 hashed in parts on disk.
-    `memoize`: It would remember the units of an experiment for its next metric, of which memory
-    holds few: a million took a third longer.
+    `memoize`: It would cache the units of an experiment for its next metric, and the cache holds
+    few of them: a million took a third longer.
     """
     connection.execute(text(f"SET LOCAL enable_{way} = off"))
     yield

@@ -1,4 +1,4 @@
-"""Count rows: cells and cursors from any engine into derived tables, after those of units."""
+"""Count rows: strata, counts of units, cells and cursors, from an engine into derived tables."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from storage.pipeline.experiments import PipelineExperiment, ReadExperiment
 from storage.pipeline.moments import moment_of
 from storage.pipeline.sums import ArmSums
 from storage.pipeline.transfer.copying import copy_rows
-from storage.pipeline.transfer.unit_rows import copy_units
+from storage.pipeline.transfer.unit_rows import copy_computed
 
 
 def register_experiment_ids(engine: DayEngine, experiments: Iterable[PipelineExperiment]) -> None:
@@ -50,8 +50,8 @@ def copy_counts(engine: DayEngine, connection: Connection, read: Sequence[ReadEx
         connection: To a store in which the derived tables hold no row of these experiments.
         read: The experiments, and which blocks of each were read.
     """
-    copy_units(engine, connection, "strata")
-    copy_units(engine, connection, "block_units")
+    copy_computed(engine, connection, "strata")
+    copy_computed(engine, connection, "block_units")
     copy_cells(engine, connection)
     copy_rows(connection, "cursors (stage, experiment_id, at)", _cursors(read))
 

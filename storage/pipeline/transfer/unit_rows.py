@@ -1,4 +1,4 @@
-"""Unit rows: units, their strata and their numbers from an engine into derived tables."""
+"""Unit rows: units, their strata and their counts, from an engine into derived tables."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ _EXPOSURE = {"block": moment_field("r.block"), "arm": _ARM, "stratum": text_fiel
 
 
 @dataclass(frozen=True, kw_only=True)
-class _UnitTable:
+class _DerivedTable:
     """A derived table, as an engine computes its rows.
 
     Attributes:
@@ -46,8 +46,8 @@ class _UnitTable:
     columns: Mapping[str, Field]
 
 
-_UNIT_TABLES = {
-    "exposures": _UnitTable(
+_DERIVED_TABLES = {
+    "exposures": _DerivedTable(
         relation="new_exposures",
         columns={
             "experiment_id": plain_field("x.experiment_id"),
@@ -58,7 +58,7 @@ _UNIT_TABLES = {
             "pseudonym": bytes_field("r.pseudonym"),
         },
     ),
-    "sightings": _UnitTable(
+    "sightings": _DerivedTable(
         relation="new_sightings",
         columns={
             "experiment_id": plain_field("x.experiment_id"),
@@ -68,7 +68,7 @@ _UNIT_TABLES = {
             **_EXPOSURE,
         },
     ),
-    "conversions": _UnitTable(
+    "conversions": _DerivedTable(
         relation="new_conversions",
         columns={
             "experiment_id": plain_field("x.experiment_id"),
@@ -82,7 +82,7 @@ _UNIT_TABLES = {
             },
         },
     ),
-    "amounts": _UnitTable(
+    "amounts": _DerivedTable(
         relation="new_amounts",
         columns={
             "experiment_id": plain_field("x.experiment_id"),
@@ -93,7 +93,7 @@ _UNIT_TABLES = {
             "value": plain_field("r.value"),
         },
     ),
-    "strata": _UnitTable(
+    "strata": _DerivedTable(
         relation="new_strata",
         columns={
             "experiment_id": plain_field("x.experiment_id"),
@@ -103,12 +103,12 @@ _UNIT_TABLES = {
             },
         },
     ),
-    "block_units": _UnitTable(
+    "block_units": _DerivedTable(
         relation="new_block_units",
         columns={
             "experiment_id": plain_field("x.experiment_id"),
             "block": moment_field("r.block"),
-            # Sums, of which each engine has a type of its own.
+            # They are sums, and engines differ in the type of a sum.
             **{name: plain_field(f"CAST(r.{name} AS BIGINT)") for name in BLOCK_COUNTS},
         },
     ),
@@ -117,7 +117,7 @@ _UNIT_TABLES = {
 UNIT_TABLES = ("exposures", "sightings", "conversions", "amounts")
 
 
-def copy_units(
+def copy_computed(
     engine: DayEngine,
     connection: Connection,
     table: str,
@@ -139,7 +139,7 @@ def copy_units(
     Returns:
         The number of rows.
     """
-    rows = _UNIT_TABLES[table]
+    rows = _DERIVED_TABLES[table]
     ids = "JOIN experiment_ids AS x ON x.number = r.number"
     source = f"{rows.relation} AS r {ids} WHERE {condition}"
     if order:

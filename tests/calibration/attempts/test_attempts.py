@@ -20,7 +20,7 @@ def test_a_change_without_effect_that_is_tried_twenty_times_is_seldom_kept(count
     for name, counted, claim in (("attempts", True, 0.05), ("each as the first", False, None)):
         hits = kept_at_last(count, counted=counted)
         seen = Proportion(name=f"20 tries, {name}: kept", hits=hits, count=count, at_most=claim)
-        print(seen.row())  # noqa: T201
+        print(seen.row())  # noqa: T201 - the figures that `pytest -s` shows
         shares[name] = bounds(hits, count)
     assert shares["attempts"][0] <= 0.05
     if count >= 1000:
