@@ -34,7 +34,7 @@ from storage.experiments.deploys import read_deploy
 from storage.experiments.reach import reached_routes
 from storage.postgres.refusal import Missing
 from storage.tenants.sign_ins import Visitor
-from storage.views.checklist import Line, read_lines
+from storage.views.checklist import ServedChecklist, read_checklist
 from storage.views.findings import ListedFinding, findings_of_commits, list_findings
 from storage.views.ramps import ListedRamp, list_ramps
 from storage.views.recent_traffic import read_names
@@ -53,10 +53,10 @@ async def get_overview(request: Request) -> Response:
 
     def reading(
         connection: Connection, visitor: Visitor
-    ) -> tuple[list[Line], list[ListedFinding], list[ListedFinding], list[ListedRamp]]:
+    ) -> tuple[ServedChecklist, list[ListedFinding], list[ListedFinding], list[ListedRamp]]:
         project_id = visitor.project_id
         return (
-            read_lines(connection, project_id),
+            read_checklist(connection, project_id),
             list_findings(connection, project_id, limit=_ON_THE_FIRST + 1, decided=False),
             list_findings(connection, project_id, limit=_ON_THE_FIRST, decided=True),
             list_ramps(connection, project_id, limit=5),
@@ -66,9 +66,10 @@ async def get_overview(request: Request) -> Response:
     return page(
         request,
         "overview.html",
-        checklist=checklist,
+        checklist=checklist.lines,
+        looked_at=checklist.looked_at,
         # What nobody needs, such as revenue, is never right and no fault.
-        all_right=all(line.ok is not False for line in checklist),
+        all_right=all(line.ok is not False for line in checklist.lines),
         running=[_line(finding) for finding in running[:_ON_THE_FIRST]],
         decided=[_line(finding) for finding in decided],
         more_running=len(running) > _ON_THE_FIRST,

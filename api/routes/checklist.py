@@ -12,7 +12,7 @@ from api.wire.answer import answer
 from api.wire.documentation import PlainRoute, reading
 from api.wire.shape import Shape
 from storage.tenants.keys import READING_KINDS
-from storage.views.checklist import read_lines
+from storage.views.checklist import read_checklist
 
 # Plain, as the address of a verdict is: of two plain routes the one without a pattern is found.
 router = APIRouter(route_class=PlainRoute, tags=["reward"])
@@ -36,9 +36,14 @@ class ChecklistLine(Shape):
 async def get_checklist(request: Request) -> Response:
     """Return ten checks: `ok` is null while there is nothing to judge, `fix` the next thing to do.
 
-    Kept by a tick each minute; nothing is computed by asking.
+    Kept by a tick each minute; nothing is computed by asking. The header `Age` says how many
+    seconds ago the last tick looked.
     """
     shared = runtime(request)
     caller = await admitted(shared.keyring, request, *READING_KINDS)
-    lines = await shared.store.run(partial(read_lines, project_id=caller.project_id))
-    return answer([line.document() for line in lines])
+    checklist = await shared.store.run(partial(read_checklist, project_id=caller.project_id))
+    age = checklist.age
+    return answer(
+        [line.document() for line in checklist.lines],
+        headers=None if age is None else {"Age": str(int(age.total_seconds()))},
+    )

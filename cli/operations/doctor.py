@@ -14,6 +14,7 @@ from rich.text import Text
 from cli.operations.options import data_dir_option, project_option
 from cli.operations.remote import READING_KEY, RemoteFault, Response, remote
 
+_TICKING_SECONDS = 300
 _MARKS = {True: ("✓", "green"), False: ("✗", "bold red"), None: ("?", "yellow")}
 
 
@@ -32,23 +33,27 @@ def doctor(ctx: click.Context, project: str, as_json: bool, data_dir: Path) -> N
     project.
     """
     if (service := remote(READING_KEY)) is not None:
-        lines = _answered(service.get("/v1/reward/checklist"))
+        answer = service.get("/v1/reward/checklist")
+        lines, age = _answered(answer), answer.age
     else:
-        lines = _stored(project, data_dir)
+        lines, age = _stored(project, data_dir)
     if as_json:
         click.echo(json.dumps(lines, ensure_ascii=False))
     else:
-        _print(lines)
+        _print(lines, age)
     ctx.exit(int(any(line["ok"] is False for line in lines)))
 
 
-def _stored(project: str, data_dir: Path) -> Sequence[Mapping[str, Any]]:
+def _stored(project: str, data_dir: Path) -> tuple[Sequence[Mapping[str, Any]], float | None]:
+    """Returns the lines, and how many seconds ago they were so."""
     # The store's rooms take a second to load, and the client does not hold them.
     from cli.operations.store import project_transaction  # noqa: PLC0415
-    from storage.views.checklist import read_lines  # noqa: PLC0415
+    from storage.views.checklist import read_checklist  # noqa: PLC0415
 
     with project_transaction(data_dir, project) as (connection, project_id):
-        return [line.document() for line in read_lines(connection, project_id)]
+        checklist = read_checklist(connection, project_id)
+    age = None if checklist.age is None else checklist.age.total_seconds()
+    return [line.document() for line in checklist.lines], age
 
 
 def _answered(answer: Response) -> Sequence[Mapping[str, Any]]:
@@ -61,7 +66,7 @@ def _answered(answer: Response) -> Sequence[Mapping[str, Any]]:
     return lines
 
 
-def _print(lines: Sequence[Mapping[str, Any]]) -> None:
+def _print(lines: Sequence[Mapping[str, Any]], age: float | None) -> None:
     console = Console()
     table = Table(show_header=False, box=None, padding=(0, 1))
     table.add_column()
@@ -77,6 +82,14 @@ def _print(lines: Sequence[Mapping[str, Any]]) -> None:
     red = sum(line["ok"] is False for line in lines)
     waiting = sum(line["ok"] is None for line in lines)
     console.print(Padding(_summary(len(lines), red=red, waiting=waiting), (1, 0, 0, 1)))
+    # What is older than a few ticks says so in the first line.
+    if age is not None and age <= _TICKING_SECONDS:
+        console.print(f" As of {_ago(age)}: the service looks once a minute.", highlight=False)
+
+
+def _ago(seconds: float) -> str:
+    count = int(seconds)
+    return f"{count} second{'' if count == 1 else 's'} ago"
 
 
 def _summary(count: int, *, red: int, waiting: int) -> str:

@@ -48,10 +48,12 @@ class Response:
     Attributes:
         text: The body, to the byte.
         retry_after: Seconds until it can change; None where it cannot, or where that is unknown.
+        age: Seconds since the body was true; None where the service says none.
     """
 
     text: str
     retry_after: float | None
+    age: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +115,11 @@ class Remote:
             raise RemoteFault(message, passing=True) from None
         decoded = _decoded(response)
         if response.is_success and decoded is not None:
-            return Response(text=response.text, retry_after=_retry_after(response))
+            return Response(
+                text=response.text,
+                retry_after=_seconds(response, "Retry-After"),
+                age=_seconds(response, "Age"),
+            )
         raise self._fault(response, decoded)
 
     def _fault(self, response: httpx2.Response, decoded: object) -> RemoteFault:
@@ -133,7 +139,7 @@ class Remote:
             self.address.redacted(" ".join(detail.split()))[:LONGEST_FAULT],
             code=code if isinstance(code, str) else None,
             passing=response.status_code == 429 or response.status_code >= 500,
-            retry_after=_retry_after(response),
+            retry_after=_seconds(response, "Retry-After"),
         )
 
 
@@ -173,8 +179,8 @@ def _decoded(response: httpx2.Response) -> object:
         return None
 
 
-def _retry_after(response: httpx2.Response) -> int | None:
-    seconds = response.headers.get("retry-after", "")
+def _seconds(response: httpx2.Response, header: str) -> int | None:
+    seconds = response.headers.get(header, "")
     return int(seconds) if seconds.isascii() and seconds.isdigit() and len(seconds) <= 9 else None
 
 

@@ -14,22 +14,37 @@ from storage.postgres.refusal import Invalid, Missing
 from storage.schema.tables import projects
 from storage.tenants.audit_trail import PROGRAM, Actor, changes_between, record_action
 from storage.tenants.receiver_address import RefusedAddressError, require_host
+from storage.tenants.setting_rule import broken_rule
 from storage.tenants.webhook import MOST_WEBHOOKS, Webhook, masked
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 # Of a property of events.
-Segment = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
+Segment = Annotated[
+    str,
+    msgspec.Meta(
+        pattern="^[A-Za-z0-9_-]{1,64}$", description="a text of 1 to 64 letters, digits, _ and -"
+    ),
+]
 Share = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 # Below one in ten thousand no experiment of a real shop would ever end by its evidence.
 SampleRate = Annotated[float, msgspec.Meta(ge=0.0001, le=1)]
 # Relative: smaller ones take more traffic than anybody has, larger ones show in minutes.
 Lift = Annotated[float, msgspec.Meta(ge=0.01, le=2)]
 # Of a proxy that vouches for visitors.
-Header = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9-]{1,64}$")]
-Groups = Annotated[
-    list[Annotated[str, msgspec.Meta(pattern="^[^,\\s](?:[^,]{0,126}[^,\\s])?$")]],
-    msgspec.Meta(max_length=50),
+Header = Annotated[
+    str,
+    msgspec.Meta(
+        pattern="^[A-Za-z0-9-]{1,64}$", description="a text of 1 to 64 letters, digits and -"
+    ),
 ]
+Group = Annotated[
+    str,
+    msgspec.Meta(
+        pattern="^[^,\\s](?:[^,]{0,126}[^,\\s])?$",
+        description="a text of 1 to 128 characters without a comma",
+    ),
+]
+Groups = Annotated[list[Group], msgspec.Meta(max_length=50)]
 Epoch = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 
@@ -104,7 +119,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError("two webhooks have the same address and format")
 
 
-_MEMBER = re.compile(r" - at (?:`key` in )?`\$(?P<path>[^`]*)`$")
+_MEMBER = re.compile(r" - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`$")
 # As browsers send it: no path, and names beyond ASCII as punycode.
 _ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[\w.:\[\]-]+/?", re.ASCII | re.IGNORECASE)
 
@@ -124,10 +139,16 @@ def parse_settings(chosen: Mapping[str, object]) -> Settings:
     try:
         return msgspec.convert(chosen, Settings)
     except msgspec.ValidationError as error:
-        message = str(error)
-        match = _MEMBER.search(message)
-        pointer = _pointer(match["path"]) if match else ""
-        raise Invalid("invalid_setting", _MEMBER.sub("", message), pointer=pointer) from error
+        match = _MEMBER.search(str(error))
+        path = match["path"] if match else ""
+        detail = broken_rule(
+            Settings,
+            chosen,
+            path=path,
+            message=_MEMBER.sub("", str(error)),
+            of_key=match is not None and match["key"] is not None,
+        )
+        raise Invalid("invalid_setting", detail, pointer=_pointer(path) if path else "") from error
 
 
 def read_settings(connection: Connection, project_id: int) -> Settings:

@@ -435,7 +435,7 @@ def keep_lines(connection: Connection, checklists: Mapping[int, Checklist]) -> N
 
 
 _READ = text("""
-SELECT c.lines, c.newest_event_at, statement_timestamp() AS now,
+SELECT c.lines, c.newest_event_at, p.created_at, statement_timestamp() AS now,
     (SELECT kept_at FROM checklist_marks) AS kept_at,
     EXISTS (
         SELECT FROM verdicts AS v WHERE v.project_id = p.project_id AND NOT v.decided
@@ -460,8 +460,11 @@ FROM projects AS p LEFT JOIN checklists AS c USING (project_id)
 WHERE p.project_id = :project_id
 """)
 
-_UNSEEN_FIX = "Ask again in half a minute: the next tick looks."
-_UNKEPT_FIX = "Start Dagster: `deploy-reward up`, or `deploy-reward dagster` in production."
+_UNSEEN_FIX = "Ask again in a minute: the next tick looks."
+_UNKEPT_FIX = (
+    "Start Dagster: `deploy-reward up`, or `deploy-reward dagster` in production. The first tick"
+    " comes within a minute of its start."
+)
 _SILENT_FIX = (
     "Look at the sender: does it run, and is each of its requests to POST /v1/events answered 202?"
 )
@@ -475,7 +478,22 @@ _UNSEALED_FIX = (
 )
 
 
-def read_lines(connection: Connection, project_id: int) -> list[Line]:
+@dataclass(frozen=True, kw_only=True)
+class ServedChecklist:
+    """A project's checklist as it is shown.
+
+    Attributes:
+        lines: Its lines.
+        looked_at: When the last tick looked; None before the first.
+        age: How long ago that was; None before the first.
+    """
+
+    lines: Sequence[Line]
+    looked_at: datetime | None
+    age: timedelta | None
+
+
+def read_checklist(connection: Connection, project_id: int) -> ServedChecklist:
     """Returns the checklist of a project as it was kept, the first line aged by the clock.
 
     No tick comes for silence, and none where nothing ticks: both show in the first line alone,
@@ -499,11 +517,22 @@ def read_lines(connection: Connection, project_id: int) -> list[Line]:
         kind = error.partition(":")[0]
         observation = f"Hours of the log could not be written to files: {kind}."
         lines.append(Line(check=SEALED, ok=False, seen=observation, fix=_UNSEALED_FIX))
+    return ServedChecklist(
+        lines=[_first(lines[0], row), *lines[1:]],
+        looked_at=row.kept_at,
+        age=None if row.kept_at is None else max(timedelta(0), row.now - row.kept_at),
+    )
+
+
+def _first(line: Line, row: Any) -> Line:  # noqa: ANN401 - a row of the query above
+    """Returns the first line as of now."""
+    if row.kept_at is None and row.now - row.created_at <= _UNKEPT:
+        return line
     if row.kept_at is None or row.now - row.kept_at > _UNKEPT:
-        return [_unkept(row.kept_at), *lines[1:]]
-    if lines[0].seen == NO_EVENT and (row.is_history_noted or row.history_to is not None):
-        return [_history(row.history_to, is_measuring=row.measuring), *lines[1:]]
-    return [_aged(lines[0], row), *lines[1:]]
+        return _unkept(row.kept_at)
+    if line.seen == NO_EVENT and (row.is_history_noted or row.history_to is not None):
+        return _history(row.history_to, is_measuring=row.measuring)
+    return _aged(line, row)
 
 
 def _history(to: datetime | None, *, is_measuring: bool) -> Line:

@@ -247,26 +247,10 @@ def _written(value: object) -> str:
     return str(value)
 
 
-# The store's rules speak of programs' types.
-_PLAIN: Sequence[tuple[str, str]] = (
-    (r"Expected `int[^`]*`, got `str`", "This must be a whole number."),
-    (r"Expected `float[^`]*`, got `str`", "This must be a number."),
-    (r"Expected `(?:int|float)` >= (\S+?)(?:\.0)?", r"At least \1."),
-    (r"Expected `(?:int|float)` <= (\S+?)(?:\.0)?", r"At most \1."),
-    (r"Expected `(?:int|float)` > (\S+?)(?:\.0)?", r"More than \1."),
-    (r"Expected `(?:int|float)` < (\S+?)(?:\.0)?", r"Less than \1."),
-    (r"Expected `str` of length >= 1", "This must not be empty."),
-    (r"Object missing required field .*", "This must not be empty."),
-    (r"Expected `str` of length <= (\d+)", r"At most \1 characters."),
-    (r"Expected `array` of length >= 1", "At least one."),
-    (r"Expected `array` of length <= (\d+)", r"At most \1."),
-    (r"Expected `str` matching regex .*", "This holds letters, digits, _ and - only."),
-    (r"Invalid enum value .*", "This is none of the values that it takes."),
-)
-
-
 def _plain(detail: str) -> str:
-    for pattern, words in _PLAIN:
-        if match := re.fullmatch(pattern, detail, re.DOTALL):
-            return match.expand(words)
+    """Returns the fault of a field as a sentence that stands beside it."""
+    if detail.endswith(" is missing"):
+        return "This must not be empty."
+    if detail.startswith("must "):
+        return f"This {detail}."
     return f"{detail[:1].upper() if ' ' in detail[:3] else detail[:1]}{detail[1:]}."

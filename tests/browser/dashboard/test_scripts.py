@@ -210,7 +210,7 @@ def test_scripts_in_what_was_sent_never_run(
     new.get_by_label("Name").fill(ALL)
     new.get_by_label("Cap").fill(ALL)
     new.get_by_role("button").click()
-    expect(page.get_by_text("At most 128 characters.")).to_be_visible()
+    expect(page.get_by_text("A name must be a text of 1 to 128 characters.")).to_be_visible()
     assert page.evaluate("window.violations ?? []") == []
     assert watch.ran == []
     assert [url for url in watch.asked if not url.startswith(f"{world.url}/dashboard")] == []

@@ -1,9 +1,10 @@
 """`doctor`: the checklist of a project, over HTTP and in the store, and its exit codes."""
 
 import json
+import re
 from typing import Any
 
-import pytest
+from sqlalchemy import text
 
 from orchestration.pipeline.checklist import keep_checklists
 
@@ -26,6 +27,8 @@ def test_a_project_without_a_red_line_exits_with_0(reached, command) -> None:
     assert "✓ commit known 1 of 1 page views with a commit name one deployed" in flat
     assert "? both arms in one block No experiment is open. → Register the change:" in flat
     assert "Nothing is red;" in flat
+    # How old that is, since a fix shows at the next look alone.
+    assert re.search(r"As of \d+ seconds? ago: the service looks once a minute\.", flat)
     assert max(map(len, result.stdout.splitlines())) <= 80
 
 
@@ -51,8 +54,14 @@ def test_a_program_gets_what_the_endpoint_answers(reached, command) -> None:
     assert judged(json.loads(result.stdout)) == judged(answer)
 
 
-@pytest.mark.usefixtures("stored")
-def test_where_nothing_ticks_it_says_so_and_exits_with_1(command) -> None:
+def test_where_nothing_ticks_it_says_so_and_exits_with_1(stored, command) -> None:
+    # In its first minutes a project waits for the first tick, and nothing is wrong.
+    first = command("doctor", "--project", "shop")
+    assert first.exit_code == 0
+    assert "? events Not looked at yet. → Ask again in a minute" in " ".join(first.stdout.split())
+    assert "As of" not in first.stdout
+    with stored.store.engine.begin() as connection:
+        connection.execute(text("UPDATE projects SET created_at = created_at - interval '1 hour'"))
     result = command("doctor", "--project", "shop")
     assert result.exit_code == 1
     assert "deploy-reward up" in " ".join(result.stdout.split())

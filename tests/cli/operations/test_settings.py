@@ -9,24 +9,38 @@ import pytest
 @pytest.mark.parametrize(
     ("written", "expected"),
     [
-        ("alpha = 9.0", "alpha: Expected `float` < 1.0"),
+        ("alpha = 9.0", "alpha: must be a number above 0 and below 1, not 9.0"),
+        ("horizon_days = 99", "horizon_days: must be a whole number from 1 to 60, not 99"),
+        ('horizon_days = "soon"', 'must be a whole number from 1 to 60, not "soon"'),
+        ("rate_limits.per_key = 0", "rate_limits.per_key: must be a whole number of at least 1"),
+        ("typical_lifts = [0.1, 0.001]", "typical_lifts.1: must be a number from 0.01 to 2"),
+        ("typical_lifts = []", "typical_lifts: must be a list of 1 to 4 entries, not of 0"),
+        ('guardrails = "error"', 'guardrails: must be a list, not "error"'),
+        ('unit = "visitor"', 'unit: must be "session" or "user", not "visitor"'),
+        ('segments = ["a b"]', "segments.0: must be a text of 1 to 64 letters, digits, _ and -"),
+        ("futility_margin = 5", 'must be a number above 0 and below 1 or "none", not 5'),
+        ("trusted_identity = 1", "trusted_identity: must be true or false, not 1"),
+        ('default_metric = ""', "default_metric: must not be empty"),
+        ('metrics.order.better = "up"', 'must be "higher" or "lower", not "up"'),
+        (f"metrics.{'x' * 129}.cap = 1", "metrics: a name must be a text of 1 to 128 characters"),
+        ('[[value_routes]]\nmetric = "a"', "value_routes.0: value_per_conversion is missing"),
         (
             "[rate_limits]\nper_kee = 1",
-            "rate_limits: Object contains unknown field `per_kee`; the known members are per_key,",
+            "rate_limits: there is no member `per_kee`; there are per_key,",
         ),
         (
             "[metrics.order]\nwindw_seconds = 60",
-            "unknown field `windw_seconds`; the known members are sources, ",
+            "there is no member `windw_seconds`; there are sources, ",
         ),
         (
             '[[value_routes]]\nroute = "*"\nvalu = 1',
-            "unknown field `valu`; the known members are ",
+            "there is no member `valu`; there are metric, ",
         ),
         (
             "[metrics.order]\nwindow_seconds = -1",
             "metrics.*: window_seconds is -1: a whole multiple",
         ),
-        ("alpa = 0.1", "unknown field `alpa`; the known settings are default_metric, metrics"),
+        ("alpa = 0.1", "there is no member `alpa`; there are default_metric, metrics"),
     ],
 )
 def test_a_refused_setting_is_named_and_an_unknown_one_has_the_known_beside_it(

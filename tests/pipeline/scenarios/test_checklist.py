@@ -414,6 +414,11 @@ def test_silence_is_no_fault_where_no_experiment_is_open(lived: Lived) -> None:
 
 
 def test_where_nothing_ticks_the_first_line_says_since_when(lived: Lived) -> None:
+    assert (lived.line("events")["ok"], lived.line("events")["seen"]) == (
+        None,
+        "Not looked at yet.",
+    )
+    lived.execute("UPDATE projects SET created_at = created_at - interval '6 minutes'")
     assert lived.line("events")["seen"] == "Nothing looks at the events: no tick ever has."
     lived.shop.live()
     lived.tick()
