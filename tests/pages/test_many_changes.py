@@ -5,12 +5,20 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from cli.repository.private_service import PrivateService, private_service
 from storage.tenants.keys import KeyKind
+from storage.tenants.settings import apply_settings
 from tests.cli.conftest import serving
 from tests.conftest import Service
 from tests.processes.action import runner_path
@@ -31,6 +39,10 @@ PAGE = (Path(__file__).parents[2] / "docs" / "many-changes.md").read_text()
 def service(tenant: Service) -> Service:
     """A project of the test's own."""
     return tenant
+
+
+# The file that each of five canaries adds, and what it multiplies the rate of orders by.
+EFFECTS = {"checkout": 1.6, "banner": 0.6, "footer": 1.0, "search": 1.35, "typo": 1.0}
 
 
 class Repository:
@@ -57,13 +69,58 @@ class Repository:
         self.git("commit", "--quiet", "--message", f"Add {file}")
         return self.git("rev-parse", "HEAD")
 
+    @cache  # noqa: B019 - a repository lives as long as its test
+    def files(self, commit: str) -> list[str]:
+        """The files that a commit has."""
+        return self.git("ls-tree", "--name-only", commit).splitlines()
 
-def test_the_recipe_rebases_a_canary_whose_base_moved_and_its_experiment_goes_on(
-    service: Any, tmp_path: Path
-) -> None:
+    def factor(self, commit: str) -> float:
+        """What the changes in a commit multiply the rate of orders by."""
+        return prod(EFFECTS.get(file, 1) for file in self.files(commit))
+
+    def run_recipe(self, url: str, keys: dict[KeyKind, str], experiment: str) -> None:
+        """Types the recipe; `canary.sh` and `roll-back.sh` write what they do to `router.log`."""
+        log = self.folder.parent / "router.log"
+        for name in ("canary", "roll-back"):
+            script = self.folder / f"{name}.sh"
+            script.write_text(f'#!/bin/bash\necho {name} "$@" >> {log}\n')
+            script.chmod(0o755)
+        command = {"deploy-reward": f'exec {sys.executable} -m cli "$@"'}
+        done = subprocess.run(
+            ["bash", "-e", "-o", "pipefail", "-c", RECIPE],
+            cwd=self.folder,
+            env={
+                "PATH": runner_path(self.folder.parent / "bin", **command),
+                "PYTHONPATH": os.pathsep.join(sys.path),
+                "SERVICE_API_URL": url,
+                "EXPERIMENT": experiment,
+                "PROJECT_KEY": keys[KeyKind.PROJECT],
+                "WRITE_KEY": keys[KeyKind.WRITE],
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+
+    def routed(self) -> list[list[str]]:
+        """What the recipe's scripts were called with, in order."""
+        return [
+            line.split()
+            for line in (self.folder.parent / "router.log").read_text().split("\n")[:-1]
+        ]
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
     folder = tmp_path / "shop"
     folder.mkdir()
-    repository = Repository(folder)
+    return Repository(folder)
+
+
+def test_the_recipe_rebases_a_canary_whose_base_moved_and_its_experiment_goes_on(
+    service: Any, repository: Repository
+) -> None:
     base = repository.commit("shop")
     first, second = (repository.commit(name, on=base) for name in ("cart", "search"))
 
@@ -81,28 +138,8 @@ def test_the_recipe_rebases_a_canary_whose_base_moved_and_its_experiment_goes_on
         return service.get(f"/v1/reward/{experiment}/registration").json()
 
     assert registration()["base_moved"]["rebase_on"] == first
-    for name in ("canary", "roll-back"):
-        script = folder / f"{name}.sh"
-        script.write_text(f'#!/bin/bash\necho {name} "$@" >> {tmp_path}/router.log\n')
-        script.chmod(0o755)
-    path = runner_path(tmp_path / "bin", **{"deploy-reward": f'exec {sys.executable} -m cli "$@"'})
     with serving(service) as url:
-        done = subprocess.run(
-            ["bash", "-e", "-o", "pipefail", "-c", RECIPE],
-            cwd=folder,
-            env={
-                "PATH": path,
-                "PYTHONPATH": os.pathsep.join(sys.path),
-                "SERVICE_API_URL": url,
-                "EXPERIMENT": experiment,
-                "PROJECT_KEY": service.project.keys[KeyKind.PROJECT],
-                "WRITE_KEY": service.project.keys[KeyKind.WRITE],
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr
+        repository.run_recipe(url, service.project.keys, experiment)
     rebased = repository.git("rev-parse", "HEAD")
     assert repository.git("rev-parse", "HEAD~1") == first
     steps = {
@@ -111,7 +148,117 @@ def test_the_recipe_rebases_a_canary_whose_base_moved_and_its_experiment_goes_on
     }
     assert {(rebased, 0.1), (second, 0.0)} <= steps
     assert registration()["base_moved"] is None
-    assert (tmp_path / "router.log").read_text() == f"canary {rebased} 0.1\nroll-back {second}\n"
+    assert repository.routed() == [["canary", rebased, "0.1"], ["roll-back", second]]
     # The same change on another base: registered again it is the same experiment.
     again = service.post("/v1/reward/register", {**body, "treatment_commit": rebased})
     assert again.json()["experiment_id"] == experiment
+
+
+@dataclass
+class Shop:
+    """A shop of five canaries: what the router's scripts were told is what its users get."""
+
+    service: PrivateService
+    repository: Repository
+    now: datetime
+    standing: str = ""
+    shares: dict[str, float] = field(default_factory=dict)
+    generator: np.random.Generator = field(default_factory=lambda: np.random.default_rng(4))
+
+    def serve_as_routed(self) -> None:
+        """Follows what the recipe told the router."""
+        for script, commit, *share in self.repository.routed():
+            self.shares[commit] = float(share[0]) if script == "canary" else 0.0
+
+    def live(self, hours: int) -> None:
+        """Lets hours pass; the verdicts are brought up to date twice in each."""
+        for minute in range(1, 60 * hours + 1):
+            events = self._minute()
+            self.now += timedelta(minutes=1)
+            self.service.clock.move(self.now)
+            self.service.post_events(events)
+            if minute % 30 == 0:
+                self.service.look()
+
+    def _minute(self) -> list[dict[str, Any]]:
+        builds = [self.standing, *self.shares]
+        chances = [1 - sum(self.shares.values()), *self.shares.values()]
+        events: list[dict[str, Any]] = []
+        for place, build in enumerate(self.generator.choice(builds, 20, p=chances).tolist()):
+            at = (self.now + timedelta(seconds=3 * place)).isoformat()
+            session = {"session_id": self.generator.bytes(8).hex(), "commit": build}
+            events.append({**session, "event": "page_view", "occurred_at": at})
+            if self.generator.random() < 0.1 * self.repository.factor(build):
+                events.append({**session, "event": "order", "occurred_at": at})
+        return events
+
+    def verdict(self, experiment: str) -> str:
+        return self.service.reward("GET", f"/{experiment}")["verdict"]
+
+
+@pytest.fixture
+def shop(repository: Repository) -> Iterator[Shop]:
+    begin = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(days=3)
+    with private_service(begin) as service:
+        with service.engine.begin() as connection:
+            apply_settings(connection, service.project.project_id, {"guardrails": []})
+        yield Shop(service=service, repository=repository, now=begin)
+
+
+@pytest.mark.nightly
+def test_five_canaries_on_one_base_each_get_an_answer_where_the_recipe_rebases_four(
+    shop: Shop,
+) -> None:
+    repository, service = shop.repository, shop.service
+    base = shop.standing = repository.commit("shop")
+    service.deploy({"commit": {"sha": base}})
+    shop.live(1)
+    canaries = {name: repository.commit(name, on=base) for name in EFFECTS}
+    experiments: dict[str, str] = {}
+    for name, commit in canaries.items():
+        diff = {"base_commit": base, "files": []}
+        service.deploy({"commit": {"sha": commit}, "diff": diff, "allocation": 0.1})
+        body = {"treatment_commit": commit, "target_metric": "order"}
+        experiments[name] = service.reward("POST", "/register", body)["experiment_id"]
+        shop.shares[commit] = 0.1
+
+    shop.live(6)
+    # Two have their answers and leave: one to everybody, one to nobody.
+    promoted, withdrawn = canaries["checkout"], canaries["banner"]
+    assert shop.verdict(experiments["checkout"]) == "keep"
+    assert shop.verdict(experiments["banner"]) == "rollback"
+    for commit, share in ((withdrawn, 0), (promoted, 1)):
+        service.deploy({"commit": {"sha": commit}, "allocation": share})
+        del shop.shares[commit]
+    shop.standing = promoted
+    shop.live(1)
+    still_open = ("footer", "search", "typo")
+    for name in still_open:
+        evidence = service.evidence(experiments[name])
+        assert evidence is not None
+        assert evidence["base_moved"]["rebase_on"] == promoted
+        assert f"--base {promoted} --change {canaries[name]}" in evidence["advice"][0]
+
+    for name in still_open:
+        url = str(service.client.base_url).rstrip("/")
+        repository.run_recipe(url, service.project.keys, experiments[name])
+    shop.serve_as_routed()
+    assert sorted(repository.files(commit) for commit, share in shop.shares.items() if share) == [
+        sorted(["checkout", name, "shop"]) for name in still_open
+    ]
+    shop.live(23)
+    assert {name: shop.verdict(experiments[name]) for name in EFFECTS} == {
+        "checkout": "keep",
+        "banner": "rollback",
+        "footer": "abstain",
+        "search": "keep",
+        "typo": "abstain",
+    }
+    for name in ("footer", "typo"):
+        evidence = service.evidence(experiments[name])
+        assert evidence is not None
+        assert evidence["base_moved"] is None
+        low, high = evidence["totals"]["ci"]
+        assert low < 0 < high
+        # Units of both bases count: a tenth of 7 and of 23 hours.
+        assert evidence["arms"]["treatment"]["units"] > 3_200
