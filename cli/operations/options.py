@@ -57,8 +57,8 @@ def data_dir_option(command: _Command) -> _Command:
 def _default_data_dir() -> Path | None:
     """The folder that the store chooses; None in the client, which has no store."""
     try:
-        # The store's rooms take half a second to load, and the client does not hold them.
-        from storage.postgres.embedded import default_data_dir  # noqa: PLC0415
+        # The client does not hold the store's rooms.
+        from storage.postgres.data_dir import default_data_dir  # noqa: PLC0415
     except ModuleNotFoundError:
         return None
     return default_data_dir()

@@ -21,7 +21,8 @@ from storage.pipeline.engines.day_engines import (
     DayEngineSettings,
     day_engine_settings,
 )
-from storage.postgres.embedded import default_data_dir, running_url
+from storage.postgres.data_dir import default_data_dir
+from storage.postgres.embedded import running_url
 from storage.postgres.engine import open_engine
 from storage.schema.clock import claim_derived_tables
 from storage.schema.migrate import StoreVersionError, refuse_other_version

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from storage.postgres.embedded import default_data_dir
+from storage.postgres.data_dir import default_data_dir
 
 VARIABLE = "SERVICE_LAKE"
 # Of files that are being written, which no list names.

@@ -48,21 +48,6 @@ class EmbeddedPostgresError(RuntimeError):
     """The embedded PostgreSQL cannot be set up, started or found; the message says what to do."""
 
 
-def default_data_dir() -> Path:
-    """Where the service keeps its data unless `--data-dir` says otherwise.
-
-    `SERVICE_DATA_DIR`, else for root `/var/lib/deploy-reward` (a place that the server's
-    unprivileged user can enter, unlike root's home), else `deploy-reward` in the user's data
-    folder (`XDG_DATA_HOME`, `~/.local/share`).
-    """
-    if named := os.environ.get("SERVICE_DATA_DIR"):
-        return Path(named).expanduser().resolve()
-    if os.geteuid() == 0:
-        return Path("/var/lib/deploy-reward")
-    share = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(share).resolve() / "deploy-reward"
-
-
 def make_data_dir(data_dir: Path) -> None:
     """Make the data directory, which its owner alone reads.
 

@@ -1,5 +1,6 @@
 """The command line's root knows its commands without importing them."""
 
+import os
 import subprocess
 import sys
 from importlib import import_module
@@ -34,6 +35,31 @@ def test_help_lists_every_command_and_imports_none() -> None:
     for name, (_, summary) in COMMANDS.items():
         assert name in shown
         assert summary in shown
+
+
+def test_commands_that_ask_a_service_load_nothing_of_the_store() -> None:
+    code = """
+import sys
+from cli.main import main
+for words in ("explain exp_1", "wait exp_1", "close exp_1", "doctor", "portfolio",
+              "register --metric signup", "deploy abcdef1", "withdraw dep_1"):
+    try:
+        main([*words.split()], standalone_mode=False)
+    except Exception as fault:
+        print(words.split()[0], fault)
+    loaded = {"sqlalchemy", "psycopg", "numpy", "dagster"} & {*sys.modules}
+    assert not loaded, (words, loaded)
+"""
+    address = {"SERVICE_API_URL": "ftp://nowhere", "SERVICE_PROJECT_KEY": "rk_1"}
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **address},
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.count("SERVICE_API_URL") == 8, ran.stdout
 
 
 def test_an_unknown_command_is_named() -> None:

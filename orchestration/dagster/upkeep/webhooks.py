@@ -5,7 +5,7 @@ import dagster as dg
 from orchestration.dagster.keys import PREFIX
 from orchestration.dagster.resources import Store
 from orchestration.outbound.delivery import deliver
-from storage.postgres.embedded import default_data_dir
+from storage.postgres.data_dir import default_data_dir
 from storage.releases.freeze import current_freeze
 from storage.tenants.secret import existing_secret
 

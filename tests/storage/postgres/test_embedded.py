@@ -16,10 +16,10 @@ from sqlalchemy import create_engine, inspect, text
 
 from storage.postgres import embedded
 from storage.postgres.dagster_schema import dagster_url
+from storage.postgres.data_dir import default_data_dir
 from storage.postgres.embedded import (
     EmbeddedPostgres,
     EmbeddedPostgresError,
-    default_data_dir,
     running_url,
 )
 from storage.postgres.engine import connection_string

@@ -1,0 +1,19 @@
+"""The data directory: where the service keeps its data on this machine."""
+
+import os
+from pathlib import Path
+
+
+def default_data_dir() -> Path:
+    """Where the service keeps its data unless `--data-dir` says otherwise.
+
+    `SERVICE_DATA_DIR`, else for root `/var/lib/deploy-reward` (a place that the server's
+    unprivileged user can enter, unlike root's home), else `deploy-reward` in the user's data
+    folder (`XDG_DATA_HOME`, `~/.local/share`).
+    """
+    if named := os.environ.get("SERVICE_DATA_DIR"):
+        return Path(named).expanduser().resolve()
+    if os.geteuid() == 0:
+        return Path("/var/lib/deploy-reward")
+    share = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(share).resolve() / "deploy-reward"
