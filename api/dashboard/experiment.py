@@ -172,6 +172,7 @@ def _known(read: _Reading) -> dict[str, Any]:
     document = evidence if evidence is not None and evidence["as_of"] is not None else None
     bound = finding.starts_at is not None
     candidate = document is not None and document.get("candidate") is not None
+    fair = is_fair(contract, document)
     registration, moved = finding.registration, finding.registration.base_moved
     return {
         "finding": finding,
@@ -188,12 +189,13 @@ def _known(read: _Reading) -> dict[str, Any]:
         "value": value_of(contract, document),
         "lift": None if document is None else typical_lift(document["policy"]["rho"]["day"]),
         "measure": None if document is None else measure_of(document),
-        "measured": None if document is None else measured(contract, document),
+        "fair": fair,
+        "measured": measured(contract, document) if document is not None and fair else None,
         "effect": None if document is None else _effect(document, finding.after),
         "after": None if finding.after is None else finding.after.document(),
         "moments": MOMENTS,
         "near_end": near_end,
-        "plot": None if document is None else plot_of(document, contract, read.ramp),
+        "plot": plot_of(document, contract, read.ramp) if document is not None and fair else None,
         "ends": _ends(finding, document),
         "lasts": lasts(document),
         "overdue": _is_overdue(finding),
@@ -237,14 +239,10 @@ def _ends(finding: Finding, document: Mapping[str, Any] | None) -> datetime | No
 
 
 def _looks(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the last looks, the newest first, with how near each came to firing."""
-    level = document["policy"]["level"]
+    """Returns the last looks, the newest first."""
     latest: Sequence[dict[str, Any]] = document["looks"][-_MOST_LOOKS:]
     fired = fired_at(document, looks_of(document))
-    return [
-        {**look, "reached": look["e_value"] * level, "fired": seconds(look["at"]) == fired}
-        for look in reversed(latest)
-    ]
+    return [{**look, "fired": seconds(look["at"]) == fired} for look in reversed(latest)]
 
 
 def _checks(document: Mapping[str, Any], contract: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -260,7 +258,7 @@ def _checks(document: Mapping[str, Any], contract: Mapping[str, Any]) -> list[di
             "Shares as declared",
             gates["sample_ratio_e"],
             holds="sample_ratio" not in causes,
-            detail=tipping_sentence(document),
+            detail=_shares(document) if "sample_ratio" in causes else tipping_sentence(document),
         ),
         _check("Units stay in their arm", share, holds="crossover" not in causes, detail=crossed),
         _check(
@@ -276,6 +274,12 @@ def _checks(document: Mapping[str, Any], contract: Mapping[str, Any]) -> list[di
         ),
         _check("One effect everywhere", gates["interaction_e"], holds="interaction" not in causes),
     ]
+
+
+def _shares(document: Mapping[str, Any]) -> str:
+    arms = {name: arm["units"] for name, arm in document["arms"].items()}
+    unit = document["policy"]["unit"]
+    return f"{arms['treatment']:,} of {sum(arms.values()):,} {unit}s got the change"
 
 
 def _check(name: str, value: object, *, holds: bool, detail: str | None = None) -> dict[str, Any]:

@@ -38,6 +38,8 @@ def plot_of(
         "high": [estimate.high * measure.scale for estimate in shown],
         "reached": [float(f"{estimate.reached:.3g}") for estimate in shown],
         "held": _spans(picture.held),
+        # The e-value at which the test fires.
+        "fires": 1 / document["policy"]["level"],
         "fired": None if fired is None else int(fired),
         "marks": [_mark(mark, measure.scale) for mark in picture.marks],
         "range": [end * measure.scale for end in picture.extent],

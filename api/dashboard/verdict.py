@@ -53,7 +53,12 @@ def advice_of(contract: Contract, document: Document | None, *, bound: bool = Tr
         bound: Whether the deploy that it tests has come.
     """
     lines = None if document is None else document.get("advice")
-    return [signs(line) for line in lines or advice(contract, document, bound=bound)]
+    # A page has a button for it.
+    request = f" (POST /v1/reward/{contract['experiment_id']}/close)"
+    return [
+        signs(line.replace(request, ""))
+        for line in lines or advice(contract, document, bound=bound)
+    ]
 
 
 def value_of(contract: Contract, document: Document | None) -> tuple[float, float] | None:

@@ -68,6 +68,8 @@ class LedgerKeep(Shape):
 
     experiment_id: str
     metric: str
+    treatment_commit: str | None
+    title: str | None = Field(description="The first line of the commit's message.")
     actor: str | None
     decided_at: datetime
     stands: Literal["yes", "not_yet", "no"] = Field(

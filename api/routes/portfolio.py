@@ -25,6 +25,7 @@ class PortfolioMeasurement(Shape):
 
     experiment_id: str
     change: list[str]
+    title: str | None = Field(description="The first line of its commit's message.")
     verdict: str
     decided: bool
     claimed: float | None = Field(description="The contract's lift; null in an abstention.")

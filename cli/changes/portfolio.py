@@ -80,13 +80,18 @@ def _print(figures: Mapping[str, Any]) -> None:
         console.print(note, highlight=False, markup=False, soft_wrap=True)
 
 
+def _name(line: Mapping[str, Any]) -> str:
+    commits = ", ".join(Text(change).plain[:12] for change in line["change"])
+    return f"{Text(line['title']).plain} ({commits})" if line["title"] else commits
+
+
 def _table(figures: Mapping[str, Any]) -> Table:
     table = Table()
     for name in ("change", "verdict", "claimed", "best estimate", "experiment"):
         table.add_column(name, justify="right" if name in ("claimed", "best estimate") else "left")
     for line in figures["measurements"]:
         table.add_row(
-            ", ".join(Text(change).plain[:12] for change in line["change"]),
+            _name(line),
             line["verdict"] if line["decided"] else f"{line['verdict']}, open",
             "" if line["claimed"] is None else percent(line["claimed"]),
             "" if line["effect"] is None else f"{percent(line['effect'])} {MOMENTS[line['basis']]}",

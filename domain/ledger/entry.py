@@ -12,6 +12,8 @@ class Entry:
 
     Attributes:
         metric: Its target metric.
+        treatment_commit: The commit that was tested; None of a flag, and before the deploy.
+        title: The first line of that commit's message; None where its deploy told none.
         actor: Who, or which agent, asked for it or made the change; None where nobody says.
         verdict: As its contract has it.
         at: Its last look; of a decided one the look that decided.
@@ -27,6 +29,8 @@ class Entry:
 
     experiment_id: str
     metric: str
+    treatment_commit: str | None
+    title: str | None
     actor: str | None
     verdict: str
     at: datetime
@@ -43,6 +47,8 @@ class Entry:
         return {
             "experiment_id": self.experiment_id,
             "metric": self.metric,
+            "treatment_commit": self.treatment_commit,
+            "title": self.title,
             "actor": self.actor,
             "decided_at": self.at,
             "stands": stands,

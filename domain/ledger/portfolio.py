@@ -27,6 +27,7 @@ class Measurement:
 
     Attributes:
         change: The changes that it tested, all of them the portfolio's too.
+        title: The first line of its commit's message; None where its deploy told none.
         verdict: As its contract has it.
         decided: Whether that is final.
         claimed: The lift of its contract, relative to control; None of an abstention.
@@ -36,6 +37,7 @@ class Measurement:
 
     experiment_id: str
     change: Sequence[str]
+    title: str | None
     verdict: str
     decided: bool
     claimed: float | None

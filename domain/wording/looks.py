@@ -7,6 +7,7 @@ from typing import Any
 
 # Early intervals are as wide as everything: the last part of the time sets the scale.
 _SCALED_FROM = 1 / 3
+_BEYOND_DOUBT = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +55,14 @@ def seconds(timestamp: str) -> float:
 def clock(at: float) -> str:
     """Returns a time as pictures write it, in UTC."""
     return f"{datetime.fromtimestamp(at, tz=UTC):%d %b %H:%M}"
+
+
+def e_value_text(value: float) -> str:
+    """Returns an e-value as people read it: three digits, and no more of what is beyond doubt."""
+    if value > _BEYOND_DOUBT:
+        return f"over {_BEYOND_DOUBT:,}"
+    digits = f"{value:.3g}"
+    return f"{float(digits):,.0f}" if value >= 100 else digits
 
 
 def looks_of(document: Mapping[str, Any]) -> list[Look]:

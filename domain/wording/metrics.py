@@ -97,6 +97,11 @@ def _row(
         control=row["control"],
     )
     difference, interval, state = row["difference"], row["interval"], row["state"]
+    if state == "unfair":
+        # It is not the change's: nobody should read a size into it.
+        difference = interval = None
+    if interval is not None:
+        interval = [measure.possible(end) for end in interval]
     return MetricRow(
         metric=row["metric"],
         is_target=row["role"] == "target",
@@ -125,5 +130,5 @@ def _interval(measure: Measure, ends: list[float]) -> str:
 
 
 def _relative(measure: Measure, ends: list[float]) -> str:
-    low, high = (measure.relative(measure.possible(end)) for end in ends)
+    low, high = (measure.relative(end) for end in ends)
     return f"{low} to {high}" if low else ""

@@ -9,6 +9,7 @@ from domain.wording.headline import Headline, headline_of
 from domain.wording.looks import (
     Estimate,
     Look,
+    e_value_text,
     estimates,
     extent,
     fired_at,
@@ -16,6 +17,7 @@ from domain.wording.looks import (
     looks_of,
     seconds,
 )
+from domain.wording.metrics import metric_rows
 
 _MOST_LANES = 4
 
@@ -148,10 +150,14 @@ def _guardrails(document: Mapping[str, Any], *, until: float) -> list[Lane]:
         document["guardrails"],
         key=lambda rail: (rail["breached_at"] is None, rail["non_inferior_at"] is not None),
     )
-    return [_guardrail(guardrail, until=until) for guardrail in ranked[:_MOST_LANES]]
+    states = {row.metric: row.state for row in metric_rows(document)}
+    return [
+        _guardrail(guardrail, states.get(guardrail["metric"], "not known yet"), until=until)
+        for guardrail in ranked[:_MOST_LANES]
+    ]
 
 
-def _guardrail(guardrail: Mapping[str, Any], *, until: float) -> Lane:
+def _guardrail(guardrail: Mapping[str, Any], unknown: str, *, until: float) -> Lane:
     name = guardrail["metric"]
     if (breached := guardrail["breached_at"]) is not None:
         since = seconds(breached)
@@ -159,7 +165,7 @@ def _guardrail(guardrail: Mapping[str, Any], *, until: float) -> Lane:
     if (unharmed := guardrail["non_inferior_at"]) is not None:
         since = seconds(unharmed)
         return Lane(name=name, state="unharmed", since=since, tone="ok", spans=[(since, until)])
-    return Lane(name=name, state="not known yet", since=None, tone="unknown", spans=[])
+    return Lane(name=name, state=unknown, since=None, tone="unknown", spans=[])
 
 
 def _counts(document: Mapping[str, Any], measure: Measure, *, is_open: bool) -> str:
@@ -178,4 +184,4 @@ def _counts(document: Mapping[str, Any], measure: Measure, *, is_open: bool) -> 
 
 def _evidence(document: Mapping[str, Any]) -> str:
     e_value, level = document["totals"]["e_value"], document["policy"]["level"]
-    return f"e-value {e_value:.4g}, the test fires at {1 / level:.4g}"
+    return f"e-value {e_value_text(e_value)}, the test fires at {e_value_text(1 / level)}"

@@ -52,8 +52,8 @@ def portfolio_notes(portfolio: Mapping[str, Any]) -> list[str]:
         )
     if portfolio["attempt"] > 1:
         notes.append(
-            f"It is try {portfolio['attempt']} of these changes, since their own experiments count"
-            " too: its interval is wider than theirs for the same units."
+            f"This is try {portfolio['attempt']} of these changes, as their own experiments count"
+            " too, so its interval is wider than theirs for the same units."
         )
     if portfolio["kept"]:
         notes.append(

@@ -35,6 +35,10 @@ NOT_WITHDRAWN: ColumnElement[bool] = deploys.c.withdrawn_at.is_(None)
 BEGUN: ColumnElement[bool] = and_(
     NOT_WITHDRAWN, deploys.c.deployed_at <= func.clock_timestamp() + _AHEAD
 )
+# The SQL of a commit's title, where `d` is its deploy: the first line of its message.
+TITLE = (
+    r"""nullif(left(split_part(btrim(d.commit ->> 'message', E' \t\r\n'), E'\n', 1), 200), '')"""
+)
 
 
 @dataclass(frozen=True, kw_only=True)

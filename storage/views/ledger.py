@@ -7,12 +7,14 @@ from sqlalchemy import Connection, text
 
 from domain.ledger.account import DAYS
 from domain.ledger.entry import Entry
+from storage.experiments.deploys import TITLE
 from storage.postgres.rows import value_of
 from storage.schema.policy_columns import ALPHA, ATTEMPT, IS_PORTFOLIO
 
 # The evidence is read of keeps alone: a document of thousands of looks is large.
 _ENTRIES = text(f"""
-SELECT x.experiment_id, x.target_metric AS metric, v.verdict, v.as_of AS at,
+SELECT x.experiment_id, x.target_metric AS metric, v.verdict, v.as_of AS at, x.treatment_commit,
+    {TITLE} AS title,
     coalesce(x.request ->> 'actor', d.commit ->> 'actor', d.commit ->> 'author') AS actor,
     coalesce({ALPHA} / power({ATTEMPT}, 2), 0.05) AS level,
     f.state AS followed, kept.log_e, kept.claimed, kept.estimated, kept.measured,

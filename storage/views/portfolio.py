@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Row, text
 from domain.ledger.portfolio import DAYS, Comparison, Measurement, Portfolio
 from domain.registration import PRODUCTION
 from storage.experiments.baseline import baseline_commit
+from storage.experiments.deploys import TITLE
 from storage.experiments.histories import read_history
 from storage.postgres.refusal import Missing
 from storage.postgres.rows import value_of
@@ -33,20 +34,23 @@ LIMIT 1
 """)
 _MEASUREMENTS = text(f"""
 WITH newest AS (
-    SELECT DISTINCT ON (x.change) x.experiment_id, x.change, x.bound_at, v.verdict, v.decided,
+    SELECT DISTINCT ON (x.change) x.experiment_id, x.change, {TITLE} AS title, x.bound_at,
+        v.verdict, v.decided,
         (v.contract ->> 'lift')::float / nullif(abs({_CONTROL}), 0) AS claimed,
         (v.evidence #>> '{{effect,relative}}')::float AS shrunk,
         v.evidence #>> '{{effect,basis}}' AS moment,
         CASE WHEN f.state = 'final' THEN (f.effect ->> 'relative')::float END AS fresh
     FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
     LEFT JOIN follow_ups AS f USING (experiment_id)
+    LEFT JOIN deploys AS d USING (deploy_id)
     WHERE x.project_id = :project_id AND x.environment = :environment
       AND x.bound_at IS NOT NULL AND NOT {IS_PORTFOLIO}
       AND x.target_metric = :metric AND x.change <@ CAST(:change AS text[])
       AND x.change <> ARRAY[]::text[]
     ORDER BY x.change, x.bound_at DESC, x.experiment_id
 )
-SELECT experiment_id, change, verdict, decided, claimed, coalesce(fresh, shrunk) AS effect,
+SELECT experiment_id, change, title, verdict, decided, claimed,
+    coalesce(fresh, shrunk) AS effect,
     CASE WHEN fresh IS NOT NULL THEN 'after_decision' WHEN shrunk IS NOT NULL THEN moment END
         AS basis
 FROM newest

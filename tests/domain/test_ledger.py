@@ -20,6 +20,8 @@ def entry(
     known = {
         "experiment_id": f"exp_{number:04d}",
         "metric": "order",
+        "treatment_commit": None,
+        "title": None,
         "actor": None,
         "at": NOW - timedelta(hours=number % 600),
         "level": 0.05,

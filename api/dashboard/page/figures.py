@@ -2,12 +2,15 @@
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from urllib.parse import urlencode
+
+from markupsafe import Markup
 
 _MINUS = "\N{MINUS SIGN}"
 _NARROW = "\N{NARROW NO-BREAK SPACE}"
 _HYPHEN_BEFORE_DIGIT = re.compile(r"(?<![\w.])-(?=\d)")
+_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d) UTC")
 _APOSTROPHE = re.compile(r"(?<=\w)'(?=\w)")
 
 
@@ -48,6 +51,22 @@ def moment_of(time: str | datetime) -> datetime:
 def time_text(time: str | datetime) -> str:
     """Returns a time for reading."""
     return f"{moment_of(time):%d %b %Y, %H:%M} UTC"
+
+
+def day_text(day: str) -> str:
+    """Returns a day for reading."""
+    return f"{date.fromisoformat(day):%d %b %Y}"
+
+
+def timed(text: str) -> Markup:
+    """Returns a sentence whose times a script can show in the reader's zone, as all others."""
+    parts = _MOMENT.split(text)
+    element = Markup('<time datetime="{}">{}</time>')
+    shown = [Markup.escape(part) for part in parts]
+    for place in range(1, len(parts), 3):
+        at = f"{parts[place]}T{parts[place + 1]}:00Z"
+        shown[place], shown[place + 1] = element.format(stamp(at), time_text(at)), Markup()
+    return Markup().join(shown)
 
 
 def stamp(time: str | datetime) -> str:

@@ -10,6 +10,7 @@ from starlette.responses import HTMLResponse, Response
 from api.dashboard.page import figures
 from api.dashboard.page.assets import VERSION, asset_path
 from domain.measure import level_of
+from domain.wording.looks import e_value_text
 
 _TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).with_name("templates")),
@@ -23,6 +24,8 @@ _TEMPLATES = Environment(
 cast("dict[str, Any]", _TEMPLATES.globals).update(asset=asset_path, version=VERSION)
 cast("dict[str, Any]", _TEMPLATES.filters).update(
     count=figures.count,
+    day=figures.day_text,
+    e_value=e_value_text,
     level=level_of,
     money=figures.money,
     percent=figures.percent,
@@ -30,6 +33,7 @@ cast("dict[str, Any]", _TEMPLATES.filters).update(
     signs=figures.signs,
     short=figures.short_commit,
     time=figures.time_text,
+    timed=figures.timed,
     stamp=figures.stamp,
     title_of=figures.first_line,
     web=figures.web_address,

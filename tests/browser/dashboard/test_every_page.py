@@ -87,6 +87,8 @@ class Visits:
         found += [url for url in asked if not url.startswith(f"{self._world.url}/dashboard")]
         if (wide := page.evaluate("document.documentElement.scrollWidth - innerWidth")) > 0:
             found.append(f"wider by {wide} than the window")
+        # What a phone's reader comes for is not behind an edge.
+        found += [f"{name} is cut" for name in page.evaluate(_CUT)]
         if not page.title().endswith(" · Deploy Reward") or page.title().startswith(" ·"):
             found.append(f"title {page.title()!r}")
         counts = page.evaluate(_LANDMARKS)
@@ -106,6 +108,8 @@ class Visits:
 
 
 _VIOLATIONS = {"resultTypes": ["violations"]}
+_CUT = """() => [...document.querySelectorAll(".scroll:has(.stacked)")]
+    .filter((each) => each.scrollWidth > each.clientWidth).map((each) => each.ariaLabel)"""
 # Tables without a caption or heads, navigations without a name, plots without words.
 _LANDMARKS = """() => {
     const count = (told) => document.querySelectorAll(told).length;

@@ -75,13 +75,21 @@ def test_the_picture_names_its_ends_its_moments_the_ramp_and_every_lane(
     assert f"(+{100 * contract['lift'] / control['rate']:.0f}\u202f%)" in texts
     assert "fired and decided" in texts
     # The ramp's only step, and each arm's units as the evidence counts them.
-    assert "50\u202f%" in texts
+    assert "share 50\u202f%" in texts
     assert f"{control['units']} control" in texts
     assert f"{control['units']} treatment" in texts
     lanes = page.get_by_role("list", name="Gates and guardrails over time").get_by_role("listitem")
     expect(lanes.filter(has_text="gates")).to_contain_text("none holds")
     expect(lanes.filter(has_text="error")).to_contain_text("breached")
-    expect(page.locator("[data-says]")).to_contain_text("e-value")
+    # A guardrail says in its lane what it says in the table.
+    expect(lanes.filter(has_text="arrival")).to_contain_text("no harm seen")
+    # One measure of evidence on the whole page, beside the value at which the test fires.
+    for place in ("[data-says]", "[data-readout]"):
+        expect(page.locator(place)).to_contain_text(
+            re.compile(r"e-value [\d,.]+, the test fires at")
+        )
+    fires = 1 / world.story.evidence(world.experiments["iterate"])["policy"]["level"]
+    expect(page.locator("[data-readout]")).to_contain_text(f"fires at {fires:.3g}")
 
 
 def test_a_reader_zooms_by_dragging_by_buttons_and_by_keys_and_comes_back(

@@ -66,7 +66,7 @@ STATES = {
     ),
     "shares_ended": Told(
         "No answer",
-        "the horizon was reached without an answer. Seen, but not the change’s alone",
+        "the horizon was reached without an answer. What to do now",
         "check the router’s weights and the allocation in your deploys. Then register the change",
     ),
     "promoted": Told("No answer", "only treatment was left", "keep a share of units on the old"),
@@ -203,19 +203,29 @@ def test_a_list_by_state_shows_its_experiments_alone_with_progress_and_age(
 def test_what_is_no_fair_comparison_is_given_no_size_and_no_value(
     reader: httpx2.Client, world: World
 ) -> None:
-    for state in ("shares", "aliased"):
+    for state in ("shares", "aliased", "crossing"):
         page = reader.get(world.gallery.path(state)).text
+        for name in ("verdict", "evidence", "looks"):
+            # A share of units is no size of the change's.
+            assert not re.search(r"[+−]\d[\d.]* ?(points|%)", part(page, name)), (state, name)
+        assert "order target not the change’s alone" in part(page, "arms")
+        assert not re.search(r"[+−]\d", part(page, "arms").partition("guardrail")[0])
+        assert "data-plot='null'" in page
+        assert "no size of the difference is shown" in part(page, "evidence")
         assert "True difference between" not in page
         assert "Best estimate" not in page
-        assert "Known once both builds can be compared fairly" in part(page, "value")
         assert "about" not in part(page, "progress")
+    for state in ("shares", "aliased"):
+        page = reader.get(world.gallery.path(state)).text
+        assert "Known once both builds can be compared fairly" in part(page, "value")
     listed = reader.get("/dashboard/experiments").text
     lines = [words(line) for line in re.findall(r"<li>.*?</li>", listed, re.DOTALL)]
     sized = {line.split(" order ")[0] for line in lines if "relative to control" in line}
     assert "A calmer start page" in sized
     assert not {"Prefetch the next page", "Bigger buttons", "Show prices with tax"} & sized
     shares = part(reader.get(world.gallery.path("shares")).text, "verdict")
-    assert "Seen, but not the change’s alone" in shares
+    # The button is below: nobody types a request on a page.
+    assert "Then close this experiment and register the change again" in shares
 
 
 def test_a_best_estimate_stands_beside_what_was_measured_and_says_its_moment(

@@ -55,6 +55,8 @@ def judged(number: int, lift: float, alpha: float) -> tuple[Entry, Entry]:
     (seen,) = evaluate([drawn(number, lift, alpha=alpha)])
     decision, log_e = seen.decision, seen.log_e
     alone = Entry(
+        treatment_commit=None,
+        title=None,
         experiment_id=str(number),
         metric="order",
         actor=None,

@@ -16,9 +16,8 @@ def judged(story, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     # The story tells of days that are long past.
     monkeypatch.setattr("storage.views.ledger.DAYS", 36_500)
     story.deploy(A, minutes=-DAY)
-    kept = story.deploy(
-        K, minutes=0, base=A, allocation=0.5, commit={"sha": K, "actor": "bot", "author": "ada"}
-    )
+    commit = {"message": "Shorten the form\n\nAt last.", "actor": "bot", "author": "ada"}
+    kept = story.deploy(K, minutes=0, base=A, allocation=0.5, commit=commit)
     for begin, days, units, rate in ((0.0, 1, 4000, 0.14), (DAY, 9, 9000, 0.12)):
         minutes = days * DAY
         story.crowd(A, start=begin, minutes=minutes, units=units, rates={"order": 0.10})
@@ -50,6 +49,7 @@ def test_a_keep_claims_first_and_is_measured_after(story, judged: dict[str, str]
     assert {line["actor"]: line["kept"] for line in first["actors"]} == {"bot": 1, "grace": 0}
     (keep,), (metric,) = first["keeps"], first["metrics"]
     assert keep["experiment_id"] == judged["bot"]
+    assert (keep["treatment_commit"], keep["title"]) == (K, "Shorten the form")
     assert keep["after_decision"] is None
     assert (metric["measured"], metric["after_decision"]) == (0, 0)
     assert 0 < keep["at_decision"] < keep["claimed"] == metric["claimed"]
@@ -74,7 +74,9 @@ def test_the_page_says_it_in_words(story, judged: dict[str, str]) -> None:
     assert "Of 2 changes judged in the last" in page
     assert "1 was kept" in page
     assert "grace" in page
-    assert f"/dashboard/experiments/{judged['bot']}" in page
+    assert f'/dashboard/experiments/{judged["bot"]}">Shorten the form</a>' in page
+    assert "1 keep claimed" in page
+    assert "None was measured afterwards yet." in page
 
 
 def test_without_the_project_s_key_it_says_nothing(story) -> None:

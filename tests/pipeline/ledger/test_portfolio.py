@@ -36,7 +36,9 @@ def week(story: Any, *, moved: bool = False) -> str:
     story.deploy(A, minutes=-DAY)
     canaries = [(A, K, 0.0), (K, L, DAY)]
     begun = {
-        commit: story.deploy(commit, minutes=begin, base=base, allocation=0.5)["deploy_id"]
+        commit: story.deploy(
+            commit, minutes=begin, base=base, allocation=0.5, commit={"message": f"Add {commit}"}
+        )["deploy_id"]
         for base, commit, begin in canaries
     }
     for _, commit, begin in canaries:
@@ -105,6 +107,8 @@ def test_one_command_begins_it_and_then_tells_the_whole_beside_the_sum_of_the_cl
     assert later["effect"]["relative"] > 0
     text = run().stdout
     assert "2 changes came since build aaaaaaa1; 2 of them were kept, and claimed +" in text
+    assert [line["title"] for line in later["measurements"]] == [f"Add {L}", f"Add {K}"]
+    assert f"Add {K}" in text
     assert "try 3 of these changes" in text
     assert story.service.get("/v1/reward/portfolio").json()["claimed"] == later["claimed"]
 
@@ -196,6 +200,7 @@ def test_the_page_shows_the_same(story, run: Callable[..., Result]) -> None:
     page = client.get("/dashboard/portfolio").text
     assert "2 changes came since build aaaaaaa1; 2 of them were kept" in page
     assert "2 keeps claimed" in page
+    assert f">Add {K}</a>" in page
     assert f"/dashboard/experiments/{begun['experiment_id']}" in page
 
 

@@ -41,6 +41,13 @@
   const short = (value) => signed(value, String(Number(value.toPrecision(4))));
   const written = (value) => (data.signed === 4 ? short(value) : signed(value, value.toFixed(2)));
   const counted = (value) => value.toLocaleString("en");
+  function weighed(value) {
+    return value > 1e6 ? "over 1,000,000" : value.toLocaleString("en", { maximumSignificantDigits: 3 });
+  }
+  // A rate cannot fall below zero.
+  const possible = (value) => {
+    return data.signed === 4 || !data.control ? value : Math.max(value, -data.control);
+  };
   function relative(value) {
     if (!data.control) return "";
     const percent = (100 * value) / data.control;
@@ -159,7 +166,7 @@
     const [low, high] = extent();
     const at = nearest(data.at, span()[1]);
     const gap = 16 * devicePixelRatio;
-    const values = [data.high[at], data.lift[at], data.low[at]];
+    const values = [data.high[at], data.lift[at], data.low[at]].map(possible);
     const [top, middle, bottom] = values.map((value) => {
       return plot.valToPos(Math.min(Math.max(value, low), high), "y", true);
     });
@@ -189,8 +196,8 @@
       if (at > begin) stroke(ctx, [x, bbox.top - 14 * ratio], [x, bbox.top + bbox.height], [1, 3]);
       // Where steps come fast, those that have room say their share.
       if (x < free) continue;
-      write(ctx, share, x + 4 * ratio, bbox.top - 8 * ratio);
-      free = x + 44 * ratio;
+      write(ctx, `share ${share}`, x + 4 * ratio, bbox.top - 8 * ratio);
+      free = x + 76 * ratio;
     }
     ctx.restore();
     if (isNarrow()) return;
@@ -215,8 +222,8 @@
     const units = data.units && nearest(data.units.at, at);
     const says = [
       `${zoned.format(at * 1000)}: ${written(data.lift[place])}${percent && ` (${percent})`}, ` +
-        `between ${written(data.low[place])} and ${written(data.high[place])} ${data.unit}`,
-      `evidence ${Number(data.reached[place].toPrecision(2))}, the test fires at 1`,
+        `between ${written(possible(data.low[place]))} and ${written(data.high[place])} ${data.unit}`,
+      `e-value ${weighed(data.reached[place] * data.fires)}, the test fires at ${weighed(data.fires)}`,
     ];
     if (units !== null) {
       const [control, treatment] = [data.units.control[units], data.units.treatment[units]];
