@@ -4,12 +4,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Annotated, Any
 
 import msgspec
 
 from api.wire.moment import RULE as MOMENT_RULE
-from api.wire.moment import moment
+from api.wire.moment import moment, plain_moment
 from api.wire.problem import Fault, invalid
 from api.wire.shape import FREE_FORM_BYTES
 from api.wire.signature import Signatures
@@ -32,6 +33,7 @@ Label = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 # `$` alone would let a line feed follow.
 CommitId = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-fA-F]{7,64}$(?!\n)")]
+_COMMIT_ID = re.compile(r"[0-9a-fA-F]{7,64}")
 FlagValue = Annotated[str, msgspec.Meta(max_length=256)]
 Time = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
 
@@ -87,7 +89,9 @@ class RuntimeEventBatch(msgspec.Struct, kw_only=True):
 
 
 class _KnownEvent(RuntimeEventBody, forbid_unknown_fields=True, gc=False):
-    """An event of which every member is known."""
+    """An event of which every member is known, but for whether `commit` is hexadecimal."""
+
+    commit: Annotated[str, msgspec.Meta(min_length=7, max_length=64)] | None = None
 
 
 class _KnownBatch(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -257,12 +261,14 @@ class EventReader:
             _RefusedError: Its time or size breaks a rule.
         """
         flags, route, user_ref = event.flags, event.route, event.user_ref
+        occurred_at, occurred_text = self._occurred(event.occurred_at, skew)
         return RuntimeEvent(
             project_id=self.project_id,
             environment=event.environment or PRODUCTION,
             event=event.event,
             session_id=event.session_id,
-            occurred_at=self._occurred_at(event.occurred_at, skew),
+            occurred_at=occurred_at,
+            occurred_text=occurred_text,
             commit_sha=None if event.commit is None else event.commit.lower(),
             # Without the query, which may name a person.
             route=None if route is None else canonical_route(route),
@@ -290,8 +296,8 @@ class EventReader:
             flags=event.flags,
         )
 
-    def _occurred_at(self, text: str | None, skew: timedelta) -> datetime:
-        """Returns when an event occurred by the store's clock.
+    def _occurred(self, text: str | None, skew: timedelta) -> tuple[datetime, str]:
+        """Returns when an event occurred by the store's clock, and as PostgreSQL reads it.
 
         Raises:
             _RefusedError: It does not say so, or not by the rules.
@@ -299,7 +305,17 @@ class EventReader:
         if text is None:
             if self.history:
                 raise _RefusedError("/occurred_at", "missing", "history must say when it occurred")
-            return self.now
+            return self.now, self._now_text
+        if not skew and (plain := plain_moment(text, latest=self.latest)) is not None:
+            return plain, text
+        occurred_at = self._explained_moment(text, skew)
+        return occurred_at, occurred_at.isoformat()
+
+    @cached_property
+    def _now_text(self) -> str:
+        return self.now.isoformat()
+
+    def _explained_moment(self, text: str, skew: timedelta) -> datetime:
         try:
             occurred_at = moment(text)
         except ValueError:
@@ -352,10 +368,9 @@ def _known(raw: bytes) -> _KnownEvent | _KnownBatch | None:
     try:
         if b'"events"' in raw:
             batch = _KNOWN_BATCH.decode(raw)
-            within = all(_within(event, _ROOM_IN_BATCH) for event in batch.events)
-            return batch if within else None
+            return batch if _within(batch.events, _ROOM_IN_BATCH) else None
         event = _KNOWN_EVENT.decode(raw)
-        return event if _within(event, _ROOM) else None
+        return event if _within([event], _ROOM) else None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
@@ -367,11 +382,20 @@ _ROOM_IN_BATCH = DEEPEST - 3
 _LARGE = 2.0**63
 
 
-def _within(event: _KnownEvent, room: int) -> bool:
+def _within(events: Sequence[_KnownEvent], room: int) -> bool:
     """Tells whether the members that hold more than a typed pass sees are plain."""
-    value, properties = event.value, event.properties
-    return (value is None or -_LARGE < value < _LARGE) and (
-        properties is None or plain(properties, room=room)
+    # Many events name few commits.
+    commits = {event.commit for event in events if event.commit is not None}
+    if not all(map(_COMMIT_ID.fullmatch, commits)):
+        return False
+    return all(
+        (value is None or -_LARGE < value < _LARGE)
+        and (properties is None or plain(properties, room=room))
+        for value, properties in [
+            (event.value, event.properties)
+            for event in events
+            if event.value is not None or event.properties is not None
+        ]
     )
 
 

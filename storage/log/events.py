@@ -5,7 +5,6 @@ import contextlib
 from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from itertools import chain
 from typing import Any, Self
 
 import msgspec
@@ -53,7 +52,9 @@ _RECEIPT = (
 class RuntimeEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An event as it is stored, but for its time of receipt.
 
-    `flags` and `properties` are JSON, `value` is in whole millionths.
+    `flags` and `properties` are JSON, `value` is in whole millionths. `occurred_text` is
+    `occurred_at` as its sender wrote it, where PostgreSQL reads it alike: to write a time costs as
+    much as to write all the other members.
     """
 
     project_id: int
@@ -61,6 +62,7 @@ class RuntimeEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     event: str
     session_id: str
     occurred_at: datetime
+    occurred_text: str | None = None
     commit_sha: str | None = None
     route: str | None = None
     pseudonym: bytes | None = None
@@ -71,15 +73,15 @@ class RuntimeEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     properties: str | None = None
     signed: bool = False
 
-    def line(self) -> str:
-        """Returns the event in COPY's text format, in the order of COLUMNS, but for the last."""
+    def fields(self) -> tuple[str, ...]:
+        """Returns the members as texts, in the order of COLUMNS, but for the last."""
         pseudonym, value = self.pseudonym, self.value
-        fields = (
+        return (
             str(self.project_id),
             self.environment,
             self.event,
             self.session_id,
-            self.occurred_at.isoformat(),
+            self.occurred_text or self.occurred_at.isoformat(),
             self.commit_sha or "",
             self.route or "",
             "" if pseudonym is None else f"\\x{pseudonym.hex()}",
@@ -90,10 +92,17 @@ class RuntimeEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             self.properties or "",
             "t" if self.signed else "f",
         )
-        line = "\t".join(fields)
-        if line.count("\t") == _TABS and "\\" not in line and "\n" not in line and "\r" not in line:
-            return line
-        return "\t".join([field.translate(_ESCAPES) for field in fields])
+
+
+def event_lines(events: Sequence[RuntimeEvent]) -> str:
+    """Returns events in COPY's text format, a line each, but for their time of receipt."""
+    rows = [event.fields() for event in events]
+    text = "\n".join([*map("\t".join, rows), ""])
+    # A tab or line feed within a text is rare: then it is one too many.
+    if text.count("\t") == _TABS * len(rows) and text.count("\n") == len(rows):
+        return text.replace("\\", r"\\").replace("\r", r"\r")
+    escaped = ["\t".join([field.translate(_ESCAPES) for field in row]) for row in rows]
+    return "\n".join([*escaped, ""])
 
 
 class EventWriter:
@@ -108,7 +117,7 @@ class EventWriter:
                 beyond them is refused until some are.
         """
         self._url = url
-        self._batcher: Batcher[Sequence[str], datetime] = Batcher(url, self._commit)
+        self._batcher: Batcher[str, datetime] = Batcher(url, self._commit)
         self._most_waiting = most_waiting
         self._waiting = 0
         self._days: set[date] = set()
@@ -130,8 +139,8 @@ class EventWriter:
         Raises:
             StoreUnavailable: Nothing of the request was stored, or its commit was lost sight of.
         """
-        lines = [event.line() for event in events]
-        size = sum(map(len, lines))
+        lines = event_lines(events)
+        size = len(lines)
         if self._waiting + size > self._most_waiting:
             raise StoreUnavailable("more events wait to be written than the store takes")
         self._waiting += size
@@ -141,7 +150,7 @@ class EventWriter:
             self._waiting -= size
 
     async def _commit(
-        self, connection: AsyncConnection[Any], appends: Sequence[Sequence[str]]
+        self, connection: AsyncConnection[Any], appends: Sequence[str]
     ) -> Sequence[datetime]:
         while True:
             async with connection.transaction():
@@ -149,7 +158,7 @@ class EventWriter:
                 if received_at.date() in self._days:
                     ended = f"\t{received_at.isoformat()}\n"
                     async with connection.cursor().copy(_COPY) as copy:
-                        await copy.write(ended.join([*chain.from_iterable(appends), ""]))
+                        await copy.write("".join(appends).replace("\n", ended))
                     break
             await asyncio.to_thread(_create_days, self._url, received_at.date())
             self._days = {received_at.date(), received_at.date() + timedelta(days=1)}
@@ -234,8 +243,8 @@ def note_names(connection: Connection, project_id: int, names: Collection[str]) 
 
 def history_lines(events: Sequence[RuntimeEvent]) -> str:
     """Returns events in COPY's text format, received when they occurred."""
-    lines = [event.line() for event in events]
-    # The time stands in each line already; to write one costs as much as to write all the others.
+    lines = event_lines(events).split("\n")[:-1]
+    # The time stands in each line already.
     return "".join([f"{line}\t{line.split(_TAB, _TIME + 1)[_TIME]}\n" for line in lines])
 
 

@@ -132,6 +132,19 @@ def test_a_time_is_taken_or_refused_by_one_rule(
     assert wrong == []
 
 
+@pytest.mark.parametrize("path", [EVENTS, REPLAY])
+def test_a_time_is_stored_as_told_cut_to_the_microsecond(service: Any, path: str) -> None:
+    told = [time for time, known in PAST.items() if known]
+    events = [{**_event(time), "session_id": time} for time in told]
+    assert service.post(path, {"events": events}).json()["accepted"] == len(told)
+    stored = service.in_store(
+        lambda c: c.execute(text("SELECT session_id, occurred_at FROM runtime_events")).all()
+    )
+    assert {row.session_id: row.occurred_at for row in stored} == {
+        time: datetime.fromisoformat(time.upper()).astimezone(UTC) for time in told
+    }
+
+
 @pytest.mark.parametrize(("path", "pointer", "body", "future"), PLACES)
 def test_a_time_is_a_text(
     service: Any, path: str, pointer: str, body: Callable[[Any], Any], future: bool
