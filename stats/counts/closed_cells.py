@@ -92,6 +92,8 @@ class ClosedCells(Columns):
         Args:
             stratum: The new code of each old one; units of a negative one are left out.
         """
+        if stratum.tolist() == [0]:
+            return self
         code = stratum[self.stratum]
         kept = np.flatnonzero(code >= 0)
         order = kept[np.lexsort((code[kept], self.block[kept]))]

@@ -1,7 +1,6 @@
 """Columns: values whose members are arrays with one entry a row, selected and joined together."""
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -37,7 +36,7 @@ class Columns:
         )
 
     def _columns(self) -> Mapping[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
 class BlockColumns(Columns):

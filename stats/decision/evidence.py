@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from stats.decision.served_looks import Looks, served_intervals, served_rows
 from stats.decision.tipping_point import TippingPoint, tipping_point
 from stats.decision.vouched import VouchedOutcomes, vouched_outcomes
 from stats.gates.fading import fading_log_e
-from stats.gates.guardrail import GuardrailReading, Watch
+from stats.gates.guardrail import GuardrailReading, Watch, readings
 from stats.gates.interaction import MIN_CONVERSIONS
 from stats.looks.gate import NO_GATES, GateReadings, Gates
 from stats.looks.policy import Policy
@@ -217,13 +218,19 @@ def _evaluated(strata: Sequence[Stratification]) -> list[Evidence]:
         Looks.of(view.trace, view.ruling, own, ci)
         for view, own, ci in zip(views, rows, intervals, strict=True)
     ]
-    effects = [_effect(view, batch, number) for number, view in enumerate(views)]
-    return [
-        _evidence(view, own, outlook, effect, fading=_is_fading(view, batch, number))
-        for number, (view, own, outlook, effect) in enumerate(
-            zip(views, looks, _outlooks(views, batch), effects, strict=True)
+    guardrails, vouched = _guardrail_readings(views), _vouched_outcomes(views)
+    readings_at_look = [
+        _Readings(
+            looks=looks[number],
+            outlook=outlook,
+            effect=_effect(view, batch, number),
+            guardrails=guardrails[number],
+            vouched=vouched[number],
+            fading=_is_fading(view, batch, number),
         )
+        for number, (view, outlook) in enumerate(zip(views, _outlooks(views, batch), strict=True))
     ]
+    return [_evidence(view, read) for view, read in zip(views, readings_at_look, strict=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,12 +264,46 @@ class _View:
             strata=strata, series=series, trace=trace, gates=gates, watches=watches, ruling=ruling
         )
 
-    def readings(self) -> tuple[GuardrailReading, ...]:
-        look = self.ruling.look
-        watches = self.watches
+    @property
+    def now(self) -> Trace:
+        """The trace at the ruling's look, one entry."""
+        return self.trace[self.ruling.look : self.ruling.look + 1]
+
+    @property
+    def guardrails(self) -> tuple[tuple[Watch, int], ...]:
+        """The guardrails that are read, each with the moment as of which it is."""
+        look, watches = self.ruling.look, self.watches
+        if look < 0:
+            return tuple((watch, self.series.start) for watch in watches)
         if self.gates.arrival is not None and math.isnan(self.gates.log_sample_ratio[look]):
             watches = watches[:-1]  # it comes last, and no share was declared yet
-        return tuple(watch.reading(int(self.trace.at[look])) for watch in watches)
+        return tuple((watch, int(self.trace.at[look])) for watch in watches)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Readings:
+    """What is read of an experiment at its ruling's look, together with those of others."""
+
+    looks: Looks
+    outlook: Outlook
+    effect: Effect | None
+    guardrails: tuple[GuardrailReading, ...]
+    vouched: VouchedOutcomes | None
+    fading: bool
+
+
+def _guardrail_readings(views: Sequence[_View]) -> list[tuple[GuardrailReading, ...]]:
+    each = [view.guardrails for view in views]
+    read = iter(readings([rail for rails in each for rail in rails]))
+    return [tuple(islice(read, len(rails))) for rails in each]
+
+
+def _vouched_outcomes(views: Sequence[_View]) -> list[VouchedOutcomes | None]:
+    """Each experiment's at its ruling's look; None where there is none, or it is not read."""
+    looked = [number for number, view in enumerate(views) if view.ruling.look >= 0]
+    read = vouched_outcomes([(views[number].strata, views[number].now) for number in looked])
+    vouched = dict(zip(looked, read, strict=True))
+    return [vouched.get(number) for number in range(len(views))]
 
 
 def _outlooks(views: Sequence[_View], batch: Batch) -> list[Outlook]:
@@ -301,17 +342,13 @@ def _is_fading(view: _View, batch: Batch, number: int) -> bool:
     return fading_log_e(cells, mixture=batch.mixture[row : row + 1]) >= math.log(threshold)
 
 
-def _evidence(
-    view: _View, looks: Looks, outlook: Outlook, effect: Effect | None, *, fading: bool
-) -> Evidence:
-    series, ruling = view.series, view.ruling
+def _evidence(view: _View, read: _Readings) -> Evidence:
+    series, ruling, looks, outlook = view.series, view.ruling, read.looks, read.outlook
     if ruling.look < 0:
-        return _evidence_before_looks(view, looks)
-    now = view.trace[ruling.look : ruling.look + 1]
+        return _evidence_before_looks(view, read)
+    now = view.now
     gates = view.gates.at(ruling.look, vif=_vif(series, now))
-    guardrails = view.readings()
     ci = _interval(looks, -1)
-    vouched = vouched_outcomes(view.strata, now)
     return Evidence(
         as_of=int(now.at[0]),
         arms=_arms(series, now),
@@ -332,17 +369,17 @@ def _evidence(
         units_in_cells=int(now.n0[0] + now.n1[0]),
         closed_until=int(now.end[0]),
         gates=gates,
-        guardrails=guardrails,
-        candidate=_candidate(view, looks, guardrails),
-        warnings=_warnings(series, ruling, fading=fading, vouched=vouched),
-        decision=_decision(view, looks, outlook, guardrails),
+        guardrails=read.guardrails,
+        candidate=_candidate(view, looks, read.guardrails),
+        warnings=_warnings(series, ruling, fading=read.fading, vouched=read.vouched),
+        decision=_decision(view, looks, outlook, read.guardrails),
         yes_no=_yes_no(series, now),
-        effect=effect,
+        effect=read.effect,
         splits=view.strata.splits(int(now.at[0])),
         confounded_by=view.strata.confounded_by(int(now.at[0])),
         units_excluded=view.strata.excluded_units(int(now.at[0])),
         tipping_point=tipping_point(series, now, is_declared=gates.sample_ratio_e is not None),
-        vouched=vouched,
+        vouched=read.vouched,
     )
 
 
@@ -455,7 +492,7 @@ def _warnings(
     return tuple(word for word, holds in warnings.items() if holds)
 
 
-def _evidence_before_looks(view: _View, looks: Looks) -> Evidence:
+def _evidence_before_looks(view: _View, read: _Readings) -> Evidence:
     series, ruling = view.series, view.ruling
     return Evidence(
         as_of=None,
@@ -470,14 +507,14 @@ def _evidence_before_looks(view: _View, looks: Looks) -> Evidence:
         p_running_min=1.0,
         ci=None,
         vif=None,
-        looks=looks,
+        looks=read.looks,
         sessions=NO_OUTLOOK.sessions,
         known=Known(not_worse_than=None, not_better_than=None, smallest_lift_by_horizon=None),
         eligible_per_day=None,
         units_in_cells=0,
         closed_until=series.begin,
         gates=NO_GATES,
-        guardrails=tuple(watch.reading(series.start) for watch in view.watches),
+        guardrails=read.guardrails,
         candidate=None,
         warnings=_warnings(series, ruling, fading=False, vouched=None),
         decision=abstention(ruling, at=series.closed_at if ruling.decided else None, cadence=None),

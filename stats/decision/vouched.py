@@ -1,14 +1,14 @@
 """Vouched outcomes: whether an answer holds on the events that nobody can invent alone."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from stats.counts.timeline import Stream, timeline
-from stats.looks.policy import Policy
 from stats.looks.stratification import Stratification
 from stats.looks.trace import Trace
-from stats.sequential.mixture import Mixture, e_value
+from stats.sequential.mixture import Mixture, e_value, precisions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,47 +33,58 @@ class VouchedOutcomes:
         return 0 < self.conversions < self.of
 
 
-def vouched_outcomes(strata: Stratification, now: Trace) -> VouchedOutcomes | None:
-    """The vouched outcomes at a look; None where that is not read.
+def vouched_outcomes(
+    read: Sequence[tuple[Stratification, Trace]],
+) -> list[VouchedOutcomes | None]:
+    """The vouched outcomes of each experiment at a look; None where that is not read.
 
     The test is the one of the target, in the same cells of the same units.
 
     Args:
-        strata: The experiment.
-        now: Its trace at the look, one entry.
+        read: The experiments, each with its trace at the look, one entry; many at once cost little
+            more than one.
     """
-    look = int(now.at[0])
+    streams = {
+        number: stream
+        for number, (strata, now) in enumerate(read)
+        if (stream := _vouched(strata, int(now.at[0]))) is not None
+    }
+    every: list[VouchedOutcomes | None] = [None] * len(read)
+    if not streams:
+        return every
+    line = timeline(list(streams.values()))
+    first, stop = line.first[:-1], line.first[1:]
+    last = np.where(stop > first, stop - 1, -1)
+    totals, conversions = line.totals.gathered(last), np.append(line.x1 + line.x0, 0)[last]
+    policies = [read[number][0].series.policy for number in streams]
+    mixture = Mixture(
+        rho=precisions([policy.rho for policy in policies])
+        * np.append(line.factor, 1.0)[last][:, None],
+        log_threshold=np.array([policy.log_threshold for policy in policies]),
+    )
+    log_e = mixture.log_e(totals.S, totals.V0)
+    for own, number in enumerate(streams):
+        now = read[number][1]
+        same_side = totals.S[own] * now.totals.S[0] > 0
+        every[number] = VouchedOutcomes(
+            conversions=int(conversions[own]),
+            of=int(now.x1[0] + now.x0[0]),
+            e_value=float(e_value(log_e[own : own + 1])[0]),
+            holds=bool(log_e[own] >= mixture.log_threshold[own] and same_side),
+        )
+    return every
+
+
+def _vouched(strata: Stratification, look: int) -> Stream | None:
     stage = strata.stage_at(look)
     series, blocks = stage.series, stage.blocks
     if series.vouched is None:
         return None
     delay = series.policy.window_seconds + series.policy.grace_seconds
     closed = int(np.searchsorted(blocks.ends + delay, look, side="right"))
-    line = timeline(
-        [
-            Stream(
-                cells=series.vouched,
-                cell_end=blocks.end_of(series.vouched.stratum, series.vouched.block),
-                ends=blocks.ends[:closed],
-                delay=delay,
-            )
-        ]
-    )
-    row = np.array([closed - 1])
-    totals = line.totals.gathered(row)
-    mixture = _mixture(series.policy, float(np.append(line.factor, 1.0)[row][0]))
-    log_e = mixture.log_e(totals.S, totals.V0)
-    same_side = totals.S[0] * now.totals.S[0] > 0
-    return VouchedOutcomes(
-        conversions=int(np.append(line.x1 + line.x0, 0)[row][0]),
-        of=int(now.x1[0] + now.x0[0]),
-        e_value=float(e_value(log_e)[0]),
-        holds=bool(log_e[0] >= series.policy.log_threshold and same_side),
-    )
-
-
-def _mixture(policy: Policy, factor: float) -> Mixture:
-    return Mixture(
-        rho=np.array([policy.rho]) * factor,
-        log_threshold=np.array([policy.log_threshold]),
+    return Stream(
+        cells=series.vouched,
+        cell_end=blocks.end_of(series.vouched.stratum, series.vouched.block),
+        ends=blocks.ends[:closed],
+        delay=delay,
     )

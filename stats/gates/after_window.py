@@ -1,5 +1,6 @@
 """After the window: whether outcomes come after it more often in one arm than in the other."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -58,37 +59,51 @@ def missed_outcomes(target: ClosedCells, long: ClosedCells) -> ClosedCells:
     return ClosedCells(block=long.block, stratum=long.stratum, n1=n1, x1=n1 - x1, n0=n0, x0=n0 - x0)
 
 
-def after_window(
-    target: ClosedCells,
-    long: LongWindow,
-    *,
-    cell_end: Ints,
-    ends: Ints,
-    grace_seconds: int,
-    at: Ints,
-) -> tuple[Floats, Floats]:
-    """Score and variance at each look: outcomes that the window misses, out of all of them.
+@dataclass(frozen=True, kw_only=True)
+class AfterWindow:
+    """An experiment's outcomes within four windows, and the looks at which they are read.
 
-    At a look those analysis blocks count of which four windows and the grace have passed.
-
-    Args:
+    Attributes:
         target: The target's cells.
         long: The long window's.
         cell_end: The end of the analysis block of each cell of the long window.
         ends: The ends of analysis blocks.
+        grace_seconds: The policy's.
         at: The looks.
     """
-    delay = long.window_seconds + grace_seconds
-    closed = int(np.searchsorted(ends + delay, at[-1] if at.size else 0, side="right"))
-    line = timeline(
-        [
-            Stream(
-                cells=missed_outcomes(target, long.cells),
-                cell_end=cell_end,
-                ends=ends[:closed],
-                delay=delay,
-            )
-        ]
-    )
-    totals = line.totals.gathered(np.searchsorted(line.at, at, side="right") - 1)
-    return totals.S, totals.V0
+
+    target: ClosedCells
+    long: LongWindow
+    cell_end: Ints
+    ends: Ints
+    grace_seconds: int
+    at: Ints
+
+    def missed(self) -> Stream:
+        """The outcomes that the window misses, out of all of them.
+
+        At a look those analysis blocks count of which four windows and the grace have passed.
+        """
+        delay = self.long.window_seconds + self.grace_seconds
+        last = self.at[-1] if self.at.size else 0
+        closed = int(np.searchsorted(self.ends + delay, last, side="right"))
+        return Stream(
+            cells=missed_outcomes(self.target, self.long.cells),
+            cell_end=self.cell_end,
+            ends=self.ends[:closed],
+            delay=delay,
+        )
+
+
+def after_window(read: Sequence[AfterWindow]) -> list[tuple[Floats, Floats]]:
+    """Score and variance at each look of each experiment: missed outcomes, out of all of them."""
+    if not read:
+        return []
+    line = timeline([each.missed() for each in read])
+    sums: list[tuple[Floats, Floats]] = []
+    for number, each in enumerate(read):
+        rows = line.rows(number)
+        closed = np.searchsorted(line.at[rows], each.at, side="right")
+        totals = line.totals.gathered(np.where(closed > 0, rows.start + closed - 1, -1))
+        sums.append((totals.S, totals.V0))
+    return sums

@@ -1,17 +1,17 @@
 """Levels of both arms in a guardrail's metric, and the interval of their difference."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stats.counts.cell import Floats
 from stats.counts.columns import Columns
 from stats.sequential.harm import log_harm
+from stats.sequential.mixture import precisions
 
-_HALVINGS, _AT_ONCE = 80, 5
+_HALVINGS = 80
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,54 +34,63 @@ class ArmLevels(Columns):
     variance: Floats
     rho: Floats
 
-    def interval(self, closing: int, threshold: float) -> tuple[float, float] | None:
-        """Returns the differences that the one-sided test excludes on neither side.
 
-        It excludes 0 on the harmful side where the guardrail's evidence of harm reaches its
-        threshold, and lies within the margin where harm beyond it is excluded.
+@dataclass(frozen=True, kw_only=True)
+class LevelsAt:
+    """The levels of a guardrail at one of its closings.
 
-        Args:
-            closing: The number of the closing.
-            threshold: Of the guardrail.
+    Attributes:
+        levels: Of all its closings.
+        closing: The number of the closing.
+        threshold: Of the guardrail.
+    """
 
-        Returns:
-            None where nothing was compared, or no difference is excluded.
-        """
-        if not self.weight[closing] > 0:
-            return None
-        reach = _excluded_score(self[np.array([closing])], math.log(threshold))
-        lift, reach = float(self.lift[closing]), reach / float(self.weight[closing])
-        return (lift - reach, lift + reach) if math.isfinite(reach) else None
+    levels: ArmLevels
+    closing: int
+    threshold: float
 
 
-def _excluded_score(levels: ArmLevels, log_threshold: float) -> float:
-    """Returns the score at which the evidence of a single entry reaches a threshold."""
+def intervals(read: Sequence[LevelsAt]) -> list[tuple[float, float] | None]:
+    """Returns the differences that the one-sided test excludes on neither side, of each closing.
 
-    def reaches(scores: Floats) -> NDArray[np.bool_]:
-        return log_harm(scores, levels.variance, levels.rho) >= log_threshold
+    It excludes 0 on the harmful side where the guardrail's evidence of harm reaches its
+    threshold, and lies within the margin where harm beyond it is excluded.
 
-    low, high = 0.0, math.sqrt(float(levels.variance[0] + levels.rho[0, 1]))
-    while high < math.inf and not reaches(np.array([high]))[0]:
-        low, high = high, 2.0 * high
-    for _ in range(0, _HALVINGS, _AT_ONCE):
-        if 0.5 * (low + high) in {low, high}:
+    Args:
+        read: Closings of any guardrails; many at once cost little more than one.
+
+    Returns:
+        None where nothing was compared, or no difference is excluded.
+    """
+    every: list[tuple[float, float] | None] = [None] * len(read)
+    compared = [
+        number for number, entry in enumerate(read) if entry.levels.weight[entry.closing] > 0
+    ]
+    if not compared:
+        return every
+    own = [read[number] for number in compared]
+    scores = _excluded_scores(
+        np.array([entry.levels.variance[entry.closing] for entry in own]),
+        precisions([entry.levels.rho[entry.closing] for entry in own]),
+        np.array([math.log(entry.threshold) for entry in own]),
+    )
+    for number, entry, score in zip(compared, own, scores.tolist(), strict=True):
+        lift = float(entry.levels.lift[entry.closing])
+        reach = score / float(entry.levels.weight[entry.closing])
+        if math.isfinite(reach):
+            every[number] = lift - reach, lift + reach
+    return every
+
+
+def _excluded_scores(variance: Floats, rho: Floats, log_threshold: Floats) -> Floats:
+    """Returns the scores at which evidence reaches its threshold, by bisection."""
+    low, high = np.zeros_like(variance), np.sqrt(variance + rho[:, 1])
+    while np.any(short := (log_harm(high, variance, rho) < log_threshold) & (high < math.inf)):
+        low, high = np.where(short, high, low), np.where(short, 2.0 * high, high)
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        if np.all((middle == low) | (middle == high)):
             break
-        low, high = _bisected(low, high, reaches)
+        reached = log_harm(middle, variance, rho) >= log_threshold
+        low, high = np.where(reached, low, middle), np.where(reached, middle, high)
     return high
-
-
-def _bisected(
-    low: float, high: float, reaches: Callable[[Floats], NDArray[np.bool_]]
-) -> tuple[float, float]:
-    """Bisects some times; all points that this may come to are tried at once, which costs less."""
-    ends = np.array([low, high])
-    for _ in range(_AT_ONCE):
-        halved = np.empty(2 * ends.size - 1)
-        halved[::2], halved[1::2] = ends, 0.5 * (ends[:-1] + ends[1:])
-        ends = halved
-    reached = reaches(ends)
-    first, last = 0, ends.size - 1
-    while last - first > 1:
-        middle = (first + last) // 2
-        first, last = (first, middle) if reached[middle] else (middle, last)
-    return float(ends[first]), float(ends[last])

@@ -1,6 +1,7 @@
 """A guardrail: a metric that may not get worse, and its test at each of its closings."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, Self
@@ -10,7 +11,7 @@ import numpy as np
 from stats.counts.cell import Floats, Ints, Totals, number_or_none
 from stats.counts.closed_cells import ClosedCells
 from stats.counts.columns import Rows
-from stats.gates.arm_levels import ArmLevels
+from stats.gates.arm_levels import ArmLevels, LevelsAt, intervals
 from stats.sequential.harm import log_harm
 from stats.sequential.mixture import e_value
 
@@ -141,21 +142,47 @@ class Watch:
             levels=levels,
         )
 
-    def reading(self, at: int) -> GuardrailReading:
-        """Reads the guardrail as of a moment."""
-        last = int(np.searchsorted(self.at, at, side="right")) - 1
-        levels = self.levels if last >= 0 else None
-        return GuardrailReading(
-            metric=self.metric,
-            e_value=float(e_value(self.log_e[last : last + 1])[0]) if last >= 0 else 1.0,
-            threshold=self.threshold,
-            breached_at=_until(self.breached_at, at),
-            non_inferior_at=_until(self.non_inferior_at, at),
-            lift=number_or_none(self.lift[last]) if last >= 0 else None,
-            control=None if levels is None else number_or_none(levels.control[last]),
-            treatment=None if levels is None else number_or_none(levels.treatment[last]),
-            interval=None if levels is None else levels.interval(last, self.threshold),
-        )
+
+def readings(read: Sequence[tuple[Watch, int]]) -> list[GuardrailReading]:
+    """Reads guardrails of any experiments, each as of a moment of its own.
+
+    Args:
+        read: The guardrails and moments; many at once cost little more than one.
+    """
+    closings = [int(np.searchsorted(watch.at, at, side="right")) - 1 for watch, at in read]
+    levels = [
+        None
+        if watch.levels is None or closing < 0
+        else LevelsAt(levels=watch.levels, closing=closing, threshold=watch.threshold)
+        for (watch, _), closing in zip(read, closings, strict=True)
+    ]
+    every = iter(intervals([own for own in levels if own is not None]))
+    return [
+        _reading(watch, closing, at, levels=own, interval=None if own is None else next(every))
+        for (watch, at), closing, own in zip(read, closings, levels, strict=True)
+    ]
+
+
+def _reading(
+    watch: Watch,
+    closing: int,
+    at: int,
+    *,
+    levels: LevelsAt | None,
+    interval: tuple[float, float] | None,
+) -> GuardrailReading:
+    closed = closing >= 0
+    return GuardrailReading(
+        metric=watch.metric,
+        e_value=float(e_value(watch.log_e[closing : closing + 1])[0]) if closed else 1.0,
+        threshold=watch.threshold,
+        breached_at=_until(watch.breached_at, at),
+        non_inferior_at=_until(watch.non_inferior_at, at),
+        lift=number_or_none(watch.lift[closing]) if closed else None,
+        control=None if levels is None else number_or_none(levels.levels.control[closing]),
+        treatment=None if levels is None else number_or_none(levels.levels.treatment[closing]),
+        interval=interval,
+    )
 
 
 def watch(

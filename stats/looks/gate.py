@@ -1,6 +1,7 @@
 """Readings of the gates: the statistic and alarm of each at every look, and which causes hold."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
@@ -12,7 +13,7 @@ from stats.counts.cell import Floats, Ints, number_or_none
 from stats.counts.columns import Rows
 from stats.counts.finding import counted_from
 from stats.counts.timeline import Timeline
-from stats.gates.after_window import after_window
+from stats.gates.after_window import AfterWindow, after_window
 from stats.gates.crossover import crossed_units, crossover_share, is_not_sticky
 from stats.gates.guardrail import Watch
 from stats.gates.interaction import Interaction, interaction, no_interaction
@@ -171,6 +172,7 @@ def gate_readings(
     at: Ints,
     row: Ints,
     units: Ints,
+    missed: tuple[Floats, Floats] | None,
     margins: MarginalInteractions | None = None,
 ) -> GateReadings:
     """Reads an experiment's gates at each of its looks.
@@ -181,12 +183,13 @@ def gate_readings(
         at: Its looks.
         row: The last closing of its target up to each look; −1 where there is none.
         units: Units in closed cells at each look.
+        missed: Of `missed_outcomes`, at each look.
         margins: The interaction between the values of flags, where any are known.
     """
     crossed = _crossed(series, line, experiment, blocks, at)
     log_sample_ratio, arrival = _sample_ratio(series, at)
     log_lateness = _lateness(series, line, experiment, blocks, at)
-    log_after_window, missed = _after_window(series, blocks, at)
+    log_after_window, missed_score = _after_window(series, missed, at)
     if margins is None:
         own = np.where(row < 0, -1, row - line.first[experiment])
         strata = _strata(series, line, experiment).gathered(own)
@@ -208,7 +211,7 @@ def gate_readings(
             Cause.LATENESS: log_lateness >= math.log(ALARM),
             Cause.INTERACTION: strata.log_e >= math.log(ALARM),
             Cause.AFTER_WINDOW: _hides_outcomes(series, log_after_window)
-            & (missed * line.totals.gathered(row).S < 0),
+            & (missed_score * line.totals.gathered(row).S < 0),
         },
         arrival=arrival,
         shortfalls=_shortfalls(series, arrival),
@@ -286,22 +289,36 @@ def _lateness(
     return _mixture(series, at.size).log_e(score, variance)
 
 
-def _after_window(series: Series, blocks: AnalysisBlocks, at: Ints) -> tuple[Floats, Floats]:
-    """The logarithm of the evidence of outcomes after the window, and its score, at each look.
+def missed_outcomes(
+    series: Sequence[Series], blocks: Sequence[AnalysisBlocks], at: Sequence[Ints]
+) -> list[tuple[Floats, Floats] | None]:
+    """Score and variance of the outcomes after the window, at each look of several experiments.
 
-    NaN where that is not read; the score is above 0 where they are more in treatment.
+    None where that is not read; the score is above 0 where they are more in treatment.
     """
-    long = series.long
-    if long is None or series.policy.after_window_at is None:
+    asked = {
+        number: AfterWindow(
+            target=each.target,
+            long=each.long,
+            cell_end=own.end_of(each.long.cells.stratum, each.long.cells.block),
+            ends=own.ends,
+            grace_seconds=each.policy.grace_seconds,
+            at=looks,
+        )
+        for number, (each, own, looks) in enumerate(zip(series, blocks, at, strict=True))
+        if each.long is not None and each.policy.after_window_at is not None
+    }
+    read = dict(zip(asked, after_window(list(asked.values())), strict=True))
+    return [read.get(number) for number in range(len(series))]
+
+
+def _after_window(
+    series: Series, missed: tuple[Floats, Floats] | None, at: Ints
+) -> tuple[Floats, Floats]:
+    """The logarithm of the evidence of outcomes after the window, and its score, at each look."""
+    if missed is None:
         return np.full(at.size, np.nan), np.full(at.size, np.nan)
-    score, variance = after_window(
-        series.target,
-        long,
-        cell_end=blocks.end_of(long.cells.stratum, long.cells.block),
-        ends=blocks.ends,
-        grace_seconds=series.policy.grace_seconds,
-        at=at,
-    )
+    score, variance = missed
     return _mixture(series, at.size).log_e(score, variance), score
 
 

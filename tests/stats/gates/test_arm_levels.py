@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from stats.counts.cell import Totals
 from stats.counts.closed_cells import ClosedCells
-from stats.gates.arm_levels import ArmLevels
-from stats.gates.guardrail import Guardrail, watch
+from stats.gates.arm_levels import ArmLevels, LevelsAt, intervals
+from stats.gates.guardrail import Guardrail, readings, watch
 from stats.sequential.harm import log_harm
 
 counts = st.integers(0, 400)
@@ -35,7 +35,7 @@ def test_it_excludes_zero_when_breached_and_lies_in_the_margin_when_unharmed(
             block=ints(0), stratum=ints(0), n1=ints(n1), x1=ints(x1), n0=ints(n0), x0=ints(x0)
         ),
     )
-    reading = watch(
+    rail_watch = watch(
         rail,
         at=ints(300),
         totals=totals,
@@ -43,7 +43,8 @@ def test_it_excludes_zero_when_breached_and_lies_in_the_margin_when_unharmed(
         treatment=np.array([x1 / n1]),
         rho=np.array([[25.0, 4.0]]),
         threshold=40.0,
-    ).reading(300)
+    )
+    (reading,) = readings([(rail_watch, 300)])
     assert reading.interval is not None
     low, high = reading.interval
     assert reading.lift is not None
@@ -84,7 +85,8 @@ def test_its_reach_is_the_one_that_plain_bisection_finds(
         middle = 0.5 * (low + high)
         low, high = (low, middle) if reaches(middle) else (middle, high)
 
-    assert levels.interval(0, threshold) == (-high, high)
+    read = LevelsAt(levels=levels, closing=0, threshold=threshold)
+    assert intervals([read]) == [(-high, high)]
 
 
 def test_before_any_comparison_there_is_no_interval() -> None:
@@ -96,7 +98,7 @@ def test_before_any_comparison_there_is_no_interval() -> None:
             block=ints(0), stratum=ints(0), n1=ints(5), x1=ints(1), n0=ints(0), x0=ints(0)
         ),
     )
-    reading = watch(
+    rail_watch = watch(
         rail,
         at=ints(300),
         totals=Totals.of(ints(5), ints(1), ints(0), ints(0)),
@@ -104,7 +106,8 @@ def test_before_any_comparison_there_is_no_interval() -> None:
         treatment=np.array([0.2]),
         rho=np.array([[25.0, 4.0]]),
         threshold=20.0,
-    ).reading(300)
+    )
+    (reading,) = readings([(rail_watch, 300)])
     assert (reading.interval, reading.control, reading.treatment) == (
         None,
         None,
