@@ -25,7 +25,7 @@ from domain.comparison import is_fair
 from domain.effect import AfterDecision, served_effect
 from domain.lineage.base_move import BaseMove
 from domain.measure import measure_of, typical_lift
-from domain.wording.advice import lasts
+from domain.wording.advice import lasts, while_arriving
 from domain.wording.base_move import base_move_advice, base_move_sentence
 from domain.wording.effect import MOMENTS, near_end
 from domain.wording.headline import headline_of
@@ -181,10 +181,14 @@ def _known(read: _Reading) -> dict[str, Any]:
         "contract_text": json.dumps(contract, indent=2, ensure_ascii=False),
         "document": document,
         "headline": headline_of(contract, candidate=candidate),
-        "reason": reason_of(contract, evidence, bound=bound),
+        "reason": reason_of(contract, evidence, bound=bound, arrivals=finding.arrivals),
+        "arriving": 0 if finding.arrivals is None else finding.arrivals.units,
+        "first_look_at": _first_look(finding),
         "moved": None if moved is None else base_move_sentence(moved.rebase_on),
         "joint": joint_sentence(joint) if (joint := registration.joint_with) else None,
-        "advice": _advice(moved) or advice_of(contract, evidence, bound=bound),
+        "advice": _advice(moved)
+        or _while_arriving(finding)
+        or advice_of(contract, evidence, bound=bound),
         "bound": bound,
         "value": value_of(contract, document),
         "lift": None if document is None else typical_lift(document["policy"]["rho"]["day"]),
@@ -214,6 +218,18 @@ def _advice(moved: BaseMove | None) -> list[str]:
     if moved is None:
         return []
     return base_move_advice(moved.rebase_on, moved.changes, continues=moved.continues)
+
+
+def _while_arriving(finding: Finding) -> Sequence[str]:
+    """Returns the steps while traffic comes that the evidence does not know of yet."""
+    arrivals = finding.arrivals
+    return while_arriving() if arrivals is not None and (arrivals.units or arrivals.events) else []
+
+
+def _first_look(finding: Finding) -> datetime | None:
+    """Returns when the target can be looked at first; None once that time came."""
+    at = finding.registration.first_look_at
+    return None if at is None or finding.decided or at <= datetime.now(UTC) else at
 
 
 def _effect(document: Mapping[str, Any], after: AfterDecision | None) -> Mapping[str, Any] | None:

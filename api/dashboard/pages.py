@@ -36,7 +36,7 @@ from storage.postgres.refusal import Missing
 from storage.tenants.sign_ins import Visitor
 from storage.views.checklist import ServedChecklist, read_checklist
 from storage.views.findings import ListedFinding, findings_of_commits, list_findings
-from storage.views.ramps import ListedRamp, list_ramps
+from storage.views.ramps import ListedRamp, list_ramps, read_ramp_of
 from storage.views.recent_traffic import read_names
 
 _DEPLOY = re.compile(r"dep_[0-9a-f]{20}", re.ASCII)
@@ -114,21 +114,29 @@ async def get_deploy(request: Request) -> Response:
 
     def reading(
         connection: Connection, visitor: Visitor
-    ) -> tuple[dict[str, Any], dict[str, list[str]], list[ListedFinding], list[str]]:
+    ) -> tuple[
+        dict[str, Any],
+        ListedRamp | None,
+        dict[str, list[str]],
+        list[ListedFinding],
+        list[str],
+    ]:
         deploy = read_deploy(connection, visitor.project_id, deploy_id)
         commits = [deploy["commit"]["sha"]]
         return (
             deploy,
+            read_ramp_of(connection, visitor.project_id, deploy),
             reached_routes(connection, visitor.project_id, deploy),
             findings_of_commits(connection, visitor.project_id, deploy["environment"], commits),
             read_names(connection, [visitor.project_id])[visitor.project_id],
         )
 
-    _, (deploy, routes, findings, names) = await read_for_visitor(request, reading)
+    _, (deploy, ramp, routes, findings, names) = await read_for_visitor(request, reading)
     return page(
         request,
         "deploy.html",
         deploy=_whole(deploy),
+        ramp=None if ramp is None else _listed([ramp])[0],
         routes=routes,
         reach=reach_of(routes),
         lines=[_line(finding) for finding in findings],

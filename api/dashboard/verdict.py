@@ -6,34 +6,45 @@ from typing import Any
 
 from api.dashboard.page.figures import signs
 from domain.measure import Measure, measure_of
-from domain.wording.advice import advice, units_arriving
+from domain.wording.advice import advice
+from storage.views.findings import Arrivals
 
 Contract = Mapping[str, Any]
 Document = Mapping[str, Any]
 
 
-def reason_of(contract: Contract, document: Document | None, *, bound: bool = True) -> str:
+def reason_of(
+    contract: Contract,
+    document: Document | None,
+    *,
+    bound: bool = True,
+    arrivals: Arrivals | None = None,
+) -> str:
     """Returns the evidence in one or two sentences, to be read after the headline.
 
     Args:
         document: The evidence document; None before the first look.
         bound: Whether the deploy that it tests has come.
+        arrivals: The traffic so far; None once a unit is complete.
     """
-    if document is None or document["as_of"] is None:
-        return before_any_look(contract, bound=bound)
-    arriving = 0 if contract["power_state"]["decided"] else units_arriving(document)
-    if arriving:
-        minutes = math.ceil(document["policy"]["window_seconds"] / 60)
-        units = (
-            f"1 {document['policy']['unit']} is"
-            if arriving == 1
-            else (f"{arriving:,} {document['policy']['unit']}s are")
-        )
-        return f"{units} in, and none is complete yet: each has {minutes:,} min for its outcome."
-    if not document["sessions"]["accumulated"]:
+    if arrivals is not None and arrivals.units:
+        return _arriving(arrivals.units, document)
+    if arrivals is not None and arrivals.events:
+        return "Events are coming in. Units are counted when a block of 5 minutes has closed."
+    if document is None or document["as_of"] is None or not document["sessions"]["accumulated"]:
         return before_any_look(contract, bound=bound)
     # Evidence that was decided before it held its words has a sentence alone.
     return signs(document.get("reason", document["sentence"]))
+
+
+def _arriving(units: int, document: Document | None) -> str:
+    unit = "unit" if document is None or document["as_of"] is None else document["policy"]["unit"]
+    are_in = f"1 {unit} is" if units == 1 else f"{units:,} {unit}s are"
+    said = f"{are_in} in, and none is complete yet"
+    if document is None or document["as_of"] is None:
+        return f"{said}."
+    minutes = math.ceil(document["policy"]["window_seconds"] / 60)
+    return f"{said}: each has {minutes:,} min for its outcome."
 
 
 def before_any_look(contract: Contract, *, bound: bool) -> str:

@@ -2,15 +2,16 @@
 
 import json
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import click
 
-from cli.operations.remote import READING_KEY, Remote, RemoteFault, Response, remote
+from cli.operations.remote import READING_KEY, Remote, RemoteFault, Response, document, remote
+from domain.wording.registration import first_look_sentence
 
 _ID = re.compile(r"[0-9A-Za-z_-]{1,128}", re.ASCII)
 
@@ -28,6 +29,10 @@ class Experiment(Protocol):
 
     def effect(self) -> str | None:
         """The effect as it is served now, as JSON; None where there is none."""
+        ...
+
+    def registration(self) -> Mapping[str, Any]:
+        """The experiment as it was registered and bound, with its present needs."""
         ...
 
     def freeze(self) -> str | None:
@@ -70,6 +75,10 @@ class RemoteExperiment:
                 return None
             raise
 
+    def registration(self) -> Mapping[str, Any]:
+        """The experiment as it was registered and bound."""
+        return document(self.service.get(f"{self._path}/registration"))
+
     def freeze(self) -> str | None:
         """Why the service is frozen."""
         return json.loads(self.service.get("/v1/reward/freeze").text)["reason"]
@@ -77,6 +86,14 @@ class RemoteExperiment:
     def close(self) -> Response:
         """Ends it by hand."""
         return self.service.post(f"{self._path}/close", {})
+
+
+def first_look_of(handle: Experiment, contract: Mapping[str, Any] | None = None) -> str | None:
+    """Returns when the target can be looked at first, in a sentence; None where nobody says."""
+    try:
+        return first_look_sentence(handle.registration(), contract)
+    except RemoteFault:
+        return None
 
 
 @contextmanager

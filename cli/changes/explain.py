@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.changes.experiment import experiment as reached
+from cli.changes.experiment import first_look_of
 from cli.changes.interval_plot import interval_plot
 from cli.operations.options import data_dir_option
 from domain.measure import level_of, measure_of
@@ -34,13 +35,17 @@ def explain(experiment: str, as_json: bool, data_dir: Path) -> None:
         text = handle.evidence()
         # The evidence of a decided verdict stands; its effect may have been measured since.
         effect = None if as_json or text is None else handle.effect()
+        first_look = None if as_json else first_look_of(handle)
     if text is None:
-        raise click.ClickException("nothing was evaluated yet: no block of units has closed")
+        waiting = "nothing was evaluated yet: no block of units has closed"
+        raise click.ClickException(waiting if first_look is None else f"{waiting}. {first_look}")
     if as_json:
         click.echo(text)
     else:
         document = json.loads(text)
         _print(document if effect is None else {**document, "effect": json.loads(effect)})
+        if first_look is not None:
+            click.echo(first_look)
 
 
 def _print(document: dict[str, Any]) -> None:

@@ -36,10 +36,12 @@ class Poll:
     Attributes:
         contract: The verdict contract.
         evidence: The evidence document, never newer than the contract; empty before any look.
+        first_look: When the target can be looked at first, in a sentence; None once it was.
     """
 
     contract: Mapping[str, Any]
     evidence: Mapping[str, Any]
+    first_look: str | None = None
 
     @property
     def decided(self) -> bool:
@@ -50,7 +52,8 @@ class Poll:
     def sentence(self) -> str:
         """The evidence in a sentence."""
         waiting = "No look yet: nothing was measured."
-        return str(self.evidence.get("sentence", waiting))
+        said = str(self.evidence.get("sentence", waiting))
+        return said if self.first_look is None else f"{said} {self.first_look}"
 
 
 @dataclass(frozen=True, kw_only=True)

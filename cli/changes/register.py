@@ -1,6 +1,7 @@
 """The command `register`: a change becomes an experiment."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import click
 
 from cli.operations.options import data_dir_option, project_option
 from cli.operations.remote import READING_KEY, Remote, RemoteFault, document, remote
-from domain.wording.registration import registration_note
+from domain.wording.registration import first_look_sentence, registration_note
 
 
 @click.command("register")
@@ -50,11 +51,11 @@ def register(project: str, data_dir: Path, as_json: bool, **chosen: Any) -> None
         experiment_id = document(service.post("/v1/reward/register", members))["experiment_id"]
         # Told first: what is asked after it may fail, and the experiment is registered.
         _tell(experiment_id, as_json=as_json)
-        note = _note_there(service, experiment_id)
+        notes = _notes_there(service, experiment_id)
     else:
-        experiment_id, note = _registered(members, project, data_dir)
+        experiment_id, notes = _registered(members, project, data_dir)
         _tell(experiment_id, as_json=as_json)
-    if note:
+    for note in notes:
         click.echo(note, err=True)
 
 
@@ -113,18 +114,23 @@ def _object(text: str | None) -> object:
         raise click.BadParameter("is not JSON", param_hint="--metadata") from None
 
 
-def _registered(members: dict[str, object], project: str, data_dir: Path) -> tuple[str, str | None]:
+def _registered(members: dict[str, object], project: str, data_dir: Path) -> tuple[str, list[str]]:
     # The store's rooms take a second to load, and the client does not hold them.
     from cli.changes.stored import registered_change  # noqa: PLC0415
 
     registered = registered_change(members, project, data_dir)
-    return registered.experiment_id, registration_note(asdict(registered))
+    return registered.experiment_id, _notes(asdict(registered))
 
 
-def _note_there(service: Remote, experiment_id: str) -> str | None:
-    """Returns the note of a running service on a new experiment, as `_registered` does."""
+def _notes(registered: Mapping[str, Any]) -> list[str]:
+    notes = (registration_note(registered), first_look_sentence(registered))
+    return [note for note in notes if note is not None]
+
+
+def _notes_there(service: Remote, experiment_id: str) -> list[str]:
+    """Returns the notes of a running service on a new experiment, as `_registered` does."""
     try:
         registered = document(service.get(f"/v1/reward/{experiment_id}/registration"))
     except RemoteFault:
-        return None
-    return registration_note(registered)
+        return []
+    return _notes(registered)

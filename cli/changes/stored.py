@@ -6,7 +6,7 @@ asks a running service alone, does not hold it.
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,11 @@ class StoredExperiment:
         """The effect as it is served now; None where there is none."""
         with self.engine.begin() as connection:
             return read_effect(connection, self.project_id, self.experiment_id)
+
+    def registration(self) -> Mapping[str, Any]:
+        """The experiment as it was registered and bound."""
+        with self.engine.begin() as connection:
+            return asdict(read_registration(connection, self.project_id, self.experiment_id))
 
     def freeze(self) -> str | None:
         """Why the service is frozen."""

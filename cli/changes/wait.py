@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from cli.changes.experiment import Experiment
+from cli.changes.experiment import Experiment, first_look_of
 from cli.changes.experiment import experiment as reached
 from cli.changes.outcome import UNIT_SECONDS, Outcome, Poll, outcome, while_frozen
 from cli.changes.report import junit, markdown
@@ -183,10 +183,11 @@ def _polled(handle: Experiment) -> tuple[Poll, Response]:
     # Evidence first: a breach that came with it then stands in the contract.
     evidence = handle.evidence()
     contract = handle.contract()
-    poll = Poll(
-        contract=json.loads(contract.text),
-        evidence={} if evidence is None else json.loads(evidence),
-    )
+    answer, known = json.loads(contract.text), {} if evidence is None else json.loads(evidence)
+    # Asked for where it is ahead only.
+    ahead = not known or known.get("sessions", {}).get("accumulated") == 0
+    first_look = first_look_of(handle, answer) if ahead else None
+    poll = Poll(contract=answer, evidence=known, first_look=first_look)
     return poll, contract
 
 

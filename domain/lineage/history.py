@@ -62,6 +62,14 @@ class History:
             self._lineages[link] = carried
         return carried
 
+    def undeployed_root(self, commit: str) -> str | None:
+        """Returns the build that a commit's bases go back to, where that was never deployed."""
+        root, seen = commit, {commit}
+        while (base := self._base(root)) is not None and base not in seen:
+            seen.add(base)
+            root = base
+        return None if root in self._facts else root
+
     def resolve(self, commit: str) -> str | None:
         """Returns the known commit that an id is, or the only one that it begins."""
         if commit in self.commits:

@@ -158,9 +158,14 @@ def _contrast(document: Document | None) -> str:
     return "Serve both builds at the same time, so that there is something to compare."
 
 
+def while_arriving() -> Sequence[str]:
+    """Returns the next steps while units come, and none of them is complete yet."""
+    return ["Leave the canary running.", _FIRST_LOOK]
+
+
 def _while_open(document: Document | None) -> Sequence[str]:
     if document is not None and units_arriving(document):
-        return ["Leave the canary running.", _FIRST_LOOK]
+        return while_arriving()
     if document is None or not document["sessions"]["accumulated"]:
         return [
             "Send traffic to both builds, and events that name the commit that served them.",

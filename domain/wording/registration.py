@@ -1,6 +1,8 @@
 """Sentences on a registration: waiting, without its control, or measured with other changes."""
 
+import math
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from domain.wording.base_move import base_move_sentence
@@ -24,6 +26,36 @@ def registration_note(registration: Mapping[str, Any]) -> str | None:
     if registration["joint_with"]:
         lines.append(joint_sentence(registration["joint_with"]))
     return " ".join(lines) or None
+
+
+def first_look_sentence(
+    registration: Mapping[str, Any], contract: Mapping[str, Any] | None = None
+) -> str | None:
+    """Returns when the target can be looked at first; None once that time came, or before a deploy.
+
+    Args:
+        registration: As `GET /v1/reward/{id}/registration` shows it.
+        contract: The experiment's verdict contract; None of one that was registered just now.
+    """
+    expected = registration.get("first_look_at")
+    if expected is None or (contract is not None and contract["power_state"]["decided"]):
+        return None
+    at = datetime.fromisoformat(expected) if isinstance(expected, str) else expected
+    seconds = (at - datetime.now(UTC)).total_seconds()
+    if seconds <= 0:
+        return None
+    return (
+        f"The first look at {registration['metric']} can come at {at:%Y-%m-%d %H:%M} UTC, in"
+        f" {_span(seconds)}: the first units have so long to bring their outcomes."
+    )
+
+
+def _span(seconds: float) -> str:
+    """Returns a length of time in its largest unit of which there are two."""
+    for length, unit in ((86_400, "days"), (3600, "hours")):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{math.ceil(seconds / 60)} min"
 
 
 def awaited_sentence(awaited: Mapping[str, Any], environment: str) -> str:

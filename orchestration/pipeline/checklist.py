@@ -195,7 +195,8 @@ def _shares(experiment: OpenExperiment, setup: ProjectSetup) -> _Judgment:
     if experiment.newest_block is None:
         seen = f"{name}: no unit in {experiment.closed_blocks:,} closed blocks of 5 minutes."
         if experiment.closed_blocks < _SOME_BLOCKS or not _measured(setup):
-            return None, seen, "Wait for a block to close: 5 minutes and the grace."
+            fix = "Wait for a block to close: 5 minutes and the grace."
+            return None, f"{seen}{_first_look(experiment)}", fix
         return False, seen, f"Mend the lines above; then `deploy-reward explain {name}`."
     seen = (
         f"{name}: {experiment.treated:,} units of treatment, {experiment.controlled:,} of control"
@@ -203,9 +204,10 @@ def _shares(experiment: OpenExperiment, setup: ProjectSetup) -> _Judgment:
     recent = timedelta(hours=setup.settings.contrast_hours)
     shared = experiment.newest_shared_block
     if shared is not None and experiment.newest_block - shared < recent:
-        return True, f"{seen} in a day; both in the block of {shared:%d %b %H:%M} UTC.", ""
+        both = f"both in the block of {shared:%d %b %H:%M} UTC."
+        return True, f"{seen} in a day; {both}{_first_look(experiment)}", ""
     if experiment.treated + experiment.controlled < _SOME_UNITS:
-        return None, f"{seen} so far.", "Wait for more units of both arms."
+        return None, f"{seen} so far.{_first_look(experiment)}", "Wait for more units of both arms."
     sha = (experiment.treatment or "")[:12]
     lacking, fix = (
         ("treatment", f"Let the router send {sha} a share above 0, and its events name it.")
@@ -213,6 +215,12 @@ def _shares(experiment: OpenExperiment, setup: ProjectSetup) -> _Judgment:
         else ("control", f"Let the router leave control a share: {sha} must not get everybody.")
     )
     return False, f"{seen} in a day; no block has both, {lacking} lacks.", fix
+
+
+def _first_look(experiment: OpenExperiment) -> str:
+    if experiment.first_look_at is None:
+        return ""
+    return f" Its first look can come at {experiment.first_look_at:%d %b %H:%M} UTC."
 
 
 def _elsewhere(experiment: OpenExperiment) -> str:

@@ -119,6 +119,8 @@ def binding_of(
         control = baseline_commit(
             connection, project_id, environment, before=deploy.deployed_at, besides=treatment
         )
+        # Before anybody recorded what users have, the build that the canary says it stands on.
+        control = control or history.undeployed_root(treatment)
     else:
         control = history.resolve(control_commit) or control_commit
         remember_base(

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, text
@@ -22,6 +22,7 @@ from storage.views.recent_traffic import (
     read_names,
     read_traffic,
 )
+from storage.views.registrations import first_look_of
 
 PRODUCTION = "production"
 # What is checked, in the order of a set-up: the words that every face shows.
@@ -202,6 +203,7 @@ class OpenExperiment:
         elsewhere: Before that: where else its commit is deployed.
         metric: The target.
         sources: The events that the target counts.
+        first_look_at: When the target can be looked at first; None once that time came.
         converted: Whether any outcome of the target was ever counted.
         closed_blocks: How many blocks have closed since it began.
         newest_block: The newest one with units of either arm.
@@ -219,6 +221,7 @@ class OpenExperiment:
     elsewhere: Sequence[str]
     metric: str
     sources: Sequence[str]
+    first_look_at: datetime | None
     converted: bool
     closed_blocks: int
     newest_block: datetime | None
@@ -284,7 +287,9 @@ WHERE p.project_id = ANY(:ids)
 
 _EXPERIMENTS = text(f"""
 SELECT x.project_id, x.experiment_id, x.environment, x.treatment_commit,
-    x.bound_at IS NOT NULL AS bound, {ELSEWHERE} AS elsewhere, x.target_metric,
+    x.bound_at IS NOT NULL AS bound, {ELSEWHERE} AS elsewhere, x.target_metric, x.starts_at,
+    -- Of those that began lately: they alone may wait for their first look.
+    CASE WHEN x.starts_at > statement_timestamp() - interval '1 day' THEN x.policy END AS policy,
     {TARGET_SOURCES} AS sources,
     EXISTS (
         SELECT FROM conversions AS o
@@ -373,7 +378,16 @@ def read_setups(
 
 
 def _experiment(row: Any) -> OpenExperiment:  # noqa: ANN401 - a row of the query above
-    return value_of(OpenExperiment, row, treatment=row.treatment_commit, metric=row.target_metric)
+    first_look_at = first_look_of(row.starts_at, row.policy)
+    return value_of(
+        OpenExperiment,
+        row,
+        treatment=row.treatment_commit,
+        metric=row.target_metric,
+        first_look_at=None
+        if first_look_at is None or first_look_at <= datetime.now(UTC)
+        else first_look_at,
+    )
 
 
 # --- The lines ------------------------------------------------------------------------------------

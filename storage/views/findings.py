@@ -33,6 +33,19 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Arrivals:
+    """The traffic of an experiment that has no complete unit yet.
+
+    Attributes:
+        units: The units of both arms, in the blocks that have closed.
+        events: Whether an event came since the experiment began.
+    """
+
+    units: int
+    events: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class Finding:
     """An experiment with the verdict and the evidence that are served of it.
 
@@ -45,6 +58,7 @@ class Finding:
         note: The team's note on it.
         registration: The experiment as it is bound, and its needs.
         contrast_seconds: After so long without a comparison it ends; None before its deploy.
+        arrivals: The traffic so far; None once a unit is complete, or it is decided.
         acted: The step that was taken after its decision; None where none was.
         after: The units after its decision; None where it is open or ended without an answer.
     """
@@ -71,6 +85,7 @@ class Finding:
     decided: bool
     published_at: datetime
     next_look_at: datetime | None
+    arrivals: Arrivals | None
     acted: Step | None
     after: AfterDecision | None
 
@@ -84,6 +99,17 @@ _ACTED = """(
     ORDER BY d.deployed_at DESC, d.recorded_at DESC LIMIT 1
 )"""
 
+_ARRIVALS = """CASE
+    WHEN NOT v.decided AND coalesce((v.evidence #>> '{sessions,accumulated}')::bigint, 0) = 0
+    THEN (
+        SELECT json_build_array(coalesce(sum(u.treatment + u.control), 0), coalesce((
+            SELECT c.newest_event_at >= x.starts_at FROM checklists AS c
+            WHERE c.project_id = x.project_id
+        ), false))
+        FROM block_units AS u WHERE u.experiment_id = x.experiment_id
+    )
+END"""
+
 _FIND = text(f"""
 SELECT x.experiment_id, x.target_metric AS metric, x.environment, x.registered_at, x.starts_at,
     x.closed_at, x.treatment_commit, x.control_commit, x.deploy_id,
@@ -92,7 +118,8 @@ SELECT x.experiment_id, x.target_metric AS metric, x.environment, x.registered_a
     {CONTRAST_SECONDS} AS contrast_seconds,
     x.request -> 'treatment_flag' AS flag,
     v.contract::text AS contract, v.evidence::text AS evidence, v.decided, v.published_at,
-    v.next_look_at, {_ACTED} AS acted, f.state, f.begins_at, f.ends_at, f.effect
+    v.next_look_at, {_ARRIVALS} AS arrivals, {_ACTED} AS acted,
+    f.state, f.begins_at, f.ends_at, f.effect
 FROM experiments AS x
 JOIN verdicts AS v USING (experiment_id)
 LEFT JOIN follow_ups AS f USING (experiment_id)
@@ -104,7 +131,7 @@ WHERE x.experiment_id = :experiment_id AND x.project_id = :project_id
 _VERSION = text(f"""
 SELECT md5(concat_ws(
     ' ', v.contract, v.evidence, v.next_look_at, x.closed_at, x.starts_at, x.note, {ELSEWHERE},
-    {_ACTED}, f.state, f.effect,
+    {_ACTED}, {_ARRIVALS}, f.state, f.effect,
     (SELECT max(d.recorded_at) FROM deploys AS d
      WHERE NOT v.decided AND d.project_id = x.project_id AND d.environment = x.environment)
 ))
@@ -131,10 +158,11 @@ def read_finding(connection: Connection, project_id: int, experiment_id: str) ->
     after = None
     if state is not None:
         after = AfterDecision(state=state, begins_at=begins_at, ends_at=ends_at, effect=effect)
-    acted = members.pop("acted")
+    acted, arrivals = members.pop("acted"), members.pop("arrivals")
     return Finding(
         **members,
         registration=read_registration(connection, project_id, experiment_id),
+        arrivals=None if arrivals is None else Arrivals(units=arrivals[0], events=arrivals[1]),
         acted=None if acted is None else Step(allocation=acted[0], at=acted[1]),
         after=after,
     )

@@ -1,6 +1,6 @@
 """The deploys of a project by ramp: a change with the steps by which it got its traffic."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,6 +90,41 @@ def list_ramps(
     return [_ramp(connection, end) for end in ends]
 
 
+def read_ramp_of(
+    connection: Connection, project_id: int, deploy: Mapping[str, Any]
+) -> ListedRamp | None:
+    """Returns the ramp of a deploy: all its steps, earlier and later ones.
+
+    Args:
+        connection: To the store.
+        project_id: The project.
+        deploy: The deploy as the API shows it.
+
+    Returns:
+        None of a deploy that was withdrawn as a mistake.
+    """
+    d = deploys.c
+    later = connection.execute(
+        select(deploys)
+        .where(
+            d.project_id == project_id,
+            d.environment == deploy["environment"],
+            d.commit_sha == deploy["commit"]["sha"],
+            d.deployed_at >= deploy["deployed_at"],
+            NOT_WITHDRAWN,
+        )
+        .order_by(d.deployed_at)
+        .limit(_MOST_STEPS)
+    ).all()
+    if not later or later[0].deploy_id != deploy["deploy_id"]:
+        return None
+    return _ramp(connection, next((row for row in later if not _goes_on(row)), later[-1]))
+
+
+def _goes_on(step: Row[Any]) -> bool:
+    return step.allocation is not None and 0 < step.allocation < 1
+
+
 def _ramp(connection: Connection, end: Row[Any]) -> ListedRamp:
     """Returns the ramp that a deploy ends."""
     d = deploys.c
@@ -107,7 +142,7 @@ def _ramp(connection: Connection, end: Row[Any]) -> ListedRamp:
     )
     steps = [end]
     for row in earlier:
-        if row.allocation is None or not 0 < row.allocation < 1:
+        if not _goes_on(row):
             break
         steps.append(row)
     shown = steps[:_MOST_STEPS]

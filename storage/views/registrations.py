@@ -107,11 +107,11 @@ def read_registration(
         **members,
         waits_for_deploy=awaited,
         base_moved=moved,
-        first_look_at=_first_look(row["starts_at"], policy),
+        first_look_at=first_look_of(row["starts_at"], policy),
     )
 
 
-def _first_look(starts_at: datetime | None, policy: dict[str, Any] | None) -> datetime | None:
+def first_look_of(starts_at: datetime | None, policy: dict[str, Any] | None) -> datetime | None:
     """Returns when the target can be looked at first; None where nothing tells."""
     if starts_at is None or policy is None:
         return None

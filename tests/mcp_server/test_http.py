@@ -9,6 +9,7 @@ import httpx2
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+from sqlalchemy import text
 
 from api.app import create_app
 from api.runtime.settings import ApiSettings
@@ -169,6 +170,8 @@ def test_the_next_step_of_a_set_up_has_an_example_with_the_service_s_address(
         return await client.call_tool("set_up", {})
 
     # Where nothing looks at events, a script in a page is no help: Dagster is.
+    with store.engine.begin() as connection:
+        connection.execute(text("UPDATE projects SET created_at = created_at - interval '1 hour'"))
     step = in_session(asked, keys["shop"][KeyKind.PROJECT]).structured_content
     assert (step["step"], step["example"]) == ("events", None)
     assert step["do"].startswith("Start Dagster")

@@ -139,6 +139,23 @@ class TestARamp:
         assert overview.count(">Shorten the checkout</a>") == 1
         assert STEP.findall(overview) == steps
 
+    def test_is_whole_on_the_page_of_each_of_its_steps(
+        self, owner: Owner, deployed: Deployed
+    ) -> None:
+        before = deployed("1", 7, 0.3)
+        deployed("1", 8, 0)
+        ids = [deployed("1", hour, share) for hour, share in ((9, 0.1), (11, 0.5), (13, 1))]
+        alone = deployed("2", 12, None)
+        again = deployed("1", 14, 0.2)
+        for deploy_id in ids:
+            page = owner.page(f"/dashboard/deploys/{deploy_id}")
+            assert re.findall(r'<li><a href="/dashboard/deploys/(dep_\w+)"', page) == ids
+            (marked,) = re.findall(r'deploys/(dep_\w+)" aria-current="page"', page)
+            assert marked == deploy_id
+        for deploy_id in (alone, again):
+            assert "Steps of the ramp" not in owner.page(f"/dashboard/deploys/{deploy_id}")
+        assert "30\u202f%" in owner.page(f"/dashboard/deploys/{before}")
+
     def test_ends_where_it_is_withdrawn_or_given_to_all(
         self, owner: Owner, deployed: Deployed
     ) -> None:

@@ -156,6 +156,7 @@ def test_before_any_look_it_says_so(reached, command) -> None:
     result = command("explain", experiment_id)
     assert result.exit_code == 1
     assert "nothing was evaluated yet" in result.stderr
+    assert "The first look at activation can come at" in result.stderr
 
 
 def test_it_tells_the_effect_that_was_measured_after_the_decision(

@@ -1,6 +1,7 @@
 """`deploy`, `register` and `close`: the same over HTTP and in the store."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,12 @@ import pytest
 
 from storage.tenants.keys import KeyKind
 from tests.mcp_server.conftest import answering
+
+FIRST_LOOK = (
+    r"The first look at \w+ can come at \d{4}-\d\d-\d\d \d\d:\d\d UTC,"
+    r" in (?P<span>\d+) (?:min|hours):"
+    r" the first units have so long to bring their outcomes\.\n"
+)
 
 
 def deployed(service: Any, *shas: str) -> None:
@@ -32,6 +39,10 @@ def test_a_registration_prints_the_id_alone_so_that_a_shell_can_keep_it(reached,
     (found,) = listed(reached)
     assert (result.exit_code, result.stdout) == (0, f"{found['experiment_id']}\n")
     assert (found["treatment_commit"], found["control_commit"]) == ("bbbbbbb", "aaaaaaa")
+    # A block of 5 minutes, the window of 30, and 2 minutes for events that are late.
+    said = re.fullmatch(FIRST_LOOK, result.stderr)
+    assert said is not None
+    assert 32 <= int(said["span"]) <= 37
     assert found["metric"] == "order"
     again = command("register", "--metric", "order", "-p", "shop", "--json")
     assert json.loads(again.stdout) == {"experiment_id": found["experiment_id"]}
@@ -48,7 +59,8 @@ def test_a_registration_that_waits_for_its_deploy_says_so(reached, command) -> N
         "It begins with a deploy of bbbbbbb to production, of which none is recorded"
     )
     deployed(reached, "bbbbbbb")
-    assert command("register", "--commit", "bbbbbbb", "-p", "shop").stderr == ""
+    bound = command("register", "--commit", "bbbbbbb", "-p", "shop")
+    assert re.fullmatch(FIRST_LOOK, bound.stderr)
 
 
 def test_a_canary_that_stands_on_a_canary_says_whose_effect_is_joint(reached, command) -> None:
@@ -59,10 +71,13 @@ def test_a_canary_that_stands_on_a_canary_says_whose_effect_is_joint(reached, co
         assert reached.post("/v1/deploys", canary).status_code == 201
     beside = command("register", "--commit", "ccccccc", "-p", "shop")
     stacked = command("register", "--commit", "ddddddd", "-p", "shop")
-    assert (beside.exit_code, beside.stderr) == (0, "")
-    assert stacked.stderr == (
-        "Its effect is measured together with that of bbbbbbb: the control lacks them too.\n"
+    assert beside.exit_code == 0
+    assert re.fullmatch(FIRST_LOOK, beside.stderr)
+    joint, _, rest = stacked.stderr.partition("\n")
+    assert joint == (
+        "Its effect is measured together with that of bbbbbbb: the control lacks them too."
     )
+    assert re.fullmatch(FIRST_LOOK, rest)
     joint = {row["treatment_commit"]: row["joint_with"] for row in listed(reached)}
     assert joint == {"ccccccc": [], "ddddddd": ["bbbbbbb"]}
     flag = {

@@ -152,7 +152,9 @@ def test_the_contract_is_printed_to_the_byte_and_nothing_else(reached, command) 
 def test_before_any_look_it_waits_and_says_so(reached, command) -> None:
     result = command("wait", registered(reached), "--timeout", "0", "--accept-harm", "0.2")
     assert result.exit_code == 14
-    assert "No look yet" in result.stdout
+    assert (
+        "No look yet: nothing was measured. The first look at activation can come" in result.stdout
+    )
 
 
 def test_a_verdict_that_comes_while_it_waits_ends_it(served, command) -> None:

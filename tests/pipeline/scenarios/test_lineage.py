@@ -25,6 +25,35 @@ def test_a_plain_canary_is_compared_with_its_base(story, stratum) -> None:
     assert story.evidence(experiment)["change"] == [K]
 
 
+def test_a_first_canary_is_compared_with_the_base_that_nobody_recorded(story, stratum) -> None:
+    # As the README shows it: three requests, none of which says what users have.
+    story.deploy(K, minutes=0, base=A, allocation=0.5)
+    story.units_of(A, minutes=1, units=5, converting=2)
+    story.units_of(K, minutes=2, units=4, converting=3)
+    story.send()
+    experiment = story.register(treatment_commit=K)
+    story.walk()
+    assert story.cells(experiment) == [(0, stratum(A), 4, 3, 5, 2)]
+    told = story.service.get(f"/v1/reward/{experiment}/registration").json()
+    assert (told["control_commit"], told["change"], told["joint_with"]) == (A, [K], [])
+
+
+def test_a_canary_on_a_canary_without_a_recorded_base_goes_back_to_what_came_before_both(
+    story, stratum
+) -> None:
+    story.deploy(K, minutes=-600, base=A, allocation=0.1)
+    story.deploy(L, minutes=0, base=K, allocation=0.1)
+    story.units_of(A, minutes=1, units=6, converting=1)
+    story.units_of(L, minutes=2, units=3, converting=2)
+    story.units_of(K, minutes=3, units=2, converting=2)
+    story.send()
+    experiment = story.register(treatment_commit=L)
+    story.walk()
+    assert story.cells(experiment) == [(0, stratum(A), 3, 2, 6, 1)]
+    told = story.service.get(f"/v1/reward/{experiment}/registration").json()
+    assert (told["control_commit"], told["joint_with"]) == (A, [K])
+
+
 def test_a_canary_that_replaces_another_is_judged_with_both_changes(story, stratum) -> None:
     story.deploy(A, minutes=-1440)
     story.deploy(K, minutes=-600, base=A, allocation=0.1)

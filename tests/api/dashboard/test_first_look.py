@@ -1,0 +1,94 @@
+"""Until its first look a page says what arrives, and when the first look can come."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from html import unescape
+from typing import Any
+
+import pytest
+
+from orchestration.pipeline.checklist import keep_checklists
+from tests.clients.owner import Owner
+from tests.stores.pipeline_run import run_pipeline
+
+OLD, NEW = "a" * 40, "b" * 40
+BEGUN = datetime.now(UTC) - timedelta(minutes=12)
+
+
+def words(page: str) -> str:
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", page)).split())
+
+
+@pytest.fixture
+def experiment(owner: Owner) -> str:
+    """One whose canary was deployed 12 minutes ago: its metric waits 30 minutes for outcomes."""
+    at = {"deployed_at": BEGUN.isoformat()}
+    before = {"deployed_at": (BEGUN - timedelta(days=1)).isoformat()}
+    canary = {"allocation": 0.5, "diff": {"base_commit": OLD, "files": []}}
+    owner.service.post("/v1/deploys", {"commit": {"sha": OLD}, **before})
+    owner.service.post("/v1/deploys", {"commit": {"sha": NEW}, **canary, **at})
+    registered = owner.service.post("/v1/reward/register", {"target_metric": "order"})
+    return registered.json()["experiment_id"]
+
+
+def send(owner: Owner, minutes: float) -> None:
+    """A session of each build, so long ago."""
+    at = (datetime.now(UTC) - timedelta(minutes=minutes)).isoformat()
+    events = [
+        {"event": "page_view", "session_id": f"{at}-{sha[0]}", "commit": sha, "occurred_at": at}
+        for sha in (OLD, NEW)
+    ]
+    # As they would have been received then.
+    answer = owner.service.post("/v1/events", {"events": events})
+    assert answer.json()["accepted"] == 2
+
+
+def verdict(owner: Owner, experiment: str) -> str:
+    return words(owner.page(f"/dashboard/experiments/{experiment}"))
+
+
+def test_from_the_first_event_on_the_page_says_that_traffic_comes(
+    owner: Owner, experiment: str
+) -> None:
+    assert "Nothing was measured yet. What to do now Send traffic" in verdict(owner, experiment)
+    send(owner, 0)
+    owner.service.in_store(keep_checklists)
+    page = verdict(owner, experiment)
+    assert "Events are coming in. Units are counted when a block of 5 minutes has closed." in page
+    assert "What to do now Leave the canary running." in page
+    assert "Send traffic" not in page
+
+
+def test_units_are_told_as_soon_as_their_block_has_closed(owner: Owner, experiment: str) -> None:
+    known = owner.service.client.get(f"/dashboard/experiments/{experiment}/live").headers["ETag"]
+    with owner.service.store.engine.begin() as connection:
+        connection.exec_driver_sql(
+            "INSERT INTO deploy_reward.block_units (experiment_id, block, treatment, control,"
+            " partial, in_flight, excluded, own, returned, strayed, warming)"
+            " VALUES (%s, date_bin('5 minutes', now(), 'epoch'), 3, 4, 0, 0, 0, 3, 0, 0, 0)",
+            (experiment,),
+        )
+    page = verdict(owner, experiment)
+    assert "7 units are in, and none is complete yet" in page
+    # A page that is open is told too.
+    live = owner.service.client.get(
+        f"/dashboard/experiments/{experiment}/live", headers={"If-None-Match": known}
+    )
+    assert live.status_code == 200
+
+
+def test_the_first_look_is_told_by_the_page_the_checklist_and_the_registration(
+    owner: Owner, experiment: str
+) -> None:
+    told: Any = owner.service.get(f"/v1/reward/{experiment}/registration").json()
+    at = datetime.fromisoformat(told["first_look_at"])
+    # A block, the metric's window, and the grace.
+    assert timedelta(minutes=32) <= at - BEGUN <= timedelta(minutes=37)
+    run_pipeline(owner.service.store.engine)
+    owner.service.in_store(keep_checklists)
+    page = owner.page(f"/dashboard/experiments/{experiment}")
+    assert f'First look</dt><dd><time datetime="{at:%Y-%m-%dT%H:%M:%SZ}"' in page
+    assert "Next look" not in page
+    lines = owner.service.get("/v1/reward/checklist").json()
+    (arms,) = [line["seen"] for line in lines if line["check"] == "both arms in one block"]
+    assert arms.endswith(f"Its first look can come at {at:%d %b %H:%M} UTC.")
