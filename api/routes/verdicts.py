@@ -22,6 +22,7 @@ from api.runtime.state import runtime
 from api.wire.answer import answer
 from api.wire.documentation import PlainRoute, reading
 from api.wire.etag import etag, is_known
+from api.wire.evidence import ClosedExperiment, Effect, Evidence
 from api.wire.moment import RULE as MOMENT_RULE
 from api.wire.moment import moment, text
 from api.wire.problem import Problem
@@ -79,70 +80,6 @@ class VerdictContract(Shape):
     guardrail_breaches: list[str] = Field(
         description="Names of breached guardrails, with any verdict."
     )
-
-
-class Effect(Shape):
-    """The best estimate of a change's effect: the number to train on.
-
-    Its numbers are null where nothing was compared, and where what differs between the arms is not
-    the change alone.
-    """
-
-    estimate: float | None = Field(
-        description="Treatment minus control, shrunk by as much as the test doubts it."
-    )
-    standard_error: float | None = Field(
-        description="The estimate's standard deviation. Make no interval of it."
-    )
-    interval: tuple[float, float] | None = Field(
-        description="The always-valid interval of the difference."
-    )
-    relative: float | None = Field(description="The estimate divided by control's rate or mean.")
-    value_per_day: float | None = Field(
-        description="Dollars a day once every unit has the change; null without a value per"
-        " conversion."
-    )
-    value_interval: tuple[float, float] | None
-    basis: Literal["open", "at_decision", "after_decision"] = Field(
-        description="The moment of the estimate: the last look, the one that decided, or the end"
-        " of the week after it."
-    )
-    units: int = Field(description="Units of both arms that were compared.")
-    final: bool = Field(
-        description="Whether the estimate can change no more; a fresh one may take its place once,"
-        " a week after the decision."
-    )
-    as_of: datetime
-    after_decision: "AfterDecision | None" = Field(
-        description="Units that were exposed after the deciding look alone; null while open, and"
-        " after an end without an answer."
-    )
-
-
-class AfterDecision(Shape):
-    """The effect of the units that were exposed after a decision, while both arms are served.
-
-    Its numbers are null where nothing was compared, or not fairly; of a stopped one the interval
-    alone is given.
-    """
-
-    state: Literal["running", "stopped", "final"] = Field(
-        description="final at the planned end; stopped where an arm was gone before it."
-    )
-    begins_at: datetime
-    ends_at: datetime = Field(description="The planned end of exposure.")
-    estimate: float | None = Field(description="Treatment minus control: unbiased once final.")
-    standard_error: float | None
-    interval: tuple[float, float] | None = Field(
-        description="The always-valid interval of these units alone."
-    )
-    relative: float | None
-    value_per_day: float | None
-    value_interval: tuple[float, float] | None
-    basis: Literal["after_decision"]
-    units: int
-    final: bool
-    as_of: datetime | None
 
 
 class ListedVerdict(Shape):
@@ -249,6 +186,7 @@ router.add_api_route(
 @router.get(
     "/v1/reward/{experiment_id}/evidence",
     summary="Read the evidence behind a verdict",
+    responses={200: {"model": Evidence | ClosedExperiment}},
     openapi_extra=reading(problems=["unknown_experiment", "no_evidence_yet"]),
 )
 async def get_evidence(request: Request, caller: Reader, experiment_id: str) -> Response:

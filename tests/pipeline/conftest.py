@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from api.wire.evidence import ClosedExperiment, Evidence
 from domain.lineage.flag import stratum_name
 from orchestration.pipeline.steps import publish, stage_due
 from storage.pipeline.increment import extend_cells, extend_exposures
@@ -135,9 +136,13 @@ class Story:
         return answer.json()
 
     def evidence(self, experiment_id: str) -> dict[str, Any]:
+        """The evidence document; each that a story reads has the members that the API describes."""
         answer = self.service.get(f"/v1/reward/{experiment_id}/evidence")
         assert answer.status_code == 200, answer.text
-        return answer.json()
+        document = answer.json()
+        shape = Evidence if "arms" in document else ClosedExperiment
+        shape.model_validate_json(answer.content)
+        return document
 
 
 @pytest.fixture
