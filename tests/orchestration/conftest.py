@@ -96,7 +96,9 @@ def canary(store: Any, monkeypatch: pytest.MonkeyPatch) -> Canary:
     """The history first, then the registrations, as an import does it."""
     monkeypatch.setenv("SERVICE_DATABASE_URL", store.url)
     midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    first_day = midnight - timedelta(days=4)
+    # Four windows of the longest metric, which end four days after the last of its three days, are
+    # over: no block closes between two readings of a test.
+    first_day = midnight - timedelta(days=8)
     with store.engine.begin() as connection:
         project_id = create_project(connection, "shop").project_id
         _deploy(connection, project_id, CONTROL, first_day - timedelta(days=1), allocation=None)

@@ -107,7 +107,7 @@ def test_a_backfill_of_a_range_reports_each_of_its_days_with_its_own_counts(
     )
     found = {day: report[ROWS] for day, report in reported(result).items()}
 
-    assert len(found) == 5
+    assert len(found) == 9
     assert {day: count for day, count in found.items() if count} == held(canary)
 
 

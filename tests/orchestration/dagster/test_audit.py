@@ -329,7 +329,11 @@ def tampered(engine: Engine, statement: str, **names: Any) -> None:
         assert connection.execute(text(statement), names).rowcount == 1
 
 
-ONE_CELL = "(SELECT ctid FROM cells WHERE experiment_id = :id AND metric = 'order' AND n1 > x1"
+# The first: of those that close after the served look nothing is compared.
+ONE_CELL = (
+    "(SELECT ctid FROM cells WHERE experiment_id = :id AND metric = 'order' AND n1 > x1"
+    " ORDER BY block, stratum LIMIT 1)"
+)
 ONE_EXPOSURE = "(SELECT min(unit) FROM exposures WHERE experiment_id = :id AND arm = 'control')"
 ONE_OUTCOME = "(SELECT min(unit) FROM conversions WHERE experiment_id = :id AND metric = 'order')"
 ONE_AMOUNT = "(SELECT ctid FROM amounts WHERE experiment_id = :id AND metric = 'duration'"
@@ -338,8 +342,8 @@ ONE_AMOUNT = "(SELECT ctid FROM amounts WHERE experiment_id = :id AND metric = '
 @pytest.mark.parametrize(
     ("statement", "named"),
     [
-        (f"UPDATE cells SET x1 = x1 + 1 WHERE ctid = {ONE_CELL} LIMIT 1)", "cell order 2026-10-01"),
-        (f"DELETE FROM cells WHERE ctid = {ONE_CELL} LIMIT 1)", "cell order 2026-10-01"),
+        (f"UPDATE cells SET x1 = x1 + 1 WHERE ctid = {ONE_CELL}", "cell order 2026-10-01"),
+        (f"DELETE FROM cells WHERE ctid = {ONE_CELL}", "cell order 2026-10-01"),
         (
             (
                 "UPDATE exposures SET arm = 'treatment' WHERE experiment_id = :id"

@@ -65,7 +65,7 @@ def test_a_settled_day_is_rebuilt_once(canary, instance, today) -> None:
 
 def test_a_day_whose_outcomes_can_still_come_is_not_rebuilt(canary, instance, today) -> None:
     canary.run("deploy_reward_fast", instance, today)
-    canary.tamper("UPDATE cursors SET at = at - interval '5 days' WHERE stage = 'cells/activation'")
+    canary.tamper("UPDATE cursors SET at = at - interval '9 days' WHERE stage = 'cells/activation'")
 
     assert len(tick(each_hour, canary.url, instance).run_requests) == 1
 
