@@ -125,17 +125,23 @@ def compare_files(connection: Connection, lake: Lake, *, limit: int = 500) -> Co
         SealedFile(**row) for row in connection.execute(_UNCOMPARED, {"limit": limit}).mappings()
     ]
     different: list[DifferentFile] = []
-    for file in files:
-        if (reason := _difference(connection, lake, file)) is None:
-            connection.execute(_COMPARED, {"file": file.name})
-        else:
-            different.append(DifferentFile(name=file.name, hour=file.hour, reason=reason))
+    # One for all files: to open a database takes longer than to read an hour's file.
+    with duckdb.connect(config=_DATABASE) as database:
+        # Drawn on standard output, which belongs to the caller.
+        database.execute("SET enable_progress_bar = false")
+        for file in files:
+            if (reason := _difference(connection, database, lake, file)) is None:
+                connection.execute(_COMPARED, {"file": file.name})
+            else:
+                different.append(DifferentFile(name=file.name, hour=file.hour, reason=reason))
     return Compared(files=len(files), different=different)
 
 
-def _difference(connection: Connection, lake: Lake, file: SealedFile) -> str | None:
+def _difference(
+    connection: Connection, database: duckdb.DuckDBPyConnection, lake: Lake, file: SealedFile
+) -> str | None:
     try:
-        with lake.reading(file.name) as path, duckdb.connect(config=_DATABASE) as database:
+        with lake.reading(file.name) as path:
             if file_sha256(path) != file.sha256:
                 return "its SHA-256 differs from the listed one"
             in_file = _sums_of_file(database, str(path))
@@ -148,8 +154,6 @@ def _difference(connection: Connection, lake: Lake, file: SealedFile) -> str | N
 
 
 def _sums_of_file(database: duckdb.DuckDBPyConnection, path: str) -> Any:  # noqa: ANN401 - rows
-    # Drawn on standard output, which belongs to the caller.
-    database.execute("SET enable_progress_bar = false")
     statement = _SUMS.format(digest=_DIGEST_IN_FILE, source=_FILE)
     (sums,) = database.execute(statement, {"path": path}).fetchall()
     if not sums[_FLAGGED]:

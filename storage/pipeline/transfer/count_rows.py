@@ -62,16 +62,11 @@ def _cell(row: Sequence[Any]) -> tuple[Any, ...]:
     The doubles of a mean are made here: no engine rounds whole numbers of any size correctly.
     """
     experiment_id, metric, block, stratum, *counts = row
-    treatment, control = (ArmSums(*(int(part) for part in counts[at : at + 4])) for at in (5, 9))
-    sums = (treatment.y, treatment.yy, control.y, control.yy) if counts[4] else (None,) * 4
-    return (
-        experiment_id,
-        metric,
-        moment_of(block),
-        stratum,
-        *(int(count) for count in counts[:4]),
-        *sums,
-    )
+    sums: Sequence[float | None] = (None,) * 4
+    if counts[4]:
+        treatment, control = (ArmSums(*map(int, counts[at : at + 4])) for at in (5, 9))
+        sums = (treatment.y, treatment.yy, control.y, control.yy)
+    return (experiment_id, metric, moment_of(block), stratum, *map(int, counts[:4]), *sums)
 
 
 def _cursors(read: Sequence[ReadExperiment]) -> Iterator[tuple[Any, ...]]:
