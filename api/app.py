@@ -91,7 +91,10 @@ def create_app(settings: ApiSettings | None = None, *, tools: Tools | None = Non
         async with running(chosen, meters, Agents(tools, app)) as shared:
             yield {"runtime": shared}
 
+    # As they stand: to include a router would build all its routes anew, at the first request.
+    plain = [route for router in _ROUTERS for route in router.routes]
     app = FastAPI(
+        routes=plain,
         title="Deploy-Attribution and Reward Service",
         description=_DESCRIPTION,
         version=version("deploy-reward"),
@@ -101,9 +104,6 @@ def create_app(settings: ApiSettings | None = None, *, tools: Tools | None = Non
         # Asks OpenTelemetry at each request whether it is there: a tenth of a small one's cost.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    for router in _ROUTERS:
-        app.include_router(router)
-    plain = [route for router in _ROUTERS for route in router.routes]
     app.add_middleware(Express, routes=plain, failures=dict(_FAILURES))
     app.add_middleware(Envelope, meters=meters)
     for kind, handler in _FAILURES:
