@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from alembic import command
 from alembic.config import Config
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, make_url, text
 from sqlalchemy.exc import IntegrityError
 
@@ -134,7 +135,9 @@ def test_what_cursors_held_of_looks_and_publishing_gets_tables_of_its_own(empty_
     assert tuple(progress) == ("exp_1", days[5], days[6])
 
 
-def test_versions_are_numbers_that_compare_as_text() -> None:
+def test_versions_are_numbers_that_compare_as_text_and_begin_the_names_of_their_files() -> None:
+    revisions = ScriptDirectory(str(MIGRATIONS)).walk_revisions()
+    assert [revision.revision for revision in revisions] == sorted(VERSIONS, reverse=True)
     assert all(re.fullmatch(r"[0-9]{4}", version) for version in VERSIONS)
 
 
