@@ -256,27 +256,26 @@ CANDIDATES = Step(
     small_right=True,
     sql=f"""
 SELECT c.number, c.unit, c.exposed_at, c.exposed_at - c.exposed_at % {BLOCK} AS block,
-    CASE WHEN c.in_flight = 1 THEN 3
+    CASE WHEN c.in_flight_at IS NOT NULL OR f.unit IS NOT NULL OR g.unit IS NOT NULL THEN 3
          WHEN c.exposed_at - c.exposed_at % {BLOCK} + {BLOCK} > c.horizon THEN 4
          WHEN c.exposed_at < c.warm_at THEN 5
          ELSE a.arm END AS arm,
     a.stratum, a.resolved AS commit_sha, c.saw_treatment, c.saw_control
 FROM (
-    SELECT u.number, b.experiment, b.horizon, b.warm_at, u.unit, u.saw_treatment, u.saw_control,
-        u.first_exposure % {SPOTS} AS spot,
+    SELECT u.number, b.experiment, b.horizon, b.warm_at, u.unit, u.in_flight_at, u.saw_treatment,
+        u.saw_control, u.first_exposure % {SPOTS} AS spot,
         b.starts_at
             + CAST((u.first_exposure - u.first_exposure % {SPOTS}) / {SPOTS} AS BIGINT)
-            AS exposed_at,
-        CASE WHEN u.in_flight_at IS NOT NULL OR f.unit IS NOT NULL OR g.unit IS NOT NULL
-            THEN 1 ELSE 0 END AS in_flight
+            AS exposed_at
     FROM seen AS u
     JOIN scope AS b ON b.number = u.number
-    LEFT JOIN known_in_flight AS f ON f.experiment = b.experiment AND f.unit = u.unit
-    LEFT JOIN (SELECT DISTINCT number, unit FROM buried_sightings WHERE kind = 1) AS g
-      ON g.number = u.number AND g.unit = u.unit
     WHERE u.first_exposure IS NOT NULL
+    {COMPUTED_ONCE}
 ) AS c
 JOIN assignments AS a ON a.number = c.number AND a.spot = c.spot
+LEFT JOIN known_in_flight AS f ON f.experiment = c.experiment AND f.unit = c.unit
+LEFT JOIN (SELECT DISTINCT number, unit FROM buried_sightings WHERE kind = 1) AS g
+  ON g.number = c.number AND g.unit = c.unit
 WHERE NOT EXISTS (
     SELECT 1 FROM known_exposures AS k WHERE k.experiment = c.experiment AND k.unit = c.unit
 ) AND NOT EXISTS (
@@ -363,9 +362,15 @@ FROM new_exposures AS x
 WHERE (x.arm = {TREATMENT} AND x.saw_control = 1) OR (x.arm = {CONTROL} AND x.saw_treatment = 1)
 UNION ALL
 SELECT u.number, u.unit, k.exposed_at, k.block, k.arm, k.stratum
-FROM seen AS u
-JOIN scope AS s ON s.number = u.number
-JOIN known_exposures AS k ON k.experiment = s.experiment AND k.unit = u.unit
+FROM (
+    SELECT u.number, s.experiment, u.unit, u.saw_treatment, u.saw_control
+    FROM seen AS u
+    JOIN scope AS s ON s.number = u.number
+    -- Candidates have no exposure that is known.
+    WHERE NOT EXISTS (SELECT 1 FROM candidates AS c WHERE c.number = u.number AND c.unit = u.unit)
+    {COMPUTED_ONCE}
+) AS u
+JOIN known_exposures AS k ON k.experiment = u.experiment AND k.unit = u.unit
 WHERE (k.arm = {TREATMENT} AND u.saw_control = 1) OR (k.arm = {CONTROL} AND u.saw_treatment = 1)
 """,
 )
