@@ -17,7 +17,7 @@ attribute author axis bars batch batching because behind body boundary broken bu
 changed check checked child children chunk clause cli close cluster colour column command compared
 comparison computed conflict connection contract copying count counted created cron csv currency
 curve daemon dagster dashboard data dataclass day db decision definitions delivery demo deployed
-derived design diff difference different django doctor document documentation domain doubtful
+derived design diff difference different dir django doctor document documentation domain doubtful
 drafted drop dropped duck duckdb due duplicate durability duration embedded ended entry env
 envelope erasure error estimate etag evaluate event exit explain explanation fact failed failures
 fast fault field figures file filter flag folder forget forgotten form forwarded found frozen full

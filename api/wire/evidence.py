@@ -274,7 +274,7 @@ class EvidenceCandidate(Shape):
 
 
 class EvidenceSessions(Shape):
-    """Traffic so far, and what a verdict needs."""
+    """Traffic so far, and the traffic that a verdict needs."""
 
     accumulated: int = Field(description="Units in closed cells.")
     required: float | None = Field(
@@ -328,7 +328,7 @@ class EvidenceCounts(Shape):
 
 
 class MetricRow(Shape):
-    """What both arms did by one metric."""
+    """The results of both arms by one metric."""
 
     metric: str
     role: Literal["target", "guardrail"] = Field(description="The target comes first.")

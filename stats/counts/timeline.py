@@ -20,13 +20,13 @@ class Stream:
     Attributes:
         cell_end: The end of the analysis block that holds each of them.
         ends: The ends of the analysis blocks whose outcomes have closed, in any stratum.
-        delay: How long after its end an analysis block closes.
+        closes_after: How long after its end an analysis block closes.
     """
 
     cells: ClosedCells
     cell_end: Ints
     ends: Ints
-    delay: int
+    closes_after: int
 
     def closed(self) -> NDArray[np.intp]:
         """The cells of analysis blocks that have closed."""
@@ -140,9 +140,9 @@ def timeline(streams: Sequence[Stream]) -> Timeline:
         rows, factor = np.where(mean, of_means, rows), np.where(mean, scale, factor)
         y1, y0 = parts[12], parts[13]
     end = np.concatenate([stream.ends for stream in streams])
-    delay = np.array([stream.delay for stream in streams], dtype=np.int64)
+    closes_after = np.array([stream.closes_after for stream in streams], dtype=np.int64)
     return Timeline(
-        at=end + np.repeat(delay, closings),
+        at=end + np.repeat(closes_after, closings),
         end=end,
         n1=n1,
         x1=x1,

@@ -64,8 +64,7 @@ def follow_up(series: Series, *, begin: int, end: int, stop: int | None = None) 
     look, gone = len(batch.trace) - 1, np.flatnonzero(batch.trace.contrast_gone)
     if gone.size:
         look = int(gone[0])
-    closes_after = series.policy.window_seconds + series.policy.grace_seconds
-    ended = bool(gone.size) or series.as_of >= end + closes_after
+    ended = bool(gone.size) or series.as_of >= end + series.policy.closes_after
     log_e = _log_e(series.between(series.begin, end))
     if look < 0:
         return replace(_NOTHING, ended=ended, stopped=ended, log_e=log_e)

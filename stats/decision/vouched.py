@@ -80,11 +80,11 @@ def _vouched(strata: Stratification, look: int) -> Stream | None:
     series, blocks = stage.series, stage.blocks
     if series.vouched is None:
         return None
-    delay = series.policy.window_seconds + series.policy.grace_seconds
-    closed = int(np.searchsorted(blocks.ends + delay, look, side="right"))
+    closes_after = series.policy.closes_after
+    closed = int(np.searchsorted(blocks.ends + closes_after, look, side="right"))
     return Stream(
         cells=series.vouched,
         cell_end=blocks.end_of(series.vouched.stratum, series.vouched.block),
         ends=blocks.ends[:closed],
-        delay=delay,
+        closes_after=closes_after,
     )

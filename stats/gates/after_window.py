@@ -84,14 +84,14 @@ class AfterWindow:
 
         At a look those analysis blocks count of which four windows and the grace have passed.
         """
-        delay = self.long.window_seconds + self.grace_seconds
+        closes_after = self.long.window_seconds + self.grace_seconds
         last = self.at[-1] if self.at.size else 0
-        closed = int(np.searchsorted(self.ends + delay, last, side="right"))
+        closed = int(np.searchsorted(self.ends + closes_after, last, side="right"))
         return Stream(
             cells=missed_outcomes(self.target, self.long.cells),
             cell_end=self.cell_end,
             ends=self.ends[:closed],
-            delay=delay,
+            closes_after=closes_after,
         )
 
 

@@ -94,15 +94,15 @@ def _table(
         classes[code >= 0],
     )
     cells = series.target.regrouped(code)
-    delay = policy.window_seconds + policy.grace_seconds
-    closed = int(np.searchsorted(blocks.ends, series.as_of - delay, side="right"))
+    closes_after = policy.closes_after
+    closed = int(np.searchsorted(blocks.ends, series.as_of - closes_after, side="right"))
     line = timeline(
         [
             Stream(
                 cells=cells,
                 cell_end=blocks.end_of(lineage_of[cells.stratum], cells.block),
                 ends=blocks.ends[:closed],
-                delay=delay,
+                closes_after=closes_after,
             )
         ]
     )

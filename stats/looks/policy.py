@@ -154,6 +154,11 @@ class Policy:
         return self.alpha / self.attempt**2
 
     @property
+    def closes_after(self) -> int:
+        """How long after its end a block of the target closes, in seconds."""
+        return self.window_seconds + self.grace_seconds
+
+    @property
     def rho(self) -> tuple[float, ...]:
         """The precisions of the mixture's components: day, fast, and those between."""
         return (self.rho_day, self.rho_fast, *self.rho_between)

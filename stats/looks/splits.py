@@ -141,8 +141,10 @@ def dependence(
         threshold: The evidence at which the strata are split.
     """
     cells = series.first_closed
-    delay = series.shortest_window + series.policy.grace_seconds
-    ends = blocks.ends[: int(np.searchsorted(blocks.ends, series.as_of - delay, side="right"))]
+    closes_after = series.shortest_window + series.policy.grace_seconds
+    ends = blocks.ends[
+        : int(np.searchsorted(blocks.ends, series.as_of - closes_after, side="right"))
+    ]
     lineage = kept_lineages(series, traits)
     first_block = _first(cells.block, cells.stratum, strata=traits.lineage.size)
     classes = traits.classes(first_block)
@@ -172,7 +174,7 @@ def dependence(
         for value in np.unique(carried[carried != ABSENT]).tolist():
             np.maximum(log_e[flag], counted.log_e(carried == value), out=log_e[flag])
     return Dependence(
-        at=ends + delay,
+        at=ends + closes_after,
         log_e=np.maximum.accumulate(log_e, axis=1),
         classes=classes,
         lineage=lineage,

@@ -106,8 +106,8 @@ class Stratification:
         if self.dependence is None:
             return 0
         cells, policy = self.series.target, self.series.policy
-        delay = policy.block_seconds + policy.window_seconds + policy.grace_seconds
-        left_out = (self.dependence.lineage[cells.stratum] < 0) & (cells.block + delay <= look)
+        closed = cells.block + policy.block_seconds + policy.closes_after <= look
+        left_out = (self.dependence.lineage[cells.stratum] < 0) & closed
         return int((cells.n1 + cells.n0)[left_out].sum())
 
     def is_confounded(self, looks: Ints) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:

@@ -291,13 +291,13 @@ def _streams(
 def _stream(
     series: Series, blocks: AnalysisBlocks, window_seconds: int, cells: ClosedCells
 ) -> Stream:
-    delay = window_seconds + series.policy.grace_seconds
-    closed = int(np.searchsorted(blocks.ends, series.as_of - delay, side="right"))
+    closes_after = window_seconds + series.policy.grace_seconds
+    closed = int(np.searchsorted(blocks.ends, series.as_of - closes_after, side="right"))
     return Stream(
         cells=cells,
         cell_end=blocks.end_of(cells.stratum, cells.block),
         ends=blocks.ends[:closed],
-        delay=delay,
+        closes_after=closes_after,
     )
 
 
