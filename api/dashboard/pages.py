@@ -34,7 +34,7 @@ from storage.experiments.deploys import read_deploy
 from storage.experiments.reach import reached_routes
 from storage.postgres.refusal import Missing
 from storage.tenants.sign_ins import Visitor
-from storage.views.checklist import ServedChecklist, read_checklist
+from storage.views.checklist import UNSEEN, ServedChecklist, read_checklist
 from storage.views.findings import ListedFinding, findings_of_commits, list_findings
 from storage.views.ramps import ListedRamp, list_ramps, read_ramp_of
 from storage.views.recent_traffic import read_names
@@ -68,6 +68,7 @@ async def get_overview(request: Request) -> Response:
         "overview.html",
         checklist=checklist.lines,
         looked_at=checklist.looked_at,
+        unseen=UNSEEN,
         # What nobody needs, such as revenue, is never right and no fault.
         all_right=all(line.ok is not False for line in checklist.lines),
         running=[_line(finding) for finding in running[:_ON_THE_FIRST]],

@@ -474,6 +474,7 @@ FROM projects AS p LEFT JOIN checklists AS c USING (project_id)
 WHERE p.project_id = :project_id
 """)
 
+UNSEEN = "Not looked at yet."
 _UNSEEN_FIX = "Ask again in a minute: the next tick looks."
 _UNKEPT_FIX = (
     "Start Dagster: `deploy-reward up`, or `deploy-reward dagster` in production. The first tick"
@@ -515,7 +516,7 @@ def read_checklist(connection: Connection, project_id: int) -> ServedChecklist:
     """
     row = connection.execute(_READ, {"project_id": project_id}).one()
     lines = [Line(**line) for line in row.lines or ()] or [
-        Line(check=check, ok=None, seen="Not looked at yet.", fix=_UNSEEN_FIX) for check in CHECKS
+        Line(check=check, ok=None, seen=UNSEEN, fix=_UNSEEN_FIX) for check in CHECKS
     ]
     lines += [
         Line(

@@ -84,6 +84,15 @@ def _facts_of_metric(row: Row) -> list[str]:
     ]
 
 
+_MEANINGS = {
+    "decided": "a verdict stands",
+    "closed": "it ended without a verdict",
+    "breached": "a guardrail got worse, before any verdict",
+    "set_up_fault": "the arms cannot be compared",
+    "base_moved": "users got another build than the one that a canary stands on",
+}
+
+
 def _words(event: str) -> str:
     return event.replace("_", " ")
 
@@ -125,14 +134,14 @@ METRICS = Kind(
             name="window_seconds",
             label="Window, in seconds",
             hint="How long after its exposure a unit’s events count: a multiple of 300, at most"
-            " 2419200 (28 days). Empty: 1800, or what fits a name that is known.",
+            " 2,419,200 (28 days). Empty: 1,800 (half an hour), or as fits a name that is known.",
             reads=whole,
             optional=True,
         ),
         Field(
             name="grace_seconds",
             label="Grace, in seconds",
-            hint="How long its events may be under way, at most 604800 (7 days): for outcomes that"
+            hint="How long its events may be under way, at most 604,800 (7 days): for outcomes that"
             " a warehouse or a nightly export brings. Empty: the project’s.",
             reads=whole,
             optional=True,
@@ -232,7 +241,7 @@ WEBHOOKS = Kind(
             name="events",
             label="Told of",
             control="checks",
-            choices={event: _words(event) for event in EVENTS},
+            choices={event: f"{_words(event)}: {_MEANINGS[event]}" for event in EVENTS},
             reads=lines,
             default="\n".join(EVENTS),
         ),

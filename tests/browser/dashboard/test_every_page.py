@@ -73,7 +73,7 @@ class Visits:
         self._pages: dict[tuple[str, int | None, Role], Page] = {}
         self.wrong: list[str] = []
 
-    def visit(self, seen: Seen, mode: str) -> None:
+    def visit(self, seen: Seen, mode: str) -> Page:
         page = self._page(seen, mode)
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))
@@ -95,6 +95,7 @@ class Visits:
         if counts != {"main": 1, "header": 1, "h1": 1, "unnamed": 0, "plain": 0}:
             found.append(f"landmarks {counts}")
         self.wrong += [f"{mode} {seen.path}: {one}" for one in found]
+        return page
 
     def _page(self, seen: Seen, mode: str) -> Page:
         project_id = seen.served and seen.served.project.project_id
@@ -110,6 +111,16 @@ class Visits:
 _VIOLATIONS = {"resultTypes": ["violations"]}
 _CUT = """() => [...document.querySelectorAll(".scroll:has(.stacked)")]
     .filter((each) => each.scrollWidth > each.clientWidth).map((each) => each.ariaLabel)"""
+_LEFTS = """(told) => [...document.querySelectorAll(told)]
+    .map((each) => Math.round(each.getBoundingClientRect().left))"""
+# Words of an entry that come nearer to its button than a letter's breadth.
+_OVERLAPS = """() => [...document.querySelectorAll(".entries > li")].filter((each) => {
+    const words = document.createRange();
+    words.selectNodeContents(each.querySelector(".entry"));
+    const button = each.querySelector("details > summary > span").getBoundingClientRect();
+    return [...words.getClientRects()].some((line) =>
+        line.right > button.left - 8 && line.bottom > button.top && line.top < button.bottom);
+}).map((each) => each.innerText.slice(0, 20))"""
 # Tables without a caption or heads, navigations without a name, plots without words.
 _LANDMARKS = """() => {
     const count = (told) => document.querySelectorAll(told).length;
@@ -143,6 +154,18 @@ def test_every_page_serves_whoever_cannot_see_point_or_hold_a_screen_of_that_wid
     for seen, mode in zip(every_page(world), cycle(MODES)):
         if not _is_like_others(world, seen):
             visits.visit(seen, mode)
+
+
+def test_rows_of_a_list_stand_in_columns_and_their_words_apart_from_buttons(
+    visits: Visits, world: World
+) -> None:
+    seen = Seen(path="/dashboard", served=world.served)
+    page = visits.visit(seen, "light")
+    lefts = page.evaluate(_LEFTS, ".findings .pill")
+    assert len(lefts) > 1
+    assert len(set(lefts)) == 1
+    keys = Seen(path=f"{SETTINGS}/keys", served=world.served, role=Role.OWNER)
+    assert visits.visit(keys, "phone").evaluate(_OVERLAPS) == []
 
 
 @pytest.mark.deep

@@ -1,13 +1,10 @@
 """The agent of `examples/agent`, against a real service whose clock a simulated product moves."""
 
-import importlib.util
 import json
 import random
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,25 +13,15 @@ import pytest
 from cli.repository.private_service import PrivateService, private_service
 from storage.tenants.keys import KeyKind
 from storage.tenants.settings import apply_settings
+from tests.pipeline.agents.example import loaded_agent
 
 pytestmark = pytest.mark.process
 
-ROOT = Path(__file__).parents[3]
 BASE = "0" * 40
 METRIC, RATE = "order_placed", 0.3
 MINUTES, SESSIONS_A_MINUTE = 5, 40
 # What a change of each kind multiplies the rate by.
 KINDS = {"nagging": 0.5, "wording": 1.0, "speed": 1.6}
-
-
-def _loaded() -> Any:
-    spec = importlib.util.spec_from_file_location("agent", ROOT / "examples/agent/agent.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["agent"] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @dataclass
@@ -103,7 +90,7 @@ def product() -> Iterator[Product]:
 
 @pytest.mark.nightly
 def test_an_agent_learns_which_kind_of_change_pays_and_users_get_it(product: Product) -> None:
-    module = _loaded()
+    module = loaded_agent()
     module.PATIENCE_SECONDS = 60 * 60
     keys = product.service.project.keys
     agent = module.Agent(
