@@ -43,6 +43,7 @@ from storage.views.published import (
     nearest_to_an_answer,
     verdicts_changed_since,
 )
+from storage.views.ramp import read_ramps
 
 # The hourly run touches each, also where no block holds a unit.
 FRESHNESS = dg.FreshnessPolicy.time_window(
@@ -278,9 +279,11 @@ def evidence(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
     with store.reading() as connection:
         nearest = nearest_to_an_answer(connection, limit=MOST_ROWS)
         lately = decided_lately(connection, limit=MOST_ROWS)
+        shown = chosen(nearest, lately)
+        ramps = read_ramps(connection, {each.experiment_id: each.document for each in shown})
     return dg.MaterializeResult(
         metadata={
-            **dict(report(chosen(nearest, lately))),
+            **dict(report(shown, ramps)),
             "nearest_to_an_answer": markdown(evidence_table(nearest)),
             "decided_last": markdown(evidence_table(lately)),
             "computed_now": len(drafted),

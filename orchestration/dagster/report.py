@@ -1,6 +1,6 @@
 """The report of a run: the experiments that matter most now, each as a thumbnail and in full."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import dagster as dg
 
@@ -14,6 +14,7 @@ from orchestration.pictures.interval import interval_picture
 from orchestration.pictures.plot import evidence_plot
 from orchestration.pictures.thumbnail import thumbnail
 from storage.views.published import PublishedEvidence
+from storage.views.ramp import Ramp
 
 # Each materialization's record is kept, and a picture takes some 10 KB.
 MOST_PICTURES = 4
@@ -36,12 +37,19 @@ def chosen(
 
 
 def report(
-    published: Sequence[PublishedEvidence],
+    published: Sequence[PublishedEvidence], ramps: Mapping[str, Ramp]
 ) -> Iterator[tuple[str, dg.MarkdownMetadataValue]]:
-    """Yields metadata: each experiment's sentence and picture; and a plot that compares all."""
+    """Yields metadata: each experiment's sentence and picture; and a plot that compares all.
+
+    Args:
+        published: The experiments.
+        ramps: Their units over time and steps of the ramp, by experiment.
+    """
     for experiment in published:
         yield experiment.experiment_id, dg.MetadataValue.md(_in_short(experiment))
-        if (picture := interval_picture(experiment.document, experiment.contract)) is not None:
+        ramp = ramps.get(experiment.experiment_id)
+        picture = interval_picture(experiment.document, experiment.contract, ramp)
+        if picture is not None:
             image = svg.as_markdown(picture, alt=experiment.experiment_id)
             yield f"{experiment.experiment_id} in full", dg.MetadataValue.md(image)
     if len(published) > 1 and (

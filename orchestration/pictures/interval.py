@@ -10,6 +10,8 @@ from domain.wording.picture import Lane, Mark, Picture, picture_of
 from orchestration.pictures import svg
 from orchestration.pictures.axis import Axis, round_steps, time_steps
 from orchestration.pictures.colour import colour_of
+from orchestration.pictures.traffic import HEIGHT, traffic_strip
+from storage.views.ramp import Ramp
 
 WIDTH = 700
 # Finer than a pixel shows, and a record of each materialization is kept.
@@ -50,7 +52,9 @@ class _Scene:
         return self.top + _PLOT
 
 
-def interval_picture(document: Mapping[str, Any], contract: Mapping[str, Any]) -> str | None:
+def interval_picture(
+    document: Mapping[str, Any], contract: Mapping[str, Any], ramp: Ramp | None = None
+) -> str | None:
     """Returns an experiment's evidence as an SVG.
 
     A band from the interval's lower to its upper end with the estimate in it; the line of no
@@ -59,6 +63,7 @@ def interval_picture(document: Mapping[str, Any], contract: Mapping[str, Any]) -
 
     Args:
         contract: The verdict contract that stands on it.
+        ramp: The units over time and the steps of the ramp; None where they are not known.
 
     Returns:
         None before the first look.
@@ -68,7 +73,10 @@ def interval_picture(document: Mapping[str, Any], contract: Mapping[str, Any]) -
         return None
     sentence = textwrap.wrap(document["sentence"], _MOST_OF_LINE, max_lines=3, placeholder=" …")
     scene = _scene(picture, top=84.0 + _LINE * len(sentence))
-    below = scene.bottom + 44
+    below, traffic = scene.bottom + 44, list[str]()
+    if ramp is not None and ramp.at:
+        traffic = traffic_strip(ramp, scene.time, top=below, unit=picture.measure.unit)
+        below += HEIGHT + 8
     lanes = [_lane(scene, lane, below + _LANE * row) for row, lane in enumerate(picture.lanes)]
     foot = below + _LANE * len(lanes) + 8
     at = document["as_of"].replace("T", " ")[:16]
@@ -80,6 +88,7 @@ def interval_picture(document: Mapping[str, Any], contract: Mapping[str, Any]) -
             _HATCH,
             *_title(scene, contract, sentence),
             *_plot(scene),
+            *traffic,
             *lanes,
             *_foot(says, foot),
             *_legend(foot + 38 + _LINE, document["policy"]["level"]),

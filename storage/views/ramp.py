@@ -109,6 +109,19 @@ def read_ramp(connection: Connection, experiment_id: str, *, until: datetime) ->
     )
 
 
+def read_ramps(
+    connection: Connection, documents: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Ramp]:
+    """Returns the ramps of experiments up to the looks that evidence documents tell of."""
+    ramps = {
+        experiment_id: read_ramp(
+            connection, experiment_id, until=datetime.fromisoformat(document["as_of"])
+        )
+        for experiment_id, document in documents.items()
+    }
+    return {experiment_id: ramp for experiment_id, ramp in ramps.items() if ramp is not None}
+
+
 def _closes_after(policy: Mapping[str, Any]) -> timedelta | None:
     try:
         return closes_after(policy)

@@ -14,6 +14,7 @@ from orchestration.pictures.plot import MOST_CURVES, curve, evidence_plot
 from orchestration.pictures.svg import as_markdown, path
 from orchestration.pictures.thumbnail import thumbnail
 from storage.views.published import PublishedEvidence
+from storage.views.ramp import Ramp, Step
 
 SVG = "{http://www.w3.org/2000/svg}"
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -85,6 +86,29 @@ class Picture:
         self.ids = {one.get("id"): one for one in self.root.iter() if one.get("id")}
         self.lines = list(self.root.iter(f"{SVG}text"))
         self.text = "\n".join(one.text or "" for one in self.lines)
+
+
+RAMP = Ramp(
+    at=[START + timedelta(hours=hour) for hour in (6, 24, 47)],
+    control=[90, 450, 1000],
+    treatment=[10, 60, 700],
+    steps=[
+        Step(at=START - timedelta(hours=2), share=0.1),
+        Step(at=START + timedelta(hours=25), share=0.5),
+    ],
+)
+
+
+def test_a_picture_shows_the_units_of_each_arm_and_the_steps_of_the_ramp() -> None:
+    picture = Picture(interval_picture(document(), contract(), RAMP))
+    for words in ("sessions", "1,000 control", "700 treatment", "share 10 %", "share 50 %"):
+        assert words in picture.text
+    assert {"control", "treatment"} <= picture.ids.keys()
+    assert dict(report([standing(1)], {"exp_1": RAMP}))["exp_1 in full"].value != (
+        dict(report([standing(1)], {}))["exp_1 in full"].value
+    )
+    # Of an experiment whose units are not known there is none.
+    assert "share" not in drawn(document(), contract()).text
 
 
 def drawn(found: dict[str, Any], answer: Any) -> Picture:
@@ -288,7 +312,7 @@ def standing(number: int, **more: Any) -> PublishedEvidence:
 
 def test_what_an_experiment_says_fits_where_dagster_shows_it_without_a_click(monkeypatch) -> None:
     monkeypatch.setenv("SERVICE_PUBLIC_URL", "https://reward.example.com/")
-    shown = dict(report([standing(1, looks=500, sentence="word " * 300)]))
+    shown = dict(report([standing(1, looks=500, sentence="word " * 300)], {}))
 
     assert len(shown["exp_1"].value) < 1_000
     assert "[exp_1](https://reward.example.com/dashboard/experiments/exp_1)" in shown["exp_1"].value
@@ -299,7 +323,7 @@ def test_what_an_experiment_says_fits_where_dagster_shows_it_without_a_click(mon
 def test_without_a_public_address_there_is_no_link(monkeypatch) -> None:
     monkeypatch.setenv("SERVICE_PUBLIC_URL", "javascript:alert(1)")
 
-    assert dict(report([standing(1)]))["exp_1"].value.startswith("exp_1: Can't say yet")
+    assert dict(report([standing(1)], {}))["exp_1"].value.startswith("exp_1: Can't say yet")
 
 
 def test_some_that_were_decided_last_are_shown_and_the_rest_are_the_nearest() -> None:
@@ -345,7 +369,7 @@ def test_the_comparison_stays_small_however_much_there_is_to_show() -> None:
 def test_infinite_evidence_is_drawn_at_the_edge() -> None:
     found = [document(looks=1, e_value=1e300), document(number=2, looks=3, e_value=0.0)]
 
-    assert "compared" not in dict(report([standing(1)]))
+    assert "compared" not in dict(report([standing(1)], {}))
     assert Picture(evidence_plot(found)).root.tag == f"{SVG}svg"
 
 
