@@ -150,7 +150,7 @@ def read_events(
 
     Args:
         cursor: Of `SnapshotReader`.
-        condition: SQL on the columns of `runtime_events`, without anything that a user named.
+        condition: SQL on the columns of `runtime_events`; names that a user gave are literals.
         columns: `COLUMNS`, or `EVENT_COLUMNS`.
     """
     return _read(cursor, "runtime_events", condition, columns)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from psycopg import sql
 from sqlalchemy import Connection, Engine, text
 
 from storage.log.lake import VARIABLE, Lake, LakeError
@@ -52,6 +53,7 @@ class Extent:
         received_to: The last moment, itself included.
         environments: The (project_id, environment) pairs; revenue is read by project.
         with_properties: Whether the properties of events are read, which few experiments ask for.
+        names: The events that are read, by their names; None for all.
     """
 
     named_from: int
@@ -59,6 +61,7 @@ class Extent:
     received_to: int
     environments: frozenset[tuple[int, str]]
     with_properties: bool = False
+    names: frozenset[str] | None = None
 
     @property
     def columns(self) -> Schema:
@@ -84,7 +87,7 @@ class LogRows:
     """An extent of the log, for whatever engine reads Parquet and Arrow.
 
     Attributes:
-        extent: Which part; files hold more than that, of other projects and times.
+        extent: Which part; files hold more than that, of other projects, times and names.
         files: Parquet files with at least `EVENT_COLUMNS`.
         erasures: Whose events in files with an older `last_erasure` are no events any more.
         rest: The events that are read from PostgreSQL, in the extent's columns; it is read once.
@@ -161,7 +164,7 @@ class SealedLog:
         condition = (
             f"({' OR '.join(hours.condition for hours in ranges)})"
             f" AND (received_at >= '{begins}' OR pseudonym IS NOT NULL)"
-            f" AND {_of_projects(extent)}"
+            f" AND {_of_projects(extent)}{_of_names(extent)}"
         )
         return self._lazily(
             stack, extent.columns, lambda cursor: read_events(cursor, condition, extent.columns)
@@ -254,3 +257,10 @@ def _moment(microseconds: int) -> datetime:
 def _of_projects(extent: Extent) -> str:
     projects = sorted({project_id for project_id, _ in extent.environments})
     return f"project_id IN ({', '.join(map(str, projects))})" if projects else "false"
+
+
+def _of_names(extent: Extent) -> str:
+    if extent.names is None:
+        return ""
+    names = ", ".join(sql.Literal(name).as_string() for name in sorted(extent.names))
+    return f" AND event IN ({names})" if names else " AND false"

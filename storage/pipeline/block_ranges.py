@@ -64,7 +64,7 @@ def compute_exposures(
     read: Sequence[ReadExperiment],
     *,
     schema: str = "",
-) -> int:
+) -> None:
     """Materializes the steps from the log to the exposures of some blocks.
 
     It also makes `known_sightings`: the earlier sightings of the units that it meets.
@@ -75,13 +75,10 @@ def compute_exposures(
         read: The experiments, and which blocks of each are read.
         schema: Of the derived tables, with a dot; empty for the first of the search path.
 
-    Returns:
-        How many events were read.
-
     Raises:
         TooManyAssignmentsError: One of them has more assignments than can be numbered.
     """
-    events = attach_extent(engine, log, extent_of(read), segments=segments_of(read))
+    attach_extent(engine, log, extent_of(read), segments=segments_of(read))
     experiments = [scope.experiment for scope in read]
     environments = read_environments(
         log.connection, {experiment.environment_key for experiment in experiments}
@@ -107,7 +104,6 @@ def compute_exposures(
             engine.define(
                 "known_in_flight", "SELECT experiment, unit FROM known_sightings WHERE kind = 1"
             )
-    return events
 
 
 # --- Cells ----------------------------------------------------------------------------------------
@@ -120,7 +116,7 @@ def compute_cells(
     read: Sequence[ReadOutcomes],
     *,
     schema: str = "",
-) -> int:
+) -> None:
     """Materializes the steps from the outcomes of exposed units to cells.
 
     Args:
@@ -129,18 +125,12 @@ def compute_cells(
             exposures of these blocks.
         read: The experiments, and how far the outcomes of each are read.
         schema: Of the derived tables, with a dot; empty for the first of the search path.
-
-    Returns:
-        How many events were read.
     """
     blocks = [_blocks_of(scope) for scope in read]
-    events = attach_extent(engine, log, _extent(blocks))
+    attach_extent(engine, log, _extent(read, blocks))
     register_metrics(engine, read)
     register_buried_outcomes(engine, log.connection, blocks)
-    engine.define(
-        "outcome_events",
-        "SELECT e.* FROM log_rows AS e WHERE e.event IN (SELECT event FROM sources)",
-    )
+    engine.define("outcome_events", "SELECT e.* FROM log_rows AS e")
     engine.run(PAID)
     known = KnownRows(
         engine,
@@ -166,7 +156,6 @@ def compute_cells(
     engine.define("known_amounts", _AMOUNTS)
     engine.define(CLOSING.name, CLOSING.sql)
     engine.run(NEW_CELLS)
-    return events
 
 
 def _blocks_of(read: ReadOutcomes) -> ReadExperiment:
@@ -179,13 +168,16 @@ def _exposed_to(read: ReadOutcomes) -> int:
     return read.to_block if read.exposed_to is None else read.exposed_to
 
 
-def _extent(read: Sequence[ReadExperiment]) -> Extent:
+def _extent(read: Sequence[ReadOutcomes], blocks: Sequence[ReadExperiment]) -> Extent:
     received_from = min(scope.from_block for scope in read) - AHEAD
+    metrics = [metric for scope in read for metric in scope.experiment.metrics]
     return Extent(
         named_from=received_from,
         received_from=received_from,
-        received_to=max(scope.received_to for scope in read),
+        received_to=max(scope.received_to for scope in blocks),
         environments=frozenset(scope.experiment.environment_key for scope in read),
+        # The units of other events were exposed before.
+        names=frozenset(source for metric in metrics for source in metric.sources),
     )
 
 

@@ -7,6 +7,7 @@ from storage.log.reader import Extent, LogFile, LogRows
 from storage.log.sealed_hours import Erasure
 from storage.pipeline.engines.engine import DayEngine
 
+_NAMES = {"event": "text"}
 _ERASED = {"erasure_id": "bigint", "project_id": "int", "key": "text"}
 
 
@@ -22,6 +23,7 @@ def attach_log(engine: DayEngine, rows: LogRows) -> None:
         {"project_id": "int", "environment": "text"},
         sorted(rows.extent.environments),
     )
+    engine.register("log_names", _NAMES, ((name,) for name in sorted(rows.extent.names or ())))
     _register_erasures(engine, rows.erasures)
     engine.copy("log_rest", rows.rest)
     engine.copy("revenue_events", rows.revenue)
@@ -36,11 +38,12 @@ def attach_log(engine: DayEngine, rows: LogRows) -> None:
 
 
 def _wanted(extent: Extent) -> str:
+    named = "" if extent.names is None else " AND e.event IN (SELECT event FROM log_names)"
     return (
         f"e.received BETWEEN {extent.named_from} AND {extent.received_to}"
         f" AND (e.received >= {extent.received_from} OR e.pseudonym IS NOT NULL)"
         " AND EXISTS (SELECT 1 FROM log_environments AS p"
-        " WHERE p.project_id = e.project_id AND p.environment = e.environment)"
+        " WHERE p.project_id = e.project_id AND p.environment = e.environment)" + named
     )
 
 

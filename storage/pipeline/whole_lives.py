@@ -201,7 +201,8 @@ def compute_whole_lives(
     read = blocks_to_expose(experiments, read_to={}, as_of=as_of)
     if not read:
         return WholeLives(engine=engine, read=(), events=0)
-    events = attach_extent(engine, log, extent_of(read), segments=segments_of(read))
+    attach_extent(engine, log, extent_of(read), segments=segments_of(read))
+    ((events,),) = engine.rows("SELECT count(*) FROM log_rows")
     _expose(engine, log.connection, read)
     _close(engine, log.connection, read)
     return WholeLives(engine=engine, read=read, events=events)
@@ -220,8 +221,8 @@ def extent_of(read: Sequence[ReadExperiment]) -> Extent:
 
 def attach_extent(
     engine: DayEngine, log: SealedLog, extent: Extent, *, segments: Sequence[str] = ()
-) -> int:
-    """Defines the log's relations; returns how many events there are to read.
+) -> None:
+    """Defines the log's relations.
 
     Args:
         engine: On a database that holds nothing else.
@@ -244,8 +245,6 @@ def attach_extent(
         " * 1000000 AS value"
         " FROM revenue_events AS r",
     )
-    ((count,),) = engine.rows("SELECT count(*) FROM log_rows")
-    return count
 
 
 def _expose(engine: DayEngine, connection: Connection, read: Sequence[ReadExperiment]) -> None:
