@@ -45,8 +45,8 @@ _NOTHING: Mapping[str, Any] = {
 def served_effect(effect: Mapping[str, Any], after: AfterDecision | None) -> dict[str, Any]:
     """Returns the number to train on: after a decision the fresh one, once it is final.
 
-    Before its planned end the fresh estimate is a number to watch: whoever stops on good news would
-    read a lucky one.
+    Before its planned end the fresh estimate is a number to watch: an experiment that is stopped on
+    good news would show a lucky one.
 
     Args:
         effect: The effect of the evidence document.

@@ -104,7 +104,7 @@ def long_window(target: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def vouched(target: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the definition of a target's companion that counts outcomes nobody can invent.
+    """Returns the definition of a target's companion that counts outcomes that cannot be invented.
 
     Those are events with the write key, or signed; anybody can send others with the public key.
     """

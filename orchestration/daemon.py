@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def _end_when_set_back() -> None:
-    """End the process once the clock has gone back, as measured by one that nobody sets.
+    """End the process once the clock has gone back, as measured by the monotonic one.
 
     Nothing is lost: a tick is evaluated by the code server, and one that breaks off is finished.
     """

@@ -53,7 +53,7 @@ def main(
     read_only: bool,
     log_level: str,
 ) -> None:
-    """Serve Dagster's pages, to nobody's page but its own.
+    """Serve Dagster's pages, to no other site's page.
 
     The instance is that of DAGSTER_HOME. Answered are requests for loopback names, for the host of
     SERVICE_DAGSTER_URL, and for those that SERVICE_DAGSTER_HOSTS names, separated by commas.

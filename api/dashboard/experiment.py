@@ -94,7 +94,7 @@ async def get_live(request: Request) -> Response:
 
 
 async def get_evidence(request: Request) -> Response:
-    """Return the evidence document, for whoever wants to read all of it."""
+    """Return the whole evidence document."""
     experiment_id = request.path_params["experiment_id"]
 
     def reading(connection: Connection, visitor: Visitor) -> str | None:

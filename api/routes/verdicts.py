@@ -304,8 +304,8 @@ async def get_verdicts(
     pending: Annotated[
         bool,
         Query(
-            description="Decisions that nobody acted on yet, the oldest first: the commit is still"
-            " the declared canary that it was when it was decided."
+            description="Decisions that were not acted on yet, the oldest first: the commit is"
+            " still the declared canary that it was when it was decided."
         ),
     ] = False,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,

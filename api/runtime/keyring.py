@@ -84,7 +84,7 @@ class Keyring:
         await asyncio.gather(*self._notes, return_exceptions=True)
 
     async def caller(self, key: str) -> Caller | None:
-        """Returns whom a key speaks for: nobody, when it is unknown or revoked.
+        """Returns a key's holder; None when it is unknown or revoked.
 
         Raises:
             Problem: It cannot be a key.

@@ -59,7 +59,7 @@ class ServerLimits:
     The average rate of a body, not a time limit for the whole, tells slow from stalled: 30 seconds
     would be too few for 16 MiB over a slow line, and far too many for a thousand attackers. With
     8 KiB/s after 10 seconds, the largest beacon of a browser (64 KiB) passes over a line of
-    4 KiB/s, and nobody holds a place for longer than 138 seconds with 1 MiB.
+    4 KiB/s, and no client holds a place for longer than 138 seconds with 1 MiB.
 
     Attributes:
         head_seconds: From the connection's opening, or a later request's first byte, to the end

@@ -227,7 +227,7 @@ def _close(listeners: Sequence[socket.socket]) -> None:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, which cuts nobody off that it has let in, and always comes to its end."""
+    """uvicorn's server, which answers each request that it accepted, and always ends."""
 
     def __init__(
         self,
@@ -288,7 +288,7 @@ class Server(uvicorn.Server):
         self._connections.unwatch()
 
     async def _accept_the_last(self, sockets: Sequence[socket.socket]) -> None:
-        """Stops listening, and lets in whoever the kernel has already shaken hands with."""
+        """Stops listening, and accepts the connections that the kernel has already completed."""
         loop = asyncio.get_running_loop()
         waiting: list[socket.socket] = []
         for server in self.servers:

@@ -299,7 +299,7 @@ class EvidenceTippingPoint(Shape):
 
 
 class Vouched(Shape):
-    """The outcomes that came with the write key, or signed: those that nobody can invent."""
+    """The outcomes that came with the write key, or signed: those that cannot be invented."""
 
     conversions: int
     of: int

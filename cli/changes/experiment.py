@@ -36,7 +36,7 @@ class Experiment(Protocol):
         ...
 
     def freeze(self) -> str | None:
-        """Why nobody is to act on verdicts for now; None where the service is not frozen."""
+        """The reason for a freeze of the service; None where it is not frozen."""
         ...
 
     def close(self) -> Response:
@@ -89,7 +89,7 @@ class RemoteExperiment:
 
 
 def first_look_of(handle: Experiment, contract: Mapping[str, Any] | None = None) -> str | None:
-    """Returns when the target can be looked at first, in a sentence; None where nobody says."""
+    """Returns when the target can be looked at first, in a sentence; None where it is unknown."""
     try:
         return first_look_sentence(handle.registration(), contract)
     except RemoteFault:

@@ -92,7 +92,7 @@ def junit(poll: Poll, end: Outcome) -> bytes:
     """Returns a suite: a case for the experiment, and one for each guardrail.
 
     A verdict against the change and a breach are failures, a fault of the set-up is an error, and
-    what nobody knows yet is skipped.
+    numbers that are not known yet are skipped.
     """
     rows = metric_rows(poll.evidence) if poll.evidence else []
     guardrails = [row for row in rows if not row.is_target]

@@ -101,7 +101,7 @@ def wait(
     12  closed without a verdict
     14  the timeout passed, or the service is frozen at its end
 
-    1 says that nobody could be asked, 2 that the command was called wrongly.
+    1 says that the service could not be reached, 2 that the command was called wrongly.
 
     Asks SERVICE_API_URL with the project key in SERVICE_PROJECT_KEY where the address is set,
     else the store.

@@ -6,7 +6,7 @@ from storage.tenants.audit_trail import Actor, ActorKind
 
 
 def command_actor() -> Actor:
-    """Returns whoever runs this command."""
+    """Returns the name of the user who runs this command."""
     try:
         name = getpass.getuser()
     except (KeyError, OSError):

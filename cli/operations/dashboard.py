@@ -17,7 +17,7 @@ from storage.tenants.sign_ins import LINK_LIFETIME, Role, create_link, end_sign_
 @click.option(
     "--sign-out-all",
     is_flag=True,
-    help="Instead end every sign-in to the project, and every link that nobody opened yet.",
+    help="Instead end every sign-in to the project, and every link that was not opened yet.",
 )
 @click.option(
     "--url",
@@ -37,9 +37,7 @@ def dashboard(project: str, owner: bool, sign_out_all: bool, url: str, data_dir:
             raise click.UsageError("--sign-out-all makes no link: leave --owner out")
         with project_transaction(data_dir, project) as (connection, project_id):
             ended = end_sign_ins(connection, project_id, by=command_actor())
-        click.echo(
-            f"Sign-ins that were ended: {ended}. A link that nobody opened is worth nothing."
-        )
+        click.echo(f"Sign-ins that were ended: {ended}. Links that were not opened are void.")
         return
     role = Role.OWNER if owner else Role.READ
     with project_transaction(data_dir, project) as (connection, project_id):

@@ -69,7 +69,7 @@ def _as_text(erased: Forgotten) -> str:
 
 
 def _of_files(erased: Forgotten) -> str:
-    """Returns what becomes of events that are in the lake alone; nobody has counted them."""
+    """Returns what becomes of events that are in the lake alone; they are not counted yet."""
     if not erased.moved_files:
         return ""
     return (

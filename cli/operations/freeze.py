@@ -1,4 +1,4 @@
-"""The commands `freeze` and `unfreeze`: nobody is to act on verdicts for a while."""
+"""The commands `freeze` and `unfreeze`: no verdict is to be acted on for a while."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ from storage.releases.freeze import unfreeze as end
 
 
 @click.command("freeze")
-@click.option("--reason", required=True, help="Why; shown to whoever asks.")
+@click.option("--reason", required=True, help="Why; shown by each gate and page.")
 @json_option
 @data_dir_option
 def freeze(reason: str, as_json: bool, data_dir: Path) -> None:

@@ -71,10 +71,10 @@ def any_store_url(data_dir: Path) -> Generator[str]:
 
 
 def _wait_for_this_version(url: str) -> None:
-    """Return when the store is of this version; whoever started it may be about to migrate it.
+    """Return when the store is of this version; its server may be about to migrate it.
 
     Raises:
-        storage.migrate.StoreVersionError: a later version has migrated it, or nobody migrates it.
+        storage.migrate.StoreVersionError: a later version has migrated it, or it is not migrated.
     """
     deadline = time.monotonic() + MIGRATION_SECONDS
     waits = False

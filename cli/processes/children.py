@@ -29,13 +29,13 @@ _STORE, _SERVERS, _DAGSTER = range(3)
 
 
 def free_port() -> int:
-    """A port on 127.0.0.1 that nobody uses now."""
+    """A port on 127.0.0.1 that is free now."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return server.getsockname()[1]
 
 
 def taken(host: str, port: int) -> bool:
-    """Whether somebody listens there already, or we may not."""
+    """Whether another process listens there already, or we may not."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.create_server((host, port), family=family):

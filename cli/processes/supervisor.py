@@ -23,7 +23,7 @@ class ChildFailedError(RuntimeError):
 
 
 class StopRequest:
-    """Whether somebody asked this process to stop."""
+    """Whether this process was asked to stop."""
 
     def __init__(self) -> None:
         # A plain flag: a signal may interrupt any instruction, a lock's own included.

@@ -186,7 +186,7 @@ class Start:
 
 
 def _first_project(url: str) -> CreatedProject | None:
-    """Make the first project of a new store, with its keys; None when somebody has made one."""
+    """Make the first project of a new store, with its keys; None when there is one already."""
     with opened_engine(url) as engine, engine.begin() as connection:
         names = {project.name for project in list_projects(connection)}
         return (

@@ -98,7 +98,7 @@ def _row(
     )
     difference, interval, state = row["difference"], row["interval"], row["state"]
     if state == "unfair":
-        # It is not the change's: nobody should read a size into it.
+        # It is not the change's, so no size is shown.
         difference = interval = None
     if interval is not None:
         interval = [measure.possible(end) for end in interval]

@@ -1,4 +1,4 @@
-"""Vouched outcomes in words: how many of the outcomes nobody can have invented."""
+"""Vouched outcomes in words: how many of the outcomes cannot have been invented."""
 
 from collections.abc import Mapping
 from typing import Any

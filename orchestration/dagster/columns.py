@@ -82,7 +82,7 @@ DESCRIPTIONS: Mapping[dg.AssetKey, Mapping[str, str]] = {
         "commit_sha": "The commit that was put before users.",
         "commit": "What was said of the commit, as it came.",
         "base_commit": "The commit that the diff is against: what users had before.",
-        "base_assumed": "Whether nobody named the base, so that the newest deploy was taken.",
+        "base_assumed": "Whether no base was named, so that the newest deploy was taken.",
         "deployed_at": "When it went out, by the sender's clock.",
         "recorded_at": "When we were told, by the database's clock.",
         "graph_id": "The static graph that came with it or stood then.",

@@ -109,7 +109,7 @@ def _is_starting(instance: dg.DagsterInstance, *, closes_at: datetime | None) ->
 
 
 def _keep_checklists(store: Store) -> None:
-    """Keeps the checklists; where that fails it is counted, and keeps nobody from a verdict."""
+    """Keeps the checklists; a failure is counted, and holds no verdict back."""
     with (
         suppress(Exception),
         failures_counted(store.engine, "checklists"),

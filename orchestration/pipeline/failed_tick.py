@@ -1,4 +1,4 @@
-"""Failures of ticks and of steps of runs, counted by stage for whoever monitors the store."""
+"""Failures of ticks and of steps of runs, counted by stage for the monitoring of the store."""
 
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -10,7 +10,7 @@ from storage.upkeep.gauges import note_failed_tick
 
 
 class NotNow(Exception):  # noqa: N818 - nothing is wrong: the work is for another tick or a run
-    """Work is left to somebody else, or to later."""
+    """Work is left to another process, or to later."""
 
 
 @contextmanager

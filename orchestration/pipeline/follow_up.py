@@ -79,7 +79,7 @@ def _draft(reading: ExperimentReading, plan: PlannedFollowUp) -> FollowUpDraft:
 
 
 def _stop(reading: ExperimentReading, plan: PlannedFollowUp) -> int | None:
-    """Returns when the treatment was declared for everybody, or for nobody, since the decision.
+    """Returns when the treatment was declared for all units, or for none, since the decision.
 
     Everybody has a portfolio's treatment, but for the units that are held back.
     """

@@ -55,7 +55,7 @@ def rebuild_all(
 
     Ticks, readers and gates go on meanwhile on the served tables, which change in the last phase
     alone, at its commit. Whatever ticks have added since is added to the side tables too before
-    that, so that nobody sees less afterwards than before. Open verdicts are published as in any
+    that, so that no reader sees less afterwards than before. Open verdicts are published as in any
     tick; decided ones are compared, and never rewritten.
 
     Args:

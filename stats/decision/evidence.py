@@ -148,7 +148,7 @@ class Evidence:
         splits: The flags that the strata are split by.
         confounded_by: The flags that depend on the change and do not split the strata.
         units_excluded: Units of lineages beyond those that are compared.
-        vouched: The outcomes that nobody can invent; None where that is not read.
+        vouched: The outcomes that cannot be invented; None where that is not read.
         tipping_point: How many invented sessions would explain the lift; None of a mean, and where
             nothing was compared.
     """

@@ -1,4 +1,4 @@
-"""The tipping point: how many invented sessions would explain a lift that nobody could refute."""
+"""The tipping point: how many invented sessions would explain a lift without being noticed."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Vouched outcomes: whether an answer holds on the events that nobody can invent alone."""
+"""Vouched outcomes: whether an answer holds on the events alone that cannot be invented."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class VouchedOutcomes:
 
     @property
     def in_part(self) -> bool:
-        """Whether somebody vouches for some outcomes, and nobody for others."""
+        """Whether some outcomes are vouched for, and others are not."""
         return 0 < self.conversions < self.of
 
 

@@ -38,7 +38,7 @@ class Series:
         crossings: Units exposed to both arms; None likewise.
         late: Units whose outcome on the target came too late; None likewise.
         long: The target's outcomes within four times its window; None likewise.
-        vouched: The target's cells by the outcomes alone that somebody vouches for; None likewise.
+        vouched: The target's cells by the vouched outcomes alone; None likewise.
         traits: The traits that the strata differ by; None where strata are never pooled.
 
     Raises:

@@ -28,7 +28,7 @@ WHERE EXISTS (SELECT FROM sealed_hours)
 def note_erasure(
     connection: Connection, project_id: int, *, sessions: Iterable[str], users: Iterable[bytes]
 ) -> None:
-    """Makes every reader of files leave somebody's events out, from this commit on.
+    """Makes every reader of files leave a person's events out, from this commit on.
 
     Args:
         connection: In the transaction that deletes the events from PostgreSQL, which no other
@@ -69,7 +69,7 @@ _END = text("DELETE FROM erasures WHERE erasure_id <= :newest")
 
 
 def rewrite_files(engine: Engine, lake: Lake) -> Rewriting | None:
-    """Writes the files anew that hold anything of somebody who was forgotten, under new names.
+    """Writes the files anew that hold anything of a forgotten person, under new names.
 
     One transaction lists the new ones in the place of the old ones, which are to be deleted then,
     and ends the erasures. A run that dies before leaves files that are not listed.

@@ -1,4 +1,4 @@
-"""Revenue and funnel events: stored once each, whoever sends them again."""
+"""Revenue and funnel events: stored once each, however often they are sent."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -112,7 +112,7 @@ def keep_files(connection: Connection) -> None:
 
 
 def claim_files(connection: Connection) -> None:
-    """Makes sure that nobody reads files until this transaction ends.
+    """Keeps files from being read until this transaction ends.
 
     `pg_dump` counts as a reader: the files of its list stay until it has ended.
 

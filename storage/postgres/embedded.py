@@ -70,7 +70,7 @@ def make_data_dir(data_dir: Path) -> None:
 
 
 def running_url(data_dir: Path) -> str | None:
-    """The address of the server that runs on this data directory now, whoever started it.
+    """The address of the server that runs on this data directory now, also if we did not start it.
 
     Returns:
         A SQLAlchemy address, or None when no server there takes connections.
@@ -115,7 +115,7 @@ class EmbeddedPostgres:
 
     @property
     def process(self) -> subprocess.Popen[bytes] | None:
-        """The server, when it is our child; None when it is somebody else's, or none runs."""
+        """The server, when it is our child; None when another process started it, or none runs."""
         return self._process
 
     def start(self) -> str:
@@ -145,7 +145,7 @@ class EmbeddedPostgres:
         return self.url
 
     def stop(self) -> None:
-        """Shut our server down and wait for it; a server of somebody else is left alone."""
+        """Shut our server down and wait for it; one that another process started is left alone."""
         process, self._process = self._process, None
         if process is not None:
             _shut_down(process.send_signal, lambda: process.poll() is not None)

@@ -37,7 +37,7 @@ class Handout:
     """The builds and flags that an environment gives its units now.
 
     Attributes:
-        baseline: The commit that whoever is in no canary gets; None where none is recorded.
+        baseline: The commit of units that are in no canary; None where none is recorded.
         canaries: The declared canaries, the first deployed first.
         flags: The flags under test, by name.
     """

@@ -27,7 +27,7 @@ Action = Literal[
 
 
 class ActorKind(StrEnum):
-    """The ways to the store by which somebody changes something."""
+    """The ways in which a person can change the store."""
 
     OWNER = "owner"
     KEY = "key"
@@ -66,7 +66,7 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditEntry:
-    """An action of somebody.
+    """A person's action.
 
     Attributes:
         entry_id: Its place in the trail.

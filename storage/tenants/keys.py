@@ -161,7 +161,7 @@ def key_actor(connection: Connection, digest: bytes) -> Actor:
 
 
 def holder(connection: Connection, key: str) -> Holder | None:
-    """Returns whom a key speaks for: nobody, when it is malformed, unknown or revoked."""
+    """Returns a key's holder; None when it is malformed, unknown or revoked."""
     if not is_well_formed(key):
         return None
     row = connection.execute(

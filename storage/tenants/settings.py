@@ -205,7 +205,7 @@ def _stored(
 
 
 def lock_settings(connection: Connection, project_id: int) -> dict[str, Any]:
-    """Returns a project's choices; until the transaction ends nobody else changes them."""
+    """Returns a project's choices, locked until the transaction ends."""
     return _stored(connection, select(projects.c.settings).with_for_update(), project_id)
 
 

@@ -28,7 +28,7 @@ _TOKEN_FORM = re.compile(r"[0-9A-Za-z_-]{43}", re.ASCII)
 
 
 class Role(StrEnum):
-    """What somebody who signed in may do."""
+    """The rights of a signed-in person."""
 
     READ = "read"
     OWNER = "owner"
@@ -66,7 +66,7 @@ def create_link(connection: Connection, project_id: int, role: Role, *, by: Acto
     """Creates the code of a link that signs in once, and returns it: the only time it is seen.
 
     Args:
-        role: What the link lets somebody do.
+        role: The rights that the link gives.
         by: Who creates it, for the audit trail.
     """
     code = f"in_{secrets.token_urlsafe(32)}"
@@ -128,7 +128,7 @@ def sign_in_by_key(connection: Connection, key: str) -> str | None:
 
 
 def sign_in_by_proxy(connection: Connection, project_id: int, *, role: Role, name: str) -> str:
-    """Signs in somebody for whom a proxy vouches, and returns the token for the browser.
+    """Signs in a person whom a proxy vouches for, and returns the token for the browser.
 
     The sign-in holds while the proxy goes on to vouch for the name, which its reader asks.
     """
@@ -148,7 +148,7 @@ def proxied_projects(connection: Connection) -> list[tuple[Project, Settings]]:
 
 
 def visitor(connection: Connection, token: str) -> Visitor | None:
-    """Returns who holds a token: nobody, once it expired, was signed out, or its key revoked."""
+    """Returns a token's holder; None once it expired, was signed out, or its key was revoked."""
     if not _TOKEN_FORM.fullmatch(token):
         return None
     row = connection.execute(

@@ -50,7 +50,7 @@ class Attempt:
         announcement: What to tell.
         target: Whom to tell, as the delivery names the webhook.
         webhook: The same as the project's settings hold it now, None where they do no longer.
-        number: The how manieth attempt this is, from 1.
+        number: The attempt's number, from 1.
         at: Its time by the store's clock.
     """
 
@@ -65,7 +65,7 @@ def wait_after(number: int, *, announcement_id: str, target: str) -> timedelta:
     """Returns how long to wait after an attempt that failed: twice as long each time, spread.
 
     Args:
-        number: The how manieth attempt failed, from 1.
+        number: The failed attempt's number, from 1.
         announcement_id: With `target`, the seed of the spread: deliveries that failed
             together come back apart.
         target: The webhook.

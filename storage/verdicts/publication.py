@@ -112,7 +112,7 @@ def _read_json(
 
 
 def project_of(connection: Connection, experiment_id: str) -> int:
-    """Returns the project of an experiment, for whoever runs the service.
+    """Returns the project of an experiment, for operators of the service.
 
     Raises:
         Missing: There is no such experiment.

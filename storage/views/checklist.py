@@ -156,7 +156,7 @@ def projects_to_check(connection: Connection) -> dict[int, str] | None:
     row of each project.
 
     Returns:
-        Digests of the projects' set-ups, for `keep_lines`; None while somebody else is at it.
+        Digests of the projects' set-ups, for `keep_lines`; None while another computes them.
     """
     if not connection.execute(_CLAIM, {"key": _LOCK}).scalar_one():
         return None

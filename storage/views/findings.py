@@ -16,7 +16,7 @@ from storage.views.registrations import RegistrationReading, read_registration
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """The step that somebody took after a decision.
+    """The step that was taken after a decision.
 
     Attributes:
         allocation: 1 promoted, 0 withdrawn, None not declared any more.

@@ -135,7 +135,7 @@ def read_base_move(
 def _nearest(
     connection: Connection, project_id: int, environment: str, commit: str | None
 ) -> str | None:
-    """Returns the recent commit that a commit nobody deployed looks like."""
+    """Returns the recent commit that looks like one that was never deployed."""
     if commit is None:
         return None
     bound = {"project_id": project_id, "environment": environment, "limit": _RECENT_COMMITS}

@@ -52,7 +52,7 @@ def page(
     status: int = 200,
     **known: Any,  # noqa: ANN401 - a template takes whatever it names
 ) -> Response:
-    """Returns a whole page, for whoever is signed in."""
+    """Returns a whole page, for the signed-in person."""
     visitor = getattr(request.state, "visitor", None)
     text = markup(template, visitor=visitor, path=request.scope["path"], **known)
     return HTMLResponse(text, status_code=status)

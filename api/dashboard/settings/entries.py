@@ -157,7 +157,7 @@ def _following(kind: Kind, stored: Mapping[str, Any], form: Form) -> dict[str, o
 
 
 def _place(kind: Kind, rows: Sequence[Row], form: Form) -> int | None:
-    """Returns where the entry stands that a form was of."""
+    """Returns the index of the entry that a form edits; None where it is gone."""
     keys = [kind.key(row) for row in rows]
     return keys.index(form.text("key")) if form.text("key") in keys else None
 

@@ -319,7 +319,7 @@ def _faults(typed: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _is(shown: Mapping[str, Any], member: str, value: object) -> bool:
-    """Tells whether a member is so already: what nobody changed keeps its default."""
+    """Tells whether a member is so already: an unchanged one keeps its default."""
     return _shown(parse_settings({member: value}))[member] == shown[member]
 
 

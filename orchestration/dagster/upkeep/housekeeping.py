@@ -144,7 +144,7 @@ def expire_deliveries(context: dg.OpExecutionContext, store: Store) -> None:
 @dg.op(
     name="tend_lake",
     ins={"dropped": dg.In(dg.Nothing)},
-    description="Writes the files of the sealed log anew that hold somebody who was forgotten,"
+    description="Writes the files of the sealed log anew that hold events of forgotten people,"
     " deletes those that are listed no longer, and sweeps away what a dead run left over a day ago."
     " What is in use is left for the next hour.",
 )

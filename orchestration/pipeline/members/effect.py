@@ -58,8 +58,8 @@ def follow_up_effect(
 ) -> dict[str, Any] | None:
     """Returns the effect of the units that were exposed after a decision.
 
-    Of a follow-up that was stopped before its planned end the interval alone holds: whoever ends it
-    on good news would read a lucky lift.
+    Of a follow-up that was stopped before its planned end the interval alone holds: one that is
+    ended on good news would show a lucky lift.
 
     Args:
         follow_up: The follow-up, as computed.
