@@ -6,7 +6,7 @@ from typing import Any
 
 from api.dashboard.page.figures import signs
 from domain.measure import Measure, measure_of
-from domain.wording.advice import advice
+from domain.wording.advice import advice, units_arriving
 from storage.views.findings import Arrivals
 
 Contract = Mapping[str, Any]
@@ -27,14 +27,23 @@ def reason_of(
         bound: Whether the deploy that it tests has come.
         arrivals: The traffic so far; None once a unit is complete.
     """
-    if arrivals is not None and arrivals.units:
-        return _arriving(arrivals.units, document)
+    if units := _units_in(contract, document, arrivals):
+        return _arriving(units, document)
     if arrivals is not None and arrivals.events:
         return "Events are coming in. Units are counted when a block of 5 minutes has closed."
     if document is None or document["as_of"] is None or not document["sessions"]["accumulated"]:
         return before_any_look(contract, bound=bound)
     # Evidence that was decided before it held its words has a sentence alone.
     return signs(document.get("reason", document["sentence"]))
+
+
+def _units_in(contract: Contract, document: Document | None, arrivals: Arrivals | None) -> int:
+    """Returns how many units are in while none is complete: as stored, or as the evidence tells."""
+    if contract["power_state"]["decided"]:
+        return 0
+    if arrivals is not None and arrivals.units:
+        return arrivals.units
+    return 0 if document is None or document["as_of"] is None else units_arriving(document)
 
 
 def _arriving(units: int, document: Document | None) -> str:
