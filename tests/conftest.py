@@ -82,6 +82,20 @@ class Store:
 
 
 @contextmanager
+def filled_model(server: str, model: str, fill: Callable[[Store], Any]) -> Generator[Any]:
+    """A store that is filled once, from which stores of several tests are copied.
+
+    Yields:
+        Its name, as a model of `fresh_store`, and what `fill` returned.
+    """
+    with fresh_store(server, model) as store:
+        filled = fill(store)
+        # Nobody may be connected to a database that is copied.
+        store.engine.dispose()
+        yield make_url(store.url).database, filled
+
+
+@contextmanager
 def fresh_store(server: str, model: str) -> Generator[Store]:
     """A store like the model, dropped at the end."""
     name = f"test_{secrets.token_hex(6)}"

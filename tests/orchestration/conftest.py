@@ -1,7 +1,8 @@
 """A store with a canary's history in it, runs of our definitions on it, and a shop that is told."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -19,8 +20,10 @@ from storage.schema.partitions import create_days
 from storage.schema.tables import DERIVED
 from storage.tenants.projects import create_project
 from tests.clients.receiver import Receiver, receiving
+from tests.conftest import Store, filled_model, fresh_store
 from tests.orchestration.shop import OF_THE_TESTS, Shop
 from tests.stores.derived import HOW_FAR
+from tests.stores.pipeline_run import run_pipeline
 
 CONTROL, TREATMENT = "c0ffee0", "decade1"
 # They move with the clock: when a verdict was published, when the next look can come.
@@ -91,10 +94,8 @@ def today() -> str:
     return datetime.now(UTC).date().isoformat()
 
 
-@pytest.fixture
-def canary(store: Any, monkeypatch: pytest.MonkeyPatch) -> Canary:
+def _told(store: Store) -> Canary:
     """The history first, then the registrations, as an import does it."""
-    monkeypatch.setenv("SERVICE_DATABASE_URL", store.url)
     midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     # Four windows of the longest metric, which end four days after the last of its three days, are
     # over: no block closes between two readings of a test.
@@ -121,6 +122,53 @@ def canary(store: Any, monkeypatch: pytest.MonkeyPatch) -> Canary:
     )
 
 
+def _walked(store: Store) -> Canary:
+    canary = _told(store)
+    run_pipeline(store.engine)
+    return canary
+
+
+@contextmanager
+def _environment(store: Store) -> Generator[None]:
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("SERVICE_DATABASE_URL", store.url)
+        yield
+
+
+# A store that holds them is copied in a tenth of the time in which they are told.
+@pytest.fixture(scope="module")
+def _canary_model(postgres_url: str, migrated_template: str) -> Iterator[tuple[str, Canary]]:
+    with filled_model(postgres_url, migrated_template, _told) as model:
+        yield model
+
+
+@pytest.fixture(scope="module")
+def _walked_model(postgres_url: str, migrated_template: str) -> Iterator[tuple[str, Canary]]:
+    with filled_model(postgres_url, migrated_template, _walked) as model:
+        yield model
+
+
+@contextmanager
+def _copied(server: str, model: tuple[str, Canary]) -> Generator[Canary]:
+    name, canary = model
+    with fresh_store(server, name) as store, _environment(store):
+        yield replace(canary, url=store.url, engine=store.engine)
+
+
+@pytest.fixture
+def canary(postgres_url: str, _canary_model: tuple[str, Canary]) -> Iterator[Canary]:
+    """The canary's history, and its experiments."""
+    with _copied(postgres_url, _canary_model) as canary:
+        yield canary
+
+
+@pytest.fixture
+def walked(postgres_url: str, _walked_model: tuple[str, Canary]) -> Iterator[Canary]:
+    """The canary after a tick: `click` is decided, the others are open."""
+    with _copied(postgres_url, _walked_model) as canary:
+        yield canary
+
+
 def _deploy(
     connection: Connection, project_id: int, sha: str, at: datetime, *, allocation: float | None
 ) -> None:
@@ -139,7 +187,9 @@ def _deploy(
 def _events(project_id: int, first_day: datetime) -> Iterator[RuntimeEvent]:
     for number in range(1200):
         treated, turn = number % 2 == 1, number // 2
-        exposed_at = first_day + timedelta(minutes=31) + timedelta(minutes=3) * number
+        # Ten of a block, twice an hour: each hour has events, and a walk a tenth of the cells.
+        since = timedelta(minutes=30) * (number // 10) + timedelta(seconds=15) * (number % 10)
+        exposed_at = first_day + timedelta(minutes=31) + since
         outcomes = {
             "page_view": True,
             "click": turn % 10 < (5 if treated else 2),
@@ -156,13 +206,6 @@ def _events(project_id: int, first_day: datetime) -> Iterator[RuntimeEvent]:
                     occurred_at=exposed_at + timedelta(seconds=20 * position),
                     commit_sha=TREATMENT if treated else CONTROL,
                 )
-
-
-@pytest.fixture
-def walked(canary: Canary, instance: dg.DagsterInstance, today: str) -> Canary:
-    """The canary after a fast run."""
-    assert canary.run("deploy_reward_fast", instance, today).success
-    return canary
 
 
 @pytest.fixture

@@ -152,39 +152,37 @@ def test_a_store_of_moved_days_is_restored_and_tells_the_same(
 
 
 def test_a_restored_store_names_the_files_of_moved_days_that_its_lake_lacks(
-    canary, monkeypatch, tmp_path
+    walked, monkeypatch, tmp_path
 ) -> None:
-    run_pipeline(canary.engine)
-    seal(canary.engine)
-    assert moved(canary.engine) == 3
-    dump(canary.engine, tmp_path / "dump")
+    seal(walked.engine)
+    assert moved(walked.engine) == 3
+    dump(walked.engine, tmp_path / "dump")
     monkeypatch.setenv("SERVICE_LAKE", str(tmp_path / "forgotten"))
 
-    with empty_database(canary.engine) as url:
+    with empty_database(walked.engine) as url:
         restore(url, tmp_path / "dump")
         monkeypatch.setenv("SERVICE_DATABASE_URL", url)
         engine = open_engine(url)
         with engine.begin() as connection:
             missing = {file.name for file in missing_files(connection, open_lake())}
         engine.dispose()
-        result = command("audit", canary.experiments["click"])
+        result = command("audit", walked.experiments["click"])
         assert result.exit_code == Exit.NOT_COMPUTED
         assert any(name in result.stderr for name in missing)
 
 
-def test_a_day_and_a_range_of_days_are_checked_and_filled_from_the_lake(canary, instance) -> None:
-    run_pipeline(canary.engine)
-    seal(canary.engine)
-    served = verdicts(canary.engine)
-    moved(canary.engine)
+def test_a_day_and_a_range_of_days_are_checked_and_filled_from_the_lake(walked, instance) -> None:
+    seal(walked.engine)
+    served = verdicts(walked.engine)
+    moved(walked.engine)
 
     for job in ("deploy_reward_fast", "deploy_reward_day"):
-        day = canary.first_day.date().isoformat()
-        run = canary.run(job, instance, day)
+        day = walked.first_day.date().isoformat()
+        run = walked.run(job, instance, day)
         assert run.success
         assert not [check for check in run.get_asset_check_evaluations() if not check.passed]
 
-    assert verdicts(canary.engine) == served
+    assert verdicts(walked.engine) == served
 
 
 def test_the_increment_finds_the_users_that_moved_days_named(canary) -> None:
@@ -216,41 +214,39 @@ def test_the_increment_finds_the_users_that_moved_days_named(canary) -> None:
     assert derived_of(canary.engine) == whole
 
 
-def test_an_experiment_that_is_bound_afterwards_counts_the_units_of_one_before(canary) -> None:
-    run_pipeline(canary.engine)
-    seal(canary.engine)
-    assert moved(canary.engine) == 3
-    with canary.engine.begin() as connection:
+def test_an_experiment_that_is_bound_afterwards_counts_the_units_of_one_before(walked) -> None:
+    seal(walked.engine)
+    assert moved(walked.engine) == 3
+    with walked.engine.begin() as connection:
         later = register(
             connection,
-            canary.project_id,
+            walked.project_id,
             Registration(treatment_commit="decade1", target_metric="login"),
         ).experiment_id
 
-    run_pipeline(canary.engine)
+    run_pipeline(walked.engine)
 
     def units(experiment_id: str) -> Any:
         query = text(
             "SELECT block, treatment, control, in_flight FROM block_units"
             " WHERE experiment_id = :id ORDER BY block"
         )
-        with canary.engine.begin() as connection:
+        with walked.engine.begin() as connection:
             return connection.execute(query, {"id": experiment_id}).all()
 
     assert sum(row.treatment for row in units(later)) == 600
-    assert units(later) == units(canary.experiments["click"])
+    assert units(later) == units(walked.experiments["click"])
 
 
-def test_who_is_forgotten_is_told_of_the_files_that_no_row_stands_behind(canary) -> None:
-    run_pipeline(canary.engine)
-    seal(canary.engine)
-    moved(canary.engine)
+def test_who_is_forgotten_is_told_of_the_files_that_no_row_stands_behind(walked) -> None:
+    seal(walked.engine)
+    moved(walked.engine)
 
     said = command("forget", "--project", "shop", "--session", "s3").output
 
     assert "exposures stay in counts without a name; 6" in said
     assert "files of the lake that alone hold older days leave this person out from now on" in said
-    assert all(command("audit", name).exit_code == 0 for name in canary.experiments.values())
+    assert all(command("audit", name).exit_code == 0 for name in walked.experiments.values())
 
 
 def test_what_an_open_experiment_has_still_to_read_stays(canary) -> None:
@@ -262,11 +258,10 @@ def test_what_an_open_experiment_has_still_to_read_stays(canary) -> None:
     assert moved(canary.engine) == 3
 
 
-def test_housekeeping_moves_days_and_says_which(canary, instance, monkeypatch) -> None:
+def test_housekeeping_moves_days_and_says_which(walked, instance, monkeypatch) -> None:
     monkeypatch.setenv("SERVICE_HOT_DAYS", "1")
-    run_pipeline(canary.engine)
-    seal(canary.engine)
-    served = verdicts(canary.engine)
+    seal(walked.engine)
+    served = verdicts(walked.engine)
 
     run = definitions.resolve_job_def("deploy_reward_housekeeping").execute_in_process(
         instance=instance
@@ -280,9 +275,9 @@ def test_housekeeping_moves_days_and_says_which(canary, instance, monkeypatch) -
     metadata = {name: value.value for name, value in output.metadata.items()}
     assert metadata["hot_days"] == 1
     assert metadata["moved_days"] == 3
-    assert metadata["days"][0] == canary.first_day.date().isoformat()
+    assert metadata["days"][0] == walked.first_day.date().isoformat()
     assert metadata["freed_bytes"] > 0
-    assert verdicts(canary.engine) == served
+    assert verdicts(walked.engine) == served
 
 
 @pytest.mark.parametrize(("said", "days"), [(None, 7), ("", 7), ("1", 1), (" 30 ", 30)])

@@ -27,6 +27,7 @@ from storage.tenants.projects import create_project
 from storage.tenants.settings import apply_settings
 from storage.upkeep.raw_events import freeze_reads, read_frozen, read_served
 from storage.verdicts.publication import publish_verdicts, stage_evidence
+from tests.conftest import Store, filled_model, fresh_store
 from tests.oracle.answers import answers_of
 from tests.repetition import examples
 
@@ -314,12 +315,25 @@ def test_what_is_served_is_what_the_raw_events_say(
             assert told_by_oracle(store.engine, experiment_id)
 
 
-@pytest.fixture
-def served_world(store) -> Any:
-    """A walked world and its experiments."""
+def _walked_world(store: Store) -> list[str]:
     ids = told_world(store.engine, 7, lift=0.0)
     walk(store.engine, T + timedelta(minutes=200))
-    return store.engine, ids
+    assert all(audited(store.engine, experiment_id).equal for experiment_id in ids)
+    return ids
+
+
+@pytest.fixture(scope="module")
+def _world_model(postgres_url: str, migrated_template: str) -> Iterator[tuple[str, list[str]]]:
+    with filled_model(postgres_url, migrated_template, _walked_world) as model:
+        yield model
+
+
+@pytest.fixture
+def served_world(postgres_url: str, _world_model: tuple[str, list[str]]) -> Iterator[Any]:
+    """A walked world whose audits find no difference, and its experiments."""
+    name, ids = _world_model
+    with fresh_store(postgres_url, name) as store:
+        yield store.engine, ids
 
 
 def tampered(engine: Engine, statement: str, **names: Any) -> None:
@@ -339,74 +353,79 @@ ONE_OUTCOME = "(SELECT min(unit) FROM conversions WHERE experiment_id = :id AND 
 ONE_AMOUNT = "(SELECT ctid FROM amounts WHERE experiment_id = :id AND metric = 'duration'"
 
 
-@pytest.mark.parametrize(
-    ("statement", "named"),
-    [
-        (f"UPDATE cells SET x1 = x1 + 1 WHERE ctid = {ONE_CELL}", "cell order 2026-10-01"),
-        (f"DELETE FROM cells WHERE ctid = {ONE_CELL}", "cell order 2026-10-01"),
+# Each changes one row of a stage; the audit names it so.
+TAMPERINGS = [
+    (f"UPDATE cells SET x1 = x1 + 1 WHERE ctid = {ONE_CELL}", "cell order 2026-10-01"),
+    (f"DELETE FROM cells WHERE ctid = {ONE_CELL}", "cell order 2026-10-01"),
+    (
         (
-            (
-                "UPDATE exposures SET arm = 'treatment' WHERE experiment_id = :id"
-                f" AND unit = {ONE_EXPOSURE}"
-            ),
-            "exposure s",
+            "UPDATE exposures SET arm = 'treatment' WHERE experiment_id = :id"
+            f" AND unit = {ONE_EXPOSURE}"
         ),
+        "exposure s",
+    ),
+    (
+        f"DELETE FROM exposures WHERE experiment_id = :id AND unit = {ONE_EXPOSURE}",
+        "exposure s",
+    ),
+    (
         (
-            f"DELETE FROM exposures WHERE experiment_id = :id AND unit = {ONE_EXPOSURE}",
-            "exposure s",
+            "INSERT INTO sightings (experiment_id, kind, unit, at)"
+            " VALUES (:id, 'late', 'stranger', '2026-10-01T00:30:00Z')"
         ),
+        "sighting late stranger",
+    ),
+    (
         (
-            (
-                "INSERT INTO sightings (experiment_id, kind, unit, at)"
-                " VALUES (:id, 'late', 'stranger', '2026-10-01T00:30:00Z')"
-            ),
-            "sighting late stranger",
+            "DELETE FROM conversions WHERE experiment_id = :id AND metric = 'order'"
+            f" AND unit = {ONE_OUTCOME}"
         ),
+        "conversion order s",
+    ),
+    (
         (
-            (
-                "DELETE FROM conversions WHERE experiment_id = :id AND metric = 'order'"
-                f" AND unit = {ONE_OUTCOME}"
-            ),
-            "conversion order s",
+            "UPDATE conversions SET received_at = received_at + interval '1 microsecond'"
+            f" WHERE experiment_id = :id AND metric = 'order' AND unit = {ONE_OUTCOME}"
         ),
+        "conversion order s",
+    ),
+    (
         (
-            (
-                "UPDATE conversions SET received_at = received_at + interval '1 microsecond'"
-                f" WHERE experiment_id = :id AND metric = 'order' AND unit = {ONE_OUTCOME}"
-            ),
-            "conversion order s",
+            f"UPDATE amounts SET value = value + 1 WHERE ctid = {ONE_AMOUNT}"
+            " AND received_at < '2026-10-01T01:00:00Z' ORDER BY unit LIMIT 1)"
         ),
+        "amounts duration s",
+    ),
+    (
         (
-            (
-                f"UPDATE amounts SET value = value + 1 WHERE ctid = {ONE_AMOUNT}"
-                " AND received_at < '2026-10-01T01:00:00Z' ORDER BY unit LIMIT 1)"
-            ),
-            "amounts duration s",
+            "UPDATE verdicts SET evidence = jsonb_set(evidence::jsonb, '{totals,W}', '1')::json"
+            " WHERE experiment_id = :id"
         ),
-        (
-            (
-                "UPDATE verdicts SET evidence = jsonb_set(evidence::jsonb, '{totals,W}', '1')::json"
-                " WHERE experiment_id = :id"
-            ),
-            "evidence.totals.W: served 1, raw ",
-        ),
-        (
-            (
-                "UPDATE verdicts SET contract = (contract::text || ' ')::json"
-                " WHERE experiment_id = :id"
-            ),
-            "contract, byte ",
-        ),
-    ],
-)
+        "evidence.totals.W: served 1, raw ",
+    ),
+    (
+        ("UPDATE verdicts SET contract = (contract::text || ' ')::json WHERE experiment_id = :id"),
+        "contract, byte ",
+    ),
+]
+
+
+@pytest.mark.parametrize(("statement", "named"), TAMPERINGS)
 def test_a_tampered_row_of_each_stage_is_named(served_world, statement: str, named: str) -> None:
-    engine, (experiment_id, *others) = served_world
-    assert audited(engine, experiment_id).equal
+    engine, (experiment_id, *_) = served_world
     tampered(engine, statement, id=experiment_id)
     found = audited(engine, experiment_id)
     assert not found.equal
     (difference,) = found.differences
     assert difference.startswith(named)
+
+
+def test_whatever_was_tampered_with_in_one_experiment_is_no_difference_of_another(
+    served_world,
+) -> None:
+    engine, (experiment_id, *others) = served_world
+    for statement, _ in TAMPERINGS:
+        tampered(engine, statement, id=experiment_id)
     assert all(audited(engine, other).equal for other in others)
 
 

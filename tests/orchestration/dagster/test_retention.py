@@ -121,15 +121,15 @@ def test_live_days_leave_no_note_of_their_writing(store, service) -> None:
     assert notes == 0
 
 
-def test_what_an_open_experiment_reads_stays(store, canary) -> None:
+def test_what_an_open_experiment_reads_stays(canary) -> None:
     first = canary.first_day
-    replay(store, canary.project_id, first - timedelta(days=28), first - timedelta(days=29))
-    as_though_live(store.engine)
-    replay(store, canary.project_id, first - timedelta(days=30))
-    as_though_live(store.engine)
+    replay(canary, canary.project_id, first - timedelta(days=28), first - timedelta(days=29))
+    as_though_live(canary.engine)
+    replay(canary, canary.project_id, first - timedelta(days=30))
+    as_though_live(canary.engine)
 
     # 33 minutes before the start, 28 days before a block's close: the 29th day is read in part.
-    assert dropped(store.engine) == [(first - timedelta(days=30)).date()]
+    assert dropped(canary.engine) == [(first - timedelta(days=30)).date()]
 
 
 def test_what_a_waiting_experiment_may_come_to_read_stays(store, project_id) -> None:
