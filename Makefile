@@ -11,9 +11,15 @@ help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The lock has the hash of every file of each version: what is installed is what was tested.
+LOCKED = --no-deps --require-hashes
+
+# uv takes a fifth of pip's time; but only pip reads its settings, which may name another index.
 $(BIN)/deploy-reward: pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install $(QUIET) --no-compile --no-deps --require-hashes --requirement requirements.lock
+	@sed -n '/^uv==/,/[^\\]$$/p' requirements.lock > $(VENV)/uv.txt
+	$(BIN)/python -m pip install $(QUIET) $(LOCKED) --requirement $(VENV)/uv.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python $(LOCKED) --requirement requirements.lock \
+		|| $(BIN)/python -m pip install $(QUIET) --no-compile $(LOCKED) --requirement requirements.lock
 	$(BIN)/python -m pip install $(QUIET) --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -118,8 +124,6 @@ story: install ## Live the whole story in a browser, from an empty project to a 
 mutants: install ## Break each promise in a copy of the source, and see a test catch it
 	$(BIN)/pytest -m deep tests/test_mutants.py
 
-# It writes the lock, and finds the oldest versions that pyproject.toml allows.
-UV = build/uv
 FLOORS = build/floors
 # Each room of the source, by what leans most on other people's packages. Old ones warn.
 AT_FLOORS = tests/stats tests/storage/schema tests/storage/log/test_sealing.py tests/pipeline/engines \
@@ -127,20 +131,16 @@ AT_FLOORS = tests/stats tests/storage/schema tests/storage/log/test_sealing.py t
 	tests/cli/changes tests/cli/imports tests/cli/operations \
 	tests/orchestration/test_definitions.py tests/orchestration/dagster/test_assets.py
 
-$(UV)/bin/uv:
-	$(PYTHON) -m venv $(UV)
-	$(UV)/bin/python -m pip install $(QUIET) uv==0.13.9
-
 .PHONY: lock
-lock: $(UV)/bin/uv ## Write requirements.lock from pyproject.toml and constraints.txt
-	$(UV)/bin/uv pip compile --quiet --universal --python-version 3.11 --extra dev \
+lock: install ## Write requirements.lock from pyproject.toml and constraints.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev \
 		--constraint constraints.txt --generate-hashes --no-annotate --no-header \
 		--no-emit-index-url --output-file requirements.lock pyproject.toml
 
 .PHONY: floors
-floors: $(UV)/bin/uv ## Test with the oldest versions that pyproject.toml allows (some minutes)
-	$(UV)/bin/uv venv --quiet --clear --python $(PYTHON) $(FLOORS)
-	VIRTUAL_ENV=$(FLOORS) $(UV)/bin/uv pip install --quiet --resolution lowest-direct --editable '.[dev]'
+floors: install ## Test with the oldest versions that pyproject.toml allows (some minutes)
+	$(BIN)/uv venv --quiet --clear --python $(PYTHON) $(FLOORS)
+	VIRTUAL_ENV=$(FLOORS) $(BIN)/uv pip install --quiet --resolution lowest-direct --editable '.[dev]'
 	$(FLOORS)/bin/python -m pytest -W default $(AT_FLOORS)
 
 .PHONY: clean

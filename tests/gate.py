@@ -51,7 +51,8 @@ def paths(*names: str) -> list[str]:
 INSTALL = Stage(name="install", commands=[["make", "--silent", "install"]])
 FORM = Stage(name="form", commands=[["ruff", "format", "--check", "."], ["ruff", "check", "."]])
 CONTRACTS = Stage(name="import contracts", commands=[["lint-imports"]])
-TYPES = Stage(name="types", commands=[["basedpyright", "--pythonpath", str(BIN / "python")]])
+_CHECKER = ["basedpyright", "--threads", str(CORES), "--pythonpath", str(BIN / "python")]
+TYPES = Stage(name="types", commands=[_CHECKER])
 # What stands in the tests' own folder looks at the pages, the requirements and the source.
 _TOP = sorted(path.name for path in (ROOT / "tests").glob("test_*.py"))
 STATISTICS = pytest_stage("statistics", *paths("domain", "stats", "calibration"), *paths(*_TOP))
