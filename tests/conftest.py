@@ -1,5 +1,6 @@
 """A PostgreSQL for the session, a fresh store for each test, and the service in front of it."""
 
+import gc
 import os
 import secrets
 import tempfile
@@ -43,6 +44,18 @@ hypothesis.settings.register_profile(LONG_PROFILE, _PATIENT, max_examples=500)
 hypothesis.settings.load_profile("gate")
 
 _TEMPLATE = "migrated"
+
+
+def pytest_collection_finish() -> None:
+    """Lets the collector of garbage look at what tests make alone: it took 7 % of their CPU."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
+
+
+def pytest_sessionfinish() -> None:
+    """Lets modules be taken apart at the end as ever: DuckDB's tells of objects that stay."""
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

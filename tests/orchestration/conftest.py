@@ -128,13 +128,6 @@ def _walked(store: Store) -> Canary:
     return canary
 
 
-@contextmanager
-def _environment(store: Store) -> Generator[None]:
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("SERVICE_DATABASE_URL", store.url)
-        yield
-
-
 # A store that holds them is copied in a tenth of the time in which they are told.
 @pytest.fixture(scope="module")
 def _canary_model(postgres_url: str, migrated_template: str) -> Iterator[tuple[str, Canary]]:
@@ -149,23 +142,30 @@ def _walked_model(postgres_url: str, migrated_template: str) -> Iterator[tuple[s
 
 
 @contextmanager
-def _copied(server: str, model: tuple[str, Canary]) -> Generator[Canary]:
+def _copied(
+    server: str, model: tuple[str, Canary], monkeypatch: pytest.MonkeyPatch
+) -> Generator[Canary]:
     name, canary = model
-    with fresh_store(server, name) as store, _environment(store):
+    with fresh_store(server, name) as store:
+        monkeypatch.setenv("SERVICE_DATABASE_URL", store.url)
         yield replace(canary, url=store.url, engine=store.engine)
 
 
 @pytest.fixture
-def canary(postgres_url: str, _canary_model: tuple[str, Canary]) -> Iterator[Canary]:
+def canary(
+    postgres_url: str, _canary_model: tuple[str, Canary], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Canary]:
     """The canary's history, and its experiments."""
-    with _copied(postgres_url, _canary_model) as canary:
+    with _copied(postgres_url, _canary_model, monkeypatch) as canary:
         yield canary
 
 
 @pytest.fixture
-def walked(postgres_url: str, _walked_model: tuple[str, Canary]) -> Iterator[Canary]:
+def walked(
+    postgres_url: str, _walked_model: tuple[str, Canary], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Canary]:
     """The canary after a tick: `click` is decided, the others are open."""
-    with _copied(postgres_url, _walked_model) as canary:
+    with _copied(postgres_url, _walked_model, monkeypatch) as canary:
         yield canary
 
 
