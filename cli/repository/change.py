@@ -1,6 +1,6 @@
 """Changes of a simulated repository, and the builds that carry them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -14,19 +14,17 @@ HARM = -0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A commit's change, or a flag's.
+    """A commit's change.
 
     Attributes:
-        name: The commit that brings it first, or the flag's name.
+        name: The commit that brings it first; also of the flag that it is behind, if any.
         effect: True relative effect on the conversion rate.
         born: Minute of the simulation in which it was ready.
-        is_flag: Whether a flag turns it on, instead of a build.
     """
 
     name: str
     effect: float
     born: int
-    is_flag: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +51,6 @@ class Author:
 
     generator: np.random.Generator
     harmful: float
-    _flags: int = field(default=0, init=False)
 
     def commit(self) -> str:
         """Returns a new commit's name of forty hexadecimal digits."""
@@ -62,11 +59,6 @@ class Author:
     def change(self, minute: int) -> Change:
         """Draws a change that is ready at a minute."""
         return Change(name=self.commit(), effect=self._effect(), born=minute)
-
-    def flag(self, minute: int) -> Change:
-        """Draws a flag whose experiment begins at a minute."""
-        self._flags += 1
-        return Change(name=f"flag_{self._flags}", effect=self._effect(), born=minute, is_flag=True)
 
     def _effect(self) -> float:
         kind = self.generator.random()

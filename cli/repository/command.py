@@ -21,9 +21,22 @@ _DAY = 1440
 
 @click.command("repository")
 @click.option("--commits-per-day", type=click.FloatRange(min=0), default=20.0, show_default=True)
-@click.option("--flags", type=click.IntRange(0, 40), default=2, show_default=True)
 @click.option(
-    "--sessions-per-day", type=click.FloatRange(min=1440), default=100_000.0, show_default=True
+    "--flags",
+    type=click.IntRange(0, 40),
+    default=5,
+    show_default=True,
+    help="Changes that are tested behind a flag at a time, each on for half of the sessions.",
+)
+@click.option(
+    "--sessions-per-day", type=click.FloatRange(min=1440), default=50_000.0, show_default=True
+)
+@click.option(
+    "--rate",
+    type=Share(0, 0.5),
+    default=0.2,
+    show_default=True,
+    help="Of the sessions that convert: the earlier the step of the funnel, the higher.",
 )
 @click.option("--days", type=click.FloatRange(min=0.1, max=30), default=3.0, show_default=True)
 @click.option(
@@ -41,7 +54,14 @@ _DAY = 1440
     type=click.FloatRange(min=0.5),
     default=24.0,
     show_default=True,
-    help="Then a change without a verdict is merged if a loss beyond 20 % is excluded, or dropped.",
+    help="Then a change without an answer is dropped.",
+)
+@click.option(
+    "--accept-harm",
+    type=Share(0, 1),
+    default=0.2,
+    show_default=True,
+    help="A change is merged once a greater loss of the rate is excluded, as `wait` does it.",
 )
 @click.option("--hotfixes-per-day", type=click.FloatRange(min=0), default=0.5, show_default=True)
 @click.option(
@@ -65,10 +85,12 @@ def repository(
     commits_per_day: float,
     flags: int,
     sessions_per_day: float,
+    rate: float,
     days: float,
     canaries: int,
     canary_share: float,
     patience_hours: float,
+    accept_harm: float,
     hotfixes_per_day: float,
     stacked: float,
     harmful: float,
@@ -77,10 +99,10 @@ def repository(
 ) -> None:
     """Let a team ship many changes for some days, and report the answers.
 
-    Starts a service of its own, whose clock it moves: nothing that runs here is touched. Canaries
-    are based on the build that most users have; who is promoted leaves the others to be rebased.
-    Seven in ten changes do nothing, and the other effects are drawn around 0 with a standard
-    deviation of 10 %. A day takes some minutes.
+    Starts a service of its own, whose clock it moves: nothing that runs here is touched. A commit
+    is tested behind a flag while places are free, else as a canary on the build that most users
+    have; who is promoted leaves the others to be rebased. Seven in ten changes do nothing, and the
+    other effects are drawn around 0 with a standard deviation of 10 %. A day takes about a minute.
     """
     if canaries * canary_share > 0.9:
         raise click.UsageError(
@@ -93,6 +115,7 @@ def repository(
         canaries=canaries,
         canary_share=canary_share,
         flags=flags,
+        accepted_harm=accept_harm,
         patience=round(patience_hours * 60),
         hotfixes_per_day=hotfixes_per_day,
         stacked=stacked,
@@ -107,6 +130,7 @@ def repository(
             author=Author(generator=generator, harmful=harmful),
             rules=rules,
             generator=generator,
+            baseline=rate,
         )
         sessions = Sessions(per_day=sessions_per_day, start=start, generator=generator)
         lasted = _lived(team, sessions, minutes=minutes, console=console)

@@ -12,7 +12,9 @@ from cli.repository.change import HARM
 from cli.repository.sessions import Sessions
 from cli.repository.team import Fate, Team, Trial
 
-_OWN = {Fate.KEPT, Fate.ROLLED_BACK, Fate.REVISED}
+_VERDICTS = {Fate.KEPT, Fate.ROLLED_BACK, Fate.REVISED}
+# That a loss is excluded is an answer as well: most changes do nothing.
+_ANSWERS = {*_VERDICTS, Fate.MERGED}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,37 +37,42 @@ class Report:
         flags = [trial for trial in self.team.trials if trial.build is None]
         return {
             "days": self.days,
-            "sessions": sum(self.sessions.count.values()),
+            "sessions": self.sessions.total,
             "conversions": self.sessions.conversions,
-            "commits": self._commits(canaries),
+            "commits": self._commits(),
             "canaries": self._answers(canaries),
             "flags": self._answers(flags),
             "intervals": _coverage(self.team.trials),
-            "harmful": self._harmful(canaries),
+            "harmful": self._harmful(),
             "changes": [_row(trial) for trial in self.team.trials],
         }
 
-    def _commits(self, canaries: Sequence[Trial]) -> dict[str, Any]:
-        shipped = sum(len(trial.changes) for trial in canaries)
-        ended = [trial for trial in canaries if trial.ended is not None]
-        own = [trial for trial in ended if trial.fate in _OWN and len(trial.changes) == 1]
+    def _commits(self) -> dict[str, Any]:
+        trials = self.team.trials
+        shipped = sum(len(trial.changes) for trial in trials)
+        ended = [trial for trial in trials if trial.ended is not None]
+        alone = [trial for trial in ended if len(trial.changes) == 1]
+        answered = sum(trial.fate in _ANSWERS for trial in alone)
         changes = sum(len(trial.changes) for trial in ended)
         return {
             "ready": shipped + len(self.team.waiting),
             "waiting": len(self.team.waiting),
             "hotfixes": len(self.team.hotfixes),
             "ended": changes,
-            "with a verdict of their own": len(own),
-            "share with a verdict of their own": len(own) / changes if changes else None,
-            "largest bundle": max((len(trial.changes) for trial in canaries), default=0),
-            "median rebases": median([trial.rebases for trial in ended]) if ended else None,
+            "with an answer of their own": answered,
+            "with a verdict of their own": sum(trial.fate in _VERDICTS for trial in alone),
+            "share with an answer of their own": answered / changes if changes else None,
+            "largest bundle": max((len(trial.changes) for trial in trials), default=0),
+            "median rebases": median([trial.rebases for trial in ended if trial.build])
+            if any(trial.build for trial in ended)
+            else None,
         }
 
     def _answers(self, trials: Sequence[Trial]) -> dict[str, Any]:
         hours = [
             (trial.ended - trial.shipped) / 60
             for trial in trials
-            if trial.ended is not None and trial.fate in _OWN
+            if trial.ended is not None and trial.fate in _ANSWERS
         ]
         return {
             "fates": dict(Counter(str(trial.fate) for trial in trials)),
@@ -75,23 +82,25 @@ class Report:
             "rolled back though it helps or does nothing": sum(
                 trial.fate is Fate.ROLLED_BACK and trial.effect >= 0 for trial in trials
             ),
-            "median hours to a verdict": median(hours) if hours else None,
+            "median hours to an answer": median(hours) if hours else None,
         }
 
-    def _harmful(self, canaries: Sequence[Trial]) -> list[dict[str, Any]]:
-        """Returns what each change that halves the rate cost, alone in its canary or not."""
-        total = sum(self.sessions.count.values())
+    def _harmful(self) -> list[dict[str, Any]]:
+        """Returns the cost of each change that halves the rate, alone or in a bundle."""
         harmful = [
-            trial for trial in canaries if any(change.effect == HARM for change in trial.changes)
+            trial
+            for trial in self.team.trials
+            if any(change.effect == HARM for change in trial.changes)
         ]
         return [
             {
                 "fate": str(trial.fate),
+                "behind a flag": trial.build is None,
                 "changes": len(trial.changes),
                 "hours until withdrawn": None
                 if trial.ended is None
                 else (trial.ended - trial.shipped) / 60,
-                "share of all sessions": trial.sessions(self.sessions.count) / total,
+                "share of all sessions": trial.sessions(self.sessions.count) / self.sessions.total,
             }
             for trial in harmful
         ]

@@ -10,8 +10,7 @@ import numpy as np
 
 from cli.repository.change import Build, Change
 
-METRIC = "order_placed"
-BASELINE = 0.05
+METRIC = "add_to_cart"
 # Of every build: what the guardrail `error` is proven on.
 ERRORS = 0.005
 # From arrival to conversion: a median of four minutes, and all of it within the metric's window.
@@ -22,20 +21,22 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """What users are served in a minute.
+    """The builds and flags that users are served in a minute.
 
     Attributes:
+        baseline: The conversion rate of a build without any change.
         builds: Each build and its share; the shares add up to 1.
         flags: Flags of every build, each on for half of the sessions, independently.
     """
 
+    baseline: float
     builds: Sequence[tuple[Build, float]]
     flags: Sequence[Change]
 
     def rate(self, build: Build, *, without: Change | None = None) -> float:
         """Returns a build's mean conversion rate; a flag that is left out counts as off."""
         halves = [1 + flag.effect / 2 for flag in self.flags if flag is not without]
-        return BASELINE * build.factor * float(np.prod(halves))
+        return self.baseline * build.factor * float(np.prod(halves))
 
     def mean_rate(self, *, without: Change | None = None) -> float:
         """Returns the conversion rate over all builds."""
@@ -50,13 +51,15 @@ class Sessions:
         per_day: Mean sessions a day.
         start: Time of minute 0.
         generator: The only source of randomness.
-        count: Sessions by the commit that served them.
+        total: All sessions.
+        count: Sessions by each commit that served them, and by each flag that was on.
         conversions: Conversions of all sessions.
     """
 
     per_day: float
     start: datetime
     generator: np.random.Generator
+    total: int = field(default=0, init=False)
     count: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int), init=False)
     conversions: int = field(default=0, init=False)
     _later: defaultdict[int, list[Body]] = field(
@@ -70,7 +73,8 @@ class Sessions:
         builds = self.generator.choice(len(shares), size=number, p=shares / shares.sum())
         flags = self.generator.random((number, len(served.flags))) < 0.5
         factors = np.where(flags, [1 + flag.effect for flag in served.flags], 1.0).prod(axis=1)
-        rates = np.array([BASELINE * build.factor for build, _ in served.builds])[builds] * factors
+        of_builds = np.array([build.factor for build, _ in served.builds])
+        rates = served.baseline * of_builds[builds] * factors
         converts = self.generator.random(number) < rates
         fails = self.generator.random(number) < ERRORS
         delays = _DELAY_MEDIAN * np.exp(_DELAY_SPREAD * self.generator.standard_normal(number))
@@ -86,7 +90,9 @@ class Sessions:
                 **({"flags": shown} if shown else {}),
             }
             at = float(arrived[session])
-            self.count[build.commit] += 1
+            self.total += 1
+            for carried in (build.commit, *(name for name, on in shown.items() if on)):
+                self.count[carried] += 1
             self._add("page_view", at, base)
             if fails[session]:
                 self._add("error", at + 0.5, base)

@@ -5,16 +5,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
-from urllib.parse import urlencode
 
 import numpy as np
 
 from cli.repository.change import Author, Build, Change
 from cli.repository.private_service import PrivateService
 from cli.repository.sessions import METRIC, Served
+from domain.measure import excludes_loss
 
-# The share of the control rate whose loss must be excluded before an undecided change is merged.
-ACCEPTED_HARM = 0.2
 # Between two looks of the team at its verdicts.
 LOOK_MINUTES = 15
 _DAY_MINUTES = 1440
@@ -26,7 +24,7 @@ class Fate(StrEnum):
     KEPT = "kept"
     ROLLED_BACK = "rolled back"
     REVISED = "sent back to be revised"
-    MERGED = "merged without a verdict, a loss beyond 20 % excluded"
+    MERGED = "merged, a loss excluded"
     DROPPED = "dropped without a verdict"
     HOTFIX = "shipped to everybody, without a test"
     RUNNING = "still running at the end"
@@ -44,8 +42,10 @@ class Rules:
         commits_per_day: Mean commits that are ready a day.
         canaries: How many run side by side.
         canary_share: Share of the sessions that each is served to.
-        flags: How many flags' experiments run at a time.
-        patience: Minutes after which a change without a verdict is merged or dropped.
+        flags: How many changes are tested behind a flag at a time.
+        accepted_harm: The share of the control rate whose loss must be excluded before an
+            undecided change is merged.
+        patience: Minutes after which a change without an answer is dropped.
         hotfixes_per_day: Mean builds a day that go to everybody at once.
         stacked: Share of commits that are based on a running canary.
     """
@@ -54,6 +54,7 @@ class Rules:
     canaries: int
     canary_share: float
     flags: int
+    accepted_harm: float
     patience: int
     hotfixes_per_day: float
     stacked: float
@@ -94,8 +95,9 @@ class Trial:
         return float(np.prod([1 + change.effect for change in self.changes])) - 1
 
     def sessions(self, count: Mapping[str, int]) -> int:
-        """Returns how many sessions its builds served, of the counts by commit."""
-        return sum(count.get(commit, 0) for commit in self._commits)
+        """Returns how many sessions had its changes, of the counts by commit and flag."""
+        names = self._commits if self.build else [change.name for change in self.changes]
+        return sum(count.get(name, 0) for name in names)
 
     def serve(self, build: Build, control: Build) -> None:
         """Sets the build that is served as its canary, and the build it is compared with."""
@@ -116,12 +118,15 @@ class Team:
         author: Who draws the changes.
         rules: How it ships.
         generator: The only source of randomness.
+        baseline: The conversion rate of a build without any change; flags that were turned on for
+            everybody raise or lower it.
     """
 
     service: PrivateService
     author: Author
     rules: Rules
     generator: np.random.Generator
+    baseline: float
     trials: list[Trial] = field(default_factory=list, init=False)
     waiting: list[Change] = field(default_factory=list, init=False)
     hotfixes: list[Change] = field(default_factory=list, init=False)
@@ -144,12 +149,13 @@ class Team:
         return [trial for trial in self.running if trial.build is not None]
 
     def served(self) -> Served:
-        """Returns what users are served now."""
+        """Returns the builds and flags that users are served now."""
         share = self.rules.canary_share
         builds = [(trial.build, share) for trial in self.canaries if trial.build is not None]
         flags = [trial.changes[0] for trial in self.running if trial.build is None]
         rest = 1 - share * len(builds)
-        return Served(builds=[(self.standing, rest), *builds], flags=flags)
+        builds = [(self.standing, rest), *builds]
+        return Served(baseline=self.baseline, builds=builds, flags=flags)
 
     def pass_minute(self, minute: int, served: Served) -> None:
         """Lets a minute pass: commits become ready, and the true rates are noted."""
@@ -169,41 +175,42 @@ class Team:
                 self._judge(trial, minute, now)
         if self.generator.random() < self.rules.hotfixes_per_day * LOOK_MINUTES / _DAY_MINUTES:
             self._hotfix(minute, now)
+        self._start_flags(minute)
         self._start_canaries(minute, now)
-        while sum(trial.build is None for trial in self.running) < self.rules.flags:
-            self._start_flag(minute)
 
     def finish(self, minute: int) -> None:
-        """Notes the intervals of what still runs at the end."""
+        """Notes the intervals of the trials that run at the end."""
         for trial in self.running:
             self._note_interval(trial, minute)
 
     def _judge(self, trial: Trial, minute: int, now: datetime) -> None:
         contract = self.service.reward("GET", f"/{trial.experiment_id}")
         fate = _FATES.get(contract["verdict"])
-        if fate is None and minute - trial.shipped >= self.rules.patience:
-            fate = Fate.MERGED if self._harmless(trial) else Fate.DROPPED
+        if fate is None and self._is_harmless(trial, contract):
+            fate = Fate.MERGED
+        is_over = minute - trial.shipped >= self.rules.patience
+        if fate is None and (is_over or contract["power_state"]["decided"]):
+            fate = Fate.DROPPED
         if fate is not None:
             self._end(trial, fate, minute, now)
-        elif contract["power_state"]["decided"]:
-            self._end(trial, Fate.DROPPED, minute, now)
 
-    def _harmless(self, trial: Trial) -> bool:
-        if trial.build is None:
+    def _is_harmless(self, trial: Trial, contract: Mapping[str, Any]) -> bool:
+        """Whether a loss beyond the accepted one is excluded, as `wait --accept-harm` asks."""
+        evidence = self.service.evidence(trial.experiment_id)
+        if evidence is None or contract["guardrail_breaches"]:
             return False
-        question = urlencode(
-            {
-                "treatment_commit": trial.build.commit,
-                "target_metric": METRIC,
-                "policy": f"no-harm:{ACCEPTED_HARM}",
-            }
-        )
-        return self.service.reward("GET", f"/gate?{question}")["phase"] == "Successful"
+        if contract["abstain_reason"] != "power":
+            return False
+        return excludes_loss(evidence, self.rules.accepted_harm)
 
     def _end(self, trial: Trial, fate: Fate, minute: int, now: datetime) -> None:
         self._note_interval(trial, minute)
         trial.fate, trial.ended = fate, minute
+        if fate in {Fate.MERGED, Fate.DROPPED}:
+            self.service.reward("POST", f"/{trial.experiment_id}/close")
         if trial.build is None:
+            if fate in {Fate.KEPT, Fate.MERGED}:
+                self.baseline *= 1 + trial.effect
             return
         if fate in {Fate.KEPT, Fate.MERGED}:
             self._promote(trial.build, now)
@@ -268,11 +275,15 @@ class Team:
         self._deploy(build, now, base=base, allocation=share, changes=trial.changes)
         return build
 
-    def _start_flag(self, minute: int) -> None:
-        trial = Trial(changes=(self.author.flag(minute),), shipped=minute)
-        self.trials.append(trial)
-        flag = {"name": trial.changes[0].name, "treatment": True, "control": False}
-        self._register(trial, {"treatment_flag": flag})
+    def _start_flags(self, minute: int) -> None:
+        """Ships waiting commits in every build, each behind a flag, as far as places are free."""
+        free = self.rules.flags - sum(trial.build is None for trial in self.running)
+        behind, self.waiting = self.waiting[:free], self.waiting[free:]
+        for change in behind:
+            trial = Trial(changes=(change,), shipped=minute)
+            self.trials.append(trial)
+            flag = {"name": change.name, "treatment": True, "control": False}
+            self._register(trial, {"treatment_flag": flag})
 
     def _register(self, trial: Trial, change: Mapping[str, Any]) -> None:
         body = {"target_metric": METRIC, **change}

@@ -1,6 +1,8 @@
 """`outcomes`: late outcomes from files to a running service."""
 
+import os
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,8 +20,11 @@ from orchestration.pipeline.steps import publish, stage_due
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.schema.clock import claim_derived_tables
 from storage.tenants.keys import KeyKind
+from tests.processes.action import runner_path
+from tests.processes.registry import output_of, python_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "outcomes.md"
+RE_BLOCK = re.DOTALL | re.MULTILINE
 TWO_DAYS_AGO = datetime.now(UTC).replace(microsecond=0) - timedelta(days=2)
 
 
@@ -98,7 +103,7 @@ def test_standard_input_is_read(shop: Any, orders: pd.DataFrame, tmp_path: Path)
 def test_the_query_of_the_page_writes_a_file_that_is_read(
     shop: Any, command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (query, *_) = re.findall(r"^```sql\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    (query, *_) = re.findall(r"^```sql\n(.*?)^```$", PAGE.read_text(), RE_BLOCK)
     monkeypatch.chdir(tmp_path)
     with duckdb.connect() as warehouse:
         warehouse.execute(
@@ -109,6 +114,47 @@ def test_the_query_of_the_page_writes_a_file_that_is_read(
     done = command("outcomes", tmp_path / "orders.parquet")
     assert "300 outcomes read, 300 stored." in done.output
     assert set(stored(shop)["event_id"]) == {f"order-{number}" for number in range(300)}
+
+
+# A warehouse that dbt fills: the model `orders`, which that of the page reads.
+WAREHOUSE = {
+    "dbt_project.yml": "name: shop\nversion: '1.0'\nprofile: shop\n",
+    "profiles.yml": "shop: {target: dev, outputs: {dev: {type: duckdb, path: warehouse.duckdb}}}\n",
+    "models/orders.sql": "SELECT n AS order_id, 's' || n AS session_id, 9.5 AS total,"
+    " now() - INTERVAL 1 DAY - (20 * n + 10) * INTERVAL 1 MINUTE AS paid_at"
+    " FROM range(300) AS t(n)\n",
+}
+DUCKDB = "import sys, duckdb; duckdb.connect(sys.argv[1]).execute(sys.argv[2])"
+
+
+@pytest.mark.nightly
+def test_the_dbt_model_of_the_page_and_the_step_after_it_send_what_it_made(
+    shop: Any, tmp_path: Path
+) -> None:
+    python = python_of(tmp_path / "python", ["dbt-core<1.12", "dbt-duckdb<1.11"])
+    (model,) = re.findall(r"^-- models/outcomes.sql\n(.*?)^```$", PAGE.read_text(), RE_BLOCK)
+    (step,) = re.findall(r"^```sh\n(dbt run .*?)^```$", PAGE.read_text(), RE_BLOCK)
+    for name, content in {**WAREHOUSE, "models/outcomes.sql": model}.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(content)
+    scripts = {
+        "dbt": f'exec {python.parent}/dbt "$@"',
+        "duckdb": f"exec {python} -c '{DUCKDB}' \"$@\"",
+        "deploy-reward": f'PYTHONPATH="$OURS" exec {sys.executable} -m cli "$@"',
+    }
+    environment = {
+        "PATH": runner_path(tmp_path / "bin", **scripts),
+        "OURS": os.pathsep.join(sys.path),
+        "SERVICE_API_URL": os.environ["SERVICE_API_URL"],
+        "WRITE_KEY": shop.project.keys[KeyKind.WRITE],
+    }
+    for typed in ("dbt run --select orders", step):
+        bash = ["bash", "-e", "-c", typed]
+        printed = output_of(bash, folder=tmp_path, **environment)
+    # Three days of the warehouse's orders: one each twenty minutes, the first a day ago.
+    assert "144 outcomes read, 144 stored." in printed
+    assert set(stored(shop)["event_id"]) == {f"order-{number}" for number in range(144)}
 
 
 def test_a_broken_row_is_named_and_nothing_is_sent(

@@ -20,6 +20,7 @@ def test_changes_that_halve_the_rate_are_rolled_back_and_what_they_cost_is_said(
     document = simulated(
         *("--days", "0.13", "--sessions-per-day", "150000", "--commits-per-day", "100"),
         *("--canaries", "2", "--canary-share", "0.3", "--flags", "1", "--harmful", "1"),
+        *("--rate", "0.05"),
         *("--hotfixes-per-day", "0", "--stacked", "0", "--seed", "1"),
     )
     fates = document["canaries"]["fates"]

@@ -75,7 +75,7 @@ class Repository:
         return self.git("ls-tree", "--name-only", commit).splitlines()
 
     def factor(self, commit: str) -> float:
-        """What the changes in a commit multiply the rate of orders by."""
+        """Returns the factor of a commit's changes on the rate of orders."""
         return prod(EFFECTS.get(file, 1) for file in self.files(commit))
 
     def run_recipe(self, url: str, keys: dict[KeyKind, str], experiment: str) -> None:
@@ -104,7 +104,7 @@ class Repository:
         assert done.returncode == 0, done.stderr
 
     def routed(self) -> list[list[str]]:
-        """What the recipe's scripts were called with, in order."""
+        """Returns the calls of the recipe's scripts, in order."""
         return [
             line.split()
             for line in (self.folder.parent / "router.log").read_text().split("\n")[:-1]
@@ -156,7 +156,7 @@ def test_the_recipe_rebases_a_canary_whose_base_moved_and_its_experiment_goes_on
 
 @dataclass
 class Shop:
-    """A shop of five canaries: what the router's scripts were told is what its users get."""
+    """A shop of five canaries, whose users get the builds that the recipe routes."""
 
     service: PrivateService
     repository: Repository
