@@ -68,6 +68,8 @@ def quiet(walked: Any) -> Any:
     walked.tamper(
         # No decided one is counted on.
         "UPDATE follow_ups SET state = 'stopped'",
+        # Of `click` the effect was over at its first evaluation.
+        "UPDATE publication_progress SET published_to = staged_to",
         "UPDATE verdicts SET decided = true WHERE experiment_id <> '{view}'",
         "UPDATE deploys SET recorded_at = deployed_at",
         # An analysis block ends by the clock once a day, in the hour of this test perhaps.
