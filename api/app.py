@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from api.dashboard import pages as dashboard
 from api.dashboard.route import asks_for_page, failure_page
@@ -73,6 +74,16 @@ _ROUTERS = (
 )
 
 
+class Application(FastAPI):
+    """FastAPI behind the express lane."""
+
+    express: Express
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        await self.express(scope, receive, send)
+
+
 def create_app(settings: ApiSettings | None = None, *, tools: Tools | None = None) -> FastAPI:
     """Returns the application.
 
@@ -93,7 +104,7 @@ def create_app(settings: ApiSettings | None = None, *, tools: Tools | None = Non
 
     # As they stand: to include a router would build all its routes anew, at the first request.
     plain = [route for router in _ROUTERS for route in router.routes]
-    app = FastAPI(
+    app = Application(
         routes=plain,
         title="Deploy-Attribution and Reward Service",
         description=_DESCRIPTION,
@@ -104,8 +115,13 @@ def create_app(settings: ApiSettings | None = None, *, tools: Tools | None = Non
         # Asks OpenTelemetry at each request whether it is there: a tenth of a small one's cost.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    app.add_middleware(Express, routes=plain, failures=dict(_FAILURES))
     app.add_middleware(Envelope, meters=meters)
+    app.express = Express(
+        partial(FastAPI.__call__, app),
+        envelope=partial(Envelope, meters=meters),
+        routes=plain,
+        failures=dict(_FAILURES),
+    )
     for kind, handler in _FAILURES:
         app.add_exception_handler(kind, handler)
     app.openapi = partial(

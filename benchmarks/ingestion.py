@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -100,6 +100,16 @@ class Measured:
     def requests_per_cpu(self) -> float:
         """Requests a CPU second of the server and of PostgreSQL."""
         return self.requests_per_second / max(self.api_cpu + self.store_cpu, 1 / _TICKS)
+
+    @property
+    def api_microseconds(self) -> float:
+        """CPU microseconds of the server a request, or an event where a request holds some."""
+        return self.api_cpu / (self.requests_per_second * max(self.rows, 1)) * 1e6
+
+    @property
+    def store_microseconds(self) -> float:
+        """The same of PostgreSQL."""
+        return self.store_cpu / (self.requests_per_second * max(self.rows, 1)) * 1e6
 
     @property
     def rows_per_second(self) -> float:
@@ -213,12 +223,12 @@ def _run(command: Sequence[str]) -> str:
 
 def _posting(rows: int) -> str:
     """Returns wrk's script for posts of some events; its answer to each is the same body."""
-    occurred_at = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    now = datetime.now(UTC)
     events = [
         {
             "event": "page_view",
             "session_id": f"s-{index:08d}",
-            "occurred_at": occurred_at,
+            "occurred_at": (now - timedelta(milliseconds=index)).isoformat().replace("+00:00", "Z"),
             "commit": "4f2a9c1d",
             "route": "/checkout/[id]",
             "event_id": f"e-{index:08d}",
@@ -422,6 +432,8 @@ _COLUMNS: dict[str, Callable[[Measured], str]] = {
     "p99 ms": lambda row: f"{row.p99_ms:.2f}",
     "CPU api": lambda row: f"{row.api_cpu:.2f}",
     "CPU store": lambda row: f"{row.store_cpu:.2f}",
+    "µs api": lambda row: f"{row.api_microseconds:.1f}",
+    "µs store": lambda row: f"{row.store_microseconds:.1f}",
     "MiB api": lambda row: f"{row.api_mib:.0f}",
     "failed": lambda row: str(row.failures),
     "by CPU": lambda row: "" if row.cpu_ratio is None else f"{row.cpu_ratio:.2f}",

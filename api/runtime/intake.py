@@ -56,8 +56,10 @@ class Intake:
 
     def count(self, batch: Batch) -> None:
         """Counts the events of a batch that are not stored."""
-        self.shared.meters.rejected.inc(len(batch.rejected))
-        self.shared.meters.sampled_out.inc(batch.sampled_out)
+        if batch.rejected:
+            self.shared.meters.rejected.inc(len(batch.rejected))
+        if batch.sampled_out:
+            self.shared.meters.sampled_out.inc(batch.sampled_out)
 
     def refuse(self, problem: Problem) -> None:
         """Counts a request that was refused whole."""
@@ -75,5 +77,6 @@ class Intake:
             oldest = received_at - self.caller.late_after
             late = sum([event.occurred_at < oldest for event in batch.events])
         self.shared.meters.accepted.inc(len(batch.events))
-        self.shared.meters.late.inc(late)
+        if late:
+            self.shared.meters.late.inc(late)
         return late

@@ -81,5 +81,5 @@ async def running(settings: ApiSettings, meters: Meters, agents: Agents) -> Asyn
 
 def runtime(request: Request) -> Runtime:
     """Returns the shared state of the process, from a request to it."""
-    shared: Runtime = request.state.runtime
+    shared: Runtime = request.scope["state"]["runtime"]
     return shared

@@ -16,13 +16,16 @@ class Express:
     """Answers plain routes itself and hands everything else on.
 
     They are asked thousands of times a second, and finding and entering a route costs more than
-    what they do. FastAPI knows them all the same: it documents them, and answers their other
-    methods.
+    what they do, as do the layers that FastAPI puts before its middleware: the lane begins before
+    them, with an envelope of its own. FastAPI knows these routes all the same: it documents them,
+    and answers their other methods.
     """
 
     def __init__(
         self,
         app: ASGIApp,
+        *,
+        envelope: Callable[[ASGIApp], ASGIApp],
         routes: Iterable[BaseRoute],
         failures: Mapping[type[Exception], Failed],
     ) -> None:
@@ -30,10 +33,12 @@ class Express:
 
         Args:
             app: What answers everything else.
+            envelope: Wraps the answers of the lane.
             routes: Of these, the plain ones are answered here.
             failures: What becomes of an exception, by its class.
         """
         self._app = app
+        self._lane = envelope(self._answer)
         self._failures = failures
         self._fixed: dict[tuple[str, str], PlainRoute] = {}
         self._patterns: list[PlainRoute] = []
@@ -52,11 +57,14 @@ class Express:
         route = self._route(scope) if scope["type"] == "http" else None
         if route is None:
             await self._app(scope, receive, send)
-            return
-        scope["route"] = route
+        else:
+            scope["route"] = route
+            await self._lane(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         try:
-            response = await route.endpoint(request)
+            response = await scope["route"].endpoint(request)
         except Exception as error:  # noqa: BLE001 - raised again, where no word is known for it
             response = await self._failed(request, error)
         await response(scope, receive, send)
