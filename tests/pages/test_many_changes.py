@@ -206,7 +206,7 @@ def shop(repository: Repository) -> Iterator[Shop]:
 
 
 @pytest.mark.nightly
-def test_five_canaries_on_one_base_each_get_an_answer_where_the_recipe_rebases_four(
+def test_five_canaries_on_one_base_each_get_an_answer_where_the_recipe_rebases_the_rest(
     shop: Shop,
 ) -> None:
     repository, service = shop.repository, shop.service
