@@ -109,8 +109,10 @@ def test_a_deploy_tells_its_commit_its_diff_and_whom_it_reaches(
     expect(steps.get_by_role("listitem")).to_have_count(2)
     steps.get_by_role("link", name="50").click()
     assert page.url.endswith(world.deploys[HARMS])
-    for word in ("grace", "Pull request 412", "50\u202f% of traffic"):
+    for word in ("grace", "Pull request 412"):
         expect(page.locator("main")).to_contain_text(word)
+    share = page.locator("dt", has_text="Share of traffic").locator("+ dd")
+    expect(share).to_have_text("50\u202f%")
     reach = page.get_by_label("Changed files that reach /checkout/[id]")
     assert reach.inner_text().split() == ["components/Price.tsx", "lib/cart.ts"]
     # The same as a picture: two files reach two routes, and one of them a third.

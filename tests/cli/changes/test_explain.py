@@ -97,7 +97,7 @@ class TestThePlot:
 
 def told(service: Any) -> str:
     """Three hours of a canary that triples the orders; returns its experiment."""
-    start = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=30)
+    start = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=60)
     for sha, hours, share in (("aaaaaaa", -1, None), ("bbbbbbb", 0, 0.5)):
         body = {"commit": {"sha": sha}, "deployed_at": moment(start, hours * 60)}
         service.post("/v1/deploys", body if share is None else {**body, "allocation": share})
