@@ -38,7 +38,7 @@ def reason_of(
 
 
 def _units_in(contract: Contract, document: Document | None, arrivals: Arrivals | None) -> int:
-    """Returns how many units are in while none is complete: as stored, or as the evidence tells."""
+    """Returns the units that arrived while none is complete: as stored, or by the evidence."""
     if contract["power_state"]["decided"]:
         return 0
     if arrivals is not None and arrivals.units:

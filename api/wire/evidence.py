@@ -229,7 +229,7 @@ class EvidenceGates(Shape):
 
     vif: EValue = Field(description="Variance inflation factor; above 10 nothing can be said.")
     aliased_with: list[str] = Field(
-        description="What the change cannot be told from: other changes, or `time`."
+        description="Other changes that the change cannot be separated from, or `time`."
     )
     sample_ratio_e: EValue
     crossover_share: float | None = Field(description="The share of units seen in both arms.")

@@ -13,7 +13,7 @@ class Entry:
     Attributes:
         metric: Its target metric.
         treatment_commit: The commit that was tested; None of a flag, and before the deploy.
-        title: The first line of that commit's message; None where its deploy told none.
+        title: The first line of that commit's message; None where its deploy has none.
         actor: Who, or which agent, asked for it or made the change; None where that is not known.
         verdict: As its contract has it.
         at: Its last look; of a decided one the look that decided.

@@ -27,7 +27,7 @@ class Measurement:
 
     Attributes:
         change: The changes that it tested, all of them the portfolio's too.
-        title: The first line of its commit's message; None where its deploy told none.
+        title: The first line of its commit's message; None where its deploy has none.
         verdict: As its contract has it.
         decided: Whether that is final.
         claimed: The lift of its contract, relative to control; None of an abstention.

@@ -51,7 +51,7 @@ def first_look_sentence(
 
 
 def _span(seconds: float) -> str:
-    """Returns a length of time in its largest unit of which there are two."""
+    """Returns a time in days from two days on, in hours from two hours on, else in minutes."""
     for length, unit in ((86_400, "days"), (3600, "hours")):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"

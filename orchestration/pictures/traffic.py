@@ -22,8 +22,8 @@ def traffic_strip(ramp: Ramp, time: Axis, *, top: float, unit: str) -> list[str]
         top: The upper edge.
         unit: The randomization unit.
     """
-    most = max(*ramp.control, *ramp.treatment, 1)
-    count = Axis(low=0.0, high=1.05 * most, start=top + HEIGHT, end=top + _LABEL)
+    largest = max(*ramp.control, *ramp.treatment, 1)
+    count = Axis(low=0.0, high=1.05 * largest, start=top + HEIGHT, end=top + _LABEL)
     width = time.end - time.start
     arms = (("control", ramp.control, svg.QUIET), ("treatment", ramp.treatment, svg.BLUE))
     lines = [

@@ -271,7 +271,7 @@ class _View:
 
     @property
     def guardrails(self) -> tuple[tuple[Watch, int], ...]:
-        """The guardrails that are read, each with the moment as of which it is."""
+        """The guardrails, each with the time that it is read at."""
         look, watches = self.ruling.look, self.watches
         if look < 0:
             return tuple((watch, self.series.start) for watch in watches)
@@ -282,7 +282,7 @@ class _View:
 
 @dataclass(frozen=True, kw_only=True)
 class _Readings:
-    """What is read of an experiment at its ruling's look, together with those of others."""
+    """The readings of an experiment at its ruling's look, computed with those of others."""
 
     looks: Looks
     outlook: Outlook

@@ -82,7 +82,7 @@ class AfterWindow:
     def missed(self) -> Stream:
         """The outcomes that the window misses, out of all of them.
 
-        At a look those analysis blocks count of which four windows and the grace have passed.
+        A look counts the analysis blocks whose four windows and grace have passed.
         """
         closes_after = self.long.window_seconds + self.grace_seconds
         last = self.at[-1] if self.at.size else 0
