@@ -11,6 +11,7 @@ from cli.operations.options import data_dir_option, project_option
 from cli.operations.projects import json_option
 from cli.operations.store import store_engine
 from domain.contract import document_text
+from storage.log.lake import open_lake
 from storage.schema.clock import is_rebuilding
 from storage.tenants.projects import find_project
 from storage.tenants.secret import Pseudonyms, service_secret
@@ -34,6 +35,7 @@ def forget(
     """
     if (user_ref is None) == (session is None):
         raise click.UsageError("name the person by one of --user-ref and --session")
+    lake = open_lake(data_dir=data_dir)
     with store_engine(data_dir) as engine:
         with engine.begin() as connection:
             project_id = find_project(connection, project).project_id
@@ -41,9 +43,13 @@ def forget(
                 click.echo("A rebuild is under way: waiting until it has ended.", err=True)
             if user_ref is not None:
                 pseudonym = Pseudonyms(_secret(data_dir)).of(project_id, user_ref)
-                erased = forget_user(connection, project_id, pseudonym, by=command_actor())
+                erased = forget_user(
+                    connection, project_id, pseudonym, by=command_actor(), lake=lake
+                )
             else:
-                erased = forget_session(connection, project_id, session or "", by=command_actor())
+                erased = forget_session(
+                    connection, project_id, session or "", by=command_actor(), lake=lake
+                )
         vacuum(engine, erased.tables)
     click.echo(document_text(asdict(erased)) if as_json else _as_text(erased))
 

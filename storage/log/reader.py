@@ -54,6 +54,8 @@ class Extent:
         environments: The (project_id, environment) pairs; revenue is read by project.
         with_properties: Whether the properties of events are read, which few experiments ask for.
         names: The events that are read, by their names; None for all.
+        units: The sessions, and the users by their pseudonyms in hex, whose events and revenue are
+            read; None for all.
     """
 
     named_from: int
@@ -62,6 +64,7 @@ class Extent:
     environments: frozenset[tuple[int, str]]
     with_properties: bool = False
     names: frozenset[str] | None = None
+    units: frozenset[str] | None = None
 
     @property
     def columns(self) -> Schema:
@@ -164,7 +167,7 @@ class SealedLog:
         condition = (
             f"({' OR '.join(hours.condition for hours in ranges)})"
             f" AND (received_at >= '{begins}' OR pseudonym IS NOT NULL)"
-            f" AND {_of_projects(extent)}{_of_names(extent)}"
+            f" AND {_of_projects(extent)}{_of_names(extent)}{_of_units(extent)}"
         )
         return self._lazily(
             stack, extent.columns, lambda cursor: read_events(cursor, condition, extent.columns)
@@ -174,6 +177,7 @@ class SealedLog:
         condition = (
             f"received_at BETWEEN '{_moment(extent.received_from).isoformat()}'"
             f" AND '{_moment(extent.received_to).isoformat()}' AND {_of_projects(extent)}"
+            f"{_of_units(extent)}"
         )
         # Most projects send none: no second connection is made to read nothing.
         if not self.connection.execute(
@@ -262,5 +266,18 @@ def _of_projects(extent: Extent) -> str:
 def _of_names(extent: Extent) -> str:
     if extent.names is None:
         return ""
-    names = ", ".join(sql.Literal(name).as_string() for name in sorted(extent.names))
+    names = _literals(extent.names)
     return f" AND event IN ({names})" if names else " AND false"
+
+
+def _of_units(extent: Extent) -> str:
+    if extent.units is None:
+        return ""
+    units = _literals(extent.units)
+    if not units:
+        return " AND false"
+    return f" AND (session_id IN ({units}) OR encode(pseudonym, 'hex') IN ({units}))"
+
+
+def _literals(texts: frozenset[str]) -> str:
+    return ", ".join(sql.Literal(value).as_string() for value in sorted(texts))

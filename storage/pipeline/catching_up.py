@@ -1,7 +1,9 @@
 """Catching up: experiments hours behind the log are read by the engine of whole days.
 
 So are those of an import before their first evaluation, and all that were open while the service
-was down. From there on PostgreSQL adds the minute's increment.
+was down. From there on PostgreSQL adds the minute's increment. An experiment that is over when it
+is first read, as most of an import are, meets no unit again: of its units no rows are stored but
+those that evidence is read from.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,9 +17,10 @@ from storage.log.reader import read_apart
 from storage.log.sealed_hours import moved_to
 from storage.pipeline.block_ranges import compute_cells, compute_exposures
 from storage.pipeline.cursors import set_cursors
+from storage.pipeline.derived_rows import copy_evidence_rows
 from storage.pipeline.engines.day_engines import DayEngineSettings, open_day_engine
 from storage.pipeline.engines.engine import DayEngine
-from storage.pipeline.experiments import ReadExperiment
+from storage.pipeline.experiments import PipelineExperiment, ReadExperiment
 from storage.pipeline.increment import note_outcomes, unread_exposures, unread_outcomes
 from storage.pipeline.inputs import ReadOutcomes
 from storage.pipeline.moments import SECOND, microseconds
@@ -34,6 +37,7 @@ from storage.pipeline.transfer.upserts import (
     KEEP_FIRST_SIGHTING,
     KEEP_STORED,
 )
+from storage.pipeline.whole_lives import compute_whole_lives
 from storage.schema.tables import metadata
 
 # The longest part of the log that PostgreSQL reads: well beyond the hour between two runs of the
@@ -88,22 +92,71 @@ def catch_up_exposures(
         for scope in unread_exposures(connection, as_of=as_of, only=only)
         if _is_behind(scope, in_lake)
     ]
-    if not behind:
-        return 0
-    with (
-        read_apart(connection.engine, open_lake()) as log,
-        open_day_engine(_limited(connection, settings), lake=log.lake) as engine,
-    ):
-        compute_exposures(engine, log, connection, behind)
-        register_experiment_ids(engine, [scope.experiment for scope in behind])
-        for table in ("strata", "block_units", "sightings"):
-            _add_rows(engine, connection, table)
-        added = _add_rows(engine, connection, "exposures")
+    over = [scope.experiment for scope in behind if scope.is_whole_life]
+    begun = [scope for scope in behind if not scope.is_whole_life]
+    added = _add_whole_lives(connection, over, as_of=as_of, settings=settings) if over else 0
+    added += _add_exposures(connection, begun, settings=settings) if begun else 0
     set_cursors(
         connection,
         [("exposures", scope.experiment.experiment_id, scope.to_block) for scope in behind],
     )
     return added
+
+
+def _add_exposures(
+    connection: Connection, read: Sequence[ReadExperiment], *, settings: DayEngineSettings
+) -> int:
+    with (
+        read_apart(connection.engine, open_lake()) as log,
+        open_day_engine(_limited(connection, settings), lake=log.lake) as engine,
+    ):
+        compute_exposures(engine, log, connection, read)
+        register_experiment_ids(engine, [scope.experiment for scope in read])
+        for table in ("strata", "block_units", "sightings"):
+            _add_rows(engine, connection, table)
+        return _add_rows(engine, connection, "exposures")
+
+
+_UNITS = """
+SELECT x.experiment_id, count(*) AS units
+FROM new_exposures AS r JOIN experiment_ids AS x ON x.number = r.number
+GROUP BY x.experiment_id
+"""
+_NOTE_WHOLE_LIFE = text("INSERT INTO whole_lives (experiment_id, units) VALUES (:id, :units)")
+
+
+def _add_whole_lives(
+    connection: Connection,
+    experiments: Sequence[PipelineExperiment],
+    *,
+    as_of: datetime,
+    settings: DayEngineSettings,
+) -> int:
+    """Adds the rows that evidence is read from, cells included, and returns the number of units.
+
+    The cells' own step has nothing to do but to let them be read.
+    """
+    with (
+        read_apart(connection.engine, open_lake()) as log,
+        open_day_engine(_limited(connection, settings), lake=log.lake) as engine,
+    ):
+        lives = compute_whole_lives(engine, log, experiments, as_of=microseconds(as_of))
+        copy_evidence_rows(connection, lives)
+        units: dict[str, int] = {row[0]: row[1] for row in engine.rows(_UNITS)}
+    connection.execute(
+        _NOTE_WHOLE_LIFE,
+        [
+            {"id": experiment.experiment_id, "units": units.get(experiment.experiment_id, 0)}
+            for experiment in experiments
+        ],
+    )
+    return sum(units.values())
+
+
+_WHOLE = text("""
+SELECT experiment_id FROM whole_lives WHERE experiment_id = ANY(:ids)
+""")
+_CELLS = text("SELECT count(*) FROM cells WHERE experiment_id = ANY(:ids)")
 
 
 def catch_up_cells(
@@ -122,22 +175,40 @@ def catch_up_cells(
     Raises:
         UnreadablePolicyError: The policy of one of them is of another version, or broken.
     """
-    exposed = unread_outcomes(connection, only=only)
-    in_lake = _in_lake_before(connection)
-    behind = [scope for scope in exposed if _is_behind(scope, in_lake)]
-    if not behind:
+    unread = [
+        scope
+        for scope in unread_outcomes(connection, only=only)
+        if scope.to_block > scope.from_block
+    ]
+    if not unread:
         return 0
+    ids = [scope.experiment.experiment_id for scope in unread]
+    whole = set(connection.execute(_WHOLE, {"ids": ids}).scalars())
+    in_lake = _in_lake_before(connection)
+    begun = [
+        scope
+        for scope in unread
+        if scope.experiment.experiment_id not in whole and _is_behind(scope, in_lake)
+    ]
+    added: int = connection.execute(_CELLS, {"ids": list(whole)}).scalar_one()
+    added += _add_cells(connection, begun, settings=settings) if begun else 0
+    read = whole | {scope.experiment.experiment_id for scope in begun}
+    note_outcomes(connection, [scope for scope in unread if scope.experiment.experiment_id in read])
+    return added
+
+
+def _add_cells(
+    connection: Connection, read: Sequence[ReadOutcomes], *, settings: DayEngineSettings
+) -> int:
     with (
         read_apart(connection.engine, open_lake()) as log,
         open_day_engine(_limited(connection, settings), lake=log.lake) as engine,
     ):
-        compute_cells(engine, log, connection, behind)
-        register_experiment_ids(engine, [scope.experiment for scope in behind])
+        compute_cells(engine, log, connection, read)
+        register_experiment_ids(engine, [scope.experiment for scope in read])
         for table in ("conversions", "amounts"):
             _add_rows(engine, connection, table)
-        added = _add(engine, connection, "cells", copy_cells)
-    note_outcomes(connection, behind)
-    return added
+        return _add(engine, connection, "cells", copy_cells)
 
 
 _STATEMENT_TIMEOUT = text(

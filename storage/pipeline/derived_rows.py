@@ -1,17 +1,34 @@
-"""Derived rows: whole lives, computed, and their rows put into the store: all, or evidence's."""
+"""Derived rows: whole lives, computed, and their rows put into the store.
 
-from collections.abc import Callable, Sequence
+All of them, or those that evidence is read from, or those of some units.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 
-from storage.log.reader import SealedLog
+from storage.log.lake import Lake
+from storage.log.reader import SealedLog, read_apart
 from storage.pipeline.engines.day_engines import DayEngineSettings, open_day_engine
-from storage.pipeline.experiments import open_experiments
+from storage.pipeline.engines.engine import DayEngine
+from storage.pipeline.experiments import (
+    PipelineExperiment,
+    UnreadablePolicyError,
+    bound_experiment,
+    open_experiments,
+)
 from storage.pipeline.moments import microseconds
-from storage.pipeline.transfer.count_rows import copy_counts, register_experiment_ids
+from storage.pipeline.transfer.count_rows import (
+    copy_counts,
+    copy_cursors,
+    register_experiment_ids,
+)
 from storage.pipeline.transfer.unit_rows import UNIT_TABLES, copy_computed
 from storage.pipeline.whole_lives import WholeLives, compute_whole_lives
+from storage.schema.clock import closed_instant
 
 
 def compute_derived_rows(
@@ -58,7 +75,8 @@ def store_all_rows(connection: Connection, lives: WholeLives) -> None:
     register_experiment_ids(lives.engine, [part.experiment for part in lives.read])
     for table in UNIT_TABLES:
         copy_computed(lives.engine, connection, table)
-    copy_counts(lives.engine, connection, lives.read)
+    copy_counts(lives.engine, connection)
+    copy_cursors(connection, lives.read)
 
 
 # Whether a unit that was sighted is exposed as well is all that evidence asks of an exposure.
@@ -66,14 +84,90 @@ _SIGHTED = "EXISTS (SELECT 1 FROM new_sightings AS s WHERE s.number = r.number A
 
 
 def store_evidence_rows(connection: Connection, lives: WholeLives) -> None:
-    """Stores the few rows that evidence is read from; of the outcomes those that are late.
+    """Stores the few rows that evidence is read from, and the cursors of all stages.
 
     Args:
         connection: A separate reading of the store, whose derived tables are empty and its own.
+        lives: The computed lives.
+    """
+    copy_evidence_rows(connection, lives)
+    copy_cursors(connection, lives.read)
+
+
+def copy_evidence_rows(connection: Connection, lives: WholeLives) -> None:
+    """Copies the few rows that evidence is read from; of the outcomes those that are late.
+
+    Args:
+        connection: To a store in which the derived tables hold no row of these experiments.
         lives: The computed lives.
     """
     register_experiment_ids(lives.engine, [part.experiment for part in lives.read])
     copy_computed(lives.engine, connection, "exposures", condition=_SIGHTED)
     copy_computed(lives.engine, connection, "sightings")
     copy_computed(lives.engine, connection, "conversions", condition="r.late = 1")
-    copy_counts(lives.engine, connection, lives.read)
+    copy_counts(lives.engine, connection)
+
+
+_WHOLE_LIVES = text("""
+SELECT w.experiment_id FROM whole_lives AS w JOIN experiments AS x USING (experiment_id)
+WHERE x.project_id = :project_id
+ORDER BY w.experiment_id
+""")
+
+
+def store_rows_of_units(
+    connection: Connection,
+    project_id: int,
+    units: Collection[str],
+    *,
+    lake: Lake,
+    settings: DayEngineSettings,
+) -> None:
+    """Stores the missing rows of some units in the experiments that have no row of each unit.
+
+    Args:
+        connection: In a transaction that is the only writer of derived tables.
+        units: Sessions, and users by their pseudonyms in hex. They name no user that is not among
+            them, and of such a user all sessions are.
+        lake: Of the sealed log.
+        settings: Which engine computes.
+    """
+    ids = list(connection.execute(_WHOLE_LIVES, {"project_id": project_id}).scalars())
+    experiments = _readable_experiments(connection, ids)
+    if not experiments or not units:
+        return
+    as_of = microseconds(closed_instant(connection))
+    with (
+        read_apart(connection.engine, lake) as log,
+        open_day_engine(settings, lake=lake) as engine,
+    ):
+        compute_whole_lives(engine, log, experiments, as_of=as_of, units=frozenset(units))
+        register_experiment_ids(engine, experiments)
+        engine.register("stored_units", {"unit": "text"}, ((unit,) for unit in units))
+        for table in UNIT_TABLES:
+            _add_missing(engine, connection, table)
+
+
+def _add_missing(engine: DayEngine, connection: Connection, table: str) -> None:
+    connection.execute(text(f"CREATE TEMP TABLE missing_{table} (LIKE {table}) ON COMMIT DROP"))
+    copy_computed(
+        engine,
+        connection,
+        table,
+        prefix="missing_",
+        condition="r.unit IN (SELECT unit FROM stored_units)",
+    )
+    connection.execute(
+        text(f"INSERT INTO {table} SELECT * FROM missing_{table} ON CONFLICT DO NOTHING")
+    )
+    connection.execute(text(f"DROP TABLE missing_{table}"))
+
+
+def _readable_experiments(connection: Connection, ids: Sequence[str]) -> list[PipelineExperiment]:
+    """Returns experiments, numbered; one whose policy is broken is left out."""
+    experiments: list[PipelineExperiment] = []
+    for experiment_id in ids:
+        with suppress(UnreadablePolicyError):
+            read = bound_experiment(connection, experiment_id)
+            experiments.append(replace(read, number=len(experiments)))
+    return experiments

@@ -61,16 +61,27 @@ class _Side:
         until: The last moment.
         last_block: The last block of exposure that had closed by then.
         cell_closed: The condition that a cell had closed by then, on its metric and block.
+        is_whole_life: Whether of the units those rows alone are stored that evidence reads: the
+            exposures of units that were sighted, and outcomes that are late.
     """
 
     experiment: str
     until: int
     last_block: int
     cell_closed: str
+    is_whole_life: bool
+
+    def sighted(self, sightings: str) -> str:
+        """Returns the condition on exposures `e` that their rows are stored."""
+        if not self.is_whole_life:
+            return ""
+        return f" AND EXISTS (SELECT 1 FROM ({sightings}) AS s WHERE s.unit = e.unit)"
 
     @property
     def due(self) -> str:
         """The condition on outcomes `o`: those of exposures that close later are left out."""
+        if self.is_whole_life:
+            return f"{{late}} AND o.received <= {self.until} AND {{block}} <= {self.last_block}"
         return f"""
   o.received <= {self.until} AND NOT EXISTS (
       SELECT 1 FROM {{exposures}} AS x WHERE x.unit = o.unit AND x.block > {self.last_block}
@@ -118,7 +129,11 @@ _SERVED_EXPOSURES = f"""(
 
 
 def _served_outcomes(columns: str, table: str, side: _Side) -> str:
-    due = side.due.format(exposures=_SERVED_EXPOSURES.format(experiment=side.experiment))
+    due = side.due.format(
+        exposures=_SERVED_EXPOSURES.format(experiment=side.experiment),
+        late="o.late",
+        block=epoch_microseconds("o.block"),
+    )
     return f"""
 SELECT {columns} FROM (
     SELECT *, {epoch_microseconds("received_at")} AS received
@@ -129,7 +144,8 @@ WHERE {due}
 
 
 def _computed_outcomes(columns: str, table: str, side: _Side) -> str:
-    return f"SELECT {columns} FROM {table} AS o WHERE {side.due.format(exposures='new_exposures')}"
+    due = side.due.format(exposures="new_exposures", late="o.late = 1", block="o.block")
+    return f"SELECT {columns} FROM {table} AS o WHERE {due}"
 
 
 _COUNTS = dict.fromkeys(("n1", "x1", "n0", "x0"), _WHOLE)
@@ -143,6 +159,20 @@ SELECT * FROM (
     FROM {schema}.cells WHERE {side.experiment}
 ) AS c
 WHERE {side.cell_closed}
+"""
+
+
+def _served_sightings(side: _Side) -> str:
+    return f"""
+SELECT kind, unit, {epoch_microseconds("at")}
+FROM {SCHEMA}.sightings WHERE {side.experiment} AND {epoch_microseconds("at")} <= {side.until}
+"""
+
+
+def _computed_sightings(side: _Side) -> str:
+    return f"""
+SELECT {_named("kind", SIGHTING_KINDS)} AS kind, unit, sighted_at
+FROM new_sightings WHERE sighted_at <= {side.until}
 """
 
 
@@ -161,15 +191,17 @@ _TABLES = (
         served=lambda side: (
             f"""
 SELECT unit, {epoch_microseconds("exposed_at")}, arm, stratum, commit_sha, encode(pseudonym, 'hex')
-FROM {SCHEMA}.exposures
+FROM {SCHEMA}.exposures AS e
 WHERE {side.experiment} AND {epoch_microseconds("block")} <= {side.last_block}
+{side.sighted(_served_sightings(side))}
 """
         ),
         computed=lambda side: (
             f"""
 SELECT unit, exposed_at, {_named("arm", dict(enumerate(ARMS)))} AS arm, stratum, commit_sha,
     pseudonym
-FROM new_exposures WHERE block <= {side.last_block}
+FROM new_exposures AS e
+WHERE block <= {side.last_block}{side.sighted(_computed_sightings(side))}
 """
         ),
     ),
@@ -178,18 +210,8 @@ FROM new_exposures WHERE block <= {side.last_block}
         keys={"kind": _TEXT, "unit": _TEXT},
         members={"sighted_at": _WHOLE},
         spread="sighted_at",
-        served=lambda side: (
-            f"""
-SELECT kind, unit, {epoch_microseconds("at")}
-FROM {SCHEMA}.sightings WHERE {side.experiment} AND {epoch_microseconds("at")} <= {side.until}
-"""
-        ),
-        computed=lambda side: (
-            f"""
-SELECT {_named("kind", SIGHTING_KINDS)} AS kind, unit, sighted_at
-FROM new_sightings WHERE sighted_at <= {side.until}
-"""
-        ),
+        served=_served_sightings,
+        computed=_computed_sightings,
     ),
     _Table(
         kind="conversion",
@@ -235,8 +257,10 @@ def differing_rows(
     Yields:
         The rows that differ, one entry a kind.
     """
-    side = _side(experiment, until=until)
+    side = _side(experiment, until=until, is_whole_life=_is_whole_life(log.connection, experiment))
     for table in _TABLES:
+        if side.is_whole_life and table.kind == "amounts":
+            continue
         named = f"({', '.join(table.columns)})"
         with log.reader.cursor(log.snapshot) as cursor:
             cursor.execute(f"SELECT * FROM ({table.served(side)}) AS t {named}")
@@ -251,7 +275,16 @@ def differing_rows(
         )
 
 
-def _side(experiment: PipelineExperiment, *, until: int) -> _Side:
+_WHOLE_LIFE = text(f"""
+SELECT EXISTS (SELECT FROM {SCHEMA}.whole_lives WHERE experiment_id = :id)
+""")
+
+
+def _is_whole_life(connection: Connection, experiment: PipelineExperiment) -> bool:
+    return connection.execute(_WHOLE_LIFE, {"id": experiment.experiment_id}).scalar_one()
+
+
+def _side(experiment: PipelineExperiment, *, until: int, is_whole_life: bool) -> _Side:
     open_for = {metric.name: metric.open_for for metric in experiment.metrics}
     cases = " ".join(f"WHEN {literal(name)} THEN {span}" for name, span in open_for.items())
     last_block = until - BLOCK - experiment.grace
@@ -260,6 +293,7 @@ def _side(experiment: PipelineExperiment, *, until: int) -> _Side:
         until=until,
         last_block=last_block,
         cell_closed=f"block + CASE metric {cases} ELSE 0 END <= {last_block}",
+        is_whole_life=is_whole_life,
     )
 
 

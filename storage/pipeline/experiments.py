@@ -225,6 +225,22 @@ class ReadExperiment:
         """The earliest time of occurrence that is read."""
         return self.experiment.starts_at - IN_FLIGHT
 
+    @property
+    def is_whole_life(self) -> bool:
+        """Whether these are all blocks that are ever read of the experiment."""
+        return self.from_block == _first_block(self.experiment) and self.to_block == _end_block(
+            self.experiment
+        )
+
+
+def _first_block(experiment: PipelineExperiment) -> int:
+    return block_of(experiment.starts_at - IN_FLIGHT)
+
+
+def _end_block(experiment: PipelineExperiment) -> int:
+    # Nothing is read past the closing of the last outcome within the horizon.
+    return block_of(experiment.horizon + experiment.target_open_for)
+
 
 def blocks_to_expose(
     experiments: Iterable[PipelineExperiment], *, read_to: Mapping[str, int], as_of: int
@@ -237,14 +253,8 @@ def blocks_to_expose(
     """
     unread: list[ReadExperiment] = []
     for experiment in experiments:
-        # Nothing is read past the closing of the last outcome within the horizon.
-        to_block = min(
-            block_of(as_of - experiment.grace),
-            block_of(experiment.horizon + experiment.target_open_for),
-        )
-        from_block = read_to.get(
-            experiment.experiment_id, block_of(experiment.starts_at - IN_FLIGHT)
-        )
+        to_block = min(block_of(as_of - experiment.grace), _end_block(experiment))
+        from_block = read_to.get(experiment.experiment_id, _first_block(experiment))
         if to_block > from_block:
             unread.append(
                 ReadExperiment(experiment=experiment, from_block=from_block, to_block=to_block)

@@ -8,6 +8,7 @@ from storage.log.sealed_hours import Erasure
 from storage.pipeline.engines.engine import DayEngine
 
 _NAMES = {"event": "text"}
+_UNITS = {"unit": "text"}
 _ERASED = {"erasure_id": "bigint", "project_id": "int", "key": "text"}
 
 
@@ -24,6 +25,7 @@ def attach_log(engine: DayEngine, rows: LogRows) -> None:
         sorted(rows.extent.environments),
     )
     engine.register("log_names", _NAMES, ((name,) for name in sorted(rows.extent.names or ())))
+    engine.register("log_units", _UNITS, ((unit,) for unit in sorted(rows.extent.units or ())))
     _register_erasures(engine, rows.erasures)
     engine.copy("log_rest", rows.rest)
     engine.copy("revenue_events", rows.revenue)
@@ -39,11 +41,17 @@ def attach_log(engine: DayEngine, rows: LogRows) -> None:
 
 def _wanted(extent: Extent) -> str:
     named = "" if extent.names is None else " AND e.event IN (SELECT event FROM log_names)"
+    units = (
+        ""
+        if extent.units is None
+        else " AND (e.session_id IN (SELECT unit FROM log_units)"
+        " OR e.pseudonym IN (SELECT unit FROM log_units))"
+    )
     return (
         f"e.received BETWEEN {extent.named_from} AND {extent.received_to}"
         f" AND (e.received >= {extent.received_from} OR e.pseudonym IS NOT NULL)"
         " AND EXISTS (SELECT 1 FROM log_environments AS p"
-        " WHERE p.project_id = e.project_id AND p.environment = e.environment)" + named
+        f" WHERE p.project_id = e.project_id AND p.environment = e.environment){named}{units}"
     )
 
 

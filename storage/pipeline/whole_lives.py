@@ -1,7 +1,7 @@
 """Whole lives: the text over all that experiments ever read of the log."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection, RowMapping, text
 
@@ -186,6 +186,7 @@ def compute_whole_lives(
     experiments: Iterable[PipelineExperiment],
     *,
     as_of: int,
+    units: frozenset[str] | None = None,
 ) -> WholeLives:
     """Computes all that is derived of experiments, from the log alone.
 
@@ -194,6 +195,8 @@ def compute_whole_lives(
         log: The log; its connection reads the small tables: deploys, graphs, tombstones.
         experiments: The experiments, numbered.
         as_of: A time up to which the log is final, in microseconds since the epoch.
+        units: The sessions, and the users by their pseudonyms in hex, whose part of the log is
+            read; None for all. Rows are whole of those units alone whose events are all theirs.
 
     Raises:
         TooManyAssignmentsError: One of them has more assignments than can be numbered.
@@ -201,7 +204,8 @@ def compute_whole_lives(
     read = blocks_to_expose(experiments, read_to={}, as_of=as_of)
     if not read:
         return WholeLives(engine=engine, read=(), events=0)
-    attach_extent(engine, log, extent_of(read), segments=segments_of(read))
+    extent = replace(extent_of(read), units=units)
+    attach_extent(engine, log, extent, segments=segments_of(read))
     ((events,),) = engine.rows("SELECT count(*) FROM log_rows")
     _expose(engine, log.connection, read)
     _close(engine, log.connection, read)

@@ -404,6 +404,14 @@ cursors = _table(
     ),
 )
 
+# Experiments that were read for the first time when nothing of theirs was left to come, as those of
+# an import are. Of their units the few rows alone are stored that evidence is read from.
+whole_lives = _table(
+    "whole_lives",
+    Column("experiment_id", Text, ForeignKey("experiments.experiment_id"), primary_key=True),
+    Column("units", BigInteger, nullable=False),
+)
+
 # When an experiment's next look can come; of one without a row it is computed at once.
 next_looks = _table(
     "next_looks",
@@ -858,6 +866,7 @@ DERIVED = (
     amounts,
     cells,
     cursors,
+    whole_lives,
     next_looks,
     evidence,
     publication_progress,

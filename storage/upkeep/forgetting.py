@@ -13,6 +13,9 @@ from typing import Any
 from sqlalchemy import Connection, Engine, text
 
 from storage.log.erasures import note_erasure
+from storage.log.lake import Lake, open_lake
+from storage.pipeline.derived_rows import store_rows_of_units
+from storage.pipeline.engines.day_engines import day_engine_settings
 from storage.pipeline.engines.postgres_engine import STORED_EVENT_KEY
 from storage.postgres.refusal import Conflict
 from storage.postgres.rows import value_of
@@ -52,7 +55,12 @@ class Forgotten:
 
 
 def forget_user(
-    connection: Connection, project_id: int, pseudonym: bytes, *, by: Actor = PROGRAM
+    connection: Connection,
+    project_id: int,
+    pseudonym: bytes,
+    *,
+    by: Actor = PROGRAM,
+    lake: Lake | None = None,
 ) -> Forgotten:
     """Forgets the person whom a user reference stands for.
 
@@ -60,23 +68,34 @@ def forget_user(
         connection: In a transaction of its own.
         pseudonym: The reference's, in that project.
         by: Who has the person forgotten, for the audit trail.
+        lake: Of the sealed log; by default that of the settings.
+
+    Raises:
+        LakeError: A file of the sealed log that may hold the person's events cannot be read.
     """
     _claim(connection)
     person = _person(connection, project_id, users={pseudonym}, sessions=set())
-    return _forget(connection, project_id, person, kind="user_ref", by=by)
+    return _forget(connection, project_id, person, kind="user_ref", by=by, lake=lake)
 
 
 def forget_session(
-    connection: Connection, project_id: int, session_id: str, *, by: Actor = PROGRAM
+    connection: Connection,
+    project_id: int,
+    session_id: str,
+    *,
+    by: Actor = PROGRAM,
+    lake: Lake | None = None,
 ) -> Forgotten:
     """Forgets the person whose session this is.
 
     Args:
         connection: In a transaction of its own.
         by: Who has the person forgotten, for the audit trail.
+        lake: Of the sealed log; by default that of the settings.
 
     Raises:
         Conflict: The session names more users than one person can be.
+        LakeError: A file of the sealed log that may hold the person's events cannot be read.
     """
     _claim(connection)
     person = _person(connection, project_id, users=set(), sessions={session_id})
@@ -86,7 +105,7 @@ def forget_session(
             f"this session names more than {MOST_USERS} users: it is nobody's own;"
             " forget each of them by user reference",
         )
-    return _forget(connection, project_id, person, kind="session", by=by)
+    return _forget(connection, project_id, person, kind="session", by=by, lake=lake)
 
 
 def _claim(connection: Connection) -> None:
@@ -327,7 +346,13 @@ UPDATE checklists SET lines = '[]', setup = '' WHERE project_id = :project_id
 
 
 def _forget(
-    connection: Connection, project_id: int, person: _Person, *, kind: str, by: Actor
+    connection: Connection,
+    project_id: int,
+    person: _Person,
+    *,
+    kind: str,
+    by: Actor,
+    lake: Lake | None,
 ) -> Forgotten:
     bound: dict[str, Any] = {
         "project_id": project_id,
@@ -336,6 +361,14 @@ def _forget(
     }
     # What could not be computed with this person's data may be so without.
     retry_soon(connection, project_id)
+    # Their part of the counts is known from the events alone, where no row of each unit is stored.
+    store_rows_of_units(
+        connection,
+        project_id,
+        {*person.units, *person.places},
+        lake=lake or open_lake(),
+        settings=day_engine_settings(),
+    )
     connection.execute(_ERASED)
     connection.execute(_ERASE_EVENTS, bound)
     connection.execute(_ERASE_REVENUE, bound)

@@ -104,6 +104,8 @@ WITH fresh AS (
     LEFT JOIN (
         SELECT x.* FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
         WHERE NOT v.decided AND x.bound_at IS NOT NULL
+          -- Of one that was over when it was first read no new revenue counts.
+          AND NOT EXISTS (SELECT FROM whole_lives AS w WHERE w.experiment_id = x.experiment_id)
     ) AS x ON x.project_id = f.project_id AND x.starts_at <= f.received_at
     GROUP BY f.project_id, f.idempotency_key
 )

@@ -45,6 +45,8 @@ SELECT x.experiment_id
 FROM {SCHEMA}.experiments AS x
 JOIN {SCHEMA}.cursors AS c ON c.stage = 'exposures' AND c.experiment_id = x.experiment_id
 WHERE x.bound_at IS NOT NULL AND x.starts_at < :to_block AND c.at > :from_block
+  -- Its days were never added one after another, and their units are not stored.
+  AND NOT EXISTS (SELECT FROM {SCHEMA}.whole_lives AS w WHERE w.experiment_id = x.experiment_id)
   -- An experiment that is set aside cannot be computed here either.
   AND NOT EXISTS (SELECT FROM {SCHEMA}.set_aside AS s WHERE s.experiment_id = x.experiment_id)
 ORDER BY x.experiment_id
@@ -52,7 +54,7 @@ ORDER BY x.experiment_id
 
 
 def experiments_of_days(connection: Connection, days: Days) -> list[str]:
-    """Returns the ids of the experiments of which some of these days were read."""
+    """Returns the ids of the experiments that have read some of these days as they came."""
     blocks = {"from_block": moment_of(days.from_block), "to_block": moment_of(days.to_block)}
     return list(connection.execute(_READ_DAYS, blocks).scalars())
 

@@ -42,17 +42,25 @@ def copy_cells(engine: DayEngine, connection: Connection, *, prefix: str = "") -
     )
 
 
-def copy_counts(engine: DayEngine, connection: Connection, read: Sequence[ReadExperiment]) -> None:
-    """Copies strata, counts of units and cells, and the cursors of all stages.
+def copy_counts(engine: DayEngine, connection: Connection) -> None:
+    """Copies strata, counts of units and cells.
 
     Args:
         engine: Which holds the relations of whole lives, and `experiment_ids`.
         connection: To a store in which the derived tables hold no row of these experiments.
-        read: The experiments, and which blocks of each were read.
     """
     copy_computed(engine, connection, "strata")
     copy_computed(engine, connection, "block_units")
     copy_cells(engine, connection)
+
+
+def copy_cursors(connection: Connection, read: Sequence[ReadExperiment]) -> None:
+    """Copies the cursors of all stages.
+
+    Args:
+        connection: To a store that holds none of these experiments.
+        read: The experiments, and which blocks of each were read.
+    """
     copy_rows(connection, "cursors (stage, experiment_id, at)", _cursors(read))
 
 

@@ -57,6 +57,17 @@ def stored_rows(connection: Connection, experiment_id: str) -> Rows:
     }
 
 
+def evidence_rows(rows: Rows) -> Rows:
+    """Returns those rows that evidence is read from: of a whole life no others need be stored."""
+    sighted = {unit for _, unit, *_ in rows["sightings"]}
+    return {
+        **rows,
+        "exposures": [row for row in rows["exposures"] if row[0] in sighted],
+        "conversions": [row for row in rows["conversions"] if row[3]],
+        "amounts": [],
+    }
+
+
 def computed_rows(lives: WholeLives) -> dict[str, Rows]:
     """Returns the rows that DuckDB computed, by experiment."""
     ids = {one.experiment.number: one.experiment.experiment_id for one in lives.read}

@@ -23,13 +23,22 @@ from storage.pipeline.whole_lives import compute_whole_lives
 from storage.upkeep.forgetting import forget_session, forget_user
 from storage.verdicts.set_aside import bound_experiments
 from tests.conftest import Store
-from tests.pipeline.engines.rows import Rows, computed_rows, stored_rows, told_rows, without_keys
+from tests.pipeline.engines.rows import (
+    Rows,
+    computed_rows,
+    evidence_rows,
+    stored_rows,
+    told_rows,
+    without_keys,
+)
 from tests.pipeline.engines.worlds import HOURS, T, World, build_world
 
 WORLDS_A_STORE = 25
 SETTINGS = DayEngineSettings(limits=DuckDBLimits(memory_mib=256))
 # Whatever occurred and closes has closed by then, within the hours that an experiment is read.
 END = T + timedelta(hours=HOURS + 4)
+# When no block is left of any experiment.
+LONG_AFTER = T + timedelta(days=120)
 
 
 def built(store: Store, seeds: Iterable[int]) -> list[World]:
@@ -115,14 +124,16 @@ def forget_someone(store: Store, world: World, draw: Random) -> None:
             forget_session(connection, world.project_id, f"s{draw.randrange(20)}")
 
 
-def computed(store: Store, folder: Path) -> tuple[dict[str, Rows], dict[str, datetime]]:
+def computed(
+    store: Store, folder: Path, *, as_of: datetime
+) -> tuple[dict[str, Rows], dict[str, datetime]]:
     """Returns DuckDB's rows by experiment, and up to when each is read."""
     with (
         read_apart(store.engine, open_lake()) as log,
         open_duckdb(DuckDBLimits(memory_mib=256, folder=folder)) as engine,
     ):
         experiments = open_experiments(log.connection, only=None)
-        lives = compute_whole_lives(engine, log, experiments, as_of=microseconds(END))
+        lives = compute_whole_lives(engine, log, experiments, as_of=microseconds(as_of))
         ends = {one.experiment.experiment_id: moment_of(one.received_to) for one in lives.read}
         return computed_rows(lives), ends
 
@@ -149,6 +160,21 @@ def differences(one: Rows, other: Rows) -> dict[str, Any]:
     }
 
 
+def whole_differences(stored: Rows, told: Rows) -> dict[str, Any]:
+    """Returns how an experiment's rows differ where no row of each unit is stored.
+
+    Those that evidence is read from are the same; any other that is stored, since its unit was
+    forgotten, is told as well.
+    """
+    return {
+        **differences(evidence_rows(stored), evidence_rows(told)),
+        **{f"stored {k}": more for k in told if (more := set(stored[k]) - set(told[k]))},
+    }
+
+
+_IS_WHOLE = text("SELECT EXISTS (SELECT FROM whole_lives WHERE experiment_id = :id)")
+
+
 def unequal_worlds(
     store: Store,
     seeds: Iterable[int],
@@ -161,7 +187,14 @@ def unequal_worlds(
     seeds = list(seeds)
     worlds = built(store, seeds)
     extended(store, worlds, Random(seeds[0]), decided=decided, settings=settings)
-    by_duckdb, ends = computed(store, folder)
+    return unequal_rows(store, worlds, folder)
+
+
+def unequal_rows(
+    store: Store, worlds: Iterable[World], folder: Path, *, as_of: datetime = END
+) -> dict[str, Any]:
+    """Returns what any two sides tell otherwise of worlds whose rows are stored."""
+    by_duckdb, ends = computed(store, folder, as_of=as_of)
     found: dict[str, Any] = {}
     with store.engine.begin() as connection:
         for world in worlds:
@@ -169,11 +202,13 @@ def unequal_worlds(
                 stored = read_by(stored_rows(connection, experiment), ends[experiment])
                 told = told_rows(connection, experiment, until=ends[experiment])
                 without = {**stored, "amounts": without_keys(stored["amounts"])}
+                whole = connection.execute(_IS_WHOLE, {"id": experiment}).scalar_one()
+                differing = whole_differences if whole else differences
                 unequal = {
-                    **{f"oracle {k}": v for k, v in differences(without, told).items()},
+                    **{f"oracle {k}": v for k, v in differing(without, told).items()},
                     **{
                         f"duckdb {k}": v
-                        for k, v in differences(stored, by_duckdb[experiment]).items()
+                        for k, v in differing(stored, by_duckdb[experiment]).items()
                     },
                 }
                 if unequal:
@@ -203,6 +238,24 @@ def test_each_engine_goes_on_alike_with_what_is_followed_up_after_its_decision(
 ) -> None:
     seeds = range(first, first + WORLDS_A_STORE)
     assert unequal_worlds(store, seeds, tmp_path, decided=Random(first)) == {}
+
+
+@pytest.mark.parametrize("first", [5000])
+def test_of_experiments_that_are_over_when_they_are_first_read_evidence_has_the_same_rows(
+    store: Store, tmp_path: Path, first: int
+) -> None:
+    worlds = built(store, range(first, first + WORLDS_A_STORE))
+    draw = Random(first)
+    with store.engine.begin() as connection:
+        ids = bound_experiments(connection)
+        catch_up_exposures(connection, as_of=LONG_AFTER, only=ids, settings=SETTINGS)
+        catch_up_cells(connection, only=ids, settings=SETTINGS)
+        whole = set(connection.execute(text("SELECT experiment_id FROM whole_lives")).scalars())
+    assert whole == set(ids)
+    for world in worlds:
+        forget_someone(store, world, draw)
+
+    assert unequal_rows(store, worlds, tmp_path, as_of=LONG_AFTER) == {}
 
 
 @pytest.mark.deep

@@ -1,0 +1,162 @@
+"""An import that is over: no row of each unit is stored, and all that is promised of it holds."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from sqlalchemy import text
+
+from cli.main import main
+from storage.log.lake import open_lake
+from storage.log.sealing import Sealer
+from storage.tenants.projects import create_project
+
+UNITS = 1200
+MAP = """
+layout = "unit"
+unit = "visitor"
+arm = "arm"
+[times]
+column = "at"
+zone = "UTC"
+[commits]
+old = "aaaaaaa"
+new = "bbbbbbb"
+[columns]
+user_ref = "person"
+[metrics]
+ordered = "order"
+spent = { event = "purchase", value = true, currency = "USD" }
+[[experiment]]
+control_commit = "aaaaaaa"
+treatment_commit = "bbbbbbb"
+target_metric = "order"
+guardrails = ["revenue"]
+[[experiment]]
+control_commit = "aaaaaaa"
+treatment_commit = "bbbbbbb"
+target_metric = "revenue"
+kind = "mean"
+sources = ["purchase"]
+"""
+
+
+def rows() -> list[str]:
+    """Visitors of twenty days, two of each person, of whom the new build's buy more."""
+    lines = ["visitor,person,arm,at,ordered,spent"]
+    for number in range(UNITS):
+        arm = "new" if number % 2 else "old"
+        ordered = number % 10 < (6 if number % 2 else 2)
+        pair = number // 2
+        at = f"2026-08-{1 + pair % 20:02d} {pair % 24:02d}:{pair % 60:02d}:00"
+        spent = f"{number % 37}.50" if ordered else ""
+        lines.append(
+            f"v{number},p{number % 2 + 2 * (number // 4)},{arm},{at},{int(ordered)},{spent}"
+        )
+    return lines
+
+
+@pytest.fixture
+def run(store: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
+    """Runs a command in a store that has read such a file, and returns what it printed."""
+    monkeypatch.setenv("SERVICE_DATABASE_URL", store.url)
+    monkeypatch.setenv("SERVICE_SECRET", "a secret of the tests")
+    monkeypatch.setenv("SERVICE_LAKE", str(tmp_path / "lake"))
+    with store.engine.begin() as connection:
+        create_project(connection, "default")
+    file, names = tmp_path / "visitors.csv", tmp_path / "map.toml"
+    file.write_text("\n".join(rows()))
+    names.write_text(MAP)
+
+    def command(*words: Any, code: int = 0) -> Any:
+        result = CliRunner().invoke(main, [*map(str, words), "--json"])
+        assert result.exit_code == code, result.output
+        return json.loads(result.stdout)
+
+    command("import", file, "--map", names)
+    return command
+
+
+UNIT_ROWS = text("""
+SELECT (SELECT count(*) FROM exposures) + (SELECT count(*) FROM conversions)
+    + (SELECT count(*) FROM amounts)
+""")
+UNITS_OF_CELLS = text("""
+SELECT sum(n1 + n0) FROM cells WHERE metric = 'order' GROUP BY experiment_id
+""")
+
+
+def count(store: Any, query: Any) -> int:
+    with store.engine.begin() as connection:
+        return connection.execute(query).scalars().first()
+
+
+def served(store: Any) -> list[tuple[str, str]]:
+    with store.engine.begin() as connection:
+        found = connection.execute(
+            text("SELECT contract::text, evidence::text FROM verdicts ORDER BY experiment_id")
+        )
+        return [(row.contract, row.evidence) for row in found]
+
+
+def test_its_verdict_is_that_of_an_import_whose_units_are_stored(run: Any, store: Any) -> None:
+    contracts = run("evaluate")
+    assert count(store, UNIT_ROWS) == 0
+    assert count(store, UNITS_OF_CELLS) == UNITS
+    assert {contract["verdict"] for contract in contracts} != {"abstain"}
+    first = served(store)
+
+    run("rebuild")
+    assert count(store, UNIT_ROWS) > UNITS
+    assert served(store) == first
+
+
+def test_an_audit_compares_it_and_names_what_was_tampered_with(run: Any, store: Any) -> None:
+    ids = [contract["experiment_id"] for contract in run("evaluate")]
+    for experiment_id in ids:
+        assert run("audit", experiment_id)["equal"]
+    with store.engine.begin() as connection:
+        connection.execute(
+            text("UPDATE cells SET x0 = x0 + 1 WHERE n0 > x0 AND experiment_id = :id"),
+            {"id": ids[0]},
+        )
+        connection.execute(
+            text(
+                "INSERT INTO sightings (experiment_id, kind, unit, at)"
+                " VALUES (:id, 'late', 'v7', '2026-08-02')"
+            ),
+            {"id": ids[0]},
+        )
+    named = run("audit", ids[0], code=1)["differences"]
+    assert any(line.startswith("cell order 2026-08-") for line in named)
+    assert any(line.startswith("sighting late v7: served ") for line in named)
+    assert run("audit", ids[1])["equal"]
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_whoever_is_forgotten_stays_in_its_counts(run: Any, store: Any, *, sealed: bool) -> None:
+    ids = [contract["experiment_id"] for contract in run("evaluate")]
+    first = served(store)
+    if sealed:
+        outcome = Sealer(engine=store.engine, lake=open_lake()).seal()
+        assert outcome is not None
+        assert outcome.rows >= UNITS
+
+    erased = run("forget", "--user-ref", "p7", "--project", "default")
+
+    # Two visits, each in two experiments.
+    assert (erased["sessions"], erased["exposures"]) == (2, 4)
+    with store.engine.begin() as connection:
+        left = connection.execute(text("SELECT count(*) FROM exposures WHERE unit LIKE 'v%'"))
+        assert left.scalar_one() == 0
+    for experiment_id in ids:
+        assert run("audit", experiment_id)["equal"]
+    again = run("evaluate", "--as-of", "2026-11-01T00:00:00Z", "--evidence")
+    assert [json.dumps(answer["contract"]) for answer in again] == [
+        json.dumps(json.loads(contract)) for contract, _ in first
+    ]
+    run("rebuild")
+    assert served(store) == first
