@@ -15,6 +15,7 @@ from stats.gates.lateness import LateUnits
 from stats.gates.sample_ratio import Arrivals, Epoch, SampleRatio, sample_ratio
 from stats.looks.policy import DAY, Policy
 from stats.looks.series import Series
+from storage.experiments.policy import SPLIT_AT
 from tests.calibration.traffic import BLOCK, BLOCKS_A_DAY, DELAY, Ints
 
 AT_ONCE = 25
@@ -368,7 +369,7 @@ def of_two_segments(
             n0=n0.ravel(),
             x0=rng.binomial(n0, rates).ravel(),
         )
-        policy = Policy(split_at=3.0 if is_read else None)
+        policy = Policy(split_at=SPLIT_AT if is_read else None)
         whole = of_cells(cells, policy=policy, as_of=looks * BLOCK + DELAY)
         return (
             replace(whole, traits=traits)

@@ -11,6 +11,7 @@ from stats.counts.traits import Traits
 from stats.decision.evidence import Evidence, evaluate
 from stats.looks.policy import DAY, Policy
 from stats.looks.series import Series
+from storage.experiments.policy import SPLIT_AT
 
 BLOCK = 300
 DELAY = 1920
@@ -97,7 +98,7 @@ class Build:
 
         names = [f"flag {other}" for other in range(carried.shape[1]) if other != flag]
         return Series(
-            policy=Policy(split_at=3.0),
+            policy=Policy(split_at=SPLIT_AT),
             start=0,
             as_of=self.days * DAY + DELAY,
             closed_at=None,

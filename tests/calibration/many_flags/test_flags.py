@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from stats.decision.evidence import Evidence
+from storage.experiments.policy import SPLIT_AT
 from tests.calibration.many_flags.build import (
     Build,
     correlated,
@@ -72,8 +73,8 @@ def test_an_independent_flag_seldom_splits_the_strata(count: int) -> None:
     build = Build(draw=independent(2), lifts=(0.0, 0.0))
     rng = np.random.default_rng(20_261_224)
     split = sum(bool(one.splits) for _ in range(count) for one in build.evidence(rng, 0))
-    low, _ = report("an independent flag splits the strata", split, count, 1 / 3)
-    assert low <= 1 / 3
+    low, _ = report("an independent flag splits the strata", split, count, 1 / SPLIT_AT)
+    assert low <= 1 / SPLIT_AT
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ def _segments(counted: Counted) -> None:
             counted(name, draw, 400, is_answered, **claim)
     fair = of_two_segments((0.02, 0.08), treated=(0.5, 0.5), days=28)
     name = "segments shared 50/50: split though there is no need"
-    counted(name, fair, 400, is_split, at_most=0.33)
+    counted(name, fair, 400, is_split, at_most=0.5)
 
 
 def _warm_up(counted: Counted) -> None:

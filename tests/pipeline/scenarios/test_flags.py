@@ -28,7 +28,7 @@ def test_independent_flags_are_pooled_and_flags_on_one_hash_name_each_other(stor
     assert story.contract(search)["abstain_reason"] == "power"
     assert pooled["splits"] == []
     assert pooled["gates"]["vif"] < 1.05
-    assert pooled["policy"]["split_at"] == 3.0
+    assert pooled["policy"]["split_at"] == 2.0
 
 
 @pytest.mark.parametrize("control", [None, False])
