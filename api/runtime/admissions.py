@@ -67,8 +67,8 @@ class Admissions:
         *,
         accepted: int,
         late: int,
-        rejected: Sequence[Rejected],
-        sampled_out: int,
+        rejected: Sequence[Rejected] = (),
+        sampled_out: int = 0,
     ) -> None:
         """Counts a request of which events were stored."""
         count = self._of(project_id)

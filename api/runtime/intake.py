@@ -8,7 +8,7 @@ from api.runtime.keyring import Caller
 from api.runtime.state import Runtime
 from api.wire.event_batch import Batch, EventReader
 from api.wire.problem import Problem
-from storage.log.events import append_history
+from storage.log.events import EventLines, append_history, event_lines
 from storage.tenants.keys import KeyKind
 
 
@@ -42,7 +42,12 @@ class Intake:
 
     async def store(self, batch: Batch) -> int:
         """Stores the events of a batch and returns how many of them came late."""
-        late = await self._stored(batch) if batch.events else 0
+        late = 0
+        if batch.events and self.history:
+            await self.shared.store.run(partial(append_history, events=batch.events))
+            self.shared.meters.accepted.inc(len(batch.events))
+        elif batch.events:
+            late = await self._appended(event_lines(batch.events))
         # History tells nothing of the senders of now.
         if not self.history:
             self.shared.admissions.took(
@@ -52,6 +57,13 @@ class Intake:
                 rejected=batch.rejected,
                 sampled_out=batch.sampled_out,
             )
+        return late
+
+    async def store_lines(self, lines: EventLines) -> int:
+        """Stores events that are lines already, and returns how many of them came late."""
+        late = await self._appended(lines)
+        accepted = len(lines.occurred_at)
+        self.shared.admissions.took(self.caller.project_id, accepted=accepted, late=late)
         return late
 
     def count(self, batch: Batch) -> None:
@@ -66,17 +78,13 @@ class Intake:
         if not self.history:
             self.shared.admissions.refused(self.caller.project_id, problem)
 
-    async def _stored(self, batch: Batch) -> int:
-        if self.history:
-            await self.shared.store.run(partial(append_history, events=batch.events))
-            late = 0
-        else:
-            began = time.perf_counter()
-            received_at = await self.shared.writer.append(batch.events)
-            self.shared.meters.commit_seconds.observe(time.perf_counter() - began)
-            oldest = received_at - self.caller.late_after
-            late = sum([event.occurred_at < oldest for event in batch.events])
-        self.shared.meters.accepted.inc(len(batch.events))
+    async def _appended(self, lines: EventLines) -> int:
+        began = time.perf_counter()
+        received_at = await self.shared.writer.append(lines)
+        self.shared.meters.commit_seconds.observe(time.perf_counter() - began)
+        oldest = received_at - self.caller.late_after
+        late = sum([moment < oldest for moment in lines.occurred_at])
+        self.shared.meters.accepted.inc(len(lines.occurred_at))
         if late:
             self.shared.meters.late.inc(late)
         return late

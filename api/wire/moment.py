@@ -1,6 +1,7 @@
 """Moments: RFC 3339 times with seconds and offset, in UTC to the microsecond."""
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -13,6 +14,7 @@ _FORM = re.compile(
 )
 # Of these, what PostgreSQL reads as Python does: in UTC, no digit more than it keeps.
 _PLAIN = re.compile(r"\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,6})?Z", re.ASCII)
+_PLAIN_LINES = re.compile(rf"(?:{_PLAIN.pattern}\n)*", re.ASCII)
 _FIRST = datetime(2000, 1, 1, tzinfo=UTC)
 _END = datetime(2101, 1, 1, tzinfo=UTC)
 
@@ -57,6 +59,18 @@ def plain_moment(text: str, *, latest: datetime) -> datetime | None:
     except ValueError:
         return None
     return utc if _FIRST <= utc <= latest else None
+
+
+def plain_moments(texts: Sequence[str], *, latest: datetime) -> list[datetime] | None:
+    """Returns what `plain_moment` returns of each string, or None if it is None of one."""
+    if _PLAIN_LINES.fullmatch("\n".join([*texts, ""])) is None:
+        return None
+    try:
+        # Each string is read alone: no two plain ones may pass for one with a line feed between.
+        moments = list(map(datetime.fromisoformat, texts))
+    except ValueError:
+        return None
+    return moments if not moments or _FIRST <= min(moments) <= max(moments) <= latest else None
 
 
 def text(time: datetime) -> str:

@@ -16,6 +16,7 @@ from storage.postgres.engine import (
     session_options,
     unavailable,
 )
+from storage.postgres.exchange import Exchange
 
 RequestT = TypeVar("RequestT")
 AnswerT = TypeVar("AnswerT")
@@ -37,47 +38,53 @@ class _Pending(Generic[RequestT, AnswerT]):
 
 
 class Batcher(Generic[RequestT, AnswerT]):
-    """Carries out requests to the store: all that wait, together, on one connection.
+    """Carries out requests to the store: all that wait, together, in one round.
 
     What arrives while a round is under way goes with the next one: under load the cost of a
-    round is shared, and without load no request waits for another.
+    round is shared, and without load no request waits for another. A large round costs its rows
+    more than itself: then the next one need not wait for its end, and has another connection.
     """
 
     def __init__(
         self,
         url: str,
-        carry_out: Callable[
-            [AsyncConnection[Any], Sequence[RequestT]], Awaitable[Sequence[AnswerT]]
-        ],
+        carry_out: Callable[[Exchange, Sequence[RequestT]], Awaitable[Sequence[AnswerT]]],
+        *,
+        connections: int = 1,
+        large: int = 0,
     ) -> None:
         """Makes a batcher that is not running yet.
 
         Args:
             url: The store.
-            carry_out: Answers all requests of a round, in their order, on a connection in
-                autocommit. Its exception is the answer to each request of the round; faults of
-                the data alone are then found by trying each alone.
+            carry_out: Answers all requests of a round, in their order. Its exception is the answer
+                to each request of the round; faults of the data alone are then found by trying
+                each alone.
+            connections: The most rounds that are under way at once.
+            large: The size of what waits from which it begins a round beside another.
         """
         self._url = url
         self._carry_out = carry_out
+        self._connections, self._large = connections, large
         self._waiting: list[_Pending[RequestT, AnswerT]] = []
-        self._arrival = asyncio.Event()
-        self._connection: AsyncConnection[Any] | None = None
+        self._size = 0
+        self._free = [_Connection(url) for _ in range(connections)]
+        self._rounds: set[asyncio.Task[None]] = set()
         self._closing = False
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncGenerator[Self]:
-        """Runs the rounds; at the end everything that waits is carried out first."""
-        rounds = asyncio.create_task(self._serve())
+        """Lets rounds begin; at the end everything that waits is carried out first."""
         try:
             yield self
         finally:
             self._closing = True
-            self._arrival.set()
-            await rounds
-            await self._forget_connection()
+            while self._rounds:
+                await asyncio.wait(self._rounds)
+            for connection in self._free:
+                await connection.close()
 
-    def submit(self, request: RequestT) -> "asyncio.Future[AnswerT]":
+    def submit(self, request: RequestT, *, size: int = 0) -> "asyncio.Future[AnswerT]":
         """Returns the future answer to a request.
 
         Raises:
@@ -87,57 +94,77 @@ class Batcher(Generic[RequestT, AnswerT]):
             raise StoreUnavailable("the service is stopping")
         answer: asyncio.Future[AnswerT] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Pending(request, answer))
-        self._arrival.set()
+        self._size += size
+        is_idle = len(self._free) == self._connections
+        if is_idle or (self._free and self._size >= self._large):
+            # A task begins once what is ready now has run: more requests may come with this one.
+            rounds = asyncio.create_task(self._serve(self._free.pop()))
+            self._rounds.add(rounds)
+            rounds.add_done_callback(self._rounds.discard)
         return answer
 
-    async def _serve(self) -> None:
-        while self._waiting or not self._closing:
-            await self._arrival.wait()
-            self._arrival.clear()
-            waiting, self._waiting = self._waiting, []
-            if waiting:
-                await self._answer(waiting)
+    async def _serve(self, connection: "_Connection") -> None:
+        """Carries out rounds over a connection for as long as requests wait."""
+        while self._waiting:
+            waiting, self._waiting, self._size = self._waiting, [], 0
+            await self._answer(connection, waiting)
+        self._free.append(connection)
 
-    async def _answer(self, waiting: Sequence[_Pending[RequestT, AnswerT]]) -> None:
+    async def _answer(
+        self, connection: "_Connection", waiting: Sequence[_Pending[RequestT, AnswerT]]
+    ) -> None:
         # Clients that gave up are served all the same: they may already have been told nothing.
         try:
-            connection = await self._connected()
-            answers = await self._carry_out(connection, [pending.request for pending in waiting])
+            exchange = await connection.opened()
+            answers = await self._carry_out(exchange, [pending.request for pending in waiting])
         except psycopg.DataError as error:
             # Nothing that passed the API's checks should come here; no request may fail because
             # of another's data.
             if len(waiting) > 1:
                 for pending in waiting:
-                    await self._answer([pending])
+                    await self._answer(connection, [pending])
             else:
                 _fail(waiting, error)
         except (psycopg.Error, DBAPIError, OSError) as error:
-            await self._forget_connection()
+            await connection.close()
             failure = unavailable(getattr(error, "orig", error))
             failure.__cause__ = error
             _fail(waiting, failure)
         except Exception as error:  # noqa: BLE001 - a fault of ours must not end the rounds
-            await self._forget_connection()
+            await connection.close()
             _fail(waiting, error)
         else:
             _settle(waiting, answers)
 
-    async def _connected(self) -> AsyncConnection[Any]:
-        if self._connection is None:
-            self._connection = await AsyncConnection.connect(
-                connection_string(self._url),
-                autocommit=True,
-                options=f"{session_options()} {PATIENCE}",
-                connect_timeout=5,
-                **_KEEPALIVE,
-            )
-        return self._connection
 
-    async def _forget_connection(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
+class _Connection:
+    """A connection to the store that is opened when it is needed, and again when it is lost."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._exchange: Exchange | None = None
+
+    async def opened(self) -> Exchange:
+        if self._exchange is not None and self._exchange.is_lost:
+            # While nobody asked: no request need fail to find out.
+            await self.close()
+        if self._exchange is None:
+            self._exchange = Exchange(
+                await AsyncConnection.connect(
+                    connection_string(self._url),
+                    autocommit=True,
+                    options=f"{session_options()} {PATIENCE}",
+                    connect_timeout=5,
+                    **_KEEPALIVE,
+                )
+            )
+        return self._exchange
+
+    async def close(self) -> None:
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
             with contextlib.suppress(psycopg.Error, OSError):
-                await connection.close()
+                await exchange.close()
 
 
 def _settle(waiting: Sequence[_Pending[Any, AnswerT]], answers: Sequence[AnswerT]) -> None:

@@ -3,20 +3,22 @@
 import contextlib
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
-from psycopg import AsyncConnection
+from psycopg.pq.abc import PGresult
 
 from storage.postgres.batching import Batcher
+from storage.postgres.exchange import Exchange, microseconds_sql, moment_of
 from storage.postgres.refusal import Missing
 from storage.verdicts.publication import PublishedVerdict
 
-_READ = """
-SELECT verdicts.project_id, verdicts.experiment_id, contract::text, decided, next_look_at,
-    published_at
-FROM unnest(%s::integer[], %s::text[]) AS asked (project_id, experiment_id)
+_READ = f"""
+SELECT project_id, experiment_id, contract::text, decided,
+    {microseconds_sql("published_at")}, {microseconds_sql("next_look_at")}
+FROM unnest($1::integer[], $2::text[]) AS asked (project_id, experiment_id)
 JOIN verdicts USING (project_id, experiment_id)
-"""
+""".encode()
+_QUOTED = str.maketrans({'"': r"\"", "\\": r"\\"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +53,26 @@ class VerdictReader:
 
 
 async def _published(
-    connection: AsyncConnection[Any], polls: Sequence[_Poll]
+    exchange: Exchange, polls: Sequence[_Poll]
 ) -> Sequence[PublishedVerdict | None]:
     distinct = set(polls)
-    cursor = await connection.execute(
-        _READ,
-        ([poll.project_id for poll in distinct], [poll.experiment_id for poll in distinct]),
-        prepare=True,
-    )
-    rows = await cursor.fetchall()
-    verdicts = {
-        _Poll(project_id, experiment_id): PublishedVerdict(
-            experiment_id=experiment_id,
-            contract=contract,
-            decided=decided,
-            next_look_at=next_look_at,
-            published_at=published_at,
-        )
-        for project_id, experiment_id, contract, decided, next_look_at, published_at in rows
-    }
+    ids = ",".join([str(poll.project_id) for poll in distinct])
+    names = ",".join([f'"{poll.experiment_id.translate(_QUOTED)}"' for poll in distinct])
+    result = await exchange.prepared(_READ, [f"{{{ids}}}".encode(), f"{{{names}}}".encode()])
+    verdicts = dict(_verdict(result, row) for row in range(result.ntuples))
     return [verdicts.get(poll) for poll in polls]
+
+
+def _verdict(result: PGresult, row: int) -> tuple[_Poll, PublishedVerdict]:
+    # No column is null but the next look.
+    project_id, name, contract, decided, published_at, next_look_at = (
+        result.get_value(row, column) or b"" for column in range(result.nfields)
+    )
+    verdict = PublishedVerdict(
+        experiment_id=name.decode(),
+        contract=contract.decode(),
+        decided=decided == b"t",
+        next_look_at=moment_of(next_look_at) if next_look_at else None,
+        published_at=moment_of(published_at),
+    )
+    return _Poll(int(project_id), verdict.experiment_id), verdict

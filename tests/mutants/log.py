@@ -8,9 +8,9 @@ MUTANTS = [
         of="storage.log.events.EventWriter.append",
         edits=[
             swap(
-                "return await self._batcher.submit(lines)",
+                "return await self._batcher.submit(lines.text, size=size)",
                 """
-                self._batcher.submit(lines)
+                self._batcher.submit(lines.text, size=size)
                 return self.now()
                 """,
             )
@@ -40,10 +40,14 @@ MUTANTS = [
         of="storage.log.events.EventWriter._commit",
         edits=[
             swap(
-                "received_at = await _locked_receipt_time(connection)",
+                "exchange.begun(_APPEND)",
                 """
-                await connection.execute('SET LOCAL synchronous_commit = off')
-                received_at = await _locked_receipt_time(connection)
+                exchange.begun(
+                    _APPEND.replace(
+                        b"AS locked",
+                        b"AS locked WHERE set_config('synchronous_commit', 'off', true) = 'off'",
+                    )
+                )
                 """,
             )
         ],

@@ -365,7 +365,9 @@ def overheard(store: Any) -> Any:
             file.seek(begin)
             lines = file.read().decode(errors="replace")
         told = re.split(r"(?m)^\d{4}-\d\d-\d\d .*?(?:statement|execute [^:]*): ", lines)[1:]
-        statements += [" ".join(re.sub(r"--[^\n]*", "", one).split()) for one in told]
+        # One message may hold several.
+        apart = [part for one in told for part in re.sub(r"--[^\n]*", "", one).split(";")]
+        statements += [" ".join(part.split()) for part in apart]
 
     return listening
 

@@ -1,22 +1,26 @@
 """The two ways to read a body, in one pass or member by member, tell the same."""
 
 import json
-from dataclasses import asdict
-from datetime import UTC, datetime
+from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from api.wire.event_batch import EventReader
 from api.wire.problem import Problem
+from storage.log.events import event_lines
+from storage.tenants.sample import Sample
 from storage.tenants.secret import Pseudonyms
 from tests.repetition import examples
 
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 READER = EventReader(
     project_id=1,
-    now=datetime(2026, 1, 31, 12, tzinfo=UTC),
+    now=NOW,
     trusted=False,
     history=False,
     pseudonyms=Pseudonyms(b"a secret of the tests"),
@@ -97,3 +101,50 @@ def deep(depth: int) -> dict[str, Any]:
 def test_an_unknown_member_changes_nothing_of_what_is_read(document: dict[str, Any]) -> None:
     # A body of known members is read in one pass, any other one member by member.
     assert told(document) == told({**document, "unknown": 1})
+
+
+FULL = {
+    "event": "order\tplaced",
+    "session_id": "s\n1",
+    "occurred_at": "2026-01-31T11:59:59.5Z",
+    "commit": "4F2A9C1D",
+    "flags": {"new": True, "tone": "a\tb"},
+    "route": "/(group)/a/?q=1",
+    "environment": "staging",
+    "user_ref": "u-1",
+    "event_id": "e-1",
+    "value": -12.5,
+    "properties": {"a": "\\"},
+}
+
+
+@example(document={"events": [FULL, {"event": "page_view", "session_id": "s-2"}], "sent_at": None})
+@examples(gate=100, deep=4_000)
+@given(document=BATCH)
+def test_a_batch_is_stored_alike_by_column_and_event_by_event(document: dict[str, Any]) -> None:
+    raw = json.dumps(document).encode()
+    lines = READER.lines(raw)
+    if lines is None:
+        assert document["events"][:1] != [FULL]
+        return
+    batch = READER.batch(raw)
+    assert batch.rejected == []
+    assert lines == event_lines(batch.events)
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [
+        replace(READER, history=True),
+        replace(READER, sample=Sample(salt="s", rates={"session": 0.5})),
+    ],
+    ids=["history", "a sample"],
+)
+def test_history_and_samples_are_read_event_by_event(reader: EventReader) -> None:
+    assert reader.lines(json.dumps({"events": [FULL]}).encode()) is None
+
+
+def test_of_a_batch_whose_clock_is_off_each_time_is_corrected() -> None:
+    body = json.dumps({"events": [FULL], "sent_at": "2026-01-31T12:10:00Z"}).encode()
+    assert READER.lines(body) is None
+    assert READER.batch(body).events[0].occurred_at == NOW - timedelta(minutes=10, seconds=0.5)

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 from sqlalchemy import text
 
-from storage.log.events import EventWriter, RuntimeEvent
+from storage.log.events import EventWriter, RuntimeEvent, event_lines
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=UTC)
 
@@ -23,7 +23,7 @@ def appended(url: str, requests: Sequence[Sequence[RuntimeEvent]]) -> list[Any]:
 
     async def together() -> list[Any]:
         async with EventWriter(url).running() as writer:
-            waiting = [writer.append(events) for events in requests]
+            waiting = [writer.append(event_lines(events)) for events in requests]
             return await asyncio.gather(*waiting, return_exceptions=True)
 
     return asyncio.run(together())
