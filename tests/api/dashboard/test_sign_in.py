@@ -52,6 +52,17 @@ class TestSigningIn:
         assert page.status_code == 200
         assert "shop" in page.text
 
+    def test_says_what_a_key_lets_one_do_and_who_is_in_already(
+        self, service: Any, door: Any
+    ) -> None:
+        asked = door.get(SIGN_IN).text
+        assert "A key signs in to read. To change settings, ask for an owner’s link." in asked
+        assert "You are signed in to" not in asked
+        sign_in(door, key(service))
+        again = door.get(SIGN_IN).text
+        assert "You are signed in to <strong>shop</strong>." in again
+        assert '<a href="/dashboard">Go on</a>' in again
+
     def test_by_a_link_works_once(self, service: Any, door: Any) -> None:
         code = link(service)
         assert sign_in(door, code).status_code == 303
