@@ -248,3 +248,54 @@ def test_events_are_compared_with_no_input_of_another_experiment(
     )
     assert max(node["Actual Rows"] for node in parts) >= canaries / 3
     assert compared <= canaries
+
+
+# Experiments that were bound before, each with units of its own.
+_PAST = text("""
+INSERT INTO exposures (experiment_id, unit, exposed_at, block, arm, stratum, commit_sha)
+SELECT 'exp_' || md5(n::text), md5(n || ' ' || u), :at, :at, 'control', 'whole', :control
+FROM generate_series(1, CAST(:experiments AS integer)) AS n
+CROSS JOIN generate_series(1, CAST(:units AS integer)) AS u
+""")
+# Sessions of an hour.
+_VISITS = text("""
+INSERT INTO runtime_events (project_id, environment, event, session_id, occurred_at, received_at,
+    commit_sha, route, trusted)
+SELECT :project, 'production', 'page_view', md5(extract(epoch FROM at) || ' ' || u), at, at,
+    CASE u % 2 WHEN 0 THEN :control ELSE :treatment END, '/list', false
+FROM generate_series(CAST(:first AS timestamptz), :last, interval '1 minute') AS at
+CROSS JOIN generate_series(1, CAST(:units AS integer)) AS u
+""")
+
+
+# In tables of their own, and in one statement: PostgreSQL plans these for other numbers of them.
+@pytest.mark.parametrize(("at_once", "experiments"), [(0, 2), (1_000_000, 12)])
+def test_a_unit_is_looked_up_among_those_of_its_own_experiment(
+    store, at_once: int, experiments: int
+) -> None:
+    first, last = TODAY - timedelta(hours=3), TODAY - timedelta(hours=1)
+    with store.engine.begin() as connection:
+        project = create_project(connection, "shop").project_id
+        create_days(connection, [first.date()])
+        _deploy(connection, project, CONTROL, OLDEST)
+        base = {"base_commit": CONTROL, "files": []}
+        _deploy(connection, project, TREATMENT, first, diff=base, allocation=0.5)
+        asked = Registration(treatment_commit=TREATMENT, target_metric="click")
+        register(connection, project, asked)
+        shown = {"project": project, "control": CONTROL, "treatment": TREATMENT, "units": 80}
+        connection.execute(_VISITS, {**shown, "first": first, "last": last})
+        past = {"experiments": experiments, "units": 200_000 // experiments}
+        connection.execute(_PAST, {**past, "at": OLDEST, "control": CONTROL})
+        extend_exposures(connection, as_of=TODAY - timedelta(hours=2))
+        connection.execute(text("ANALYZE"))
+        with executed_plans(connection) as plans:
+            units = extend_exposures(connection, as_of=TODAY, at_once=at_once)
+
+    searches = sum(
+        node["Index Searches"]
+        for plan in plans
+        for node in nodes(plan)
+        if "exposures" in node.get("Index Name", "")
+    )
+    # PostgreSQL would find few pages cheaper in which the unit is looked for in each experiment.
+    assert units <= searches <= 2 * units
