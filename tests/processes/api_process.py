@@ -17,16 +17,22 @@ from storage.postgres.child_process import spawn
 
 # What is waited for comes in a second or two; a bound so long only ends a test that hangs.
 PATIENCE_SECONDS = 60
+PAUSE_SECONDS = 0.005
 # The promise to those who stop us: whoever waits longer may kill.
 STOP_SECONDS = 10
 
 
-def eventually(condition: Callable[[], Any], *, seconds: float = PATIENCE_SECONDS) -> Any:
+def eventually(
+    condition: Callable[[], Any],
+    *,
+    seconds: float = PATIENCE_SECONDS,
+    pause: float = PAUSE_SECONDS,
+) -> Any:
     """Returns what the condition returns as soon as it is true."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.005)
+        time.sleep(pause)
     return found
 
 

@@ -35,14 +35,16 @@ CONNECTIONS = 2
 FAST_SECONDS = 900
 # A run starts in a few seconds, and ticks come each minute; the rest is for busy machines.
 WAIT_SECONDS = 240
+# Readers need a core's time for each answer, and the barrier holds still what they are to see.
+POLL_SECONDS = 0.1
 # Where a walk is stopped: before a step's first row, and after its last one, uncommitted.
 PLACES = [
     Place(when=when, table=table)
     for table, when in (
+        ("verdicts", "BEFORE"),
         ("exposures", "AFTER"),
         ("cells", "BEFORE"),
         ("evidence", "AFTER"),
-        ("verdicts", "BEFORE"),
         ("exposures", "BEFORE"),
         ("strata", "BEFORE"),
         ("strata", "AFTER"),
@@ -136,7 +138,7 @@ class Theatre:
             self._poll()
             return condition()
 
-        eventually(polled, seconds=WAIT_SECONDS)
+        eventually(polled, seconds=WAIT_SECONDS, pause=POLL_SECONDS)
         self._poll()
 
     def go_back(self) -> None:
