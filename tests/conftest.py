@@ -4,9 +4,11 @@ import gc
 import os
 import secrets
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import hypothesis
@@ -51,6 +53,20 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says how the time of a run on several workers is shared out among the tests' rooms."""
+    if not terminalreporter.config.getoption("numprocesses", None):
+        return
+    seconds: Counter[str] = Counter()
+    for report in chain.from_iterable(terminalreporter.stats.values()):
+        if isinstance(report, pytest.TestReport):
+            room = report.nodeid.partition("::")[0].split("/")[1]
+            seconds[room] += report.duration
+    terminalreporter.section("seconds of all workers by room")
+    for room, spent in seconds.most_common():
+        terminalreporter.write_line(f"{spent:8.1f}  {room}")
 
 
 def pytest_sessionfinish() -> None:

@@ -55,23 +55,23 @@ _CHECKER = ["basedpyright", "--threads", str(CORES), "--pythonpath", str(BIN / "
 TYPES = Stage(name="types", commands=[_CHECKER])
 # What stands in the tests' own folder looks at the pages, the requirements and the source.
 _TOP = sorted(path.name for path in (ROOT / "tests").glob("test_*.py"))
-STATISTICS = pytest_stage("statistics", *paths("domain", "stats", "calibration"), *paths(*_TOP))
-# Those that start processes wait for them half of the time, which the others then use: one stage.
-SERVICE = pytest_stage(
-    "service",
-    *paths(
-        *("reliability", "orchestration", "pages", "cli", "mcp_server"),
-        *("api", "pipeline", "storage"),
-    ),
+_STATISTICS = paths("domain", "stats", "calibration", *_TOP)
+STATISTICS = pytest_stage("statistics", *_STATISTICS)
+# Those that start processes wait for them half of the time, which the others then use: one stage,
+# in which each worker begins at another place of this order.
+TESTS = pytest_stage(
+    "tests",
+    *paths("reliability", "browser", "orchestration", "pages", "cli", "mcp_server"),
+    *paths("api", "pipeline", "storage"),
+    *_STATISTICS,
     workers=CORES + 1,
 )
-BROWSER = pytest_stage("browser", *paths("browser"))
 # Other forms and other worlds of what the gate's tests promise too.
 NIGHTLY = pytest_stage("nightly", "-m", "nightly and not deep", workers=CORES + 1)
 
 CHECK = (FORM, CONTRACTS, TYPES)
 QUICK = (INSTALL, FORM, CONTRACTS, STATISTICS)
-WHOLE = (INSTALL, *CHECK, STATISTICS, SERVICE, BROWSER)
+WHOLE = (INSTALL, *CHECK, TESTS)
 CUTS = {"check": CHECK, "quick": QUICK, "whole": WHOLE, "nightly": (INSTALL, NIGHTLY)}
 
 

@@ -227,7 +227,6 @@ class UnitLayout(_Rows):
         self._outcomes = [
             OutcomeColumn(column, outcome, layout) for column, outcome in layout.outcomes.items()
         ]
-        self._seen_arms: Counter[str] = Counter()
 
     def drafts(self, chunk: Chunk) -> Iterator[Draft]:
         """Yields the exposure of each row of a named arm, and its outcomes."""

@@ -29,11 +29,6 @@ def current_freeze(connection: Connection) -> Freeze | None:
     return None if row is None else value_of(Freeze, row)
 
 
-def is_frozen(connection: Connection) -> bool:
-    """Tells whether a freeze is in force."""
-    return current_freeze(connection) is not None
-
-
 def freeze(connection: Connection, reason: str, *, by: Actor = PROGRAM) -> bool:
     """Freezes the service, and tells whether it was not frozen before; an older reason stands."""
     added = connection.execute(

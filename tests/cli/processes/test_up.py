@@ -113,7 +113,9 @@ def start(data_dir: Path) -> Up:
     return up
 
 
-def test_up_starts_heals_refuses_a_second_stops_and_starts_again(data_dir: Path) -> None:
+def test_up_starts_heals_refuses_a_second_and_starts_again_after_a_stop_and_a_kill(
+    data_dir: Path,
+) -> None:
     up = start(data_dir)
     assert up.healthy()
     assert re.search(r"write +wk_\w{40}", up.printed())
@@ -142,20 +144,17 @@ def test_up_starts_heals_refuses_a_second_stops_and_starts_again(data_dir: Path)
     # Who was killed may still be on the way out.
     assert eventually(lambda: processes(data_dir) == [])
 
-    again = start(data_dir)
-    assert again.healthy()
-    assert "wk_" not in again.printed()
-    assert again.end(signal.SIGINT) == 0, again.printed()
+    killed = start(data_dir)
+    assert killed.healthy()
+    assert "wk_" not in killed.printed()
+    assert killed.end(signal.SIGKILL) == -signal.SIGKILL
+    # Nothing outlives it.
     assert eventually(lambda: processes(data_dir) == [])
 
-
-def test_nothing_outlives_a_killed_up_and_the_next_one_starts(data_dir: Path) -> None:
-    up = start(data_dir)
-    assert up.end(signal.SIGKILL) == -signal.SIGKILL
+    last = start(data_dir)
+    assert last.healthy()
+    assert last.end(signal.SIGINT) == 0, last.printed()
     assert eventually(lambda: processes(data_dir) == [])
-    again = start(data_dir)
-    assert again.healthy()
-    assert again.end(signal.SIGTERM) == 0, again.printed()
 
 
 def test_a_port_in_use_is_named_before_anything_starts(data_dir: Path) -> None:
