@@ -36,7 +36,7 @@ _DAY = 1440
     type=Share(0, 0.5),
     default=0.2,
     show_default=True,
-    help="Of the sessions that convert: the earlier the step of the funnel, the higher.",
+    help="Of the sessions that convert on the standing build, whatever was promoted before.",
 )
 @click.option("--days", type=click.FloatRange(min=0.1, max=30), default=3.0, show_default=True)
 @click.option(

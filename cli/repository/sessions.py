@@ -24,8 +24,8 @@ class Served:
     """The builds and flags that users are served in a minute.
 
     Attributes:
-        baseline: The conversion rate of a build without any change.
-        builds: Each build and its share; the shares add up to 1.
+        baseline: The conversion rate of the standing build with every flag off.
+        builds: Each build and its share, the standing one first; the shares add up to 1.
         flags: Flags of every build, each on for half of the sessions, independently.
     """
 
@@ -33,10 +33,14 @@ class Served:
     builds: Sequence[tuple[Build, float]]
     flags: Sequence[Change]
 
+    def factor(self, build: Build) -> float:
+        """Returns a build's conversion rate over that of the standing one."""
+        return build.factor / self.builds[0][0].factor
+
     def rate(self, build: Build, *, without: Change | None = None) -> float:
         """Returns a build's mean conversion rate; a flag that is left out counts as off."""
         halves = [1 + flag.effect / 2 for flag in self.flags if flag is not without]
-        return self.baseline * build.factor * float(np.prod(halves))
+        return self.baseline * self.factor(build) * float(np.prod(halves))
 
     def mean_rate(self, *, without: Change | None = None) -> float:
         """Returns the conversion rate over all builds."""
@@ -73,7 +77,7 @@ class Sessions:
         builds = self.generator.choice(len(shares), size=number, p=shares / shares.sum())
         flags = self.generator.random((number, len(served.flags))) < 0.5
         factors = np.where(flags, [1 + flag.effect for flag in served.flags], 1.0).prod(axis=1)
-        of_builds = np.array([build.factor for build, _ in served.builds])
+        of_builds = np.array([served.factor(build) for build, _ in served.builds])
         rates = served.baseline * of_builds[builds] * factors
         converts = self.generator.random(number) < rates
         fails = self.generator.random(number) < ERRORS

@@ -118,8 +118,9 @@ class Team:
         author: Who draws the changes.
         rules: How it ships.
         generator: The only source of randomness.
-        baseline: The conversion rate of a build without any change; flags that were turned on for
-            everybody raise or lower it.
+        baseline: The conversion rate of the standing build. It stays what it is, whatever is
+            promoted: else days of gains would end where every session converts, and the figures
+            would tell of another rate than the one that was asked for.
     """
 
     service: PrivateService
@@ -209,8 +210,6 @@ class Team:
         if fate in {Fate.MERGED, Fate.DROPPED}:
             self.service.reward("POST", f"/{trial.experiment_id}/close")
         if trial.build is None:
-            if fate in {Fate.KEPT, Fate.MERGED}:
-                self.baseline *= 1 + trial.effect
             return
         if fate in {Fate.KEPT, Fate.MERGED}:
             self._promote(trial.build, now)

@@ -7,6 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from cli.main import main
+from cli.repository.change import Build, Change
+from cli.repository.sessions import Served
 
 
 def simulated(*options: str) -> dict[str, Any]:
@@ -32,6 +34,15 @@ def test_changes_that_halve_the_rate_are_rolled_back_and_what_they_cost_is_said(
     intervals = document["intervals"]
     assert intervals["intervals"] > 0
     assert intervals["that hold the true lift"] == intervals["intervals"]
+
+
+def test_promoted_changes_leave_the_rate_of_the_standing_build_as_it_was() -> None:
+    gain, next_gain = (Change(name=name, effect=0.5, born=0) for name in ("a", "b"))
+    standing = Build(commit="1", lineage=(gain,))
+    canary = Build(commit="2", lineage=(gain, next_gain))
+    served = Served(baseline=0.2, builds=[(standing, 0.9), (canary, 0.1)], flags=[])
+    assert served.rate(standing) == 0.2
+    assert served.rate(canary) == pytest.approx(0.3)
 
 
 def test_canaries_that_leave_nothing_to_the_standing_build_are_refused() -> None:
