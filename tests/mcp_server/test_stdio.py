@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator, validate
 
+from mcp_server.server import run
 from tests.mcp_server.contracts import NO_PORTFOLIO, WAITING
 from tests.processes.api_process import PATIENCE_SECONDS, eventually
 
@@ -338,7 +339,6 @@ def test_a_process_ends_when_stdin_closes_though_calls_are_waiting(
 
 
 @pytest.mark.requirement("mcp.environment")
-@pytest.mark.process
 @pytest.mark.parametrize(
     ("environment", "said"),
     [
@@ -364,11 +364,30 @@ def test_a_process_ends_when_stdin_closes_though_calls_are_waiting(
     ],
 )
 def test_an_unusable_environment_ends_the_start_with_one_line(
-    environment: dict[str, str], said: str
+    environment: dict[str, str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    process = started(MODULE, environment)
+    for name in ("SERVICE_API_URL", "SERVICE_PROJECT_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as ended:
+        run()
+    require_one_line(ended.value.code, *capfd.readouterr(), said)
+
+
+@pytest.mark.requirement("mcp.environment")
+@pytest.mark.process
+def test_the_process_ends_as_its_environment_is_not_usable() -> None:
+    process = started(MODULE, {"SERVICE_API_URL": "http://127.0.0.1:8000"})
     stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 2
+    require_one_line(process.returncode, stdout, stderr, "SERVICE_PROJECT_KEY is not set")
+
+
+def require_one_line(code: object, stdout: str, stderr: str, said: str) -> None:
+    assert code == 2
     assert stdout == ""
     assert len(stderr.splitlines()) == 1
     assert said in stderr

@@ -88,6 +88,20 @@ def instance() -> Iterator[dg.DagsterInstance]:
         yield ephemeral
 
 
+@pytest.fixture(scope="module")
+def _on_disk() -> Iterator[dg.DagsterInstance]:
+    with dg.instance_for_test(set_dagster_home=False) as on_disk:
+        yield on_disk
+
+
+@pytest.fixture
+def on_disk(_on_disk: dg.DagsterInstance) -> Iterator[dg.DagsterInstance]:
+    """Dagster's own records on disk, where a schedule opens them; empty before each test."""
+    # Made in a third of a second, emptied in a tenth of that.
+    yield _on_disk
+    _on_disk.wipe()
+
+
 @pytest.fixture
 def today() -> str:
     """The key of today's partition."""

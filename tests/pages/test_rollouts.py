@@ -13,8 +13,15 @@ from tests.api.routes.test_release_gate import (
     registered,
 )
 from tests.clients.rollout_controllers import argo_measurement, flagger_webhooks, resources
+from tests.conftest import Service
 
 A, B = "a" * 40, "b" * 40
+
+
+@pytest.fixture
+def service(tenant: Service) -> Service:
+    """A project of the test's own."""
+    return tenant
 
 
 @pytest.fixture

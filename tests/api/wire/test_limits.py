@@ -13,6 +13,7 @@ from api.runtime.settings import ApiSettings
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import CreatedProject
 from tests.api.wire.test_hostile_bodies import ENDPOINTS, broken
+from tests.conftest import Service
 
 # Four bytes of UTF-8, two units of UTF-16, twelve characters as JSON's escapes: one character.
 ASTRAL = "\N{SLICE OF PIZZA}"
@@ -30,6 +31,12 @@ _REVENUE = {
     "user_ref": "u",
     "idempotency_key": "k",
 }
+
+
+@pytest.fixture
+def service(tenant: Service) -> Service:
+    """A project of the test's own."""
+    return tenant
 
 
 def _in_event(member: str) -> Callable[[Any], Any]:

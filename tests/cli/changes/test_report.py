@@ -7,6 +7,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.cli.changes.test_wait import ABSTAIN, ENDED, FOUND, evidence, published, registered
+from tests.conftest import Service
 
 RAIL = {"role": "guardrail", "control": 0.01, "treatment": 0.02, "difference": 0.01}
 BREACHED = {**RAIL, "metric": "error", "interval": [0.004, 0.016], "state": "breached"}
@@ -17,6 +18,12 @@ UNKNOWN = {
     "role": "guardrail",
     "state": "not_known",
 }
+
+
+@pytest.fixture
+def service(tenant: Service) -> Service:
+    """A project of the test's own."""
+    return tenant
 
 
 def whole(metric: str = "order", **members: Any) -> dict[str, Any]:

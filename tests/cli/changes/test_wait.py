@@ -15,6 +15,7 @@ from cli.changes.wait import pause
 from domain.contract import contract
 from storage.releases.freeze import freeze, unfreeze
 from storage.tenants.keys import KeyKind
+from tests.conftest import Service
 from tests.stores.publication import publish
 
 FOUND = {"lift": 0.1, "confidence": 0.99, "ci": (0.05, 0.15), "cadence": "fast"}
@@ -25,6 +26,12 @@ SHORT = {"guardrail_breaches": ["arrival"]}
 STEADY = {"shortfall": {"declared": 0.5, "seen": 0.35, "steady": True}}
 FELL = {"shortfall": {"declared": 0.5, "seen": 0.35, "steady": False}}
 ALIASED = {"abstain_reason": "non_identifiable"}
+
+
+@pytest.fixture
+def service(tenant: Service) -> Service:
+    """A project of the test's own."""
+    return tenant
 
 
 def evidence(**members: Any) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -35,10 +34,9 @@ from tests.stores.pipeline_run import run_pipeline
 
 
 @pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
+def instance(on_disk: dg.DagsterInstance) -> dg.DagsterInstance:
     """Dagster's records on disk: a schedule opens them by their address."""
-    with dg.instance_for_test() as on_disk:
-        yield on_disk
+    return on_disk
 
 
 def tick(url: str, instance: dg.DagsterInstance, *, at: datetime | None = None) -> Any:

@@ -1,6 +1,5 @@
 """The schedule: a checked walk each hour, and one rebuild of each day that has settled."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,10 +16,9 @@ TICK = datetime.now(UTC).replace(second=0, microsecond=0)
 
 
 @pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
+def instance(on_disk: dg.DagsterInstance) -> dg.DagsterInstance:
     """Dagster's records on disk: a schedule opens them by their address."""
-    with dg.instance_for_test() as on_disk:
-        yield on_disk
+    return on_disk
 
 
 def tick(schedule, url, instance) -> Any:

@@ -216,7 +216,7 @@ def unequal_rows(
     return found
 
 
-@pytest.mark.parametrize("first", range(0, 50, WORLDS_A_STORE))
+@pytest.mark.parametrize("first", [0, pytest.param(WORLDS_A_STORE, marks=pytest.mark.nightly)])
 def test_each_engine_tells_of_a_world_what_the_specification_tells(
     store: Store, tmp_path: Path, first: int
 ) -> None:
