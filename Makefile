@@ -70,7 +70,7 @@ peers: install $(PEERS)/.ready ## Set the test beside gbstats, a z test and the 
 
 .PHONY: bench
 bench: install ## Measure ingestion and polling against what bounds them (needs wrk)
-	$(BIN)/python -m benchmarks.ingestion
+	$(BIN)/python -m benchmarks.server.ingestion
 
 .PHONY: bench-experiments
 bench-experiments: install ## Take a look at 10,000 experiments, and at one of 10,000 strata
@@ -79,16 +79,16 @@ bench-experiments: install ## Take a look at 10,000 experiments, and at one of 1
 
 .PHONY: bench-sealing
 bench-sealing: install ## Seal a day of events: rows a second, bytes an event
-	$(BIN)/python -m benchmarks.sealing
+	$(BIN)/python -m benchmarks.days.sealing
 
 EVENTS ?= 1000000,10000000
 
 .PHONY: bench-rebuild
 bench-rebuild: install ## Compute a whole day in PostgreSQL, DuckDB and Spark: CPU, memory, the curve
-	$(BIN)/python -m benchmarks.whole_lives --sizes $(EVENTS)
-	$(BIN)/python -m benchmarks.rebuild --sizes $(EVENTS) --experiments 3
-	$(BIN)/python -m benchmarks.commands --sizes $(EVENTS)
-	$(BIN)/python -m benchmarks.spark --sizes $(EVENTS)
+	$(BIN)/python -m benchmarks.days.whole_lives --sizes $(EVENTS)
+	$(BIN)/python -m benchmarks.days.rebuild --sizes $(EVENTS) --experiments 3
+	$(BIN)/python -m benchmarks.days.commands --sizes $(EVENTS)
+	$(BIN)/python -m benchmarks.days.spark --sizes $(EVENTS)
 
 # The whole of Spark, with its JVM side: some 500 MB, for these tests alone. Needs a JDK 17.
 SPARK = build/spark

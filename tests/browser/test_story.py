@@ -19,7 +19,7 @@ from sqlalchemy import Connection, func, select
 
 from api.app import create_app
 from api.runtime.settings import ApiSettings
-from benchmarks.running import running_service
+from benchmarks.server.running import running_service
 from orchestration.pipeline.checklist import keep_checklists
 from orchestration.pipeline.steps import publish, stage_due
 from storage.pipeline.increment import extend_cells, extend_exposures

@@ -37,7 +37,7 @@ BATCH_CONNECTIONS = 16
 COPIED_ROWS = 500_000
 UNLIMITED = {"rate_limits": {"per_key": 10**9, "per_address": 10**9}}
 SERVE = "from api.server.process import serve; serve(port=0, workers={workers})"
-TREE = Path(__file__).parents[1]
+TREE = Path(__file__).parents[2]
 # By events a request and workers: what is asked for, and what was measured first.
 _LIMITS = {(100, 1): 0.3, (100, 2): 0.3, (500, 2): 0.5}
 _BEFORE = {(100, 1): "0.16-0.22", (100, 2): "0.16-0.22", (500, 2): "0.29-0.33"}
@@ -150,7 +150,7 @@ def serving(
     """Runs the server of a checkout until it listens, and ends it afterwards."""
     log = stage.folder / f"{label}-{workers}-{stored}.log"
     code = SERVE.format(workers=workers)
-    command = ["-c", code] if stored else ["-m", "benchmarks.unstored"]
+    command = ["-c", code] if stored else ["-m", "benchmarks.server.unstored"]
     environment = {
         **os.environ,
         "PYTHONPATH": str(tree),

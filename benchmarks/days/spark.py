@@ -24,7 +24,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.rebuild import stored
+from benchmarks.days.rebuild import stored
 from benchmarks.report import options, report
 from benchmarks.store import measured_store
 from storage.log.lake import FolderLake
@@ -146,7 +146,7 @@ def measured(events: int) -> Generator[Row]:
     with sealed_day(events) as (url, lake, as_of):
         child = subprocess.run(
             [
-                *(sys.executable, "-m", "benchmarks.spark"),
+                *(sys.executable, "-m", "benchmarks.days.spark"),
                 *("--child", url, str(lake.folder), as_of.isoformat()),
             ],
             check=True,

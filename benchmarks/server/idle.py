@@ -1,6 +1,6 @@
 """Idle: what a running `deploy-reward up` costs in which nothing happens.
 
-Run by `python -m benchmarks.idle`, on a machine that does nothing else. Memory is PSS: what
+Run by `python -m benchmarks.server.idle`, on a machine that does nothing else. Memory is PSS: what
 several processes share is divided among them, so that their figures add up.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from sqlalchemy import text
 
 from benchmarks.report import options, report
-from benchmarks.running import running_service
+from benchmarks.server.running import running_service
 from storage.postgres.embedded import running_url
 from storage.postgres.engine import open_engine
 

@@ -1,6 +1,6 @@
 """Freshness: from the moment that nothing more can come, to the verdict that a client is served.
 
-Run by `python -m benchmarks.freshness`; it takes about a quarter of an hour. In a running
+Run by `python -m benchmarks.server.freshness`; it takes about a quarter of an hour. In a running
 `deploy-reward up`, each of some projects sees the same harmful canary within one block of five
 minutes, live. Each has a grace of its own, so that their outcomes close at times of their own. What
 is measured is what the service adds to block, window and grace.
@@ -20,7 +20,7 @@ from typing import Any
 import httpx2
 
 from benchmarks.report import options, report
-from benchmarks.running import RunningService, running_service
+from benchmarks.server.running import RunningService, running_service
 
 CONTROL, TREATMENT = "a" * 40, "b" * 40
 BLOCK = WINDOW = timedelta(minutes=5)

@@ -1,6 +1,6 @@
 """How long a body of 16 MiB takes, and how long it holds up everybody else; run by hand.
 
-python -m benchmarks.large_bodies
+python -m benchmarks.server.large_bodies
 """
 
 import asyncio

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
-from benchmarks.rebuild import stored
+from benchmarks.days.rebuild import stored
 from benchmarks.report import options, report
 from benchmarks.store import MeasuredStore, measured_store
 

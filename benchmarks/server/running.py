@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cli.processes.children import free_port
 
-_TREE = Path(__file__).parents[1]
+_TREE = Path(__file__).parents[2]
 _START_SECONDS = 240
 
 

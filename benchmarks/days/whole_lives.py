@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
-from benchmarks.rebuild import COUNT, Laid, stored, timed
+from benchmarks.days.rebuild import COUNT, Laid, stored, timed
 from benchmarks.report import options, report
 from benchmarks.store import measured_store
 from storage.log.lake import open_lake
@@ -113,7 +113,7 @@ def measured(laid: Laid, *, with_postgres: bool) -> Row:
         [
             sys.executable,
             "-m",
-            "benchmarks.whole_lives",
+            "benchmarks.days.whole_lives",
             "--child",
             laid.store.url,
             as_of.isoformat(),

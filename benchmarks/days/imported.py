@@ -1,6 +1,6 @@
 """Imported units: what `import`, the first `evaluate` and `audit` of a file of many units take.
 
-Run by `python -m benchmarks.imported --units 5000000`. A file of an A/B test, a row a unit, as
+Run by `python -m benchmarks.days.imported --units 5000000`. A file of an A/B test, a row a unit, as
 docs/import.md has it, is imported into an embedded PostgreSQL. Each command is a process of its
 own. CPU is that of the command and of PostgreSQL; memory is the peak of each.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable
 import duckdb
 from sqlalchemy import text
 
-from benchmarks.commands import COLUMNS, Row, measure
+from benchmarks.days.commands import COLUMNS, Row, measure
 from benchmarks.report import numbers, options, report
 from benchmarks.store import measured_store
 from storage.tenants.projects import create_project

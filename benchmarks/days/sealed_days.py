@@ -1,9 +1,9 @@
 """Sealed days: what DuckDB takes to compute a day that is in the lake alone, to 100 million events.
 
-Run by `python -m benchmarks.sealed_days --sizes 1000000,10000000,100000000`. The files of a day of
-canary traffic are written and listed, as sealing would, in a store that holds none of the events:
-PostgreSQL would take an hour to store the largest. Then the day's exposures and cells are computed
-in a process of its own. Beside it DuckDB counts the day's distinct sessions.
+Run by `python -m benchmarks.days.sealed_days --sizes 1000000,10000000,100000000`. The files of a
+day of canary traffic are written and listed, as sealing would, in a store that holds none of the
+events: PostgreSQL would take an hour to store the largest. Then the day's exposures and cells are
+computed in a process of its own. Beside it DuckDB counts the day's distinct sessions.
 """
 
 import argparse
@@ -19,15 +19,15 @@ from pathlib import Path
 import duckdb
 from sqlalchemy import text
 
-from benchmarks.rebuild import CONTROL, EVENTS_A_SESSION, TREATMENT, Laid, stored
+from benchmarks.days.rebuild import CONTROL, EVENTS_A_SESSION, TREATMENT, Laid, stored
+from benchmarks.days.whole_lives import computed_in_duckdb
 from benchmarks.report import options, report
 from benchmarks.store import measured_store
-from benchmarks.whole_lives import computed_in_duckdb
 from domain.registration import PRODUCTION
 from storage.log.lake import file_sha256
 
 HOURS = 24
-# The traffic of `benchmarks.rebuild`, with sessions in the order in which they begin.
+# The traffic of `benchmarks.days.rebuild`, with sessions in the order in which they begin.
 _HOUR = """
 COPY (
     SELECT CAST(1 AS INTEGER) AS project_id, '{environment}' AS environment,
@@ -138,7 +138,7 @@ def measured(events: int) -> Row:
         write_day(day, lake, events)
         as_of = (day.midnight + timedelta(days=3)).isoformat()
         child = subprocess.run(
-            [sys.executable, "-m", "benchmarks.sealed_days", "--child", store.url, as_of],
+            [sys.executable, "-m", "benchmarks.days.sealed_days", "--child", store.url, as_of],
             check=True,
             stdout=subprocess.PIPE,
             text=True,

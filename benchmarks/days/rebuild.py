@@ -1,6 +1,6 @@
 """Rebuilds: what the check of one day costs, against counting its sessions.
 
-Run by `python -m benchmarks.rebuild`. One day of canary traffic is laid in the log of an
+Run by `python -m benchmarks.days.rebuild`. One day of canary traffic is laid in the log of an
 embedded PostgreSQL, walked, and sealed into a lake as each hour is; then, in turns and with
 everything warm, the sessions of the day are counted by `SELECT count(DISTINCT session_id)`, and the
 day is computed anew and compared.

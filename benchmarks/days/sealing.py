@@ -1,6 +1,6 @@
 """Sealing: rows a second and a CPU second from PostgreSQL to listed files, and bytes an event.
 
-Run by `python -m benchmarks.sealing`. One day of canary traffic is laid in the log of an
+Run by `python -m benchmarks.days.sealing`. One day of canary traffic is laid in the log of an
 embedded PostgreSQL and sealed into a folder; the processes of PostgreSQL count among the CPU.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import text
 
-from benchmarks.rebuild import laid
+from benchmarks.days.rebuild import laid
 from benchmarks.report import options, report
 from benchmarks.store import MeasuredStore, measured_store
 from storage.log.comparison import compare_files
