@@ -72,11 +72,11 @@ class ClosedCells(Columns):
             shapes = [column.shape for column in (self.block, *columns)]
             raise ValueError(f"the columns have shapes {shapes}, but must have one length")
         step = np.diff(self.block)
-        if np.any(step < 0) or _repeats(self.block, self.stratum, step):
+        if (step < 0).any() or _repeats(self.block, self.stratum, step):
             raise ValueError("blocks must ascend, and a stratum may occur once in a block")
-        if self.block.size and np.any(np.minimum(self.stratum, np.minimum(self.x1, self.x0)) < 0):
+        if min(column.min(initial=0) for column in (self.stratum, self.x1, self.x0)) < 0:
             raise ValueError("codes of strata and counts are not negative")
-        if np.any(self.x1 > self.n1) or np.any(self.x0 > self.n0):
+        if (self.x1 > self.n1).any() or (self.x0 > self.n0).any():
             raise ValueError("an arm has no more conversions than units")
         if not all(np.all(np.isfinite(column)) for column in sums):
             raise ValueError("the values of a continuous metric are finite")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -50,13 +51,18 @@ class AnalysisBlocks:
         """
         if not self.end.size:
             return np.full(block.shape, NEVER)
-        before, last = int(self.end.min()) - 1, int(self.end.max())
+        before, last, keys = self._keys
         span = last - before + 1
-        keys = self.stratum * span + (self.end - before)
         wanted = stratum * span + (np.clip(block + 1, before, last) - before)
         row = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
         end = self.end[row]
         return np.where((self.stratum[row] == stratum) & (end > block), end, NEVER)
+
+    @cached_property
+    def _keys(self) -> tuple[int, int, Ints]:
+        """The moment before the first end, the last end, and stratum and end in one number each."""
+        before, last = int(self.end.min()) - 1, int(self.end.max())
+        return before, last, self.stratum * (last - before + 1) + (self.end - before)
 
 
 def analysis_blocks(series: Series) -> AnalysisBlocks:

@@ -263,7 +263,7 @@ def _crossed(
 ) -> Ints:
     """How many units of closed cells are known to have crossed, at each look."""
     crossings = series.crossings
-    if crossings is None:
+    if crossings is None or not crossings.at.size:
         return np.zeros(at.size, dtype=np.int64)
     rows = line.rows(experiment)
     row = np.searchsorted(line.end[rows], blocks.end_of(crossings.stratum, crossings.block))
@@ -277,6 +277,8 @@ def _lateness(
     late = series.late
     if late is None:
         return np.full(at.size, np.nan)
+    if not late.at.size:
+        return _mixture(series, at.size).log_e(np.zeros(at.size), np.zeros(at.size))
     rows = line.rows(experiment)
     row = np.searchsorted(line.end[rows], blocks.end_of(late.stratum, late.block))
     score, variance = lateness(

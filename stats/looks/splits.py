@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -152,27 +153,14 @@ def dependence(
     end = blocks.end_of(own, cells.block)
     closed = np.flatnonzero((own >= 0) & (end <= (ends[-1] if ends.size else -1)))
     row = np.searchsorted(ends, end[closed])
-    stratum, n1, n0 = cells.stratum[closed], cells.n1[closed], cells.n0[closed]
-    keys, cell = np.unique(
-        row * (int(lineage.max(initial=0)) + 1) + own[closed], return_inverse=True
-    )
-    last = np.searchsorted(keys // (int(lineage.max(initial=0)) + 1), np.arange(ends.size), "right")
-    counted = _CountedUnits(
-        cell=cell,
-        n1=n1,
-        n0=n0,
-        cells=keys.size,
-        last=last,
-        mixture=Mixture(
-            rho=np.tile(series.policy.rho, (ends.size, 1)),
-            log_threshold=np.zeros(ends.size),
-        ),
-    )
+    stratum = cells.stratum[closed]
     log_e = np.zeros((len(traits.names), ends.size))
-    for flag in range(len(traits.names)):
-        carried = classes[flag][stratum]
-        for value in np.unique(carried[carried != ABSENT]).tolist():
-            np.maximum(log_e[flag], counted.log_e(carried == value), out=log_e[flag])
+    if traits.names:
+        counted = _CountedUnits.of(series, closed, row=row, lineage=own[closed], looks=ends.size)
+        for flag in range(len(traits.names)):
+            carried = classes[flag][stratum]
+            for value in np.unique(carried[carried != ABSENT]).tolist():
+                np.maximum(log_e[flag], counted.log_e(carried == value), out=log_e[flag])
     return Dependence(
         at=ends + closes_after,
         log_e=np.maximum.accumulate(log_e, axis=1),
@@ -223,6 +211,29 @@ class _CountedUnits:
     cells: int
     last: Ints
     mixture: Mixture
+
+    @classmethod
+    def of(cls, series: Series, closed: Ints, *, row: Ints, lineage: Ints, looks: int) -> Self:
+        """The units of closed cells.
+
+        Args:
+            closed: Which of the experiment's cells have closed.
+            row: The closing of each of these.
+            lineage: The code of its lineage.
+            looks: How many closings there are.
+        """
+        cells, lineages = series.first_closed, int(lineage.max(initial=0)) + 1
+        keys, cell = np.unique(row * lineages + lineage, return_inverse=True)
+        return cls(
+            cell=cell,
+            n1=cells.n1[closed],
+            n0=cells.n0[closed],
+            cells=keys.size,
+            last=np.searchsorted(keys // lineages, np.arange(looks), "right"),
+            mixture=Mixture(
+                rho=np.tile(series.policy.rho, (looks, 1)), log_threshold=np.zeros(looks)
+            ),
+        )
 
     def log_e(self, carries: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Floats:
         """The logarithm of the evidence at each closing that the arms carry a value unequally."""
