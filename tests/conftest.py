@@ -192,7 +192,7 @@ class Service:
 
 
 @contextmanager
-def _served(store: Store) -> Generator[TestClient]:
+def serving_store(store: Store) -> Generator[TestClient]:
     settings = ApiSettings(database_url=store.url, secret=b"a secret of the tests")
     with TestClient(create_app(settings), raise_server_exceptions=False) as client:
         yield client
@@ -207,13 +207,13 @@ def _service(store: Store, client: TestClient, project: str) -> Service:
 @pytest.fixture
 def service(store: Store) -> Iterator[Service]:
     """The running API, and a project named `shop`."""
-    with _served(store) as client:
+    with serving_store(store) as client:
         yield _service(store, client, "shop")
 
 
 @pytest.fixture(scope="module")
 def _shared(postgres_url: str, migrated_template: str) -> Iterator[tuple[Store, TestClient]]:
-    with fresh_store(postgres_url, migrated_template) as store, _served(store) as client:
+    with fresh_store(postgres_url, migrated_template) as store, serving_store(store) as client:
         yield store, client
 
 

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,7 +17,10 @@ from mcp_server.address import Address
 from mcp_server.reward_api import RewardApi
 from mcp_server.server import reward_server
 from storage.tenants.keys import KeyKind
+from storage.tenants.projects import CreatedProject, create_project
 from tests.cli.conftest import serving
+from tests.conftest import Service, Store, filled_model, fresh_store, serving_store
+from tests.pipeline.conftest import Story
 
 A, K, L, M = "aaaaaaa1", "ccccccc3", "ddddddd4", "eeeeeee5"
 HOUR, DAY = 60.0, 1440.0
@@ -31,17 +36,34 @@ def serve(story: Any, begin: float, end: float, **units: int) -> None:
         story.crowd(commit, start=begin, minutes=end - begin, units=count, rates=rates)
 
 
-def week(story: Any, *, moved: bool = False) -> str:
-    """Two keeps reach everybody, then A is held back; at last users may have M. L's promotion."""
+CANARIES = [(A, K, 0.0), (K, L, DAY)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Week:
+    """Two canaries reach everybody, then A is held back: what a store holds of it.
+
+    Attributes:
+        begun: The deploy that began each canary, by its commit.
+        promoted: The deploy that gave L to everybody.
+    """
+
+    project: CreatedProject
+    units: int
+    begun: dict[str, str]
+    promoted: str
+
+
+def live(story: Story) -> Week:
+    """Tells the deploys and the traffic."""
     story.deploy(A, minutes=-DAY)
-    canaries = [(A, K, 0.0), (K, L, DAY)]
     begun = {
         commit: story.deploy(
             commit, minutes=begin, base=base, allocation=0.5, commit={"message": f"Add {commit}"}
         )["deploy_id"]
-        for base, commit, begin in canaries
+        for base, commit, begin in CANARIES
     }
-    for _, commit, begin in canaries:
+    for _, commit, begin in CANARIES:
         promoted = story.deploy(commit, minutes=begin + 20 * HOUR, allocation=1)
     serve(story, 0, 20 * HOUR, a=4000, k=4000)
     serve(story, DAY, DAY + 20 * HOUR, k=9000, l=9000)
@@ -49,20 +71,78 @@ def week(story: Any, *, moved: bool = False) -> str:
     serve(story, DAY + 21 * HOUR, 2 * DAY, a=50, l=1000)
     story.deploy(A, minutes=2 * DAY, allocation=0.1)
     serve(story, 2 * DAY, 4 * DAY, a=2000, l=18000)
-    if moved:
-        story.deploy(M, minutes=4 * DAY, base=L, allocation=1)
-        story.deploy(L, minutes=4 * DAY, allocation=0.1)
-        serve(story, 4 * DAY, 6 * DAY, a=2000, l=2000, m=16000)
     story.send()
-    for _, commit, begin in canaries:
-        story.register(deploy_id=begun[commit])
+    return Week(
+        project=story.service.project,
+        units=story.units,
+        begun=begun,
+        promoted=promoted["deploy_id"],
+    )
+
+
+def measure(story: Story, week: Week) -> None:
+    """Registers both canaries, and keeps them."""
+    for _, commit, begin in CANARIES:
+        story.register(deploy_id=week.begun[commit])
         story.walk(minutes=begin + 20 * HOUR)
-    return promoted["deploy_id"]
+
+
+Model = tuple[str, Week]
+
+
+# To copy a store takes a tenth of a second, to tell the week some seconds.
+@pytest.fixture(scope="module")
+def lived(postgres_url: str, migrated_template: str) -> Iterator[Model]:
+    def fill(store: Store) -> Week:
+        with store.engine.begin() as connection:
+            project = create_project(connection, "shop")
+        with serving_store(store) as client:
+            service = Service(store=store, client=client, project=project)
+            service.settings(locked=[])
+            return live(Story(service=service, events=[]))
+
+    with filled_model(postgres_url, migrated_template, fill) as model:
+        yield model
+
+
+@pytest.fixture(scope="module")
+def measured(postgres_url: str, lived: Model) -> Iterator[Model]:
+    name, week = lived
+
+    def fill(store: Store) -> Week:
+        with told(store, week) as story:
+            measure(story, week)
+        return week
+
+    with filled_model(postgres_url, name, fill) as model:
+        yield model
+
+
+@contextmanager
+def told(store: Store, week: Week) -> Generator[Story]:
+    """The story that a store holds."""
+    with serving_store(store) as client:
+        service = Service(store=store, client=client, project=week.project)
+        yield Story(service=service, events=[], units=week.units)
 
 
 @pytest.fixture
-def run(story: Any) -> Iterator[Callable[..., Result]]:
+def story(postgres_url: str, measured: Model) -> Iterator[Story]:
+    """The story after the week, in which both canaries were kept."""
+    name, week = measured
+    with fresh_store(postgres_url, name) as store, told(store, week) as story:
+        yield story
+
+
+@pytest.fixture
+def run(story: Story) -> Iterator[Callable[..., Result]]:
     """Runs the command against the running service."""
+    with running(story) as run:
+        yield run
+
+
+@contextmanager
+def running(story: Story) -> Generator[Callable[..., Result]]:
     with serving(story.service) as url, pytest.MonkeyPatch.context() as patch:
         patch.setenv("SERVICE_API_URL", url)
         patch.setenv("SERVICE_PROJECT_KEY", story.service.project.keys[KeyKind.PROJECT])
@@ -83,7 +163,6 @@ def test_one_command_begins_it_and_then_tells_the_whole_beside_the_sum_of_the_cl
     story, run: Callable[..., Result]
 ) -> None:
     assert story.service.get("/v1/reward/portfolio").json()["experiment_id"] is None
-    week(story)
     begun = figures(run, A, "--metric", "order")
     assert (begun["treatment"], begun["hold_back"], begun["changes"]) == (L, A, 2)
     assert (begun["attempt"], begun["effect"]) == (3, None)
@@ -114,7 +193,6 @@ def test_one_command_begins_it_and_then_tells_the_whole_beside_the_sum_of_the_cl
 
 
 def test_an_agent_begins_it_and_reads_it_over_mcp(story) -> None:
-    week(story)
     with serving(story.service) as url:
         address = Address(url=url, key=story.service.project.keys[KeyKind.PROJECT])
 
@@ -151,7 +229,6 @@ def test_it_hides_no_build_and_is_no_change_of_the_ledger(
     story, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("storage.views.ledger.DAYS", 36_500)
-    week(story)
     figures(run, A, "--metric", "order")
     story.walk(minutes=2 * DAY + HOUR)
     standing = story.service.get("/v1/deploys/last?standing=true").json()["deploy"]
@@ -166,15 +243,25 @@ def test_it_hides_no_build_and_is_no_change_of_the_ledger(
 
 
 def test_once_users_have_a_later_build_its_units_are_not_compared_and_it_says_so(
-    story, run: Callable[..., Result]
+    postgres_url: str, lived: Model
 ) -> None:
-    # M lifts by as much again: whoever counted its units would say so.
-    standing = week(story, moved=True)
-    experiment = story.register(
-        deploy_id=standing, control_commit=A, metadata={"portfolio": True}, guardrails=None
-    )
-    story.walk(minutes=7 * DAY)
-    later = figures(run)
+    name, week = lived
+    with fresh_store(postgres_url, name) as store, told(store, week) as story:
+        story.deploy(M, minutes=4 * DAY, base=L, allocation=1)
+        story.deploy(L, minutes=4 * DAY, allocation=0.1)
+        # M lifts by as much again: whoever counted its units would say so.
+        serve(story, 4 * DAY, 6 * DAY, a=2000, l=2000, m=16000)
+        story.send()
+        measure(story, week)
+        experiment = story.register(
+            deploy_id=week.promoted,
+            control_commit=A,
+            metadata={"portfolio": True},
+            guardrails=None,
+        )
+        story.walk(minutes=7 * DAY)
+        with running(story) as run:
+            later, text = figures(run), run().stdout
     assert later["experiment_id"] == experiment
     assert (later["moved_on"], later["standing"]) == (True, M)
     low, high = later["effect"]["interval"]
@@ -183,7 +270,6 @@ def test_once_users_have_a_later_build_its_units_are_not_compared_and_it_says_so
         K: "keep",
         L: "keep",
     }
-    text = run().stdout
     assert f"Users have {M} now" in text
     assert f"deploy-reward deploy {L} --allocation 0.1" in text
 
@@ -194,7 +280,6 @@ def test_the_page_shows_the_same(story, run: Callable[..., Result]) -> None:
     form = {"secret": story.service.project.keys[KeyKind.PROJECT]}
     client.post("/dashboard/sign-in", data=form, headers={"Sec-Fetch-Site": "same-origin"})
     assert "Was the week good?" in client.get("/dashboard/portfolio").text
-    week(story)
     begun = figures(run, A, "--metric", "order")
     story.walk(minutes=5 * DAY)
     page = client.get("/dashboard/portfolio").text
