@@ -81,6 +81,7 @@ class Field:
         secret: Whether the stored value is never shown, and stays if nothing is typed.
         example: The placeholder of an empty field.
         offers_events: Whether the names of events that came are offered.
+        advanced: Whether it is folded while nothing is to be seen in it.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Field:
     secret: bool = False
     example: str = ""
     offers_events: bool = False
+    advanced: bool = False
 
     @property
     def keyboard(self) -> str:

@@ -62,13 +62,20 @@ class _Refused:
 
 @dataclass(frozen=True, kw_only=True)
 class _Entry:
-    """An entry as the page shows it; without a key the form of a new one."""
+    """An entry as the page shows it; without a key the form of a new one.
+
+    Attributes:
+        advanced: Its fields that are folded.
+        shows_advanced: Whether one of them holds something, or was refused.
+    """
 
     key: str
     name: str
     facts: list[str]
     digest: str
     fields: list[ShownField]
+    advanced: list[ShownField]
+    shows_advanced: bool
     open: bool
     fault: str | None
 
@@ -213,16 +220,23 @@ def _entry(kind: Kind, row: Row | None, refused: _Refused) -> _Entry:
     is_it = refused.texts is not None and refused.key == key
     if is_it and refused.texts is not None:
         texts = refused.texts
+    shown = shown_fields(
+        kind.fields,
+        texts,
+        faults=refused.faults if is_it else None,
+        meanwhile=refused.meanwhile if is_it else None,
+    )
+    advanced = [field for field in shown if field.field.advanced]
     return _Entry(
         key=key,
         name="" if row is None else kind.name(row),
         facts=[] if row is None else kind.facts(row),
         digest="" if row is None else digest_of(row),
-        fields=shown_fields(
-            kind.fields,
-            texts,
-            faults=refused.faults if is_it else None,
-            meanwhile=refused.meanwhile if is_it else None,
+        fields=[field for field in shown if not field.field.advanced],
+        advanced=advanced,
+        shows_advanced=any(
+            field.text != field.field.default or field.fault or field.meanwhile is not None
+            for field in advanced
         ),
         open=is_it,
         fault=refused.faults.get("") if is_it else None,

@@ -139,19 +139,20 @@ METRICS = Kind(
             optional=True,
         ),
         Field(
+            name="better",
+            label="Which is better",
+            control="choice",
+            choices={"": "By its name", "higher": "Higher", "lower": "Lower"},
+            optional=True,
+        ),
+        Field(
             name="grace_seconds",
             label="Grace, in seconds",
             hint="How long its events may be under way, at most 604,800 (7 days): for outcomes that"
             " a warehouse or a nightly export brings. Empty: the project’s.",
             reads=whole,
             optional=True,
-        ),
-        Field(
-            name="better",
-            label="Which is better",
-            control="choice",
-            choices={"": "By its name", "higher": "Higher", "lower": "Lower"},
-            optional=True,
+            advanced=True,
         ),
         Field(
             name="kind",
@@ -162,6 +163,7 @@ METRICS = Kind(
                 "mean": "Mean amount a unit",
             },
             default="conversion",
+            advanced=True,
         ),
         Field(
             name="cap",
@@ -169,6 +171,7 @@ METRICS = Kind(
             hint="Of a mean: the most that one unit counts for.",
             reads=number,
             optional=True,
+            advanced=True,
         ),
         Field(
             name="margin",
@@ -178,8 +181,9 @@ METRICS = Kind(
             reads=lambda text: text.strip() if text.strip() == "default" else number(text),
             optional=True,
             nothing="none",
+            advanced=True,
         ),
-        Field(name="currency", label="Currency", optional=True, example="USD"),
+        Field(name="currency", label="Currency", optional=True, example="USD", advanced=True),
     ),
     key=lambda row: row["name"],
     name=lambda row: row["name"],

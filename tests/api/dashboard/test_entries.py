@@ -2,6 +2,7 @@
 
 import html
 import logging
+import re
 from typing import Any
 
 import msgspec
@@ -286,3 +287,40 @@ def test_names_of_events_that_came_are_offered(owner: Owner) -> None:
         assert '<datalist id="events"><option value="basket">' in page
         assert 'list="events"' in page
     assert "Events seen: <code>basket</code>" in owner.page(METRICS)
+
+
+def advanced(page: str) -> list[tuple[bool, list[str]]]:
+    """Of each form, whether its advanced fields are open, and their names."""
+    found = re.findall(r'<details class="more" (open)?>(.*?)</details>', page, re.DOTALL)
+    return [(bool(opened), re.findall(r' name="([\w.]+)"', text)) for opened, text in found]
+
+
+def test_a_new_metric_asks_for_the_usual_fields_and_folds_the_others(owner: Owner) -> None:
+    folded = ["grace_seconds", "kind", "cap", "margin", "currency"]
+    assert advanced(owner.page(METRICS)) == [(False, folded)]
+    new = owner.form(METRICS)
+    assert set(new) - set(folded) == {
+        *("key", "seen"),
+        *("name", "sources", "window_seconds", "better"),
+    }
+
+
+def test_advanced_fields_stand_open_where_one_holds_something_or_was_refused(owner: Owner) -> None:
+    refused = owner.post(METRICS, {**owner.form(METRICS), "name": "order", "cap": "many"})
+    assert refused.status_code == 422
+    assert [opened for opened, _ in advanced(refused.text)] == [True]
+    add(owner, METRICS, name="order")
+    add(owner, METRICS, name="spent", kind="mean", cap="90")
+    assert [opened for opened, _ in advanced(owner.page(METRICS))] == [False, True, False]
+
+
+def test_a_webhook_s_form_says_what_each_event_means(owner: Owner) -> None:
+    page = html.unescape(owner.page(WEBHOOKS))
+    shown = dict(re.findall(r'name="events" value="(\w+)" checked> ([^<]+)</label>', page))
+    assert shown == {
+        "decided": "decided: a verdict stands",
+        "closed": "closed: it ended without a verdict",
+        "breached": "breached: a guardrail got worse, before any verdict",
+        "set_up_fault": "set up fault: the arms cannot be compared",
+        "base_moved": "base moved: users got another build than the one that a canary stands on",
+    }

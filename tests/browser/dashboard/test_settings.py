@@ -70,6 +70,16 @@ def test_a_key_is_made_used_and_revoked(
     expect(reader.get_by_role("heading", name="Sign in")).to_be_visible()
 
 
+def test_on_a_phone_the_navigation_takes_one_line_with_room_for_all(
+    owner: Callable[..., Page],
+) -> None:
+    links = owner(viewport={"width": 390, "height": 844}).get_by_label("Pages").get_by_role("link")
+    boxes = [link.bounding_box() for link in links.all()]
+    assert [link.inner_text() for link in links.all()][-1] == "Settings"
+    assert len({box["y"] for box in boxes if box is not None}) == 1
+    assert all(box is not None and box["x"] + box["width"] <= 390 for box in boxes)
+
+
 def test_a_refused_value_keeps_what_was_typed_without_any_script(
     owner: Callable[..., Page], world: World
 ) -> None:
