@@ -40,7 +40,7 @@ def report(
         table.add_column(name, justify="right")
     for row in rows:
         table.add_row(*(text(row) for text in columns.values()))
-    Console(width=180).print(table)
+    Console(width=220).print(table)
     if lines is not None:
         at = datetime.now(UTC).isoformat()
         with lines.open("a") as file:

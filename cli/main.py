@@ -5,7 +5,6 @@ from typing import Any
 import click
 
 from cli.lazy_group import LazyGroup
-from mcp_server.release import release
 
 COMMANDS = {
     "up": ("cli.processes.up:up", "Run the whole service on this machine: store, API, Dagster."),
@@ -150,7 +149,23 @@ def _plain_fault(error: Exception) -> str | None:
     return None if names.isdisjoint(PLAIN_FAULTS) else str(error)
 
 
+def _say_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> None:
+    if asked:
+        # The metadata of what is installed is read where somebody asks.
+        from mcp_server.release import release  # noqa: PLC0415
+
+        click.echo(f"{ctx.info_name}, version {release()}")
+        ctx.exit()
+
+
 @click.group(cls=Commands, places=COMMANDS, meant=MEANT)
-@click.version_option(release())
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_say_version,
+    help="Show the version and exit.",
+)
 def main() -> None:
     """Ship a change to a share of your traffic, and be told what to do with it."""

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-import httpx2
+if TYPE_CHECKING:
+    import httpx2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,10 +26,7 @@ class Address:
 
     def __post_init__(self) -> None:
         """Refuse what could only fail later, where the message would be worse."""
-        try:
-            url = httpx2.URL(self.url)
-        except httpx2.InvalidURL:
-            url = httpx2.URL()
+        url = _parsed(self.url)
         if url.scheme not in {"http", "https"} or not url.host:
             raise ValueError("SERVICE_API_URL must be an address such as http://127.0.0.1:8000")
         if url.userinfo or url.query or url.fragment:
@@ -40,7 +38,7 @@ class Address:
     @property
     def origin(self) -> str:
         """Scheme, host and port: what error messages name."""
-        url = httpx2.URL(self.url)
+        url = _parsed(self.url)
         return f"{url.scheme}://{url.netloc.decode()}"
 
     def redacted(self, text: str) -> str:
@@ -66,3 +64,13 @@ class Address:
                 "SERVICE_PROJECT_KEY is not set: give the project key (it begins with rk_)"
             )
         return cls(url=url, key=key)
+
+
+def _parsed(text: str) -> "httpx2.URL":
+    # Half of what a command's start would cost; help and wrong usages have no address to read.
+    import httpx2  # noqa: PLC0415
+
+    try:
+        return httpx2.URL(text)
+    except httpx2.InvalidURL:
+        return httpx2.URL()

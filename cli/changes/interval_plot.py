@@ -4,12 +4,13 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
-
-from rich.text import Text
+from typing import TYPE_CHECKING, Any
 
 from domain.measure import measure_of_policy
 from domain.wording.looks import Estimate, estimates, extent, fired_at, looks_of
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 WIDTH, MOST_ROWS = 60, 14
 _STEPS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 10.0)
@@ -38,7 +39,7 @@ class Column:
         return " "
 
 
-def interval_plot(document: Mapping[str, Any]) -> Text | None:
+def interval_plot(document: Mapping[str, Any]) -> "Text | None":
     """Returns the plot of an evidence document's looks.
 
     A band from the interval's lower to its upper end, the lift in it, the line of no difference,
@@ -59,6 +60,8 @@ def interval_plot(document: Mapping[str, Any]) -> Text | None:
     scale = measure.scale
     low, high = extent(drawn)
     step = _step((high - low) * scale) / scale
+    from rich.text import Text  # noqa: PLC0415 - a wait without a report does without
+
     plot = Text()
     plot.append(f"Treatment minus control, {measure.per}\n", style="italic")
     for row in range(math.ceil(high / step), math.floor(low / step) - 1, -1):

@@ -5,11 +5,9 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import click
-from rich.console import Console
-from rich.text import Text
 
 from cli.changes.experiment import Experiment, first_look_of
 from cli.changes.experiment import experiment as reached
@@ -17,6 +15,10 @@ from cli.changes.outcome import UNIT_SECONDS, Outcome, Poll, outcome, while_froz
 from cli.changes.report import junit, markdown
 from cli.operations.options import Share, data_dir_option
 from cli.operations.remote import RemoteFault, Response
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.status import Status
 
 # What was published can change with each tick, whatever the next look of the target is.
 TICK_SECONDS = 60.0
@@ -195,23 +197,35 @@ class _Progress:
     """One line on stderr: kept up to date in a terminal, in a log repeated when it changes."""
 
     def __init__(self) -> None:
-        self._console = Console(stderr=True)
-        self._status = self._console.status("")
+        self._console: Console | None = None
+        self._status: Status | None = None
         self._said = ""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._status.stop()
+        if self._status is not None:
+            self._status.stop()
 
     def say(self, text: str) -> None:
         """Shows a line, unless it is the one that is shown."""
         if text == self._said:
             return
         self._said = text
-        if self._console.is_terminal:
-            self._status.update(Text(text, no_wrap=True, overflow="ellipsis"))
+        if self._console is None:
+            # Whoever has the answer at once need not wait for it.
+            from rich.console import Console  # noqa: PLC0415
+
+            self._console = Console(stderr=True)
+        if not self._console.is_terminal:
+            self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+            return
+        from rich.text import Text  # noqa: PLC0415
+
+        line = Text(text, no_wrap=True, overflow="ellipsis")
+        if self._status is None:
+            self._status = self._console.status(line)
             self._status.start()
         else:
-            self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+            self._status.update(line)

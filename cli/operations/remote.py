@@ -5,12 +5,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import httpx2
 
 from mcp_server.address import Address
+
+if TYPE_CHECKING:
+    import httpx2
 
 ANSWER_SECONDS = 10.0
 LONGEST_FAULT = 500
@@ -97,6 +99,9 @@ class Remote:
         body: Mapping[str, object] | None,
         headers: Mapping[str, str],
     ) -> Response:
+        # Half of what a command's start would cost; help and wrong usages do without.
+        import httpx2  # noqa: PLC0415
+
         try:
             response = httpx2.request(
                 method,
@@ -122,7 +127,7 @@ class Remote:
             )
         raise self._fault(response, decoded)
 
-    def _fault(self, response: httpx2.Response, decoded: object) -> RemoteFault:
+    def _fault(self, response: "httpx2.Response", decoded: object) -> RemoteFault:
         problem: dict[str, Any] = decoded if isinstance(decoded, dict) else {}
         detail = problem.get("detail")
         if not isinstance(detail, str):
@@ -171,7 +176,7 @@ def remote(needed_key: str) -> Remote | None:
         raise click.ClickException(str(error)) from None
 
 
-def _decoded(response: httpx2.Response) -> object:
+def _decoded(response: "httpx2.Response") -> object:
     """The JSON of an answer, or None."""
     try:
         return response.json()
@@ -179,7 +184,7 @@ def _decoded(response: httpx2.Response) -> object:
         return None
 
 
-def _seconds(response: httpx2.Response, header: str) -> int | None:
+def _seconds(response: "httpx2.Response", header: str) -> int | None:
     seconds = response.headers.get(header, "")
     return int(seconds) if seconds.isascii() and seconds.isdigit() and len(seconds) <= 9 else None
 
