@@ -205,7 +205,8 @@ def every_received_unit_is_accounted(store: Store) -> dg.AssetCheckResult:
     " newest day that has settled. **When it fails**, the log or what was derived from it has"
     " changed since: the rows that differ are below, `served` and `rebuilt`; `audit` compares one"
     " experiment's whole life. Experiments that cannot be computed, for want of memory for one, are"
-    " named as `not_computed`.",
+    " named as `not_computed`. Those that were over when they were first read are left out: no day"
+    " of theirs was added to another.",
 )
 def rebuild_equals_increment(
     context: dg.AssetCheckExecutionContext, store: Store, engine: Engine
