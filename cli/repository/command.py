@@ -102,7 +102,8 @@ def repository(
     Starts a service of its own, whose clock it moves: nothing that runs here is touched. A commit
     is tested behind a flag while places are free, else as a canary on the build that most users
     have; who is promoted leaves the others to be rebased. Seven in ten changes do nothing, and the
-    other effects are drawn around 0 with a standard deviation of 10 %. A day takes about a minute.
+    other effects are drawn around 0 with a standard deviation of 10 %. A day of 20 commits takes
+    about a minute, one of 200 some eight.
     """
     if canaries * canary_share > 0.9:
         raise click.UsageError(
