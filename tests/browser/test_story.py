@@ -148,6 +148,7 @@ def sets_up(engineer: Engineer, shop_url: str) -> None:
     page.get_by_text("New metric").click()
     new = page.locator("details.new")
     new.get_by_label("Name", exact=True).fill("error")
+    new.locator("details.more > summary").click()
     new.get_by_label("Margin").fill("none")
     saved("Add metric", "03-metrics")
 

@@ -27,8 +27,14 @@ CONTROL, TREATMENT = "aaaaaaa1", "ccccccc3"
 UNITS = 120
 
 
+# So long ago that all traffic has closed, and no experiment is over.
+DAY = datetime.now(UTC).date() - timedelta(days=2)
+OVER = """UPDATE experiments SET policy = policy || '{"horizon_seconds": 86400}'"""
+
+
 def at(minutes: float) -> str:
-    return (datetime(2026, 10, 1, tzinfo=UTC) + timedelta(minutes=minutes)).isoformat()
+    midnight = datetime(DAY.year, DAY.month, DAY.day, tzinfo=UTC)
+    return (midnight + timedelta(minutes=minutes)).isoformat()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,6 +194,22 @@ def test_what_one_experiment_breaks_keeps_no_other_from_its_verdict_of_the_same_
     assert decided(neighbours.guilty, neighbours.guilty_experiment) == "keep"
 
 
+def test_an_import_that_one_experiment_breaks_gives_every_other_its_verdict(
+    neighbours: Neighbours,
+) -> None:
+    neighbours.sql(OVER)
+    neighbours.break_by(raising("cells"))
+    neighbours.tick()
+    assert decided(neighbours.clean, neighbours.clean_experiment) == "keep"
+    # All of an experiment that is over is computed with its exposures.
+    assert neighbours.set_aside() == {neighbours.guilty_experiment: "exposures"}
+    neighbours.sql(HEAL)
+    neighbours.retry_is_due()
+    neighbours.tick()
+    assert neighbours.set_aside() == {}
+    assert decided(neighbours.guilty, neighbours.guilty_experiment) == "keep"
+
+
 # Where the row itself of evidence or verdict cannot be written, only a release cures it.
 _UNWRITABLE = ("evidence that cannot be staged", "a verdict that cannot be published")
 _CLOSED = [
@@ -305,8 +327,7 @@ def test_the_day_is_compared_without_an_experiment_that_is_set_aside(
     neighbours.tick()
     neighbours.sql(LATER)
     with separate_reading(neighbours.guilty.store.engine) as separate:
-        day = datetime(2026, 10, 1, tzinfo=UTC).date()
-        found = compare_days(separate, day, day, as_of=closed_instant(separate))
+        found = compare_days(separate, DAY, DAY, as_of=closed_instant(separate))
     assert found.equal
     assert found.experiments == 1
 
@@ -362,6 +383,7 @@ def test_twelve_flags_in_one_build_hold_up_no_other_project_s_tick(service: Serv
     for begin in range(0, len(events), 500):
         batch = {"events": events[begin : begin + 500]}
         assert service.post("/v1/events?replay=true", batch).json()["rejected"] == []
+    service.settings(locked=[])
     for name in FLAGS:
         flag = {"treatment_flag": {"name": name, "treatment": True}, "target_metric": "order"}
         answer = service.post("/v1/reward/register", {**flag, "guardrails": []})

@@ -208,6 +208,7 @@ def test_scripts_in_what_was_sent_never_run(
     page.get_by_text("New metric").click()
     new = page.locator("details.new")
     new.get_by_label("Name").fill(ALL)
+    new.locator("details.more > summary").click()
     new.get_by_label("Cap").fill(ALL)
     new.get_by_role("button").click()
     expect(page.get_by_text("A name must be a text of 1 to 128 characters.")).to_be_visible()
