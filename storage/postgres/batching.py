@@ -146,7 +146,7 @@ class _Connection:
 
     async def opened(self) -> Exchange:
         if self._exchange is not None and self._exchange.is_lost:
-            # While nobody asked: no request need fail to find out.
+            # It broke between requests: none need fail to find out.
             await self.close()
         if self._exchange is None:
             self._exchange = Exchange(

@@ -26,7 +26,7 @@ class Exchange:
     """
 
     def __init__(self, connection: AsyncConnection[Any]) -> None:
-        """Begins to watch a connection that is in autocommit, and that nobody else uses."""
+        """Begins to watch a connection in autocommit, which has no other user."""
         self._connection = connection
         self._pgconn = connection.pgconn
         self._loop = asyncio.get_running_loop()
@@ -86,7 +86,7 @@ class Exchange:
         """Gives the COPY its data, and returns once the transaction is committed.
 
         Raises:
-            psycopg.Error: It is not, or nobody knows.
+            psycopg.Error: It is not, or its commit was lost sight of.
         """
         for at in range(0, len(data), _PIECE):
             _require_taken(self._pgconn.put_copy_data(data[at : at + _PIECE]))
