@@ -151,7 +151,7 @@ def _plain_fault(error: Exception) -> str | None:
 
 def _say_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> None:
     if asked:
-        # The metadata of what is installed is read where somebody asks.
+        # Only `--version` reads the metadata of the installed distribution.
         from mcp_server.release import release  # noqa: PLC0415
 
         click.echo(f"{ctx.info_name}, version {release()}")

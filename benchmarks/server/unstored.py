@@ -8,7 +8,7 @@ from storage.log.events import EventLines, EventWriter
 
 
 class _Unstored(EventWriter):
-    async def append(self, lines: EventLines) -> datetime:  # noqa: ARG002
+    async def append(self, lines: EventLines) -> datetime:  # noqa: ARG002 - not stored
         return self.now()
 
 

@@ -214,14 +214,14 @@ class _Progress:
             return
         self._said = text
         if self._console is None:
-            # Whoever has the answer at once need not wait for it.
+            # An answer that comes at once is printed without rich, which is half of the start.
             from rich.console import Console  # noqa: PLC0415
 
             self._console = Console(stderr=True)
         if not self._console.is_terminal:
             self._console.print(text, highlight=False, markup=False, soft_wrap=True)
             return
-        from rich.text import Text  # noqa: PLC0415
+        from rich.text import Text  # noqa: PLC0415 - as above
 
         line = Text(text, no_wrap=True, overflow="ellipsis")
         if self._status is None:

@@ -250,7 +250,7 @@ class EventWriter:
 
 def _receipt_time(result: PGresult) -> datetime:
     microseconds = result.get_value(0, 0)
-    if microseconds is None:  # pragma: no cover - a clock tells a time
+    if microseconds is None:  # pragma: no cover - a clock is never NULL
         raise psycopg.OperationalError("the store did not tell its time")
     return moment_of(microseconds)
 

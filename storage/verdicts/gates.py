@@ -237,7 +237,7 @@ SELECT a.experiment_id, sum(u.returned)::bigint AS users,
 FROM asked AS a
 JOIN block_units AS u
   ON u.experiment_id = a.experiment_id AND u.block + interval '5 minutes' + a.grace <= a.look
--- Most blocks bring nobody back, and are left out before they are joined.
+-- Most blocks have no returning unit: leaving them out keeps the join small.
 WHERE u.returned > 0 OR u.strayed > 0
 GROUP BY a.experiment_id
 """)
