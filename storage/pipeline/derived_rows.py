@@ -122,8 +122,11 @@ def store_rows_of_units(
     *,
     lake: Lake,
     settings: DayEngineSettings,
+    is_passing: Callable[[Exception], bool],
 ) -> None:
     """Stores the missing rows of some units in the experiments that have no row of each unit.
+
+    An experiment that can no longer be computed is left out.
 
     Args:
         connection: In a transaction that is the only writer of derived tables.
@@ -131,18 +134,42 @@ def store_rows_of_units(
             them, and of such a user all sessions are.
         lake: Of the sealed log.
         settings: Which engine computes.
+        is_passing: Tells whether an error says nothing of the data: such a one is raised.
     """
     ids = list(connection.execute(_WHOLE_LIVES, {"project_id": project_id}).scalars())
     experiments = _readable_experiments(connection, ids)
     if not experiments or not units:
         return
+    waiting = [experiments]
+    while waiting:
+        part = waiting.pop()
+        try:
+            with connection.begin_nested():
+                _store_rows(connection, part, units, lake=lake, settings=settings)
+        except Exception as error:
+            if is_passing(error):
+                raise
+            # The data of one of them breaks it: it is left out, and stops no other.
+            half = len(part) // 2
+            waiting += [part[:half], part[half:]] if half else []
+
+
+def _store_rows(
+    connection: Connection,
+    experiments: Sequence[PipelineExperiment],
+    units: Collection[str],
+    *,
+    lake: Lake,
+    settings: DayEngineSettings,
+) -> None:
     as_of = microseconds(closed_instant(connection))
+    numbered = [replace(one, number=number) for number, one in enumerate(experiments)]
     with (
         read_apart(connection.engine, lake) as log,
         open_day_engine(settings, lake=lake) as engine,
     ):
-        compute_whole_lives(engine, log, experiments, as_of=as_of, units=frozenset(units))
-        register_experiment_ids(engine, experiments)
+        compute_whole_lives(engine, log, numbered, as_of=as_of, units=frozenset(units))
+        register_experiment_ids(engine, numbered)
         engine.register("stored_units", {"unit": "text"}, ((unit,) for unit in units))
         for table in UNIT_TABLES:
             _add_missing(engine, connection, table)
@@ -164,10 +191,9 @@ def _add_missing(engine: DayEngine, connection: Connection, table: str) -> None:
 
 
 def _readable_experiments(connection: Connection, ids: Sequence[str]) -> list[PipelineExperiment]:
-    """Returns experiments, numbered; one whose policy is broken is left out."""
+    """Returns experiments; one whose policy is broken is left out."""
     experiments: list[PipelineExperiment] = []
     for experiment_id in ids:
         with suppress(UnreadablePolicyError):
-            read = bound_experiment(connection, experiment_id)
-            experiments.append(replace(read, number=len(experiments)))
+            experiments.append(bound_experiment(connection, experiment_id))
     return experiments

@@ -23,6 +23,7 @@ from storage.schema.clock import await_rebuild, claim_derived_tables
 from storage.schema.partitions import share_past_days
 from storage.schema.policy_columns import COMPANIONS, GRACE, TARGET_AND_GUARDRAILS
 from storage.tenants.audit_trail import PROGRAM, Actor, Change, record_action
+from storage.upkeep.passing_error import is_passing
 from storage.verdicts.set_aside import retry_soon
 
 # A session that names more users than a household has is a place, such as a server that sends
@@ -368,6 +369,7 @@ def _forget(
         {*person.units, *person.places},
         lake=lake or open_lake(),
         settings=day_engine_settings(),
+        is_passing=is_passing,
     )
     connection.execute(_ERASED)
     connection.execute(_ERASE_EVENTS, bound)

@@ -395,3 +395,16 @@ def test_twelve_flags_in_one_build_hold_up_no_other_project_s_tick(service: Serv
         assert read_set_aside(connection) == []
         strata = connection.execute(text(STRATA_OF_FLAGS)).scalars().all()
     assert sorted(strata) == [2**place for place in range(len(FLAGS))]
+
+
+def test_a_person_is_forgotten_though_an_experiment_that_was_over_can_no_longer_be_computed(
+    neighbours: Neighbours, monkeypatch, tmp_path
+) -> None:
+    monkeypatch.setenv("SERVICE_LAKE", str(tmp_path))
+    neighbours.sql(OVER)
+    neighbours.tick()
+    assert decided(neighbours.guilty, neighbours.guilty_experiment) == "keep"
+    neighbours.sql(NO_GRAPH)
+    project_id = neighbours.guilty.project_id
+    erased = neighbours.guilty.in_store(lambda c: forget_session(c, project_id, "s3"))
+    assert erased.sessions == 1
