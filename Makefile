@@ -71,6 +71,7 @@ peers: install $(PEERS)/.ready ## Set the test beside gbstats, a z test and the 
 .PHONY: bench
 bench: install ## Measure ingestion and polling against what bounds them (needs wrk)
 	$(BIN)/python -m benchmarks.server.ingestion
+	$(BIN)/python -m benchmarks.server.quiet_tenant
 
 .PHONY: bench-experiments
 bench-experiments: install ## Take a look at 10,000 experiments, and at one of 10,000 strata

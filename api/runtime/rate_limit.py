@@ -1,5 +1,6 @@
 """Rate limits: how many requests, and sign-ins, a minute a key, and an address, may make."""
 
+import asyncio
 import logging
 import math
 import time
@@ -36,12 +37,24 @@ _DESCRIPTIONS: Mapping[str, str] = {
 _PATIENCE_SECONDS = 0.5
 # Addresses may be without number; a portion that is forgotten is only refused early.
 _MOST_HELD = 10_000
+# A refused event is answered after so long. Who sends the next one upon each answer would else
+# keep the process busy with refusals, while other projects' requests wait.
+REFUSED_SECONDS = 0.25
 
 
 @dataclass
-class _Allowance:
-    left: int
+class _Window:
+    """A minute of one limit and one sender, as far as this process counts it itself."""
+
+    limit: int
     until: float
+    left: int = 0
+    full: bool = False
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it has not ended; one that began under a clock that ran ahead has."""
+        return 0 < self.until - time.time() <= 2 * _MINUTE
 
 
 class RateLimit:
@@ -55,7 +68,7 @@ class RateLimit:
     def __init__(self, redis_url: str | None) -> None:
         self._counter = _counter(redis_url)
         self._limiter = FixedWindowRateLimiter(self._counter)
-        self._allowances: dict[tuple[str, str], _Allowance] = {}
+        self._windows: dict[tuple[str, str], _Window] = {}
 
     async def close(self) -> None:
         """Lets go of the connections to Redis."""
@@ -64,14 +77,18 @@ class RateLimit:
             await self._counter.bridge.storage.aclose()  # pyright: ignore[reportAttributeAccessIssue]
 
     async def admit(self, caller: Caller, *, address: str) -> None:
-        """Counts a request by a caller from an address.
+        """Counts a request by a caller from an address; to refuse it takes `REFUSED_SECONDS`.
 
         Raises:
             Problem: Its key, or its address, has made as many as its project's settings allow.
         """
         limits = caller.settings.rate_limits
-        await self._count("key", limits.per_key, caller.key)
-        await self._count("address", limits.per_address, f"{caller.project_id}/{address}")
+        try:
+            await self._count("key", limits.per_key, caller.key)
+            await self._count("address", limits.per_address, f"{caller.project_id}/{address}")
+        except Problem:
+            await asyncio.sleep(REFUSED_SECONDS)
+            raise
 
     async def admit_registration(self, caller: Caller) -> None:
         """Counts a registration by a caller.
@@ -99,16 +116,19 @@ class RateLimit:
         await self._count("sign-in", _SIGN_INS, "")
 
     async def _count(self, policy: str, limit: int, identity: str) -> None:
-        allowance = self._allowances.get((policy, identity))
-        if allowance is not None and allowance.left > 0 and time.time() < allowance.until:
-            allowance.left -= 1
-            return
+        window = self._windows.get((policy, identity))
+        if window is not None and window.limit == limit and window.lasts:
+            if window.left > 0:
+                window.left -= 1
+                return
+            if window.full:
+                raise _refusal(policy, window)
         item = RateLimitItemPerMinute(limit)
         try:
             if await self._fetched(item, policy, identity):
                 return
-            seconds = await self._seconds_left(item, policy, identity)
-            if seconds > 2 * _MINUTE:
+            window = await self._window(item, policy, identity)
+            if not window.lasts:
                 # Begun under a clock that ran ahead, it would refuse until time has caught up.
                 await self._limiter.clear(item, policy, identity)
                 return
@@ -116,16 +136,11 @@ class RateLimit:
             # Counting is a protection of ours: without it events are still taken.
             _log.warning("rate limits cannot be counted: their Redis cannot be reached")
             return
-        raise Problem(
-            "rate_limited",
-            f"more than {limit} {_DESCRIPTIONS[policy]}",
-            headers={
-                "Retry-After": str(seconds := min(seconds, _MINUTE)),
-                # draft-ietf-httpapi-ratelimit-headers-10
-                "RateLimit-Policy": f'"{policy}";q={limit};w={_MINUTE}',
-                "RateLimit": f'"{policy}";r=0;t={seconds}',
-            },
-        )
+        if not window.full:
+            window.full = True
+            # Once a window: who floods a server must not fill its log.
+            _log.info("%s: %d are made, more are refused", _DESCRIPTIONS[policy], limit)
+        raise _refusal(policy, window)
 
     async def _fetched(self, item: RateLimitItem, policy: str, identity: str) -> bool:
         """Tells whether this request is within its limit; later ones may be counted with it."""
@@ -133,22 +148,34 @@ class RateLimit:
         if not await self._limiter.hit(item, policy, identity, cost=portion):
             return False
         if portion > 1:
-            await self._keep(item, policy, identity, portion - 1)
+            window = await self._window(item, policy, identity)
+            window.left += portion - 1
         return True
 
-    async def _keep(self, item: RateLimitItem, policy: str, identity: str, more: int) -> None:
-        window = await self._limiter.get_window_stats(item, policy, identity)
-        allowance = self._allowances.get((policy, identity))
-        if allowance is not None and allowance.until == window.reset_time:
-            allowance.left += more
-            return
-        if len(self._allowances) >= _MOST_HELD:
-            self._allowances.clear()
-        self._allowances[policy, identity] = _Allowance(left=more, until=window.reset_time)
+    async def _window(self, item: RateLimitItem, policy: str, identity: str) -> _Window:
+        """Returns what this process holds of the window of now."""
+        now = await self._limiter.get_window_stats(item, policy, identity)
+        held = self._windows.get((policy, identity))
+        if held is None or (held.limit, held.until) != (item.amount, now.reset_time):
+            if len(self._windows) >= _MOST_HELD:
+                self._windows.clear()
+            held = _Window(limit=item.amount, until=now.reset_time)
+            self._windows[policy, identity] = held
+        return held
 
-    async def _seconds_left(self, item: RateLimitItem, *identity: str) -> int:
-        window = await self._limiter.get_window_stats(item, *identity)
-        return max(1, math.ceil(window.reset_time - time.time()))
+
+def _refusal(policy: str, window: _Window) -> Problem:
+    seconds = min(_MINUTE, max(1, math.ceil(window.until - time.time())))
+    return Problem(
+        "rate_limited",
+        f"more than {window.limit} {_DESCRIPTIONS[policy]}",
+        headers={
+            "Retry-After": str(seconds),
+            # draft-ietf-httpapi-ratelimit-headers-10
+            "RateLimit-Policy": f'"{policy}";q={window.limit};w={_MINUTE}',
+            "RateLimit": f'"{policy}";r=0;t={seconds}',
+        },
+    )
 
 
 @lru_cache(maxsize=1024)

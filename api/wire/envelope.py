@@ -24,6 +24,7 @@ EVALUATION_PATH = "/ofrep/v1/evaluate/flags"
 _RANGE = re.compile(r"\s*([\w*+.!#$&^-]+)/([\w*+.!#$&^-]+)\s*(;.*)?", re.ASCII)
 _NO_WEIGHT = re.compile(r"\s*q\s*=\s*0(?:\.0{0,3})?\s*", re.ASCII | re.IGNORECASE)
 _EXPOSED = b"X-Request-Id, ETag, Retry-After, RateLimit, RateLimit-Policy"
+_TOO_MANY = 429
 _OF_BROWSERS = frozenset({EVENTS_PATH, LOGS_PATH})
 # Whose operations answer nothing else, but for OTLP, which answers as it is asked.
 _JSON_ALONE = ("/v1/", "/ofrep/v1/")
@@ -85,8 +86,9 @@ class Envelope:
         pattern = getattr(route, "path", "-")
         method = request.method if request.method in _METHODS else "-"
         self._count(method, pattern, status, seconds)
-        # Thousands a second: successes there are counted, not logged.
-        level = logging.DEBUG if status < 400 and isinstance(route, PlainRoute) else logging.INFO
+        # Thousands a second: successes there, and refusals of a flood, are counted, not logged.
+        counted = isinstance(route, PlainRoute) and (status < 400 or status == _TOO_MANY)
+        level = logging.DEBUG if counted else logging.INFO
         if _access.isEnabledFor(level):
             request_id = request.state.request_id
             line = "%s %s %d %.1fms %s"

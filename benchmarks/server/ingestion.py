@@ -5,54 +5,32 @@ PostgreSQL with fsync on, and everything shares this machine's cores: only ratio
 """
 
 import contextlib
-import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import psycopg
 
 from benchmarks.report import options, report
-from benchmarks.store import measured_store
+from benchmarks.server.load import BATCH_CONNECTIONS, CONNECTIONS, Load, posting
+from benchmarks.server.stage import TREE, Server, Stage, serving, staged
 from storage.postgres.engine import connection_string, session_options
 from storage.tenants.keys import KeyKind
-from storage.tenants.projects import CreatedProject, create_project
-from storage.tenants.settings import apply_settings
 
 SIZES = (1, 10, 100, 500)
 WORKERS = (1, 2)
-CONNECTIONS = 64
-# One event of each connection at a time is what `one event a request` means; fewer batches are
-# under way at once, as from a few servers that each send one after the other.
-BATCH_CONNECTIONS = 16
 COPIED_ROWS = 500_000
-UNLIMITED = {"rate_limits": {"per_key": 10**9, "per_address": 10**9}}
-SERVE = "from api.server.process import serve; serve(port=0, workers={workers})"
-TREE = Path(__file__).parents[2]
 # By events a request and workers: what is asked for, and what was measured first.
 _LIMITS = {(100, 1): 0.3, (100, 2): 0.3, (500, 2): 0.5}
 _BEFORE = {(100, 1): "0.16-0.22", (100, 2): "0.16-0.22", (500, 2): "0.29-0.33"}
 # A constant and a verdict are polled in turns: other work on the machine comes and goes.
 _TURNS = 3
 _TICKS = os.sysconf("SC_CLK_TCK")
-_REPORT = """
-done = function(summary, latency, requests)
-  io.write(string.format(
-    '{"requests": %d, "microseconds": %d, "p50_us": %d, "p99_us": %d, "failures": %d}\\n',
-    summary.requests, summary.duration, latency:percentile(50), latency:percentile(99),
-    summary.errors.connect + summary.errors.read + summary.errors.write + summary.errors.status
-      + summary.errors.timeout))
-end
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,66 +103,6 @@ class Measured:
         return self.requests_per_second * self.rows
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stage:
-    """A store with a project, and the folder for scripts and logs."""
-
-    folder: Path
-    url: str
-    project: CreatedProject
-    postgres: int
-    experiment_id: str = ""
-
-    def headers(self, kind: KeyKind) -> list[str]:
-        """Returns wrk's options for a request with a key."""
-        key = self.project.keys[kind]
-        return ["-H", f"X-Service-Project-Key: {key}", "-H", "Content-Type: application/json"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Server:
-    """A running server."""
-
-    url: str
-    process: int
-    label: str
-    workers: int
-
-
-@contextlib.contextmanager
-def serving(
-    stage: Stage, *, tree: Path, label: str, workers: int, stored: bool
-) -> Iterator[Server]:
-    """Runs the server of a checkout until it listens, and ends it afterwards."""
-    log = stage.folder / f"{label}-{workers}-{stored}.log"
-    code = SERVE.format(workers=workers)
-    command = ["-c", code] if stored else ["-m", "benchmarks.server.unstored"]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(tree),
-        "SERVICE_DATABASE_URL": stage.url,
-        "SERVICE_SECRET": "a secret of the benchmark",
-    }
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, *command], env=environment, cwd=tree, stdout=output, stderr=output
-        )
-    try:
-        found = None
-        for _ in range(600):
-            found = re.search(r"running on (http://[\d.]+:\d+)", log.read_text())
-            if found or process.poll() is not None:
-                break
-            time.sleep(0.05)
-        if found is None:
-            raise RuntimeError(f"the server did not start:\n{log.read_text()}")
-        time.sleep(1)
-        yield Server(url=found[1], process=process.pid, label=label, workers=workers)
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
-
-
 def loaded(
     stage: Stage, server: Server, *, what: str, path: str, seconds: float, rows: int = 0
 ) -> Measured:
@@ -197,14 +115,13 @@ def loaded(
         seconds: For how long, after a second that does not count.
         rows: Events a request; 0 asks by GET.
     """
-    script = stage.folder / "load.lua"
-    script.write_text((_posting(rows) if rows else "") + _REPORT)
+    script = posting(rows) if rows else ""
     kind = KeyKind.WRITE if rows else KeyKind.PROJECT
     connections = CONNECTIONS if rows <= 1 else BATCH_CONNECTIONS
-    command = ["wrk", "-t1", f"-c{connections}", *stage.headers(kind), "-s", str(script)]
-    _run([*command, "-d1s", server.url + path])
+    load = Load(stage=stage, script=script, connections=connections, kind=kind)
+    load.on(server.url + path, seconds=1)
     before = cpu_seconds(server.process), cpu_seconds(stage.postgres)
-    told = json.loads(_run([*command, f"-d{seconds:.0f}s", server.url + path]).splitlines()[-1])
+    told = load.on(server.url + path, seconds=seconds)
     after = cpu_seconds(server.process), cpu_seconds(stage.postgres)
     elapsed = told["microseconds"] / 1e6
     return Measured(
@@ -220,31 +137,6 @@ def loaded(
         api_mib=peak_mib(server.process),
         failures=told["failures"],
     )
-
-
-def _run(command: Sequence[str]) -> str:
-    ran = subprocess.run(command, check=False, capture_output=True, text=True)
-    if ran.returncode:
-        raise RuntimeError(f"wrk ended with {ran.returncode}: {ran.stdout}{ran.stderr}")
-    return ran.stdout
-
-
-def _posting(rows: int) -> str:
-    """Returns wrk's script for posts of some events; its answer to each is the same body."""
-    now = datetime.now(UTC)
-    events = [
-        {
-            "event": "page_view",
-            "session_id": f"s-{index:08d}",
-            "occurred_at": (now - timedelta(milliseconds=index)).isoformat().replace("+00:00", "Z"),
-            "commit": "4f2a9c1d",
-            "route": "/checkout/[id]",
-            "event_id": f"e-{index:08d}",
-        }
-        for index in range(rows)
-    ]
-    body = json.dumps(events[0] if rows == 1 else {"events": events})
-    return f'wrk.method = "POST"\nwrk.body = [==[{body}]==]\n'
 
 
 def copied_rows(stage: Stage, rows: int) -> tuple[float, float]:
@@ -399,34 +291,6 @@ def _polled(stage: Stage, server: Server, seconds: float) -> tuple[Measured, Mea
 def _cpu_ratio(turn: tuple[Measured, Measured]) -> float:
     constant, polled = turn
     return polled.requests_per_cpu / constant.requests_per_cpu
-
-
-@contextlib.contextmanager
-def staged() -> Iterator[Stage]:
-    """Sets up a store with a project and an experiment."""
-    with measured_store() as store:
-        with store.engine.begin() as connection:
-            project = create_project(connection, "bench")
-            apply_settings(connection, project.project_id, UNLIMITED)
-        stage = Stage(folder=store.folder, url=store.url, project=project, postgres=store.process)
-        yield replace(stage, experiment_id=_registered(stage))
-
-
-def _registered(stage: Stage) -> str:
-    from starlette.testclient import TestClient  # noqa: PLC0415 - only here
-
-    from api.app import create_app  # noqa: PLC0415 - only here
-    from api.runtime.settings import ApiSettings  # noqa: PLC0415 - only here
-
-    settings = ApiSettings(database_url=stage.url, secret=b"a secret of the benchmark")
-    keys = stage.project.keys
-    with TestClient(create_app(settings)) as client:
-        deploy: dict[str, Any] = {"commit": {"sha": "4f2a9c1d"}, "allocation": 0.5}
-        write = {"X-Service-Project-Key": keys[KeyKind.WRITE]}
-        client.post("/v1/deploys", json=deploy, headers=write).raise_for_status()
-        reward = {"X-Service-Project-Key": keys[KeyKind.PROJECT]}
-        answer = client.post("/v1/reward/register", json={}, headers=reward)
-        return answer.raise_for_status().json()["experiment_id"]
 
 
 _COLUMNS: dict[str, Callable[[Measured], str]] = {

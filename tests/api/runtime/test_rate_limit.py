@@ -8,7 +8,7 @@ import pytest
 from starlette.requests import Request
 
 from api.runtime.keyring import Caller
-from api.runtime.rate_limit import RateLimit, client_address
+from api.runtime.rate_limit import REFUSED_SECONDS, RateLimit, client_address
 from api.wire.problem import Problem
 from storage.tenants.keys import KeyKind
 from storage.tenants.settings import RateLimits, Settings
@@ -95,6 +95,34 @@ def test_each_address_has_a_minute_of_its_own() -> None:
             await limit.admit(caller, address="203.0.113.7")
 
     asyncio.run(requests())
+
+
+def test_a_flood_is_refused_slowly_and_logged_once_until_its_limit_is_raised(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", logger="api")
+    limit = RateLimit(None)
+
+    async def refused(most: int) -> float:
+        """The seconds after which a third request is refused; 0 if it is taken."""
+        settings = Settings(rate_limits=RateLimits(per_key=most))
+        caller = Caller(project_id=1, kind=KeyKind.PUBLIC, settings=settings, key="digest")
+        loop = asyncio.get_running_loop()
+        for _ in range(3):
+            began = loop.time()
+            try:
+                await limit.admit(caller, address="203.0.113.7")
+            except Problem:
+                return loop.time() - began
+        return 0
+
+    async def story() -> tuple[list[float], float]:
+        return [await refused(2) for _ in range(3)], await refused(100)
+
+    flood, raised = asyncio.run(story())
+    assert min(flood) >= REFUSED_SECONDS
+    assert raised == 0
+    assert caplog.text.count("more are refused") == 1
 
 
 def test_a_limit_reached_under_a_clock_that_ran_ahead_holds_nobody_up(
