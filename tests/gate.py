@@ -67,7 +67,9 @@ TESTS = pytest_stage(
     workers=CORES + 1,
 )
 # Other forms and other worlds of what the gate's tests promise too.
-NIGHTLY = pytest_stage("nightly", "-m", "nightly and not deep", workers=CORES + 1)
+NIGHTLY = pytest_stage(
+    "nightly", "-m", "nightly and not deep and not calibration", workers=CORES + 1
+)
 
 CHECK = (FORM, CONTRACTS, TYPES)
 QUICK = (INSTALL, FORM, CONTRACTS, STATISTICS)

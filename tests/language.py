@@ -19,11 +19,14 @@ DIALECT = ("told", "one", "found")
 CLAUSE = re.compile(r"\b[Ww]hat(?:ever)? (?:is|was|came|comes|a|an|it|its|the|no|each|has|had)\b")
 
 
-def trees() -> Iterator[ast.Module]:
-    """Yields the syntax trees of the source."""
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            yield ast.parse(path.read_text())
+@cache
+def trees() -> dict[Path, ast.Module]:
+    """Returns the syntax trees of the source by their files."""
+    return {
+        path: ast.parse(path.read_text())
+        for package in PACKAGES
+        for path in sorted((ROOT / package).rglob("*.py"))
+    }
 
 
 def identifiers(tree: ast.AST) -> Iterator[str]:
@@ -50,13 +53,12 @@ def docstrings(tree: ast.AST) -> Iterator[str]:
             yield text
 
 
-@cache
 def figures() -> dict[str, float]:
     """Returns the figures by their names."""
     names = Counter[str]()
     text: list[str] = []
     classes = Counter[str]()
-    for tree in trees():
+    for tree in trees().values():
         names.update(identifiers(tree))
         text += docstrings(tree)
         classes.update(node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
@@ -73,19 +75,14 @@ def figures() -> dict[str, float]:
 def words() -> dict[str, str]:
     """Returns the words that modules and classes are named by, each with one such name."""
     named = defaultdict[str, list[str]](list)
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            if path.parent.name == "versions":  # a migration's name is the change that it makes
-                continue
-            module = path.parent.name if path.stem == "__init__" else path.stem
-            classes = (
-                node.name
-                for node in ast.walk(ast.parse(path.read_text()))
-                if isinstance(node, ast.ClassDef)
-            )
-            for name in (module, *classes):
-                for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name):
-                    named[word.lower()].append(name)
+    for path, tree in trees().items():
+        if path.parent.name == "versions":  # a migration's name is the change that it makes
+            continue
+        module = path.parent.name if path.stem == "__init__" else path.stem
+        classes = (node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+        for name in (module, *classes):
+            for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name):
+                named[word.lower()].append(name)
     return {word: names[0] for word, names in named.items()}
 
 

@@ -6,6 +6,7 @@ import pytest
 from stats.decision.evidence import evaluate
 from tests.calibration.proportion import Proportion, bounds
 from tests.calibration.strata import Strata, in_phase, inflation_if_joined_together
+from tests.repetition import also_nightly
 
 ALPHA = 0.05
 FULL = pytest.mark.calibration, pytest.mark.timeout(3600)
@@ -31,7 +32,7 @@ def test_many_thin_strata_cost_hardly_any_information(
 @pytest.mark.parametrize(
     "count", [pytest.param(150, id="small"), pytest.param(2000, id="full", marks=FULL)]
 )
-@pytest.mark.parametrize("baseline", [0.05, 0.3])
+@pytest.mark.parametrize("baseline", also_nightly([0.3], [0.05]))
 def test_a_share_that_drifts_undeclared_with_the_baseline_answers_no_more_often_than_alpha(
     baseline: float, count: int
 ) -> None:
@@ -49,7 +50,7 @@ def test_a_share_that_drifts_undeclared_with_the_baseline_answers_no_more_often_
         pytest.param(256, 400, id="256 strata", marks=FULL),
     ],
 )
-@pytest.mark.parametrize("baseline", [0.05, 0.3])
+@pytest.mark.parametrize("baseline", also_nightly([0.3], [0.05]))
 def test_strata_whose_share_drifts_undeclared_answer_no_more_often_than_alpha(
     baseline: float, strata: int, count: int
 ) -> None:

@@ -9,6 +9,7 @@ from stats.looks.stratification import stratified
 from stats.looks.trace import traced
 from tests.calibration.proportion import Proportion, bounds
 from tests.calibration.traffic import Traffic, answered, batches, constant_share, missed, ramp
+from tests.repetition import also_nightly
 
 ALPHA = 0.05
 
@@ -18,10 +19,8 @@ def report(name: str, hits: int, count: int, claim: float | None) -> None:
     print(row)  # noqa: T201  # the table is what the full calibration is run for
 
 
-REGIMES = {
-    "constant 50/50": constant_share,
-    "ramp 1-5-25-50 %": ramp,
-}
+CONSTANT, RAMP = "constant 50/50", "ramp 1-5-25-50 %"
+REGIMES = {CONSTANT: constant_share, RAMP: ramp}
 DECIDED_IN_A_DAY = {0.03: 0.45, 0.05: 0.71, 0.10: 0.97}
 
 
@@ -44,7 +43,7 @@ SIZES = [
 
 @pytest.mark.requirement("service.always-valid")
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("regime", also_nightly([RAMP], [CONSTANT]))
 @pytest.mark.timeout(3600)
 def test_peeking_every_five_minutes_answers_falsely_no_more_often_than_alpha(
     regime: str, size: Size
@@ -56,8 +55,8 @@ def test_peeking_every_five_minutes_answers_falsely_no_more_often_than_alpha(
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("lift", [0.0, 0.01])
-@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("lift", also_nightly([0.01], [0.0]))
+@pytest.mark.parametrize("regime", also_nightly([RAMP], [CONSTANT]))
 @pytest.mark.timeout(3600)
 def test_the_intervals_of_all_looks_together_miss_the_lift_no_more_often_than_alpha(
     regime: str, lift: float, size: Size
@@ -71,7 +70,7 @@ def test_the_intervals_of_all_looks_together_miss_the_lift_no_more_often_than_al
 
 @pytest.mark.requirement("cadence.day")
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("baseline", DECIDED_IN_A_DAY)
+@pytest.mark.parametrize("baseline", also_nightly([0.05], [0.03, 0.10]))
 @pytest.mark.timeout(3600)
 def test_a_day_of_24_thousand_sessions_closes_20_percent_as_often_as_stated(
     baseline: float, size: Size

@@ -27,6 +27,7 @@ from tests.calibration.scenario import (
     with_late_outcomes,
 )
 from tests.calibration.traffic import BLOCKS_A_DAY, Floats, Ints
+from tests.repetition import also_nightly
 
 
 def sizes(small: int, full: int) -> list[Any]:
@@ -47,7 +48,7 @@ def report(name: str, hits: int, count: int, claim: float | None) -> tuple[float
 
 
 @pytest.mark.parametrize("count", sizes(100, 2000))
-@pytest.mark.parametrize("family", [1, 3, 5, 10])
+@pytest.mark.parametrize("family", also_nightly([10], [1, 3, 5]))
 def test_a_family_of_guardrails_is_falsely_breached_no_more_often_than_its_level(
     family: int, count: int
 ) -> None:
@@ -89,7 +90,9 @@ def test_a_change_that_harms_no_guardrail_is_kept(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", sizes(150, 5000))
-@pytest.mark.parametrize("name", ["1 %", "50 %", "ramp", "ramp, router ten minutes late"])
+@pytest.mark.parametrize(
+    "name", also_nightly(["ramp, router ten minutes late"], ["1 %", "50 %", "ramp"])
+)
 def test_declared_shares_that_are_kept_raise_no_alarm(name: str, count: int) -> None:
     rng = np.random.default_rng(20_261_204)
     allocation = {"1 %": ramp_declared(0.01), "50 %": ramp_declared(0.5)}.get(
@@ -133,12 +136,17 @@ def test_arms_that_lose_units_are_found(share: float, seen: float, count: int) -
 @pytest.mark.parametrize(
     ("name", "strata", "claim"),
     [
-        ("none, two strata", [(0.05, 1.0), (0.05, 1.0)], 0.01),
-        ("none, baselines 2 and 10 %", [(0.02, 1.0), (0.1, 1.0)], 0.01),
-        ("none, four strata", [(0.05, 1.0)] * 4, 0.01),
-        ("constant +20 %, baselines 2 and 10 %", [(0.02, 1.2), (0.1, 1.2)], 0.01),
         ("constant +50 %, baselines 2 and 10 %", [(0.02, 1.5), (0.1, 1.5)], 0.01),
         ("+50 % and -20 %", [(0.05, 1.5), (0.05, 0.8)], None),
+        *(
+            pytest.param(name, strata, 0.01, marks=pytest.mark.nightly)
+            for name, strata in [
+                ("none, two strata", [(0.05, 1.0), (0.05, 1.0)]),
+                ("none, baselines 2 and 10 %", [(0.02, 1.0), (0.1, 1.0)]),
+                ("none, four strata", [(0.05, 1.0)] * 4),
+                ("constant +20 %, baselines 2 and 10 %", [(0.02, 1.2), (0.1, 1.2)]),
+            ]
+        ),
     ],
 )
 def test_an_interaction_is_told_where_the_relative_effects_differ_alone(
@@ -274,7 +282,7 @@ def test_a_keep_that_forged_sessions_made_is_unverified(
 
 
 @pytest.mark.parametrize("count", sizes(30, 600))
-@pytest.mark.parametrize("rates", [(0.02, 0.08), (0.1, 0.6)])
+@pytest.mark.parametrize("rates", also_nightly([(0.02, 0.08)], [(0.1, 0.6)]))
 @pytest.mark.parametrize(
     ("treated", "is_read", "at_most", "at_least"),
     [
@@ -324,7 +332,7 @@ LAWS = {"normal": normal, "log-normal, σ = 2": lognormal, "5 % pay": zero_infla
 
 
 @pytest.mark.parametrize("count", sizes(60, 2000))
-@pytest.mark.parametrize("share", [0.5, 0.05])
+@pytest.mark.parametrize("share", also_nightly([0.05], [0.5]))
 @pytest.mark.parametrize("law", [*LAWS, "spread half as large again"])
 def test_the_mean_of_a_continuous_metric_is_answered_falsely_no_more_often_than_alpha(
     law: str, share: float, count: int

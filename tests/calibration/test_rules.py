@@ -51,7 +51,12 @@ def test_a_thin_canary_that_runs_as_declared_is_not_closed(
 
 @pytest.mark.parametrize("count", sizes(10, 60))
 @pytest.mark.parametrize(
-    ("strata", "per_day", "share"), [(64, 24, 0.5), (64, 100, 0.05), (512, 240, 0.5)]
+    ("strata", "per_day", "share"),
+    [
+        (64, 24, 0.5),
+        (64, 100, 0.05),
+        pytest.param(512, 240, 0.5, marks=pytest.mark.nightly),
+    ],
 )
 def test_arms_in_many_thin_strata_are_not_held_to_be_superseded(
     strata: int, per_day: int, share: float, count: int

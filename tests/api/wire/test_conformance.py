@@ -48,7 +48,7 @@ CHECKS = [
     response_schema_conformance,
 ]
 # Of each operation, key and mode in a turn.
-EXAMPLES = 20
+EXAMPLES = {500: 4, 50_000: 20}
 MODES = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
 MOST_GROWTH = 50 * 2**20
 # Where a canary stands alone, so that the gate has something to let go on.
@@ -147,7 +147,11 @@ def _evidence(experiment_id: str) -> Draft:
     )
 
 
-def variants(target: Target) -> Iterator[Callable[[requests.Session, int], None]]:
+# Sends so many examples of a turn.
+Asking = Callable[[requests.Session, int, int], None]
+
+
+def variants(target: Target) -> Iterator[Asking]:
     """Every operation with each key that may call it, an identifier known and not, in each mode."""
     schema = schemathesis.openapi.from_url(f"{target.url}/openapi.json")
     for found in schema.get_all_operations():
@@ -179,17 +183,17 @@ def _asking(
     known: dict[str, str] | None = None,
     *,
     body: dict[str, Any] | None = None,
-) -> Callable[[requests.Session, int], None]:
+) -> Asking:
     headers = {} if kind is None else {"X-Service-Project-Key": target.keys[kind]}
     if operation.path == SIGN_IN_OPENS:
         headers = {"Cookie": f"deploy_reward={target.owner}"}
     fixed: dict[str, Any] = {} if body is None else {"body": body, "media_type": "application/json"}
     requested = operation.as_strategy(generation_mode=mode, path_parameters=known, **fixed)
 
-    def ask(session: requests.Session, turn: int) -> None:
+    def ask(session: requests.Session, turn: int, examples: int) -> None:
         @seed(turn)
         @settings(
-            max_examples=EXAMPLES,
+            max_examples=examples,
             deadline=None,
             database=None,
             phases=[Phase.generate],
@@ -224,7 +228,7 @@ def test_no_answer_is_another_than_the_document_tells_of_and_memory_stays(
     with requests.Session() as session:
         while target.answers.total() < requests_sent:
             for ask in asked:
-                ask(session, turn)
+                ask(session, turn, EXAMPLES[requests_sent])
             # The first turn warms up.
             before, turn = before or target.resident, turn + 1
     grown = target.resident - before

@@ -16,6 +16,7 @@ from tests.calibration.many_flags.build import (
     on_one_hash,
 )
 from tests.calibration.test_gates import report, sizes
+from tests.repetition import also_nightly
 
 
 def information(evidence: Evidence) -> float:
@@ -40,7 +41,7 @@ def test_independent_flags_of_one_build_are_told_apart(flags: int) -> None:
 
 
 @pytest.mark.parametrize("count", sizes(16, 1000))
-@pytest.mark.parametrize("effect", [0.5, -0.5])
+@pytest.mark.parametrize("effect", also_nightly([0.5], [-0.5]))
 def test_pooled_flags_with_effects_make_no_false_answer(effect: float, count: int) -> None:
     build = Build(draw=independent(10), lifts=(0.0, *[effect] * 2, *[0.0] * 7))
     rng = np.random.default_rng(20_261_222)

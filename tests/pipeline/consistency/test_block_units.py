@@ -8,6 +8,7 @@ from sqlalchemy import text
 
 from storage.verdicts.gates import returning_users
 from tests.pipeline.conftest import T
+from tests.repetition import also_nightly
 
 CONTROL, TREATMENT = "c" * 40, "a" * 40
 MINUTES = 60
@@ -38,7 +39,7 @@ FROM block_units WHERE experiment_id = :id ORDER BY block
 """)
 
 
-@pytest.mark.parametrize("every", [5, 20, 200])
+@pytest.mark.parametrize("every", also_nightly([20], [5, 200]))
 def test_users_who_came_back_are_counted_at_each_look_whatever_the_rhythm_of_ticks(
     story, every
 ) -> None:

@@ -26,6 +26,7 @@ from storage.tenants.settings import apply_settings
 from storage.upkeep.forgetting import forget_user
 from storage.upkeep.reading import separate_reading
 from storage.verdicts.publication import publish_verdicts, stage_evidence
+from tests.conftest import fresh_store
 
 T = datetime(2026, 10, 1, 15, 0, tzinfo=UTC)
 A, K = "aaaaaaa", "bbbbbbb"
@@ -194,6 +195,13 @@ def opened(
     return Shop(engine=engine, project_id=project_id, experiments=experiments)
 
 
+@pytest.fixture(scope="module")
+def shop(postgres_url: str, migrated_template: str) -> Iterator[Shop]:
+    """A store of all tests that take back what they change."""
+    with fresh_store(postgres_url, migrated_template) as store:
+        yield opened(store.engine, seed=3)
+
+
 @pytest.mark.parametrize(
     ("seed", "unit"), [(1, "session"), pytest.param(2, "user", marks=pytest.mark.nightly)]
 )
@@ -214,12 +222,12 @@ def test_days_whose_people_were_forgotten_are_equal_before_and_after_the_run_tha
 ) -> None:
     # Of these people outcomes were open: they are dated to the closing of their cells, which for
     # the longer window of a guardrail is past all that is read of the target.
-    people = [bytes([number]) for number in range(0, 70, 3)]
-    shop = opened(store.engine, seed=7, unit=unit, forgotten=people[:12])
+    people = [bytes([number]) for number in range(0, 70, 5)]
+    shop = opened(store.engine, seed=7, unit=unit, forgotten=people[:7])
     for day in DAYS:
         assert (found := shop.compared(day)).equal, found
 
-    for pseudonym in people[12:]:
+    for pseudonym in people[7:]:
         with store.engine.begin() as connection:
             forget_user(connection, shop.project_id, pseudonym)
 
@@ -227,19 +235,18 @@ def test_days_whose_people_were_forgotten_are_equal_before_and_after_the_run_tha
         assert (found := shop.compared(day)).equal, found
 
 
-def test_an_evaluation_as_of_a_time_ignores_what_its_connection_read_before(store) -> None:
-    shop = opened(store.engine, seed=6)
+def test_an_evaluation_as_of_a_time_ignores_what_its_connection_read_before(shop: Shop) -> None:
     as_of = T + timedelta(hours=40)
-    served = evidence_as_of(store.engine, T + timedelta(hours=HOURS))
-    fresh = open_engine(store.url)
+    served = evidence_as_of(shop.engine, T + timedelta(hours=HOURS))
+    fresh = open_engine(shop.engine.url.render_as_string(hide_password=False))
     expected = evidence_as_of(fresh, as_of)
     fresh.dispose()
 
     # The driver prepares a statement that is repeated, on the tables that it reads at that time.
     for _ in range(10):
-        with store.engine.begin() as connection:
+        with shop.engine.begin() as connection:
             draft_evidence(connection, as_of=T + timedelta(hours=HOURS))
-    assert evidence_as_of(store.engine, as_of) == expected
+    assert evidence_as_of(shop.engine, as_of) == expected
     assert expected != served
     assert len(expected) == len(shop.experiments)
 
@@ -301,8 +308,7 @@ REWORDED = (
 
 # Each is compared with a day computed anew.
 @pytest.mark.parametrize("of", [4, pytest.param(1, marks=pytest.mark.nightly)])
-def test_what_a_day_holds_otherwise_than_its_log_is_seen(store, of: int) -> None:
-    shop = opened(store.engine, seed=3)
+def test_what_a_day_holds_otherwise_than_its_log_is_seen(shop: Shop, of: int) -> None:
     assert shop.compared(DAYS[1]).equal
 
     unseen = [
@@ -327,24 +333,21 @@ def dropped(day: date, *, before_binding: bool) -> str:
     """
 
 
-def test_whoever_read_a_dropped_day_is_named_and_left_out(store) -> None:
-    shop = opened(store.engine, seed=5)
-
+def test_whoever_read_a_dropped_day_is_named_and_left_out(shop: Shop) -> None:
     found = shop.compared(DAYS[1], tampering=dropped(DAYS[1], before_binding=False))
     assert (found.gone, found.experiments) == (sorted(shop.experiments), 0)
     assert found.equal
 
 
-def test_a_day_that_was_dropped_before_an_experiment_was_bound_was_never_read(store) -> None:
-    shop = opened(store.engine, seed=5)
-
+def test_a_day_that_was_dropped_before_an_experiment_was_bound_was_never_read(shop: Shop) -> None:
     found = shop.compared(DAYS[1], tampering=dropped(DAYS[1], before_binding=True))
     assert (found.gone, found.experiments) == ([], 3)
     assert not found.equal
 
 
-def test_an_experiment_that_cannot_be_computed_is_named_and_the_others_are_checked(store) -> None:
-    shop = opened(store.engine, seed=5)
+def test_an_experiment_that_cannot_be_computed_is_named_and_the_others_are_checked(
+    shop: Shop,
+) -> None:
     broken = shop.experiments[0]
 
     found = shop.compared(

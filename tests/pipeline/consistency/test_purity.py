@@ -28,7 +28,7 @@ from storage.tenants.projects import create_project
 from storage.tenants.settings import apply_settings
 from storage.upkeep.reading import separate_reading
 from tests.conftest import Store, fresh_store
-from tests.repetition import examples
+from tests.repetition import also_nightly, examples
 
 T = datetime(2026, 10, 1, tzinfo=UTC)
 A, K = "aaaaaaa", "bbbbbbb"
@@ -224,6 +224,7 @@ def _ticked(
         assert by_ticks == at_once
 
 
+@pytest.mark.nightly
 @examples(gate=3, deep=80)
 @given(seed=st.integers(0, 2**32 - 1), order=st.randoms())
 def test_permuting_and_duplicating_deliveries_changes_nothing(
@@ -309,7 +310,8 @@ def _the_way_it_came(store: Any, seed: int, order: Random, lift: float) -> None:
 
 _any_way = given(seed=st.integers(0, 2**32 - 1), order=st.randoms(use_true_random=False))
 # A harm, nothing and a help: each a test, so that they run side by side.
-_any_lift = pytest.mark.parametrize("lift", [-1.0, 0.0, 2.0])
+_LIFTS = (-1.0, 0.0, 2.0)
+_any_lift = pytest.mark.parametrize("lift", _LIFTS)
 _EXAMPLES = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -317,7 +319,7 @@ _EXAMPLES = settings(
 )
 
 
-@_any_lift
+@pytest.mark.parametrize("lift", also_nightly(_LIFTS[2:], _LIFTS[:2]))
 @settings(_EXAMPLES, max_examples=4)
 @_any_way
 def test_order_repetition_delay_and_splitting_of_deliveries_change_no_verdict(
@@ -345,7 +347,7 @@ def test_no_way_of_delivery_changes_a_verdict(store, seed: int, order: Random, l
     _the_way_it_came(store, seed, order, lift)
 
 
-@pytest.mark.parametrize("lift", [-0.9, 2.0])
+@pytest.mark.parametrize("lift", also_nightly([2.0], [-0.9]))
 def test_a_decided_verdict_is_the_same_however_much_later_it_is_recomputed(
     store, lift: float
 ) -> None:

@@ -252,7 +252,8 @@ def test_of_experiments_that_are_over_when_they_are_first_read_evidence_has_the_
         catch_up_cells(connection, only=ids, settings=SETTINGS)
         whole = set(connection.execute(text("SELECT experiment_id FROM whole_lives")).scalars())
     assert whole == set(ids)
-    for world in worlds:
+    # The others hold what was read at first.
+    for world in worlds[::2]:
         forget_someone(store, world, draw)
 
     assert unequal_rows(store, worlds, tmp_path, as_of=LONG_AFTER) == {}

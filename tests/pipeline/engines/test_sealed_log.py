@@ -16,6 +16,7 @@ from storage.pipeline.whole_lives import compute_whole_lives
 from tests.conftest import Store
 from tests.pipeline.engines.rows import Rows, computed_rows
 from tests.pipeline.engines.test_engines import END, built
+from tests.repetition import also_nightly
 
 
 def computed(store: Store, folder: Path, lake: FolderLake) -> dict[str, Rows]:
@@ -29,7 +30,7 @@ def computed(store: Store, folder: Path, lake: FolderLake) -> dict[str, Rows]:
         return computed_rows(lives)
 
 
-@pytest.mark.parametrize("unsealed", ["nothing", "some hours", "everything"])
+@pytest.mark.parametrize("unsealed", also_nightly(["some hours"], ["nothing", "everything"]))
 def test_cells_are_the_same_from_files_and_from_the_log(
     store: Store, tmp_path: Path, unsealed: str
 ) -> None:

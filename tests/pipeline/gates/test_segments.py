@@ -3,6 +3,7 @@
 import pytest
 
 from domain.wording.warnings import warning_sentences
+from tests.repetition import also_nightly
 
 A, K = "aaaaaaa1", "ccccccc3"
 DAY = 1440.0
@@ -48,7 +49,7 @@ def test_a_platform_that_the_arms_share_unequally_splits_the_strata_and_is_named
     assert evidence["gates"]["interacting_because"] == []
 
 
-@pytest.mark.parametrize("segments", [[], ["odd"], ["plan"]])
+@pytest.mark.parametrize("segments", also_nightly([["odd", "plan"]], [[], ["odd"], ["plan"]]))
 def test_a_platform_that_no_segment_names_makes_a_false_answer(story, segments: list[str]) -> None:
     experiment = uneven(story, segments)
     assert story.contract(experiment)["verdict"] == "rollback"

@@ -14,6 +14,7 @@ from stats.decision.evidence import evaluate
 from stats.decision.follow_up import follow_up
 from stats.looks.policy import DAY, Policy
 from stats.looks.series import Series
+from tests.repetition import also_nightly
 
 UNITS_AN_HOUR, BASE, LIFT, DAYS = 400, 0.05, 0.01, 21
 HORIZON = 10 * DAY
@@ -79,7 +80,7 @@ def judged(number: int, lift: float, alpha: float) -> tuple[Entry, Entry]:
     return alone, replace(alone, log_e=result.log_e, followed="final")
 
 
-@pytest.mark.parametrize("alpha", [0.05, 0.01])
+@pytest.mark.parametrize("alpha", also_nightly([0.05], [0.01]))
 @pytest.mark.parametrize(
     "count",
     [

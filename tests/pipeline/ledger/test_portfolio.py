@@ -24,8 +24,8 @@ from tests.pipeline.conftest import Story
 
 A, K, L, M = "aaaaaaa1", "ccccccc3", "ddddddd4", "eeeeeee5"
 HOUR, DAY = 60.0, 1440.0
-# The truth: K lifts by 30 % and L by 15 % of what users have by then; together by one half.
-RATES = {A: 0.10, K: 0.13, L: 0.15, M: 0.30}
+# The truth: K doubles the rate and L lifts it by one half, so that few units prove it.
+RATES = {A: 0.10, K: 0.20, L: 0.30, M: 0.60}
 TOGETHER = RATES[L] / RATES[A] - 1
 
 
@@ -65,12 +65,12 @@ def live(story: Story) -> Week:
     }
     for _, commit, begin in CANARIES:
         promoted = story.deploy(commit, minutes=begin + 20 * HOUR, allocation=1)
-    serve(story, 0, 20 * HOUR, a=4000, k=4000)
-    serve(story, DAY, DAY + 20 * HOUR, k=9000, l=9000)
+    serve(story, 0, 20 * HOUR, a=1000, k=1000)
+    serve(story, DAY, DAY + 20 * HOUR, k=2000, l=2000)
     # Some still have the old build.
-    serve(story, DAY + 21 * HOUR, 2 * DAY, a=50, l=1000)
+    serve(story, DAY + 21 * HOUR, 2 * DAY, a=25, l=500)
     story.deploy(A, minutes=2 * DAY, allocation=0.1)
-    serve(story, 2 * DAY, 4 * DAY, a=2000, l=18000)
+    serve(story, 2 * DAY, 4 * DAY, a=500, l=4500)
     story.send()
     return Week(
         project=story.service.project,
@@ -178,7 +178,7 @@ def test_one_command_begins_it_and_then_tells_the_whole_beside_the_sum_of_the_cl
         L: "keep",
     }
     claims = [story.contract(line["experiment_id"])["lift"] for line in later["measurements"]]
-    assert later["claimed"] == pytest.approx(claims[0] / 0.13 + claims[1] / 0.10, rel=0.05)
+    assert later["claimed"] == pytest.approx(claims[0] / RATES[K] + claims[1] / RATES[A], rel=0.05)
     low, high = later["effect"]["interval"]
     assert low < TOGETHER < high
     assert low > 0
@@ -250,7 +250,7 @@ def test_once_users_have_a_later_build_its_units_are_not_compared_and_it_says_so
         story.deploy(M, minutes=4 * DAY, base=L, allocation=1)
         story.deploy(L, minutes=4 * DAY, allocation=0.1)
         # M lifts by as much again: whoever counted its units would say so.
-        serve(story, 4 * DAY, 6 * DAY, a=2000, l=2000, m=16000)
+        serve(story, 4 * DAY, 6 * DAY, a=500, l=500, m=4000)
         story.send()
         measure(story, week)
         experiment = story.register(

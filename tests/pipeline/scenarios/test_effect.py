@@ -104,7 +104,7 @@ def kept(story) -> Callable[..., str]:
         if promoted:
             story.deploy(K, minutes=promoted["at"], base=A, allocation=1)
         serve(story, begin=0, days=1, units=8000, rate=0.14)
-        serve(story, begin=DAY, days=days, units=2000, rate=later)
+        serve(story, begin=DAY, days=days, units=1000, rate=later)
         experiment = story.register(treatment_commit=K, deploy_id=canary["deploy_id"])
         story.walk(minutes=DAY)
         assert story.contract(experiment)["verdict"] == "keep"

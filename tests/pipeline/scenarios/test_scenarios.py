@@ -8,6 +8,7 @@ from sqlalchemy import text
 
 from orchestration.pipeline.audit import audit
 from storage.upkeep.raw_events import freeze_reads
+from tests.repetition import also_nightly
 
 A, B, K, L, M = "aaaaaaa1", "bbbbbbb2", "ccccccc3", "ddddddd4", "eeeeeee5"
 DAY = 1440.0
@@ -57,8 +58,8 @@ def test_the_value_that_an_interval_leaves_open_is_by_the_units_of_a_week(story)
 )
 def test_a_lift_that_breaks_a_guardrail_is_iterated(story) -> None:
     canary(story)
-    story.crowd(A, start=0, minutes=600, units=4000, rates={"order": 0.10, "error": 0.01})
-    story.crowd(K, start=0, minutes=600, units=4000, rates={"order": 0.14, "error": 0.04})
+    story.crowd(A, start=0, minutes=600, units=1500, rates={"order": 0.10, "error": 0.01})
+    story.crowd(K, start=0, minutes=600, units=1500, rates={"order": 0.20, "error": 0.06})
     story.send()
     experiment = story.register(treatment_commit=K, guardrails=["error"])
     assert answer(story, experiment, minutes=DAY) == ("iterate", None, True)
@@ -71,8 +72,8 @@ def test_a_lift_that_breaks_a_guardrail_is_iterated(story) -> None:
 
 def test_a_lift_with_sound_guardrails_is_kept_without_breaches(story) -> None:
     canary(story)
-    story.crowd(A, start=0, minutes=600, units=6000, rates={"order": 0.10, "error": 0.01})
-    story.crowd(K, start=0, minutes=600, units=6000, rates={"order": 0.14, "error": 0.002})
+    story.crowd(A, start=0, minutes=600, units=1500, rates={"order": 0.10, "error": 0.04})
+    story.crowd(K, start=0, minutes=600, units=1500, rates={"order": 0.20, "error": 0.01})
     story.send()
     experiment = story.register(treatment_commit=K, guardrails=["error"])
     assert answer(story, experiment, minutes=DAY) == ("keep", None, True)
@@ -112,8 +113,8 @@ def test_the_wait_for_guardrails_is_over_after_a_day_and_twice_the_units(story) 
 
 def test_a_harm_is_rolled_back_at_once_whatever_the_guardrails_say(story) -> None:
     canary(story)
-    story.crowd(A, start=0, minutes=300, units=3000, rates={"order": 0.20, "error": 0.01})
-    story.crowd(K, start=0, minutes=300, units=3000, rates={"order": 0.10, "error": 0.05})
+    story.crowd(A, start=0, minutes=300, units=1200, rates={"order": 0.20, "error": 0.01})
+    story.crowd(K, start=0, minutes=300, units=1200, rates={"order": 0.10, "error": 0.06})
     story.send()
     experiment = story.register(treatment_commit=K, guardrails=["error"])
     assert answer(story, experiment, minutes=DAY) == ("rollback", None, True)
@@ -121,8 +122,8 @@ def test_a_harm_is_rolled_back_at_once_whatever_the_guardrails_say(story) -> Non
 
 def test_a_rise_of_a_metric_that_should_fall_is_rolled_back(story) -> None:
     canary(story)
-    story.crowd(A, start=0, minutes=300, units=3000, rates={"error": 0.05})
-    story.crowd(K, start=0, minutes=300, units=3000, rates={"error": 0.12})
+    story.crowd(A, start=0, minutes=300, units=1200, rates={"error": 0.05})
+    story.crowd(K, start=0, minutes=300, units=1200, rates={"error": 0.15})
     story.send()
     experiment = story.register(treatment_commit=K, target_metric="error")
     assert answer(story, experiment, minutes=DAY) == ("rollback", None, True)
@@ -132,8 +133,8 @@ def test_a_rise_of_a_metric_that_should_fall_is_rolled_back(story) -> None:
 def test_a_page_that_dies_before_it_reports_breaks_arrival(story) -> None:
     canary(story)
     # Half of the sessions are sent to the treatment; two of five of its pages never report.
-    story.crowd(A, start=0, minutes=600, units=5000, rates={"order": 0.10})
-    story.crowd(K, start=0, minutes=600, units=3000, rates={"order": 0.10})
+    story.crowd(A, start=0, minutes=600, units=1500, rates={"order": 0.10})
+    story.crowd(K, start=0, minutes=600, units=900, rates={"order": 0.10})
     story.send()
     experiment = story.register(treatment_commit=K)
     story.walk(minutes=DAY)
@@ -146,8 +147,8 @@ def test_a_page_that_dies_before_it_reports_breaks_arrival(story) -> None:
 @pytest.mark.requirement("abstain.interacting")
 def test_shares_that_are_not_the_declared_ones_are_no_experiment(story) -> None:
     canary(story, share=0.5)
-    story.crowd(A, start=0, minutes=600, units=3000, rates={"order": 0.10})
-    story.crowd(K, start=0, minutes=600, units=4200, rates={"order": 0.10})
+    story.crowd(A, start=0, minutes=600, units=1500, rates={"order": 0.10})
+    story.crowd(K, start=0, minutes=600, units=2100, rates={"order": 0.10})
     story.send()
     experiment = story.register(treatment_commit=K)
     assert answer(story, experiment, minutes=DAY)[:2] == ("abstain", "interacting")
@@ -156,7 +157,7 @@ def test_shares_that_are_not_the_declared_ones_are_no_experiment(story) -> None:
     assert gates["sample_ratio_e"] >= 1000
 
 
-@pytest.mark.parametrize("lag", [0, 10, 50])
+@pytest.mark.parametrize("lag", also_nightly([10], [0, 50]))
 def test_a_declared_ramp_whose_router_lags_raises_no_alarm(story, lag: float) -> None:
     story.deploy(A, minutes=-DAY)
     story.deploy(K, minutes=0, base=A, allocation=0.05)
@@ -308,8 +309,8 @@ def two_strata(story, *, low: tuple[float, float], high: tuple[float, float]) ->
 def test_two_experiments_on_one_deploy_are_answered_each(story) -> None:
     canary(story)
     rates = {"order": 0.10, "share": 0.20}
-    story.crowd(A, start=0, minutes=300, units=3000, rates=rates)
-    story.crowd(K, start=0, minutes=300, units=3000, rates={"order": 0.16, "share": 0.12})
+    story.crowd(A, start=0, minutes=300, units=1200, rates=rates)
+    story.crowd(K, start=0, minutes=300, units=1200, rates={"order": 0.20, "share": 0.10})
     story.send()
     better = story.register(treatment_commit=K, target_metric="order")
     worse = story.register(treatment_commit=K, target_metric="share")
@@ -321,8 +322,8 @@ def test_two_experiments_on_one_deploy_are_answered_each(story) -> None:
 def test_a_flag_inside_one_build_is_a_change_like_any_other(story) -> None:
     story.deploy(A, minutes=0)
     on, off = {"flags": {"new_cart": True}}, {"flags": {"new_cart": False}}
-    story.crowd(A, start=60, minutes=300, units=2000, rates={"order": 0.10}, **off)
-    story.crowd(A, start=60, minutes=300, units=2000, rates={"order": 0.16}, **on)
+    story.crowd(A, start=60, minutes=300, units=1000, rates={"order": 0.10}, **off)
+    story.crowd(A, start=60, minutes=300, units=1000, rates={"order": 0.20}, **on)
     story.send()
     experiment = story.register(treatment_flag={"name": "new_cart", "treatment": True})
     assert answer(story, experiment, minutes=DAY) == ("keep", None, True)
@@ -335,8 +336,8 @@ def test_a_week_s_work_is_judged_against_a_hold_back_build(story) -> None:
     story.deploy(A, minutes=-DAY)
     for sha, base, minutes in ((B, A, 0), (K, B, 10), (L, K, 20)):
         story.deploy(sha, minutes=minutes, base=base, allocation=0.9)
-    story.crowd(A, start=25, minutes=300, units=600, rates={"order": 0.10})
-    story.crowd(L, start=25, minutes=300, units=5400, rates={"order": 0.18})
+    story.crowd(A, start=25, minutes=300, units=300, rates={"order": 0.10})
+    story.crowd(L, start=25, minutes=300, units=2700, rates={"order": 0.25})
     story.send()
     experiment = story.register(treatment_commit=L, control_commit=A)
     story.walk(minutes=DAY)
@@ -373,12 +374,12 @@ def test_a_change_without_concurrent_control_is_refused_by_name(story) -> None:
 
 def test_a_fix_on_top_of_an_iterated_canary_is_a_change_of_its_own(story) -> None:
     canary(story)
-    story.crowd(A, start=0, minutes=300, units=4000, rates={"order": 0.10, "error": 0.01})
-    story.crowd(K, start=0, minutes=300, units=4000, rates={"order": 0.16, "error": 0.05})
+    story.crowd(A, start=0, minutes=300, units=1500, rates={"order": 0.10, "error": 0.04})
+    story.crowd(K, start=0, minutes=300, units=1500, rates={"order": 0.20, "error": 0.12})
     story.deploy(K, minutes=300, allocation=0)
     story.deploy(L, minutes=300, base=K, allocation=0.5)
-    story.crowd(A, start=331, minutes=300, units=6000, rates={"order": 0.10, "error": 0.01})
-    story.crowd(L, start=331, minutes=300, units=6000, rates={"order": 0.16, "error": 0.002})
+    story.crowd(A, start=331, minutes=300, units=1500, rates={"order": 0.10, "error": 0.04})
+    story.crowd(L, start=331, minutes=300, units=1500, rates={"order": 0.20, "error": 0.01})
     story.send()
     first = story.register(treatment_commit=K, guardrails=["error"])
     fixed = story.register(treatment_commit=L, control_commit=A, guardrails=["error"])
@@ -466,8 +467,8 @@ def test_a_mean_is_a_target_with_its_cap_and_its_currency(story) -> None:
 def test_a_change_that_makes_no_difference_ends_for_futility(story) -> None:
     story.service.settings(futility_margin=0.2)
     canary(story)
-    story.crowd(A, start=0, minutes=600, units=9000, rates={"order": 0.30})
-    story.crowd(K, start=0, minutes=600, units=9000, rates={"order": 0.30})
+    story.crowd(A, start=0, minutes=600, units=3000, rates={"order": 0.30})
+    story.crowd(K, start=0, minutes=600, units=3000, rates={"order": 0.30})
     story.send()
     experiment = story.register(treatment_commit=K)
     assert answer(story, experiment, minutes=DAY) == ("abstain", "power", True)
@@ -502,10 +503,10 @@ def test_an_undeclared_ramp_at_noon_does_not_fool_the_test(story) -> None:
     canary(story, share=None)
     noon = 720.0
     # At noon more sessions get the change, and everybody begins to buy more: no effect at all.
-    story.crowd(A, start=0, minutes=noon, units=9500, rates={"order": 0.05})
-    story.crowd(K, start=0, minutes=noon, units=500, rates={"order": 0.05})
-    story.crowd(A, start=noon, minutes=noon, units=5000, rates={"order": 0.15})
-    story.crowd(K, start=noon, minutes=noon, units=5000, rates={"order": 0.15})
+    story.crowd(A, start=0, minutes=noon, units=3800, rates={"order": 0.05})
+    story.crowd(K, start=0, minutes=noon, units=200, rates={"order": 0.05})
+    story.crowd(A, start=noon, minutes=noon, units=2000, rates={"order": 0.15})
+    story.crowd(K, start=noon, minutes=noon, units=2000, rates={"order": 0.15})
     story.send()
     experiment = story.register(treatment_commit=K)
     story.walk(minutes=1.1 * DAY)
