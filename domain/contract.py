@@ -61,10 +61,13 @@ def waiting_contract(experiment_id: str, *, decided: bool = False) -> dict[str, 
     return contract(experiment_id, verdict="abstain", abstain_reason="power", decided=decided)
 
 
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+
+
 def document_text(document: object) -> str:
     """Returns the bytes that a document is stored, compared and served as.
 
     Raises:
         ValueError: A number is not finite: JSON has no word for it.
     """
-    return json.dumps(document, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    return _ENCODER.encode(document)

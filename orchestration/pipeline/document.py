@@ -2,9 +2,12 @@
 
 import hashlib
 import math
+from bisect import bisect_left
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from domain.contract import document_text
@@ -66,13 +69,14 @@ def evidence_document(
     level = control.rate if control.total is None else control.mean
     measure = measure_of_policy(reading.policy, control=level)
     said = statement(evidence, measure, reading.policy["futility_margin"])
+    numbers = Policy.from_json(reading.policy)
     document = {
         "experiment_id": reading.experiment_id,
         "as_of": timestamp(evidence.as_of),
         "change": list(reading.change),
         "joint_with": list(reading.joint_with),
         "base_moved": base_move_member(moved),
-        "policy": _policy(reading),
+        "policy": _policy(reading, numbers),
         "arms": {
             "control": _arm(evidence.arms.control, late=counts.late_control),
             "treatment": _arm(evidence.arms.treatment, late=counts.late_treatment),
@@ -81,7 +85,7 @@ def evidence_document(
         **_yes_no(evidence),
         "known": _known(evidence, measure),
         "looks": _looks(evidence),
-        "gates": _gates(reading, evidence, changes=changes),
+        "gates": _gates(reading, evidence, numbers=numbers, changes=changes),
         **({"splits": _splits(evidence)} if reading.splits_by_need else {}),
         "guardrails": [_guardrail(guardrail) for guardrail in evidence.guardrails],
         "candidate": _candidate(evidence),
@@ -111,7 +115,7 @@ def evidence_document(
     }
     document["metrics"] = metric_rows(evidence, contract=contract, document=document)
     candidate = evidence.candidate is not None
-    units_per_day = _units_per_day(reading, evidence)
+    units_per_day = _units_per_day(evidence, numbers)
     return {
         "sentence": said.sentence,
         "headline": headline_of(contract, candidate=candidate).text,
@@ -130,19 +134,18 @@ def evidence_document(
     }
 
 
-def _units_per_day(reading: ExperimentReading, evidence: Evidence) -> float | None:
+def _units_per_day(evidence: Evidence, numbers: Policy) -> float | None:
     """Returns the units a day of all traffic: the measured ones by the share that is sampled."""
     measured = evidence.eligible_per_day
-    return None if measured is None else measured / Policy.from_json(reading.policy).sample_rate
+    return None if measured is None else measured / numbers.sample_rate
 
 
 def _value(word: object) -> str | None:
     return None if word is None else str(word)
 
 
-def _policy(reading: ExperimentReading) -> dict[str, Any]:
+def _policy(reading: ExperimentReading, numbers: Policy) -> dict[str, Any]:
     policy = reading.policy
-    numbers = Policy.from_json(policy)
     return {
         "target": policy["target"],
         "guardrails": policy["guardrails"],
@@ -257,12 +260,16 @@ def _splits(evidence: Evidence) -> list[dict[str, Any]]:
 
 
 def _gates(
-    reading: ExperimentReading, evidence: Evidence, *, changes: Mapping[str, frozenset[str]]
+    reading: ExperimentReading,
+    evidence: Evidence,
+    *,
+    numbers: Policy,
+    changes: Mapping[str, frozenset[str]],
 ) -> dict[str, Any]:
     gates = evidence.gates
     return {
         "vif": _finite(gates.vif),
-        "aliased_with": _aliased_with(reading, evidence, changes),
+        "aliased_with": _aliased_with(reading, evidence, numbers, changes),
         "sample_ratio_e": _finite(gates.sample_ratio_e),
         "crossover_share": gates.crossover_share,
         "lateness_e": _finite(gates.lateness_e),
@@ -274,10 +281,13 @@ def _gates(
 
 
 def _aliased_with(
-    reading: ExperimentReading, evidence: Evidence, changes: Mapping[str, frozenset[str]]
+    reading: ExperimentReading,
+    evidence: Evidence,
+    numbers: Policy,
+    changes: Mapping[str, frozenset[str]],
 ) -> list[str]:
     vif, confounded = evidence.gates.vif, list(evidence.confounded_by)
-    if vif is None or vif <= Policy.from_json(reading.policy).vif_limit:
+    if vif is None or vif <= numbers.vif_limit:
         return confounded
     aliases = aliased_with(reading.cells, reading.strata, changes, before=evidence.closed_until)
     return sorted({*aliases, *confounded} - ({TIME} if confounded else set[str]()))
@@ -396,14 +406,11 @@ def _digest(reading: ExperimentReading, evidence: Evidence) -> str:
     """Returns the SHA-256 of cells, deploys and policy: of the same evidence, the same."""
     known_at = max(evidence.as_of or 0, seconds(reading.bound_at))
     cells = reading.cells
-    content = {
-        "cells": [
-            [block, reading.strata[place], *counts]
-            for block, place, *counts in zip(
-                *(cells.block, cells.stratum, cells.n1, cells.x1, cells.n0, cells.x0), strict=True
-            )
-            if block < evidence.closed_until
-        ],
+    strata = map(reading.strata.__getitem__, cells.stratum)
+    counted = zip(cells.block, strata, cells.n1, cells.x1, cells.n0, cells.x0, strict=True)
+    # Whole numbers and names, which make most of the text: any encoder writes the same of them.
+    closed = list(islice(counted, bisect_left(cells.block, evidence.closed_until)))
+    others = {
         "deploys": [
             [
                 deploy.commit,
@@ -416,4 +423,5 @@ def _digest(reading: ExperimentReading, evidence: Evidence) -> str:
         ],
         "policy": dict(sorted(reading.policy.items())),
     }
-    return hashlib.sha256(document_text(content).encode()).hexdigest()
+    text = document_text(others).encode()
+    return hashlib.sha256(b'{"cells":' + msgspec.json.encode(closed) + b"," + text[1:]).hexdigest()

@@ -71,12 +71,13 @@ class ClosedCells(Columns):
         if any(column.shape != self.block.shape or column.ndim != 1 for column in columns):
             shapes = [column.shape for column in (self.block, *columns)]
             raise ValueError(f"the columns have shapes {shapes}, but must have one length")
-        step = np.diff(self.block)
-        if (step < 0).any() or _repeats(self.block, self.stratum, step):
+        if not self.block.size:
+            return
+        if _repeats(self.block, self.stratum):
             raise ValueError("blocks must ascend, and a stratum may occur once in a block")
-        if min(column.min(initial=0) for column in (self.stratum, self.x1, self.x0)) < 0:
+        if min(column.min() for column in (self.stratum, self.x1, self.x0)) < 0:
             raise ValueError("codes of strata and counts are not negative")
-        if (self.x1 > self.n1).any() or (self.x0 > self.n0).any():
+        if (self.n1 - self.x1).min() < 0 or (self.n0 - self.x0).min() < 0:
             raise ValueError("an arm has no more conversions than units")
         if not all(np.all(np.isfinite(column)) for column in sums):
             raise ValueError("the values of a continuous metric are finite")
@@ -118,9 +119,13 @@ class ClosedCells(Columns):
         return "conversion" if self.values is None else "mean"
 
 
-def _repeats(block: Ints, stratum: Ints, step: Ints) -> bool:
-    if np.all(step > 0):
+def _repeats(block: Ints, stratum: Ints) -> bool:
+    """Whether blocks do not ascend, or a stratum occurs again in a block."""
+    least = (block[1:] - block[:-1]).min(initial=1)
+    if least > 0:
         return False
+    if least < 0:
+        return True
     order = np.lexsort((stratum, block))
     same_block = np.diff(block[order]) == 0
     same_stratum = np.diff(stratum[order]) == 0

@@ -18,12 +18,16 @@ class Columns:
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     def __getitem__(self, rows: Rows) -> Self:
-        return type(self)(
-            **{
+        # Not built anew: a batch selects rows thousands of times, and rows of valid columns are
+        # valid.
+        selected = object.__new__(type(self))
+        selected.__dict__.update(
+            {
                 name: None if column is None else column[rows]
                 for name, column in self._columns().items()
             }
         )
+        return selected
 
     def then(self, later: Self) -> Self:
         """These rows, and later ones after them."""
@@ -36,7 +40,8 @@ class Columns:
         )
 
     def _columns(self) -> Mapping[str, Any]:
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        members = self.__dict__
+        return {name: members[name] for name in self.__dataclass_fields__}
 
 
 class BlockColumns(Columns):

@@ -1,8 +1,9 @@
 """The evidence: all numbers behind a verdict, as of the look that it describes."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 
 import numpy as np
@@ -41,7 +42,8 @@ __all__ = [
     "evaluate",
 ]
 
-EXPERIMENTS_AT_ONCE = 32  # bounds the memory; results don't depend on it
+# Bound the memory; results don't depend on them.
+EXPERIMENTS_AT_ONCE, CELLS_AT_ONCE = 128, 100_000
 GUARDRAILS_UNPROVEN = "guardrails_unproven"
 ALLOCATION_UNDECLARED = "allocation_undeclared"
 FADING = "fading"
@@ -203,10 +205,22 @@ def evaluate(
     """
     if strata is None:
         strata = [stratified(experiment) for experiment in series]
-    evidence: list[Evidence] = []
-    for begin in range(0, len(series), EXPERIMENTS_AT_ONCE):
-        evidence += _evaluated(strata[begin : begin + EXPERIMENTS_AT_ONCE])
-    return evidence
+    return [evidence for part in _parts(strata) for evidence in _evaluated(part)]
+
+
+def _parts(strata: Sequence[Stratification]) -> Iterator[Sequence[Stratification]]:
+    """The experiments, so many at once as memory allows."""
+    part: list[Stratification] = []
+    cells = 0
+    for each in strata:
+        size = each.series.target.block.size * len(each.stages)
+        if part and (len(part) == EXPERIMENTS_AT_ONCE or cells + size > CELLS_AT_ONCE):
+            yield part
+            part, cells = [], 0
+        part.append(each)
+        cells += size
+    if part:
+        yield part
 
 
 def _evaluated(strata: Sequence[Stratification]) -> list[Evidence]:
@@ -264,7 +278,7 @@ class _View:
             strata=strata, series=series, trace=trace, gates=gates, watches=watches, ruling=ruling
         )
 
-    @property
+    @cached_property
     def now(self) -> Trace:
         """The trace at the ruling's look, one entry."""
         return self.trace[self.ruling.look : self.ruling.look + 1]

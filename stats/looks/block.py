@@ -53,7 +53,7 @@ class AnalysisBlocks:
             return np.full(block.shape, NEVER)
         before, last, keys = self._keys
         span = last - before + 1
-        wanted = stratum * span + (np.clip(block + 1, before, last) - before)
+        wanted = stratum * span + (np.minimum(np.maximum(block + 1, before), last) - before)
         row = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
         end = self.end[row]
         return np.where((self.stratum[row] == stratum) & (end > block), end, NEVER)

@@ -71,35 +71,39 @@ class _History:
     """Cumulative sums of an experiment's target, one entry a closing.
 
     Attributes:
+        line: The timeline that they are of.
+        experiment: The number of the experiment in it.
         end: Exposure time that is covered.
         units: Array (2, closings), units of control and of treatment so far.
         weight: Σ w so far.
         compared: How many closings there were up to the last one at which W grew.
-        cells: The cells that the sums are made of.
-        row: The closing of each cell.
     """
 
     series: Series
+    line: Timeline
+    experiment: int
     end: Ints
     units: Ints
     weight: Floats
     compared: Ints
-    cells: AnalysisCells
-    row: Ints
 
     @classmethod
     def of(cls, series: Series, line: Timeline, experiment: int) -> "_History":
         rows = line.rows(experiment)
-        cells = line.cells.of_streams(experiment, experiment + 1)
         return cls(
             series=series,
+            line=line,
+            experiment=experiment,
             end=line.end[rows],
             units=np.stack((line.n0[rows], line.n1[rows])),
             weight=line.weight[rows],
             compared=_last_growth(line.weight[rows]),
-            cells=cells,
-            row=cells.row - rows.start,
         )
+
+    def cells(self) -> tuple[AnalysisCells, Ints]:
+        """The cells that the sums are made of, and the closing of each."""
+        cells = self.line.cells.of_streams(self.experiment, self.experiment + 1)
+        return cells, cells.row - self.line.rows(self.experiment).start
 
     def grew_within(self, sums: Ints | Floats, seconds: int) -> Flags:
         """Whether sums grew over so many seconds before each closing."""
@@ -121,16 +125,17 @@ def _log_chances(history: _History, closings: Ints) -> Floats:
     """The log probability of the arrivals since W last grew, at some of the closings."""
     begins = history.compared[closings]
     shares = np.array([_share(history, closing) for closing in closings.tolist()])
-    size = (history.cells.n1 + history.cells.n0).astype(np.float64)
+    cells, row = history.cells()
+    size = (cells.n1 + cells.n0).astype(np.float64)
     chances = np.zeros(closings.size)
     # While an arm is missing the share stays the same, so that few sums serve all closings.
     for begin, share in sorted(set(zip(begins.tolist(), shares.tolist(), strict=True))):
         same = (begins == begin) & (shares == share)
-        first = int(np.searchsorted(history.row, begin))
+        first = int(np.searchsorted(row, begin))
         n = size[first:]
         one_arm = np.logaddexp(n * math.log(share), n * math.log1p(-share))
         sums = np.concatenate(([0.0], np.cumsum(np.where(n > 1, one_arm, 0.0))))
-        closed = np.searchsorted(history.row[first:], closings[same], side="right")
+        closed = np.searchsorted(row[first:], closings[same], side="right")
         chances[same] = sums[closed]
     return chances
 

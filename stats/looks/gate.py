@@ -172,6 +172,7 @@ def gate_readings(
     at: Ints,
     row: Ints,
     units: Ints,
+    score: Floats,
     missed: tuple[Floats, Floats] | None,
     margins: MarginalInteractions | None = None,
 ) -> GateReadings:
@@ -183,6 +184,7 @@ def gate_readings(
         at: Its looks.
         row: The last closing of its target up to each look; −1 where there is none.
         units: Units in closed cells at each look.
+        score: The target's score at each look.
         missed: Of `missed_outcomes`, at each look.
         margins: The interaction between the values of flags, where any are known.
     """
@@ -211,7 +213,7 @@ def gate_readings(
             Cause.LATENESS: log_lateness >= math.log(ALARM),
             Cause.INTERACTION: strata.log_e >= math.log(ALARM),
             Cause.AFTER_WINDOW: _hides_outcomes(series, log_after_window)
-            & (missed_score * line.totals.gathered(row).S < 0),
+            & (missed_score * score < 0),
         },
         arrival=arrival,
         shortfalls=_shortfalls(series, arrival),
@@ -333,9 +335,12 @@ def _hides_outcomes(series: Series, log_after_window: Floats) -> Flags:
 def _strata(series: Series, line: Timeline, experiment: int) -> Interaction:
     """The interaction between strata at each closing of the target."""
     rows = line.rows(experiment)
-    cells = line.cells.of_streams(experiment, experiment + 1)
     closings = rows.stop - rows.start
-    if series.target.values is not None or not np.any(cells.stratum[1:] != cells.stratum[:-1]):
+    # Most have one stratum.
+    if series.target.values is not None or not np.any(series.target.stratum):
+        return no_interaction(closings)
+    cells = line.cells.of_streams(experiment, experiment + 1)
+    if not np.any(cells.stratum[1:] != cells.stratum[:-1]):
         return no_interaction(closings)
     return interaction(cells, first_row=rows.start, mixture=_mixture(series, closings))
 

@@ -45,7 +45,8 @@ class Dependence:
         log_e: Array (flags, closings), the logarithm of the largest evidence so far of any value.
         classes: Array (flags, strata), the class of value that each of the finest strata carries.
         lineage: The code of each stratum's lineage; −1 where its units are excluded.
-        since: The first closing that holds a unit of each stratum; `NEVER_CLOSED` where none does.
+        since: The first closing that holds a unit of each stratum; `NEVER_CLOSED` where none does,
+            or no flag asks.
         threshold: The evidence at which the strata are split.
         is_segment: Of each flag, whether it is a segment.
     """
@@ -147,6 +148,16 @@ def dependence(
         : int(np.searchsorted(blocks.ends, series.as_of - closes_after, side="right"))
     ]
     lineage = kept_lineages(series, traits)
+    if not traits.names:
+        return Dependence(
+            at=ends + closes_after,
+            log_e=np.zeros((0, ends.size)),
+            classes=traits.values,
+            lineage=lineage,
+            since=np.full(lineage.size, NEVER_CLOSED),
+            threshold=threshold,
+            is_segment=(),
+        )
     first_block = _first(cells.block, cells.stratum, strata=traits.lineage.size)
     classes = traits.classes(first_block)
     own = lineage[cells.stratum]
@@ -155,12 +166,11 @@ def dependence(
     row = np.searchsorted(ends, end[closed])
     stratum = cells.stratum[closed]
     log_e = np.zeros((len(traits.names), ends.size))
-    if traits.names:
-        counted = _CountedUnits.of(series, closed, row=row, lineage=own[closed], looks=ends.size)
-        for flag in range(len(traits.names)):
-            carried = classes[flag][stratum]
-            for value in np.unique(carried[carried != ABSENT]).tolist():
-                np.maximum(log_e[flag], counted.log_e(carried == value), out=log_e[flag])
+    counted = _CountedUnits.of(series, closed, row=row, lineage=own[closed], looks=ends.size)
+    for flag in range(len(traits.names)):
+        carried = classes[flag][stratum]
+        for value in np.unique(carried[carried != ABSENT]).tolist():
+            np.maximum(log_e[flag], counted.log_e(carried == value), out=log_e[flag])
     return Dependence(
         at=ends + closes_after,
         log_e=np.maximum.accumulate(log_e, axis=1),

@@ -172,7 +172,8 @@ def _by_need(series: Series, traits: Traits, threshold: float) -> Stratification
         own = (
             lineages if not splitting.flags else series.regrouped(dependent.strata(splitting.flags))
         )
-        own = replace(own, as_of=min(series.as_of, end - 1))
+        if end <= own.as_of:
+            own = replace(own, as_of=end - 1)
         stages.append(
             Stage(
                 begin=splitting.since if number else FIRST,

@@ -182,6 +182,7 @@ def _of_stages(stages: Sequence[tuple[Stratification, Stage]]) -> Batch:
                 at=trace.at[own],
                 row=row[own],
                 units=units[own],
+                score=trace.totals.S[own],
                 missed=missed[i],
                 margins=margins[i],
             )
@@ -265,8 +266,8 @@ def _watches_in_turn(
 def target_cells(strata: Stratification, look: int) -> AnalysisCells:
     """The cells of analysis blocks of an experiment's target that had closed by a look."""
     stage = strata.stage_at(look)
-    own, _ = _streams([stage.series], [stage.blocks])
-    line = timeline(own[:1])
+    own = _target_stream(stage.series, stage.blocks)
+    line = timeline([own])
     return line.cells[line.at[line.cells.row] <= look]
 
 
@@ -274,10 +275,7 @@ def _streams(
     series: Sequence[Series], blocks: Sequence[AnalysisBlocks]
 ) -> tuple[list[Stream], Ints]:
     """The targets, then the guardrails of all experiments; and whose each is."""
-    streams = [
-        _stream(experiment, own, experiment.policy.window_seconds, experiment.target)
-        for experiment, own in zip(series, blocks, strict=True)
-    ]
+    streams = [_target_stream(*pair) for pair in zip(series, blocks, strict=True)]
     owners = list(range(len(series)))
     for number, (experiment, own) in enumerate(zip(series, blocks, strict=True)):
         streams += [
@@ -286,6 +284,10 @@ def _streams(
         ]
         owners += [number] * len(experiment.guardrails)
     return streams, np.array(owners, dtype=np.int64)
+
+
+def _target_stream(series: Series, blocks: AnalysisBlocks) -> Stream:
+    return _stream(series, blocks, series.policy.window_seconds, series.target)
 
 
 def _stream(

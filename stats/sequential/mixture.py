@@ -57,12 +57,17 @@ def log_mean(rho: Floats, log_e: Callable[[Floats], Floats]) -> Floats:
     """
     total = np.logaddexp(log_e(rho[:, 0]), log_e(rho[:, 1]))
     for column in rho.T[2:]:
-        total = np.where(np.isnan(column), total, np.logaddexp(total, log_e(column)))
+        missing, more = np.isnan(column), np.logaddexp(total, log_e(column))
+        total = np.where(missing, total, more) if missing.any() else more
     return total - _log_components(rho)
 
 
 def _log_components(rho: Floats) -> Floats:
-    return np.log(np.count_nonzero(~np.isnan(rho), axis=1).astype(np.float64))
+    """Logarithm of the number of components of each look; one entry where all have as many."""
+    missing = np.isnan(rho)
+    if not missing.any():
+        return np.log(np.array([rho.shape[1]], dtype=np.float64))
+    return np.log(np.count_nonzero(~missing, axis=1).astype(np.float64))
 
 
 def log_component(score: Floats, variance: Floats, rho: Floats) -> Floats:

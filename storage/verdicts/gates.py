@@ -1,16 +1,17 @@
 """Input of the causal gates: allocations, arrivals, crossings, late outcomes, returning users."""
 
 from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Row, text
 
 from storage.postgres.rows import value_of
 from storage.schema.policy_columns import GRACE
-from storage.verdicts.packed_cells import integers_sent
+from storage.verdicts.packed_cells import AT, integers_sent, packed
 
 _BLOCK = timedelta(minutes=5)
 
@@ -121,6 +122,16 @@ def allocations(
 
 
 _ARRIVALS = text(f"""
+SELECT experiment_id, {packed("int8send", "at", "own", "other", order="block")}
+FROM (
+    SELECT experiment_id, block, {AT}, own, treatment + control + partial + warming - own AS other
+    FROM block_units
+    WHERE experiment_id = ANY(:ids) AND treatment + control + partial + warming > 0
+) AS served
+GROUP BY experiment_id
+""")
+
+_MOVED_ARRIVALS = text(f"""
 -- A unit arrives with its first event on the eligible routes, whatever build served it: one that
 -- nobody had told of is another build.
 WITH unknown AS (
@@ -145,13 +156,8 @@ WITH unknown AS (
           AND p.arm IN ('treatment', 'control', 'partial', 'warming')
         LIMIT 1
     ) AS p ON true
-), arrived AS (
-    SELECT experiment_id, block, own AS treatment,
-        treatment + control + partial + warming - own AS other
-    FROM block_units
-    WHERE experiment_id = ANY(:ids)
-    UNION ALL
-    SELECT experiment_id, exposed_from, -own::int, own::int - 1
+), moved AS (
+    SELECT experiment_id, exposed_from AS block, -own::int AS treatment, own::int - 1 AS other
     FROM met
     WHERE exposed_from IS NOT NULL
     UNION ALL
@@ -163,17 +169,10 @@ WITH unknown AS (
     UNION ALL
     SELECT experiment_id, unknown_from, 0, 1 FROM met WHERE exposed_from IS NULL
 )
-SELECT experiment_id, string_agg(int8send(at), '' ORDER BY at) AS block,
-    string_agg(int8send(treatment), '' ORDER BY at) AS treatment,
-    string_agg(int8send(other), '' ORDER BY at) AS other
-FROM (
-    SELECT experiment_id, extract(epoch FROM block)::bigint AS at,
-        sum(treatment)::bigint AS treatment, sum(other)::bigint AS other
-    FROM arrived
-    GROUP BY experiment_id, block
-    HAVING sum(treatment) + sum(other) > 0
-) AS counted
-GROUP BY experiment_id
+SELECT experiment_id, extract(epoch FROM block)::bigint AS block,
+    sum(treatment)::bigint AS treatment, sum(other)::bigint AS other
+FROM moved
+GROUP BY experiment_id, block
 """)
 
 _CROSSINGS = text("""
@@ -202,14 +201,7 @@ def read_gates(
         ids: The experiments.
         declared: Those whose treatment has a declared allocation: arrivals matter to them alone.
     """
-    arrivals = {
-        row.experiment_id: ArrivalColumns(
-            block=integers_sent(row.block),
-            treatment=integers_sent(row.treatment),
-            other=integers_sent(row.other),
-        )
-        for row in connection.execute(_ARRIVALS, {"ids": list(declared)})
-    }
+    arrivals = _arrivals(connection, declared)
     crossings: dict[str, list[Crossing]] = defaultdict(list)
     for row in connection.execute(_CROSSINGS, {"ids": list(ids)}):
         crossings[row.experiment_id].append(value_of(Crossing, row))
@@ -224,6 +216,40 @@ def read_gates(
         )
         for experiment_id in ids
     }
+
+
+def _arrivals(connection: Connection, ids: Sequence[str]) -> dict[str, ArrivalColumns]:
+    """Returns the arrivals of each experiment that has any."""
+    arrivals = {
+        row.experiment_id: ArrivalColumns(
+            block=integers_sent(row.at),
+            treatment=integers_sent(row.own),
+            other=integers_sent(row.other),
+        )
+        for row in connection.execute(_ARRIVALS, {"ids": list(ids)})
+    }
+    # Few units, of few experiments.
+    moved: dict[str, list[Row[Any]]] = defaultdict(list)
+    for row in connection.execute(_MOVED_ARRIVALS, {"ids": list(ids)}):
+        moved[row.experiment_id].append(row)
+    for experiment_id, rows in moved.items():
+        arrivals[experiment_id] = _with_moved(arrivals.get(experiment_id, NO_ARRIVALS), rows)
+    return arrivals
+
+
+def _with_moved(arrivals: ArrivalColumns, moved: Iterable[Row[Any]]) -> ArrivalColumns:
+    """Returns arrivals with those of units that an unknown build served."""
+    treatment = Counter(dict(zip(arrivals.block, arrivals.treatment, strict=True)))
+    other = Counter(dict(zip(arrivals.block, arrivals.other, strict=True)))
+    for row in moved:
+        treatment[row.block] += row.treatment
+        other[row.block] += row.other
+    blocks = sorted(block for block in treatment if treatment[block] + other[block] > 0)
+    return ArrivalColumns(
+        block=array("q", blocks),
+        treatment=array("q", [treatment[block] for block in blocks]),
+        other=array("q", [other[block] for block in blocks]),
+    )
 
 
 _RETURNING = text(f"""

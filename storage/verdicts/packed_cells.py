@@ -4,12 +4,16 @@ import sys
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
+from operator import lt
+from typing import TypeVar
 
 from sqlalchemy import Connection, text
 
 from storage.postgres.rows import value_of
+
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +84,30 @@ class CellColumns:
             ),
         )
 
+    def in_order(self) -> "CellColumns":
+        """Returns the cells by block and stratum, of some whose blocks ascend already.
+
+        The store may collate strata otherwise than by their bytes, which say their places.
+        """
+        if not any(self.stratum):
+            return self
+        keys = list(zip(self.block, self.stratum, strict=True))
+        if all(map(lt, keys, keys[1:])):
+            return self
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        sums = {
+            field.name: _picked(getattr(self.sums, field.name), order) for field in fields(Sums)
+        }
+        counts = {
+            name: _picked(getattr(self, name), order)
+            for name in ("block", "stratum", "n1", "x1", "n0", "x0")
+        }
+        return CellColumns(**counts, sums=Sums(**sums))
+
+
+def _picked(column: "array[Number]", order: Sequence[int]) -> "array[Number]":
+    return array(column.typecode, map(column.__getitem__, order if column else ()))
+
 
 NO_CELLS = CellColumns.of((), strata=())
 
@@ -119,13 +147,23 @@ def read_strata(connection: Connection, ids: Sequence[str]) -> Mapping[str, Sequ
     return strata
 
 
-def _packed(send: str, *names: str) -> str:
-    """Returns SQL for columns as PostgreSQL sends them: eight bytes a value, the highest first."""
-    return ", ".join(
-        f"string_agg({send}({name}), '' ORDER BY at, place) AS {name}" for name in names
-    )
+def packed(send: str, *names: str, order: str) -> str:
+    """Returns SQL for columns as PostgreSQL sends them: eight bytes a value, the highest first.
+
+    Args:
+        send: The function that sends a value.
+        names: The columns.
+        order: What the values are in order of; that of an index spares a sort.
+    """
+    return ", ".join(f"string_agg({send}({name}), '' ORDER BY {order}) AS {name}" for name in names)
 
 
+# Where a block begins, in seconds since the epoch.
+AT = "date_part('epoch', block)::bigint AS at"
+
+
+# In the order of the primary key, in which they are read.
+_ORDER = "block, stratum"
 # Sums of a conversion are null, which adds nothing.
 _CELLS = text(f"""
 WITH places AS (
@@ -134,11 +172,12 @@ WITH places AS (
     FROM strata
     WHERE experiment_id = ANY(:ids)
 )
-SELECT experiment_id, metric, {_packed("int8send", "at", "place", "n1", "x1", "n0", "x0")},
-    {_packed("float8send", "y1", "yy1", "y0", "yy0")}
+SELECT experiment_id, metric,
+    {packed("int8send", "at", "place", "n1", "x1", "n0", "x0", order=_ORDER)},
+    {packed("float8send", "y1", "yy1", "y0", "yy0", order=_ORDER)}
 FROM cells
 JOIN places USING (experiment_id, stratum)
-CROSS JOIN LATERAL (SELECT extract(epoch FROM block)::bigint AS at) AS begun
+CROSS JOIN LATERAL (SELECT {AT}) AS begun
 WHERE experiment_id = ANY(:ids)
 GROUP BY experiment_id, metric
 """)
@@ -165,7 +204,7 @@ def read_cells(connection: Connection, ids: Sequence[str]) -> Mapping[tuple[str,
                 y0=_floats(row.y0),
                 yy0=_floats(row.yy0),
             ),
-        )
+        ).in_order()
         for row in connection.execute(_CELLS, {"ids": list(ids)})
     }
 
