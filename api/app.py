@@ -38,7 +38,7 @@ from api.runtime.agents import Agents, Tools
 from api.runtime.settings import ApiSettings
 from api.runtime.state import running
 from api.wire import documentation
-from api.wire.envelope import Envelope
+from api.wire.envelope import Envelope, Refusals
 from api.wire.event_batch import RuntimeEventBatch, RuntimeEventBody
 from api.wire.express import Express, Failed
 from api.wire.meters import Meters
@@ -95,7 +95,7 @@ def create_app(settings: ApiSettings | None = None, *, tools: Tools | None = Non
         ValueError: The environment lacks a variable that must be set.
     """
     chosen = settings or ApiSettings.from_environment()
-    meters = Meters()
+    meters, refusals = Meters(), Refusals()
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[dict[str, Any]]:
@@ -115,10 +115,10 @@ def create_app(settings: ApiSettings | None = None, *, tools: Tools | None = Non
         # Asks OpenTelemetry at each request whether it is there: a tenth of a small one's cost.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    app.add_middleware(Envelope, meters=meters)
+    app.add_middleware(Envelope, meters=meters, refusals=refusals)
     app.express = Express(
         partial(FastAPI.__call__, app),
-        envelope=partial(Envelope, meters=meters),
+        envelope=partial(Envelope, meters=meters, refusals=refusals),
         routes=plain,
         failures=dict(_FAILURES),
     )

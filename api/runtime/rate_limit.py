@@ -1,6 +1,5 @@
 """Rate limits: how many requests, and sign-ins, a minute a key, and an address, may make."""
 
-import asyncio
 import logging
 import math
 import time
@@ -37,9 +36,6 @@ _DESCRIPTIONS: Mapping[str, str] = {
 _PATIENCE_SECONDS = 0.5
 # Addresses may be without number; a portion that is forgotten is only refused early.
 _MOST_HELD = 10_000
-# A refused event is answered after so long. Who sends the next one upon each answer would else
-# keep the process busy with refusals, while other projects' requests wait.
-REFUSED_SECONDS = 0.25
 
 
 @dataclass
@@ -77,18 +73,14 @@ class RateLimit:
             await self._counter.bridge.storage.aclose()  # pyright: ignore[reportAttributeAccessIssue]
 
     async def admit(self, caller: Caller, *, address: str) -> None:
-        """Counts a request by a caller from an address; to refuse it takes `REFUSED_SECONDS`.
+        """Counts a request by a caller from an address.
 
         Raises:
             Problem: Its key, or its address, has made as many as its project's settings allow.
         """
         limits = caller.settings.rate_limits
-        try:
-            await self._count("key", limits.per_key, caller.key)
-            await self._count("address", limits.per_address, f"{caller.project_id}/{address}")
-        except Problem:
-            await asyncio.sleep(REFUSED_SECONDS)
-            raise
+        await self._count("key", limits.per_key, caller.key)
+        await self._count("address", limits.per_address, f"{caller.project_id}/{address}")
 
     async def admit_registration(self, caller: Caller) -> None:
         """Counts a registration by a caller.

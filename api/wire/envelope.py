@@ -1,5 +1,9 @@
-"""The envelope of every answer: request id, access log, count, and CORS on paths of browsers."""
+"""The envelope of every answer: request id, access log, count, and CORS on paths of browsers.
 
+It also holds refusals back that come by the hundred: see `Refusals`.
+"""
+
+import asyncio
 import logging
 import os
 import re
@@ -24,18 +28,45 @@ EVALUATION_PATH = "/ofrep/v1/evaluate/flags"
 _RANGE = re.compile(r"\s*([\w*+.!#$&^-]+)/([\w*+.!#$&^-]+)\s*(;.*)?", re.ASCII)
 _NO_WEIGHT = re.compile(r"\s*q\s*=\s*0(?:\.0{0,3})?\s*", re.ASCII | re.IGNORECASE)
 _EXPOSED = b"X-Request-Id, ETag, Retry-After, RateLimit, RateLimit-Policy"
-_TOO_MANY = 429
+_NOT_MODIFIED, _TOO_MANY = 304, 429
+# Refusals that are answered at once, and how many of them may come together.
+_AT_ONCE_A_SECOND, _TOGETHER = 500, 50
+HELD_BACK_SECONDS = 0.25
 _OF_BROWSERS = frozenset({EVENTS_PATH, LOGS_PATH})
 # Whose operations answer nothing else, but for OTLP, which answers as it is asked.
 _JSON_ALONE = ("/v1/", "/ofrep/v1/")
 
 
+class Refusals:
+    """Holds refusals back where they come by the hundred a second, of all clients together.
+
+    To be refused costs a client nothing, and who sends its next request upon each refusal keeps
+    the process busy with them, while others' requests wait through many rounds of its loop. A
+    redirection is one too: whoever has not signed in is sent to the sign-in.
+    """
+
+    def __init__(self) -> None:
+        self._left = float(_TOGETHER)
+        self._counted_at = time.monotonic()
+
+    async def hold_back(self) -> None:
+        """Returns at once, or after `HELD_BACK_SECONDS` where too many were refused just now."""
+        now = time.monotonic()
+        self._left += (now - self._counted_at) * _AT_ONCE_A_SECOND
+        self._left, self._counted_at = min(self._left, _TOGETHER), now
+        if self._left >= 1:
+            self._left -= 1
+        else:
+            await asyncio.sleep(HELD_BACK_SECONDS)
+
+
 class Envelope:
     """Wraps the application: every answer has a request id, and none an exception's text."""
 
-    def __init__(self, app: ASGIApp, meters: Meters) -> None:
+    def __init__(self, app: ASGIApp, meters: Meters, refusals: Refusals) -> None:
         self._app = app
         self._meters = meters
+        self._refusals = refusals
         # Finding a meter by its labels costs more than counting.
         self._answered: dict[tuple[str, str, int], Counter] = {}
         self._timed: dict[str, Histogram] = {}
@@ -55,6 +86,8 @@ class Envelope:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                if 300 <= status < 500 and status != _NOT_MODIFIED:
+                    await self._refusals.hold_back()
                 message["headers"] = [*message.get("headers", ()), stamp, *_headers(request)]
             await send(message)
 

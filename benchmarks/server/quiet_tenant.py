@@ -30,7 +30,7 @@ class Flood:
     """What the other project sends.
 
     Attributes:
-        rows: Events a request.
+        rows: Events a request; 0 asks for a path that is not there.
         limited: Whether it has the limits of a new project, and so is mostly refused.
     """
 
@@ -38,8 +38,20 @@ class Flood:
     rows: int
     limited: bool = False
 
+    def load(self, stage: Stage) -> Load:
+        """Returns it as wrk sends it."""
+        connections = CONNECTIONS if self.rows <= 1 else BATCH_CONNECTIONS
+        script = posting(self.rows) if self.rows else ""
+        return Load(stage=stage, script=script, connections=connections)
+
+    @property
+    def path(self) -> str:
+        """Where it goes."""
+        return _PATH if self.rows else "/nowhere"
+
 
 FLOODS = (
+    Flood(what="of requests to nowhere", rows=0),
     Flood(what="refused by its rate limit", rows=1, limited=True),
     Flood(what="of single events", rows=1),
     Flood(what="of batches of 100", rows=100),
@@ -73,9 +85,7 @@ class Beside:
 @contextmanager
 def flooded(stage: Stage, server: Server, flood: Flood) -> Generator[None]:
     """Lets the stage's project flood the server."""
-    connections = CONNECTIONS if flood.rows == 1 else BATCH_CONNECTIONS
-    load = Load(stage=stage, script=posting(flood.rows), connections=connections)
-    command = load.command(server.url + _PATH, seconds=_FLOOD_SECONDS)
+    command = flood.load(stage).command(server.url + flood.path, seconds=_FLOOD_SECONDS)
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         try:
             yield
