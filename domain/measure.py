@@ -75,6 +75,9 @@ class Measure:
 
     def _written(self, value: float, sign: str = "") -> str:
         scaled = value * self.scale
+        if scaled == 0:
+            # No difference has no direction; minus zero is an end at control's own zero.
+            scaled, sign = 0.0, ""
         if not self.mean:
             # An end that misses zero by less than a hundredth of a point is no zero.
             return f"{scaled:{sign}.1g}" if 0 < abs(scaled) < 0.005 else f"{scaled:{sign}.2f}"
