@@ -15,7 +15,6 @@ from storage.log.reader import SealedLog
 from storage.pipeline.block_ranges import compute_cells, compute_exposures
 from storage.pipeline.days.scope import CheckedExperiment, Days, scope_of_days
 from storage.pipeline.days.tables import (
-    EXPOSED_ON_DAYS,
     EXPOSURE_TABLES,
     OUTCOME_TABLES,
     ComparedTable,
@@ -25,6 +24,7 @@ from storage.pipeline.engines.engine import DayEngine
 from storage.pipeline.moments import moment_of
 from storage.pipeline.transfer.copying import copy_from_store
 from storage.pipeline.transfer.count_rows import copy_cells, register_experiment_ids
+from storage.pipeline.transfer.known_rows import KnownExperiment, KnownRows
 from storage.postgres.engine import SCHEMA
 
 
@@ -214,14 +214,40 @@ def _compare_outcomes(
     outcomes = [day.outcomes for day in checked]
     compute_cells(engine, log, connection, outcomes, schema=f"{SCHEMA}.")
     _register_days(engine, checked)
-    copy_from_store(
+    _look_up_units(engine, connection, checked)
+    return [row for table in OUTCOME_TABLES for row in _differing(engine, connection, table)]
+
+
+# Few units have outcomes: theirs alone are looked up.
+_UNITS_WITH_OUTCOMES = """
+SELECT number, unit FROM new_conversions UNION SELECT number, unit FROM new_amounts
+"""
+
+
+def _look_up_units(
+    engine: DayEngine, connection: Connection, checked: Sequence[CheckedExperiment]
+) -> None:
+    """Makes `units_of_days`: the units with outcomes that were exposed on the days."""
+    known = KnownRows(
         engine,
         connection,
-        "units_of_days",
-        {"number": "int", "unit": "text"},
-        f"SELECT d.number, p.unit {EXPOSED_ON_DAYS}",
+        schema=f"{SCHEMA}.",
+        experiments=[
+            KnownExperiment(
+                number=day.experiment.number,
+                experiment_id=day.experiment.experiment_id,
+                exposed_before=day.read.to_block,
+                known_until=day.received_to,
+            )
+            for day in checked
+        ],
     )
-    return [row for table in OUTCOME_TABLES for row in _differing(engine, connection, table)]
+    known.exposures("exposures_with_outcomes", _UNITS_WITH_OUTCOMES)
+    engine.define(
+        "units_of_days",
+        "SELECT d.number, p.unit FROM exposures_with_outcomes AS p"
+        " JOIN checked_days AS d ON d.number = p.experiment AND p.block >= d.from_block",
+    )
 
 
 def _differing(

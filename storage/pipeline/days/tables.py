@@ -34,7 +34,7 @@ class ComparedTable:
     computed: str
 
 
-EXPOSED_ON_DAYS = f"""
+_EXPOSED_ON_DAYS = f"""
 FROM checked_days AS d JOIN {SCHEMA}.exposures AS p
   ON p.experiment_id = d.experiment_id AND p.block >= d.from_block AND p.block < d.to_block
 """
@@ -52,7 +52,7 @@ EXPOSURE_TABLES = (
             "pseudonym": "text",
         },
         served=f"SELECT d.number, p.unit, {epoch_microseconds('p.exposed_at')},"
-        f" {_SERVED_EXPOSURE}, p.commit_sha, encode(p.pseudonym, 'hex') {EXPOSED_ON_DAYS}",
+        f" {_SERVED_EXPOSURE}, p.commit_sha, encode(p.pseudonym, 'hex') {_EXPOSED_ON_DAYS}",
         computed="""
 SELECT r.number, r.unit, r.exposed_at, r.block, r.arm, r.stratum, r.commit_sha, r.pseudonym
 FROM new_exposures AS r JOIN checked_days AS d USING (number)
@@ -65,7 +65,7 @@ WHERE r.block >= d.from_block AND r.block < d.to_block
         values=dict.fromkeys(BLOCK_COUNTS, "bigint"),
         served=f"SELECT d.number, {epoch_microseconds('p.block')},"
         f" {', '.join(f'p.{name}' for name in BLOCK_COUNTS)}"
-        f" {EXPOSED_ON_DAYS.replace('.exposures', '.block_units')}",
+        f" {_EXPOSED_ON_DAYS.replace('.exposures', '.block_units')}",
         computed=f"""
 SELECT r.number, r.block, {", ".join(f"r.{name}" for name in BLOCK_COUNTS)}
 FROM new_block_units AS r JOIN checked_days AS d USING (number)
@@ -93,7 +93,7 @@ WHERE r.sighted_at > d.sighted_after AND r.sighted_at <= d.sighted_to AND NOT EX
 )
 
 _SERVED_OUTCOMES = f"""
-{EXPOSED_ON_DAYS}
+{_EXPOSED_ON_DAYS}
 JOIN checked_metrics AS m ON m.experiment_id = d.experiment_id
 JOIN {SCHEMA}.{{table}} AS o
   ON o.experiment_id = d.experiment_id AND o.metric = m.metric AND o.unit = p.unit
