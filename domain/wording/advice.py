@@ -55,8 +55,8 @@ _CAUSES = {
 }
 # An analysis block, and then the window of its outcomes.
 _FIRST_LOOK = (
-    "The first look comes when 50 units have come or a day is over (20 units or six hours where the"
-    " share is not declared), and the metric's window after that has passed."
+    "The first look comes once 50 units, or the units of a day, have had the metric's window for"
+    " their outcomes (20 units or six hours where the share is not declared)."
 )
 
 
