@@ -104,17 +104,16 @@ class Timeline:
         """The closings of one stream."""
         return slice(int(self.first[stream]), int(self.first[stream + 1]))
 
-    def level(self, rows: slice, cells: ClosedCells, *, treated: bool) -> Floats:
-        """The rate of an arm at closings of a stream, or its mean; NaN without units.
+    def level(self, rows: slice, is_mean: NDArray[np.bool_], *, treated: bool) -> Floats:
+        """The rate of an arm at closings, or its mean; NaN without units.
 
         Args:
             rows: The closings.
-            cells: The cells of the stream, whose kind of metric they show.
+            is_mean: Whether each is of a continuous metric.
             treated: Whether the arm is treatment.
         """
-        units = (self.n1 if treated else self.n0)[rows].astype(np.float64)
-        rates = (self.x1, self.x0) if cells.values is None else (self.y1, self.y0)
-        sums = rates[0 if treated else 1][rows].astype(np.float64)
+        n, x, y = (self.n1, self.x1, self.y1) if treated else (self.n0, self.x0, self.y0)
+        units, sums = n[rows].astype(np.float64), np.where(is_mean, y[rows], x[rows])
         return np.divide(sums, units, out=np.full(units.shape, np.nan), where=units > 0)
 
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Literal, Self
 
 import numpy as np
@@ -185,48 +186,72 @@ def _reading(
     )
 
 
-def watch(
-    guardrail: Guardrail,
-    *,
-    at: Ints,
-    totals: Totals,
-    control: Floats,
-    treatment: Floats,
-    rho: Floats,
-    threshold: float,
-) -> Watch:
-    """The watch over a guardrail.
+@dataclass(frozen=True, kw_only=True)
+class Closings:
+    """The closings of several guardrails, one guardrail's after another's.
 
-    Args:
-        at: Its closings.
-        totals: Cumulative totals of its cells at each.
+    Attributes:
+        at: When they were, epoch seconds.
+        totals: Cumulative totals of the guardrail's cells at each.
         control: Control's rate or mean at each.
         treatment: Treatment's.
         rho: Precisions of the mixture (closings, components).
-        threshold: k/α_g, with k guardrails registered (Bonferroni).
+        first: The first closing of each guardrail, and the number of closings at the end.
     """
-    harm = totals.S if guardrail.better == "lower" else -totals.S
-    variance = np.maximum(totals.V0, np.where(totals.W > 0, _sato(totals), 0.0))
-    log_e = log_harm(harm, variance, rho)
-    room = _margin(guardrail, totals) * totals.W - harm
-    excluded = np.where(totals.W > 0, log_harm(room, variance, rho), -np.inf)
-    return Watch(
-        metric=guardrail.name,
-        threshold=threshold,
-        awaited=guardrail.margin is not None,
-        at=at,
-        log_e=log_e,
-        lift=totals.lift,
-        log_excluded=np.where(guardrail.margin is None, -np.inf, excluded),
-        levels=ArmLevels(
-            control=control,
-            treatment=treatment,
-            lift=totals.lift,
-            weight=totals.W,
-            variance=variance,
-            rho=rho,
-        ),
+
+    at: Ints
+    totals: Totals
+    control: Floats
+    treatment: Floats
+    rho: Floats
+    first: Ints
+
+
+def watches(
+    guardrails: Sequence[Guardrail], closings: Closings, thresholds: Sequence[float]
+) -> list[Watch]:
+    """The watches over guardrails; many at once cost little more than one.
+
+    Args:
+        guardrails: In the order of their closings.
+        thresholds: Of each k/α_g, with k guardrails registered by its experiment (Bonferroni).
+    """
+    totals, sizes = closings.totals, np.diff(closings.first)
+    harm = np.where(
+        np.repeat([guardrail.better == "lower" for guardrail in guardrails], sizes),
+        totals.S,
+        -totals.S,
     )
+    lift = totals.lift
+    sato = totals.sato_variance(np.where(totals.W > 0, lift, 0.0))
+    variance = np.maximum(totals.V0, np.where(totals.W > 0, sato, 0.0))
+    room = _margins(guardrails, totals, sizes) * totals.W - harm
+    awaited = np.repeat([guardrail.margin is not None for guardrail in guardrails], sizes)
+    excluded = log_harm(room, variance, closings.rho)
+    log_excluded = np.where(awaited & (totals.W > 0), excluded, -np.inf)
+    log_e = log_harm(harm, variance, closings.rho)
+    levels = ArmLevels(
+        control=closings.control,
+        treatment=closings.treatment,
+        lift=lift,
+        weight=totals.W,
+        variance=variance,
+        rho=closings.rho,
+    )
+    rows = [slice(*bounds) for bounds in pairwise(closings.first.tolist())]
+    return [
+        Watch(
+            metric=guardrail.name,
+            threshold=threshold,
+            awaited=guardrail.margin is not None,
+            at=closings.at[own],
+            log_e=log_e[own],
+            lift=lift[own],
+            log_excluded=log_excluded[own],
+            levels=levels[own],
+        )
+        for guardrail, threshold, own in zip(guardrails, thresholds, rows, strict=True)
+    ]
 
 
 def first_reached(at: Ints, log_e: Floats, threshold: float) -> int | None:
@@ -235,20 +260,17 @@ def first_reached(at: Ints, log_e: Floats, threshold: float) -> int | None:
     return int(at[reached[0]]) if reached.size else None
 
 
-def _sato(totals: Totals) -> Floats:
-    return totals.sato_variance(np.where(totals.W > 0, totals.lift, 0.0))
-
-
-def _margin(guardrail: Guardrail, totals: Totals) -> Floats:
-    if guardrail.margin is None:
-        return np.zeros_like(totals.W)
-    if guardrail.margin != "default":
-        return np.full_like(totals.W, guardrail.margin)
+def _margins(guardrails: Sequence[Guardrail], totals: Totals, sizes: Ints) -> Floats:
+    """The loss that is accepted at each closing; 0 where a candidate waits for none."""
     rate = np.abs(np.where(totals.W > 0, totals.control_rate, 0.0))
-    margin = DEFAULT_RELATIVE_MARGIN * rate
-    if guardrail.cells.values is not None:
-        return margin
-    return np.maximum(margin, np.minimum(LARGEST_FLOOR, np.maximum(rate, SMALLEST_FLOOR)))
+    relative = DEFAULT_RELATIVE_MARGIN * rate
+    floor = np.minimum(LARGEST_FLOOR, np.maximum(rate, SMALLEST_FLOOR))
+    is_default = np.array([guardrail.margin == "default" for guardrail in guardrails])
+    is_mean = np.array([guardrail.cells.values is not None for guardrail in guardrails])
+    margins = [guardrail.margin for guardrail in guardrails]
+    fixed = [margin if isinstance(margin, float | int) else 0.0 for margin in margins]
+    default = np.where(np.repeat(is_mean, sizes), relative, np.maximum(relative, floor))
+    return np.where(np.repeat(is_default, sizes), default, np.repeat(fixed, sizes))
 
 
 def _until(moment: int | None, at: int) -> int | None:

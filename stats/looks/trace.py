@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -12,7 +12,7 @@ from stats.counts.cell import Floats, Ints, Totals
 from stats.counts.closed_cells import ClosedCells
 from stats.counts.columns import Columns
 from stats.counts.timeline import AnalysisCells, Stream, Timeline, timeline
-from stats.gates.guardrail import Watch, watch
+from stats.gates.guardrail import Closings, Watch, watches
 from stats.gates.vif import variance_inflation
 from stats.looks.block import AnalysisBlocks
 from stats.looks.closing import contrast_gone
@@ -172,7 +172,7 @@ def _of_stages(stages: Sequence[tuple[Stratification, Stage]]) -> Batch:
         first=first,
         mixture=mixture,
         rates=np.array([experiment.target.values is None for experiment in series], dtype=np.bool_),
-        watches=tuple(_watches(series, line, i, owners) for i in range(len(series))),
+        watches=tuple(_watches(series, line, owners)),
         gates=tuple(
             gate_readings(
                 experiment,
@@ -344,27 +344,35 @@ def _vif(line: Timeline, experiments: int) -> Floats:
     )
 
 
-def _watches(
-    series: Sequence[Series], line: Timeline, experiment: int, owners: Ints
-) -> tuple[Watch, ...]:
-    """The watches over one experiment's guardrails."""
-    own = series[experiment]
-    streams = np.flatnonzero(owners == experiment)[1:].tolist()
-    watches: list[Watch] = []
-    for guardrail, stream in zip(own.guardrails, streams, strict=True):
-        rows = line.rows(stream)
-        watches.append(
-            watch(
-                guardrail,
+def _watches(series: Sequence[Series], line: Timeline, owners: Ints) -> list[tuple[Watch, ...]]:
+    """The watches over each experiment's guardrails, whose streams follow those of the targets."""
+    guardrails = [guardrail for own in series for guardrail in own.guardrails]
+    if not guardrails:
+        return [()] * len(series)
+    first = line.first[len(series) :]
+    rows = slice(int(first[0]), int(first[-1]))
+    sizes = np.diff(first)
+    rho = precisions([series[owner].policy.rho for owner in owners[len(series) :].tolist()])
+    is_mean = np.repeat([guardrail.cells.values is not None for guardrail in guardrails], sizes)
+    each = iter(
+        watches(
+            guardrails,
+            Closings(
                 at=line.at[rows],
                 totals=line.totals[rows],
-                control=line.level(rows, guardrail.cells, treated=False),
-                treatment=line.level(rows, guardrail.cells, treated=True),
-                rho=np.outer(line.factor[rows], own.policy.rho),
-                threshold=len(own.guardrails) / own.policy.guardrail_alpha,
-            )
+                control=line.level(rows, is_mean, treated=False),
+                treatment=line.level(rows, is_mean, treated=True),
+                rho=np.repeat(rho, sizes, axis=0) * line.factor[rows, None],
+                first=first - first[0],
+            ),
+            [
+                len(own.guardrails) / own.policy.guardrail_alpha
+                for own in series
+                for _ in own.guardrails
+            ],
         )
-    return tuple(watches)
+    )
+    return [tuple(islice(each, len(own.guardrails))) for own in series]
 
 
 def _futile(series: Sequence[Series], totals: Totals, mixture: Mixture, looks: Ints) -> Flags:

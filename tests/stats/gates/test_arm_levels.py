@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from stats.counts.cell import Totals
 from stats.counts.closed_cells import ClosedCells
 from stats.gates.arm_levels import ArmLevels, LevelsAt, intervals
-from stats.gates.guardrail import Guardrail, readings, watch
+from stats.gates.guardrail import Closings, Guardrail, readings, watches
 from stats.sequential.harm import log_harm
 
 counts = st.integers(0, 400)
@@ -35,14 +35,17 @@ def test_it_excludes_zero_when_breached_and_lies_in_the_margin_when_unharmed(
             block=ints(0), stratum=ints(0), n1=ints(n1), x1=ints(x1), n0=ints(n0), x0=ints(x0)
         ),
     )
-    rail_watch = watch(
-        rail,
-        at=ints(300),
-        totals=totals,
-        control=np.array([x0 / n0]),
-        treatment=np.array([x1 / n1]),
-        rho=np.array([[25.0, 4.0]]),
-        threshold=40.0,
+    (rail_watch,) = watches(
+        [rail],
+        Closings(
+            first=ints(0, 1),
+            at=ints(300),
+            totals=totals,
+            control=np.array([x0 / n0]),
+            treatment=np.array([x1 / n1]),
+            rho=np.array([[25.0, 4.0]]),
+        ),
+        [40.0],
     )
     (reading,) = readings([(rail_watch, 300)])
     assert reading.interval is not None
@@ -98,14 +101,17 @@ def test_before_any_comparison_there_is_no_interval() -> None:
             block=ints(0), stratum=ints(0), n1=ints(5), x1=ints(1), n0=ints(0), x0=ints(0)
         ),
     )
-    rail_watch = watch(
-        rail,
-        at=ints(300),
-        totals=Totals.of(ints(5), ints(1), ints(0), ints(0)),
-        control=np.array([math.nan]),
-        treatment=np.array([0.2]),
-        rho=np.array([[25.0, 4.0]]),
-        threshold=20.0,
+    (rail_watch,) = watches(
+        [rail],
+        Closings(
+            first=ints(0, 1),
+            at=ints(300),
+            totals=Totals.of(ints(5), ints(1), ints(0), ints(0)),
+            control=np.array([math.nan]),
+            treatment=np.array([0.2]),
+            rho=np.array([[25.0, 4.0]]),
+        ),
+        [20.0],
     )
     (reading,) = readings([(rail_watch, 300)])
     assert (reading.interval, reading.control, reading.treatment) == (
