@@ -27,6 +27,7 @@ from tests.clients.owner import (
     forms,
     meanwhile,
 )
+from tests.conftest import Service
 
 # A new entry of each kind, and what is stored of it.
 NEW = {
@@ -84,6 +85,12 @@ BROKEN = {
         "token_variable": ("PATH", "must begin SERVICE_WEBHOOK_TOKEN_"),
     },
 }
+
+
+@pytest.fixture
+def service(tenant: Service) -> Service:
+    """A project of the test's own: no test here asks of its store what else is in it."""
+    return tenant
 
 
 def edit(owner: Owner, path: str, number: int = 0) -> dict[str, Any]:

@@ -8,6 +8,13 @@ import pytest
 
 from storage.tenants.keys import KeyKind, is_well_formed
 from tests.clients.owner import KEYS, SCRIPT, Owner, alert, filled, forms
+from tests.conftest import Service
+
+
+@pytest.fixture
+def service(tenant: Service) -> Service:
+    """A project of the test's own: no test here asks of its store what else is in it."""
+    return tenant
 
 
 def create(owner: Owner, kind: str, **told: str) -> Any:

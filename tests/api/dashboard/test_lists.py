@@ -7,11 +7,18 @@ import pytest
 
 from tests.api.routes.test_reward import registered
 from tests.clients.owner import Owner
+from tests.conftest import Service
 
 CHANGES = {
     "1" * 40: {"message": "Shorten the checkout", "author": "ada", "branch": "checkout"},
     "2" * 40: {"message": "Bigger buttons, 100%", "author": "grace", "branch": "buttons"},
 }
+
+
+@pytest.fixture
+def service(tenant: Service) -> Service:
+    """A project of the test's own: no test here asks of its store what else is in it."""
+    return tenant
 
 
 @pytest.fixture

@@ -21,6 +21,13 @@ from tests.clients.owner import (
     filled,
     meanwhile,
 )
+from tests.conftest import Service
+
+
+@pytest.fixture
+def service(tenant: Service) -> Service:
+    """A project of the test's own: no test here asks of its store what else is in it."""
+    return tenant
 
 
 class TestWhoMayChange:

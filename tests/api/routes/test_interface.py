@@ -8,11 +8,18 @@ from sqlalchemy.exc import IntegrityError
 
 from domain.contract import document_text, waiting_contract
 from storage.verdicts.publication import Draft, publish_verdicts, stage_evidence
+from tests.conftest import Service
 
 GRAPHS, DEPLOYS, LAST = "/v1/static-graphs", "/v1/deploys", "/v1/deploys/last"
 REVENUE, REGISTER = "/v1/revenue/events", "/v1/reward/register"
 MONETARY = {"trial_to_paid", "subscription_renewed", "subscription_churned", "expansion"}
 FUNNEL = {"signup_completed", "trial_started", "paywall_viewed", "activation"}
+
+
+@pytest.fixture
+def service(tenant: Service) -> Service:
+    """A project of the test's own: no test here asks of its store what else is in it."""
+    return tenant
 
 
 def graph(*routes: str) -> dict[str, Any]:
@@ -108,7 +115,9 @@ def test_attributes_are_free_and_the_provider_changes_nothing(
         lambda c: c.execute(
             text(
                 f"SELECT {columns}, session_id, attributes::jsonb - 'provider' FROM revenue_events"
-            )
+                " WHERE project_id = :id"
+            ),
+            {"id": service.project_id},
         ).all()
     )
     assert len(stored) == len(providers)

@@ -16,9 +16,16 @@ from sqlalchemy import text
 
 from storage.postgres.refusal import Invalid
 from storage.tenants.secret import Assignments, assignment_message, assignment_token
+from tests.conftest import Service
 
 PAGE = Path(__file__).parents[3] / "docs" / "poisoning.md"
 SERVED = {"session_id": "s-1", "commit": "4f2a9c1d", "environment": "production"}
+
+
+@pytest.fixture
+def service(tenant: Service) -> Service:
+    """A project of the test's own: no test here asks of its store what else is in it."""
+    return tenant
 
 
 def token(service: Any, *, epoch: int = 1, project_id: int | None = None, **members: Any) -> str:
@@ -29,14 +36,24 @@ def token(service: Any, *, epoch: int = 1, project_id: int | None = None, **memb
 def stored(service: Any) -> list[bool]:
     """Whether each stored event is signed, in the order in which they occurred."""
     with service.store.engine.connect() as connection:
-        rows = connection.execute(text("SELECT signed FROM runtime_events ORDER BY event"))
+        rows = connection.execute(
+            text("SELECT signed FROM runtime_events WHERE project_id = :id ORDER BY event"),
+            {"id": service.project_id},
+        )
         return list(rows.scalars())
 
 
-def metered(service: Any) -> dict[str, float]:
-    told = service.client.get("/metrics").text
-    found = re.findall(r'deploy_reward_assignments_total\{outcome="(\w+)"\} ([\d.]+)', told)
-    return {outcome: float(count) for outcome, count in found}
+@pytest.fixture
+def metered(service: Any) -> Callable[[], dict[str, float]]:
+    """How many assignments the service has judged since the test began."""
+
+    def judged() -> dict[str, float]:
+        told = service.client.get("/metrics").text
+        found = re.findall(r'deploy_reward_assignments_total\{outcome="(\w+)"\} ([\d.]+)', told)
+        return {outcome: float(count) for outcome, count in found}
+
+    before = judged()
+    return lambda: {outcome: count - before[outcome] for outcome, count in judged().items()}
 
 
 def sent(service: Any, *events: Mapping[str, Any], **options: Any) -> Any:
@@ -56,7 +73,7 @@ def test_an_event_is_signed_by_its_router_s_token(service) -> None:
 
 
 @pytest.mark.parametrize("more", [{}, {"unheard_of": 1}], ids=["known members", "an unknown one"])
-def test_each_event_of_a_batch_is_judged_by_its_own_token(service, more) -> None:
+def test_each_event_of_a_batch_is_judged_by_its_own_token(service, metered, more) -> None:
     other = token(service, session_id="s-2")
     answer = sent(
         service,
@@ -67,7 +84,7 @@ def test_each_event_of_a_batch_is_judged_by_its_own_token(service, more) -> None
     )
     assert answer.json()["accepted"] == 4
     assert stored(service) == [True, False, True, False]
-    assert metered(service) == {"valid": 2, "invalid": 1}
+    assert metered() == {"valid": 2, "invalid": 1}
 
 
 @pytest.mark.parametrize(
@@ -96,10 +113,10 @@ def test_what_a_token_is_not_about_does_not_matter(service, members) -> None:
     ],
     ids=["session", "commit", "no commit", "environment", "flags"],
 )
-def test_a_token_holds_for_nothing_else(service, members) -> None:
+def test_a_token_holds_for_nothing_else(service, metered, members) -> None:
     assert sent(service, {"assignment": token(service), **members}).status_code == 202
     assert stored(service) == [False]
-    assert metered(service) == {"valid": 0, "invalid": 1}
+    assert metered() == {"valid": 0, "invalid": 1}
 
 
 def test_flags_are_signed_whatever_their_order(service) -> None:
@@ -156,10 +173,10 @@ def test_what_is_no_token_is_a_fault_of_its_event(service, assignment) -> None:
     assert rejected["errors"][0]["pointer"] == "/events/0/assignment"
 
 
-def test_nothing_is_asked_of_events_without_a_token(service) -> None:
+def test_nothing_is_asked_of_events_without_a_token(service, metered) -> None:
     assert sent(service, {}, {"assignment": None}).status_code == 202
     assert stored(service) == [False, False]
-    assert metered(service) == {"valid": 0, "invalid": 0}
+    assert metered() == {"valid": 0, "invalid": 0}
 
 
 def test_a_token_cannot_vouch_for_a_user(service) -> None:

@@ -8,12 +8,19 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from tests.conftest import Service
 from tests.pipeline.conftest import at
 
 PAGE = Path(__file__).parents[3] / "docs" / "poisoning.md"
 A, WORSE, K, L = "aaaaaaa1", "bbbbbbb2", "ccccccc3", "ddddddd4"
 EQUAL = {"order": 0.1}
 AGENT = "agent-7"
+
+
+@pytest.fixture
+def service(tenant: Service) -> Service:
+    """A project of the test's own: no test here asks of its store what else is in it."""
+    return tenant
 
 
 def canary(story: Any, sha: str, *, minutes: float, **commit: Any) -> None:
