@@ -21,6 +21,7 @@ from storage.tenants.projects import create_project
 from storage.upkeep.invariants import lost_sessions
 from storage.upkeep.reading import separate_reading
 from storage.views.sources import lags_of_measured_projects, read_sources
+from tests.conftest import Store, fresh_store
 
 CONTROL, TREATMENT = "c0ffee0", "decade1"
 STORED = 35
@@ -98,9 +99,15 @@ def _deploy(connection: Connection, project: int, sha: str, at: datetime, **memb
     record_deploy(connection, project, request)
 
 
-@pytest.fixture
-def engine(store) -> Engine:
+@pytest.fixture(scope="module")
+def engine(postgres_url: str, migrated_template: str) -> Iterator[Engine]:
     """Five weeks of traffic, four of them with experiments that are open; walked to yesterday."""
+    with fresh_store(postgres_url, migrated_template) as store:
+        walk_to_yesterday(store)
+        yield store.engine
+
+
+def walk_to_yesterday(store: Store) -> None:
     with store.engine.begin() as connection:
         project = create_project(connection, "shop").project_id
         create_days(connection, [(OLDEST + timedelta(days=n)).date() for n in range(STORED + 1)])
@@ -121,7 +128,6 @@ def engine(store) -> Engine:
         connection.execute(text("ANALYZE"))
     store.engine.dispose()
     tick(store.engine, TODAY - timedelta(hours=6))
-    return store.engine
 
 
 def tick(engine: Engine, as_of: datetime) -> tuple[Read, Read]:
@@ -179,7 +185,7 @@ CROSS JOIN generate_series(0, 1) AS arm
 CROSS JOIN generate_series(CAST(:first AS timestamptz), :last, interval '15 minutes') AS at
 CROSS JOIN unnest(ARRAY['page_view', 'click', 'click']) AS event
 """)
-_EXPERIMENTS = 120
+_EXPERIMENTS = 60
 
 
 @pytest.fixture

