@@ -177,7 +177,7 @@ MUTANTS = [
     ),
     Mutant(
         breaks="errors that triple from a thousandth are no accepted harm",
-        of="stats.gates.guardrail._margin",
+        of="stats.gates.guardrail._margins",
         edits=[
             swap("np.minimum(LARGEST_FLOOR, np.maximum(rate, SMALLEST_FLOOR))", "LARGEST_FLOOR")
         ],
