@@ -58,10 +58,11 @@ _TOP = sorted(path.name for path in (ROOT / "tests").glob("test_*.py"))
 _STATISTICS = paths("domain", "stats", "calibration", *_TOP)
 STATISTICS = pytest_stage("statistics", *_STATISTICS)
 # Those that start processes wait for them half of the time, which the others then use: one stage,
-# in which each worker begins at another place of this order.
+# in which each worker begins at another place of this order. Pages of a browser come first: later,
+# workers take tests from each other, and each would make the dashboard's world anew.
 TESTS = pytest_stage(
     "tests",
-    *paths("reliability", "browser", "orchestration", "pages", "cli", "mcp_server"),
+    *paths("browser", "reliability", "orchestration", "pages", "cli", "mcp_server"),
     *paths("api", "pipeline", "storage"),
     *_STATISTICS,
     workers=CORES + 1,

@@ -239,7 +239,13 @@ def test_a_platform_s_deployment_is_recorded_once_it_succeeded(
     assert service.get("/v1/reward").json()["experiments"] == []
 
 
-@pytest.mark.parametrize("state", ["failure", "in_progress", "inactive"])
+@pytest.mark.parametrize(
+    "state",
+    [
+        "failure",
+        *(pytest.param(state, marks=pytest.mark.nightly) for state in ("in_progress", "inactive")),
+    ],
+)
 def test_a_deployment_that_did_not_succeed_is_not_recorded(
     service: Any, runner: Runner, state: str
 ) -> None:

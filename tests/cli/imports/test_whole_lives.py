@@ -136,7 +136,7 @@ def test_an_audit_compares_it_and_names_what_was_tampered_with(run: Any, store: 
     assert run("audit", ids[1])["equal"]
 
 
-@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("sealed", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_whoever_is_forgotten_stays_in_its_counts(run: Any, store: Any, *, sealed: bool) -> None:
     ids = [contract["experiment_id"] for contract in run("evaluate")]
     first = served(store)

@@ -113,7 +113,7 @@ def start(data_dir: Path) -> Up:
     return up
 
 
-def test_up_starts_heals_refuses_a_second_and_starts_again_after_a_stop_and_a_kill(
+def test_up_starts_heals_refuses_a_second_starts_again_after_a_kill_and_stops(
     data_dir: Path,
 ) -> None:
     up = start(data_dir)
@@ -140,21 +140,24 @@ def test_up_starts_heals_refuses_a_second_and_starts_again_after_a_stop_and_a_ki
     assert second.process.wait(timeout=SECONDS) == 1
     assert f"runs already on {data_dir}" in second.printed()
 
-    assert up.end(signal.SIGTERM) == 0, up.printed()
-    # Who was killed may still be on the way out.
-    assert eventually(lambda: processes(data_dir) == [])
-
-    killed = start(data_dir)
-    assert killed.healthy()
-    assert "wk_" not in killed.printed()
-    assert killed.end(signal.SIGKILL) == -signal.SIGKILL
-    # Nothing outlives it.
+    assert up.end(signal.SIGKILL) == -signal.SIGKILL
+    # Nothing outlives it, though who was killed may still be on the way out.
     assert eventually(lambda: processes(data_dir) == [])
 
     last = start(data_dir)
     assert last.healthy()
-    assert last.end(signal.SIGINT) == 0, last.printed()
+    assert "wk_" not in last.printed()
+    assert last.end(signal.SIGTERM) == 0, last.printed()
     assert eventually(lambda: processes(data_dir) == [])
+
+
+@pytest.mark.nightly
+def test_up_starts_again_after_each_signal_that_stops_it(data_dir: Path) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        up = start(data_dir)
+        assert up.healthy()
+        assert up.end(number) == 0, up.printed()
+        assert eventually(lambda: processes(data_dir) == [])
 
 
 def test_a_port_in_use_is_named_before_anything_starts(data_dir: Path) -> None:
