@@ -153,7 +153,8 @@ def house() -> Iterator[House]:
         yield House(instance=instance)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+# The job's own test does all of it on PostgreSQL too.
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.nightly)])
 def stored_house(request: pytest.FixtureRequest) -> Iterator[House]:
     """On either of the storages that one meets."""
     overrides: dict[str, Any] = {}
