@@ -4,6 +4,7 @@ Run by `make bench-rebuild`. One day of canary traffic is stored in an embedded 
 sessions are counted by `SELECT count(DISTINCT session_id)`; then the pipeline's text computes the
 day's exposures and cells from nothing: in PostgreSQL, and in DuckDB, in a process of its own.
 DuckDB reads a copy of the rows in Parquet, as it reads sealed hours; the copy's cost stands apart.
+Its memory is bounded as a service's: SERVICE_ENGINE_MEMORY_MIB, 1,024 by default.
 """
 
 import argparse
@@ -24,15 +25,14 @@ from benchmarks.report import options, report
 from benchmarks.store import measured_store
 from storage.log.lake import open_lake
 from storage.log.reader import read_apart
-from storage.pipeline.engines.duckdb_engine import DuckDBEngine, DuckDBLimits, open_duckdb
+from storage.pipeline.engines.day_engines import day_engine_settings
+from storage.pipeline.engines.duckdb_engine import DuckDBEngine, open_duckdb
 from storage.pipeline.experiments import open_experiments
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.pipeline.moments import microseconds
 from storage.pipeline.whole_lives import compute_whole_lives
 from storage.postgres.engine import open_engine
 from storage.upkeep.reading import separate_reading
-
-MEMORY_MIB = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ class CopyCost:
 def computed_in_duckdb(url: str, as_of: datetime) -> dict[str, float]:
     """Computes the day in this process, and returns what that took."""
     engine = open_engine(url)
-    limits = DuckDBLimits(memory_mib=MEMORY_MIB)
+    limits = day_engine_settings().limits
     with read_apart(engine, open_lake()) as log, open_duckdb(limits) as duck:
         copying = CopyCost(duck)
         begun, at = time.process_time(), time.perf_counter()
