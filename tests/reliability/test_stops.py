@@ -16,7 +16,7 @@ pytestmark = pytest.mark.process
 
 
 @pytest.mark.parametrize("workers", [2], ids=["two workers"])
-@times(gate=1, nightly=3, deep=20)
+@times(gate=3, deep=20)
 def test_a_stop_under_load_loses_nothing_and_answers_all_that_was_asked(
     shop: Shop, api: ApiProcess, times: int
 ) -> None:
@@ -35,13 +35,7 @@ def test_a_stop_under_load_loses_nothing_and_answers_all_that_was_asked(
     require_all_kept(shop, under_load, times=times)
 
 
-@pytest.mark.parametrize(
-    "workers",
-    [
-        pytest.param(1, id="one worker", marks=pytest.mark.nightly),
-        pytest.param(2, id="two workers"),
-    ],
-)
+@pytest.mark.parametrize("workers", [1, 2], ids=["one worker", "two workers"])
 @times(gate=2, deep=10)
 def test_requests_that_were_written_before_the_signal_are_answered(
     shop: Shop, api: ApiProcess, times: int
