@@ -6,6 +6,7 @@ It also holds refusals back that come by the hundred: see `Refusals`.
 import asyncio
 import logging
 import os
+import random
 import re
 import time
 from collections.abc import Iterable
@@ -50,14 +51,15 @@ class Refusals:
         self._counted_at = time.monotonic()
 
     async def hold_back(self) -> None:
-        """Returns at once, or after `HELD_BACK_SECONDS` where too many were refused just now."""
+        """Returns at once, or after 1 to 2 `HELD_BACK_SECONDS` where too many were refused."""
         now = time.monotonic()
         self._left += (now - self._counted_at) * _AT_ONCE_A_SECOND
         self._left, self._counted_at = min(self._left, _TOGETHER), now
         if self._left >= 1:
             self._left -= 1
         else:
-            await asyncio.sleep(HELD_BACK_SECONDS)
+            # Not all for equally long: those who came together would come together again.
+            await asyncio.sleep(HELD_BACK_SECONDS * (1 + random.random()))  # noqa: S311 - no secret
 
 
 class Envelope:
