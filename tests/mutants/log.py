@@ -56,22 +56,6 @@ MUTANTS = [
         ],
     ),
     Mutant(
-        breaks="what ticks add while a rebuild fills its tables is not lost by the swap",
-        of="orchestration.pipeline.full_rebuild.rebuild_all",
-        edits=[
-            swap(
-                """
-                _catch_up(side)
-                differences = decided_differences(side)
-                """,
-                "differences = decided_differences(side)",
-            )
-        ],
-        tests=[
-            "tests/orchestration/dagster/test_rebuild.py::test_what_ticks_add_while_a_rebuild_fills_its_tables_is_neither_lost_nor_doubled"
-        ],
-    ),
-    Mutant(
         breaks="an erasure waits for a rebuild, which would bring the person back",
         of="storage.upkeep.forgetting._claim",
         edits=[drop("await_rebuild(connection)")],

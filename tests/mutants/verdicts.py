@@ -152,14 +152,9 @@ MUTANTS = [
     Mutant(
         breaks="a tick computes anew whatever an analysis block may have ended of",
         of="storage.verdicts.next_look._DUE",
-        edits=[
-            reword(
-                "        HAVING sum(c.n1 + c.n0) >= CASE WHEN look.crowd_since IS NULL THEN enough.declared",
-                "        HAVING sum(c.n1 + c.n0) >= CASE WHEN look.crowd_since IS NULL THEN 2 * enough.declared",
-            )
-        ],
+        edits=[reword("read.at >= look.forced_at", "false")],
         tests=[
-            "tests/pipeline/consistency/test_purity.py::test_ticks_of_any_rhythm_end_where_one_reading_of_the_log_ends"
+            "tests/pipeline/consistency/test_rest.py::test_a_thin_stratum_is_looked_at_once_an_hour_is_over_in_which_others_came"
         ],
     ),
     Mutant(
@@ -167,8 +162,8 @@ MUTANTS = [
         of="orchestration.pipeline.document.evidence_document",
         edits=[
             swap(
-                "timestamp(evidence.as_of)",
-                "timestamp(evidence.as_of) + str(__import__('time').time())",
+                "said.sentence",
+                "said.sentence + str(__import__('time').time())",
             )
         ],
         tests=[
@@ -187,8 +182,8 @@ MUTANTS = [
     ),
     Mutant(
         breaks="an audit compares what is served, not what it has just computed",
-        of="storage.pipeline.differing_rows._TABLES",
-        edits=[swap("_cells(SCHEMA, side)", "_cells('pg_temp', side)")],
+        of="storage.pipeline.differing_rows._cells",
+        edits=[swap("side.cell_closed", "'false'")],
         tests=[
             "tests/orchestration/dagster/test_audit.py::test_a_tampered_row_of_each_stage_is_named"
         ],

@@ -14,12 +14,13 @@ from sqlalchemy import text
 
 from cli.processes.dagster_home import POSTGRES_VARIABLE, dagster_environment, write_dagster_home
 from orchestration.dagster.schedules import UNDER_WAY
+from storage.postgres.embedded import EmbeddedPostgres
 from storage.tenants.keys import KeyKind
 from tests.clients.crowd import Crowd, crowd
 from tests.clients.shop import Shop, open_shop
 from tests.processes.api_process import ApiProcess, eventually, port_of_our_own
 from tests.processes.runs import Runs
-from tests.processes.server_folder import migrated_server, server_folder
+from tests.processes.server_folder import migrated_server
 from tests.processes.tick import Tick
 from tests.processes.up_process import UpProcess
 from tests.repetition import times
@@ -160,10 +161,8 @@ class Theatre:
             self.kills += 1
             self._poll()
         self._tick()
-        if self.is_whole():
-            self.healed_at_once += 1
-        else:
-            self._tick()
+        self.healed_at_once += self.is_whole()
+        self._tick()
         self.require_the_end()
 
     def is_whole(self) -> bool:
@@ -191,34 +190,30 @@ class Theatre:
         return tick.told()
 
 
-@pytest.fixture(scope="module")
-def stage() -> Iterator[Theatre]:
-    """The theatre of both kinds of victims: before each kill it goes back to the old edition."""
-    with (
-        server_folder() as folder,
-        migrated_server(folder) as postgres,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        # Readers wait for whatever else the test does, and are not to be hung up on.
-        patch.setenv("SERVICE_IDLE_SECONDS", "600")
-        shop = open_shop(postgres.url, history=day_of_orders)
-        with ApiProcess(log=folder / "api.log", database_url=shop.url) as api:
-            api.start()
-            stage = theatre(shop)
-            with stage.seated(api.port):
-                yield stage
-        shop.engine.dispose()
+@pytest.fixture
+def shop(postgres: EmbeddedPostgres) -> Iterator[Shop]:
+    shop = open_shop(postgres.url, history=day_of_orders)
+    yield shop
+    shop.engine.dispose()
 
 
 @pytest.fixture
-def runs(folder: Path, stage: Theatre, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runs]:
-    data_dir, url = folder / "service", stage.shop.url
+def runs(folder: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runs]:
+    data_dir = folder / "service"
     home = write_dagster_home(data_dir)
-    env = dagster_environment(url, home, data_dir, web_url="http://127.0.0.1:3000")
+    env = dagster_environment(shop.url, home, data_dir, web_url="http://127.0.0.1:3000")
     monkeypatch.setenv(POSTGRES_VARIABLE, env[POSTGRES_VARIABLE])
     with dg.DagsterInstance.from_config(str(home)) as instance:
-        instance.wipe()
-        yield Runs(url=url, instance=instance, env=env, log=folder / "runs.log")
+        yield Runs(url=shop.url, instance=instance, env=env, log=folder / "runs.log")
+
+
+@pytest.fixture
+def api(folder: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiProcess]:
+    # Readers wait for whatever else the test does, and are not to be hung up on.
+    monkeypatch.setenv("SERVICE_IDLE_SECONDS", "600")
+    with ApiProcess(log=folder / "api.log", database_url=shop.url) as api:
+        api.start()
+        yield api
 
 
 def theatre(shop: Shop) -> Theatre:
@@ -240,19 +235,25 @@ def theatre(shop: Shop) -> Theatre:
 
 
 @times(gate=1, nightly=4, deep=20)
-def test_a_tick_that_is_killed_anywhere_is_healed_by_the_next(stage: Theatre, times: int) -> None:
-    for place in [*PLACES, *NOTED][:times]:
-        stage.kill_at(place, lambda: Tick(url=stage.shop.url))
+def test_a_tick_that_is_killed_anywhere_is_healed_by_the_next(
+    shop: Shop, api: ApiProcess, times: int
+) -> None:
+    stage = theatre(shop)
+    with stage.seated(api.port):
+        for place in [*PLACES, *NOTED][:times]:
+            stage.kill_at(place, lambda: Tick(url=shop.url))
     stage.report()
 
 
 @pytest.mark.nightly
 @times(gate=4, deep=20)
 def test_a_run_whose_worker_is_killed_anywhere_is_healed_by_a_tick_and_fails_in_time(
-    stage: Theatre, runs: Runs, times: int
+    shop: Shop, api: ApiProcess, runs: Runs, times: int
 ) -> None:
-    for place in islice(cycle(PLACES), times):
-        stage.kill_at(place, runs.begin)
+    stage = theatre(shop)
+    with stage.seated(api.port):
+        for place in islice(cycle(PLACES), times):
+            stage.kill_at(place, runs.begin)
     stage.report()
     assert runs.statuses() == {dg.DagsterRunStatus.STARTED}
     runs.begin_ago(seconds=FAST_SECONDS - 60)

@@ -15,7 +15,7 @@ from tests.repetition import times
 pytestmark = pytest.mark.process
 
 
-@times(gate=1, nightly=3, deep=50)
+@times(gate=3, deep=50)
 def test_a_store_that_dies_and_comes_back_loses_nothing_that_was_acknowledged(
     postgres: EmbeddedPostgres, shop: Shop, api: ApiProcess, times: int
 ) -> None:

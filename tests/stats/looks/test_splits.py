@@ -43,6 +43,8 @@ def test_a_flag_that_splits_does_so_in_every_block_that_went_before() -> None:
     assert whole.stages[0].flags == ()
     now = whole.stages[-1]
     assert now.flags
+    before, after = (len(set(each.series.target.stratum.tolist())) for each in whole.stages[:2])
+    assert before < after
     (evidence,) = evaluate([series])
     # The same counts in strata that were split from the start.
     split = replace(now.series, policy=replace(series.policy, split_at=None), as_of=series.as_of)
