@@ -147,13 +147,13 @@ class RateLimit:
     async def _window(self, item: RateLimitItem, policy: str, identity: str) -> _Window:
         """Returns what this process holds of the window of now."""
         now = await self._limiter.get_window_stats(item, policy, identity)
-        held = self._windows.get((policy, identity))
-        if held is None or (held.limit, held.until) != (item.amount, now.reset_time):
+        window = self._windows.get((policy, identity))
+        if window is None or (window.limit, window.until) != (item.amount, now.reset_time):
             if len(self._windows) >= _MOST_HELD:
                 self._windows.clear()
-            held = _Window(limit=item.amount, until=now.reset_time)
-            self._windows[policy, identity] = held
-        return held
+            window = _Window(limit=item.amount, until=now.reset_time)
+            self._windows[policy, identity] = window
+        return window
 
 
 def _refusal(policy: str, window: _Window) -> Problem:

@@ -1,4 +1,4 @@
-"""A quiet tenant beside a flooding one: how long its requests take, against those of it alone.
+"""A quiet tenant beside a flooding one: the latency of its requests, against that of it alone.
 
 Run by `python -m benchmarks.server.quiet_tenant`; needs wrk. The quiet project sends some hundred
 events a second, one a request; another project floods the same server on connections of its own.
