@@ -3,12 +3,14 @@
 import asyncio
 import time
 
+import pytest
 from httpx2 import ASGITransport, AsyncClient
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from api.wire.envelope import HELD_BACK_SECONDS, Envelope, Refusals
 from api.wire.meters import Meters
+from tests.conftest import Service
 
 CLIENTS, EACH = 100, 5
 
@@ -36,3 +38,14 @@ async def asked(path: str) -> float:
 
 def test_who_asks_again_upon_each_refusal_is_held_back() -> None:
     assert asyncio.run(asked("/nowhere")) >= HELD_BACK_SECONDS
+
+
+def test_a_flood_over_its_limit_fills_no_log_and_another_refusal_stands_in_it(
+    tenant: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="api.access")
+    tenant.settings(rate_limits={"per_key": 2})
+    event = {"event": "a", "session_id": "s"}
+    statuses = [tenant.post("/v1/events", body).status_code for body in ({}, event, event, event)]
+    assert statuses == [422, 202, 429, 429]
+    assert [line.split()[2] for line in caplog.messages if line.startswith("POST")] == ["422"]
