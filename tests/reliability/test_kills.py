@@ -16,7 +16,7 @@ from tests.repetition import times
 pytestmark = pytest.mark.process
 
 
-@times(gate=2, nightly=4, deep=120)
+@times(gate=4, deep=120)
 def test_a_kill_of_the_service_loses_nothing_that_was_acknowledged(
     postgres: EmbeddedPostgres, shop: Shop, api: ApiProcess, times: int
 ) -> None:
@@ -35,7 +35,7 @@ def test_a_kill_of_the_service_loses_nothing_that_was_acknowledged(
 
 
 @pytest.mark.parametrize("workers", [2], ids=["two workers"])
-@times(gate=1, nightly=3, deep=80)
+@times(gate=3, deep=80)
 def test_a_kill_of_one_worker_loses_nothing_that_was_acknowledged(
     shop: Shop, api: ApiProcess, times: int
 ) -> None:

@@ -245,8 +245,7 @@ def test_a_tick_that_is_killed_anywhere_is_healed_by_the_next(
     stage.report()
 
 
-@pytest.mark.nightly
-@times(gate=4, deep=20)
+@times(gate=1, nightly=4, deep=20)
 def test_a_run_whose_worker_is_killed_anywhere_is_healed_by_a_tick_and_fails_in_time(
     shop: Shop, api: ApiProcess, runs: Runs, times: int
 ) -> None:

@@ -77,7 +77,7 @@ def rows_of(shop: Shop, column: Any, *, prefix: str) -> Counter[Any]:
         return Counter(connection.execute(named).scalars())
 
 
-@times(gate=4, nightly=10, deep=1_000)
+@times(gate=10, deep=1_000)
 def test_one_key_from_fifty_clients_is_accepted_once(
     shop: Shop, writers: Crowd, times: int
 ) -> None:
@@ -90,7 +90,7 @@ def test_one_key_from_fifty_clients_is_accepted_once(
     assert stored == {f"k{times}-{turn}": 1 for turn in range(times)}
 
 
-@times(gate=4, nightly=8, deep=1_000)
+@times(gate=8, deep=1_000)
 def test_of_two_payloads_under_one_key_one_is_refused_to_all(
     shop: Shop, writers: Crowd, times: int
 ) -> None:
@@ -115,7 +115,7 @@ def test_of_two_payloads_under_one_key_one_is_refused_to_all(
     assert sorted(rows) == sorted(amounts.items())
 
 
-@times(gate=4, nightly=8, deep=1_000)
+@times(gate=8, deep=1_000)
 def test_fifty_posts_of_one_deploy_are_one_deploy(shop: Shop, writers: Crowd, times: int) -> None:
     for turn in range(times):
         body = {
@@ -131,7 +131,7 @@ def test_fifty_posts_of_one_deploy_are_one_deploy(shop: Shop, writers: Crowd, ti
 
 
 @pytest.mark.parametrize("deployed", [True, False], ids=["deployed", "still to be deployed"])
-@times(gate=2, nightly=6, deep=500)
+@times(gate=6, deep=500)
 def test_fifty_registrations_of_one_change_are_one_experiment(
     shop: Shop, readers: Crowd, times: int, deployed: bool
 ) -> None:
