@@ -93,7 +93,7 @@ def computed(url: str, lake: FolderLake, settings: DayEngineSettings, as_of: dat
         with read_apart(engine, lake) as log, open_day_engine(settings, lake=lake) as opened:
             experiments = open_experiments(log.connection, only=None)
             lives = compute_whole_lives(opened, log, experiments, as_of=microseconds(as_of))
-            assert lives.events
+            assert lives.read
             (counts,) = opened.rows("SELECT count(*), sum(n1 + n0), sum(x1 + x0) FROM new_cells")
             return [int(count) for count in counts]
     finally:

@@ -163,6 +163,13 @@ def _compared(
     return _compared_within(settings, log, experiment, served, followed, until=until)
 
 
+# The log's rows are of all environments of a project.
+_EVENTS_READ = """
+SELECT count(*) FROM log_rows AS e
+JOIN scope AS s ON s.project_id = e.project_id AND s.environment = e.environment
+"""
+
+
 def _compared_within(
     settings: DayEngineSettings,
     log: SealedLog,
@@ -178,6 +185,7 @@ def _compared_within(
         lives = compute_whole_lives(engine, log, [experiment], as_of=until)
         with derived_tables_aside(connection):
             store_evidence_rows(connection, lives)
+            ((events,),) = engine.rows(_EVENTS_READ)
             (drafted,) = draft_bound(connection, only=[experiment.experiment_id])
             differences = _different_answers(served, drafted.draft)
             differences += _different_follow_ups(connection, followed)
@@ -192,7 +200,7 @@ def _compared_within(
     return Audit(
         experiment_id=experiment.experiment_id,
         as_of=served.as_of,
-        events=lives.events,
+        events=events,
         gone=(),
         count=count,
         differences=differences,

@@ -69,8 +69,8 @@ def rebuild(separate: Connection, *, as_of: datetime, lake: Lake | None = None) 
     settings = day_engine_settings()
     with open_log(separate, lake or open_lake()) as log:
 
-        def computed(only: Sequence[str]) -> int:
-            return compute_derived_rows(
+        def computed(only: Sequence[str]) -> None:
+            compute_derived_rows(
                 log,
                 log.connection,
                 store_evidence_rows,

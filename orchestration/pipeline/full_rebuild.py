@@ -101,8 +101,8 @@ def _fill(side: Connection, lake: Lake) -> None:
     as_of, settings = closed_instant(side), day_engine_settings()
     with read_apart(side.engine, lake) as log:
 
-        def computed(ids: Sequence[str]) -> int:
-            return compute_derived_rows(
+        def computed(ids: Sequence[str]) -> None:
+            compute_derived_rows(
                 log, side, store_all_rows, as_of=as_of, only=ids, settings=settings
             )
 

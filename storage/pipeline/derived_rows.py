@@ -39,7 +39,7 @@ def compute_derived_rows(
     as_of: datetime,
     only: Sequence[str],
     settings: DayEngineSettings,
-) -> int:
+) -> None:
     """Computes whole lives, and stores rows of them.
 
     Args:
@@ -48,9 +48,6 @@ def compute_derived_rows(
         as_of: How far the log is read.
         only: The experiments.
         settings: Which engine computes.
-
-    Returns:
-        How many events were read.
 
     Raises:
         UnreadablePolicyError: The policy of one of them is of another version, or broken.
@@ -62,7 +59,6 @@ def compute_derived_rows(
         lives = compute_whole_lives(engine, log, experiments, as_of=microseconds(as_of))
         if lives.read:
             store(connection, lives)
-        return lives.events
 
 
 def store_all_rows(connection: Connection, lives: WholeLives) -> None:

@@ -172,12 +172,10 @@ class WholeLives:
     Attributes:
         engine: Which holds them.
         read: The experiments, and which blocks of each were read.
-        events: How many runtime events were read.
     """
 
     engine: DayEngine
     read: Sequence[ReadExperiment]
-    events: int
 
 
 def compute_whole_lives(
@@ -203,13 +201,12 @@ def compute_whole_lives(
     """
     read = blocks_to_expose(experiments, read_to={}, as_of=as_of)
     if not read:
-        return WholeLives(engine=engine, read=(), events=0)
+        return WholeLives(engine=engine, read=())
     extent = replace(extent_of(read), units=units)
     attach_extent(engine, log, extent, segments=segments_of(read))
-    ((events,),) = engine.rows("SELECT count(*) FROM log_rows")
     _expose(engine, log.connection, read)
     _close(engine, log.connection, read)
-    return WholeLives(engine=engine, read=read, events=events)
+    return WholeLives(engine=engine, read=read)
 
 
 def extent_of(read: Sequence[ReadExperiment]) -> Extent:
