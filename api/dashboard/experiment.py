@@ -189,6 +189,7 @@ def _known(read: _Reading) -> dict[str, Any]:
         "advice": _advice(moved)
         or _while_arriving(finding)
         or advice_of(contract, evidence, bound=bound),
+        "followed": _is_followed(finding, contract),
         "bound": bound,
         "value": value_of(contract, document),
         "lift": None if document is None else typical_lift(document["policy"]["rho"]["day"]),
@@ -211,6 +212,12 @@ def _known(read: _Reading) -> dict[str, Any]:
         },
         "looks": [] if document is None else _looks(document),
     }
+
+
+def _is_followed(finding: Finding, contract: Mapping[str, Any]) -> bool:
+    """Tells whether somebody did just what the verdict advises: till then its advice stands."""
+    advised = {"keep": "promoted", "rollback": "withdrawn"}.get(contract["verdict"])
+    return finding.acted is not None and finding.acted.word == advised
 
 
 def _advice(moved: BaseMove | None) -> list[str]:

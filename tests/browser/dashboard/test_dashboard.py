@@ -56,17 +56,18 @@ def test_a_link_signs_in_once_and_its_code_stays_nowhere(
 def test_an_experiment_says_what_came_of_it_and_what_to_do(signed_in: Opened, world: World) -> None:
     page = signed_in()
     told = {
-        "keep": ("Keep", "Ship it"),
-        "rollback": ("Roll back", "Done: withdrawn"),
-        "iterate": ("Iterate", "it helps order, but harms error"),
-        "open": ("Can’t say yet", "Leave the canary running"),
+        "keep": ("Keep", "Ship it", "Each day of waiting costs up to $"),
+        "rollback": ("Roll back", "Done: withdrawn", "no day of waiting costs anything any more"),
+        "iterate": ("Iterate", "it helps order, but harms error", "there for a fix"),
+        "open": ("Can’t say yet", "Leave the canary running", "A day of waiting costs"),
     }
-    for name, (word, advice) in told.items():
+    for name, (word, advice, waiting) in told.items():
         page.goto(f"{world.url}{world.path(name)}")
         verdict = page.get_by_label("Verdict", exact=True)
         expect(verdict).to_contain_text(word)
         expect(verdict).to_contain_text(advice)
         evidence = world.story.evidence(world.experiments[name])
+        expect(page.locator('[data-part="value"]')).to_contain_text(waiting)
         arms = page.get_by_role("region", name="Arms")
         expect(arms.get_by_role("row", name="Treatment")).to_contain_text(
             f"{evidence['arms']['treatment']['units']:,}"
