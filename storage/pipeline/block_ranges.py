@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, text
 
 from storage.log.reader import Extent, SealedLog
-from storage.pipeline.engines.engine import DayEngine
+from storage.pipeline.engines.engine import Columns, DayEngine
 from storage.pipeline.engines.postgres_engine import epoch_microseconds, number_of_arm
 from storage.pipeline.experiments import ReadExperiment, segments_of
 from storage.pipeline.inputs import (
@@ -24,7 +24,6 @@ from storage.pipeline.inputs import (
 from storage.pipeline.moments import block_of, moment_of
 from storage.pipeline.steps import (
     AHEAD,
-    CLOSING,
     EXPOSURE_STEPS,
     NEW_AMOUNTS,
     NEW_CELLS,
@@ -33,16 +32,20 @@ from storage.pipeline.steps import (
     OUTCOME_USERS,
     OUTCOMES,
     PAID,
-    RETURNED,
     SEEN,
 )
 from storage.pipeline.transfer.copying import copy_from_store
 from storage.pipeline.transfer.known_rows import KnownExperiment, KnownRows, known_experiments
 from storage.pipeline.whole_lives import (
     attach_extent,
+    count_cells,
+    count_exposures,
+    deal_events,
+    drop_between,
     extent_of,
     register_buried_outcomes,
     register_buried_units,
+    split_by_size,
 )
 
 # --- Exposures ------------------------------------------------------------------------------------
@@ -80,6 +83,7 @@ def compute_exposures(
     """
     attach_extent(engine, log, extent_of(read), segments=segments_of(read))
     experiments = [scope.experiment for scope in read]
+    split_by_size(engine, experiments)
     environments = read_environments(
         log.connection, {experiment.environment_key for experiment in experiments}
     )
@@ -89,21 +93,22 @@ def compute_exposures(
     register_deploy_times(engine, log.connection, environments.histories)
     register_buried_units(engine, log.connection, read)
     known = KnownRows(engine, connection, schema=schema, experiments=known_experiments(read))
-    for step in EXPOSURE_STEPS:
-        if step is RETURNED:
-            known.exposures_of_users("exposures_of_users", _NEW_USERS)
-            engine.define(
-                "known_exposures",
-                "SELECT * FROM exposures_of_units UNION SELECT * FROM exposures_of_users",
-            )
-        engine.run(step)
-        if step is SEEN:
-            known.exposures("exposures_of_units", _READ_UNITS)
-            known.sightings("known_sightings", _READ_UNITS)
-            engine.define("known_exposures", "SELECT * FROM exposures_of_units")
-            engine.define(
-                "known_in_flight", "SELECT experiment, unit FROM known_sightings WHERE kind = 1"
-            )
+    deal_events(engine, experiments)
+    for _ in engine.each_part():
+        engine.run(SEEN)
+        known.exposures("exposures_of_units", _READ_UNITS)
+        known.sightings("known_sightings", _READ_UNITS)
+        engine.define("known_exposures", "SELECT * FROM exposures_of_units")
+        engine.define(
+            "known_in_flight", "SELECT experiment, unit FROM known_sightings WHERE kind = 1"
+        )
+        for step in EXPOSURE_STEPS:
+            if step is not SEEN:
+                engine.run(step)
+        drop_between(engine)
+    known.exposures_of_users("exposures_of_users", _NEW_USERS)
+    engine.define("known_exposures", "SELECT * FROM exposures_of_users")
+    count_exposures(engine)
 
 
 # --- Cells ----------------------------------------------------------------------------------------
@@ -128,9 +133,12 @@ def compute_cells(
     """
     blocks = [_blocks_of(scope) for scope in read]
     attach_extent(engine, log, _extent(read, blocks))
+    experiments = [scope.experiment for scope in read]
+    split_by_size(engine, experiments)
     register_metrics(engine, read)
     register_buried_outcomes(engine, log.connection, blocks)
     engine.define("outcome_events", "SELECT e.* FROM log_rows AS e")
+    deal_events(engine, experiments)
     engine.run(PAID)
     known = KnownRows(
         engine,
@@ -146,15 +154,15 @@ def compute_cells(
             for scope in read
         ],
     )
-    known.exposures("exposed_units", OUTCOME_UNITS)
     known.exposures_of_users("exposed_users", OUTCOME_USERS)
-    engine.define("exposed", "SELECT * FROM exposed_units UNION SELECT * FROM exposed_users")
-    for step in (OUTCOMES, NEW_CONVERSIONS, NEW_AMOUNTS):
-        engine.run(step)
     _copy_closing(engine, connection, read, schema=schema)
-    engine.define("known_conversions", _CONVERSIONS)
-    engine.define("known_amounts", _AMOUNTS)
-    engine.define(CLOSING.name, CLOSING.sql)
+    for _ in engine.each_part():
+        known.exposures("exposed_units", OUTCOME_UNITS)
+        for step in (OUTCOMES, NEW_CONVERSIONS, NEW_AMOUNTS):
+            engine.run(step)
+        engine.define("known_conversions", _CONVERSIONS)
+        engine.define("known_amounts", _AMOUNTS)
+        count_cells(engine)
     engine.run(NEW_CELLS)
 
 
@@ -261,7 +269,7 @@ def _copy_closing(
     ]
     columns = map(list, zip(*ranges, strict=True))
     connection.execute(_RANGES, dict(zip(_RANGE_COLUMNS, columns, strict=True)))
-    copy_from_store(
+    _deal_stored(
         engine,
         connection,
         "closing_exposures",
@@ -280,7 +288,7 @@ def _copy_closing(
         " AND o.metric = r.metric AND o.unit = p.unit AND o.received_at <= r.known_until"
         " WHERE r.known_until IS NOT NULL"
     )
-    copy_from_store(
+    _deal_stored(
         engine,
         connection,
         "earlier_conversions",
@@ -288,7 +296,7 @@ def _copy_closing(
         "SELECT r.number, o.metric, o.unit, o.late::integer "
         + stored_outcomes.format(table="conversions"),
     )
-    copy_from_store(
+    _deal_stored(
         engine,
         connection,
         "earlier_amounts",
@@ -297,3 +305,11 @@ def _copy_closing(
         + stored_outcomes.format(table="amounts"),
     )
     connection.execute(text("DROP TABLE closing_ranges"))
+
+
+def _deal_stored(
+    engine: DayEngine, connection: Connection, name: str, columns: Columns, sql: str
+) -> None:
+    """Copies rows of units of the store, and deals them to the parts of their units."""
+    copy_from_store(engine, connection, f"stored_{name}", columns, sql)
+    engine.deal(name, f"SELECT * FROM stored_{name}", ("unit",))

@@ -40,6 +40,8 @@ from storage.pipeline.steps import (
     AHEAD,
     ARMS,
     CLOSING,
+    COUNTED,
+    EXPOSED_COUNTS,
     EXPOSURE_STEPS,
     IDENTITY,
     NAMED_USERS,
@@ -48,7 +50,9 @@ from storage.pipeline.steps import (
     NEW_CONVERSIONS,
     OUTCOMES,
     PAID,
+    RETURNED,
     SIGHTING_KINDS,
+    USER_EXPOSURES,
 )
 from storage.pipeline.sums import ArmSums
 from storage.pipeline.transfer.upserts import (
@@ -258,11 +262,13 @@ def _expose(connection: Connection, read: Sequence[ReadExperiment], *, at_once: 
         ("buried_sightings", _BURIED_SIGHTINGS),
     ):
         engine.view(name, sql)
-    for step in EXPOSURE_STEPS:
+    for step in (*EXPOSURE_STEPS, RETURNED, *EXPOSED_COUNTS):
         if step is NAMED_USERS:
             few = engine.few or engine.count("candidates") < _LOOKED_UP
             rows = _IDENTITIES_LOOKED_UP if few else _IDENTITY_ROWS
             engine.view("identities", rows.format(**span))
+        if step is RETURNED:
+            engine.view("user_exposures", USER_EXPOSURES)
         engine.run(step)
     added = engine.add(
         {
@@ -467,7 +473,8 @@ def _close(connection: Connection, read: Sequence[ReadOutcomes], *, at_once: int
     engine.define("outcome_events", _OUTCOME_EVENTS.format(**span))
     engine.define("revenue", _REVENUE.format(**span))
     for name, sql in (
-        ("exposed", _EXPOSURES_NOW),
+        ("exposed_units", _EXPOSURES_NOW),
+        ("exposed_users", _EXPOSURES_NOW),
         ("closing_exposures", _CLOSING_EXPOSURES),
         ("buried_conversions", _BURIED_CONVERSIONS),
         ("buried_amounts", _BURIED_AMOUNTS),
@@ -481,6 +488,8 @@ def _close(connection: Connection, read: Sequence[ReadOutcomes], *, at_once: int
     for table, rows in added.items():
         sample_grown(connection, table, rows)
     engine.run(CLOSING)
+    # The planner is to see it as a part of the cells' own statement.
+    engine.view(COUNTED.name, COUNTED.sql)
     engine.run(NEW_CELLS)
     cells = engine.add({"cells": _ADD_CELLS})["cells"]
     if any(metric.is_mean for part in read for metric in part.experiment.metrics):

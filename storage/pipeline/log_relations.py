@@ -15,6 +15,8 @@ _ERASED = {"erasure_id": "bigint", "project_id": "int", "key": "text"}
 def attach_log(engine: DayEngine, rows: LogRows) -> None:
     """Defines `events` and `revenue_events`, with the columns of the extent, and revenue.
 
+    Beside them `stored_events` has a row for each event of the files, whether it is read or not.
+
     They hold all environments of the extent's projects: each step joins `scope` by both, which
     then need not be asked twice of every row.
 
@@ -30,11 +32,15 @@ def attach_log(engine: DayEngine, rows: LogRows) -> None:
     wanted = _wanted(rows.extent)
     columns = ", ".join(f"e.{name}" for name in rows.extent.columns.names)
     parts = [f"SELECT {columns} FROM log_rest AS e WHERE {wanted}"]
+    stored = ["SELECT 1 AS event FROM log_rest"]
     newest = max((erasure.erasure_id for erasure in rows.erasures), default=0)
     for last, uris in _by_last_erasure(rows.files, newest):
         erased = _not_erased_after(last) if last < newest else ""
-        parts.append(f"SELECT {columns} FROM {engine.parquet(uris)} AS e WHERE {wanted}{erased}")
+        files = engine.parquet(uris)
+        parts.append(f"SELECT {columns} FROM {files} AS e WHERE {wanted}{erased}")
+        stored.append(f"SELECT 1 FROM {files}")
     engine.define("events", " UNION ALL ".join(parts))
+    engine.define("stored_events", " UNION ALL ".join(stored))
 
 
 def _wanted(extent: Extent) -> str:

@@ -7,8 +7,9 @@ their names and materializes each step under its own; `inputs` makes the small i
 
 Inputs of the exposures: `scope`, `log`, `identities`, `routes`, `assignments`, `stratum_flags`,
 `deploy_times`, `known_exposures`, `known_in_flight`, `buried_exposures`, `buried_sightings`.
-Inputs of the cells: `scope`, `metrics`, `sources`, `outcome_events`, `revenue`, `exposed`,
-`closing_exposures`, `buried_conversions`, `buried_amounts`, `known_conversions`, `known_amounts`.
+Inputs of the cells: `scope`, `metrics`, `sources`, `outcome_events`, `revenue`, `exposed_units`,
+`exposed_users`, `closing_exposures`, `buried_conversions`, `buried_amounts`, `known_conversions`,
+`known_amounts`.
 
 `scope.experiment` is an experiment's key in the derived relations: its id in PostgreSQL, its
 number elsewhere. `buried_*` are tombstones: rows that no event stands behind any more.
@@ -34,6 +35,9 @@ HALF = 2_147_483_648
 # Stands for whether `unit` is in the sample of its row's experiment, which each engine says in the
 # words of its own hash function.
 IN_SAMPLE = "<unit is in the sample>"
+# Stands for whether `unit` is one of those that are computed now: an engine that computes a large
+# day in parts of its units says which, each other that they all are.
+IN_PART = "<unit is in the part>"
 # Stands at the end of a subquery whose columns are worked out once for each row, however often they
 # are named outside: nothing for an engine that does so anyway.
 COMPUTED_ONCE = "<computed once>"
@@ -242,7 +246,7 @@ FROM (
         LEFT JOIN routes AS r ON r.number = s.number AND r.route = e.route
         LEFT JOIN assignments AS a ON {_ASSIGNED}
     ) AS events
-    WHERE unit IS NOT NULL AND {IN_SAMPLE}
+    WHERE unit IS NOT NULL AND {IN_PART} AND {IN_SAMPLE}
     {COMPUTED_ONCE}
 ) AS classified
 GROUP BY number, unit
@@ -439,6 +443,11 @@ GROUP BY number, kind, unit
 """,
 )
 
+# The new exposures that name a user. Those of one user are of many units.
+USER_EXPOSURES = """
+SELECT number, pseudonym, block, arm FROM new_exposures WHERE pseudonym IS NOT NULL AND arm <= 1
+"""
+
 # The block that brought each user back, and that from which on both arms had them.
 RETURNED = Step(
     name="returned_users",
@@ -451,15 +460,12 @@ FROM (
     SELECT number, pseudonym, block, arm,
         row_number() OVER (PARTITION BY number, pseudonym ORDER BY block) AS place
     FROM (
-        SELECT number, pseudonym, block, arm
-        FROM new_exposures
-        WHERE pseudonym IS NOT NULL AND arm <= 1
+        SELECT number, pseudonym, block, arm FROM user_exposures
         UNION ALL
         SELECT u.number, u.pseudonym, k.block, k.arm
         FROM (
             SELECT DISTINCT x.number, s.experiment, x.pseudonym
-            FROM new_exposures AS x JOIN scope AS s ON s.number = x.number
-            WHERE x.pseudonym IS NOT NULL AND x.arm <= 1
+            FROM user_exposures AS x JOIN scope AS s ON s.number = x.number
         ) AS u
         JOIN known_exposures AS k ON k.experiment = u.experiment AND k.pseudonym = u.pseudonym
         WHERE k.arm <= 1
@@ -534,7 +540,7 @@ FROM (
     UNION ALL
     SELECT number, unit FROM paid
 ) AS units
-WHERE unit IS NOT NULL
+WHERE unit IS NOT NULL AND {IN_PART}
 GROUP BY number, unit
 """
 OUTCOME_USERS = """
@@ -568,13 +574,13 @@ FROM (
             THEN 1 ELSE 0 END <> 0
           AND (m.vouched_only = 0 OR e.trusted OR e.signed)
     ) AS t
-    JOIN exposed AS p ON p.experiment = t.experiment AND p.unit = t.unit
+    JOIN exposed_units AS p ON p.experiment = t.experiment AND p.unit = t.unit
         AND t.occurred >= p.exposed_at AND t.occurred <= p.exposed_at + t.attribution_window
     UNION ALL
     SELECT r.number, r.metric, p.unit, r.received, r.idempotency_key, r.value, p.block, p.arm,
         p.stratum, r.closes_after, r.is_mean, r.cap
     FROM paid AS r
-    JOIN exposed AS p ON p.experiment = r.experiment AND p.unit = r.unit
+    JOIN exposed_units AS p ON p.experiment = r.experiment AND p.unit = r.unit
         AND r.occurred >= p.exposed_at AND r.occurred <= p.exposed_at + r.attribution_window
     UNION ALL
     SELECT number, metric, unit, received, idempotency_key, value, block, arm, stratum,
@@ -587,11 +593,11 @@ FROM (
                 ORDER BY p.exposed_at, p.unit COLLATE "C"
             ) AS place
         FROM paid AS r
-        JOIN exposed AS p ON p.experiment = r.experiment AND p.pseudonym = r.pseudonym
+        JOIN exposed_users AS p ON p.experiment = r.experiment AND p.pseudonym = r.pseudonym
             AND r.occurred >= p.exposed_at AND r.occurred <= p.exposed_at + r.attribution_window
         WHERE r.session_id IS NULL AND r.by_user = 0 AND p.arm <= 1
     ) AS earliest
-    WHERE place = 1
+    WHERE place = 1 AND {IN_PART}
 ) AS t
 WHERE arm <= 1
 """,
@@ -656,68 +662,73 @@ WHERE p.arm <= 1 AND p.block >= m.closed_from AND p.block < m.closed_to
 # together.
 # Of the units that close DuckDB expects a few thousandths, and would hash all of them to look up
 # the few outcomes.
-NEW_CELLS = Step(
-    name="new_cells",
+COUNTED = Step(
+    name="counted",
     small_right=True,
     sql=f"""
-SELECT number, metric, block, stratum,
-    sum(n1) AS n1, sum(x1) AS x1, sum(n0) AS n0, sum(x0) AS x0, max(is_mean) AS is_mean,
-    sum(y1) AS y1, sum(hh1) AS hh1, sum(hl1) AS hl1, sum(ll1) AS ll1,
-    sum(y0) AS y0, sum(hh0) AS hh0, sum(hl0) AS hl0, sum(ll0) AS ll0
+SELECT number, metric, block, stratum, sum(arm) AS n1, 0 AS x1, sum(1 - arm) AS n0, 0 AS x0,
+    max(is_mean) AS is_mean, 0 AS y1, 0 AS hh1, 0 AS hl1, 0 AS ll1, 0 AS y0, 0 AS hh0,
+    0 AS hl0, 0 AS ll0
+FROM closing
+GROUP BY number, metric, block, stratum
+UNION ALL
+SELECT c.number, c.metric, c.block, c.stratum, 0, sum(c.arm), 0, sum(1 - c.arm), 0,
+    0, 0, 0, 0, 0, 0, 0, 0
+FROM closing AS c
+JOIN known_conversions AS k
+  ON k.experiment = c.experiment AND k.metric = c.metric AND k.unit = c.unit
+WHERE k.late = 0
+GROUP BY c.number, c.metric, c.block, c.stratum
+UNION ALL
+SELECT number, metric, block, stratum, 0, 0, 0, 0, 0,
+    sum(CASE WHEN arm = 1 THEN amount ELSE 0 END),
+    sum(CASE WHEN arm = 1 THEN high * high ELSE 0 END),
+    sum(CASE WHEN arm = 1 THEN high * low ELSE 0 END),
+    sum(CASE WHEN arm = 1 THEN low * low ELSE 0 END),
+    sum(CASE WHEN arm = 0 THEN amount ELSE 0 END),
+    sum(CASE WHEN arm = 0 THEN high * high ELSE 0 END),
+    sum(CASE WHEN arm = 0 THEN high * low ELSE 0 END),
+    sum(CASE WHEN arm = 0 THEN low * low ELSE 0 END)
 FROM (
-    SELECT number, metric, block, stratum, sum(arm) AS n1, 0 AS x1, sum(1 - arm) AS n0, 0 AS x0,
-        max(is_mean) AS is_mean, 0 AS y1, 0 AS hh1, 0 AS hl1, 0 AS ll1, 0 AS y0, 0 AS hh0,
-        0 AS hl0, 0 AS ll0
-    FROM closing
-    GROUP BY number, metric, block, stratum
-    UNION ALL
-    SELECT c.number, c.metric, c.block, c.stratum, 0, sum(c.arm), 0, sum(1 - c.arm), 0,
-        0, 0, 0, 0, 0, 0, 0, 0
-    FROM closing AS c
-    JOIN known_conversions AS k
-      ON k.experiment = c.experiment AND k.metric = c.metric AND k.unit = c.unit
-    WHERE k.late = 0
-    GROUP BY c.number, c.metric, c.block, c.stratum
-    UNION ALL
-    SELECT number, metric, block, stratum, 0, 0, 0, 0, 0,
-        sum(CASE WHEN arm = 1 THEN amount ELSE 0 END),
-        sum(CASE WHEN arm = 1 THEN high * high ELSE 0 END),
-        sum(CASE WHEN arm = 1 THEN high * low ELSE 0 END),
-        sum(CASE WHEN arm = 1 THEN low * low ELSE 0 END),
-        sum(CASE WHEN arm = 0 THEN amount ELSE 0 END),
-        sum(CASE WHEN arm = 0 THEN high * high ELSE 0 END),
-        sum(CASE WHEN arm = 0 THEN high * low ELSE 0 END),
-        sum(CASE WHEN arm = 0 THEN low * low ELSE 0 END)
+    SELECT number, metric, block, stratum, arm, amount,
+        CAST(CAST((amount - amount % {HALF}) / {HALF} AS BIGINT) AS DECIMAL(38, 0)) AS high,
+        amount % {HALF} AS low
     FROM (
-        SELECT number, metric, block, stratum, arm, amount,
-            CAST(CAST((amount - amount % {HALF}) / {HALF} AS BIGINT) AS DECIMAL(38, 0)) AS high,
-            amount % {HALF} AS low
-        FROM (
-            SELECT c.number, c.metric, c.block, c.stratum, c.arm, c.unit,
-                sum(CAST(k.value AS DECIMAL(38, 0))) AS amount
-            FROM closing AS c
-            JOIN known_amounts AS k
-              ON k.experiment = c.experiment AND k.metric = c.metric AND k.unit = c.unit
-            WHERE c.is_mean = 1 AND k.received <= c.closes_at
-            GROUP BY c.number, c.metric, c.block, c.stratum, c.arm, c.unit
-        ) AS earned
-    ) AS halved
-    GROUP BY number, metric, block, stratum
-) AS counted
+        SELECT c.number, c.metric, c.block, c.stratum, c.arm, c.unit,
+            sum(CAST(k.value AS DECIMAL(38, 0))) AS amount
+        FROM closing AS c
+        JOIN known_amounts AS k
+          ON k.experiment = c.experiment AND k.metric = c.metric AND k.unit = c.unit
+        WHERE c.is_mean = 1 AND k.received <= c.closes_at
+        GROUP BY c.number, c.metric, c.block, c.stratum, c.arm, c.unit
+    ) AS earned
+) AS halved
 GROUP BY number, metric, block, stratum
 """,
 )
 
+NEW_CELLS = Step(
+    name="new_cells",
+    sql="""
+SELECT number, metric, block, stratum,
+    sum(n1) AS n1, sum(x1) AS x1, sum(n0) AS n0, sum(x0) AS x0, max(is_mean) AS is_mean,
+    sum(y1) AS y1, sum(hh1) AS hh1, sum(hl1) AS hl1, sum(ll1) AS ll1,
+    sum(y0) AS y0, sum(hh0) AS hh0, sum(hl0) AS hl0, sum(ll0) AS ll0
+FROM counted
+GROUP BY number, metric, block, stratum
+""",
+)
+
+# The steps of which each row is of one unit, and reads rows of that unit alone: any part of the
+# units may be computed by itself. Then those of users, and those that count units.
 EXPOSURE_STEPS = (
     SEEN,
     CANDIDATES,
     NAMED_USERS,
     NAMED,
     NEW_EXPOSURES,
-    NEW_STRATA,
     MOVED,
     CROSSOVERS,
     NEW_SIGHTINGS,
-    RETURNED,
-    NEW_BLOCK_UNITS,
 )
+EXPOSED_COUNTS = (NEW_STRATA, NEW_BLOCK_UNITS)

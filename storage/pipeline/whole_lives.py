@@ -1,6 +1,6 @@
 """Whole lives: the text over all that experiments ever read of the log."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection, RowMapping, text
@@ -33,13 +33,21 @@ from storage.pipeline.log_relations import attach_log
 from storage.pipeline.moments import block_of
 from storage.pipeline.steps import (
     CLOSING,
+    COUNTED,
+    EXPOSED_COUNTS,
     EXPOSURE_STEPS,
     IDENTITY,
     NEW_AMOUNTS,
     NEW_CELLS,
     NEW_CONVERSIONS,
+    NEW_EXPOSURES,
+    NEW_SIGHTINGS,
+    OUTCOME_USERS,
     OUTCOMES,
     PAID,
+    RETURNED,
+    USER_EXPOSURES,
+    Step,
 )
 
 # --- What no event stands behind any more ---------------------------------------------------------
@@ -101,7 +109,7 @@ def _register_buried(
         text(f"{statement} WHERE experiment_id = ANY(:ids)"), {"ids": list(by_id)}
     ).mappings()
     engine.register(
-        f"buried_{table}",
+        f"tombstone_{table}",
         {"number": "int", **columns},
         (
             (part.experiment.number, *(row[name] for name in columns))
@@ -109,6 +117,7 @@ def _register_buried(
             if is_read(part := by_id[row["experiment_id"]], row)
         ),
     )
+    engine.deal(f"buried_{table}", f"SELECT * FROM tombstone_{table}", ("unit",))
 
 
 def register_buried_units(
@@ -157,12 +166,20 @@ WHERE 1 = 0
     "known_in_flight": "SELECT 0 AS experiment, '' AS unit WHERE 1 = 0",
 }
 
+_NEW_EXPOSURES = "SELECT number AS experiment, * FROM new_exposures"
 _DERIVED = {
-    "exposed": "SELECT number AS experiment, * FROM new_exposures",
-    "closing_exposures": "SELECT number AS experiment, * FROM new_exposures",
+    "closing_exposures": _NEW_EXPOSURES,
     "known_conversions": "SELECT number AS experiment, * FROM new_conversions",
     "known_amounts": "SELECT number AS experiment, * FROM new_amounts",
 }
+_EXPOSED_USERS = Step(
+    name="exposed_users",
+    sql=f"""
+SELECT x.number AS experiment, x.*
+FROM new_exposures AS x
+JOIN ({OUTCOME_USERS}) AS u ON u.number = x.number AND u.pseudonym = x.pseudonym
+""",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,6 +221,7 @@ def compute_whole_lives(
         return WholeLives(engine=engine, read=())
     extent = replace(extent_of(read), units=units)
     attach_extent(engine, log, extent, segments=segments_of(read))
+    split_by_size(engine, [part.experiment for part in read])
     _expose(engine, log.connection, read)
     _close(engine, log.connection, read)
     return WholeLives(engine=engine, read=read)
@@ -220,6 +238,10 @@ def extent_of(read: Sequence[ReadExperiment]) -> Extent:
     )
 
 
+# The log's events: of all units, or of the part of them that is computed.
+_UNIT_EVENTS = "unit_events"
+
+
 def attach_extent(
     engine: DayEngine, log: SealedLog, extent: Extent, *, segments: Sequence[str] = ()
 ) -> None:
@@ -232,13 +254,16 @@ def attach_extent(
     """
     with log.rows(extent) as rows:
         attach_log(engine, rows)
+    engine.define(_UNIT_EVENTS, "SELECT * FROM events")
     engine.define(
         "log_rows",
         f"SELECT e.*, e.pseudonym AS user_unit{segments_column(engine, segments)}"
-        " FROM events AS e"
+        f" FROM {_UNIT_EVENTS} AS e"
         f" WHERE e.received >= {extent.received_from}",
     )
-    engine.define("identities", "SELECT e.* FROM events AS e WHERE e.pseudonym IS NOT NULL")
+    engine.define(
+        "identities", f"SELECT e.* FROM {_UNIT_EVENTS} AS e WHERE e.pseudonym IS NOT NULL"
+    )
     engine.define(
         "revenue",
         "SELECT r.*, r.pseudonym AS user_unit,"
@@ -246,6 +271,36 @@ def attach_extent(
         " * 1000000 AS value"
         " FROM revenue_events AS r",
     )
+
+
+def split_by_size(engine: DayEngine, experiments: Sequence[PipelineExperiment]) -> None:
+    """Has an engine compute in as many parts as the log's size asks for."""
+    engine.split(_bounds_of_readings(engine, experiments))
+
+
+def _bounds_of_readings(
+    engine: DayEngine, experiments: Sequence[PipelineExperiment]
+) -> Iterator[int]:
+    """Yields how many events are read at most, each counted for every experiment that reads it.
+
+    First by the files, of which no row is read; then by the events of each environment.
+    """
+    ((stored,),) = engine.rows("SELECT count(*) FROM stored_events")
+    yield stored * len(experiments)
+    events = {
+        (project_id, environment): count
+        for project_id, environment, count in engine.rows(
+            "SELECT project_id, environment, count(*) FROM log_rows GROUP BY 1, 2"
+        )
+    }
+    yield sum(events.get(experiment.environment_key, 0) for experiment in experiments)
+
+
+def deal_events(engine: DayEngine, experiments: Iterable[PipelineExperiment]) -> None:
+    """Deals the log's events to the parts of their sessions, and of the users that are units."""
+    by_user = any(experiment.by_user for experiment in experiments)
+    keys = ("session_id", "pseudonym") if by_user else ("session_id",)
+    engine.deal(_UNIT_EVENTS, "SELECT * FROM events", keys)
 
 
 def _expose(engine: DayEngine, connection: Connection, read: Sequence[ReadExperiment]) -> None:
@@ -260,7 +315,26 @@ def _expose(engine: DayEngine, connection: Connection, read: Sequence[ReadExperi
     register_buried_units(engine, connection, read)
     for name, sql in _NOTHING_KNOWN.items():
         engine.define(name, sql)
-    for step in EXPOSURE_STEPS:
+    deal_events(engine, experiments)
+    for _ in engine.each_part():
+        for step in EXPOSURE_STEPS:
+            engine.run(step)
+        drop_between(engine)
+    count_exposures(engine)
+
+
+def drop_between(engine: DayEngine) -> None:
+    """Drops the steps between the log and the rows that are read later."""
+    kept = (NEW_EXPOSURES, NEW_SIGHTINGS)
+    engine.drop(step.name for step in EXPOSURE_STEPS if step not in kept)
+
+
+def count_exposures(engine: DayEngine) -> None:
+    """Materializes the steps from all new exposures to counts of them."""
+    engine.deal("user_exposures", USER_EXPOSURES, ("pseudonym",))
+    for _ in engine.each_part():
+        engine.run(RETURNED)
+    for step in EXPOSED_COUNTS:
         engine.run(step)
 
 
@@ -271,17 +345,24 @@ def _close(engine: DayEngine, connection: Connection, read: Sequence[ReadExperim
         "outcome_events",
         "SELECT e.* FROM log_rows AS e WHERE e.event IN (SELECT event FROM sources)",
     )
-    for name, sql in _DERIVED.items():
-        if name.startswith("known"):
-            continue
-        engine.define(name, sql)
-    for step in (PAID, OUTCOMES, NEW_CONVERSIONS, NEW_AMOUNTS):
-        engine.run(step)
-    for name in ("known_conversions", "known_amounts"):
-        engine.define(name, _DERIVED[name])
+    engine.run(PAID)
+    engine.run(_EXPOSED_USERS)
+    for _ in engine.each_part():
+        engine.define("exposed_units", _NEW_EXPOSURES)
+        for step in (OUTCOMES, NEW_CONVERSIONS, NEW_AMOUNTS):
+            engine.run(step)
+        for name, sql in _DERIVED.items():
+            engine.define(name, sql)
+        count_cells(engine)
+    engine.run(NEW_CELLS)
+
+
+def count_cells(engine: DayEngine) -> None:
+    """Counts the units of a part whose outcomes close, and drops the outcomes."""
     # Read in place: it has a row for each unit and metric, of which each reader needs few columns.
     engine.define(CLOSING.name, CLOSING.sql)
-    engine.run(NEW_CELLS)
+    engine.run(COUNTED)
+    engine.drop([OUTCOMES.name])
 
 
 def _outcomes(read: ReadExperiment) -> ReadOutcomes:

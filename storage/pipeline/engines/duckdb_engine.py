@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 import threading
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -15,7 +15,7 @@ import duckdb
 from storage.log.parquet import Batch, Batches
 from storage.pipeline.engines.engine import Columns, EngineMemoryError
 from storage.pipeline.engines.input_tables import input_table
-from storage.pipeline.steps import COMPUTED_ONCE, IN_SAMPLE, Step
+from storage.pipeline.steps import COMPUTED_ONCE, IN_PART, IN_SAMPLE, Step
 
 _BATCH_ROWS = 20_000
 
@@ -34,11 +34,18 @@ class DuckDBLimits:
         memory_mib: Of memory; what needs more is written to a temporary folder.
         threads: How many threads compute.
         folder: Where that folder is made; None for the system's own.
+        readings_a_mib: How many events, each counted for every experiment that reads it, are
+            computed at once for each MiB.
     """
 
     memory_mib: int = 1024
     threads: int = 1
     folder: Path | None = None
+    readings_a_mib: int = 30_000
+
+    def parts(self, readings: int) -> int:
+        """Returns in how many parts so many readings are computed."""
+        return -(-readings // (self.memory_mib * self.readings_a_mib)) or 1
 
 
 @contextmanager
@@ -70,7 +77,7 @@ def open_duckdb(limits: DuckDBLimits, *, seconds: float | None = None) -> Genera
         ) as database:
             # Drawn on standard output, where `evaluate --json` prints a document.
             database.execute("SET enable_progress_bar = false")
-            yield DuckDBEngine(database, folder=folder, seconds=seconds)
+            yield DuckDBEngine(database, folder=folder, limits=limits, seconds=seconds)
     except duckdb.OutOfMemoryException as error:
         raise EngineMemoryError(
             f"DuckDB needs more than {limits.memory_mib} MiB of memory, or more space than"
@@ -83,18 +90,34 @@ def open_duckdb(limits: DuckDBLimits, *, seconds: float | None = None) -> Genera
 class DuckDBEngine:
     """Runs the text on a database of its own.
 
+    A day that is computed part by part is in files: its events are dealt to a file of each part,
+    and a step's rows of a part are written to one. So neither memory nor what DuckDB spills grows
+    with the day.
+
     Args:
         folder: Of files that last as long as the engine.
+        limits: From which the number of parts follows.
         seconds: How long a step may take; None for as long as it needs.
     """
 
     def __init__(
-        self, database: duckdb.DuckDBPyConnection, *, folder: Path, seconds: float | None = None
+        self,
+        database: duckdb.DuckDBPyConnection,
+        *,
+        folder: Path,
+        limits: DuckDBLimits,
+        seconds: float | None = None,
     ) -> None:
         self.database = database
         self.folder = folder
+        self._limits = limits
         self._filesystems: set[str] = set()
         self._seconds = seconds
+        self._parts = 1
+        self._part: int | None = None
+        # By relation, the statement that was dealt, and the file of each part.
+        self._dealt: dict[str, str] = {}
+        self._written: dict[str, dict[int, Path]] = {}
 
     def register(self, name: str, columns: Columns, rows: Iterable[Sequence[Any]]) -> None:
         """Makes a small input of rows."""
@@ -112,13 +135,16 @@ class DuckDBEngine:
         Raises:
             duckdb.InterruptException: It took longer than a step may.
         """
-        sql = step.sql.replace(IN_SAMPLE, _UNIT_IN_SAMPLE).replace(COMPUTED_ONCE, "")
+        sql = self._in_words(step.sql)
         # Of a left join to an empty relation DuckDB expects no row, and would hash the other side.
         # The text's own order of joins is kept.
         kept = "build_side_probe_side,join_order" if step.small_right else ""
         self.database.execute(f"SET disabled_optimizers = '{kept}'")
         with self._limited():
-            self.database.execute(f"CREATE OR REPLACE TABLE {step.name} AS {sql}")
+            if self._part is None:
+                self.database.execute(f"CREATE OR REPLACE TABLE {step.name} AS {sql}")
+            else:
+                self.define(step.name, self._write(step.name, sql, self._part))
 
     @contextmanager
     def _limited(self) -> Generator[None]:
@@ -135,11 +161,74 @@ class DuckDBEngine:
 
     def copy(self, name: str, batches: Batches) -> None:
         """Writes batches to a file: Parquet takes a tenth of the place that a table takes."""
-        path = _literal(str(self.folder / f"{name}.parquet"))
         self.database.register("copied_batches", batches)
-        self.database.execute(f"COPY (FROM copied_batches) TO {path} (FORMAT parquet)")
+        written = self._write(name, "FROM copied_batches", self._part)
         self.database.unregister("copied_batches")
-        self.define(name, f"FROM read_parquet({path})")
+        self.define(name, written)
+
+    def split(self, readings: Iterable[int]) -> None:
+        """Chooses in how many parts units are computed."""
+        for bound in readings:
+            self._parts = self._limits.parts(bound)
+            if self._parts == 1:
+                return
+
+    def deal(self, name: str, sql: str, keys: Sequence[str]) -> None:
+        """Gives a relation's name to a statement, and deals its rows to the parts."""
+        self.define(name, sql)
+        if self._parts == 1:
+            return
+        self._dealt[name] = sql
+        # DuckDB's partitioned COPY reads the rows once, for three times the CPU.
+        for part in range(self._parts):
+            here = " OR ".join(f"{self._part_of(key)} = {part}" for key in keys)
+            with self._limited():
+                self._write(name, f"FROM ({sql}) AS dealt WHERE {here}", part)
+
+    def each_part(self) -> Iterator[int]:
+        """Yields the number of each part, while that part is computed."""
+        if self._parts == 1:
+            yield 0
+            return
+        for part in range(self._parts):
+            self._part = part
+            for name, paths in self._written.items():
+                if part in paths:
+                    self.define(name, _read([paths[part]]))
+            yield part
+        self._part = None
+        for name, paths in self._written.items():
+            self.define(name, self._dealt.get(name) or _read(list(paths.values())))
+
+    def _write(self, name: str, sql: str, part: int | None) -> str:
+        """Writes rows to a file, of a part if any, and returns SQL that reads it."""
+        path = self.folder / f"{name}{'' if part is None else f'-{part}'}.parquet"
+        self.database.execute(f"COPY ({sql}) TO {_literal(str(path))} (FORMAT parquet)")
+        if part is not None:
+            self._written.setdefault(name, {})[part] = path
+        return _read([path])
+
+    def _part_of(self, key: str) -> str:
+        # DuckDB's own tables and joins use the hash of the unit: all units of a part must not
+        # share bits of it.
+        return f"hash(hash({key})) % {self._parts}"
+
+    def _in_words(self, sql: str) -> str:
+        in_part = "true" if self._part is None else f"{self._part_of('unit')} = {self._part}"
+        return (
+            sql.replace(IN_PART, in_part)
+            .replace(IN_SAMPLE, _UNIT_IN_SAMPLE)
+            .replace(COMPUTED_ONCE, "")
+        )
+
+    def drop(self, names: Iterable[str]) -> None:
+        """Drops materialized steps that nothing reads any more."""
+        for name in names:
+            if self._part is None:
+                self.database.execute(f"DROP TABLE {name}")
+            else:
+                self.database.execute(f"DROP VIEW {name}")
+                self._written.pop(name)[self._part].unlink()
 
     def parquet(self, uris: Sequence[str]) -> str:
         """Returns SQL that reads these files; those of a bucket by fsspec."""
@@ -159,7 +248,7 @@ class DuckDBEngine:
 
     def batches(self, sql: str) -> Iterable[Batch]:
         """Yields the rows of a statement as Arrow."""
-        yield from self.database.sql(sql).to_arrow_reader(_BATCH_ROWS)
+        yield from self.database.sql(self._in_words(sql)).to_arrow_reader(_BATCH_ROWS)
 
     def property_text(self, name: str) -> str:
         """Returns SQL for a property of the event `e` as text."""
@@ -168,6 +257,11 @@ class DuckDBEngine:
     def experiment_key(self, number: int, experiment_id: str) -> object:  # noqa: ARG002
         """Returns an experiment's key in the derived relations: its number."""
         return number
+
+
+def _read(paths: Sequence[Path]) -> str:
+    files = ", ".join(_literal(str(path)) for path in paths)
+    return f"FROM read_parquet([{files}], hive_partitioning = false)"
 
 
 def _literal(value: str) -> str:

@@ -1,6 +1,6 @@
 """Engine: what runs the pipeline's text, each in a file of its own."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from storage.log.parquet import Batch, Batches
@@ -48,7 +48,12 @@ class Engine(Protocol):
 
 
 class DayEngine(Engine, Protocol):
-    """An engine that reads whole days: Parquet files in place, and Arrow batches."""
+    """An engine that reads whole days: Parquet files in place, and Arrow batches.
+
+    It may compute the units of a large day part by part. Then each relation that is dealt, copied
+    or materialized for a part holds the rows of that part's units until the next part begins, and
+    those of all units after the last.
+    """
 
     def copy(self, name: str, batches: Batches) -> None:
         """Makes a relation of Arrow batches, which may be many and are read once."""
@@ -63,4 +68,31 @@ class DayEngine(Engine, Protocol):
 
     def batches(self, sql: str) -> Iterable[Batch]:
         """Yields the rows of a statement, which may be many, as Arrow."""
+        ...
+
+    def split(self, readings: Iterable[int]) -> None:
+        """Chooses in how many parts units are computed.
+
+        Args:
+            readings: Upper bounds of how many events are read, each counted for every experiment
+                that reads it. Each is closer than the one before, and takes longer.
+        """
+        ...
+
+    def deal(self, name: str, sql: str, keys: Sequence[str]) -> None:
+        """Gives a relation's name to a statement, and deals its rows to the parts.
+
+        Args:
+            name: The relation's.
+            sql: The statement.
+            keys: Columns that hold units. A row is in the part of each of them.
+        """
+        ...
+
+    def each_part(self) -> Iterator[int]:
+        """Yields the number of each part, while that part is computed."""
+        ...
+
+    def drop(self, names: Iterable[str]) -> None:
+        """Drops materialized steps that nothing reads any more."""
         ...

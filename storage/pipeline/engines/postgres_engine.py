@@ -15,6 +15,7 @@ from storage.pipeline.steps import (
     CANDIDATES,
     COMPUTED_ONCE,
     EVENT_KEY,
+    IN_PART,
     IN_SAMPLE,
     SEEN,
     SIGHTING_KINDS,
@@ -168,7 +169,11 @@ class PostgresEngine:
         """Makes a step's rows, at the latest when they are read."""
         # The planner would merge the subquery and work `kind` out six times a row, for two thirds
         # more time.
-        sql = step.sql.replace(IN_SAMPLE, UNIT_IN_SAMPLE).replace(COMPUTED_ONCE, "OFFSET 0")
+        sql = (
+            step.sql.replace(IN_SAMPLE, UNIT_IN_SAMPLE)
+            .replace(IN_PART, "true")
+            .replace(COMPUTED_ONCE, "OFFSET 0")
+        )
         if self.few and step not in _COUNTED:
             self._define(step.name, _Clause(sql=_escaped(sql), materialized=True))
         else:

@@ -5,7 +5,7 @@ import re
 import socket
 import threading
 import warnings
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from importlib import import_module
 from typing import Any
@@ -18,7 +18,7 @@ from storage.log.lake import Lake
 from storage.log.parquet import Batch, Batches
 from storage.pipeline.engines.engine import Columns, EngineError
 from storage.pipeline.engines.input_tables import input_table
-from storage.pipeline.steps import COMPUTED_ONCE, IN_SAMPLE, Step
+from storage.pipeline.steps import COMPUTED_ONCE, IN_PART, IN_SAMPLE, Step
 
 REMOTE = "SERVICE_SPARK_REMOTE"
 PORT = 15002
@@ -285,6 +285,20 @@ class SparkEngine:
                 with self._lake.reading(name) as path, closing(pq.ParquetFile(path)) as file:
                     yield from file.iter_batches(_BATCH_ROWS)
 
+    def split(self, readings: Iterable[int]) -> None:
+        """Does nothing: a cluster computes all units at once."""
+
+    def deal(self, name: str, sql: str, keys: Sequence[str]) -> None:  # noqa: ARG002
+        """Gives a relation's name to a statement."""
+        self.define(name, sql)
+
+    def each_part(self) -> Iterator[int]:
+        """Yields once."""
+        yield 0
+
+    def drop(self, names: Iterable[str]) -> None:
+        """Does nothing: the files of a step last as long as the engine."""
+
     def property_text(self, name: str) -> str:
         """Returns SQL for a property of the event `e` as text."""
         return f"get_json_object(e.properties, '$.{name}')"
@@ -300,6 +314,7 @@ class SparkEngine:
     def _statement(self, sql: str) -> Any:  # noqa: ANN401 - an optional package
         return self._session.sql(
             sql.replace(IN_SAMPLE, _UNIT_IN_SAMPLE)
+            .replace(IN_PART, "true")
             .replace(COMPUTED_ONCE, "")
             .replace(_COLLATION, "")
         )

@@ -1,6 +1,7 @@
 """One text on every engine: PostgreSQL's, DuckDB's and the oracle's rows of random worlds."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -34,7 +35,10 @@ from tests.pipeline.engines.rows import (
 from tests.pipeline.engines.worlds import HOURS, T, World, build_world
 
 WORLDS_A_STORE = 25
-SETTINGS = DayEngineSettings(limits=DuckDBLimits(memory_mib=256))
+LIMITS = DuckDBLimits(memory_mib=256)
+SETTINGS = DayEngineSettings(limits=LIMITS)
+# As of a day that is too large for the memory: a store's worlds are computed in some ten parts.
+IN_PARTS = DuckDBLimits(memory_mib=256, readings_a_mib=5)
 # Whatever occurred and closes has closed by then, within the hours that an experiment is read.
 END = T + timedelta(hours=HOURS + 4)
 # When no block is left of any experiment.
@@ -125,12 +129,12 @@ def forget_someone(store: Store, world: World, draw: Random) -> None:
 
 
 def computed(
-    store: Store, folder: Path, *, as_of: datetime
+    store: Store, folder: Path, *, as_of: datetime, limits: DuckDBLimits
 ) -> tuple[dict[str, Rows], dict[str, datetime]]:
     """Returns DuckDB's rows by experiment, and up to when each is read."""
     with (
         read_apart(store.engine, open_lake()) as log,
-        open_duckdb(DuckDBLimits(memory_mib=256, folder=folder)) as engine,
+        open_duckdb(replace(limits, folder=folder)) as engine,
     ):
         experiments = open_experiments(log.connection, only=None)
         lives = compute_whole_lives(engine, log, experiments, as_of=microseconds(as_of))
@@ -187,14 +191,19 @@ def unequal_worlds(
     seeds = list(seeds)
     worlds = built(store, seeds)
     extended(store, worlds, Random(seeds[0]), decided=decided, settings=settings)
-    return unequal_rows(store, worlds, folder)
+    return unequal_rows(store, worlds, folder, limits=settings.limits)
 
 
 def unequal_rows(
-    store: Store, worlds: Iterable[World], folder: Path, *, as_of: datetime = END
+    store: Store,
+    worlds: Iterable[World],
+    folder: Path,
+    *,
+    as_of: datetime = END,
+    limits: DuckDBLimits = LIMITS,
 ) -> dict[str, Any]:
     """Returns what any two sides tell otherwise of worlds whose rows are stored."""
-    by_duckdb, ends = computed(store, folder, as_of=as_of)
+    by_duckdb, ends = computed(store, folder, as_of=as_of, limits=limits)
     found: dict[str, Any] = {}
     with store.engine.begin() as connection:
         for world in worlds:
@@ -227,6 +236,13 @@ def test_each_engine_tells_of_a_world_what_the_specification_tells(
     store: Store, tmp_path: Path, first: int
 ) -> None:
     assert unequal_worlds(store, range(first, first + WORLDS_A_STORE), tmp_path) == {}
+
+
+def test_a_day_that_is_computed_in_parts_of_its_units_has_the_same_rows(
+    store: Store, tmp_path: Path
+) -> None:
+    settings = DayEngineSettings(limits=IN_PARTS)
+    assert unequal_worlds(store, range(6000, 6025), tmp_path, settings=settings) == {}
 
 
 @pytest.mark.parametrize(
