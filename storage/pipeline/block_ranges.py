@@ -41,7 +41,6 @@ from storage.pipeline.whole_lives import (
     count_cells,
     count_exposures,
     deal_events,
-    drop_between,
     extent_of,
     register_buried_outcomes,
     register_buried_units,
@@ -105,7 +104,7 @@ def compute_exposures(
         for step in EXPOSURE_STEPS:
             if step is not SEEN:
                 engine.run(step)
-        drop_between(engine)
+        engine.drop(EXPOSURE_STEPS)
     known.exposures_of_users("exposures_of_users", _NEW_USERS)
     engine.define("known_exposures", "SELECT * FROM exposures_of_users")
     count_exposures(engine)

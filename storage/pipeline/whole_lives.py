@@ -40,8 +40,6 @@ from storage.pipeline.steps import (
     NEW_AMOUNTS,
     NEW_CELLS,
     NEW_CONVERSIONS,
-    NEW_EXPOSURES,
-    NEW_SIGHTINGS,
     OUTCOME_USERS,
     OUTCOMES,
     PAID,
@@ -319,14 +317,8 @@ def _expose(engine: DayEngine, connection: Connection, read: Sequence[ReadExperi
     for _ in engine.each_part():
         for step in EXPOSURE_STEPS:
             engine.run(step)
-        drop_between(engine)
+        engine.drop(EXPOSURE_STEPS)
     count_exposures(engine)
-
-
-def drop_between(engine: DayEngine) -> None:
-    """Drops the steps between the log and the rows that are read later."""
-    kept = (NEW_EXPOSURES, NEW_SIGHTINGS)
-    engine.drop(step.name for step in EXPOSURE_STEPS if step not in kept)
 
 
 def count_exposures(engine: DayEngine) -> None:
@@ -362,7 +354,7 @@ def count_cells(engine: DayEngine) -> None:
     # Read in place: it has a row for each unit and metric, of which each reader needs few columns.
     engine.define(CLOSING.name, CLOSING.sql)
     engine.run(COUNTED)
-    engine.drop([OUTCOMES.name])
+    engine.drop([OUTCOMES])
 
 
 def _outcomes(read: ReadExperiment) -> ReadOutcomes:

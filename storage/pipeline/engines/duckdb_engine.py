@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ class DuckDBLimits:
         threads: How many threads compute.
         folder: Where that folder is made; None for the system's own.
         readings_a_mib: How many events, each counted for every experiment that reads it, are
-            computed at once for each MiB.
+            computed at once for each MiB, at the cost of some spilling.
     """
 
     memory_mib: int = 1024
@@ -45,7 +46,9 @@ class DuckDBLimits:
 
     def parts(self, readings: int) -> int:
         """Returns in how many parts so many readings are computed."""
-        return -(-readings // (self.memory_mib * self.readings_a_mib)) or 1
+        at_once = self.memory_mib * self.readings_a_mib
+        # Once they are dealt, parts that need not spill cost less.
+        return 1 if readings <= at_once else -(-readings // (at_once // 2))
 
 
 @contextmanager
@@ -77,6 +80,8 @@ def open_duckdb(limits: DuckDBLimits, *, seconds: float | None = None) -> Genera
         ) as database:
             # Drawn on standard output, where `evaluate --json` prints a document.
             database.execute("SET enable_progress_bar = false")
+            # Rows that are dealt to many files take half the CPU where few of them wait.
+            database.execute("SET partitioned_write_flush_threshold = 20000")
             yield DuckDBEngine(database, folder=folder, limits=limits, seconds=seconds)
     except duckdb.OutOfMemoryException as error:
         raise EngineMemoryError(
@@ -90,9 +95,9 @@ def open_duckdb(limits: DuckDBLimits, *, seconds: float | None = None) -> Genera
 class DuckDBEngine:
     """Runs the text on a database of its own.
 
-    A day that is computed part by part is in files: its events are dealt to a file of each part,
-    and a step's rows of a part are written to one. So neither memory nor what DuckDB spills grows
-    with the day.
+    A day that is computed part by part is in files: its events are dealt to files of each part,
+    and the rows of a part that are read later are written to one. So neither memory nor what DuckDB
+    spills grows with the day.
 
     Args:
         folder: Of files that last as long as the engine.
@@ -115,9 +120,9 @@ class DuckDBEngine:
         self._seconds = seconds
         self._parts = 1
         self._part: int | None = None
-        # By relation, the statement that was dealt, and the file of each part.
+        # By relation, the statement that was dealt, and the files of each part.
         self._dealt: dict[str, str] = {}
-        self._written: dict[str, dict[int, Path]] = {}
+        self._written: dict[str, dict[int, list[Path]]] = {}
 
     def register(self, name: str, columns: Columns, rows: Iterable[Sequence[Any]]) -> None:
         """Makes a small input of rows."""
@@ -141,7 +146,7 @@ class DuckDBEngine:
         kept = "build_side_probe_side,join_order" if step.small_right else ""
         self.database.execute(f"SET disabled_optimizers = '{kept}'")
         with self._limited():
-            if self._part is None:
+            if self._part is None or step.passing:
                 self.database.execute(f"CREATE OR REPLACE TABLE {step.name} AS {sql}")
             else:
                 self.define(step.name, self._write(step.name, sql, self._part))
@@ -179,11 +184,29 @@ class DuckDBEngine:
         if self._parts == 1:
             return
         self._dealt[name] = sql
-        # DuckDB's partitioned COPY reads the rows once, for three times the CPU.
+        dealt: list[str] = []
+        for number, key in enumerate(keys):
+            # Once into a part that several of its units are in.
+            others = "".join(
+                f" AND {self._part_of(key)} <> {self._part_of(earlier)}"
+                for earlier in keys[:number]
+            )
+            dealt.append(
+                f"SELECT *, {self._part_of(key)} AS part FROM ({sql}) AS rows_{number}"
+                f" WHERE {key} IS NOT NULL{others}"
+            )
+        folder = self.folder / name
+        with self._limited():
+            self.database.execute(
+                f"COPY ({' UNION ALL '.join(dealt)}) TO {_literal(str(folder))}"
+                " (FORMAT parquet, PARTITION_BY (part))"
+            )
         for part in range(self._parts):
-            here = " OR ".join(f"{self._part_of(key)} = {part}" for key in keys)
-            with self._limited():
-                self._write(name, f"FROM ({sql}) AS dealt WHERE {here}", part)
+            files = list(folder.glob(f"part={part}/*.parquet"))
+            if files:
+                self._written.setdefault(name, {})[part] = files
+            else:
+                self._write(name, f"FROM ({sql}) AS dealt LIMIT 0", part)
 
     def each_part(self) -> Iterator[int]:
         """Yields the number of each part, while that part is computed."""
@@ -194,18 +217,18 @@ class DuckDBEngine:
             self._part = part
             for name, paths in self._written.items():
                 if part in paths:
-                    self.define(name, _read([paths[part]]))
+                    self.define(name, _read(paths[part]))
             yield part
         self._part = None
         for name, paths in self._written.items():
-            self.define(name, self._dealt.get(name) or _read(list(paths.values())))
+            self.define(name, self._dealt.get(name) or _read([*chain(*paths.values())]))
 
     def _write(self, name: str, sql: str, part: int | None) -> str:
         """Writes rows to a file, of a part if any, and returns SQL that reads it."""
         path = self.folder / f"{name}{'' if part is None else f'-{part}'}.parquet"
         self.database.execute(f"COPY ({sql}) TO {_literal(str(path))} (FORMAT parquet)")
         if part is not None:
-            self._written.setdefault(name, {})[part] = path
+            self._written.setdefault(name, {})[part] = [path]
         return _read([path])
 
     def _part_of(self, key: str) -> str:
@@ -221,14 +244,11 @@ class DuckDBEngine:
             .replace(COMPUTED_ONCE, "")
         )
 
-    def drop(self, names: Iterable[str]) -> None:
-        """Drops materialized steps that nothing reads any more."""
-        for name in names:
-            if self._part is None:
-                self.database.execute(f"DROP TABLE {name}")
-            else:
-                self.database.execute(f"DROP VIEW {name}")
-                self._written.pop(name)[self._part].unlink()
+    def drop(self, steps: Iterable[Step]) -> None:
+        """Drops those of some steps that are passing."""
+        for step in steps:
+            if step.passing:
+                self.database.execute(f"DROP TABLE {step.name}")
 
     def parquet(self, uris: Sequence[str]) -> str:
         """Returns SQL that reads these files; those of a bucket by fsspec."""

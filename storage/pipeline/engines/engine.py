@@ -93,6 +93,6 @@ class DayEngine(Engine, Protocol):
         """Yields the number of each part, while that part is computed."""
         ...
 
-    def drop(self, names: Iterable[str]) -> None:
-        """Drops materialized steps that nothing reads any more."""
+    def drop(self, steps: Iterable[Step]) -> None:
+        """Drops those of some steps that are passing."""
         ...

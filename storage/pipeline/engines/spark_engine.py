@@ -296,7 +296,7 @@ class SparkEngine:
         """Yields once."""
         yield 0
 
-    def drop(self, names: Iterable[str]) -> None:
+    def drop(self, steps: Iterable[Step]) -> None:
         """Does nothing: the files of a step last as long as the engine."""
 
     def property_text(self, name: str) -> str:
