@@ -21,6 +21,9 @@ _ARGUMENTS = (
     *("--disable-background-networking", "--disable-component-update", "--no-first-run"),
     # Playwright waits for a page's load, which a page out of that cache never has.
     "--disable-back-forward-cache",
+    # Each visitor's profile would start a second process, for a page that never comes.
+    "--disable-features=SpareRendererForSitePerProcess,Translate,MediaRouter,OptimizationHints",
+    *("--disable-extensions", "--disable-sync", "--disable-default-apps", "--disable-breakpad"),
     # Tests are visitors that nobody sees: their pages are no less alive for that.
     *("--disable-backgrounding-occluded-windows", "--disable-renderer-backgrounding"),
 )

@@ -231,7 +231,7 @@ def serving_github() -> Generator[GitHub]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     github = GitHub(url=f"http://127.0.0.1:{server.server_address[1]}")
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
         yield github

@@ -63,7 +63,7 @@ def serving_gitlab() -> Generator[GitLab]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     gitlab = GitLab(url=f"http://127.0.0.1:{server.server_address[1]}/api/v4")
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
         yield gitlab

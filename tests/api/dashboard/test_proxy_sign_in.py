@@ -247,7 +247,7 @@ def test_the_configuration_of_nginx_tells_who_is_there_and_passes_on_nobodys_own
         project = create_project(connection, "behind nginx").project_id
         apply_settings(connection, project, {**CHOSEN, "trusted_proxies": ["127.0.0.1"]})
     provider = ThreadingHTTPServer(("127.0.0.1", 0), _OAuth2Proxy)
-    threading.Thread(target=provider.serve_forever, daemon=True).start()
+    threading.Thread(target=provider.serve_forever, args=(0.02,), daemon=True).start()
     with ExitStack() as stack:
         stack.callback(engine.dispose)
         stack.callback(provider.server_close)

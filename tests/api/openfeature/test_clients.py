@@ -179,7 +179,7 @@ class _Build(BaseHTTPRequestHandler):
 def build(name: str) -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Build)
     server.name = name
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}"
