@@ -1,6 +1,7 @@
 """`explain`: the sentence, the tables and the plot, of evidence that the walk made."""
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,6 +11,8 @@ from sqlalchemy import text as sql
 from cli.changes.interval_plot import MOST_ROWS, WIDTH, interval_plot
 from domain.wording.effect import effect_line
 from orchestration.once import materialize_pipeline
+from storage.tenants.projects import CreatedProject, create_project
+from tests.conftest import Service, Store, filled_model, fresh_store, serving_store
 
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)
 UNITS = 900
@@ -120,11 +123,35 @@ def moment(start: datetime, minutes: float) -> str:
     return (start + timedelta(minutes=minutes)).isoformat()
 
 
+def explained_shop(store: Store) -> tuple[CreatedProject, str]:
+    """A shop with evidence of the canary; returns its project and the experiment."""
+    with store.engine.begin() as connection:
+        project = create_project(connection, "shop")
+    with serving_store(store) as client:
+        experiment_id = told(Service(store=store, client=client, project=project))
+    assert materialize_pipeline(store.url)
+    return project, experiment_id
+
+
+# Told and computed once: each test has a copy of the store.
+@pytest.fixture(scope="module")
+def _model(postgres_url: str, migrated_template: str) -> Iterator[Any]:
+    with filled_model(postgres_url, migrated_template, explained_shop) as model:
+        yield model
+
+
 @pytest.fixture
-def explained(reached: Any) -> str:
-    experiment_id = told(reached)
-    assert materialize_pipeline(reached.store.url)
-    return experiment_id
+def service(postgres_url: str, _model: Any) -> Iterator[Service]:
+    """The API of a shop with evidence of a canary."""
+    name, (project, _) = _model
+    with fresh_store(postgres_url, name) as store, serving_store(store) as client:
+        yield Service(store=store, client=client, project=project)
+
+
+@pytest.fixture
+def explained(_model: Any) -> str:
+    """The canary's experiment."""
+    return _model[1][1]
 
 
 def test_evidence_is_told_whole(reached, command, explained) -> None:
@@ -150,9 +177,10 @@ def test_the_document_is_printed_to_the_byte(reached, command, explained) -> Non
 
 
 def test_before_any_look_it_says_so(reached, command) -> None:
-    for sha in ("aaaaaaa", "bbbbbbb"):
-        reached.post("/v1/deploys", {"commit": {"sha": sha}})
-    experiment_id = reached.post("/v1/reward/register", {}).json()["experiment_id"]
+    for sha in ("ccccccc", "ddddddd"):
+        answer = reached.post("/v1/deploys", {"commit": {"sha": sha}, "environment": "staging"})
+    body = {"deploy_id": answer.json()["deploy"]["deploy_id"]}
+    experiment_id = reached.post("/v1/reward/register", body).json()["experiment_id"]
     result = command("explain", experiment_id)
     assert result.exit_code == 1
     assert "nothing was evaluated yet" in result.stderr
