@@ -7,6 +7,8 @@ import csv
 import gzip
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from click.testing import CliRunner
 from cli.main import main
 from storage.tenants.projects import create_project
 from storage.tenants.settings import apply_settings
+from tests.repetition import also_nightly
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 MAPS = Path(__file__).parents[3] / "docs" / "maps"
@@ -49,21 +52,52 @@ def arms(experiment: dict[str, Any]) -> dict[str, tuple[int, int]]:
     return {arm: (count["units"], count["converting"]) for arm, count in found}
 
 
-def test_a_landing_page_without_effect_abstains_for_power(run: Run) -> None:
-    imported = run("import", str(DATA / "ab_data.csv.gz"), "--map", str(MAPS / "ab_data.toml"))
+@dataclass(frozen=True, kw_only=True)
+class Visitors:
+    """Rows of the landing page's file from its begin on, in which visitors stand in no order.
+
+    Attributes:
+        rows: How many; None for all.
+        control: Units and converting units, counted without this service.
+        treatment: The same of the other arm.
+        skipped: Rows whose page is not their arm's.
+    """
+
+    rows: int | None
+    control: tuple[int, int]
+    treatment: tuple[int, int]
+    skipped: int
+
+
+SOME = Visitors(rows=60_000, control=(29_594, 3_604), treatment=(29_583, 3_526), skipped=822)
+ALL = Visitors(rows=None, control=(145_274, 17_489), treatment=(145_310, 17_264), skipped=3_893)
+
+
+@pytest.mark.parametrize("visitors", also_nightly([SOME], [ALL]), ids=["some", "all"])
+def test_a_landing_page_without_effect_abstains_for_power(
+    run: Run, tmp_path: Path, visitors: Visitors
+) -> None:
+    file = tmp_path / "ab_data.csv"
+    with gzip.open(DATA / "ab_data.csv.gz", "rb") as whole:
+        heads = 1
+        stop = None if visitors.rows is None else heads + visitors.rows
+        file.write_bytes(b"".join(islice(whole, stop)))
+    imported = run("import", str(file), "--map", str(MAPS / "ab_data.toml"))
     (experiment,) = imported["experiments"]
-    assert arms(experiment) == {"control": (145_274, 17_489), "treatment": (145_310, 17_264)}
-    assert imported["skipped_rows"] == {"where": 3_893}
+    assert arms(experiment) == {"control": visitors.control, "treatment": visitors.treatment}
+    assert imported["skipped_rows"] == {"where": visitors.skipped}
     (contract,) = run("evaluate")
     assert (contract["verdict"], contract["abstain_reason"]) == ("abstain", "power")
     evidence = run("explain", experiment["experiment_id"])
     counts = evidence["counts"]
-    assert counts["in_cells"] + counts["open"] + counts["in_flight"] == 145_274 + 145_310
+    assert counts["in_cells"] + counts["open"] + counts["in_flight"] == (
+        visitors.control[0] + visitors.treatment[0]
+    )
     # 28 days of exposure are over: every block has closed.
     assert counts["open"] == counts["in_flight"] == 0
-    control, treatment = evidence["arms"]["control"], evidence["arms"]["treatment"]
-    assert (control["units"], control["conversions"]) == (145_274, 17_489)
-    assert (treatment["units"], treatment["conversions"]) == (145_310, 17_264)
+    for arm, count in arms(experiment).items():
+        found = evidence["arms"][arm]
+        assert (found["units"], found["conversions"]) == count
 
 
 def test_two_e_mails_with_large_effects_are_both_kept_against_one_control(run: Run) -> None:
