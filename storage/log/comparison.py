@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import duckdb
 from sqlalchemy import Connection, text
 
 from storage.log.lake import Lake, file_sha256
@@ -13,6 +12,10 @@ from storage.log.parquet import canonical_json
 from storage.log.parts import HOUR
 from storage.log.sealed_hours import FILE, SealedFile, UnsealedRange, keep_files
 from storage.postgres.rows import value_of
+
+if TYPE_CHECKING:
+    # It takes a tenth of a CPU second to load, which a run that compares no file does without.
+    import duckdb
 
 # In words that PostgreSQL and DuckDB share, but for the digest, on columns as files have them.
 # The path of a file is a parameter: a folder's name may hold a quote.
@@ -119,6 +122,8 @@ def compare_files(connection: Connection, lake: Lake, *, limit: int = 500) -> Co
         lake: Where the files are.
         limit: How many files at once; the next call goes on with the others.
     """
+    import duckdb  # noqa: PLC0415 - it takes long to load, as said above
+
     connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
     keep_files(connection)
     files = [
@@ -138,7 +143,7 @@ def compare_files(connection: Connection, lake: Lake, *, limit: int = 500) -> Co
 
 
 def _difference(
-    connection: Connection, database: duckdb.DuckDBPyConnection, lake: Lake, file: SealedFile
+    connection: Connection, database: "duckdb.DuckDBPyConnection", lake: Lake, file: SealedFile
 ) -> str | None:
     try:
         with lake.reading(file.name) as path:
@@ -153,7 +158,7 @@ def _difference(
     return None
 
 
-def _sums_of_file(database: duckdb.DuckDBPyConnection, path: str) -> Any:  # noqa: ANN401 - rows
+def _sums_of_file(database: "duckdb.DuckDBPyConnection", path: str) -> Any:  # noqa: ANN401 - rows
     statement = _SUMS.format(digest=_DIGEST_IN_FILE, source=_FILE)
     (sums,) = database.execute(statement, {"path": path}).fetchall()
     if not sums[_FLAGGED]:

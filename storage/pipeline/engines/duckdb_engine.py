@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import Any
-
-import duckdb
+from typing import TYPE_CHECKING, Any
 
 from storage.log.parquet import Batch, Batches
 from storage.pipeline.engines.engine import Columns, EngineMemoryError
 from storage.pipeline.engines.input_tables import input_table
 from storage.pipeline.steps import COMPUTED_ONCE, IN_PART, IN_SAMPLE, Step
+
+if TYPE_CHECKING:
+    # It takes a tenth of a CPU second to load, which a run that reads no whole day does without.
+    import duckdb
 
 _BATCH_ROWS = 20_000
 
@@ -62,6 +64,8 @@ def open_duckdb(limits: DuckDBLimits, *, seconds: float | None = None) -> Genera
     Raises:
         EngineMemoryError: A computation within the context exceeds the limits.
     """
+    import duckdb  # noqa: PLC0415 - it takes long to load, as said above
+
     # In memory, of which what does not fit is written to `spill`: a database in a file would write
     # every step to its log as well, for 1.6 times the CPU.
     folder = Path(tempfile.mkdtemp(prefix="deploy-reward-", dir=limits.folder))
@@ -107,7 +111,7 @@ class DuckDBEngine:
 
     def __init__(
         self,
-        database: duckdb.DuckDBPyConnection,
+        database: "duckdb.DuckDBPyConnection",
         *,
         folder: Path,
         limits: DuckDBLimits,
