@@ -6,16 +6,18 @@ their own. CPU is that of the command and of PostgreSQL; memory is the peak of e
 """
 
 import os
+import resource
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 
 from benchmarks.days.rebuild import stored
+from benchmarks.memory import PRIVATE, memory_mib
 from benchmarks.report import options, report
 from benchmarks.store import MeasuredStore, measured_store
 
@@ -48,7 +50,7 @@ def sampled_memory(process: int) -> Generator[list[float]]:
     def sample() -> None:
         while not ended.wait(_SAMPLE_SECONDS):
             children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-            peaks.append(max((_private_mib(child) for child in children), default=0.0))
+            peaks.append(max((memory_mib(child, PRIVATE) for child in children), default=0.0))
 
     thread = threading.Thread(target=sample, daemon=True)
     thread.start()
@@ -59,12 +61,15 @@ def sampled_memory(process: int) -> Generator[list[float]]:
         thread.join()
 
 
-def _private_mib(process: str) -> float:
-    with suppress(FileNotFoundError, ProcessLookupError):
-        for line in Path(f"/proc/{process}/status").read_text().splitlines():
-            if line.startswith("RssAnon:"):
-                return int(line.split()[1]) / 1024
-    return 0.0
+def _wait(process: int) -> tuple[int, resource.struct_rusage, float]:
+    """Returns a process's status and usage at its end, and its peak of memory in MiB."""
+    peak = 0.0
+    while True:
+        ended, status, usage = os.wait4(process, os.WNOHANG)
+        if ended:
+            return status, usage, peak
+        peak = max(peak, memory_mib(process))
+        sleep(_SAMPLE_SECONDS)
 
 
 def measure(*words: str, store: MeasuredStore, events: int) -> Row:
@@ -80,7 +85,7 @@ def measure(*words: str, store: MeasuredStore, events: int) -> Row:
                 "SERVICE_DATABASE_URL": store.url,
             },
         )
-        _, status, usage = os.wait4(child.pid, 0)
+        status, usage, peak = _wait(child.pid)
     if status:
         raise SystemExit(f"{words[0]} failed: see its error above")
     return Row(
@@ -89,7 +94,7 @@ def measure(*words: str, store: MeasuredStore, events: int) -> Row:
         seconds=perf_counter() - begun,
         command_cpu=usage.ru_utime + usage.ru_stime,
         postgres_cpu=store.cpu_seconds() - spent,
-        command_mib=usage.ru_maxrss / 1024,
+        command_mib=peak,
         postgres_mib=max(peaks),
     )
 

@@ -10,7 +10,6 @@ Its memory is bounded as a service's: SERVICE_ENGINE_MEMORY_MIB, 1,024 by defaul
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection
 
 from benchmarks.days.rebuild import COUNT, Laid, stored, timed
+from benchmarks.memory import memory_mib
 from benchmarks.report import numbers, options, report
 from benchmarks.store import measured_store
 from storage.log.lake import open_lake
@@ -87,13 +87,12 @@ def computed_in_duckdb(url: str, as_of: datetime) -> dict[str, float]:
         spent, seconds = time.process_time() - begun, time.perf_counter() - at
         ((events,),) = lives.engine.rows("SELECT count(*) FROM log_rows")
     engine.dispose()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {
         "events": events,
         "copy_cpu": copying.cpu,
         "duckdb_cpu": spent - copying.cpu,
         "duckdb_seconds": seconds,
-        "peak_mib": peak,
+        "peak_mib": memory_mib("self"),
     }
 
 

@@ -21,6 +21,7 @@ from orchestration.pipeline.day_rebuild import rebuild as walk_anew
 from orchestration.pipeline.drafts import Drafted
 from storage.experiments.experiments import experiments_of_project
 from storage.log.lake import open_lake
+from storage.pipeline.engines.engine import watched_parts
 from storage.postgres.engine import opened_engine
 from storage.schema.clock import closed_instant
 from storage.tenants.projects import find_project
@@ -100,13 +101,21 @@ def _printed(
     return [answers[experiment_id] for experiment_id in shown]
 
 
+_WORK = "Reading the log and publishing verdicts"
+
+
 @contextmanager
 def _progress() -> Generator[None]:
-    """Shows a spinner with the time on a terminal, and nothing elsewhere."""
+    """Shows a spinner with the time, and the part of a large day, on a terminal alone."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        progress.add_task("Reading the log and publishing verdicts", total=None)
-        yield
+        task = progress.add_task(_WORK, total=None)
+
+        def show(part: int, parts: int) -> None:
+            progress.update(task, description=f"{_WORK} (part {part} of {parts} of the units)")
+
+        with watched_parts(show):
+            yield
 
 
 def materialize_once(url: str) -> None:

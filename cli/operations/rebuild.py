@@ -14,6 +14,7 @@ from cli.operations.options import data_dir_option
 from cli.operations.store import store_engine
 from orchestration.pipeline.full_rebuild import PHASES, rebuild_all
 from storage.log.lake import open_lake
+from storage.pipeline.engines.engine import watched_parts
 from storage.upkeep.side_tables import Difference
 from storage.verdicts.publication import all_contracts
 
@@ -59,7 +60,12 @@ def _phases() -> Generator[Callable[[str], None]]:
         def begin(phase: str) -> None:
             progress.update(task, description=phase, completed=PHASES.index(phase))
 
-        yield begin
+        def show(part: int, parts: int) -> None:
+            phase = PHASES[int(progress.tasks[task].completed)]
+            progress.update(task, description=f"{phase}, part {part} of {parts} of the units")
+
+        with watched_parts(show):
+            yield begin
         progress.update(task, completed=len(PHASES))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from storage.log.parquet import Batch, Batches
-from storage.pipeline.engines.engine import Columns, EngineMemoryError
+from storage.pipeline.engines.engine import Columns, EngineMemoryError, tell_part
 from storage.pipeline.engines.input_tables import input_table
 from storage.pipeline.steps import COMPUTED_ONCE, IN_PART, IN_SAMPLE, Step
 
@@ -218,6 +218,7 @@ class DuckDBEngine:
             yield 0
             return
         for part in range(self._parts):
+            tell_part(part + 1, self._parts)
             self._part = part
             for name, paths in self._written.items():
                 if part in paths:

@@ -1,6 +1,8 @@
 """Engine: what runs the pipeline's text, each in a file of its own."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 from storage.log.parquet import Batch, Batches
@@ -9,6 +11,27 @@ from storage.pipeline.steps import Step
 # The columns of an input and their types: `int`, `bigint`, `text`, or `json` (text of JSON, which
 # PostgreSQL holds as JSONB) and `experiment` (what the derived relations know an experiment by).
 Columns = Mapping[str, str]
+
+
+# Is told which part is computed, and of how many, for as long as somebody watches.
+PartProgress = Callable[[int, int], None]
+_part_progress: ContextVar[PartProgress | None] = ContextVar("part_progress", default=None)
+
+
+@contextmanager
+def watched_parts(progress: PartProgress) -> Generator[None]:
+    """Tells a watcher of each part that engines of this context compute."""
+    token = _part_progress.set(progress)
+    try:
+        yield
+    finally:
+        _part_progress.reset(token)
+
+
+def tell_part(part: int, parts: int) -> None:
+    """Tells the watcher, if any, which part is computed; the first is 1."""
+    if (progress := _part_progress.get()) is not None:
+        progress(part, parts)
 
 
 class EngineError(RuntimeError):

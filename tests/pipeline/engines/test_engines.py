@@ -16,6 +16,7 @@ from storage.log.reader import read_apart
 from storage.pipeline.catching_up import catch_up_cells, catch_up_exposures
 from storage.pipeline.engines.day_engines import DayEngineSettings
 from storage.pipeline.engines.duckdb_engine import DuckDBLimits, open_duckdb
+from storage.pipeline.engines.engine import watched_parts
 from storage.pipeline.engines.postgres_engine import AT_ONCE
 from storage.pipeline.experiments import open_experiments
 from storage.pipeline.increment import extend_cells, extend_exposures
@@ -242,7 +243,14 @@ def test_a_day_that_is_computed_in_parts_of_its_units_has_the_same_rows(
     store: Store, tmp_path: Path
 ) -> None:
     settings = DayEngineSettings(limits=IN_PARTS)
-    assert unequal_worlds(store, range(6000, 6025), tmp_path, settings=settings) == {}
+    told: list[tuple[int, int]] = []
+
+    with watched_parts(lambda *part: told.append(part)):
+        assert unequal_worlds(store, range(6000, 6025), tmp_path, settings=settings) == {}
+
+    last = told[-1][1]
+    assert last > 2
+    assert told[-last:] == [(part, last) for part in range(1, last + 1)]
 
 
 @pytest.mark.parametrize(
