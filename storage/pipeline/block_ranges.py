@@ -87,12 +87,12 @@ def compute_exposures(
         log.connection, {experiment.environment_key for experiment in experiments}
     )
     register_scope(engine, read, environments)
+    deal_events(engine, experiments)
     register_assignments(engine, log.connection, read, environments)
     register_routes(engine, log.connection, experiments)
     register_deploy_times(engine, log.connection, environments.histories)
     register_buried_units(engine, log.connection, read)
     known = KnownRows(engine, connection, schema=schema, experiments=known_experiments(read))
-    deal_events(engine, experiments)
     for _ in engine.each_part():
         engine.run(SEEN)
         known.exposures("exposures_of_units", _READ_UNITS)

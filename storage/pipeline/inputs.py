@@ -275,9 +275,10 @@ def _register_segments(
 
 def _register_ties(engine: Engine, log: str) -> None:
     """Ranks the routes that decide between events of one moment, an absent one last."""
-    routes: dict[EnvironmentKey, list[str]] = defaultdict(list)
-    for project_id, environment, route in engine.rows(TIED_ROUTES):
-        routes[project_id, environment].append(route)
+    routes: dict[EnvironmentKey, set[str]] = defaultdict(set)
+    for _ in engine.each_part():
+        for project_id, environment, route in engine.rows(TIED_ROUTES):
+            routes[project_id, environment].add(route)
     if not routes:
         return
     rows = (

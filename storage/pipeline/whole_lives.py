@@ -307,13 +307,13 @@ def _expose(engine: DayEngine, connection: Connection, read: Sequence[ReadExperi
         connection, {experiment.environment_key for experiment in experiments}
     )
     register_scope(engine, read, environments)
+    deal_events(engine, experiments)
     register_assignments(engine, connection, read, environments)
     register_routes(engine, connection, experiments)
     register_deploy_times(engine, connection, environments.histories)
     register_buried_units(engine, connection, read)
     for name, sql in _NOTHING_KNOWN.items():
         engine.define(name, sql)
-    deal_events(engine, experiments)
     for _ in engine.each_part():
         for step in EXPOSURE_STEPS:
             engine.run(step)

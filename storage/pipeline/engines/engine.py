@@ -61,6 +61,10 @@ class Engine(Protocol):
         """Returns the rows of a statement."""
         ...
 
+    def each_part(self) -> Iterator[int]:
+        """Yields the number of each part, while that part is computed."""
+        ...
+
     def property_text(self, name: str) -> str:
         """Returns SQL for a property of the event `e` as text: letters, digits, _ and - name it."""
         ...
@@ -110,10 +114,6 @@ class DayEngine(Engine, Protocol):
             sql: The statement.
             keys: Columns that hold units. A row is in the part of each of them.
         """
-        ...
-
-    def each_part(self) -> Iterator[int]:
-        """Yields the number of each part, while that part is computed."""
         ...
 
     def drop(self, steps: Iterable[Step]) -> None:

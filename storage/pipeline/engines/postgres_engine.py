@@ -1,7 +1,7 @@
 """PostgreSQL as an engine of the text: within the caller's transaction, on its own rows."""
 
 import re
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -204,6 +204,10 @@ class PostgresEngine:
         counts = ", ".join(f"(SELECT count(*) FROM {name})" for name in added)
         row = self._execute("", f"SELECT {counts}", added).one()
         return dict(zip(statements, row, strict=True))
+
+    def each_part(self) -> Iterator[int]:
+        """Yields once: all units are one part."""
+        yield 0
 
     def property_text(self, name: str) -> str:
         """Returns SQL for a property of the event `e` as text."""
