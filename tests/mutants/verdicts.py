@@ -102,6 +102,22 @@ MUTANTS = [
         ],
     ),
     Mutant(
+        breaks="of a day that is computed in parts, each unit is counted in one of them",
+        of="storage.pipeline.steps.SEEN",
+        edits=[swap("IN_PART", "'true'")],
+        tests=[
+            "tests/pipeline/engines/test_engines.py::test_a_day_that_is_computed_in_parts_of_its_units_has_the_same_rows"
+        ],
+    ),
+    Mutant(
+        breaks="of a day that is computed in parts, all events of a user are in the user's part",
+        of="storage.pipeline.whole_lives.deal_events",
+        edits=[swap("('session_id', 'pseudonym')", "('session_id',)")],
+        tests=[
+            "tests/pipeline/engines/test_engines.py::test_a_day_that_is_computed_in_parts_of_its_units_has_the_same_rows"
+        ],
+    ),
+    Mutant(
         breaks="where signatures are asked for, an event that nobody vouches for exposes no session",
         of="storage.pipeline.steps.SEEN",
         edits=[swap("_VOUCHED", "'true'")],
