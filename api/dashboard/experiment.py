@@ -215,7 +215,7 @@ def _known(read: _Reading) -> dict[str, Any]:
 
 
 def _is_followed(finding: Finding, contract: Mapping[str, Any]) -> bool:
-    """Tells whether somebody did just what the verdict advises: till then its advice stands."""
+    """Returns whether the change was promoted after a keep, or withdrawn after a rollback."""
     advised = {"keep": "promoted", "rollback": "withdrawn"}.get(contract["verdict"])
     return finding.acted is not None and finding.acted.word == advised
 

@@ -40,7 +40,7 @@ from storage.pipeline.whole_lives import (
     attach_extent,
     count_cells,
     count_exposures,
-    deal_events,
+    distribute_events,
     extent_of,
     register_buried_outcomes,
     register_buried_units,
@@ -87,7 +87,7 @@ def compute_exposures(
         log.connection, {experiment.environment_key for experiment in experiments}
     )
     register_scope(engine, read, environments)
-    deal_events(engine, experiments)
+    distribute_events(engine, experiments)
     register_assignments(engine, log.connection, read, environments)
     register_routes(engine, log.connection, experiments)
     register_deploy_times(engine, log.connection, environments.histories)
@@ -137,7 +137,7 @@ def compute_cells(
     register_metrics(engine, read)
     register_buried_outcomes(engine, log.connection, blocks)
     engine.define("outcome_events", "SELECT e.* FROM log_rows AS e")
-    deal_events(engine, experiments)
+    distribute_events(engine, experiments)
     engine.run(PAID)
     known = KnownRows(
         engine,
@@ -268,7 +268,7 @@ def _copy_closing(
     ]
     columns = map(list, zip(*ranges, strict=True))
     connection.execute(_RANGES, dict(zip(_RANGE_COLUMNS, columns, strict=True)))
-    _deal_stored(
+    _distribute_stored(
         engine,
         connection,
         "closing_exposures",
@@ -287,7 +287,7 @@ def _copy_closing(
         " AND o.metric = r.metric AND o.unit = p.unit AND o.received_at <= r.known_until"
         " WHERE r.known_until IS NOT NULL"
     )
-    _deal_stored(
+    _distribute_stored(
         engine,
         connection,
         "earlier_conversions",
@@ -295,7 +295,7 @@ def _copy_closing(
         "SELECT r.number, o.metric, o.unit, o.late::integer "
         + stored_outcomes.format(table="conversions"),
     )
-    _deal_stored(
+    _distribute_stored(
         engine,
         connection,
         "earlier_amounts",
@@ -306,9 +306,9 @@ def _copy_closing(
     connection.execute(text("DROP TABLE closing_ranges"))
 
 
-def _deal_stored(
+def _distribute_stored(
     engine: DayEngine, connection: Connection, name: str, columns: Columns, sql: str
 ) -> None:
-    """Copies rows of units of the store, and deals them to the parts of their units."""
+    """Copies rows of units of the store, and distributes them to the parts of their units."""
     copy_from_store(engine, connection, f"stored_{name}", columns, sql)
-    engine.deal(name, f"SELECT * FROM stored_{name}", ("unit",))
+    engine.distribute(name, f"SELECT * FROM stored_{name}", ("unit",))

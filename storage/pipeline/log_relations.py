@@ -15,10 +15,9 @@ _ERASED = {"erasure_id": "bigint", "project_id": "int", "key": "text"}
 def attach_log(engine: DayEngine, rows: LogRows) -> None:
     """Defines `events` and `revenue_events`, with the columns of the extent, and revenue.
 
-    Beside them `stored_events` has a row for each event of the files, whether it is read or not.
-
-    They hold all environments of the extent's projects: each step joins `scope` by both, which
-    then need not be asked twice of every row.
+    `events` holds all environments of the extent's projects: each step joins `scope` on project and
+    environment, so filtering the environment here would test every row twice. `stored_events` has a
+    row for each event of the files, whether it is read or not.
 
     Args:
         engine: Copies rows that come from PostgreSQL, and reads files in place.

@@ -65,13 +65,14 @@ class Step:
         sql: The statement.
         small_right: Whether the right side of each of its joins is the smaller one, regardless of
             an engine's statistics.
-        passing: Whether nothing but steps of the same units reads it, so that it is dropped soon.
+        temporary: Whether only steps of the same units read it, so that an engine may drop its rows
+            once these have run.
     """
 
     name: str
     sql: str
     small_right: bool = False
-    passing: bool = False
+    temporary: bool = False
 
 
 # --- What the steps share ------------------------------------------------------------------------
@@ -216,7 +217,7 @@ WHERE e.route IS NOT NULL
 # One reading of the events finds, of each unit, the first event of each kind.
 SEEN = Step(
     name="seen",
-    passing=True,
+    temporary=True,
     sql=f"""
 SELECT number, unit,
     min(CASE WHEN kind = 6 THEN (occurred - starts_at) * {SPOTS} + spot END) AS first_exposure,
@@ -260,7 +261,7 @@ GROUP BY number, unit
 # is left PostgreSQL's planner knows nothing.
 CANDIDATES = Step(
     name="candidates",
-    passing=True,
+    temporary=True,
     small_right=True,
     sql=f"""
 SELECT c.number, c.unit, c.exposed_at, c.exposed_at - c.exposed_at % {BLOCK} AS block,
@@ -298,7 +299,7 @@ WHERE NOT EXISTS (
 # DuckDB expects next to none: joined to the scope first, they would be hashed once an experiment.
 NAMED_USERS = Step(
     name="named_users",
-    passing=True,
+    temporary=True,
     small_right=True,
     sql=f"""
 SELECT c.number, c.unit, e.pseudonym, min(e.occurred) AS occurred
@@ -316,7 +317,7 @@ GROUP BY c.number, c.unit, e.pseudonym
 # The session's user: the first of them.
 NAMED = Step(
     name="named",
-    passing=True,
+    temporary=True,
     sql="""
 SELECT number, unit, pseudonym
 FROM (
@@ -366,7 +367,7 @@ LEFT JOIN stratum_flags AS f ON f.number = x.number AND f.stratum = x.stratum
 # Units of one arm that were seen in the other as well: few, if any.
 MOVED = Step(
     name="moved",
-    passing=True,
+    temporary=True,
     sql=f"""
 SELECT x.number, x.unit, x.exposed_at, x.block, x.arm, x.stratum
 FROM new_exposures AS x
@@ -390,7 +391,7 @@ WHERE (k.arm = {TREATMENT} AND u.saw_control = 1) OR (k.arm = {CONTROL} AND u.sa
 # sticky. A deploy may rightly move units, so one in between explains it.
 CROSSOVERS = Step(
     name="crossovers",
-    passing=True,
+    temporary=True,
     sql=f"""
 SELECT x.number, x.unit, min(x.known_at) AS sighted_at, min(x.block) AS block, min(x.arm) AS arm,
     min(x.stratum COLLATE "C") AS stratum
@@ -562,7 +563,7 @@ GROUP BY number, pseudonym
 # nothing is taken back.
 OUTCOMES = Step(
     name="outcomes",
-    passing=True,
+    temporary=True,
     sql=f"""
 SELECT number, metric, unit, received, event_key, value, block, arm, stratum,
     block + {BLOCK} + closes_after AS closes_at, is_mean, cap
@@ -728,8 +729,8 @@ GROUP BY number, metric, block, stratum
 """,
 )
 
-# The steps of which each row is of one unit, and reads rows of that unit alone: any part of the
-# units may be computed by itself. Then those of users, and those that count units.
+# Each row of these steps belongs to one unit and is computed from rows of that unit alone, so that
+# an engine can compute the units part by part.
 EXPOSURE_STEPS = (
     SEEN,
     CANDIDATES,
@@ -740,4 +741,5 @@ EXPOSURE_STEPS = (
     CROSSOVERS,
     NEW_SIGHTINGS,
 )
+# These count the exposures of all units.
 EXPOSED_COUNTS = (NEW_STRATA, NEW_BLOCK_UNITS)

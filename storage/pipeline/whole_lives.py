@@ -115,7 +115,7 @@ def _register_buried(
             if is_read(part := by_id[row["experiment_id"]], row)
         ),
     )
-    engine.deal(f"buried_{table}", f"SELECT * FROM tombstone_{table}", ("unit",))
+    engine.distribute(f"buried_{table}", f"SELECT * FROM tombstone_{table}", ("unit",))
 
 
 def register_buried_units(
@@ -281,7 +281,8 @@ def _bounds_of_readings(
 ) -> Iterator[int]:
     """Yields how many events are read at most, each counted for every experiment that reads it.
 
-    First by the files, of which no row is read; then by the events of each environment.
+    The first bound comes from the row counts of the files, and reads no row. The second counts the
+    events of each environment.
     """
     ((stored,),) = engine.rows("SELECT count(*) FROM stored_events")
     yield stored * len(experiments)
@@ -294,11 +295,11 @@ def _bounds_of_readings(
     yield sum(events.get(experiment.environment_key, 0) for experiment in experiments)
 
 
-def deal_events(engine: DayEngine, experiments: Iterable[PipelineExperiment]) -> None:
+def distribute_events(engine: DayEngine, experiments: Iterable[PipelineExperiment]) -> None:
     """Deals the log's events to the parts of their sessions, and of the users that are units."""
     by_user = any(experiment.by_user for experiment in experiments)
     keys = ("session_id", "pseudonym") if by_user else ("session_id",)
-    engine.deal(_UNIT_EVENTS, "SELECT * FROM events", keys)
+    engine.distribute(_UNIT_EVENTS, "SELECT * FROM events", keys)
 
 
 def _expose(engine: DayEngine, connection: Connection, read: Sequence[ReadExperiment]) -> None:
@@ -307,7 +308,7 @@ def _expose(engine: DayEngine, connection: Connection, read: Sequence[ReadExperi
         connection, {experiment.environment_key for experiment in experiments}
     )
     register_scope(engine, read, environments)
-    deal_events(engine, experiments)
+    distribute_events(engine, experiments)
     register_assignments(engine, connection, read, environments)
     register_routes(engine, connection, experiments)
     register_deploy_times(engine, connection, environments.histories)
@@ -323,7 +324,7 @@ def _expose(engine: DayEngine, connection: Connection, read: Sequence[ReadExperi
 
 def count_exposures(engine: DayEngine) -> None:
     """Materializes the steps from all new exposures to counts of them."""
-    engine.deal("user_exposures", USER_EXPOSURES, ("pseudonym",))
+    engine.distribute("user_exposures", USER_EXPOSURES, ("pseudonym",))
     for _ in engine.each_part():
         engine.run(RETURNED)
     for step in EXPOSED_COUNTS:

@@ -111,7 +111,7 @@ MUTANTS = [
     ),
     Mutant(
         breaks="of a day that is computed in parts, all events of a user are in the user's part",
-        of="storage.pipeline.whole_lives.deal_events",
+        of="storage.pipeline.whole_lives.distribute_events",
         edits=[swap("('session_id', 'pseudonym')", "('session_id',)")],
         tests=[
             "tests/pipeline/engines/test_engines.py::test_a_day_that_is_computed_in_parts_of_its_units_has_the_same_rows"

@@ -49,7 +49,7 @@ class DuckDBLimits:
     def parts(self, readings: int) -> int:
         """Returns in how many parts so many readings are computed."""
         at_once = self.memory_mib * self.readings_a_mib
-        # Once they are dealt, parts that need not spill cost less.
+        # Once they are distributed, parts that need not spill cost less.
         return 1 if readings <= at_once else -(-readings // (at_once // 2))
 
 
@@ -84,7 +84,7 @@ def open_duckdb(limits: DuckDBLimits, *, seconds: float | None = None) -> Genera
         ) as database:
             # Drawn on standard output, where `evaluate --json` prints a document.
             database.execute("SET enable_progress_bar = false")
-            # Rows that are dealt to many files take half the CPU where few of them wait.
+            # Rows that are distributed to many files take half the CPU where few of them wait.
             database.execute("SET partitioned_write_flush_threshold = 20000")
             yield DuckDBEngine(database, folder=folder, limits=limits, seconds=seconds)
     except duckdb.OutOfMemoryException as error:
@@ -99,9 +99,9 @@ def open_duckdb(limits: DuckDBLimits, *, seconds: float | None = None) -> Genera
 class DuckDBEngine:
     """Runs the text on a database of its own.
 
-    A day that is computed part by part is in files: its events are dealt to files of each part,
-    and the rows of a part that are read later are written to one. So neither memory nor what DuckDB
-    spills grows with the day.
+    A day that is computed part by part is in files: its events are distributed to files of each
+    part, and the rows of a part that are read later are written to one. So neither memory nor what
+    DuckDB spills grows with the day.
 
     Args:
         folder: Of files that last as long as the engine.
@@ -124,8 +124,8 @@ class DuckDBEngine:
         self._seconds = seconds
         self._parts = 1
         self._part: int | None = None
-        # By relation, the statement that was dealt, and the files of each part.
-        self._dealt: dict[str, str] = {}
+        # By relation, the statement that was distributed, and the files of each part.
+        self._distributed: dict[str, str] = {}
         self._written: dict[str, dict[int, list[Path]]] = {}
 
     def register(self, name: str, columns: Columns, rows: Iterable[Sequence[Any]]) -> None:
@@ -150,7 +150,7 @@ class DuckDBEngine:
         kept = "build_side_probe_side,join_order" if step.small_right else ""
         self.database.execute(f"SET disabled_optimizers = '{kept}'")
         with self._limited():
-            if self._part is None or step.passing:
+            if self._part is None or step.temporary:
                 self.database.execute(f"CREATE OR REPLACE TABLE {step.name} AS {sql}")
             else:
                 self.define(step.name, self._write(step.name, sql, self._part))
@@ -182,27 +182,27 @@ class DuckDBEngine:
             if self._parts == 1:
                 return
 
-    def deal(self, name: str, sql: str, keys: Sequence[str]) -> None:
-        """Gives a relation's name to a statement, and deals its rows to the parts."""
+    def distribute(self, name: str, sql: str, keys: Sequence[str]) -> None:
+        """Gives a relation's name to a statement, and distributes its rows to the parts."""
         self.define(name, sql)
         if self._parts == 1:
             return
-        self._dealt[name] = sql
-        dealt: list[str] = []
+        self._distributed[name] = sql
+        distributed: list[str] = []
         for number, key in enumerate(keys):
             # Once into a part that several of its units are in.
             others = "".join(
                 f" AND {self._part_of(key)} <> {self._part_of(earlier)}"
                 for earlier in keys[:number]
             )
-            dealt.append(
+            distributed.append(
                 f"SELECT *, {self._part_of(key)} AS part FROM ({sql}) AS rows_{number}"
                 f" WHERE {key} IS NOT NULL{others}"
             )
         folder = self.folder / name
         with self._limited():
             self.database.execute(
-                f"COPY ({' UNION ALL '.join(dealt)}) TO {_literal(str(folder))}"
+                f"COPY ({' UNION ALL '.join(distributed)}) TO {_literal(str(folder))}"
                 " (FORMAT parquet, PARTITION_BY (part))"
             )
         for part in range(self._parts):
@@ -210,7 +210,7 @@ class DuckDBEngine:
             if files:
                 self._written.setdefault(name, {})[part] = files
             else:
-                self._write(name, f"FROM ({sql}) AS dealt LIMIT 0", part)
+                self._write(name, f"FROM ({sql}) AS distributed LIMIT 0", part)
 
     def each_part(self) -> Iterator[int]:
         """Yields the number of each part, while that part is computed."""
@@ -226,7 +226,7 @@ class DuckDBEngine:
             yield part
         self._part = None
         for name, paths in self._written.items():
-            self.define(name, self._dealt.get(name) or _read([*chain(*paths.values())]))
+            self.define(name, self._distributed.get(name) or _read([*chain(*paths.values())]))
 
     def _write(self, name: str, sql: str, part: int | None) -> str:
         """Writes rows to a file, of a part if any, and returns SQL that reads it."""
@@ -250,9 +250,9 @@ class DuckDBEngine:
         )
 
     def drop(self, steps: Iterable[Step]) -> None:
-        """Drops those of some steps that are passing."""
+        """Drops the rows of those steps that are temporary."""
         for step in steps:
-            if step.passing:
+            if step.temporary:
                 self.database.execute(f"DROP TABLE {step.name}")
 
     def parquet(self, uris: Sequence[str]) -> str:

@@ -13,14 +13,14 @@ from storage.pipeline.steps import Step
 Columns = Mapping[str, str]
 
 
-# Is told which part is computed, and of how many, for as long as somebody watches.
+# A callback that receives the number of the part being computed, from 1 on, and how many there are.
 PartProgress = Callable[[int, int], None]
 _part_progress: ContextVar[PartProgress | None] = ContextVar("part_progress", default=None)
 
 
 @contextmanager
 def watched_parts(progress: PartProgress) -> Generator[None]:
-    """Tells a watcher of each part that engines of this context compute."""
+    """Calls back for each part that engines compute within the context."""
     token = _part_progress.set(progress)
     try:
         yield
@@ -29,7 +29,7 @@ def watched_parts(progress: PartProgress) -> Generator[None]:
 
 
 def tell_part(part: int, parts: int) -> None:
-    """Tells the watcher, if any, which part is computed; the first is 1."""
+    """Calls the callback of `watched_parts`, if there is one; the first part is 1."""
     if (progress := _part_progress.get()) is not None:
         progress(part, parts)
 
@@ -77,9 +77,9 @@ class Engine(Protocol):
 class DayEngine(Engine, Protocol):
     """An engine that reads whole days: Parquet files in place, and Arrow batches.
 
-    It may compute the units of a large day part by part. Then each relation that is dealt, copied
-    or materialized for a part holds the rows of that part's units until the next part begins, and
-    those of all units after the last.
+    It may compute the units of a large day part by part. Then each relation that is distributed,
+    copied or materialized for a part holds the rows of that part's units until the next part
+    begins, and those of all units after the last.
     """
 
     def copy(self, name: str, batches: Batches) -> None:
@@ -106,8 +106,8 @@ class DayEngine(Engine, Protocol):
         """
         ...
 
-    def deal(self, name: str, sql: str, keys: Sequence[str]) -> None:
-        """Gives a relation's name to a statement, and deals its rows to the parts.
+    def distribute(self, name: str, sql: str, keys: Sequence[str]) -> None:
+        """Gives a relation's name to a statement, and distributes its rows to the parts.
 
         Args:
             name: The relation's.
@@ -117,5 +117,5 @@ class DayEngine(Engine, Protocol):
         ...
 
     def drop(self, steps: Iterable[Step]) -> None:
-        """Drops those of some steps that are passing."""
+        """Drops the rows of those steps that are temporary."""
         ...

@@ -288,7 +288,7 @@ class SparkEngine:
     def split(self, readings: Iterable[int]) -> None:
         """Does nothing: a cluster computes all units at once."""
 
-    def deal(self, name: str, sql: str, keys: Sequence[str]) -> None:  # noqa: ARG002
+    def distribute(self, name: str, sql: str, keys: Sequence[str]) -> None:  # noqa: ARG002 - no parts
         """Gives a relation's name to a statement."""
         self.define(name, sql)
 
