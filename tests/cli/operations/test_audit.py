@@ -37,6 +37,8 @@ def experiment(stored: Any) -> str:
         for event, after in (("page_view", 0), ("order", 30))
         if event == "page_view" or number % 3 == 0
     ]
+    # An audit reads those of production alone.
+    events.append({**events[0], "environment": "staging"})
     answer = stored.post("/v1/events?replay=true", {"events": events})
     assert answer.json()["accepted"] == len(events)
     asked = {"treatment_commit": K, "target_metric": "order"}
