@@ -221,11 +221,12 @@ def _closed(gallery: Gallery, name: str) -> None:
 
 
 def _shipped(gallery: Gallery) -> None:
-    old, new, deploy = _canary(gallery, "shipped", "Ask for less")
-    for commit, rate in ((old, 0.1), (new, 0.5)):
-        _visit(gallery, "shipped", commit, 200, order=rate)
-    gallery.story.deploy(new, minutes=LATE + 450, allocation=1.0, environment="shipped")
-    _register(gallery, "shipped", deploy, guardrails=[])
+    for name, share in (("shipped", 1.0), ("dropped", 0.0)):
+        old, new, deploy = _canary(gallery, name, "Ask for less")
+        for commit, rate in ((old, 0.1), (new, 0.5)):
+            _visit(gallery, name, commit, 200, order=rate)
+        gallery.story.deploy(new, minutes=LATE + 450, allocation=share, environment=name)
+        _register(gallery, name, deploy, guardrails=[])
 
 
 def _guarded(gallery: Gallery) -> None:

@@ -73,6 +73,8 @@ STATES = {
     "withdrawn": Told("No answer", "treatment was withdrawn", "Deploy it again as a canary"),
     "superseded": Told("No answer", "another change took over", "Look at that deploy’s experiment"),
     "shipped": Told("Keep", "At least +", "Done: promoted"),
+    # A step against the advice, which stands.
+    "dropped": Told("Keep", "Since then: withdrawn", "Ship it"),
     "closed": Told("No answer", "it was closed by hand", "Register the change again to go on"),
     "almost": Told(
         "Almost: keep",
