@@ -57,7 +57,7 @@ def test_an_experiment_says_what_came_of_it_and_what_to_do(signed_in: Opened, wo
     page = signed_in()
     told = {
         "keep": ("Keep", "Ship it", "Each day of waiting costs up to $"),
-        "rollback": ("Roll back", "Done: withdrawn", "no day of waiting costs anything any more"),
+        "rollback": ("Roll back", "Done: withdrawn", "so waiting costs nothing now"),
         "iterate": ("Iterate", "it helps order, but harms error", "there for a fix"),
         "open": ("Can’t say yet", "Leave the canary running", "A day of waiting costs"),
     }
