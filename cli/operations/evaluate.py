@@ -70,14 +70,18 @@ def evaluate(
     with store_url(data_dir) as url, opened_engine(url) as engine:
         asked = None if project is None else _project_id(engine, project)
         if as_of is None:
-            with _progress():
+            with _progress("Reading the log and publishing verdicts"):
                 materialize_once(url)
             with engine.begin() as connection:
                 contracts = all_contracts(connection, asked)
             print_contracts([json.loads(text) for text in contracts], as_json=as_json)
         else:
             _require_past(engine, as_of)
-            with separate_reading(engine) as connection, named_where_gone():
+            with (
+                separate_reading(engine) as connection,
+                named_where_gone(),
+                _progress("Reading the log"),
+            ):
                 decided = decided_without_events(connection, as_of=as_of)
                 lake = open_lake(data_dir=data_dir)
                 drafted = walk_anew(connection, as_of=as_of, lake=lake)
@@ -101,18 +105,16 @@ def _printed(
     return [answers[experiment_id] for experiment_id in shown]
 
 
-_WORK = "Reading the log and publishing verdicts"
-
-
 @contextmanager
-def _progress() -> Generator[None]:
+def _progress(work: str) -> Generator[None]:
     """Shows a spinner with the time, and the part of a large day, on a terminal alone."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(_WORK, total=None)
+        task = progress.add_task(work, total=None)
 
-        def show(part: int, parts: int) -> None:
-            progress.update(task, description=f"{_WORK} (part {part} of {parts} of the units)")
+        def show(part: tuple[int, int] | None) -> None:
+            beside = "" if part is None else f" (part {part[0]} of {part[1]} of the units)"
+            progress.update(task, description=f"{work}{beside}")
 
         with watched_parts(show):
             yield

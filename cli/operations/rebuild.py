@@ -60,9 +60,10 @@ def _phases() -> Generator[Callable[[str], None]]:
         def begin(phase: str) -> None:
             progress.update(task, description=phase, completed=PHASES.index(phase))
 
-        def show(part: int, parts: int) -> None:
+        def show(part: tuple[int, int] | None) -> None:
             phase = PHASES[int(progress.tasks[task].completed)]
-            progress.update(task, description=f"{phase}, part {part} of {parts} of the units")
+            beside = "" if part is None else f", part {part[0]} of {part[1]} of the units"
+            progress.update(task, description=f"{phase}{beside}")
 
         with watched_parts(show):
             yield begin

@@ -218,12 +218,13 @@ class DuckDBEngine:
             yield 0
             return
         for part in range(self._parts):
-            tell_part(part + 1, self._parts)
+            tell_part((part + 1, self._parts))
             self._part = part
             for name, paths in self._written.items():
                 if part in paths:
                     self.define(name, _read(paths[part]))
             yield part
+        tell_part(None)
         self._part = None
         for name, paths in self._written.items():
             self.define(name, self._distributed.get(name) or _read([*chain(*paths.values())]))

@@ -13,8 +13,9 @@ from storage.pipeline.steps import Step
 Columns = Mapping[str, str]
 
 
-# A callback that receives the number of the part being computed, from 1 on, and how many there are.
-PartProgress = Callable[[int, int], None]
+# A callback that receives the number of the part being computed, from 1 on, and how many there are;
+# None after the last.
+PartProgress = Callable[[tuple[int, int] | None], None]
 _part_progress: ContextVar[PartProgress | None] = ContextVar("part_progress", default=None)
 
 
@@ -28,10 +29,10 @@ def watched_parts(progress: PartProgress) -> Generator[None]:
         _part_progress.reset(token)
 
 
-def tell_part(part: int, parts: int) -> None:
-    """Calls the callback of `watched_parts`, if there is one; the first part is 1."""
+def tell_part(part: tuple[int, int] | None) -> None:
+    """Calls the callback of `watched_parts`, if there is one."""
     if (progress := _part_progress.get()) is not None:
-        progress(part, parts)
+        progress(part)
 
 
 class EngineError(RuntimeError):
