@@ -109,7 +109,10 @@ def _printed(
 def _progress(work: str) -> Generator[None]:
     """Shows a spinner with the time, and the part of a large day, on a terminal alone."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
         task = progress.add_task(work, total=None)
 
         def show(part: tuple[int, int] | None) -> None:
