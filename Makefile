@@ -72,6 +72,7 @@ peers: install $(PEERS)/.ready ## Set the test beside gbstats, a z test and the 
 bench: install ## Measure ingestion and polling against what bounds them (needs wrk)
 	$(BIN)/python -m benchmarks.server.ingestion
 	$(BIN)/python -m benchmarks.server.quiet_tenant
+	$(BIN)/python -m benchmarks.server.restart
 
 .PHONY: bench-experiments
 bench-experiments: install ## Take a look at 10,000 experiments, and at one of 10,000 strata

@@ -108,9 +108,7 @@ def serve(
         backlog=_BACKLOG,
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
     )
-    if workers > 1:
-        raise SystemExit(_serve_together(config, connections, workers, unasked))
-    raise SystemExit(Server(config, connections, unasked=unasked).outcome())
+    raise SystemExit(_serve_together(config, connections, workers, unasked))
 
 
 def _leave(*_: object) -> None:
@@ -165,7 +163,11 @@ def _raise_file_limit(limits: ServerLimits) -> None:
 def _serve_together(
     config: uvicorn.Config, connections: Connections, count: int, unasked: str | None
 ) -> int:
-    """Serves by several processes on one socket, and returns the exit code."""
+    """Serves by worker processes on one address, and returns the exit code.
+
+    A single worker is a process of its own too: when it is killed, the next one stands in a tenth
+    of a second, because everything is imported here, and its clients wait in the kernel meanwhile.
+    """
     # Set before the library is first imported, which looks at it then.
     folder = tempfile.mkdtemp(prefix="deploy-reward-metrics-")
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
@@ -173,6 +175,9 @@ def _serve_together(
         # Once for all: the workers are forks.
         import_module("api.app")
         mark_process_dead = import_module("prometheus_client.multiprocess").mark_process_dead
+        # Shared with the workers as long as nobody writes to it, and a collection of garbage does.
+        gc.collect()
+        gc.freeze()
         listeners = _listeners(config.host, config.port, count)
 
         def work(place: int, life: int) -> int:
@@ -217,7 +222,7 @@ def _listeners(host: str, port: int, count: int) -> list[socket.socket]:
     for listener in listeners:
         listener.listen(_BACKLOG)
     shown = f"[{host}]" if family == socket.AF_INET6 else host
-    _log.info("%d workers running on http://%s:%d", count, shown, port)
+    _log.info("workers: %d, running on http://%s:%d", count, shown, port)
     return listeners
 
 

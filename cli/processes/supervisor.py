@@ -15,7 +15,6 @@ from storage.postgres.child_process import cut_log
 TURN_SECONDS = 0.05
 FIRST_BACKOFF_SECONDS = 0.5
 LONGEST_BACKOFF_SECONDS = 30.0
-STEADY_SECONDS = 60.0  # a child that lived this long starts over with the first back-off
 
 
 class ChildFailedError(RuntimeError):
@@ -66,7 +65,8 @@ class Child:
         start_seconds: how long its first start may take.
         stop_seconds: how long it may take to stop before it is killed.
         stop_signal: what asks it to stop.
-        longest_backoff_seconds: how long it stays away at most, however often it has died.
+        longest_backoff_seconds: how long it stays away at most, however often it has died; one
+            that lived longer is started again at once.
     """
 
     name: str
@@ -103,9 +103,10 @@ class _Watched:
         if self.process is not None:
             _kill_group(self.process)
             self.process = None
-        if time.monotonic() - self.started_at > STEADY_SECONDS:
+        longest = self.child.longest_backoff_seconds
+        if time.monotonic() - self.started_at > longest:
             self.failures = 0
-        wait = min(FIRST_BACKOFF_SECONDS * 2**self.failures, self.child.longest_backoff_seconds)
+        wait = min(FIRST_BACKOFF_SECONDS * (2**self.failures - 1), longest)
         self.failures += 1
         self.due_at = time.monotonic() + wait
         return wait

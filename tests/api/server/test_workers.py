@@ -1,4 +1,4 @@
-"""Several worker processes on one address, and how one or several come to their end."""
+"""Worker processes on one address, and how they come to their end."""
 
 import asyncio
 import os
@@ -78,6 +78,17 @@ def test_metrics_add_up_over_workers_also_after_one_died(api: ApiProcess) -> Non
     assert {counted(api) for _ in range(8)} == {30}
 
 
+@pytest.mark.parametrize("workers", [1])
+def test_who_calls_while_the_only_worker_is_dead_waits_and_is_answered(api: ApiProcess) -> None:
+    (worker,) = api.worker_pids()
+    os.kill(worker, signal.SIGKILL)
+    # No call is refused in the meantime.
+    eventually(lambda: worker not in api.worker_pids())
+    with Wire(api.port) as wire:
+        assert wire.send(get("/healthz")).answer().status == 200
+    assert len(api.worker_pids()) == 1
+
+
 def test_workers_end_with_the_process_that_started_them(api: ApiProcess) -> None:
     workers = api.worker_pids()
     assert api.process is not None
@@ -87,10 +98,9 @@ def test_workers_end_with_the_process_that_started_them(api: ApiProcess) -> None
 
 @pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.deep), 2])
 def test_who_waits_to_be_let_in_when_the_server_is_stopped_is_answered(
-    api: ApiProcess, key: str, workers: int
+    api: ApiProcess, key: str
 ) -> None:
-    assert api.process is not None
-    servers = api.worker_pids() if workers > 1 else [api.process.pid]
+    servers = api.worker_pids()
     with ExitStack() as stack:
         kept = stack.enter_context(Wire(api.port))
         assert kept.send(get("/healthz")).answer().status == 200
