@@ -11,7 +11,13 @@ class Cause(StrEnum):
     LATENESS = "lateness"
     INTERACTION = "interaction"
     AFTER_WINDOW = "after_window"
+    OTHER_CURRENCY = "other_currency"
+    NO_VALUE = "no_value"
 
 
 # The units that they spoilt stay in the sums: only a new experiment helps.
 PERMANENT = (Cause.SAMPLE_RATIO, Cause.CROSSOVER, Cause.LATENESS)
+# The reasons for which a mean leaves outcomes of its units out.
+LEFT_OUT = (Cause.OTHER_CURRENCY, Cause.NO_VALUE)
+# They explain a difference of one side alone, and hold that back.
+ONE_SIDED = (Cause.AFTER_WINDOW, *LEFT_OUT)

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from domain.cause import LEFT_OUT, Cause
+
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 WINDOW_STEP = 5 * MINUTE
 LONGEST_WINDOW = 28 * DAY
@@ -109,6 +111,20 @@ def vouched(target: Mapping[str, Any]) -> dict[str, Any]:
     Those are events with the write key, or signed; anybody can send others with the public key.
     """
     return {**target, "name": f"{target['name']} vouched for", "role": "vouched"}
+
+
+def left_out(metric: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the definitions of a mean's companions that count the outcomes that it leaves out.
+
+    One for each reason; such a companion adds up ones.
+    """
+    if metric["kind"] != "mean":
+        return []
+    names = {Cause.OTHER_CURRENCY: "in another currency", Cause.NO_VALUE: "without a value"}
+    return [
+        {**metric, "name": f"{metric['name']} {names[reason]}", "role": reason, "cap": None}
+        for reason in LEFT_OUT
+    ]
 
 
 def metrics_of(policy: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -23,7 +23,7 @@ future gone group guard harm head headline health holder home hours housekeeping
 increment inflation input interruption interval invalid java job json judged keep kind lacking lane
 last lazy limit line links list listed listing lives long main many map mark markup matcher mcp
 measure measurement member memory meters migrate missing module named needed needs newer no node
-not now older once open operations options orchestration out outbound outcome own page parquet
+not now older once open operations options orchestration outbound outcome own page parquet
 parser partitions pass passing patch payload pending person phase picture plain plan planned
 planning plot polling posted postgres posting prerelease private problem protobuf protocol
 provenance pruning publication published pull python question quicker range rate ratio raw read

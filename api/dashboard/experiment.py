@@ -21,6 +21,7 @@ from api.dashboard.verdict import advice_of, measured, reason_of, value_of
 from api.routes.verdicts import known_id
 from api.wire.answer import answer
 from api.wire.problem import Problem
+from domain.cause import LEFT_OUT
 from domain.comparison import is_fair
 from domain.effect import AfterDecision, served_effect
 from domain.lineage.base_move import BaseMove
@@ -29,6 +30,7 @@ from domain.wording.advice import lasts, while_arriving
 from domain.wording.base_move import base_move_advice, base_move_sentence
 from domain.wording.effect import MOMENTS, near_end
 from domain.wording.headline import headline_of
+from domain.wording.left_out import left_out_sentence
 from domain.wording.looks import fired_at, looks_of, seconds
 from domain.wording.metrics import metric_rows
 from domain.wording.registration import joint_sentence
@@ -295,8 +297,19 @@ def _checks(document: Mapping[str, Any], contract: Mapping[str, Any]) -> list[di
             gates.get("after_window_e"),
             holds="after_window" not in causes,
         ),
+        *_left_out(document),
         _check("One effect everywhere", gates["interaction_e"], holds="interaction" not in causes),
     ]
+
+
+def _left_out(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the row of a mean, which alone leaves outcomes out."""
+    gates = document["gates"]
+    if not (evidence := gates.get("left_out_e")):
+        return []
+    holds = set(LEFT_OUT).isdisjoint(gates["interacting_because"])
+    detail = left_out_sentence(document["left_out"], document["policy"]["target"])
+    return [_check("Outcomes left out alike", evidence, holds=holds, detail=detail)]
 
 
 def _shares(document: Mapping[str, Any]) -> str:

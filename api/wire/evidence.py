@@ -236,8 +236,19 @@ class EvidenceGates(Shape):
     lateness_e: EValue
     interaction_e: EValue
     after_window_e: EValue
+    left_out_e: dict[str, float] = Field(
+        default={}, description="Of each reason for which a mean leaves outcomes out."
+    )
     interacting_because: list[
-        Literal["sample_ratio", "crossover", "lateness", "interaction", "after_window"]
+        Literal[
+            "sample_ratio",
+            "crossover",
+            "lateness",
+            "interaction",
+            "after_window",
+            "other_currency",
+            "no_value",
+        ]
     ]
     shortfall: ShareShortfall | None
 
@@ -305,6 +316,15 @@ class Vouched(Shape):
     of: int
     e_value: float
     holds: bool = Field(description="Whether they alone show the same answer.")
+
+
+class LeftOut(Shape):
+    """The outcomes of counted units that do not count, for one reason."""
+
+    reason: Literal["late", "other_currency", "no_value"]
+    of: Literal["units", "outcomes"]
+    control: int
+    treatment: int
 
 
 class EvidenceCounts(Shape):
@@ -398,6 +418,7 @@ class Evidence(EvidenceWords):
     sessions: EvidenceSessions
     tipping_point: EvidenceTippingPoint | None
     vouched: Vouched | None
+    left_out: list[LeftOut] = Field(default=[], description="A row for each reason there is.")
     counts: EvidenceCounts
     warnings: list[str] = Field(description="Words for what to look at beside the verdict.")
     ended_because: (

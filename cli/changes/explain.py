@@ -145,6 +145,10 @@ def _gates(gates: Mapping[str, Any]) -> dict[str, str]:
         "crossover": "" if share is None else f"{100 * share:.2f} % of units",
         "lateness, e": _number(gates.get("lateness_e")),
         "after the window, e": _number(gates.get("after_window_e")),
+        **{
+            f"{reason.replace('_', ' ')} left out, e": _number(e_value)
+            for reason, e_value in gates.get("left_out_e", {}).items()
+        },
         "interaction, e": _number(gates.get("interaction_e")),
     }
 

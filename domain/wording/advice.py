@@ -8,6 +8,7 @@ from domain.cause import PERMANENT, Cause
 from domain.comparison import is_fair
 from domain.measure import too_small
 from domain.wording.base_move import base_move_advice
+from domain.wording.left_out import CURES
 from domain.wording.metrics import metric_rows
 
 Contract = Mapping[str, Any]
@@ -50,6 +51,7 @@ _CAUSES = {
     " events.",
     Cause.AFTER_WINDOW: "The arm with the lower rate converts later, after the window: give the"
     " metric a longer one.",
+    **CURES,
     Cause.INTERACTION: "The effect differs with what else a build carries: wait until the other"
     " change is decided.",
 }

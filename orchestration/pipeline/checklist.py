@@ -8,10 +8,12 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import OperationalError
 
 from domain.metric import metric_definition
+from domain.wording.left_out import CURES, left_out_sentence
 from orchestration.pipeline.failed_tick import NotNow
 from stats.gates.crossover import MIN_CROSSINGS, MOST_CROSSED
 from storage.views.checklist import (
     CHECKS,
+    COUNTED,
     NO_EVENT,
     SILENCE,
     Checklist,
@@ -95,12 +97,26 @@ def _kept(connection: Connection) -> int:
 
 
 def lines(setup: ProjectSetup) -> list[Line]:
-    """Returns the ten lines of a project, in the order of a set-up."""
+    """Returns the ten lines of a project, in the order of a set-up, and those of outcomes left out.
+
+    These are there for experiments alone that leave some out.
+    """
     return [
         Line(check=check, ok=ok, seen=seen, fix="" if ok else fix)
         for check, judge in zip(CHECKS, _LINES, strict=True)
         for ok, seen, fix in [judge(setup)]
+    ] + [
+        Line(check=COUNTED, ok=False, seen=f"{experiment.experiment_id}: {seen}", fix=fix)
+        for experiment in setup.experiments
+        for seen, fix in _left_out(experiment)
     ]
+
+
+def _left_out(experiment: OpenExperiment) -> list[tuple[str, str]]:
+    outcomes, target = experiment.left_out or (), experiment.mean or {}
+    fixes = [CURES[row["reason"]] for row in outcomes if row["reason"] in CURES]
+    seen = left_out_sentence(outcomes, target)
+    return [] if seen is None else [(seen, " ".join(fixes))]
 
 
 # Whether it is so, what was seen, and what to do if it is not so.

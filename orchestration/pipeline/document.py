@@ -16,6 +16,7 @@ from domain.lineage.flag import is_segment
 from domain.measure import Measure, measure_of_policy
 from domain.wording.advice import advice
 from domain.wording.headline import headline_of
+from domain.wording.left_out import left_out_sentence
 from domain.wording.value import value_range
 from orchestration.pipeline.members.aliasing import TIME, aliased_with
 from orchestration.pipeline.members.base_move import base_move_member
@@ -68,7 +69,13 @@ def evidence_document(
     control = evidence.arms.control
     level = control.rate if control.total is None else control.mean
     measure = measure_of_policy(reading.policy, control=level)
-    said = statement(evidence, measure, reading.policy["futility_margin"])
+    left_out = _left_out(evidence, counts)
+    said = statement(
+        evidence,
+        measure,
+        reading.policy["futility_margin"],
+        left_out=left_out_sentence(left_out, reading.policy["target"]),
+    )
     numbers = Policy.from_json(reading.policy)
     document = {
         "experiment_id": reading.experiment_id,
@@ -92,6 +99,7 @@ def evidence_document(
         "sessions": _sessions(evidence),
         "tipping_point": _tipping_point(evidence.tipping_point),
         "vouched": _vouched(evidence.vouched),
+        "left_out": left_out,
         "counts": {
             "in_cells": evidence.units_in_cells,
             "open": counts.exposed - evidence.units_in_cells - evidence.units_excluded,
@@ -196,6 +204,19 @@ def _arm(arm: Arm, *, late: int) -> dict[str, Any]:
     }
 
 
+def _left_out(evidence: Evidence, counts: UnitCounts) -> list[dict[str, Any]]:
+    """Returns the outcomes of counted units that do not count, by reason and arm."""
+    reasons = [("late", counts.late_control, counts.late_treatment)] + [
+        (str(outcomes.reason), outcomes.control, outcomes.treatment)
+        for outcomes in evidence.gates.left_out
+    ]
+    return [
+        {"reason": reason, "of": "outcomes", "control": control, "treatment": treatment}
+        for reason, control, treatment in reasons
+        if control or treatment
+    ]
+
+
 def _yes_no(evidence: Evidence) -> dict[str, Any]:
     """Returns, beside a mean, the test of whether units had its event."""
     yes_no = evidence.yes_no
@@ -275,6 +296,7 @@ def _gates(
         "lateness_e": _finite(gates.lateness_e),
         "interaction_e": _finite(gates.interaction_e),
         "after_window_e": _finite(gates.after_window_e),
+        "left_out_e": {str(outcomes.reason): outcomes.e_value for outcomes in gates.left_out},
         "interacting_because": [str(cause) for cause in gates.interacting_because],
         "shortfall": _shortfall(gates.shortfall),
     }
@@ -380,6 +402,9 @@ def _warnings(
         "unmatched_route": counts.unmatched_route > 0,
         "unsigned": counts.unsigned > 0,
         "uneven_segments": any(is_segment(split.flag) for split in evidence.splits),
+        "outcomes_left_out": any(
+            outcomes.control or outcomes.treatment for outcomes in evidence.gates.left_out
+        ),
         "uncapped": _is_uncapped(reading.policy),
         "sticky_by_user": _is_sticky_by_user(evidence, returning),
     }

@@ -24,6 +24,10 @@ _BECAUSE = {
     Cause.CROSSOVER: "units move between the arms",
     Cause.LATENESS: "outcomes come too late more often in one arm",
     Cause.AFTER_WINDOW: "outcomes come after the window more often in the arm with the lower rate",
+    Cause.OTHER_CURRENCY: "payments in another currency are left out, more of them in the arm with"
+    " the lower mean",
+    Cause.NO_VALUE: "events without a value are left out, more of them in the arm with the lower"
+    " mean",
     Cause.INTERACTION: "the effect differs with what else a build carries",
 }
 _UNFAIR = (AbstainReason.NON_IDENTIFIABLE, AbstainReason.INTERACTING)
@@ -47,18 +51,27 @@ def percent(value: float) -> str:
     return f"{100 * value:+.1f} %"
 
 
-def statement(evidence: Evidence, measure: Measure, futility_margin: float | None) -> Statement:
+def statement(
+    evidence: Evidence,
+    measure: Measure,
+    futility_margin: float | None,
+    *,
+    left_out: str | None = None,
+) -> Statement:
     """Returns the statements of an experiment's evidence.
 
     Args:
         measure: How the target's differences are written.
         futility_margin: The share of control's rate below which the project sees no difference.
+        left_out: The outcomes that do not count; None where all do.
     """
     said = _statement(evidence, measure, futility_margin)
-    if evidence.gates.shortfall is None:
-        return said
-    more = _shortfall(evidence.gates.shortfall)
-    return Statement(sentence=f"{said.sentence} {more}", reason=f"{said.reason} {more}")
+    shortfall = evidence.gates.shortfall
+    more = [left_out, None if shortfall is None else _shortfall(shortfall)]
+    return Statement(
+        sentence=" ".join(filter(None, [said.sentence, *more])),
+        reason=" ".join(filter(None, [said.reason, *more])),
+    )
 
 
 def of_the_change(word: str, clause: str) -> Statement:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
+from domain.cause import LEFT_OUT, Cause
 from domain.lineage.flag import is_segment
 from domain.metric import companion, seconds_open
 from stats.counts.closed_cells import ClosedCells, Values
@@ -63,6 +64,7 @@ def series_of(reading: ExperimentReading) -> Series:
         late=_late_units(reading),
         long=_long_window(reading),
         vouched=_vouched(reading),
+        left_out=_left_out(reading),
         traits=_traits(reading) if reading.splits_by_need else None,
     )
 
@@ -83,6 +85,15 @@ def _vouched(reading: ExperimentReading) -> ClosedCells | None:
     if definition is None:
         return None
     return _closed_cells(reading.cells_by_metric[definition["name"]], kind=definition["kind"])
+
+
+def _left_out(reading: ExperimentReading) -> dict[Cause, ClosedCells]:
+    definitions = {reason: companion(reading.policy, reason) for reason in LEFT_OUT}
+    return {
+        reason: _closed_cells(reading.cells_by_metric[definition["name"]], kind="mean")
+        for reason, definition in definitions.items()
+        if definition is not None
+    }
 
 
 def _traits(reading: ExperimentReading) -> Traits:

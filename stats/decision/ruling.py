@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from domain.cause import Cause
+from domain.cause import ONE_SIDED, Cause
 from stats.counts.cell import Ints
 from stats.gates.guardrail import Watch
 from stats.looks.closing import arms_left
@@ -109,7 +109,7 @@ def decide(
        not closed for lack of contrast, and is answered at the horizon if rule 4 says so;
     2. `non_identifiable` → `abstain`, open;
     3. `interacting` → `abstain`, open, unless only strata differ and each of them shows harm;
-       outcomes after the window hold back one side alone;
+       outcomes after the window, or left out of a mean, hold back one side alone;
     4. E(0) ≥ 1/α → `rollback` on the worse side, decided. The first such look on the better side
        makes a candidate; from then on, at a look at which E(0) ≥ 1/α holds too, `iterate` if a
        guardrail is breached, `keep` if harm to each is excluded, or waited for in vain; both
@@ -149,7 +149,7 @@ def _rules(
 ) -> _Rules:
     aliased = _non_identifiable(looks, policy)
     by_strata = gates.holds[Cause.INTERACTION]
-    hidden = gates.holds[Cause.AFTER_WINDOW]
+    hidden = np.logical_or.reduce([gates.holds[cause] for cause in ONE_SIDED])
     reached = looks.log_e >= policy.log_threshold
     worse = _is_worse(looks, policy)
     worse_everywhere = gates.strata.falls if policy.better == "higher" else gates.strata.rises

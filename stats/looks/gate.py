@@ -1,23 +1,24 @@
 """Readings of the gates: the statistic and alarm of each at every look, and which causes hold."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
 import numpy as np
 
-from domain.cause import PERMANENT, Cause
+from domain.cause import LEFT_OUT, PERMANENT, Cause
 from stats.counts.cell import Floats, Ints, number_or_none
 from stats.counts.columns import Rows
 from stats.counts.finding import counted_from
-from stats.counts.timeline import Timeline
+from stats.counts.timeline import Stream, Timeline
 from stats.gates.after_window import AfterWindow, after_window
 from stats.gates.crossover import crossed_units, crossover_share, is_not_sticky
 from stats.gates.guardrail import Watch
 from stats.gates.interaction import Interaction, interaction, no_interaction
 from stats.gates.lateness import lateness
+from stats.gates.left_out import LeftOut, LeftOutReading, left_out
 from stats.gates.sample_ratio import sample_ratio
 from stats.gates.shortfall import Shortfall, Shortfalls, shortfalls
 from stats.looks.block import AnalysisBlocks
@@ -42,6 +43,7 @@ class Gates:
         lateness_e: Evidence that outcomes come too late more often in one arm; alarm at 100.
         interaction_e: Evidence that the relative effect differs between strata; alarm at 100.
         after_window_e: Evidence that outcomes come after the window more often in one arm.
+        left_out: The outcomes that the target leaves out, by reason; alarm at 100.
         interacting_because: The causes that hold, each also where another gate masks it.
         shortfall: Treatment's share of arrivals; None unless `arrival` is breached.
     """
@@ -52,6 +54,7 @@ class Gates:
     lateness_e: float | None
     interaction_e: float | None
     after_window_e: float | None
+    left_out: tuple[LeftOutReading, ...]
     interacting_because: tuple[Cause, ...]
     shortfall: Shortfall | None
 
@@ -63,6 +66,7 @@ NO_GATES = Gates(
     lateness_e=None,
     interaction_e=None,
     after_window_e=None,
+    left_out=(),
     interacting_because=(),
     shortfall=None,
 )
@@ -77,6 +81,7 @@ class GateReadings:
         crossover_share: Share of units in closed cells that were exposed to both arms.
         log_lateness: Logarithm of the evidence of unequal lateness.
         log_after_window: Logarithm of the evidence of outcomes after the window.
+        left_out: The outcomes that the target leaves out, by reason.
         strata: The interaction between strata.
         alarms: Of each cause, at which looks it holds, whether or not it is permanent.
         arrival: The watch over the arrivals of treatment, where allocations are declared.
@@ -87,6 +92,7 @@ class GateReadings:
     crossover_share: Floats
     log_lateness: Floats
     log_after_window: Floats
+    left_out: Mapping[Cause, LeftOut]
     strata: Interaction
     alarms: dict[Cause, Flags]
     arrival: Watch | None
@@ -108,6 +114,7 @@ class GateReadings:
             crossover_share=self.crossover_share[rows],
             log_lateness=self.log_lateness[rows],
             log_after_window=self.log_after_window[rows],
+            left_out={reason: outcomes[rows] for reason, outcomes in self.left_out.items()},
             strata=self.strata[rows],
             alarms={cause: alarm[rows] for cause, alarm in self.alarms.items()},
             arrival=None if self.arrival is None else self.arrival[rows],
@@ -129,6 +136,10 @@ class GateReadings:
             crossover_share=np.concatenate((self.crossover_share, later.crossover_share)),
             log_lateness=np.concatenate((self.log_lateness, later.log_lateness)),
             log_after_window=np.concatenate((self.log_after_window, later.log_after_window)),
+            left_out={
+                reason: outcomes.then(later.left_out[reason])
+                for reason, outcomes in self.left_out.items()
+            },
             strata=self.strata.then(later.strata),
             alarms={
                 cause: np.concatenate((alarm, later.alarms[cause]))
@@ -152,6 +163,9 @@ class GateReadings:
             lateness_e=_e_or_none(float(self.log_lateness[look])),
             interaction_e=_e_or_none(float(self.strata.log_e[look])),
             after_window_e=_e_or_none(float(self.log_after_window[look])),
+            left_out=tuple(
+                outcomes.at(look, reason=reason) for reason, outcomes in self.left_out.items()
+            ),
             interacting_because=tuple(cause for cause in Cause if self.holds[cause][look]),
             shortfall=self._shortfall(look),
         )
@@ -174,6 +188,7 @@ def gate_readings(
     units: Ints,
     score: Floats,
     missed: tuple[Floats, Floats] | None,
+    left_out: Mapping[Cause, LeftOut],
     margins: MarginalInteractions | None = None,
 ) -> GateReadings:
     """Reads an experiment's gates at each of its looks.
@@ -186,6 +201,7 @@ def gate_readings(
         units: Units in closed cells at each look.
         score: The target's score at each look.
         missed: Of `missed_outcomes`, at each look.
+        left_out: Of `left_out_outcomes`, at each look.
         margins: The interaction between the values of flags, where any are known.
     """
     crossed = _crossed(series, line, experiment, blocks, at)
@@ -206,6 +222,7 @@ def gate_readings(
         ),
         log_lateness=log_lateness,
         log_after_window=log_after_window,
+        left_out=left_out,
         strata=strata,
         alarms={
             Cause.SAMPLE_RATIO: log_sample_ratio >= math.log(SAMPLE_RATIO_ALARM),
@@ -214,6 +231,12 @@ def gate_readings(
             Cause.INTERACTION: strata.log_e >= math.log(ALARM),
             Cause.AFTER_WINDOW: _hides_outcomes(series, log_after_window)
             & (missed_score * score < 0),
+            **{
+                reason: (outcomes.log_e >= math.log(ALARM)) & (outcomes.score * score < 0)
+                if (outcomes := left_out.get(reason)) is not None
+                else np.zeros(at.size, dtype=np.bool_)
+                for reason in LEFT_OUT
+            },
         },
         arrival=arrival,
         shortfalls=_shortfalls(series, arrival),
@@ -314,6 +337,31 @@ def missed_outcomes(
     }
     read = dict(zip(asked, after_window(list(asked.values())), strict=True))
     return [read.get(number) for number in range(len(series))]
+
+
+def left_out_outcomes(
+    series: Sequence[Series], blocks: Sequence[AnalysisBlocks], at: Sequence[Ints]
+) -> list[dict[Cause, LeftOut]]:
+    """The outcomes that the targets of several experiments leave out, by reason, at each look."""
+    asked: list[tuple[Stream, Ints, Mixture]] = []
+    for each, own, looks in zip(series, blocks, at, strict=True):
+        closes_after = each.policy.closes_after
+        closed = int(np.searchsorted(own.ends, each.as_of - closes_after, side="right"))
+        asked += [
+            (
+                Stream(
+                    cells=cells,
+                    cell_end=own.end_of(cells.stratum, cells.block),
+                    ends=own.ends[:closed],
+                    closes_after=closes_after,
+                ),
+                looks,
+                _mixture(each, looks.size),
+            )
+            for cells in each.left_out.values()
+        ]
+    read = iter(left_out(asked))
+    return [{reason: next(read) for reason in each.left_out} for each in series]
 
 
 def _after_window(

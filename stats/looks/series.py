@@ -1,10 +1,12 @@
 """A series: an experiment's stored cells over time, the input of the engine."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
 
+from domain.cause import Cause
 from stats.counts.cell import Ints
 from stats.counts.closed_cells import ClosedCells
 from stats.counts.traits import Traits
@@ -39,6 +41,8 @@ class Series:
         late: Units whose outcome on the target came too late; None likewise.
         long: The target's outcomes within four times its window; None likewise.
         vouched: The target's cells by the vouched outcomes alone; None likewise.
+        left_out: Of each reason that is read, the outcomes that the target leaves out, as the
+            values of cells of the same units.
         traits: The traits that the strata differ by; None where strata are never pooled.
 
     Raises:
@@ -58,6 +62,7 @@ class Series:
     late: LateUnits | None = None
     long: LongWindow | None = None
     vouched: ClosedCells | None = None
+    left_out: Mapping[Cause, ClosedCells] = field(default_factory=dict[Cause, ClosedCells])
     traits: Traits | None = None
 
     def __post_init__(self) -> None:
@@ -96,6 +101,7 @@ class Series:
             late=None if self.late is None else self.late.between(begin, end),
             long=None if self.long is None else self.long.between(begin, end),
             vouched=None if self.vouched is None else self.vouched.between(begin, end),
+            left_out={reason: cells.between(begin, end) for reason, cells in self.left_out.items()},
         )
 
     def regrouped(self, stratum: Ints) -> Self:
@@ -123,6 +129,7 @@ class Series:
             else replace(self.late, stratum=known[self.late.stratum]),
             long=None if self.long is None else self.long.regrouped(stratum),
             vouched=None if self.vouched is None else self.vouched.regrouped(stratum),
+            left_out={reason: cells.regrouped(stratum) for reason, cells in self.left_out.items()},
             traits=None,
         )
 

@@ -16,7 +16,7 @@ from stats.gates.guardrail import Closings, Watch, watches
 from stats.gates.vif import variance_inflation
 from stats.looks.block import AnalysisBlocks
 from stats.looks.closing import contrast_gone
-from stats.looks.gate import GateReadings, gate_readings, missed_outcomes
+from stats.looks.gate import GateReadings, gate_readings, left_out_outcomes, missed_outcomes
 from stats.looks.marginal import MarginalInteractions, marginal_interactions
 from stats.looks.policy import DAY
 from stats.looks.series import Series
@@ -167,6 +167,7 @@ def _of_stages(stages: Sequence[tuple[Stratification, Stage]]) -> Batch:
     looked = [slice(int(begin), int(stop)) for begin, stop in pairwise(first)]
     units = trace.n1 + trace.n0
     margins, missed = _margins(stages), missed_outcomes(series, blocks, looks)
+    left_out = left_out_outcomes(series, blocks, looks)
     return Batch(
         trace=trace,
         first=first,
@@ -184,6 +185,7 @@ def _of_stages(stages: Sequence[tuple[Stratification, Stage]]) -> Batch:
                 units=units[own],
                 score=trace.totals.S[own],
                 missed=missed[i],
+                left_out=left_out[i],
                 margins=margins[i],
             )
             for i, (experiment, own) in enumerate(zip(series, looked, strict=True))

@@ -12,6 +12,7 @@ from domain.metric import (
     HOUR,
     MINUTE,
     Metric,
+    left_out,
     long_window,
     metric_definition,
     seconds_open,
@@ -87,7 +88,7 @@ def frozen_policy(
     return {
         "target": definition,
         "guardrails": [defined(name) for name in dict.fromkeys(guardrails) if name != target],
-        "companions": [long_window(definition), vouched(definition)],
+        "companions": [long_window(definition), vouched(definition), *left_out(definition)],
         "environment": environment,
         "routes": None if routes is None else list(routes),
         "routes_because": routes_because,

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
+from domain.cause import LEFT_OUT, Cause
 from domain.lineage.flag import Flag
 from domain.metric import metrics_of
 from domain.millionths import cap_in_millionths
@@ -33,6 +34,7 @@ class Metric:
         cap: Of a mean, in millionths.
         currency: Of a mean.
         vouched_only: Whether events count alone that came with the write key, or signed.
+        left_out: Why the target leaves the events out that count here; None where it counts them.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Metric:
     cap: int | None
     currency: str | None
     vouched_only: bool
+    left_out: Cause | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +184,7 @@ def _open_for(definition: Mapping[str, Any], policy: Mapping[str, Any]) -> int:
 
 
 def _metric(definition: Mapping[str, Any], policy: Mapping[str, Any]) -> Metric:
-    cap = definition["cap"]
+    cap, role = definition["cap"], definition.get("role")
     return Metric(
         name=definition["name"],
         sources=definition["sources"],
@@ -190,7 +193,8 @@ def _metric(definition: Mapping[str, Any], policy: Mapping[str, Any]) -> Metric:
         is_mean=definition["kind"] == "mean",
         cap=None if cap is None else cap_in_millionths(cap),
         currency=definition["currency"],
-        vouched_only=definition.get("role") == "vouched",
+        vouched_only=role == "vouched",
+        left_out=Cause(role) if role in LEFT_OUT else None,
     )
 
 

@@ -31,6 +31,7 @@ from storage.pipeline.steps import (
     LOG_WITHOUT_FLAGS,
     NAMED_COMMITS,
     NAMED_ROUTES,
+    REASONS,
     SEGMENT_END,
     SEGMENT_SETS,
     SPOTS,
@@ -506,6 +507,7 @@ _METRICS = {
     "cap": "bigint",
     "currency": "text",
     "vouched_only": "int",
+    "left_out": "int",
     "closed_from": "bigint",
     "closed_to": "bigint",
 }
@@ -550,6 +552,7 @@ def register_metrics(engine: Engine, read: Sequence[ReadOutcomes]) -> None:
                 metric.cap,
                 metric.currency,
                 int(metric.vouched_only),
+                0 if metric.left_out is None else REASONS[metric.left_out],
                 part.closed_from[metric.name],
                 part.to_block - metric.open_for,
             )

@@ -17,6 +17,9 @@ number elsewhere. `buried_*` are tombstones: rows that no event stands behind an
 
 from dataclasses import dataclass
 
+from domain.cause import LEFT_OUT, Cause
+from domain.millionths import MILLION
+
 BLOCK = 300_000_000
 # A client's clock may run ahead by 2 minutes; and a minute for the servers' own.
 AHEAD = 180_000_000
@@ -41,6 +44,11 @@ IN_PART = "<unit is in the part>"
 # Stands at the end of a subquery whose columns are worked out once for each row, however often they
 # are named outside: nothing for an engine that does so anyway.
 COMPUTED_ONCE = "<computed once>"
+
+# The reasons for which means leave outcomes out; 0 is none. A metric of such a reason counts these
+# outcomes instead, and each of them as one.
+REASONS = {reason: number for number, reason in enumerate(LEFT_OUT, 1)}
+_OTHER_CURRENCY, _NO_VALUE = REASONS[Cause.OTHER_CURRENCY], REASONS[Cause.NO_VALUE]
 
 # What the text calls arms, and kinds of sightings.
 TREATMENT, CONTROL = 1, 0
@@ -522,7 +530,8 @@ GROUP BY number, block
 PAID = Step(
     name="paid",
     sql=f"""
-SELECT s.number, s.experiment, m.metric, r.occurred, r.received, r.idempotency_key, r.value,
+SELECT s.number, s.experiment, m.metric, r.occurred, r.received, r.idempotency_key,
+    CASE WHEN m.left_out = 0 THEN r.value ELSE {MILLION} END AS value,
     r.session_id, r.pseudonym, s.by_user,
     CASE WHEN s.by_user = 1 THEN r.user_unit ELSE r.session_id END AS unit,
     m.attribution_window, m.open_for + s.grace AS closes_after, m.is_mean, m.cap
@@ -531,7 +540,12 @@ JOIN sources AS o ON o.event = r.event
 JOIN scope AS s ON s.number = o.number AND s.project_id = r.project_id
     AND s.environment = coalesce(r.environment, s.environment)
 JOIN metrics AS m ON m.number = o.number AND m.metric = o.metric
-WHERE (m.is_mean = 0 OR m.currency = r.currency)
+WHERE CASE WHEN m.left_out = CASE
+          WHEN m.is_mean = 0 THEN 0
+          WHEN r.value IS NULL THEN {_NO_VALUE}
+          WHEN m.currency = r.currency THEN 0
+          ELSE {_OTHER_CURRENCY}
+      END THEN 1 ELSE 0 END <> 0
   AND CASE WHEN r.received > s.from_block - {AHEAD} AND r.received <= s.to_block + s.grace
       THEN 1 ELSE 0 END <> 0
 """,
@@ -573,7 +587,8 @@ FROM (
     FROM (
         SELECT s.number, s.experiment, m.metric, m.attribution_window, {_UNIT} AS unit,
             e.occurred, e.received,
-            {EVENT_KEY} AS event_key, e.value,
+            {EVENT_KEY} AS event_key,
+            CASE WHEN m.left_out = 0 THEN e.value ELSE {MILLION} END AS value,
             m.open_for + s.grace AS closes_after, m.is_mean, m.cap
         FROM outcome_events AS e
         JOIN sources AS o ON o.event = e.event
@@ -583,6 +598,7 @@ FROM (
         WHERE CASE WHEN e.received > s.from_block - {AHEAD} AND e.received <= s.to_block + s.grace
             THEN 1 ELSE 0 END <> 0
           AND (m.vouched_only = 0 OR e.trusted OR e.signed)
+          AND (m.left_out = 0 OR m.left_out = {_NO_VALUE} AND e.value IS NULL)
     ) AS t
     JOIN exposed_units AS p ON p.experiment = t.experiment AND p.unit = t.unit
         AND t.occurred >= p.exposed_at AND t.occurred <= p.exposed_at + t.attribution_window

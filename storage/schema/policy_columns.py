@@ -30,6 +30,8 @@ HORIZON = _span("horizon_seconds")
 # hides no window: such an experiment is due, and is set aside.
 _TARGET_GRACE = _span("grace_seconds", policy="x.policy -> 'target'")
 TARGET_OPEN_FOR = f"({_span('window_seconds')} + coalesce({_TARGET_GRACE} - {GRACE}, interval '0'))"
+TARGET = "x.policy -> 'target'"
+IS_MEAN = "coalesce(x.policy -> 'target' ->> 'kind' = 'mean', false)"
 TARGET_SOURCES = "coalesce(x.policy -> 'target' -> 'sources', jsonb_build_array(x.target_metric))"
 ALPHA = _number("alpha")
 ATTEMPT = _number("attempt")

@@ -12,7 +12,7 @@ from storage.experiments.deploys import ELSEWHERE
 from storage.log.admissions import Admissions, counted_lately, read_admissions
 from storage.log.status import sealing_error
 from storage.postgres.rows import value_of
-from storage.schema.policy_columns import GRACE_SECONDS, TARGET_SOURCES
+from storage.schema.policy_columns import GRACE_SECONDS, IS_MEAN, TARGET, TARGET_SOURCES
 from storage.tenants.settings import Settings, parse_settings
 from storage.verdicts.set_aside import read_set_aside
 from storage.views.recent_traffic import (
@@ -42,6 +42,8 @@ CHECKS = (
 COMPUTED = "experiment computed"
 # A line while the log cannot be sealed into files, whoever's events they are.
 SEALED = "log sealed"
+# A line for each experiment that leaves outcomes out, and none while none does.
+COUNTED = "outcomes counted"
 # The first line of a project that no event came to while something looked.
 NO_EVENT = "No event has come yet."
 # So long without an event, and the first line turns red though no tick rewrites it.
@@ -214,6 +216,8 @@ class OpenExperiment:
         controlled: Likewise of control.
         crossed: Units that were found in both arms.
         units: Of both arms, in all; None where hardly any crossed.
+        mean: Of a mean alone: the target as its policy froze it.
+        left_out: Of a mean alone: the member of its evidence.
     """
 
     experiment_id: str
@@ -232,6 +236,8 @@ class OpenExperiment:
     controlled: int
     crossed: int
     units: int | None
+    mean: Mapping[str, Any] | None
+    left_out: Sequence[Mapping[str, Any]] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -307,7 +313,10 @@ SELECT x.project_id, x.experiment_id, x.environment, x.treatment_commit,
     CASE WHEN crossings.crossed >= :some THEN (
         SELECT sum(u.treatment + u.control)::bigint FROM block_units AS u
         WHERE u.experiment_id = x.experiment_id
-    ) END AS units
+    ) END AS units,
+    -- A document of many looks is large: it is read where the member can matter.
+    CASE WHEN {IS_MEAN} THEN {TARGET} END AS mean,
+    CASE WHEN {IS_MEAN} THEN v.evidence -> 'left_out' END AS left_out
 FROM verdicts AS v
 JOIN experiments AS x USING (experiment_id)
 LEFT JOIN cursors AS c ON c.stage = 'exposures' AND c.experiment_id = x.experiment_id

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from domain.cause import Cause
 from stats.counts.closed_cells import ClosedCells, Values
 from stats.counts.traits import Traits
 from stats.decision.evidence import Evidence, evaluate
@@ -297,6 +298,28 @@ def partly_after_the_window(
         whole = of_one_stratum(n1, end1, n0, end0).target
         long = LongWindow(window_seconds=4 * policy.window_seconds, cells=whole)
         return of_one_stratum(n1, x1, n0, x0, policy=policy, long=long)
+
+    return draw
+
+
+def partly_left_out(shares: tuple[float, float], *, days: int, is_read: bool = True) -> Draw:
+    """24,000 units a day of which 5 % pay, without an effect; some pay in another currency.
+
+    Args:
+        shares: The share of treatment's and of control's payments that is in another currency.
+        days: How long they come.
+        is_read: Whether the gate reads what is left out.
+    """
+
+    def draw(rng: np.random.Generator) -> Series:
+        n1, n0 = units(rng, BLOCKS_A_DAY * days, 83, 0.5)
+        paid = [rng.binomial(n, 0.05) for n in (n1, n0)]
+        x1, x0 = (rng.binomial(x, share) for x, share in zip(paid, shares, strict=True))
+        y1, y0 = x1.astype(np.float64), x0.astype(np.float64)
+        values = Values(y1=y1, yy1=y1, y0=y0, yy0=y0)
+        cells = of_one_stratum(n1, x1, n0, x0, values=values).target
+        read = {Cause.OTHER_CURRENCY: cells} if is_read else {}
+        return of_one_stratum(n1, paid[0] - x1, n0, paid[1] - x0, left_out=read)
 
     return draw
 

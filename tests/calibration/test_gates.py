@@ -16,6 +16,7 @@ from tests.calibration.scenario import (
     of_shares,
     of_two_segments,
     partly_after_the_window,
+    partly_left_out,
     ramp_declared,
     shares_seen,
     small_difference,
@@ -240,6 +241,34 @@ def test_arms_that_convert_alike_raise_no_alarm(share: float, count: int) -> Non
         for seen in evaluated(draw, count, 20_261_503)
     )
     low, _ = report(f"after-window alarms, {share:.0%} in the window of both", hits, count, 0.01)
+    assert low <= 0.01
+
+
+# Left out
+
+
+@pytest.mark.parametrize("count", sizes(30, 600))
+@pytest.mark.parametrize(
+    ("is_read", "at_most", "at_least"), [(False, None, 0.8), (True, 0.1, None)]
+)
+def test_an_arm_that_pays_in_another_currency_is_not_taken_for_harm(
+    is_read: bool, at_most: float | None, at_least: float | None, count: int
+) -> None:
+    """As many payments in both arms, of which 10 % are left out in treatment and 3 % in control."""
+    draw = partly_left_out((0.1, 0.03), days=14 if count < 100 else 28, is_read=is_read)
+    hits = sum(seen.decision.verdict == "rollback" for seen in evaluated(draw, count, 20_261_505))
+    name = "with the gate" if is_read else "without it"
+    low, high = report(f"10 % against 3 % left out, {name}: rollback", hits, count, at_most)
+    assert at_most is None or low <= at_most
+    assert at_least is None or high >= at_least
+
+
+@pytest.mark.parametrize("count", sizes(60, 2000))
+@pytest.mark.parametrize("share", [0.03, 0.5])
+def test_arms_that_leave_out_alike_raise_no_alarm(share: float, count: int) -> None:
+    draw = partly_left_out((share, share), days=4 if count < 100 else 28)
+    hits = sum(bool(seen.looks.gated.any()) for seen in evaluated(draw, count, 20_261_506))
+    low, _ = report(f"left-out alarms, {share:.0%} of both arms", hits, count, 0.01)
     assert low <= 0.01
 
 

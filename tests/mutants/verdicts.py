@@ -94,6 +94,23 @@ MUTANTS = [
         ],
     ),
     Mutant(
+        breaks="a mean counts the payments of its currency alone, and those that it leaves out by arm",
+        of="storage.pipeline.steps.PAID",
+        edits=[reword("WHEN m.currency = r.currency THEN 0", "WHEN r.currency <> '' THEN 0")],
+        tests=[
+            "tests/pipeline/gates/test_left_out.py::test_outcomes_that_both_arms_leave_out_alike_are_counted_and_hold_nothing_back",
+            "tests/pipeline/engines/test_engines.py::test_each_engine_tells_of_a_world_what_the_specification_tells[0]",
+        ],
+    ),
+    Mutant(
+        breaks="payments that are left out hold back the answer that they explain",
+        of="stats.looks.gate.gate_readings",
+        edits=[swap("outcomes.score * score < 0", "outcomes.score * score > 0")],
+        tests=[
+            "tests/stats/gates/test_left_out.py::test_it_is_not_sticky_and_asks_for_the_cells_of_the_same_look"
+        ],
+    ),
+    Mutant(
         breaks="an experiment counts the sample that it froze, whatever else is stored",
         of="storage.pipeline.steps.SEEN",
         edits=[swap("IN_SAMPLE", "'true'")],

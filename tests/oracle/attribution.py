@@ -278,9 +278,7 @@ class Attributor:
         since = event.occurred_at - exposed.at
         for outcomes in self._told.outcomes:
             metric = outcomes.metric
-            if metric.vouched_only and not (event.trusted or event.signed):
-                continue
-            if event.event in metric.sources and 0 <= since <= metric.window:
+            if metric.reads(event) and 0 <= since <= metric.window:
                 key = event.event_id or (event.event, event.occurred_at, event.value)
                 outcomes.note(unit, event.received_at, key, event.value)
         if 0 < since <= self._metrics[0].window:

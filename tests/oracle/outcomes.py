@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from domain.millionths import cap_in_millionths
+from domain.millionths import MILLION, cap_in_millionths
 from tests.oracle.calendar import SECOND
-from tests.oracle.raw_log import RawRevenue
+from tests.oracle.raw_log import RawEvent, RawRevenue
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,11 +22,12 @@ class Metric:
     cap: int | None
     currency: str | None
     vouched_only: bool
+    left_out: str | None
 
     @classmethod
     def of(cls, definition: Mapping[str, Any], grace: int) -> "Metric":
         """The metric of a policy's definition."""
-        cap = definition["cap"]
+        cap, role = definition["cap"], definition.get("role")
         window, own_grace = definition["window_seconds"], definition.get("grace_seconds", grace)
         return cls(
             name=definition["name"],
@@ -36,14 +37,26 @@ class Metric:
             is_mean=definition["kind"] == "mean",
             cap=None if cap is None else cap_in_millionths(cap),
             currency=definition["currency"],
-            vouched_only=definition.get("role") == "vouched",
+            vouched_only=role == "vouched",
+            left_out=role if role in ("other_currency", "no_value") else None,
         )
 
     def counts(self, paid: RawRevenue) -> bool:
         """Tells whether a revenue event is one of the metric's; of a mean, in its currency."""
-        if paid.event not in self.sources:
+        if paid.event not in self.sources or not self.is_mean:
+            return paid.event in self.sources
+        if paid.amount is None:
+            return self.left_out == "no_value"
+        abroad = self.currency is None or paid.currency != self.currency
+        return self.left_out == ("other_currency" if abroad else None)
+
+    def reads(self, event: RawEvent) -> bool:
+        """Tells whether a runtime event is one of the metric's."""
+        if event.event not in self.sources:
             return False
-        return not self.is_mean or (self.currency is not None and paid.currency == self.currency)
+        if self.vouched_only and not (event.trusted or event.signed):
+            return False
+        return self.left_out is None or (self.left_out == "no_value" and event.value is None)
 
 
 def metrics_of(policy: Mapping[str, Any]) -> list[Metric]:
@@ -69,6 +82,8 @@ class Outcomes:
     def note(self, unit: str, received: int, key: object, value: int | None) -> None:
         """Counts a delivery: the first one of an event speaks for it."""
         self.received[unit] = min(received, self.received.get(unit, received))
+        if self.metric.left_out is not None:
+            value = MILLION
         if self.metric.is_mean and value is not None:
             cap = self.metric.cap
             capped = value if cap is None else max(min(value, cap), -cap)

@@ -11,6 +11,7 @@ from tests.calibration.scenario import (
     evaluated,
     of_two_segments,
     partly_after_the_window,
+    partly_left_out,
     with_a_cold_start,
     with_effects,
     with_forged_units,
@@ -69,6 +70,7 @@ def unequal_arms(run: Run) -> Section:
 
     _late(counted)
     _after_the_window(counted)
+    _left_out(counted)
     _segments(counted)
     _warm_up(counted)
     _fading(counted)
@@ -107,6 +109,20 @@ def _after_the_window(counted: Counted) -> None:
         counted(name, draw, 1000, is_gated, at_most=FALSE_ALARMS)
     draw = partly_after_the_window((0.97, 0.97), lift=0.1, days=14)
     counted("the same, +10 % for 14 days: kept", draw, 300, is_kept, at_least=0.9)
+
+
+def _left_out(counted: Counted) -> None:
+    case = "left out: 10 % of payments in treatment, 3 % in control"
+    for is_read, name, claim in (
+        (False, "without the gate", {}),
+        (True, "with it", {"at_most": 0.1}),
+    ):
+        draw = partly_left_out((0.1, 0.03), days=28, is_read=is_read)
+        counted(f"{case}, {name}: rolled back", draw, 600, is_rolled_back, **claim)
+    for share in (0.03, 0.5):
+        draw = partly_left_out((share, share), days=28)
+        name = f"left out: {100 * share:g} % of payments in both: held back"
+        counted(name, draw, 1000, is_gated, at_most=FALSE_ALARMS)
 
 
 def _segments(counted: Counted) -> None:

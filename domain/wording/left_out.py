@@ -1,0 +1,44 @@
+"""Outcomes that a mean leaves out, in words: how many of each arm, why, and the cure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from domain.cause import Cause
+
+CURES = {
+    Cause.OTHER_CURRENCY: "Payments in another currency do not count: measure whether there was a"
+    ' payment (`kind = "conversion"`), and register the change again.',
+    Cause.NO_VALUE: "Events without a value do not count: send `value` with each of them, or"
+    ' measure whether there was an event (`kind = "conversion"`), and register the change again.',
+}
+
+
+def left_out_sentence(
+    outcomes: Sequence[Mapping[str, Any]], target: Mapping[str, Any]
+) -> str | None:
+    """Returns how many outcomes of the target's units do not count.
+
+    Args:
+        outcomes: The member `left_out` of an evidence document.
+        target: The metric as its policy froze it.
+
+    Returns:
+        None where each of them has a value that counts.
+    """
+    currency = target.get("currency")
+    other = (
+        f"in another currency than {currency}" if currency else "since the metric names no currency"
+    )
+    nouns = {Cause.OTHER_CURRENCY: ("payment", other), Cause.NO_VALUE: ("event", "without a value")}
+    parts = [
+        f"{_counted(row['treatment'], noun)} of treatment and"
+        f" {_counted(row['control'], noun)} of control, {why}"
+        for row in outcomes
+        if row["reason"] in nouns
+        for noun, why in [nouns[row["reason"]]]
+    ]
+    return f"Left out: {'; '.join(parts)}." if parts else None
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{f'{count:,}' if count else 'no'} {noun}{'' if count == 1 else 's'}"

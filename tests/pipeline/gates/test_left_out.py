@@ -1,0 +1,103 @@
+"""Outcomes that a mean leaves out, from events to the verdict: counted, said, and held."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from orchestration.pipeline.checklist import keep_checklists
+
+A, K = "aaaaaaa1", "ccccccc3"
+DAY = 1440.0
+USD, JPY = {"value": 3000, "currency": "USD"}, {"value": 4500, "currency": "JPY"}
+MEAN = {"kind": "mean", "window_seconds": 3600, "cap": 10_000.0}
+
+
+def canary(story, *, other: Mapping[str, int], paid: bool) -> str:
+    """A canary of 3,000 sessions of which one in five pays 30 dollars, in both arms.
+
+    Args:
+        other: Of each commit, one in so many payers pays 4,500 yen instead, or by an event without
+            a value.
+        paid: Whether revenue events tell of it; else runtime events.
+    """
+    sources = ["expansion"] if paid else ["paid"]
+    story.service.settings(metrics={"spend": {**MEAN, "sources": sources, "currency": "USD"}})
+    story.deploy(A, minutes=-DAY)
+    story.deploy(K, minutes=0, base=A, allocation=0.5)
+    revenue: list[dict[str, Any]] = []
+    for commit in (A, K):
+        sessions = story.crowd(commit, start=1, minutes=600, units=1500, user_ref="u")
+        seen = {event["session_id"]: event["occurred_at"] for event in story.events}
+        for number, session in enumerate(sessions[::5]):
+            is_other = commit in other and number % other[commit] == 0
+            event = {"user_ref": "u", "occurred_at": seen[session]}
+            if not paid:
+                worth = {} if is_other else {"value": 30.0}
+                story.events.append({**event, "session_id": session, "event": "paid", **worth})
+                continue
+            event |= {"event": "expansion", "attributes": {"session_id": session}}
+            amount = JPY if is_other else USD
+            revenue.append({**event, "idempotency_key": session, "amount": amount})
+    story.send()
+    for begin in range(0, len(revenue), 50):
+        batch = {"events": revenue[begin : begin + 50]}
+        answer = story.service.post("/v1/revenue/events?replay=true", batch)
+        assert answer.status_code == 200, answer.text
+    experiment = story.register(treatment_commit=K, target_metric="spend")
+    story.walk(minutes=DAY)
+    return experiment
+
+
+@pytest.mark.parametrize(
+    ("paid", "side", "reason", "why", "cure"),
+    [
+        (True, K, "other_currency", "payments of treatment", "Payments in another currency"),
+        (True, A, "other_currency", "payments of control", "Payments in another currency"),
+        (False, K, "no_value", "events of treatment", "Events without a value"),
+    ],
+)
+def test_outcomes_that_one_arm_leaves_out_hold_back_the_answer_that_they_explain(
+    story, paid: bool, side: str, reason: str, why: str, cure: str
+) -> None:
+    experiment = canary(story, other={side: 2}, paid=paid)
+    contract, evidence = story.contract(experiment), story.evidence(experiment)
+    assert (contract["verdict"], contract["abstain_reason"]) == ("abstain", "interacting")
+    assert evidence["gates"]["interacting_because"] == [reason]
+    assert evidence["gates"]["left_out_e"][reason] > 100
+    (row,) = evidence["left_out"]
+    assert (row["reason"], row["of"]) == (reason, "outcomes")
+    less, more = sorted([row["control"], row["treatment"]])
+    # Those of the last units have not closed yet.
+    assert (less, more > 140, more == row["treatment" if side == K else "control"]) == (
+        0,
+        True,
+        True,
+    )
+    assert f"{more} {why}" in evidence["sentence"]
+    assert evidence["warnings"] == ["outcomes_left_out"]
+    (advice,) = evidence["advice"]
+    assert advice.startswith(cure)
+    with story.service.store.engine.begin() as connection:
+        keep_checklists(connection)
+    *_, line = story.service.get("/v1/reward/checklist").json()
+    assert (line["check"], line["ok"], line["fix"]) == ("outcomes counted", False, advice)
+    assert f"{more} {why}" in line["seen"]
+
+
+def test_outcomes_that_both_arms_leave_out_alike_are_counted_and_hold_nothing_back(story) -> None:
+    experiment = canary(story, other={A: 2, K: 2}, paid=True)
+    evidence = story.evidence(experiment)
+    assert evidence["gates"]["left_out_e"]["other_currency"] < 2
+    assert evidence["gates"]["interacting_because"] == []
+    (row,) = evidence["left_out"]
+    assert min(row["control"], row["treatment"]) > 140
+    said = f"{row['treatment']} payments of treatment and {row['control']} payments of control"
+    assert f"Left out: {said}, in another currency than USD." in evidence["sentence"]
+
+
+def test_a_mean_that_counts_every_outcome_says_nothing_of_outcomes_left_out(story) -> None:
+    evidence = story.evidence(canary(story, other={}, paid=True))
+    assert evidence["left_out"] == []
+    assert "Left out" not in evidence["sentence"]
+    assert evidence["warnings"] == []
