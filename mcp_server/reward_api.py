@@ -35,6 +35,7 @@ ADVICE = {
     "wrong_key_kind": "All tools take a project key (rk_): set SERVICE_PROJECT_KEY to one.",
     "unknown_experiment": FIND,
     "unknown_commit": "Name a commit that was deployed in production, or none.",
+    "ambiguous_commit": "Name the commit by its whole id.",
     "no_evidence_yet": "That is no fault, and get_verdict answers meanwhile.",
     "not_found": "Check that SERVICE_API_URL is the base address, without a path.",
     "method_not_allowed": "Check that SERVICE_API_URL is the base address, without a path.",

@@ -93,7 +93,7 @@ async def get_deploys(request: Request) -> Response:
             words=sought.split(),
             before=before,
         )
-        commits = [ramp.last["commit"]["sha"] for ramp in ramps]
+        commits = [ramp.commit for ramp in ramps]
         return ramps, findings_of_commits(connection, visitor.project_id, None, commits)
 
     _, (ramps, findings) = await read_for_visitor(request, reading)
@@ -123,10 +123,11 @@ async def get_deploy(request: Request) -> Response:
         list[str],
     ]:
         deploy = read_deploy(connection, visitor.project_id, deploy_id)
-        commits = [deploy["commit"]["sha"]]
+        ramp = read_ramp_of(connection, visitor.project_id, deploy)
+        commits = [] if ramp is None else [ramp.commit]
         return (
             deploy,
-            read_ramp_of(connection, visitor.project_id, deploy),
+            ramp,
             reached_routes(connection, visitor.project_id, deploy),
             findings_of_commits(connection, visitor.project_id, deploy["environment"], commits),
             read_names(connection, [visitor.project_id])[visitor.project_id],
@@ -215,12 +216,14 @@ _FILE = ("previous_filename", "additions", "deletions")
 def _listed(ramps: Sequence[ListedRamp]) -> list[dict[str, Any]]:
     """Returns ramps as rows, each commit by its name: steps are often posted without one."""
     commits: dict[str, dict[str, Any]] = {}
-    for step in (step for ramp in ramps for step in ramp.steps):
-        commit = {name: value for name, value in step["commit"].items() if value is not None}
-        commits.setdefault(commit["sha"], {}).update(commit)
+    for ramp in ramps:
+        for step in ramp.steps:
+            commit = {name: value for name, value in step["commit"].items() if value is not None}
+            commits.setdefault(ramp.commit, {}).update(commit)
     return [
         {
-            "deploy": _whole({**ramp.last, "commit": commits[ramp.last["commit"]["sha"]]}),
+            "deploy": _whole({**ramp.last, "commit": commits[ramp.commit]}),
+            "commit": ramp.commit,
             "steps": ramp.steps,
             "is_cut": ramp.is_cut,
             "bars": _bars([step["allocation"] for step in ramp.steps]),

@@ -214,7 +214,7 @@ _EXAMPLES = {
     openapi_extra=reading(
         body=json_body(Deploy),
         examples=_EXAMPLES,
-        problems=["idempotency_conflict", "deploy_conflict"],
+        problems=["ambiguous_commit", "idempotency_conflict", "deploy_conflict"],
         parameters=[
             {
                 "name": "Idempotency-Key",

@@ -211,7 +211,7 @@ _EXAMPLES = {
     openapi_extra=reading(
         body=json_body(RegistrationBody),
         examples=_EXAMPLES,
-        problems=["experiment_open", "locked", "rate_limited"],
+        problems=["ambiguous_commit", "experiment_open", "locked", "rate_limited"],
     ),
 )
 async def post_registration(

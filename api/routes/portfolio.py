@@ -92,7 +92,7 @@ class PortfolioAnswer(Shape):
     "/v1/reward/portfolio",
     summary="Read the portfolio",
     responses={200: {"model": PortfolioAnswer}},
-    openapi_extra=reading(problems=["unknown_commit"]),
+    openapi_extra=reading(problems=["unknown_commit", "ambiguous_commit"]),
 )
 async def get_portfolio(
     request: Request,

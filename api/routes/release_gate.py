@@ -20,6 +20,7 @@ from api.wire.body import announces_json, body_of
 from api.wire.documentation import json_body, reading
 from api.wire.shape import Commit, Environment, MetricName, OpenShape, Shape
 from domain.registration import PRODUCTION, Registration
+from storage.experiments.commit_ids import whole_id
 from storage.experiments.experiments import register
 from storage.releases.canary import commit_in_question, held_back
 from storage.releases.commit_experiments import experiments_of_commit
@@ -125,7 +126,9 @@ async def _judge(
         answer = judged() or held_back(connection, project_id, question.environment, commit)
         if answer is None and registers:
             registration = Registration(
-                treatment_commit=commit, target_metric=metric, environment=question.environment
+                treatment_commit=whole_id(connection, project_id, commit),
+                target_metric=metric,
+                environment=question.environment,
             )
             register(connection, project_id, registration)
             answer = judged()

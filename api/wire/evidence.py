@@ -339,6 +339,9 @@ class EvidenceCounts(Shape):
     late: int = Field(description="Exposed by an event that came after its block had closed.")
     in_flight: int = Field(description="Seen before the start already, so in neither arm.")
     unknown_commit: int = Field(description="Of commits that no deploy names.")
+    ambiguous_commit: int = Field(
+        default=0, description="Of commit ids so short that they begin several commits."
+    )
     partial: int = Field(description="Served some changes of the treatment, and not all.")
     crossover: int = Field(description="Seen in both arms within their window.")
     excluded: int = Field(description="Of strata beyond those that are compared.")

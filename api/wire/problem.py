@@ -38,6 +38,7 @@ CODES: Mapping[str, tuple[int, str]] = {
     "not_acceptable": (406, "Nothing acceptable to send"),
     "request_timeout": (408, "The request did not arrive in time"),
     "idempotency_conflict": (409, "Idempotency key reused"),
+    "ambiguous_commit": (409, "The id begins several commits"),
     "deploy_conflict": (409, "Deploy recorded differently"),
     "deploy_in_use": (409, "An experiment rests on the deploy"),
     "experiment_open": (409, "Experiment open with other members"),

@@ -19,6 +19,7 @@ from cli.imports.map import Experiment, ImportMap, length_in_seconds
 from cli.imports.spool import Tally
 from cli.operations.actor import command_actor
 from domain.currency import minor_unit_digits
+from domain.lineage.commit_id import ambiguous
 from domain.metric import metric_definition
 from domain.registration import Registration
 from storage.experiments.deploys import record_deploy
@@ -89,9 +90,12 @@ class ExperimentPlan:
             place = self._place(number)
             for member in ("control_commit", "treatment_commit"):
                 commit = getattr(experiment, member)
+                written = spelled(tally.commits, commit)
+                if len(whole := _whole(written)) > 1:
+                    raise MapError(f"{place}.{member}: in the file, {ambiguous(commit, whole)}")
                 if not self._is_logged(
                     connection,
-                    commits=spelled(tally.commits, commit) or [commit],
+                    commits=written or [commit],
                     known=tally.commits,
                 ):
                     raise MapError(
@@ -257,6 +261,15 @@ def spelled(names: Iterable[str], commit: str) -> list[str]:
     """Returns how events write a commit: as it is, shorter or longer."""
     sha = commit.lower()
     return [name for name in names if name.startswith(sha) or sha.startswith(name)]
+
+
+def _whole(names: Sequence[str]) -> list[str]:
+    """Returns the names that begin no other one: several, where they are of several commits."""
+    return [
+        name
+        for name in names
+        if not any(other != name and other.startswith(name) for other in names)
+    ]
 
 
 def _deploys(experiment: Experiment, environment: str, start: datetime) -> list[dict[str, Any]]:

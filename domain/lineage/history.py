@@ -69,10 +69,3 @@ class History:
             seen.add(base)
             root = base
         return None if root in self._facts else root
-
-    def resolve(self, commit: str) -> str | None:
-        """Returns the known commit that an id is, or the only one that it begins."""
-        if commit in self.commits:
-            return commit
-        begun = [known for known in self.commits if known.startswith(commit)]
-        return begun[0] if len(begun) == 1 else None

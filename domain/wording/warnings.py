@@ -14,6 +14,8 @@ WARNINGS = {
     "base_moved": "Users have another build than the one that this change stands on. Rebase it.",
     "unknown_commit": "Some events name a commit that no deploy recorded. Post each deploy before"
     " it gets traffic.",
+    "ambiguous_commit": "Some events name so little of a commit's id that it begins several"
+    " commits, so they do not count. Let the build report the whole id.",
     "unmatched_route": "Some events name a route that is not in the static graph. Upload the graph"
     " of this version.",
     "unsigned": "Some events carry no valid signature of the router and do not count.",

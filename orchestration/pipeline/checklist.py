@@ -170,6 +170,8 @@ def _commit_known(setup: ProjectSetup) -> _Judgment:
     if unknown:
         shown = _shown(unknown, limit=12)
         fix = f"Record it: `deploy-reward deploy {unknown[0].value[:12]}`; or correct `commit`."
+        if unknown[0].is_ambiguous:
+            fix = "Send the whole sha as `commit`: as it is, it begins several commits."
         return missed <= (1 - _LEAST_NAMED) * of, f"{seen}; not so: {shown}.", fix
     return True, f"{seen}.", ""
 

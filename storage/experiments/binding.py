@@ -5,17 +5,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, exists, func, or_, select, text, update
+from sqlalchemy import Connection, Row, exists, or_, select, text, update
 
 from domain.lineage.flag import Flag
 from domain.registration import Registration
 from domain.route import RouteTable, canonical_route
 from storage.experiments.attempts import earlier_attempts, provenance_of
 from storage.experiments.baseline import baseline_commit
+from storage.experiments.commit_ids import commit_meant, remember_commit_id
 from storage.experiments.graphs import graph_patterns
 from storage.experiments.histories import read_history, remember_base
 from storage.experiments.policy import frozen_policy, watched_guardrails
 from storage.experiments.portfolio import held_back_since
+from storage.postgres.refusal import Conflict
 from storage.schema.tables import experiments, verdicts
 from storage.tenants.settings import read_settings
 
@@ -53,22 +55,28 @@ def bind_waiting(
             verdicts.c.decided.is_(False),
             or_(
                 experiments.c.treatment_commit.is_(None),
-                func.starts_with(deploy.commit_sha, experiments.c.treatment_commit),
+                experiments.c.treatment_commit == deploy.commit_sha,
             ),
         )
         .order_by(experiments.c.registered_at, experiments.c.experiment_id)
     ).all()
     for experiment in waiting:
         named = experiment.request
-        binding = binding_of(
-            connection,
-            project_id,
-            deploy,
-            control_commit=named.get("control_commit"),
-            flag=_flag_of(named),
-            bound_at=bound_at,
-            routes_seen=affected_routes_seen(connection, project_id, deploy, named.get("routes")),
-        )
+        try:
+            binding = binding_of(
+                connection,
+                project_id,
+                deploy,
+                control_commit=named.get("control_commit"),
+                flag=_flag_of(named),
+                bound_at=bound_at,
+                routes_seen=affected_routes_seen(
+                    connection, project_id, deploy, named.get("routes")
+                ),
+            )
+        except Conflict:
+            # Its control's id begins several commits by now: it waits, and the deploy is recorded.
+            continue
         # A deploy that carries nothing new is not the one that was waited for.
         if binding.change:
             request = Registration(
@@ -102,6 +110,9 @@ def binding_of(
     """Returns the scope of an experiment on this deploy, as known at the binding.
 
     A control that is named gives the treatment the base that it may lack.
+
+    Raises:
+        Conflict: Its id begins several commits.
     """
     if flag is not None:
         # One build, two behaviours: what differs is the flag alone.
@@ -122,7 +133,9 @@ def binding_of(
         # Before anybody recorded what users have, the build that the canary says it stands on.
         control = control or history.undeployed_root(treatment)
     else:
-        control = history.resolve(control_commit) or control_commit
+        control = commit_meant(connection, project_id, control_commit) or remember_commit_id(
+            connection, project_id, control_commit, recorded_at=bound_at
+        )
         remember_base(
             connection, project_id, environment, treatment, base=control, recorded_at=bound_at
         )

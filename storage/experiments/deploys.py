@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
@@ -12,6 +12,12 @@ from sqlalchemy.dialects.postgresql import insert
 
 from storage.experiments.baseline import baseline_commit
 from storage.experiments.binding import bind_waiting
+from storage.experiments.commit_ids import (
+    commit_meant,
+    commits_meant,
+    recognize_awaited,
+    remember_commit_id,
+)
 from storage.experiments.graphs import (
     Graph,
     current_graph_id,
@@ -20,7 +26,7 @@ from storage.experiments.graphs import (
     routes_reaching,
     store_graph,
 )
-from storage.experiments.histories import read_history, remember_commit
+from storage.experiments.histories import remember_commit
 from storage.postgres.refusal import Conflict, Invalid, Missing
 from storage.schema.clock import binding_time
 from storage.schema.tables import deploys
@@ -58,6 +64,11 @@ class DeployRequest:
         """The graph as it is stored."""
         return None if self.graph is None else Graph.of(self.graph)
 
+    @property
+    def named_base(self) -> str | None:
+        """The base, as it is written."""
+        return (self.diff or {}).get("base_commit")
+
     def prepare(self) -> None:
         """Computes the slow parts of a large graph before any lock is taken."""
         _ = self.stored_graph, self.digest
@@ -91,7 +102,8 @@ def record_deploy(
     """Records a deploy, its commit's lineage and graph, and binds experiments that wait for it.
 
     Raises:
-        Conflict: The same deploy, or the same idempotency key, was posted with another body.
+        Conflict: The same deploy, or the same idempotency key, was posted with another body; or an
+            id begins several commits.
         Invalid: `deployed_at` lies in the future.
     """
     # One post at a time in a project: each sees the deploys and experiments before it.
@@ -110,21 +122,23 @@ def record_deploy(
             " planned one when it happens",
             pointer="/deployed_at",
         )
-    history = read_history(connection, project_id, request.environment, known_at=recorded_at)
-    sha = history.resolve(request.commit["sha"]) or request.commit["sha"]
-    base, assumed = _base(connection, project_id, request, sha=sha, before=deployed_at)
-    if base is not None:
-        base = history.resolve(base) or base
+
+    def known(written: str) -> str:
+        return remember_commit_id(connection, project_id, written, recorded_at=recorded_at)
+
+    sha = known(request.commit["sha"])
+    named = None if request.named_base is None else known(request.named_base)
+    base, assumed = _base(connection, project_id, request, sha=sha, named=named, before=deployed_at)
     remember_commit(
         connection,
         project_id,
         request.environment,
         sha,
-        changes=[history.resolve(change) or change for change in request.commit.get("changes", ())]
-        or [sha],
+        changes=list(map(known, request.commit.get("changes", ()))) or [sha],
         base=base,
         recorded_at=recorded_at,
     )
+    recognize_awaited(connection, project_id, sha)
     row = connection.execute(
         insert(deploys)
         .values(
@@ -157,10 +171,11 @@ def record_deploy(
 def _posted_before(
     connection: Connection, project_id: int, request: DeployRequest
 ) -> Row[Any] | None:
+    meant = commits_meant(connection, project_id, request.commit["sha"])
     same = [
         and_(
             deploys.c.environment == request.environment,
-            deploys.c.commit_sha == request.commit["sha"],
+            deploys.c.commit_sha.in_([known.commit for known in meant]),
             deploys.c.deployed_at == request.deployed_at,
         )
     ]
@@ -170,7 +185,7 @@ def _posted_before(
         select(deploys).where(deploys.c.project_id == project_id, NOT_WITHDRAWN, or_(*same))
     ).all()
     for row in rows:
-        if row.digest == request.digest:
+        if row.digest == request.digest or row.digest == _spelled_as(connection, request, row):
             return row
         if request.idempotency_key and row.idempotency_key == request.idempotency_key:
             raise Conflict(
@@ -184,11 +199,36 @@ def _posted_before(
     return None
 
 
+def _spelled_as(connection: Connection, request: DeployRequest, row: Row[Any]) -> bytes:
+    """Returns the digest of a request that writes the commits of a deploy as that one does."""
+    written = [row.commit["sha"], *row.commit.get("changes", ())]
+    if row.diff is not None and row.diff.get("base_commit") is not None:
+        written.append(row.diff["base_commit"])
+    spelling = {commit_meant(connection, row.project_id, each): each for each in written}
+
+    def spelled(each: str) -> str:
+        return spelling.get(commit_meant(connection, row.project_id, each), each)
+
+    commit = {**request.commit, "sha": spelled(request.commit["sha"])}
+    if "changes" in commit:
+        commit["changes"] = list(map(spelled, commit["changes"]))
+    diff = request.diff
+    if diff is not None and request.named_base is not None:
+        diff = {**diff, "base_commit": spelled(request.named_base)}
+    return replace(request, commit=commit, diff=diff).digest
+
+
 def _base(
-    connection: Connection, project_id: int, request: DeployRequest, *, sha: str, before: datetime
+    connection: Connection,
+    project_id: int,
+    request: DeployRequest,
+    *,
+    sha: str,
+    named: str | None,
+    before: datetime,
 ) -> tuple[str | None, bool]:
     """Returns the base of a deploy, and whether it was assumed rather than named."""
-    if (named := (request.diff or {}).get("base_commit")) is not None:
+    if named is not None:
         return (None if named == sha else named), False
     # A commit deployed before keeps its lineage: a ramp step or a rollback is no new history.
     first = connection.execute(
@@ -310,14 +350,13 @@ def read_deploy(connection: Connection, project_id: int, deploy_id: str) -> dict
     return deploy_record(row)
 
 
-# Of an experiment x that waits for its deploy: where else its commit is deployed, by the rule that
-# binds it: the experiment may write it shorter than the deploy does.
+# Of an experiment x that waits for its deploy: where else its commit is deployed.
 ELSEWHERE = """
 ARRAY(
     SELECT DISTINCT d.environment FROM deploys AS d
     WHERE x.deploy_id IS NULL AND d.project_id = x.project_id AND d.environment <> x.environment
       AND d.withdrawn_at IS NULL
-      AND starts_with(d.commit_sha, x.treatment_commit)
+      AND d.commit_sha = x.treatment_commit
     ORDER BY d.environment
 )
 """

@@ -2,8 +2,8 @@
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row, and_, case, func, select, update
@@ -13,8 +13,8 @@ from domain.contract import waiting_contract
 from domain.lineage.flag import Flag
 from domain.registration import Registration
 from storage.experiments.binding import affected_routes_seen, bind, binding_of
+from storage.experiments.commit_ids import commit_meant, commit_named, commits_meant, whole_id
 from storage.experiments.deploys import BEGUN, NOT_WITHDRAWN
-from storage.experiments.histories import read_history
 from storage.experiments.hold_backs import later_build, nothing_to_judge
 from storage.experiments.policy import watched_guardrails
 from storage.postgres.refusal import Conflict, Invalid, Locked, Missing
@@ -38,7 +38,8 @@ def register(connection: Connection, project_id: int, request: Registration) -> 
 
     Raises:
         Invalid: The deploy is unknown, contradicts the treatment, or carries no change.
-        Conflict: The open experiment has other routes, guardrails or control.
+        Conflict: The open experiment has other routes, guardrails or control; or the id of a commit
+            begins several.
     """
     lock_project(connection, project_id)
     if request.treatment_flag is not None and request.treatment_commit is not None:
@@ -121,7 +122,9 @@ def register_anew(
         Registration(
             **named,
             # A flag is tested in the build that most users have by now.
-            treatment_commit=None if flag is not None else row.treatment_commit,
+            treatment_commit=None
+            if flag is not None
+            else whole_id(connection, project_id, row.treatment_commit),
             treatment_flag=None if flag is None else Flag(**flag),
             target_metric=row.target_metric,
             value_per_conversion=row.request.get("value_per_conversion"),
@@ -135,7 +138,11 @@ def register_anew(
 def bound_experiment(
     connection: Connection, project_id: int, environment: str, *, treatment: str, metric: str
 ) -> str | None:
-    """Returns the last experiment of a commit and metric that has begun, None where none has."""
+    """Returns the last experiment of a commit and metric that has begun, None where none has.
+
+    Raises:
+        Conflict: The commit's id begins several.
+    """
     c = experiments.c
     return connection.execute(
         select(c.experiment_id)
@@ -143,7 +150,7 @@ def bound_experiment(
             c.project_id == project_id,
             c.environment == environment,
             c.target_metric == metric,
-            c.treatment_commit.startswith(treatment, autoescape=True),
+            c.treatment_commit == commit_named(connection, project_id, treatment),
             c.bound_at.is_not(None),
         )
         .order_by(c.bound_at.desc())
@@ -161,10 +168,12 @@ def _deploy(connection: Connection, project_id: int, request: Registration) -> R
         if row is None:
             raise Invalid("unknown_deploy", "this project has no such deploy", pointer="/deploy_id")
         named = request.treatment_commit
-        if named is not None and not row.commit_sha.startswith(named):
+        if named is not None and row.commit_sha not in (
+            known.commit for known in commits_meant(connection, project_id, named)
+        ):
             raise Invalid(
                 "commit_contradicts_deploy",
-                f"the deploy is of commit {row.commit_sha}",
+                f"the deploy is of commit {whole_id(connection, project_id, row.commit_sha)}",
                 pointer="/treatment_commit",
             )
         return row
@@ -172,10 +181,7 @@ def _deploy(connection: Connection, project_id: int, request: Registration) -> R
     if request.treatment_commit is None:
         newest = query.order_by(deploys.c.deployed_at.desc(), deploys.c.recorded_at.desc())
         return connection.execute(newest.limit(1)).one_or_none()
-    history = read_history(
-        connection, project_id, request.environment, known_at=datetime.max.replace(tzinfo=UTC)
-    )
-    sha = history.resolve(request.treatment_commit) or request.treatment_commit
+    sha = commit_meant(connection, project_id, request.treatment_commit)
     # The last step of its ramp, whether or not it was withdrawn or promoted since; of a commit that
     # never was a canary the first deploy. Exposure begins with the first step of that ramp.
     is_step = case((and_(deploys.c.allocation > 0, deploys.c.allocation < 1), 1), else_=0)
@@ -198,13 +204,17 @@ def _register_waiting(
     metric: str,
 ) -> Registered:
     """Registers for a deploy that is still to come."""
+    awaited = request.treatment_commit
+    if awaited is not None:
+        awaited = commit_named(connection, project_id, awaited)
+        request = replace(request, treatment_commit=awaited)
     same = and_(
         experiments.c.project_id == project_id,
         experiments.c.bound_at.is_(None),
         experiments.c.closed_at.is_(None),
         experiments.c.target_metric == metric,
         experiments.c.environment == request.environment,
-        experiments.c.treatment_commit.is_not_distinct_from(request.treatment_commit),
+        experiments.c.treatment_commit.is_not_distinct_from(awaited),
         verdicts.c.decided.is_(False),
     )
     known = connection.execute(

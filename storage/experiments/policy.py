@@ -111,6 +111,7 @@ def frozen_policy(
         "undeclared_min_units": UNDECLARED_MIN_UNITS,
         "split_at": SPLIT_AT,
         "segments": sorted(set(settings.segments)),
+        "longer_ids": True,
         "fading_at": FADING_AT,
         "after_window_at": AFTER_WINDOW_AT,
         "horizon_seconds": settings.horizon_days * DAY,

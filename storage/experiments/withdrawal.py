@@ -44,7 +44,8 @@ def withdraw_deploy(
     connection.execute(
         update(deploys).where(deploys.c.deploy_id == deploy_id).values(withdrawn_at=withdrawn_at)
     )
-    connection.execute(_FORGET_COMMIT, _members(deploy, "environment", "commit_sha"))
+    for forget in (_FORGET_COMMIT, _FORGET_IDS):
+        connection.execute(forget, _members(deploy, "environment", "commit_sha"))
     if deploy.graph_before != deploy.graph_id:
         connection.execute(
             _RESTORE_GRAPH, _members(deploy, "graph_id", "graph_before", "recorded_at")
@@ -107,7 +108,33 @@ WHERE c.project_id = :project_id AND c.environment = :environment AND c.commit_s
   AND NOT EXISTS (
       SELECT FROM runtime_events AS e
       WHERE e.project_id = c.project_id AND e.environment = c.environment
-        AND e.received_at >= c.recorded_at AND starts_with(c.commit_sha, e.commit_sha)
+        AND e.received_at >= c.recorded_at
+        AND (starts_with(c.commit_sha, e.commit_sha) OR starts_with(e.commit_sha, c.commit_sha))
+  )
+""")
+# Its ids likewise, where nothing of the project is known by them.
+_FORGET_IDS = text("""
+DELETE FROM commit_ids AS k
+WHERE k.project_id = :project_id AND k.commit_sha = :commit_sha
+  AND NOT EXISTS (
+      SELECT FROM commits AS c
+      WHERE c.project_id = k.project_id
+        AND (k.commit_sha IN (c.commit_sha, c.base) OR k.commit_sha = ANY(c.changes))
+  )
+  AND NOT EXISTS (
+      SELECT FROM deploys AS d
+      WHERE d.project_id = k.project_id AND d.withdrawn_at IS NULL
+        AND k.commit_sha IN (d.commit_sha, d.base_commit)
+  )
+  AND NOT EXISTS (
+      SELECT FROM experiments AS x
+      WHERE x.project_id = k.project_id
+        AND k.commit_sha = ANY(x.change || x.treatment_commit || x.control_commit)
+  )
+  AND NOT EXISTS (
+      SELECT FROM runtime_events AS e
+      WHERE e.project_id = k.project_id AND e.received_at >= k.recorded_at
+        AND (starts_with(k.id, e.commit_sha) OR starts_with(e.commit_sha, k.id))
   )
 """)
 

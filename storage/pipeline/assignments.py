@@ -7,12 +7,15 @@ from datetime import datetime
 from typing import NamedTuple
 
 from domain.lineage.arm import ContextAssignment, assign
+from domain.lineage.commit_id import CommitIds
 from domain.lineage.flag import Flag, flag_change, stratum_name
 from domain.lineage.history import CommitFact, History
 
 FlagValues = Mapping[str, str]
 FlagItems = tuple[tuple[str, str], ...]
 NO_FLAGS: FlagValues = {}
+# The arm of an event whose commit id begins several known commits.
+AMBIGUOUS = "ambiguous"
 # Of the flags that experiments of an environment test, so many newest ones distinguish strata.
 MOST_FLAGS = 64
 
@@ -26,12 +29,14 @@ class Question:
         bound_at: The binding: the earliest knowledge that counts.
         flag: The flag under test, if the change is one.
         segments: The properties of events that distinguish strata, as strata know them.
+        longer_ids: Whether events may write more of a commit's id than is known of it.
     """
 
     change: frozenset[str]
     bound_at: datetime
     flag: Flag | None = None
     segments: frozenset[str] = frozenset()
+    longer_ids: bool = True
 
 
 class Assignment(NamedTuple):
@@ -56,13 +61,19 @@ class KnownHistory:
 
     Args:
         facts: The recorded facts of its commits.
+        ids: The ids of the project's commits.
         flags: The flags that its experiments test, and since when each is known.
     """
 
     def __init__(
-        self, facts: Sequence[CommitFact], *, flags: Mapping[str, datetime] | None = None
+        self,
+        facts: Sequence[CommitFact],
+        *,
+        ids: CommitIds,
+        flags: Mapping[str, datetime] | None = None,
     ) -> None:
         self._facts = facts
+        self._ids = ids
         self._flags = flags or {}
         self._by_commit = {fact.commit: fact for fact in facts}
         self._histories: dict[datetime, History] = {}
@@ -70,9 +81,8 @@ class KnownHistory:
         for fact in facts:
             if fact.base is not None and fact.base_recorded_at is not None:
                 self._named_as_base.setdefault(fact.base, set()).add(fact.base_recorded_at)
-        self._names = self._by_commit.keys() | self._named_as_base.keys()
         self._changes: dict[str, Sequence[datetime]] = {}
-        self._resolved: dict[tuple[str, datetime], tuple[str, frozenset[str]] | None] = {}
+        self._meant: dict[tuple[str, datetime, bool], Sequence[str]] = {}
         # One object for each lineage, so that sets that hold the same are compared at once.
         self._lineages: dict[frozenset[str], frozenset[str]] = {}
         self._assigned: dict[tuple[frozenset[str], frozenset[str], bool], ContextAssignment] = {}
@@ -82,10 +92,9 @@ class KnownHistory:
     def _knowledge_changes(self, commit: str) -> Sequence[datetime]:
         """Returns the times at which the knowledge of a commit id's lineage can change."""
         if commit not in self._changes:
-            times: set[datetime] = set()
-            for name in self._names:
-                if name.startswith(commit):
-                    times |= self._changes_of(name)
+            times = self._ids.changes(commit)
+            for name in self._ids.commits(commit):
+                times |= self._changes_of(name)
             self._changes[commit] = sorted(times)
         return self._changes[commit]
 
@@ -104,20 +113,25 @@ class KnownHistory:
             current = fact.base
         return times
 
-    def _lineage(self, commit: str, known_at: datetime) -> tuple[str, frozenset[str]] | None:
-        """Returns the known commit that an id is, and its changes; None while it is unknown."""
-        key = commit, known_at
-        if key not in self._resolved:
-            if known_at not in self._histories:
-                self._histories[known_at] = History(self._facts, known_at=known_at)
-            history = self._histories[known_at]
-            resolved = history.resolve(commit)
-            if resolved is None:
-                self._resolved[key] = None
-            else:
-                lineage = history.lineage(resolved)
-                self._resolved[key] = resolved, self._lineages.setdefault(lineage, lineage)
-        return self._resolved[key]
+    def _history(self, known_at: datetime) -> History:
+        if known_at not in self._histories:
+            self._histories[known_at] = History(self._facts, known_at=known_at)
+        return self._histories[known_at]
+
+    def _commits(self, written: str, known_at: datetime, *, longer: bool) -> Sequence[str]:
+        """Returns the known commits that an id may mean: none while it is unknown."""
+        key = written, known_at, longer
+        if key not in self._meant:
+            meant = self._ids.meant(written, known_at=known_at, longer=longer)
+            commits = [known.commit for known in meant]
+            # Known elsewhere in the project, it may be unknown in this environment.
+            unknown = len(commits) == 1 and commits[0] not in self._history(known_at).commits
+            self._meant[key] = () if unknown else commits
+        return self._meant[key]
+
+    def _lineage(self, commit: str, known_at: datetime) -> frozenset[str]:
+        lineage = self._history(known_at).lineage(commit)
+        return self._lineages.setdefault(lineage, lineage)
 
     def assignments(
         self,
@@ -137,29 +151,42 @@ class KnownHistory:
                 and after the binding changes no assignment. None for all that is known.
         """
         times = self._times(question, commit, values, until)
-        other_arm = _arm_by_flag(question.flag, values)
         assignments: list[Assignment] = []
         for known_from, known_to in zip(times, [*times[1:], None], strict=True):
-            known = self._lineage(commit, known_from)
-            if known is None:
+            commits = self._commits(commit, known_from, longer=question.longer_ids)
+            if not commits:
                 continue
-            resolved, lineage = known
-            others = self._other_values(question, values, known_at=known_from)
-            of_context = self._assign(question, lineage, values)
-            assigned = Assignment(
-                resolved=resolved,
-                known_from=known_from,
-                known_to=known_to,
-                arm=other_arm or of_context.arm,
-                stratum=self._stratum(of_context.stratum, others),
-                lineage=self._stratum(of_context.stratum, ()),
-                flags=dict(others),
-            )
+            assigned = self._assignment(question, commits, values, (known_from, known_to))
             before = assignments[-1] if assignments else None
             if before is not None and _continues(before, assigned):
                 assigned = assigned._replace(known_from=assignments.pop().known_from)
             assignments.append(assigned)
         return assignments
+
+    def _assignment(
+        self,
+        question: Question,
+        commits: Sequence[str],
+        values: FlagValues,
+        span: tuple[datetime, datetime | None],
+    ) -> Assignment:
+        """Returns the assignment of one commit with flags, or of an id that means several."""
+        arm, stratum, others = AMBIGUOUS, frozenset[str](), ()
+        known_from, known_to = span
+        if len(commits) == 1:
+            others = self._other_values(question, values, known_at=known_from)
+            of_context = self._assign(question, self._lineage(commits[0], known_from), values)
+            arm = _arm_by_flag(question.flag, values) or of_context.arm
+            stratum = of_context.stratum
+        return Assignment(
+            resolved=commits[0],
+            known_from=known_from,
+            known_to=known_to,
+            arm=arm,
+            stratum=self._stratum(stratum, others),
+            lineage=self._stratum(stratum, ()),
+            flags=dict(others),
+        )
 
     def _times(
         self, question: Question, commit: str, values: FlagValues, until: datetime | None

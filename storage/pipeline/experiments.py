@@ -60,6 +60,7 @@ class PipelineExperiment:
         target_window: The target's window, in microseconds.
         target_open_for: How long the target's outcomes stay open after a block's exposures.
         segments: The properties of events that may split the strata.
+        longer_ids: Whether events may write more of a commit's id than is known of it.
         sample_bound: The first hash outside the sample; None where every unit is in it.
         metrics: The target, each guardrail, and the companions of the target.
     """
@@ -84,6 +85,7 @@ class PipelineExperiment:
     target_window: int
     target_open_for: int
     segments: Sequence[str]
+    longer_ids: bool
     sample_bound: str | None
     metrics: Sequence[Metric]
 
@@ -166,6 +168,8 @@ def experiment_of(row: Row[Any], number: int) -> PipelineExperiment:
             target_open_for=_open_for(policy["target"], policy),
             # Nor segments.
             segments=policy.get("segments", ()),
+            # Nor longer ids.
+            longer_ids=policy.get("longer_ids", False),
             sample_bound=bound_of(policy.get("sample_rate", 1)),
             metrics=[_metric(named, policy) for named in metrics_of(policy)],
         )

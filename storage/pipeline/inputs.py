@@ -11,9 +11,11 @@ from sqlalchemy import Connection, text
 
 from domain.lineage.flag import segment_name
 from domain.route import RouteTable, canonical_route
+from storage.experiments.commit_ids import read_commit_ids
 from storage.experiments.graphs import graph_patterns
 from storage.experiments.histories import read_facts, read_flags
 from storage.pipeline.assignments import (
+    AMBIGUOUS,
     Assignment,
     FlagValues,
     KnownHistory,
@@ -24,6 +26,7 @@ from storage.pipeline.engines.engine import Engine
 from storage.pipeline.experiments import PipelineExperiment, ReadExperiment, segments_of
 from storage.pipeline.moments import EARLIEST, LATEST, block_of, microseconds, moment_of
 from storage.pipeline.steps import (
+    AMBIGUOUS_ARM,
     ARMS,
     FLAG_SETS,
     LOG_WITH_CONTEXTS,
@@ -96,8 +99,12 @@ def read_environments(
     """Returns the recorded history of these environments."""
     wanted = sorted(set(environments))
     facts, flags = read_facts(connection, wanted), read_flags(connection, wanted)
+    ids = read_commit_ids(connection, (project_id for project_id, _ in wanted))
     return Environments(
-        histories={key: KnownHistory(facts[key], flags=flags.get(key, {})) for key in wanted},
+        histories={
+            key: KnownHistory(facts[key], ids=ids[key[0]], flags=flags.get(key, {}))
+            for key in wanted
+        },
         flags={key: frozenset(flags.get(key, {})) for key in wanted},
     )
 
@@ -161,7 +168,10 @@ _ASSIGNMENTS = {
     "resolved": "text",
 }
 _STRATUM_FLAGS = {"number": "int", "stratum": "text", "lineage": "text", "flags": "text"}
-_ARM_NUMBERS = {name: number for number, name in enumerate(ARMS)} | {"unassigned": UNASSIGNED}
+_ARM_NUMBERS = {name: number for number, name in enumerate(ARMS)} | {
+    "unassigned": UNASSIGNED,
+    AMBIGUOUS: AMBIGUOUS_ARM,
+}
 Contexts = Mapping[tuple[EnvironmentKey, int], FlagValues]
 
 
@@ -338,6 +348,7 @@ def _ordered_assignments(
         bound_at=experiment.bound_at,
         flag=experiment.flag,
         segments=frozenset(map(segment_name, experiment.segments)),
+        longer_ids=experiment.longer_ids,
     )
     until = moment_of(read.received_to)
     ordered: list[_NamedAssignment] = []

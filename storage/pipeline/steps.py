@@ -55,6 +55,8 @@ TREATMENT, CONTROL = 1, 0
 ARMS = ("control", "treatment", "partial", "in_flight", "excluded", "warming")
 # Of an assignment alone: its events expose no unit.
 UNASSIGNED = len(ARMS)
+# Likewise: their commit's id begins several known commits.
+AMBIGUOUS_ARM = UNASSIGNED + 1
 SIGHTING_KINDS = {
     1: "in_flight",
     2: "unmatched_route",
@@ -62,6 +64,7 @@ SIGHTING_KINDS = {
     4: "late",
     5: "unknown_commit",
     7: "crossover",
+    8: "ambiguous_commit",
 }
 
 
@@ -234,6 +237,7 @@ SELECT number, unit,
     min(CASE WHEN kind = 3 THEN known_at END) AS unsigned_at,
     min(CASE WHEN kind = 4 THEN known_at END) AS late_at,
     min(CASE WHEN kind = 5 THEN known_at END) AS unknown_at,
+    min(CASE WHEN kind = 8 THEN known_at END) AS ambiguous_at,
     max(CASE WHEN arm = {TREATMENT} THEN 1 ELSE 0 END) AS saw_treatment,
     max(CASE WHEN arm = {CONTROL} THEN 1 ELSE 0 END) AS saw_control
 FROM (
@@ -251,6 +255,7 @@ FROM (
                 WHEN a.arm = {UNASSIGNED} THEN 0
                 WHEN e.received > {_CLOSED} THEN 4
                 WHEN a.number IS NULL THEN 5
+                WHEN a.arm = {AMBIGUOUS_ARM} THEN 8
                 ELSE 6
             END AS kind
         FROM scope AS s
@@ -453,6 +458,8 @@ FROM (
     FROM seen WHERE late_at IS NOT NULL
     UNION ALL SELECT number, 5, unit, unknown_at, NULL, NULL, NULL
     FROM seen WHERE unknown_at IS NOT NULL
+    UNION ALL SELECT number, 8, unit, ambiguous_at, NULL, NULL, NULL
+    FROM seen WHERE ambiguous_at IS NOT NULL
     UNION ALL SELECT number, 7, unit, sighted_at, block, arm, stratum FROM crossovers
     UNION ALL SELECT number, kind, unit, sighted_at, block, arm, stratum FROM buried_sightings
 ) AS sighted

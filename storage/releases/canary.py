@@ -5,13 +5,15 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, TextClause, select, text
 
+from domain.lineage.commit_id import ambiguous
+from storage.experiments.commit_ids import commits_meant
 from storage.experiments.hold_backs import later_build, nothing_to_judge
 from storage.postgres.rows import value_of
 from storage.releases.release_gate import Judgment, hold
 from storage.schema.tables import deploys
 
 _SHORT = 12
-# An ambiguous beginning may fit thousands of commits; a sentence names a few.
+# There may be thousands of canaries; a sentence names a few.
 _NAMED = 5
 
 _CANARIES = """
@@ -109,27 +111,21 @@ def held_back(
 def _named_commit(
     connection: Connection, project_id: int, environment: str, named: str
 ) -> str | Judgment:
-    commits = connection.execute(
-        select(deploys.c.commit_sha)
-        .distinct()
-        .where(
-            deploys.c.project_id == project_id,
-            deploys.c.environment == environment,
-            deploys.c.withdrawn_at.is_(None),
-            deploys.c.commit_sha.startswith(named, autoescape=True),
-        )
-        .order_by(deploys.c.commit_sha)
-    ).scalars()
-    known = list(commits)
-    if named in known or len(known) == 1:
-        return named if named in known else known[0]
-    if not known:
+    meant = commits_meant(connection, project_id, named)
+    if len(meant) > 1:
+        return hold(f"{ambiguous(named, (known.id for known in meant))}.")
+    deployed = select(deploys.c.deploy_id).where(
+        deploys.c.project_id == project_id,
+        deploys.c.environment == environment,
+        deploys.c.withdrawn_at.is_(None),
+        deploys.c.commit_sha.in_([known.commit for known in meant]),
+    )
+    if connection.execute(deployed.limit(1)).one_or_none() is None:
         return hold(
             f"no deploy of this environment is of commit {named[:_SHORT]}. Check the commit, or"
             " post its deploy."
         )
-    listed = _listed([commit[:_SHORT] for commit in known])
-    return hold(f"{named} begins {len(known)} commits deployed here: {listed}. Send more of it.")
+    return meant[0].commit
 
 
 def _listed(names: Sequence[str]) -> str:

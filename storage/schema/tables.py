@@ -193,6 +193,17 @@ commits = _table(
     PrimaryKeyConstraint("project_id", "environment", "commit_sha"),
 )
 
+# How a project's commits were written: the id under which each became known, and those that wrote
+# more of it than any before.
+commit_ids = _table(
+    "commit_ids",
+    _project(),
+    Column("commit_sha", Text, nullable=False),
+    Column("id", Text, nullable=False),
+    _moment("recorded_at"),
+    PrimaryKeyConstraint("project_id", "id"),
+)
+
 # No key: an append of an event without user costs one tuple. A tick reads by time of receipt,
 # which the block-range index finds because the log grows in that order.
 runtime_events = _table(
@@ -320,7 +331,7 @@ sightings = _table(
     PrimaryKeyConstraint("experiment_id", "kind", "unit"),
     CheckConstraint(
         "kind IN ('in_flight', 'unknown_commit', 'late', 'unmatched_route', 'crossover',"
-        " 'unsigned')",
+        " 'unsigned', 'ambiguous_commit')",
         name="kind",
     ),
 )

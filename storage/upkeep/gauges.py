@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
 
-from sqlalchemy import Connection, Row, text
+from sqlalchemy import Connection, text
 
+from storage.experiments.commit_ids import event_commits
 from storage.log.status import read_sealing
 from storage.postgres.dagster_schema import DAGSTER_SCHEMA
 from storage.postgres.engine import SCHEMA
@@ -161,7 +161,7 @@ def read_gauges(connection: Connection, *, patience_seconds: float = 2.0) -> Gau
         text("SELECT set_config('statement_timeout', :patience, true)"),
         {"patience": f"{int(patience_seconds * 1000)}ms"},
     )
-    latest = _latest_events(connection)
+    last_event_seconds, unknown_commit_share = _latest_events(connection)
     steps = {row.stage: row for row in connection.execute(_STEPS)}
     progress = connection.execute(_PROGRESS).one()
     ticks = connection.execute(_TICKS).one()
@@ -170,8 +170,8 @@ def read_gauges(connection: Connection, *, patience_seconds: float = 2.0) -> Gau
     sealing = read_sealing(connection)
     size = connection.execute(_SIZE, {"log": f"{SCHEMA}.runtime_events"}).one()
     return Gauges(
-        last_event_seconds=None if latest is None else latest.seconds,
-        unknown_commit_share=None if latest is None else latest.unknown_share,
+        last_event_seconds=last_event_seconds,
+        unknown_commit_share=unknown_commit_share,
         last_walk_seconds=steps[PIPELINE[-1]].since if PIPELINE[-1] in steps else None,
         step_seconds={name: steps[name].seconds for name in PIPELINE if name in steps},
         walk_behind_seconds=progress.behind,
@@ -205,36 +205,33 @@ WITH tail AS MATERIALIZED (
 ), named AS (
     SELECT * FROM tail WHERE commit_sha IS NOT NULL AND events > 0
     ORDER BY events DESC LIMIT :limit
-), judged AS (
-    SELECT n.events, EXISTS (
-        SELECT FROM commits AS c
-        WHERE c.project_id = n.project_id AND c.environment = n.environment
-          AND c.commit_sha = n.commit_sha
-    ) OR EXISTS (
-        -- Short ids name the commit that they begin.
-        SELECT FROM commits AS c
-        WHERE c.project_id = n.project_id AND c.environment = n.environment
-          AND (starts_with(c.commit_sha, n.commit_sha) OR starts_with(c.base, n.commit_sha))
-    ) AS known
-    FROM named AS n
-    WHERE EXISTS (
-        SELECT FROM commits AS c
-        WHERE c.project_id = n.project_id AND c.environment = n.environment
-    )
+), newest AS (
+    -- Received under a clock that ran ahead, an event has no age yet.
+    SELECT greatest(0, extract(epoch FROM clock_timestamp() - max(newest)))::float AS seconds
+    FROM tail
 )
--- Received under a clock that ran ahead, an event has no age yet.
-SELECT greatest(0, extract(epoch FROM clock_timestamp() - max(newest)))::float AS seconds,
-    (SELECT sum(CASE WHEN known THEN 0 ELSE events END) / sum(events) FROM judged)::float
-        AS unknown_share
-FROM tail
+SELECT newest.seconds, n.project_id, n.environment, n.commit_sha, n.events
+FROM newest LEFT JOIN named AS n ON EXISTS (
+    SELECT FROM commits AS c
+    WHERE c.project_id = n.project_id AND c.environment = n.environment
+)
 """
 
 
-def _latest_events(connection: Connection) -> Row[Any] | None:
+def _latest_events(connection: Connection) -> tuple[float | None, float | None]:
+    """Returns the age of the newest event, and the share of those of an unknown commit."""
     for name, pages in newest_partitions(connection, limit=1).items():
         query = _LATEST.format(partition=name, page=max(0, pages - _TAIL_PAGES))
-        return connection.execute(text(query), {"limit": _MOST_COMMITS}).one()
-    return None
+        rows = connection.execute(text(query), {"limit": _MOST_COMMITS}).all()
+        events = {
+            (row.project_id, row.environment, row.commit_sha): row.events
+            for row in rows
+            if row.events is not None
+        }
+        known = event_commits(connection, events.keys()).known
+        unknown = sum(count for named, count in events.items() if named not in known)
+        return rows[0].seconds, unknown / sum(events.values()) if events else None
+    return None, None
 
 
 _STEPS = text("""

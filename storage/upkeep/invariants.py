@@ -75,8 +75,8 @@ WITH told AS (
         (v.evidence #>> '{{counts,in_cells}}')::bigint AS in_cells,
         (
             SELECT sum((v.evidence -> 'counts' ->> name)::bigint)
-            FROM unnest(ARRAY['in_cells', 'open', 'late', 'in_flight', 'unknown_commit', 'partial',
-                'excluded', 'warming', 'unsigned']) AS name
+            FROM unnest(ARRAY['in_cells', 'open', 'late', 'in_flight', 'unknown_commit',
+                'ambiguous_commit', 'partial', 'excluded', 'warming', 'unsigned']) AS name
         ) AS accounted
     FROM verdicts AS v JOIN experiments AS x USING (experiment_id)
     WHERE v.as_of IS NOT NULL AND {_FRESH}
@@ -87,7 +87,8 @@ WITH told AS (
         WHERE p.block + interval '5 minutes' + t.grace <= t.as_of
         UNION ALL
         SELECT t.experiment_id, s.unit FROM told AS t JOIN sightings AS s USING (experiment_id)
-        WHERE s.kind IN ('late', 'unknown_commit', 'unsigned') AND s.at <= t.as_of
+        WHERE s.kind IN ('late', 'unknown_commit', 'ambiguous_commit', 'unsigned')
+          AND s.at <= t.as_of
     ) AS units
     GROUP BY experiment_id
 )
@@ -155,7 +156,7 @@ WHERE s.unit IS NOT NULL AND {IN_SAMPLE}
   AND NOT EXISTS (
       SELECT FROM sightings AS g
       WHERE g.experiment_id = s.experiment_id AND g.unit = s.unit
-        AND g.kind IN ('late', 'unknown_commit', 'unsigned')
+        AND g.kind IN ('late', 'unknown_commit', 'ambiguous_commit', 'unsigned')
   )
 GROUP BY s.experiment_id
 ORDER BY s.experiment_id

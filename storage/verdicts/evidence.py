@@ -251,6 +251,7 @@ class UnitCounts:
     late: int
     in_flight: int
     unknown_commit: int
+    ambiguous_commit: int
     partial: int
     excluded: int
     warming: int
@@ -279,12 +280,15 @@ WITH asked AS (
     GROUP BY a.experiment_id
 ), seen AS (
     SELECT a.experiment_id,
-        count(*) FILTER (WHERE s.kind = 'late' AND p.unit IS NULL AND u.unit IS NULL) AS late,
+        count(*) FILTER (WHERE s.kind = 'late' AND p.unit IS NULL AND u.kind IS NULL) AS late,
         count(*) FILTER (WHERE s.kind = 'unknown_commit' AND p.unit IS NULL) AS unknown_commit,
+        count(*) FILTER (
+            WHERE s.kind = 'ambiguous_commit' AND p.unit IS NULL AND u.kind = s.kind
+        ) AS ambiguous_commit,
         count(*) FILTER (WHERE s.kind = 'unmatched_route') AS unmatched_route,
         count(*) FILTER (WHERE s.kind = 'crossover') AS crossover,
         count(*) FILTER (
-            WHERE s.kind = 'unsigned' AND p.unit IS NULL AND u.unit IS NULL AND l.unit IS NULL
+            WHERE s.kind = 'unsigned' AND p.unit IS NULL AND u.kind IS NULL AND l.unit IS NULL
         ) AS unsigned
     FROM asked AS a
     JOIN sightings AS s ON s.experiment_id = a.experiment_id AND s.at <= a.look
@@ -297,9 +301,10 @@ WITH asked AS (
         LIMIT 1
     ) AS p ON true
     LEFT JOIN LATERAL (
-        SELECT u.unit FROM sightings AS u
-        WHERE u.experiment_id = a.experiment_id AND u.unit = s.unit AND u.kind = 'unknown_commit'
-          AND u.at <= a.look
+        SELECT u.kind FROM sightings AS u
+        WHERE u.experiment_id = a.experiment_id AND u.unit = s.unit
+          AND u.kind IN ('unknown_commit', 'ambiguous_commit') AND u.at <= a.look
+        ORDER BY u.kind DESC
         LIMIT 1
     ) AS u ON true
     LEFT JOIN LATERAL (
@@ -322,7 +327,8 @@ WITH asked AS (
 SELECT a.experiment_id,
     coalesce(exposed.exposed, 0) AS exposed, coalesce(late, 0) AS late,
     coalesce(in_flight, 0) AS in_flight,
-    coalesce(unknown_commit, 0) AS unknown_commit, coalesce(partial, 0) AS partial,
+    coalesce(unknown_commit, 0) AS unknown_commit,
+    coalesce(ambiguous_commit, 0) AS ambiguous_commit, coalesce(partial, 0) AS partial,
     coalesce(excluded, 0) AS excluded,
     coalesce(warming, 0) AS warming, coalesce(unmatched_route, 0) AS unmatched_route,
     coalesce(crossover, 0) AS crossover, coalesce(unsigned, 0) AS unsigned,

@@ -24,6 +24,7 @@ from sqlalchemy import (
 
 from domain.contract import document_text
 from domain.effect import AfterDecision, served_effect
+from storage.experiments.commit_ids import commit_named
 from storage.experiments.histories import joint_with
 from storage.postgres.refusal import Missing, unknown_to_the_store
 from storage.postgres.rows import value_of
@@ -232,7 +233,8 @@ def list_verdicts(
     if wanted.status is not None:
         conditions.append(v.decided.is_(wanted.status == "decided"))
     if wanted.treatment_commit is not None:
-        conditions.append(x.treatment_commit.startswith(wanted.treatment_commit, autoescape=True))
+        commit = commit_named(connection, project_id, wanted.treatment_commit)
+        conditions.append(x.treatment_commit == commit)
     if wanted.deploy_id is not None:
         conditions.append(x.deploy_id == wanted.deploy_id)
     if wanted.metric is not None:

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Row, text
 from domain.ledger.portfolio import DAYS, Comparison, Measurement, Portfolio
 from domain.registration import PRODUCTION
 from storage.experiments.baseline import baseline_commit
+from storage.experiments.commit_ids import commit_meant
 from storage.experiments.deploys import TITLE
 from storage.experiments.histories import read_history
 from storage.postgres.refusal import Missing
@@ -28,7 +29,7 @@ FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
 WHERE x.project_id = :project_id AND x.environment = :environment AND x.bound_at IS NOT NULL
   AND {IS_PORTFOLIO}
   AND (CAST(:metric AS text) IS NULL OR x.target_metric = :metric)
-  AND (CAST(:hold_back AS text) IS NULL OR starts_with(x.control_commit, :hold_back))
+  AND (CAST(:hold_back AS text) IS NULL OR x.control_commit = :hold_back)
 ORDER BY x.bound_at DESC, x.experiment_id
 LIMIT 1
 """)
@@ -98,11 +99,13 @@ def read_portfolio(
 
     Raises:
         Missing: The hold-back is no commit of this environment.
+        Conflict: Its id begins several commits.
     """
     place = {"project_id": project_id, "environment": environment}
     history = read_history(connection, project_id, environment, known_at=as_of)
     if hold_back is not None:
-        if (known := history.resolve(hold_back)) is None:
+        known = commit_meant(connection, project_id, hold_back)
+        if known is None or known not in history.commits:
             raise Missing("unknown_commit", "no such commit was deployed in this environment")
         hold_back = known
     newest = connection.execute(

@@ -33,11 +33,13 @@ class ListedRamp:
     """A change in an environment: each share of traffic that it got, one after another.
 
     Attributes:
+        commit: Its commit, as experiments know it: each step may write another part of its id.
         steps: Its deploys as the API shows them, in order, the latest ones; of a change that got
             all traffic at once there is one.
         is_cut: Whether there are earlier steps.
     """
 
+    commit: str
     steps: Sequence[dict[str, Any]]
     is_cut: bool
 
@@ -104,12 +106,13 @@ def read_ramp_of(
         None of a deploy that was withdrawn as a mistake.
     """
     d = deploys.c
+    own = select(d.commit_sha).where(d.deploy_id == deploy["deploy_id"])
     later = connection.execute(
         select(deploys)
         .where(
             d.project_id == project_id,
             d.environment == deploy["environment"],
-            d.commit_sha == deploy["commit"]["sha"],
+            d.commit_sha == own.scalar_subquery(),
             d.deployed_at >= deploy["deployed_at"],
             NOT_WITHDRAWN,
         )
@@ -147,7 +150,9 @@ def _ramp(connection: Connection, end: Row[Any]) -> ListedRamp:
         steps.append(row)
     shown = steps[:_MOST_STEPS]
     return ListedRamp(
-        steps=[deploy_record(step) for step in reversed(shown)], is_cut=len(steps) > len(shown)
+        commit=end.commit_sha,
+        steps=[deploy_record(step) for step in reversed(shown)],
+        is_cut=len(steps) > len(shown),
     )
 
 

@@ -1,7 +1,7 @@
 """Recent traffic: the runtime events of the last minutes that had any, counted as they come."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from domain.route import RouteTable
+from storage.experiments.commit_ids import event_commits
 from storage.postgres.rows import value_of
 from storage.schema.partitions import newest_partitions
 
@@ -151,11 +152,16 @@ def _done(pages: Mapping[str, int], name: str) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """A commit or a route, how many events name it, and whether it is known."""
+    """A commit or a route, how many events name it, and whether it is known.
+
+    Attributes:
+        is_ambiguous: Whether it is an id that begins several commits.
+    """
 
     value: str
     events: int
     known: bool
+    is_ambiguous: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,13 +257,7 @@ SELECT project_id, environment, page_view, kind, value, sum(events)::bigint AS e
     sum(committed)::bigint AS committed, sum(routed)::bigint AS routed,
     sum(named)::bigint AS named, sum(skewed)::bigint AS skewed,
     sum(skew_seconds)::float AS skew_seconds, max(newest_at) AS newest_at,
-    coalesce(bool_and(matched), false) AS matched,
-    kind = 'commit' AND EXISTS (
-        SELECT FROM commits AS c
-        WHERE c.project_id = r.project_id AND c.environment = r.environment
-          -- Short ids name the commit that they begin.
-          AND (starts_with(c.commit_sha, r.value) OR starts_with(c.base, r.value))
-    ) AS deployed
+    coalesce(bool_and(matched), false) AS matched
 FROM ({_WINDOW}) AS r
 GROUP BY project_id, environment, page_view, kind, value
 ORDER BY sum(events) DESC, value
@@ -270,12 +270,28 @@ def read_traffic(connection: Connection, ids: Sequence[int]) -> dict[int, dict[s
     for row in connection.execute(_TRAFFIC, {"ids": list(ids)}):
         grouped[row.project_id, row.environment].append(row)
     traffic: dict[int, dict[str, Traffic]] = {project_id: {} for project_id in ids}
+    named = event_commits(
+        connection,
+        {
+            (*place, row.value)
+            for place, rows in grouped.items()
+            for row in rows
+            if row.kind == "commit"
+        },
+    )
     for (project_id, environment), rows in grouped.items():
-        traffic[project_id][environment] = _traffic(rows)
+        place = project_id, environment
+        traffic[project_id][environment] = _traffic(
+            rows,
+            deployed={row.value for row in rows if (*place, row.value) in named.known},
+            ambiguous={row.value for row in rows if (*place, row.value) in named.ambiguous},
+        )
     return traffic
 
 
-def _traffic(rows: Sequence[Any]) -> Traffic:
+def _traffic(
+    rows: Sequence[Any], *, deployed: Collection[str], ambiguous: Collection[str]
+) -> Traffic:
     every = [row for row in rows if row.kind == "all"]
     page_views = any(row.page_view for row in every)
     shown = [row for row in rows if row.page_view == page_views]
@@ -291,8 +307,16 @@ def _traffic(rows: Sequence[Any]) -> Traffic:
         of_all=sum(row.events for row in every),
         skewed=skewed,
         skew_seconds=sum(row.skew_seconds for row in every) / skewed if skewed else 0.0,
-        commits=[value_of(Seen, row, known=row.deployed) for row in shown if row.kind == "commit"],
-        routes=[value_of(Seen, row, known=row.matched) for row in shown if row.kind == "route"],
+        commits=[
+            value_of(Seen, row, known=row.value in deployed, is_ambiguous=row.value in ambiguous)
+            for row in shown
+            if row.kind == "commit"
+        ],
+        routes=[
+            value_of(Seen, row, known=row.matched, is_ambiguous=False)
+            for row in shown
+            if row.kind == "route"
+        ],
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from difflib import get_close_matches
+from difflib import SequenceMatcher
 from typing import Any
 
 from sqlalchemy import Connection, text
@@ -141,6 +141,9 @@ def _nearest(
     bound = {"project_id": project_id, "environment": environment, "limit": _RECENT_COMMITS}
     recent = connection.execute(_COMMITS, bound).scalars().all()
     # One that is written shorter is compared with as much of the other.
-    begun = {known[: len(commit)]: known for known in reversed(recent)}
-    alike = get_close_matches(commit, begun, n=1, cutoff=_LIKENESS)
-    return begun[alike[0]] if alike else None
+    likeness = {
+        known: SequenceMatcher(None, known[: len(commit)], commit[: len(known)]).ratio()
+        for known in recent
+    }
+    nearest = max(likeness, key=likeness.__getitem__, default=None)
+    return nearest if nearest is not None and likeness[nearest] >= _LIKENESS else None

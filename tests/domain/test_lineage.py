@@ -4,6 +4,7 @@ import json
 from datetime import UTC, datetime, timedelta
 
 from domain.lineage.arm import assign
+from domain.lineage.commit_id import CommitId, CommitIds
 from domain.lineage.flag import Flag
 from domain.lineage.history import CommitFact, History
 from storage.pipeline.assignments import KnownHistory, Question
@@ -33,6 +34,10 @@ def fact(
     )
 
 
+def ids(*commits: str) -> CommitIds:
+    return CommitIds(CommitId(commit=each, id=each, recorded_at=at(0)) for each in commits)
+
+
 def lineage(*facts: CommitFact, of: str, known: int = 100) -> set[str]:
     return set(History(facts, known_at=at(known)).lineage(of))
 
@@ -53,8 +58,8 @@ def test_a_rebased_change_is_the_same_change_on_another_base() -> None:
 
 def test_what_is_recorded_later_was_not_known_before() -> None:
     facts = (fact("a"), fact("k", "a", recorded=5))
-    assert History(facts, known_at=at(4)).resolve("k") is None
-    assert History(facts, known_at=at(5)).resolve("k") == "k"
+    assert History(facts, known_at=at(4)).commits == {"a"}
+    assert History(facts, known_at=at(5)).commits == {"a", "k"}
 
 
 def test_a_base_named_later_counts_from_then_on() -> None:
@@ -72,13 +77,6 @@ def test_a_history_longer_than_the_stack_is_no_trouble() -> None:
     assert len(lineage(*facts, of="c4999")) == 5_000
 
 
-def test_a_short_id_is_the_one_commit_that_it_begins() -> None:
-    history = History([fact("abc123"), fact("abd456")], known_at=at(1))
-    assert history.resolve("abc") == "abc123"
-    assert history.resolve("ab") is None
-    assert history.resolve("abc1234") is None
-
-
 def test_arms_follow_from_the_change_and_strata_from_the_rest() -> None:
     change = frozenset({"k1", "k2"})
     assert assign(change, frozenset({"k1", "k2", "a"})).arm == "treatment"
@@ -89,7 +87,7 @@ def test_arms_follow_from_the_change_and_strata_from_the_rest() -> None:
 
 
 def test_a_commit_stands_nowhere_until_it_is_known() -> None:
-    histories = KnownHistory([fact("a"), fact("k", "a", recorded=30)])
+    histories = KnownHistory([fact("a"), fact("k", "a", recorded=30)], ids=ids("a", "k"))
     change = frozenset({"k"})
     (only,) = histories.assignments(Question(change=change, bound_at=at(10)), "k")
     assert (only.known_from, only.known_to, only.arm) == (at(30), None, "treatment")
@@ -98,7 +96,7 @@ def test_a_commit_stands_nowhere_until_it_is_known() -> None:
 
 
 def test_a_base_named_later_splits_the_placement_in_time() -> None:
-    histories = KnownHistory([fact("a"), fact("k", "a", base_recorded=30)])
+    histories = KnownHistory([fact("a"), fact("k", "a", base_recorded=30)], ids=ids("a", "k"))
     first, second = histories.assignments(Question(change=frozenset({"k"}), bound_at=at(10)), "k")
     assert (first.known_from, first.known_to) == (at(10), at(30))
     assert (second.known_from, second.known_to) == (at(30), None)
@@ -109,7 +107,7 @@ FLAG = Flag(name="new_cart", treatment="true")
 
 
 def arm_of(served: str, *, flag: Flag = FLAG, **flags: datetime) -> tuple[str, str]:
-    histories = KnownHistory([fact("a")], flags={"new_cart": at(0), **flags})
+    histories = KnownHistory([fact("a")], ids=ids("a"), flags={"new_cart": at(0), **flags})
     question = Question(change=frozenset({flag.change}), bound_at=at(10), flag=flag)
     (found,) = histories.assignments(question, "a", values=json.loads(served))
     return found.arm, found.stratum

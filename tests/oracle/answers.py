@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 
 from domain.contract import document_text
 from orchestration.pipeline.document import evidence_document
@@ -76,7 +76,12 @@ def attribution_of(
     attributor = Attributor(
         experiment,
         calendar,
-        standings=Standings(experiment, read_facts(connection, [place])[place], since),
+        standings=Standings(
+            experiment,
+            read_facts(connection, [place])[place],
+            _ids(connection, experiment.project_id),
+            since,
+        ),
         exposes=route_test(policy["routes"], patterns),
         deploys=log.deploys(bound_at=experiment.bound_at),
     )
@@ -93,6 +98,14 @@ def attribution_of(
             grace_seconds=policy["grace_seconds"],
         ),
     )
+
+
+def _ids(connection: Connection, project_id: int) -> list[tuple[str, str, int]]:
+    rows = connection.execute(
+        text("SELECT commit_sha, id, recorded_at FROM commit_ids WHERE project_id = :project_id"),
+        {"project_id": project_id},
+    )
+    return [(row.commit_sha, row.id, microseconds(row.recorded_at)) for row in rows]
 
 
 def _log(connection: Connection, experiment: FrozenExperiment, *, until: datetime) -> RawLog:

@@ -20,9 +20,11 @@ from storage.upkeep.raw_events import FrozenExperiment
 from tests.oracle.calendar import BLOCK, SECOND, Calendar, block_of
 from tests.oracle.outcomes import Outcomes, metrics_of
 from tests.oracle.raw_log import RawDeploy, RawEvent, RawRevenue, Sighting
-from tests.oracle.standings import ARMS, UNASSIGNED, Standing, Standings
+from tests.oracle.standings import AMBIGUOUS, ARMS, UNASSIGNED, Standing, Standings
 from tests.oracle.tombstones import Tombstones
 
+# The sightings that are noted by the block of the event.
+BY_BLOCK = ("unknown_commit", "ambiguous_commit")
 IN_FLIGHT = timedelta(minutes=30)
 # How far before its exposure a session is searched for the user that it named.
 IDENTITY = timedelta(days=28)
@@ -52,6 +54,7 @@ class Attribution:
         exposures: Of each unit with one.
         in_flight: The units seen before the start, and when the block closed.
         unknown: The units with an event of an unknown commit, and the earliest such block.
+        ambiguous: The same of a commit id that begins several commits.
         late: The units with an event after its block's close, and the earliest receipt.
         unmatched: The units on routes of no pattern, and when that was first known.
         unsigned: The units with an event that nobody vouches for, and when that was first known.
@@ -62,6 +65,7 @@ class Attribution:
     exposures: dict[str, Exposed] = field(default_factory=dict)
     in_flight: dict[str, int] = field(default_factory=dict)
     unknown: dict[str, int] = field(default_factory=dict)
+    ambiguous: dict[str, int] = field(default_factory=dict)
     late: dict[str, int] = field(default_factory=dict)
     unmatched: dict[str, int] = field(default_factory=dict)
     unsigned: dict[str, int] = field(default_factory=dict)
@@ -74,6 +78,7 @@ class Attribution:
         return {
             "in_flight": self.in_flight,
             "unknown_commit": self.unknown,
+            "ambiguous_commit": self.ambiguous,
             "late": self.late,
             "unmatched_route": self.unmatched,
             "crossover": self.crossed,
@@ -186,8 +191,9 @@ class Attributor:
 
     def _consider(self, event: RawEvent, unit: str, block: int) -> None:
         standing = self._standings.of(event, known_at=self._calendar.known_at(block))
-        if standing is None:
-            _earliest(self._told.unknown, unit, block)
+        if standing is None or standing.arm == AMBIGUOUS:
+            told = self._told.unknown if standing is None else self._told.ambiguous
+            _earliest(told, unit, block)
             return
         order = (
             event.occurred_at,
@@ -259,7 +265,7 @@ class Attributor:
         for row in tombstones.sightings:
             at = microseconds(row.at)
             # A unit of an unknown commit is known by its block.
-            told = at - self._calendar.closes(0) if row.kind == "unknown_commit" else at
+            told = at - self._calendar.closes(0) if row.kind in BY_BLOCK else at
             _earliest(known[row.kind], row.unit, told)
         outcomes = {one.metric.name: one for one in self._told.outcomes}
         for row in tombstones.conversions:

@@ -297,6 +297,11 @@ def units_beside_cells(told: Attribution, calendar: Calendar, *, look: int) -> U
     }
     arms = Counter(one.arm for one in exposed.values())
     unknown = {unit for unit, block in told.unknown.items() if calendar.closes(block) <= look}
+    ambiguous = {
+        unit
+        for unit, block in told.ambiguous.items()
+        if calendar.closes(block) <= look and unit not in unknown
+    }
     late = {unit for unit, received in told.late.items() if received <= look}
     unsigned = {unit for unit, known in told.unsigned.items() if known <= look}
     tardy = Counter(
@@ -308,15 +313,16 @@ def units_beside_cells(told: Attribution, calendar: Calendar, *, look: int) -> U
     )
     return UnitCounts(
         exposed=sum(one.counts for one in exposed.values()),
-        late=len(late - exposed.keys() - unknown),
+        late=len(late - exposed.keys() - unknown - ambiguous),
         in_flight=arms["in_flight"],
         unknown_commit=len(unknown - exposed.keys()),
+        ambiguous_commit=len(ambiguous - exposed.keys()),
         partial=arms["partial"],
         excluded=arms["excluded"],
         warming=arms["warming"],
         unmatched_route=sum(at <= look for at in told.unmatched.values()),
         crossover=sum(at <= look for at in told.crossed.values()),
-        unsigned=len(unsigned - exposed.keys() - unknown - late),
+        unsigned=len(unsigned - exposed.keys() - unknown - ambiguous - late),
         late_treatment=tardy["treatment"],
         late_control=tardy["control"],
     )

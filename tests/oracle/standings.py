@@ -14,7 +14,7 @@ from storage.upkeep.raw_events import FrozenExperiment
 from tests.oracle.raw_log import RawEvent
 
 TREATMENT, CONTROL, PARTIAL = "treatment", "control", "partial"
-UNASSIGNED = "unassigned"
+UNASSIGNED, AMBIGUOUS = "unassigned", "ambiguous"
 ARMS = (TREATMENT, CONTROL)
 
 
@@ -23,7 +23,8 @@ class Standing:
     """Where an event stands in the experiment.
 
     Attributes:
-        arm: `treatment`, `control`, `partial`, or `unassigned` without the flag under test.
+        arm: `treatment`, `control`, `partial`, `unassigned` without the flag under test, or
+            `ambiguous` where the commit id begins several commits.
         stratum: The name of its stratum.
         carried: The changes besides the one under test: what the stratum is.
         commit: The build that served it, as a known commit.
@@ -45,11 +46,16 @@ class Standings:
     Args:
         experiment: The experiment.
         facts: What was ever recorded of the environment's commits.
+        ids: As (commit, id, when it was recorded): how the project's commits were ever written.
         flags: The flags that its experiments test, and since when each is known.
     """
 
     def __init__(
-        self, experiment: FrozenExperiment, facts: Sequence[CommitFact], flags: Mapping[str, int]
+        self,
+        experiment: FrozenExperiment,
+        facts: Sequence[CommitFact],
+        ids: Sequence[tuple[str, str, int]],
+        flags: Mapping[str, int],
     ) -> None:
         named = experiment.policy["flag"]
         self._change = frozenset(experiment.change)
@@ -59,10 +65,16 @@ class Standings:
         # A segment is known from the beginning.
         self._flags = {**flags, **{f"properties.{name}": 0 for name in segments}}
         self._facts = facts
+        self._ids = ids
+        self._longer = experiment.policy.get("longer_ids", False)
         self._histories: dict[int, History] = {}
         recorded = {fact.recorded_at for fact in facts}
         recorded |= {fact.base_recorded_at for fact in facts if fact.base_recorded_at is not None}
-        self._turns = sorted({microseconds(moment) for moment in recorded} | set(flags.values()))
+        self._turns = sorted(
+            {microseconds(moment) for moment in recorded}
+            | {recorded_at for _, _, recorded_at in ids}
+            | set(flags.values())
+        )
         self._found = cache(self._worked_out)
 
     def of(self, event: RawEvent, *, known_at: int) -> Standing | None:
@@ -107,8 +119,14 @@ class Standings:
         self, commit: str, served: frozenset[tuple[str, str]], turn: int
     ) -> Standing | None:
         history = self._history(turn)
-        known = history.resolve(commit)
-        if known is None:
+        meant = self._meant(commit, turn)
+        if len(meant) > 1:
+            nothing = frozenset[str]()
+            return Standing(
+                arm=AMBIGUOUS, stratum="", carried=nothing, commit=commit, lineage="", flags={}
+            )
+        known = next(iter(meant), None)
+        if known is None or known not in history.commits:
             return None
         found = assign(self._change, history.lineage(known) | self._values(served, turn))
         return Standing(
@@ -123,6 +141,18 @@ class Standings:
                 if self._flags[name] <= turn and (self._own is None or name != self._own.name)
             },
         )
+
+    def _meant(self, written: str, turn: int) -> set[str]:
+        """Returns the commits of which the longest known id begins like the written one."""
+        longest: dict[str, str] = {}
+        for commit, known, recorded_at in self._ids:
+            if recorded_at <= turn and len(known) > len(longest.get(commit, "")):
+                longest[commit] = known
+        return {
+            commit
+            for commit, known in longest.items()
+            if known[: len(written)] == (written[: len(known)] if self._longer else written)
+        }
 
     def _values(self, served: frozenset[tuple[str, str]], turn: int) -> frozenset[str]:
         own = self._own

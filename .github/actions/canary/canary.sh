@@ -21,8 +21,10 @@ based_on() { # standing=...
   local deploy base
   deploy=$(service "$WRITE_KEY" /v1/deploys/last --data-urlencode "environment=$environment" \
     --data-urlencode "standing=$1" 2> /dev/null) || return 1
-  base=$(jq -r --arg commit "$commit" '.deploy
-    | if .commit.sha == $commit then .base_commit else .commit.sha end // empty' <<< "$deploy")
+  # Either may be a short id.
+  base=$(jq -r --arg commit "$commit" '.deploy | .commit.sha as $last
+    | if ($commit | startswith($last)) or ($last | startswith($commit)) then .base_commit
+      else $last end // empty' <<< "$deploy")
   [ -n "$base" ] && github GET "$repository/compare/$base...$commit" > "$scratch/compare.json" &&
     [ "$(jq -r .status "$scratch/compare.json")" = ahead ] && echo "$base"
 }

@@ -31,7 +31,7 @@ def test_where_else_its_commit_is_deployed_is_told(service: Any) -> None:
     told = {line["check"]: line["seen"] for line in service.get("/v1/reward/checklist").json()}
     assert told["both arms in one block"] == (
         f"{experiment} waits for its deploy to production;"
-        " so far bbbbbbbb is deployed to canada, staging."
+        " so far bbbbbbbbbbbb is deployed to canada, staging."
     )
 
     deployed(service, "production")

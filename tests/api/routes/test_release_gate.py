@@ -220,7 +220,7 @@ def test_a_change_that_was_built_again_on_another_base_is_answered_by_its_experi
 def test_a_beginning_of_several_commits_is_held_by_their_names(canary) -> None:
     deployed(canary, "b" * 39 + "a", 0.1)
     assert held(canary, treatment_commit=B[:9]) == (
-        f"Hold: {B[:9]} begins 2 commits deployed here: {B[:12]}, {B[:12]}. Send more of it."
+        f"Hold: {B[:9]} begins 2 commits: {'b' * 39}a, {B}. Send more of it."
     )
     assert "has no experiment" in asked(canary, treatment_commit=B)["sentence"]
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -362,6 +363,30 @@ def test_what_an_experiment_names_must_stand_in_the_file(
     assert f"experiment.{member}" in line
     assert known in line
     assert stored() == []
+
+
+def test_a_commit_of_the_map_means_whatever_of_its_id_the_file_writes_unless_that_is_two(
+    run, stored, tmp_path
+) -> None:
+    build = ["aaaaaaa", "aaaaaaa1", "bbbbbbb1"]
+    rows = pd.DataFrame(
+        {
+            "who": ["u1", "u1", "u2"],
+            "what": ["page_view", "order", "page_view"],
+            "at": [AT] * 3,
+            "build": build,
+        }
+    )
+    text_of_map = EVENT_MAP.replace("[columns]", "[columns]\ncommit = 'build'") + EXPERIMENT
+    rows["build"] = ["aaaaaaa2", *build[1:]]
+    line = error_of(run(saved(tmp_path, rows, "csv"), "--map", mapped(tmp_path, text_of_map)))
+    assert "control_commit: in the file, aaaaaaa begins 2 commits: aaaaaaa1, aaaaaaa2" in line
+    assert stored() == []
+    rows["build"] = build
+    done = run(saved(tmp_path, rows, "csv"), "--map", mapped(tmp_path, text_of_map))
+    assert done.exit_code == 0, done.output
+    assert re.search(r"control +aaaaaaa +1 units", done.output)
+    assert re.search(r"treatment +bbbbbbb +1 units", done.output)
 
 
 def test_a_table_without_a_map_is_told_what_a_map_says(run, tmp_path) -> None:

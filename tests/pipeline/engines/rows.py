@@ -12,7 +12,7 @@ from storage.pipeline.sums import ArmSums
 from storage.pipeline.whole_lives import WholeLives
 from storage.upkeep.raw_events import FrozenExperiment, read_frozen
 from tests.oracle.answers import attribution_of
-from tests.oracle.attribution import Attribution
+from tests.oracle.attribution import BY_BLOCK, Attribution
 from tests.oracle.calendar import Calendar
 from tests.oracle.raw_reading import cells_of
 
@@ -128,7 +128,10 @@ def told_rows(connection: Connection, experiment_id: str, *, until: datetime) ->
     calendar = Calendar.of(experiment, until=microseconds(until))
     told = attribution_of(connection, experiment, calendar, until=until)
     exposed = told.exposures
-    unknown = {unit: calendar.closes(block) for unit, block in told.unknown.items()}
+    by_block = {
+        kind: {unit: calendar.closes(block) for unit, block in told.sightings[kind].items()}
+        for kind in BY_BLOCK
+    }
     return {
         "exposures": _sorted(
             (
@@ -153,7 +156,7 @@ def told_rows(connection: Connection, experiment_id: str, *, until: datetime) ->
                     else (None, None, None)
                 ),
             )
-            for kind, units in {**told.sightings, "unknown_commit": unknown}.items()
+            for kind, units in {**told.sightings, **by_block}.items()
             for unit, at in units.items()
         ),
         "block_units": _sorted(_block_units(experiment, told)),

@@ -20,8 +20,15 @@ from storage.tenants.settings import apply_settings
 
 T = datetime(2026, 10, 1, 20, 0, tzinfo=UTC)
 HOURS = 8
-A, K, B, K_ON_B, UNKNOWN, LATER = (f"{letter}" * 7 for letter in "abdef9")
-COMMITS = (A, K, B, K_ON_B, UNKNOWN, LATER, K[:7])
+A, B, K_ON_B, UNKNOWN, LATER = (f"{letter}" * 7 for letter in "adef9")
+K = "b" * 40
+# K's beginning means two commits once this one is recorded, B's another one once more of B is.
+TWIN = f"{K[:9]}{'c' * 31}"
+B_WHOLE = f"{B}{'1' * 33}"
+COMMITS = (
+    *(A, K, B, K_ON_B, UNKNOWN, LATER),
+    *(K[:7], K[:9], K[:12], f"{A}{'0' * 33}", TWIN, B_WHOLE, B_WHOLE[:9], f"{B}{'2' * 33}"),
+)
 ROUTES = ("/list", "/item/7", "/item/[id]", "/about", "/nowhere", None)
 GRAPH = {
     "schema_version": 1,
@@ -75,7 +82,7 @@ def _store_events(connection: Connection, project_id: int, draw: Random) -> None
     rows: list[dict[str, Any]] = []
     for number in range(draw.randint(20, 60)):
         begins = draw.uniform(-3000, HOURS * 3000)
-        commit = draw.choice(COMMITS[:4] * 3 + COMMITS)
+        commit = draw.choice(COMMITS[:4] * 4 + COMMITS)
         route = draw.choice(ROUTES[:3] * 3 + ROUTES)
         flags = _flags(draw)
         others = draw.choice([[0], [0], [0, 1]])
@@ -171,6 +178,8 @@ def _record_deploys(connection: Connection, project_id: int, draw: Random) -> No
         (B, 40, A, None),
         (K_ON_B, 50, B, [K]),
         (LATER, 60, A, None),
+        (TWIN, 61, A, None),
+        (B_WHOLE, 62, f"{A}{'0' * 20}", None),
     ):
         at = T + timedelta(minutes=minutes if sha == A else minutes + draw.choice([0, 3]))
         record_deploy(
@@ -220,19 +229,24 @@ WHERE project_id = :project AND commit_sha {which}
 """
 
 
+_WRITTEN = "UPDATE commit_ids SET recorded_at = :at WHERE project_id = :project AND id {which}"
+
+
 def _move_knowledge(connection: Connection, project_id: int, draw: Random) -> None:
     """Puts bindings, recordings and horizons into the hours of the log."""
     moved = {"project": project_id, "start": T}
     for statement, minutes in (
         ("UPDATE experiments SET bound_at = :at WHERE project_id = :project", 20),
         (
-            _RECORDED.format(after="37 minutes", which=f"= '{LATER}'"),
-            draw.choice([90, 150]),
+            _RECORDED.format(after="37 minutes", which=f"IN ('{LATER}', '{TWIN}')"),
+            (later := draw.choice([90, 150])),
         ),
         (
-            _RECORDED.format(after="11 seconds", which=f"<> '{LATER}'"),
+            _RECORDED.format(after="11 seconds", which=f"NOT IN ('{LATER}', '{TWIN}')"),
             0,
         ),
+        (_WRITTEN.format(which=f"IN ('{LATER}', '{TWIN}', '{B_WHOLE}')"), later),
+        (_WRITTEN.format(which=f"NOT IN ('{LATER}', '{TWIN}', '{B_WHOLE}')"), 0),
         (
             "UPDATE deploys SET recorded_at = :at WHERE project_id = :project",
             draw.choice([10, 45, 75]),

@@ -1,0 +1,193 @@
+"""The ids of commits: which commit of a project somebody means who writes some of its id."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sqlalchemy import Connection, func, select, text, update
+
+from domain.lineage.commit_id import SHORTEST, CommitId, CommitIds, ambiguous
+from storage.postgres.refusal import Conflict
+from storage.postgres.rows import value_of
+from storage.schema.tables import commit_ids, experiments, verdicts
+
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+EVER = datetime.max.replace(tzinfo=UTC)
+
+
+def read_commit_ids(
+    connection: Connection,
+    projects: Iterable[int],
+    *,
+    like: Collection[str] | None = None,
+) -> dict[int, CommitIds]:
+    """Returns the commits of each project by their ids.
+
+    Args:
+        connection: To the store.
+        projects: The projects.
+        like: Ids that are to be understood; None for any.
+    """
+    wanted = sorted(set(projects))
+    ids: dict[int, list[CommitId]] = {project_id: [] for project_id in wanted}
+    query = select(commit_ids).where(commit_ids.c.project_id.in_(wanted))
+    if like is not None:
+        beginnings = sorted({written[:SHORTEST] for written in like})
+        query = query.where(func.left(commit_ids.c.id, SHORTEST).in_(beginnings))
+    for row in connection.execute(query):
+        ids[row.project_id].append(value_of(CommitId, row, commit=row.commit_sha))
+    return {project_id: CommitIds(of_project) for project_id, of_project in ids.items()}
+
+
+def commits_meant(connection: Connection, project_id: int, written: str) -> Sequence[CommitId]:
+    """Returns the longest id of each commit that an id may mean now."""
+    ids = read_commit_ids(connection, [project_id], like=[written])
+    return ids[project_id].meant(written, known_at=EVER)
+
+
+def commit_meant(connection: Connection, project_id: int, written: str) -> str | None:
+    """Returns the commit that an id means; None where it is unknown.
+
+    Raises:
+        Conflict: It begins several.
+    """
+    return _the_one(written, commits_meant(connection, project_id, written))
+
+
+def _the_one(written: str, meant: Sequence[CommitId]) -> str | None:
+    if len(meant) > 1:
+        raise Conflict("ambiguous_commit", ambiguous(written, (known.id for known in meant)))
+    return meant[0].commit if meant else None
+
+
+def commit_named(connection: Connection, project_id: int, written: str) -> str:
+    """Returns the known commit that an id means, else as an open experiment writes what it awaits.
+
+    Raises:
+        Conflict: It begins several.
+    """
+    if (commit := commit_meant(connection, project_id, written)) is not None:
+        return commit
+    awaited = set(_awaited(connection, project_id).values())
+    ids = CommitIds(CommitId(commit=each, id=each, recorded_at=_LONG_AGO) for each in awaited)
+    return _the_one(written, ids.meant(written, known_at=EVER)) or written
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventCommits:
+    """Some ids that events name, each as (project, environment, id).
+
+    Attributes:
+        known: Those that mean a commit that is known in their environment.
+        ambiguous: Those that begin several commits of their project.
+    """
+
+    known: Collection[tuple[int, str, str]]
+    ambiguous: Collection[tuple[int, str, str]]
+
+
+def event_commits(connection: Connection, named: Collection[tuple[int, str, str]]) -> EventCommits:
+    """Returns which of some ids, each as (project, environment, id), are known or ambiguous."""
+    ids = read_commit_ids(
+        connection,
+        (project_id for project_id, _, _ in named),
+        like=[written for _, _, written in named],
+    )
+    meanings = {place: ids[place[0]].meant(place[2], known_at=EVER) for place in named}
+    meant = {place: commits[0].commit for place, commits in meanings.items() if len(commits) == 1}
+    rows = connection.execute(
+        _KNOWN,
+        {
+            "projects": [project_id for project_id, _, _ in meant],
+            "environments": [environment for _, environment, _ in meant],
+            "written": [written for _, _, written in meant],
+            "commits": list(meant.values()),
+        },
+    )
+    return EventCommits(
+        known={(row.project_id, row.environment, row.written) for row in rows},
+        ambiguous={place for place, commits in meanings.items() if len(commits) > 1},
+    )
+
+
+_KNOWN = text("""
+SELECT project_id, environment, written
+FROM unnest(
+    CAST(:projects AS int[]), CAST(:environments AS text[]), CAST(:written AS text[]),
+    CAST(:commits AS text[])
+) AS asked (project_id, environment, written, commit_sha)
+WHERE EXISTS (
+    SELECT FROM commits AS c
+    WHERE c.project_id = asked.project_id AND c.environment = asked.environment
+      AND (c.commit_sha = asked.commit_sha OR c.base = asked.commit_sha)
+)
+""")
+
+
+def whole_id(connection: Connection, project_id: int, commit: str) -> str:
+    """Returns the longest id of a commit that is known."""
+    ids = select(commit_ids.c.id).where(
+        commit_ids.c.project_id == project_id, commit_ids.c.commit_sha == commit
+    )
+    longest = ids.order_by(func.length(commit_ids.c.id).desc()).limit(1)
+    return connection.execute(longest).scalar_one_or_none() or commit
+
+
+def remember_commit_id(
+    connection: Connection, project_id: int, written: str, *, recorded_at: datetime
+) -> str:
+    """Returns the commit that an id means, which becomes known by as much as it writes of it.
+
+    Events and registrations make no more known of a commit: anybody may send an event, and a slip
+    in a registration would part a commit from its true id.
+
+    Raises:
+        Conflict: It begins several.
+    """
+    commit = commit_meant(connection, project_id, written) or written
+    connection.execute(
+        _REMEMBER,
+        {"project_id": project_id, "commit": commit, "id": written, "recorded_at": recorded_at},
+    )
+    return commit
+
+
+_REMEMBER = text("""
+INSERT INTO commit_ids (project_id, commit_sha, id, recorded_at)
+SELECT :project_id, :commit, :id, :recorded_at
+WHERE NOT EXISTS (
+    SELECT FROM commit_ids
+    WHERE project_id = :project_id AND commit_sha = :commit AND length(id) >= length(:id)
+)
+""")
+
+
+def recognize_awaited(connection: Connection, project_id: int, commit: str) -> None:
+    """Lets the experiments that wait for a commit, however they write it, wait for it by its id."""
+    for experiment_id, written in _awaited(connection, project_id).items():
+        meant = commits_meant(connection, project_id, written)
+        if written != commit and [known.commit for known in meant] == [commit]:
+            connection.execute(
+                update(experiments)
+                .where(
+                    experiments.c.project_id == project_id,
+                    experiments.c.experiment_id == experiment_id,
+                )
+                .values(treatment_commit=commit)
+            )
+
+
+def _awaited(connection: Connection, project_id: int) -> dict[str, str]:
+    """Returns the experiments that wait for the deploy of a commit that they name, with that."""
+    x = experiments.c
+    rows = connection.execute(
+        select(x.experiment_id, x.treatment_commit)
+        .join_from(experiments, verdicts)
+        .where(
+            x.project_id == project_id,
+            x.bound_at.is_(None),
+            x.treatment_commit.is_not(None),
+            verdicts.c.decided.is_(False),
+        )
+    )
+    return {row.experiment_id: row.treatment_commit for row in rows}

@@ -1,0 +1,81 @@
+"""Commit ids: one commit however much of its id is written, and several where it begins several."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from domain.lineage.commit_id import CommitId, CommitIds, ambiguous
+
+T0 = datetime(2026, 11, 1, tzinfo=UTC)
+WHOLE, TWIN, OTHER = (f"abcdef01{digit}".ljust(40, digit) for digit in "234")
+
+
+def at(minutes: int) -> datetime:
+    return T0 + timedelta(minutes=minutes)
+
+
+def known(*written: tuple[str, str, int]) -> CommitIds:
+    """Ids as (commit, id, when recorded)."""
+    return CommitIds(
+        CommitId(commit=commit, id=each, recorded_at=at(minutes))
+        for commit, each, minutes in written
+    )
+
+
+def meant(ids: CommitIds, written: str, *, minutes: int = 100, longer: bool = True) -> list[str]:
+    found = ids.meant(written, known_at=at(minutes), longer=longer)
+    return sorted(each.commit for each in found)
+
+
+@pytest.mark.parametrize("recorded", [WHOLE, WHOLE[:8]])
+@pytest.mark.parametrize("written", [WHOLE, WHOLE[:8], WHOLE[:7], WHOLE[:12]])
+def test_an_id_means_its_commit_whichever_of_both_is_shorter(recorded: str, written: str) -> None:
+    assert meant(known((recorded, recorded, 0)), written) == [recorded]
+
+
+def test_an_id_that_shares_only_a_beginning_means_nothing() -> None:
+    assert meant(known((WHOLE, WHOLE, 0)), TWIN) == []
+    assert meant(known((WHOLE, WHOLE, 0)), f"{WHOLE[:10]}ffff") == []
+
+
+def test_a_beginning_of_two_commits_means_both_and_names_them() -> None:
+    ids = known((WHOLE, WHOLE, 0), (TWIN, TWIN, 0))
+    assert meant(ids, WHOLE[:8]) == sorted([WHOLE, TWIN])
+    assert meant(ids, WHOLE[:9]) == [WHOLE]
+    assert ambiguous("abcdef0", [TWIN, WHOLE]) == (
+        f"abcdef0 begins 2 commits: {WHOLE}, {TWIN}. Send more of it"
+    )
+
+
+def test_a_commit_is_known_by_the_longest_of_its_ids_from_when_that_was_recorded() -> None:
+    short = WHOLE[:8]
+    ids = known((short, short, 0), (short, WHOLE, 10))
+    assert meant(ids, TWIN, minutes=9) == [short]
+    assert meant(ids, TWIN, minutes=10) == []
+    assert meant(ids, WHOLE, minutes=9) == meant(ids, WHOLE, minutes=10) == [short]
+
+
+def test_the_first_id_of_a_commit_is_ambiguous_once_it_begins_another_one_too() -> None:
+    short = WHOLE[:8]
+    ids = known((short, short, 0), (short, WHOLE, 10), (TWIN, TWIN, 20))
+    assert meant(ids, short, minutes=19) == [short]
+    assert meant(ids, short, minutes=20) == sorted([short, TWIN])
+    assert meant(ids, WHOLE) == [short]
+
+
+def test_ids_of_one_commit_that_were_recorded_as_two_stay_two() -> None:
+    short = WHOLE[:8]
+    ids = known((short, short, 0), (WHOLE, WHOLE, 0))
+    assert (meant(ids, short), meant(ids, WHOLE)) == ([short], [WHOLE])
+
+
+def test_an_experiment_of_before_reads_no_id_that_is_longer_than_the_known_one() -> None:
+    ids = known((WHOLE[:8], WHOLE[:8], 0), (OTHER, OTHER, 0))
+    assert meant(ids, WHOLE, longer=False) == []
+    assert meant(ids, OTHER[:9], longer=False) == [OTHER]
+
+
+def test_of_many_commits_the_sentence_names_a_few() -> None:
+    commits = [f"abcdef0{digit}" for digit in "0123456"]
+    assert "begins 7 commits: " in ambiguous("abcdef0", commits)
+    assert "abcdef04 and 2 more." in ambiguous("abcdef0", commits)
