@@ -1,14 +1,18 @@
 """The MCP server over streamable HTTP, in front of the application whose endpoints it asks."""
 
+import json
 from collections.abc import AsyncGenerator, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
 import httpx2
 from mcp.server.transport_security import TransportSecuritySettings
+from mcp_types import INVALID_REQUEST, PARSE_ERROR, jsonrpc_message_adapter
+from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mcp_server.address import Address
 from mcp_server.reward_api import RewardApi
@@ -43,7 +47,8 @@ class CallersApi(RewardApi):
 class HttpServer:
     """The tools behind `/mcp`: stateless, each answer one JSON document.
 
-    Whoever mounts it has admitted the caller, and opens it before the first request.
+    Whoever mounts it has checked host and origin, admitted the caller and read the body, which
+    comes in one piece, and opens it before the first request.
 
     Args:
         application: Whose reward endpoints the tools ask, within this process.
@@ -54,19 +59,54 @@ class HttpServer:
             streamable_http_path=PATH,
             json_response=True,
             stateless_http=True,
-            # A page of another site can't send the key, which is in a header.
+            # Whoever mounts it has checked both.
             transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         )
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answers a request."""
-        await self._app(scope, receive, send)
+        message = await receive()
+        if (refusal := _refusal(message.get("body", b""))) is not None:
+            await refusal(scope, receive, send)
+            return
+        read = [message]
+
+        async def again() -> Message:
+            return read.pop() if read else await receive()
+
+        await self._app(scope, again, send)
 
     @asynccontextmanager
     async def opened(self) -> AsyncGenerator[Self]:
         """Opens the state that requests share, for as long as the context lasts."""
         async with self._app.router.lifespan_context(self._app):
             yield self
+
+
+def _refusal(body: bytes) -> Response | None:
+    """Returns the error for a body that is no message; None where the SDK answers.
+
+    A request whose id is none would pass for a notification, whose sender waits for nothing.
+    """
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError):
+        return _error(PARSE_ERROR, "the body is not JSON", known=None)
+    if not isinstance(message, dict):
+        return _error(INVALID_REQUEST, "send one message, a JSON object", known=None)
+    known = message.get("id")
+    if "id" in message and (isinstance(known, bool) or not isinstance(known, str | int)):
+        return _error(INVALID_REQUEST, "id must be a string or a whole number", known=None)
+    try:
+        jsonrpc_message_adapter.validate_python(message, by_name=False)
+    except ValidationError:
+        return _error(INVALID_REQUEST, "this is no message of JSON-RPC 2.0", known=known)
+    return None
+
+
+def _error(code: int, message: str, *, known: str | int | None) -> Response:
+    error = {"code": code, "message": message}
+    return JSONResponse({"jsonrpc": "2.0", "id": known, "error": error}, status_code=400)
 
 
 def _address(request: Request) -> Address:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from mcp.server import MCPServer
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import CallToolResult, InputRequiredResult
@@ -69,9 +70,18 @@ def reward_server(api: RewardApi) -> RewardServer:
         version=release(),
         tools=tools(),
         lifespan=opened,
+        middleware=[_tools_alone],
         # At INFO the SDK and httpx2 write a line for each call and request.
         log_level="WARNING",
     )
+
+
+async def _tools_alone(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    """Advertises the tools alone: the SDK advertises prompts, resources and list changes too."""
+    result = await call_next(ctx)
+    if isinstance(result, dict) and "capabilities" in result:
+        return {**result, "capabilities": {"tools": {}}}
+    return result
 
 
 def run() -> None:

@@ -1,12 +1,16 @@
 """The settings of an API process, read from the environment at its start."""
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
+from urllib.parse import urlsplit
 
 from storage.tenants.secret import service_secret
+
+_HOST = re.compile(r"[a-z0-9_.-]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +21,10 @@ class ApiSettings:
     secret: bytes = field(repr=False)
     # The address that users see, for links; by default that of each request.
     public_url: str | None = None
+    # The hosts under which `/mcp` is reached, beside that address, loopback names and IP addresses.
+    agent_hosts: frozenset[str] = frozenset()
+    # Who issues tokens to agents, where the operator has somebody who does.
+    oauth_issuer: str | None = None
     # Rate limits shared by all workers; by default each worker counts for itself.
     redis_url: str | None = field(default=None, repr=False)
 
@@ -25,7 +33,7 @@ class ApiSettings:
         """Returns the settings of the `SERVICE_*` variables.
 
         Raises:
-            ValueError: A variable that must be set is not; the message names it.
+            ValueError: A variable that must be set is not, or is wrong; the message names it.
         """
         database_url = os.environ.get("SERVICE_DATABASE_URL")
         if not database_url:
@@ -35,8 +43,30 @@ class ApiSettings:
             database_url=database_url,
             secret=service_secret(Path(data_dir).expanduser() if data_dir else None),
             public_url=os.environ.get("SERVICE_PUBLIC_URL") or None,
+            agent_hosts=_hosts(os.environ.get("SERVICE_MCP_HOSTS", "")),
+            oauth_issuer=_issuer(os.environ.get("SERVICE_OAUTH_ISSUER") or None),
             redis_url=os.environ.get("SERVICE_REDIS_URL") or None,
         )
+
+
+def _hosts(text: str) -> frozenset[str]:
+    names = frozenset(name.strip().lower() for name in text.split(",") if name.strip())
+    if any(not _HOST.fullmatch(name) for name in names):
+        raise ValueError(
+            "SERVICE_MCP_HOSTS must name hosts, without scheme and port, separated by commas"
+        )
+    return names
+
+
+def _issuer(url: str | None) -> str | None:
+    parts = urlsplit(url or "")
+    if url is not None and (
+        parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment
+    ):
+        raise ValueError(
+            "SERVICE_OAUTH_ISSUER must be an address such as https://login.example.com"
+        )
+    return url
 
 
 # Each limit's variable in the environment; docs/operations/running.md explains them.

@@ -47,6 +47,7 @@ CODES: Mapping[str, tuple[int, str]] = {
     "body_too_large": (413, "Body too large"),
     "target_too_long": (414, "The request's target is too long"),
     "unsupported_media_type": (415, "Unsupported media type"),
+    "host_not_allowed": (421, "Not a host of this service"),
     "invalid_request": (422, "The request breaks a rule"),
     "rate_limited": (429, "Too many requests"),
     "head_too_large": (431, "The request's header fields are too large"),

@@ -109,6 +109,8 @@ OPEN = {
     ("GET", "/sdk.js"),
     ("GET", "/route-graph.mjs"),
     ("GET", "/route_graph.py"),
+    ("GET", "/.well-known/oauth-protected-resource"),
+    ("GET", "/.well-known/oauth-protected-resource/mcp"),
     *((method, path) for path in ("/docs", "/docs/oauth2-redirect") for method in ("GET", "HEAD")),
     *((method, "/openapi.json") for method in ("GET", "HEAD")),
 }
