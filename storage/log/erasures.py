@@ -12,13 +12,15 @@ from storage.log.sealed_hours import FILE, Erasure, SealedFile, read_erasures
 from storage.log.sealing import Written, sealing_alone, store_file
 
 _NOTE = text("""
-INSERT INTO erasures (project_id, session_id, pseudonym, erased_at)
-SELECT :project_id, session_id, pseudonym, clock_timestamp()
+INSERT INTO erasures (project_id, session_id, public_only, pseudonym, erased_at)
+SELECT :project_id, session_id, public_only, pseudonym, clock_timestamp()
 FROM (
-    SELECT session_id, CAST(NULL AS bytea) AS pseudonym
+    SELECT session_id, false AS public_only, CAST(NULL AS bytea) AS pseudonym
     FROM unnest(CAST(:sessions AS text[])) AS session_id
     UNION ALL
-    SELECT NULL, pseudonym FROM unnest(CAST(:users AS bytea[])) AS pseudonym
+    SELECT session_id, true, NULL FROM unnest(CAST(:claimed AS text[])) AS session_id
+    UNION ALL
+    SELECT NULL, false, pseudonym FROM unnest(CAST(:users AS bytea[])) AS pseudonym
 ) AS erased
 -- An hour is closed before its file is written: without any there is no file to leave them out of.
 WHERE EXISTS (SELECT FROM sealed_hours)
@@ -26,7 +28,12 @@ WHERE EXISTS (SELECT FROM sealed_hours)
 
 
 def note_erasure(
-    connection: Connection, project_id: int, *, sessions: Iterable[str], users: Iterable[bytes]
+    connection: Connection,
+    project_id: int,
+    *,
+    sessions: Iterable[str],
+    claimed: Iterable[str],
+    users: Iterable[bytes],
 ) -> None:
     """Makes every reader of files leave a person's events out, from this commit on.
 
@@ -34,10 +41,11 @@ def note_erasure(
         connection: In the transaction that deletes the events from PostgreSQL, which no other
             erasure goes on beside.
         sessions: All of whose events go.
+        claimed: Sessions whose events go that came with the public key.
         users: All of whose events go.
     """
-    erased = {"project_id": project_id, "sessions": list(sessions), "users": list(users)}
-    connection.execute(_NOTE, erased)
+    erased = {"sessions": list(sessions), "claimed": list(claimed), "users": list(users)}
+    connection.execute(_NOTE, {"project_id": project_id, **erased})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +117,12 @@ def _keys(erasures: Sequence[Erasure], *, after: int) -> EventKeys:
         sessions={
             (erasure.project_id, erasure.session_id)
             for erasure in later
-            if erasure.session_id is not None
+            if erasure.session_id is not None and not erasure.public_only
+        },
+        claimed={
+            (erasure.project_id, erasure.session_id)
+            for erasure in later
+            if erasure.session_id is not None and erasure.public_only
         },
         users={
             (erasure.project_id, erasure.pseudonym.hex())

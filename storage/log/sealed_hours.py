@@ -38,12 +38,14 @@ class SealedFile:
 class Erasure:
     """An identity that was forgotten: a session, or a user's pseudonym.
 
-    Its events in files with an older `last_erasure` are no events any more.
+    Its events in files with an older `last_erasure` are no events any more; of a session perhaps
+    those alone that came with the public key.
     """
 
     erasure_id: int
     project_id: int
     session_id: str | None
+    public_only: bool
     pseudonym: bytes | None
 
 
@@ -78,7 +80,9 @@ WHERE file IS NOT NULL AND hour > CAST(:received_from AS timestamptz) - interval
 ORDER BY hour, part
 """)
 
-_ERASURES = text("SELECT erasure_id, project_id, session_id, pseudonym FROM erasures ORDER BY 1")
+_ERASURES = text("""
+SELECT erasure_id, project_id, session_id, public_only, pseudonym FROM erasures ORDER BY 1
+""")
 
 _SEALED_LIVE = text("""
 SELECT hour FROM sealed_hours

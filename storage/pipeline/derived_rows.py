@@ -116,6 +116,7 @@ def store_rows_of_units(
     project_id: int,
     units: Collection[str],
     *,
+    read: Collection[str],
     lake: Lake,
     settings: DayEngineSettings,
     is_passing: Callable[[Exception], bool],
@@ -126,8 +127,8 @@ def store_rows_of_units(
 
     Args:
         connection: In a transaction that is the only writer of derived tables.
-        units: Sessions, and users by their pseudonyms in hex. They name no user that is not among
-            them, and of such a user all sessions are.
+        units: Sessions, and users by their pseudonyms in hex.
+        read: These, the users whom they name, and all sessions of each.
         lake: Of the sealed log.
         settings: Which engine computes.
         is_passing: Tells whether an error says nothing of the data: such a one is raised.
@@ -141,7 +142,7 @@ def store_rows_of_units(
         part = waiting.pop()
         try:
             with connection.begin_nested():
-                _store_rows(connection, part, units, lake=lake, settings=settings)
+                _store_rows(connection, part, units, read=read, lake=lake, settings=settings)
         except Exception as error:
             if is_passing(error):
                 raise
@@ -155,6 +156,7 @@ def _store_rows(
     experiments: Sequence[PipelineExperiment],
     units: Collection[str],
     *,
+    read: Collection[str],
     lake: Lake,
     settings: DayEngineSettings,
 ) -> None:
@@ -164,7 +166,7 @@ def _store_rows(
         read_apart(connection.engine, lake) as log,
         open_day_engine(settings, lake=lake) as engine,
     ):
-        compute_whole_lives(engine, log, numbered, as_of=as_of, units=frozenset(units))
+        compute_whole_lives(engine, log, numbered, as_of=as_of, units=frozenset(read))
         register_experiment_ids(engine, numbered)
         engine.register("stored_units", {"unit": "text"}, ((unit,) for unit in units))
         for table in UNIT_TABLES:

@@ -60,14 +60,17 @@ def _wanted(extent: Extent) -> str:
 
 def _register_erasures(engine: DayEngine, erasures: Iterable[Erasure]) -> None:
     sessions: list[tuple[int, int, str]] = []
+    claimed: list[tuple[int, int, str]] = []
     users: list[tuple[int, int, str]] = []
     for erasure in erasures:
         number, project_id = erasure.erasure_id, erasure.project_id
         if erasure.session_id is not None:
-            sessions.append((number, project_id, erasure.session_id))
+            of_session = claimed if erasure.public_only else sessions
+            of_session.append((number, project_id, erasure.session_id))
         if erasure.pseudonym is not None:
             users.append((number, project_id, erasure.pseudonym.hex()))
     engine.register("log_erased_sessions", _ERASED, sessions)
+    engine.register("log_erased_claims", _ERASED, claimed)
     engine.register("log_erased_users", _ERASED, users)
 
 
@@ -75,7 +78,11 @@ def _not_erased_after(last: int) -> str:
     return "".join(
         f" AND NOT EXISTS (SELECT 1 FROM log_erased_{kind} AS x WHERE x.erasure_id > {last}"
         f" AND x.project_id = e.project_id AND x.key = e.{column})"
-        for kind, column in (("sessions", "session_id"), ("users", "pseudonym"))
+        for kind, column in (
+            ("sessions", "session_id"),
+            ("claims", "session_id AND NOT e.trusted"),
+            ("users", "pseudonym"),
+        )
     )
 
 

@@ -799,6 +799,8 @@ erasures = _table(
     Column("session_id", Text),
     Column("pseudonym", LargeBinary),
     _moment("erased_at"),
+    # Of a session what came with the public key alone: it may be another's.
+    Column("public_only", Boolean, nullable=False, server_default=text("false")),
     CheckConstraint("num_nonnulls(session_id, pseudonym) = 1", name="one"),
     Index(None, "project_id"),
 )

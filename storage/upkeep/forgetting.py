@@ -1,27 +1,35 @@
 """Forgetting: erases a person's events; their part of the counts stays without a name.
 
-A person is everything that the log ties together: sessions that name the same user, users whom
-the same session names. No outcome is ever credited across persons, so every derived
-table is a sum over persons, and taking one out leaves all others as they were.
+A person is everything that the write key ties together: sessions that name the same user, users
+whom the same session names. Anybody can send a tie with the public key: such a one leads to the
+public key's own events of that session, and to nobody else.
 """
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 
 from storage.log.erasures import note_erasure
-from storage.log.lake import Lake, open_lake
+from storage.log.lake import Lake, LakeError, open_lake
+from storage.log.reader import Extent, read_apart
+from storage.log.sealed_hours import moved_to
 from storage.pipeline.derived_rows import store_rows_of_units
-from storage.pipeline.engines.day_engines import day_engine_settings
+from storage.pipeline.engines.day_engines import day_engine_settings, open_day_engine
 from storage.pipeline.engines.postgres_engine import STORED_EVENT_KEY
+from storage.pipeline.log_relations import attach_log
+from storage.pipeline.moments import microseconds
 from storage.postgres.refusal import Conflict
 from storage.postgres.rows import value_of
-from storage.schema.clock import await_rebuild, claim_derived_tables
+from storage.schema.clock import await_rebuild, claim_derived_tables, closed_instant
 from storage.schema.partitions import share_past_days
-from storage.schema.policy_columns import COMPANIONS, GRACE, TARGET_AND_GUARDRAILS
+from storage.schema.policy_columns import (
+    COMPANIONS,
+    GRACE,
+    TARGET_AND_GUARDRAILS,
+    TRUSTED_IDENTITY,
+)
 from storage.tenants.audit_trail import PROGRAM, Actor, Change, record_action
 from storage.upkeep.passing_error import is_passing
 from storage.verdicts.set_aside import retry_soon
@@ -31,6 +39,18 @@ from storage.verdicts.set_aside import retry_soon
 MOST_USERS = 5
 
 
+class TooManyUsers(Conflict):
+    """The erasure reaches more users than the caller agreed to."""
+
+    def __init__(self, *, users: int, sessions: int, runtime: int, revenue: int) -> None:
+        super().__init__(
+            "too_many_users",
+            f"this erases {users:,} user references and {sessions:,} sessions that the write key"
+            f" ties together, with {runtime:,} runtime events and {revenue:,} revenue events",
+        )
+        self.users = users
+
+
 @dataclass(frozen=True, kw_only=True)
 class Forgotten:
     """The counts of erased rows.
@@ -38,6 +58,8 @@ class Forgotten:
     Attributes:
         users: The user references that were one person.
         sessions: Theirs.
+        kept_sessions: Sessions that the public key alone ties to the person, and of which the write
+            key's events stay.
         runtime_events: Deleted from PostgreSQL.
         revenue_events: Likewise.
         exposures: Units that stay in counts under no name.
@@ -48,6 +70,7 @@ class Forgotten:
 
     users: int
     sessions: int
+    kept_sessions: int
     runtime_events: int
     revenue_events: int
     exposures: int
@@ -62,6 +85,7 @@ def forget_user(
     *,
     by: Actor = PROGRAM,
     lake: Lake | None = None,
+    limit: int | None = None,
 ) -> Forgotten:
     """Forgets the person whom a user reference stands for.
 
@@ -70,12 +94,15 @@ def forget_user(
         pseudonym: The reference's, in that project.
         by: Who has the person forgotten, for the audit trail.
         lake: Of the sealed log; by default that of the settings.
+        limit: How many user references may go; by default however many are tied together.
 
     Raises:
         LakeError: A file of the sealed log that may hold the person's events cannot be read.
+        TooManyUsers: There are more user references.
     """
     _claim(connection)
     person = _person(connection, project_id, users={pseudonym}, sessions=set())
+    _require_few(connection, project_id, person, limit)
     return _forget(connection, project_id, person, kind="user_ref", by=by, lake=lake)
 
 
@@ -86,6 +113,7 @@ def forget_session(
     *,
     by: Actor = PROGRAM,
     lake: Lake | None = None,
+    limit: int | None = None,
 ) -> Forgotten:
     """Forgets the person whose session this is.
 
@@ -93,10 +121,12 @@ def forget_session(
         connection: In a transaction of its own.
         by: Who has the person forgotten, for the audit trail.
         lake: Of the sealed log; by default that of the settings.
+        limit: How many user references may go; by default however many are tied together.
 
     Raises:
-        Conflict: The session names more users than one person can be.
+        Conflict: The write key names more users in the session than one person can be.
         LakeError: A file of the sealed log that may hold the person's events cannot be read.
+        TooManyUsers: There are more user references.
     """
     _claim(connection)
     person = _person(connection, project_id, users=set(), sessions={session_id})
@@ -106,6 +136,7 @@ def forget_session(
             f"this session names more than {MOST_USERS} users: it is nobody's own;"
             " forget each of them by user reference",
         )
+    _require_few(connection, project_id, person, limit)
     return _forget(connection, project_id, person, kind="session", by=by, lake=lake)
 
 
@@ -120,74 +151,214 @@ def _claim(connection: Connection) -> None:
 # --- Who it is -----------------------------------------------------------------------------------
 
 # Derived tables outlive the events: an old session may be known from its exposure alone.
-_TIES = """
-    SELECT session_id, pseudonym FROM runtime_events
-    WHERE project_id = :project_id AND pseudonym IS NOT NULL AND {of_event}
-    UNION
-    SELECT session_id, pseudonym FROM revenue_events
-    WHERE project_id = :project_id AND session_id IS NOT NULL AND {of_event}
-    UNION
-    SELECT p.unit, p.pseudonym
+_TIES = f"""
+    SELECT session_id, pseudonym, trusted AS vouched, received_at AS at
+    FROM runtime_events
+    WHERE project_id = :project_id AND pseudonym IS NOT NULL AND {{of_event}}
+    UNION ALL
+    SELECT session_id, pseudonym, true, received_at
+    FROM revenue_events
+    WHERE project_id = :project_id AND session_id IS NOT NULL AND {{of_event}}
+    UNION ALL
+    SELECT p.unit, p.pseudonym, coalesce({TRUSTED_IDENTITY}, false), 'infinity'
     FROM exposures AS p JOIN experiments AS x USING (experiment_id)
-    WHERE x.project_id = :project_id AND p.pseudonym IS NOT NULL AND {of_unit}
+    WHERE x.project_id = :project_id AND p.pseudonym IS NOT NULL AND {{of_unit}}
       AND NOT EXISTS (
           SELECT FROM tombstone_exposures AS t
           WHERE t.experiment_id = p.experiment_id AND t.unit = p.unit
       )
 """
-_TIES_OF_USERS = text(
-    _TIES.format(of_event="pseudonym = ANY(:users)", of_unit="p.pseudonym = ANY(:users)")
+_SESSIONS_OF_USERS = text(
+    "SELECT DISTINCT session_id FROM ("
+    + _TIES.format(of_event="pseudonym = ANY(:users)", of_unit="p.pseudonym = ANY(:users)")
+    + ") AS ties"
 )
-_TIES_OF_SESSIONS = text(
-    _TIES.format(of_event="session_id = ANY(:sessions)", of_unit="p.unit = ANY(:sessions)")
-)
+_USERS_OF_SESSIONS = text(f"""
+SELECT session_id, pseudonym, bool_or(vouched) AS vouched
+FROM ({_TIES.format(of_event="session_id = ANY(:sessions)", of_unit="p.unit = ANY(:sessions)")})
+    AS ties
+GROUP BY session_id, pseudonym
+-- Whoever sends a tie chooses when it occurred, not when it is received.
+ORDER BY min(at), pseudonym
+""")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _NamedUsers:
+    """The users whom a session names.
+
+    Attributes:
+        vouched: By events with the write key.
+        claimed: By events with the public key alone, the first received first.
+    """
+
+    vouched: list[bytes] = field(default_factory=list[bytes])
+    claimed: list[bytes] = field(default_factory=list[bytes])
+
+    @property
+    def is_place(self) -> bool:
+        return len(self.vouched) > MOST_USERS
+
+    def are_of(self, users: Set[bytes]) -> bool:
+        """Whether the session is one of these users' own."""
+        return not self.is_place and not users.isdisjoint(self.vouched)
+
+    def claim(self, users: Set[bytes]) -> bool:
+        """Whether the session says that it is one of these users', and nothing contradicts it."""
+        return not self.vouched and bool(self.claimed) and self.claimed[0] in users
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Person:
+    """Whose events go.
+
+    Attributes:
+        users: All events that name them go, and their revenue.
+        sessions: All of their events go, and their revenue.
+        claimed: Sessions whose events with the public key go.
+        places: Sessions that name the person too, and are not the person's.
+        others: Users whom the sessions that go name besides.
+        neighbours: Units by which revenue finds its sessions: all users whom any of these sessions
+            names, and all sessions that name them.
+    """
+
     users: set[bytes]
     sessions: set[str]
+    claimed: set[str]
     places: set[str]
+    others: set[bytes]
+    neighbours: set[str]
 
     @property
-    def units(self) -> list[str]:
+    def units(self) -> set[str]:
         """What experiments may know the person by."""
-        return sorted(self.sessions | {user.hex() for user in self.users})
+        return self.sessions | self.claimed | _hex(self.users)
+
+
+def _hex(users: Iterable[bytes]) -> set[str]:
+    return {user.hex() for user in users}
 
 
 def _person(
     connection: Connection, project_id: int, *, users: set[bytes], sessions: set[str]
 ) -> _Person:
-    person = _Person(users=set(), sessions=set(), places=set())
-    while users or sessions:
-        person.users.update(users)
-        sessions |= _sessions_of(connection, project_id, users)
-        named = _users_of(connection, project_id, sessions - person.sessions - person.places)
-        own = {session: who for session, who in named.items() if len(who) <= MOST_USERS}
-        person.places.update(named.keys() - own.keys())
-        person.sessions.update(own)
-        users = set[bytes]().union(*own.values()) - person.users
-        sessions = set()
-    return person
+    met: dict[str, _NamedUsers] = {}
+    added = users
+    while True:
+        names = sessions | _sessions_of(connection, project_id, added)
+        met |= _ties_of(connection, project_id, names - met.keys())
+        own = {name for name, ties in met.items() if name in sessions or ties.are_of(users)}
+        own = {name for name in own if not met[name].is_place}
+        added = {user for name in own for user in met[name].vouched} - users
+        if not added:
+            break
+        users = users | added
+    claimed = {name for name, ties in met.items() if ties.claim(users)} - own
+    others = {user for name in own | claimed for user in met[name].claimed} - users
+    strangers = {user for ties in met.values() for user in (*ties.vouched, *ties.claimed)} - users
+    return _Person(
+        users=users,
+        sessions=own,
+        claimed=claimed,
+        places=met.keys() - own - claimed,
+        others=others,
+        neighbours=_hex(strangers) | _sessions_of(connection, project_id, strangers),
+    )
 
 
-def _sessions_of(connection: Connection, project_id: int, users: set[bytes]) -> set[str]:
+def _sessions_of(connection: Connection, project_id: int, users: Set[bytes]) -> set[str]:
     if not users:
         return set()
     bound = {"project_id": project_id, "users": list(users)}
-    return {row.session_id for row in connection.execute(_TIES_OF_USERS, bound)}
+    return set(connection.execute(_SESSIONS_OF_USERS, bound).scalars())
 
 
-def _users_of(
-    connection: Connection, project_id: int, sessions: set[str]
-) -> Mapping[str, set[bytes]]:
+def _ties_of(
+    connection: Connection, project_id: int, sessions: Set[str]
+) -> Mapping[str, _NamedUsers]:
+    ties = {session: _NamedUsers() for session in sessions}
     if not sessions:
-        return {}
+        return ties
     bound = {"project_id": project_id, "sessions": list(sessions)}
-    named: dict[str, set[bytes]] = defaultdict(set, {session: set[bytes]() for session in sessions})
-    for row in connection.execute(_TIES_OF_SESSIONS, bound):
-        named[row.session_id].add(row.pseudonym)
-    return named
+    for row in connection.execute(_USERS_OF_SESSIONS, bound):
+        of_session = ties[row.session_id]
+        (of_session.vouched if row.vouched else of_session.claimed).append(row.pseudonym)
+    return ties
+
+
+_CLOSURE = text("""
+SELECT
+    (SELECT count(*) FROM runtime_events WHERE project_id = :project_id
+        AND (session_id = ANY(:sessions) OR pseudonym = ANY(:users)
+            OR session_id = ANY(:claimed) AND NOT trusted)) AS runtime,
+    (SELECT count(*) FROM revenue_events WHERE project_id = :project_id
+        AND (session_id = ANY(:sessions) OR pseudonym = ANY(:users))) AS revenue
+""")
+
+
+def _require_few(
+    connection: Connection, project_id: int, person: _Person, limit: int | None
+) -> None:
+    if limit is None or len(person.users) <= limit:
+        return
+    row = connection.execute(_CLOSURE, _bound(project_id, person)).one()
+    raise TooManyUsers(
+        users=len(person.users),
+        sessions=len(person.sessions),
+        runtime=row.runtime,
+        revenue=row.revenue,
+    )
+
+
+def _bound(project_id: int, person: _Person) -> dict[str, Any]:
+    return {
+        "project_id": project_id,
+        "users": list(person.users),
+        "sessions": list(person.sessions),
+        "claimed": list(person.claimed),
+    }
+
+
+_BY_WRITE_KEY = text("""
+SELECT DISTINCT session_id FROM runtime_events
+WHERE project_id = :project_id AND session_id = ANY(:claimed) AND trusted
+""")
+
+
+def _kept_sessions(
+    connection: Connection, project_id: int, person: _Person, lake: Lake
+) -> Set[str]:
+    """Returns the claimed sessions of which the write key sent something: that stays."""
+    if not person.claimed:
+        return person.claimed
+    kept = set(connection.execute(_BY_WRITE_KEY, _bound(project_id, person)).scalars())
+    if moved_to(connection) is not None:
+        kept |= _by_write_key_in_lake(connection, project_id, person.claimed - kept, lake)
+    return kept
+
+
+def _by_write_key_in_lake(
+    connection: Connection, project_id: int, sessions: Set[str], lake: Lake
+) -> Set[str]:
+    """Returns those of some sessions that the write key sent; all where that is not known."""
+    extent = Extent(
+        named_from=0,
+        received_from=0,
+        received_to=microseconds(closed_instant(connection)),
+        environments=frozenset({(project_id, "")}),
+        units=frozenset(sessions),
+    )
+    try:
+        with (
+            read_apart(connection.engine, lake) as log,
+            open_day_engine(day_engine_settings(), lake=lake) as engine,
+            log.rows(extent) as rows,
+        ):
+            attach_log(engine, rows)
+            named = engine.rows("SELECT DISTINCT e.session_id FROM events AS e WHERE e.trusted")
+            return {row[0] for row in named}
+    except LakeError:
+        return sessions
 
 
 # --- What goes -----------------------------------------------------------------------------------
@@ -198,7 +369,8 @@ _ERASE_EVENTS = text(f"""
 WITH gone AS (
     DELETE FROM runtime_events AS e
     WHERE e.project_id = :project_id
-      AND (e.session_id = ANY(:sessions) OR e.pseudonym = ANY(:users))
+      AND (e.session_id = ANY(:sessions) OR e.pseudonym = ANY(:users)
+          OR e.session_id = ANY(:claimed) AND NOT e.trusted)
     RETURNING e.tableoid::regclass::text AS source, {STORED_EVENT_KEY} AS key
 )
 INSERT INTO erased SELECT source, key FROM gone
@@ -227,6 +399,25 @@ FROM (
 WHERE x.project_id = :project_id AND unit = ANY(:units)
 """
 _FORGOTTEN, _SHARED = text(_UNITS.format(name="forgotten")), text(_UNITS.format(name="shared"))
+
+# The revenue of another user, whom the exposure names by the public key, stays and is the unit's
+# outcome: all that the counts ask for is kept as it was, under another name.
+_RENAMED = text("""
+CREATE TEMP TABLE renamed ON COMMIT DROP AS
+SELECT f.* FROM forgotten AS f
+WHERE EXISTS (
+    SELECT FROM exposures AS p JOIN revenue_events AS r USING (pseudonym)
+    WHERE p.experiment_id = f.experiment_id AND p.unit = f.unit
+      AND r.project_id = :project_id AND r.pseudonym <> ALL(:users)
+)
+""")
+_RENAMED_ARE_SHARED = text("""
+WITH gone AS (
+    DELETE FROM forgotten AS f USING renamed AS r
+    WHERE f.experiment_id = r.experiment_id AND f.unit = r.unit
+)
+INSERT INTO shared SELECT experiment_id, ghost, ghost FROM renamed
+""")
 
 _MASKS = text("""
 -- That sessions of one experiment were one user's is kept where several were: it is counted.
@@ -355,29 +546,38 @@ def _forget(
     by: Actor,
     lake: Lake | None,
 ) -> Forgotten:
-    bound: dict[str, Any] = {
-        "project_id": project_id,
-        "users": list(person.users),
-        "sessions": list(person.sessions),
-    }
+    lake = lake or open_lake()
+    bound = _bound(project_id, person)
+    kept = _kept_sessions(connection, project_id, person, lake)
+    shared = person.places | kept | _hex(person.others)
     # What could not be computed with this person's data may be so without.
     retry_soon(connection, project_id)
     # Their part of the counts is known from the events alone, where no row of each unit is stored.
     store_rows_of_units(
         connection,
         project_id,
-        {*person.units, *person.places},
-        lake=lake or open_lake(),
+        person.units | shared,
+        read=person.units | shared | person.neighbours,
+        lake=lake,
         settings=day_engine_settings(),
         is_passing=is_passing,
     )
     connection.execute(_ERASED)
     connection.execute(_ERASE_EVENTS, bound)
     connection.execute(_ERASE_REVENUE, bound)
-    note_erasure(connection, project_id, sessions=person.sessions, users=person.users)
-    connection.execute(_FORGOTTEN, {"project_id": project_id, "units": person.units})
-    connection.execute(_SHARED, {"project_id": project_id, "units": sorted(person.places)})
+    note_erasure(
+        connection,
+        project_id,
+        sessions=person.sessions,
+        claimed=person.claimed,
+        users=person.users,
+    )
+    units = sorted(person.units - kept)
+    connection.execute(_FORGOTTEN, {"project_id": project_id, "units": units})
+    connection.execute(_SHARED, {"project_id": project_id, "units": sorted(shared)})
     connection.execute(_MASKS, bound)
+    if person.others:
+        _rename(connection, bound)
     _keep_places(connection)
     _bury(connection)
     row = connection.execute(_COUNTED).one()
@@ -387,7 +587,8 @@ def _forget(
         Forgotten,
         row,
         users=len(person.users),
-        sessions=len(person.sessions),
+        sessions=len(person.sessions | person.claimed),
+        kept_sessions=len(kept),
         tables=sorted(
             [
                 *(row.sources or ()),
@@ -415,6 +616,19 @@ _COUNTS = ("runtime_events", "revenue_events", "exposures")
 
 def _derived() -> list[str]:
     return [name for table in _BURIED for name in (table, f"tombstone_{table}")]
+
+
+def _rename(connection: Connection, bound: Mapping[str, Any]) -> None:
+    connection.execute(_RENAMED, bound)
+    for table in _derived():
+        connection.execute(
+            text(
+                f"UPDATE {table} AS o SET unit = r.ghost FROM renamed AS r"
+                " WHERE o.experiment_id = r.experiment_id AND o.unit = r.unit"
+            )
+        )
+    connection.execute(_RENAMED_ARE_SHARED)
+    connection.execute(text("DROP TABLE pg_temp.renamed"))
 
 
 def _keep_places(connection: Connection) -> None:

@@ -166,8 +166,8 @@ ALTER TABLE {kept} ADD CONSTRAINT of_its_day
 _ALL_NAMED = "SELECT ctid FROM {day} WHERE pseudonym IS NOT NULL"
 # Who is forgotten is found by the sessions that named him.
 _TIES = """
-    SELECT max(ctid) FROM {day} WHERE pseudonym IS NOT NULL
-    GROUP BY project_id, environment, session_id, pseudonym
+    SELECT min(ctid) FROM {day} WHERE pseudonym IS NOT NULL
+    GROUP BY project_id, environment, session_id, pseudonym, trusted
 """
 
 # Whoever appends or reads waits behind us for as long as we wait: rather come back.

@@ -64,6 +64,61 @@ MUTANTS = [
         ],
     ),
     Mutant(
+        breaks="who is named with the public key is tied to nobody by it",
+        of="storage.upkeep.forgetting._ties_of",
+        edits=[swap("row.vouched", "True")],
+        tests=[
+            "tests/pipeline/consistency/test_forget.py::test_a_stranger_s_chain_of_references_erases_nobody",
+            "tests/pipeline/consistency/test_forget.py::test_a_stranger_s_references_do_not_keep_a_session_from_being_erased",
+        ],
+    ),
+    Mutant(
+        breaks="a session is nobody's who is named in it after another",
+        of="storage.upkeep.forgetting._NamedUsers.claim",
+        edits=[swap("self.claimed[0] in users", "not users.isdisjoint(self.claimed)")],
+        tests=[
+            "tests/pipeline/consistency/test_forget.py::test_who_names_himself_in_another_s_session_later_erases_nothing_of_it[public]"
+        ],
+    ),
+    Mutant(
+        breaks="what the write key sent of a session stays where the public key alone ties it to a person",
+        of="storage.upkeep.forgetting._ERASE_EVENTS",
+        edits=[reword(" AND NOT e.trusted", "")],
+        tests=[
+            "tests/pipeline/consistency/test_forget.py::test_of_a_session_that_claims_a_user_the_public_key_s_events_go_alone",
+            "tests/storage/log/test_hot_days.py::test_of_a_session_that_only_claims_a_user_the_write_key_s_events_stay[hot]",
+        ],
+    ),
+    Mutant(
+        breaks="so it does in files, at once and when they are written anew",
+        of="storage.log.parquet.EventKeys.matches",
+        edits=[
+            swap(
+                "('session_id', self.claimed, by_public_key)", "('session_id', self.claimed, True)"
+            )
+        ],
+        tests=[
+            "tests/storage/log/test_hot_days.py::test_of_a_session_that_only_claims_a_user_the_write_key_s_events_stay[moved]"
+        ],
+    ),
+    Mutant(
+        breaks="the revenue of who is only claimed by a session that goes counts as it did",
+        of="storage.upkeep.forgetting._forget",
+        edits=[drop("if person.others:\n    _rename(connection, bound)")],
+        tests=[
+            "tests/pipeline/consistency/test_forget.py::test_the_revenue_of_whom_a_session_only_claims_stays_and_counts_as_it_did"
+        ],
+    ),
+    Mutant(
+        breaks="more users than the caller agreed to are not erased",
+        of="storage.upkeep.forgetting._require_few",
+        edits=[swap("limit is None or len(person.users) <= limit", "True")],
+        tests=[
+            "tests/cli/operations/test_forget.py::test_many_users_are_erased_only_by_who_says_so",
+            "tests/pipeline/consistency/test_forget.py::test_more_users_than_were_agreed_to_are_not_erased",
+        ],
+    ),
+    Mutant(
         breaks="a file is on the disk before it is listed",
         of="storage.log.lake.FolderLake.writing",
         edits=[drop("_sync(unfinished)")],

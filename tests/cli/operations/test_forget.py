@@ -1,8 +1,13 @@
 """`forget` erases a person, through the highest faces: REST in, the command, and what is served."""
 
 import json
+import os
+import pty
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -101,6 +106,7 @@ def test_a_forgotten_user_is_in_no_table_and_no_answer_changes(
     assert {name: count for name, count in found.items() if name != "tables"} == {
         "users": 1,
         "sessions": 2,
+        "kept_sessions": 0,
         "runtime_events": 3,
         "revenue_events": 1,
         "exposures": 2,
@@ -150,6 +156,61 @@ def test_that_somebody_was_forgotten_is_remembered_but_not_who(
         }
     ]
     assert experiment
+
+
+@pytest.fixture
+def household(shop: Any) -> list[str]:
+    """Six users whom events by write key tie together, one session after the other."""
+    users = [f"user-{number}" for number in range(6)]
+    events = [
+        {"event": "login", "session_id": f"tablet-{number}", "user_ref": user}
+        for number, pair in enumerate(pairwise(users))
+        for user in pair
+    ]
+    assert shop.post("/v1/events", {"events": events}).json()["accepted"] == 10
+    return users
+
+
+def test_many_users_are_erased_only_by_who_says_so(
+    shop: Any, command: Callable[..., Any], household: list[str]
+) -> None:
+    words = ("forget", "--user-ref", household[0], "--project", "shop")
+    asked = command(*words)
+    assert asked.exit_code == 1
+    assert asked.stderr == (
+        "Error: this erases 6 user references and 5 sessions that the write key ties together,"
+        " with 10 runtime events and 0 revenue events: nothing is erased without --yes\n"
+    )
+    assert "tablet-0" in "".join(stored_texts(shop))
+    done = command(*words, "--yes")
+    assert done.exit_code == 0
+    assert done.stdout.startswith("Erased 10 runtime events")
+    assert "tablet-" not in "".join(stored_texts(shop))
+
+
+def at_a_terminal(answer: str, *words: str) -> tuple[int, str]:
+    """The exit code of a command whose question is answered, and what it asked."""
+    ours, its = pty.openpty()
+    program = [sys.executable, "-c", "from cli.main import main; main()", *words]
+    with subprocess.Popen(program, stdin=its, stderr=subprocess.PIPE, text=True) as process:
+        os.write(ours, f"{answer}\n".encode())
+        _, asked = process.communicate(timeout=120)
+    os.close(ours)
+    os.close(its)
+    return process.returncode, asked
+
+
+def test_at_a_terminal_one_is_asked_before_many_users_are_erased(
+    shop: Any, household: list[str]
+) -> None:
+    words = ("forget", "--user-ref", household[0], "--project", "shop")
+    code, asked = at_a_terminal("n", *words)
+    assert code == 1
+    assert "This erases 6 user references" in asked
+    assert "Go on? [y/N]" in asked
+    assert "tablet-0" in "".join(stored_texts(shop))
+    assert at_a_terminal("y", *words)[0] == 0
+    assert "tablet-" not in "".join(stored_texts(shop))
 
 
 @pytest.mark.usefixtures("stored")

@@ -25,7 +25,7 @@ from storage.schema.clock import DERIVED_LOCK, claim_derived_tables
 from storage.schema.partitions import create_days
 from storage.tenants.projects import create_project
 from storage.tenants.settings import apply_settings
-from storage.upkeep.forgetting import Forgotten, forget_session, forget_user
+from storage.upkeep.forgetting import Forgotten, TooManyUsers, forget_session, forget_user
 from storage.upkeep.invariants import units_that_do_not_add_up
 from storage.upkeep.raw_events import freeze_reads
 from storage.upkeep.reading import separate_reading
@@ -580,6 +580,130 @@ def test_a_reading_under_way_sees_the_log_as_it_was(shop: Shop) -> None:
             for one in rebuild(connection, as_of=NIGHT)
         }
     assert told == shop.served()
+
+
+# --- What the public key ties --------------------------------------------------------------------
+
+
+def by_public_key(shop: Shop, session: str, minutes: float, user: int, **members: Any) -> None:
+    shop.seen(session, minutes, trusted=False, pseudonym=pseudonym(user), **members)
+
+
+def test_a_stranger_s_chain_of_references_erases_nobody(shop: Shop) -> None:
+    customers = range(40)
+    for user in customers:
+        for order in range(5):
+            shop.paid(user, 20 + order)
+    # Each of ten sessions names five customers, one of them as the next session does.
+    for number in range(10):
+        for user in range(4 * number, 4 * number + 5):
+            by_public_key(shop, f"foreign {number}", 10, user % 40)
+    shop.open()
+    shop.tick(NIGHT)
+    before = shop.served()
+    found = shop.forget(session="foreign 0")
+    assert (found.users, found.sessions, found.revenue_events) == (0, 1, 0)
+    assert (found.runtime_events, found.kept_sessions) == (5, 0)
+    assert shop.holds("foreign 0") == set()
+    assert shop.holds(*hexed(*customers)) == set(hexed(*customers))
+    found = shop.forget(user=1)
+    assert (found.users, found.sessions, found.revenue_events) == (1, 0, 5)
+    assert shop.served() == before
+    assert shop.adds_up(NIGHT)
+
+
+def test_a_stranger_s_references_do_not_keep_a_session_from_being_erased(shop: Shop) -> None:
+    shop.seen("mine", 10, pseudonym=pseudonym(1))
+    shop.seen("phone", 10, commit_sha=A, pseudonym=pseudonym(1))
+    shop.paid(1, 14)
+    shop.paid(2, 14)
+    for user in range(2, 9):
+        by_public_key(shop, "mine", 11, user)
+    shop.open()
+    shop.tick(NIGHT)
+    before = shop.served()
+    found = shop.forget(session="mine")
+    assert (found.users, found.sessions, found.runtime_events) == (1, 2, 9)
+    assert found.revenue_events == 1
+    assert not shop.holds("mine", "phone", *hexed(1))
+    assert shop.holds(*hexed(2)) == set(hexed(2))
+    assert shop.served() == before
+    assert shop.adds_up(NIGHT)
+
+
+def test_of_a_session_that_claims_a_user_the_public_key_s_events_go_alone(shop: Shop) -> None:
+    for session in ("browser", "server too"):
+        shop.seen(session, 10, trusted=False)
+        by_public_key(shop, session, 12, 1, event="login")
+    shop.seen("server too", 13, event="order")
+    shop.open()
+    shop.tick(NIGHT)
+    before = shop.served()
+    found = shop.forget(user=1)
+    assert (found.sessions, found.kept_sessions, found.runtime_events) == (2, 1, 4)
+    assert shop.holds("browser", "server too", *hexed(1)) == {"server too"}
+    assert shop.served() == before
+    assert shop.adds_up(NIGHT)
+    with shop.engine.begin() as connection:
+        stays = connection.execute(
+            text("SELECT event, trusted FROM runtime_events WHERE session_id = 'server too'")
+        )
+        assert [tuple(row) for row in stays] == [("order", True)]
+
+
+@pytest.mark.parametrize("key", ["write", "public"])
+def test_who_names_himself_in_another_s_session_later_erases_nothing_of_it(
+    shop: Shop, key: str
+) -> None:
+    shop.seen("hers", 10, trusted=False)
+    shop.seen("hers", 11, event="login", trusted=key == "write", pseudonym=pseudonym(1))
+    # He may say that it was earlier, not that it was received earlier.
+    occurred = T + timedelta(minutes=9)
+    by_public_key(shop, "hers", 20, 2, occurred_at=occurred)
+    shop.open()
+    shop.tick(NIGHT)
+    before = shop.served()
+    found = shop.forget(user=2)
+    assert (found.users, found.sessions, found.runtime_events) == (1, 0, 1)
+    assert shop.holds("hers", *hexed(1, 2)) == {"hers", *hexed(1)}
+    assert shop.served() == before
+    assert shop.adds_up(NIGHT)
+
+
+def test_the_revenue_of_whom_a_session_only_claims_stays_and_counts_as_it_did(shop: Shop) -> None:
+    shop.seen("claiming", 10, trusted=False)
+    by_public_key(shop, "claiming", 10, 2)
+    shop.seen("hers", 11, pseudonym=pseudonym(2))
+    shop.paid(2, 12)
+    shop.open()
+    with shop.engine.begin() as connection:
+        by_session = shop.register(connection, unit="session", target_metric="revenue")
+    shop.ids = [*shop.ids, by_session]
+    shop.tick(NIGHT)
+    before, counted = shop.served(), shop.counts(3)
+    found = shop.forget(session="claiming")
+    assert (found.users, found.revenue_events, found.runtime_events) == (0, 0, 2)
+    assert shop.holds("claiming", "hers", *hexed(2)) == {"hers", *hexed(2)}
+    assert shop.adds_up(NIGHT)
+    with shop.engine.begin() as connection:
+        empty_derived_tables(connection)
+    shop.tick(NIGHT)
+    assert (shop.served(), shop.counts(3)) == (before, counted)
+
+
+def test_more_users_than_were_agreed_to_are_not_erased(shop: Shop) -> None:
+    for user in range(4):
+        shop.seen(f"tablet {user}", 10, pseudonym=pseudonym(user))
+        shop.seen(f"tablet {user}", 11, pseudonym=pseudonym(user + 1))
+        shop.paid(user, 14)
+    shop.open()
+    shop.tick(NIGHT)
+    rows = sorted(shop.rows())
+    with shop.engine.begin() as connection, pytest.raises(TooManyUsers, match="4 revenue events"):
+        forget_session(connection, shop.project_id, "tablet 0", limit=4)
+    assert sorted(shop.rows()) == rows
+    with shop.engine.begin() as connection:
+        assert forget_session(connection, shop.project_id, "tablet 0", limit=5).users == 5
 
 
 def _waits_for_the_lock(connection: Connection) -> bool:

@@ -226,6 +226,43 @@ def test_who_is_forgotten_is_left_out_at_once_and_in_no_file_after_the_night(sea
     assert move(sealed).moved == []
 
 
+@pytest.mark.parametrize("moved", [False, True], ids=["hot", "moved"])
+def test_of_a_session_that_only_claims_a_user_the_write_key_s_events_stay(day, moved) -> None:
+    user = b"\xcd" * 16
+    day.append(
+        *(day.event(session, 20) for session in ("browser", "both")),
+        *(day.event(session, 21, pseudonym=user) for session in ("browser", "both")),
+        day.event("both", 22, event="order", trusted=True),
+    )
+    seal(day)
+    whole = day.read()
+    if moved:
+        move(day)
+
+    with day.engine.begin() as connection:
+        erased = forget_user(connection, day.project_id, user, lake=day.lake)
+
+    def is_erased(row: tuple[Any, ...]) -> bool:
+        return row[3] == "browser" or (row[3] == "both" and not row[9])
+
+    rest = Counter({row: count for row, count in whole.items() if not is_erased(row)})
+    assert (erased.sessions, erased.kept_sessions) == (2, 1)
+    assert day.read() == rest
+    rewrite_files(day.engine, day.lake)
+    assert day.read() == day.in_files() == rest
+    assert not [row for row in day.stored() if is_erased(row)]
+
+
+def test_where_no_file_tells_whose_a_session_is_its_unit_keeps_its_name(sealed) -> None:
+    user = b"\xcd" * 16
+    sealed.append(sealed.event("browser", 21, pseudonym=user))
+    seal(sealed)
+    move(sealed)
+    sealed.listed()[0].unlink()
+    with sealed.engine.begin() as connection:
+        assert forget_user(connection, sealed.project_id, user, lake=sealed.lake).kept_sessions == 1
+
+
 def test_a_moved_day_goes_with_its_files_at_the_end_of_the_retention(sealed) -> None:
     events = sum(sealed.read().values())
     move(sealed)
