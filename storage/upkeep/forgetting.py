@@ -510,8 +510,14 @@ ON CONFLICT (experiment_id, metric, unit, key) DO NOTHING
 _COUNTED = text("""
 SELECT count(*) FILTER (WHERE source <> 'revenue_events') AS runtime_events,
     count(*) FILTER (WHERE source = 'revenue_events') AS revenue_events,
-    (SELECT count(*) FROM forgotten AS f JOIN exposures AS o
-        ON o.experiment_id = f.experiment_id AND o.unit = f.ghost) AS exposures,
+    (SELECT count(*)
+        FROM (
+            SELECT experiment_id, ghost FROM forgotten
+            UNION ALL
+            SELECT experiment_id, ghost FROM shared WHERE unit = ghost
+        ) AS f
+        JOIN exposures AS o ON o.experiment_id = f.experiment_id AND o.unit = f.ghost
+    ) AS exposures,
     (SELECT count(*) FROM sealed_hours WHERE moved_at IS NOT NULL AND file IS NOT NULL)
         AS moved_files,
     (SELECT count(*) FROM forgotten) + (SELECT count(*) FROM shared) AS units,

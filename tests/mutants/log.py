@@ -85,8 +85,7 @@ MUTANTS = [
         of="storage.upkeep.forgetting._ERASE_EVENTS",
         edits=[reword(" AND NOT e.trusted", "")],
         tests=[
-            "tests/pipeline/consistency/test_forget.py::test_of_a_session_that_claims_a_user_the_public_key_s_events_go_alone",
-            "tests/storage/log/test_hot_days.py::test_of_a_session_that_only_claims_a_user_the_write_key_s_events_stay[hot]",
+            "tests/pipeline/consistency/test_forget.py::test_of_a_session_that_claims_a_user_the_public_key_s_events_go_alone"
         ],
     ),
     Mutant(

@@ -48,6 +48,7 @@ METRICS = {
         "window_seconds": 3600,
     },
 }
+METRICS["takings"] = METRICS["revenue"]
 
 
 def pseudonym(number: int) -> bytes:
@@ -677,12 +678,14 @@ def test_the_revenue_of_whom_a_session_only_claims_stays_and_counts_as_it_did(sh
     shop.paid(2, 12)
     shop.open()
     with shop.engine.begin() as connection:
-        by_session = shop.register(connection, unit="session", target_metric="revenue")
+        by_session = shop.register(connection, unit="session", target_metric="takings")
     shop.ids = [*shop.ids, by_session]
     shop.tick(NIGHT)
     before, counted = shop.served(), shop.counts(3)
+    assert counted == (2, 1, 0, 0)
     found = shop.forget(session="claiming")
     assert (found.users, found.revenue_events, found.runtime_events) == (0, 0, 2)
+    assert found.exposures == 3
     assert shop.holds("claiming", "hers", *hexed(2)) == {"hers", *hexed(2)}
     assert shop.adds_up(NIGHT)
     with shop.engine.begin() as connection:
