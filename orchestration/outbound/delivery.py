@@ -128,7 +128,7 @@ class _Sending:
                 webhook.url,
                 body,
                 headers=headers,
-                private=webhook.is_private,
+                private=webhook.may_be_private,
                 tls=self._tls_context(),
             )
         except Unanswered as reason:

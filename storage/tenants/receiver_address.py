@@ -5,6 +5,7 @@ a name has is judged before each delivery, and the connection is made to an addr
 there is no second resolution.
 """
 
+import os
 import re
 import socket
 from collections.abc import Sequence
@@ -16,6 +17,9 @@ from ipaddress import (
     ip_address,
     ip_network,
 )
+
+# The operator's word for all projects; any other value than `allow` refuses.
+SWITCH = "SERVICE_WEBHOOK_PRIVATE"
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -79,6 +83,11 @@ class RefusedAddressError(ValueError):
     """A receiver may not be there; the message names the range, and never the address found."""
 
 
+def private_receivers_allowed() -> bool:
+    """Tells whether the operator lets webhooks of projects reach private networks."""
+    return os.environ.get(SWITCH, "allow") == "allow"
+
+
 def is_private_host(host: str) -> bool:
     """Tells whether a host, as it is written, is on a private network: it may then lead there."""
     address = _literal(host)
@@ -118,13 +127,19 @@ def _literal(host: str) -> Address | None:
         return None
 
 
-def require_host(host: str) -> None:
+def require_host(host: str, *, private: bool) -> None:
     """Judges a host as it is written; a name is not resolved.
 
+    Args:
+        host: Of a receiver.
+        private: Whether the receiver may be on a private network.
+
     Raises:
-        RefusedAddressError: It is a number that parsers read differently, or an address where no
-            receiver may be.
+        RefusedAddressError: It is a number that parsers read differently, or an address where the
+            receiver may not be.
     """
+    if not private and is_private_host(host):
+        raise RefusedAddressError(f"it is on a private network, which {SWITCH} refuses")
     address = _literal(host)
     if address is None:
         if _NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2]):
@@ -148,7 +163,7 @@ def judged(host: str, addresses: Sequence[str], *, private: bool) -> list[Addres
     Raises:
         RefusedAddressError: One of them is where the receiver may not be.
     """
-    require_host(host)
+    require_host(host, private=private)
     parsed = [ip_address(address.partition("%")[0]) for address in addresses]
     for address in parsed:
         refused = range_of(address, private=private)

@@ -13,7 +13,11 @@ from domain.metric import Metric
 from storage.postgres.refusal import Invalid, Missing
 from storage.schema.tables import projects
 from storage.tenants.audit_trail import PROGRAM, Actor, changes_between, record_action
-from storage.tenants.receiver_address import RefusedAddressError, require_host
+from storage.tenants.receiver_address import (
+    RefusedAddressError,
+    private_receivers_allowed,
+    require_host,
+)
 from storage.tenants.setting_rule import broken_rule
 from storage.tenants.webhook import MOST_WEBHOOKS, Webhook, masked
 
@@ -175,7 +179,7 @@ def chosen_settings(chosen: Mapping[str, object]) -> Settings:
             raise Invalid("invalid_setting", detail, pointer=f"/trusted_proxies/{number}")
     for number, webhook in enumerate(settings.webhooks):
         try:
-            require_host(webhook.host)
+            require_host(webhook.host, private=private_receivers_allowed())
         except RefusedAddressError as refused:
             detail = f"{webhook.host}: {refused}"
             raise Invalid("invalid_setting", detail, pointer=f"/webhooks/{number}/url") from None

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
-from storage.tenants.receiver_address import is_private_host
+from storage.tenants.receiver_address import is_private_host, private_receivers_allowed
 
 Event = Literal["decided", "closed", "breached", "set_up_fault", "base_moved"]
 Format = Literal["raw", "slack", "github"]
@@ -66,9 +66,9 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return _require_address(self.url)["host"]
 
     @property
-    def is_private(self) -> bool:
-        """Whether its address says that it is on a private network, where it may then be."""
-        return is_private_host(self.host)
+    def may_be_private(self) -> bool:
+        """Whether it may be on a private network: its address says so, and the operator lets it."""
+        return is_private_host(self.host) and private_receivers_allowed()
 
     @property
     def shown(self) -> str:

@@ -353,3 +353,18 @@ def test_a_name_is_resolved_once_and_the_address_that_was_judged_is_posted_to(
     assert names["hook.corp.internal"] == ["192.0.2.1"]
     (got,) = receiver.got
     assert got.headers["host"] == f"hook.corp.internal:{receiver.port}"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_an_operator_s_refusal_holds_for_webhooks_that_were_set_before(
+    shop: Shop, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    shop.service.settings(webhooks=[{"url": receiver.url.replace("127.0.0.1", host)}])
+    shop.publish(shop.register(), "decided")
+    monkeypatch.setenv("SERVICE_WEBHOOK_PRIVATE", "refuse")
+    reason = "it is on a private network, which SERVICE_WEBHOOK_PRIVATE refuses"
+    assert shop.tick() == f"1 × {host}: {reason}"
+    assert receiver.got == []
+    monkeypatch.delenv("SERVICE_WEBHOOK_PRIVATE")
+    shop.let_time_pass()
+    assert shop.tick() == "1 delivered"

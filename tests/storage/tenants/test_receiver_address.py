@@ -5,7 +5,13 @@ from ipaddress import ip_address
 import pytest
 
 from storage.postgres.refusal import Invalid
-from storage.tenants.receiver_address import RefusedAddressError, is_private_host, judged, range_of
+from storage.tenants.receiver_address import (
+    SWITCH,
+    RefusedAddressError,
+    is_private_host,
+    judged,
+    range_of,
+)
 from storage.tenants.settings import chosen_settings
 
 PUBLIC = ["93.184.216.34", "2606:2800:21f:cb07::1", "::ffff:93.184.216.34", "64:ff9b::5db8:d822"]
@@ -58,3 +64,18 @@ def test_an_address_that_parsers_read_differently_is_not_set(host: str) -> None:
 def test_a_receiver_is_private_where_its_address_says_so() -> None:
     assert all(map(is_private_host, ("ci", "10.0.0.1", "[::1]", "hook.corp.internal", "a.svc")))
     assert not any(map(is_private_host, ("hooks.example", "93.184.216.34", "internal.example")))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "10.1.2.3", "[::1]", "ci", "hook.corp.internal"])
+@pytest.mark.parametrize("word", ["refuse", "Allow", ""])
+def test_the_operator_refuses_private_receivers_where_they_are_set(
+    monkeypatch: pytest.MonkeyPatch, host: str, word: str
+) -> None:
+    chosen = {"webhooks": [{"url": f"https://{host}/secret-path"}]}
+    assert chosen_settings(chosen).webhooks[0].may_be_private
+    monkeypatch.setenv(SWITCH, word)
+    with pytest.raises(Invalid, match="on a private network, which SERVICE_WEBHOOK_PRIVATE") as no:
+        chosen_settings(chosen)
+    assert no.value.pointer == "/webhooks/0/url"
+    assert "secret-path" not in str(no.value)
+    assert chosen_settings({"webhooks": [{"url": "https://hooks.example/"}]}).webhooks
