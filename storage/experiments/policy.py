@@ -141,7 +141,9 @@ def _shared_value(
 ) -> float | None:
     """Returns the value that all the experiment's routes share, else that of every route."""
     values: Mapping[str, float] = {
-        entry.route: entry.value_per_conversion for entry in value_routes if entry.metric == metric
+        entry.route: entry.value_per_conversion
+        for entry in value_routes
+        if entry.metric == metric and entry.counts
     }
     shared = {values.get(route) for route in routes or ()}
     if len(shared) == 1 and None not in shared:

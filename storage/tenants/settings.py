@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from ipaddress import ip_network
 from typing import Annotated, Any, Literal
 
@@ -49,6 +49,7 @@ Group = Annotated[
     ),
 ]
 Groups = Annotated[list[Group], msgspec.Meta(max_length=50)]
+DOLLARS = "USD"
 Epoch = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 
@@ -58,7 +59,12 @@ class ValueRoute(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     metric: Name
     value_per_conversion: Annotated[float, msgspec.Meta(ge=0)]
     route: str = "*"
-    currency: str = "USD"
+    currency: str = DOLLARS
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is in dollars, as `value_at_risk` is; only a stored one may be in others."""
+        return self.currency.upper() == DOLLARS
 
 
 # What a registration may not choose: who is judged does not choose the examiner.
@@ -163,7 +169,7 @@ def read_settings(connection: Connection, project_id: int) -> Settings:
 def chosen_settings(chosen: Mapping[str, object]) -> Settings:
     """Returns the settings of a project that chooses these members now.
 
-    Stored addresses may break rules of a later release; newly chosen ones may not.
+    Stored addresses and values may break rules of a later release; newly chosen ones may not.
 
     Raises:
         Invalid: A member is unknown or breaks its rule; the pointer names it.
@@ -177,13 +183,21 @@ def chosen_settings(chosen: Mapping[str, object]) -> Settings:
         if not _is_network(network):
             detail = f"{network!r} is no network: one is 10.0.0.0/8, or an address"
             raise Invalid("invalid_setting", detail, pointer=f"/trusted_proxies/{number}")
-    for number, webhook in enumerate(settings.webhooks):
+    for number, value in enumerate(settings.value_routes):
+        if not value.counts:
+            detail = f"{value.currency!r} is refused: give the value in dollars ({DOLLARS})"
+            raise Invalid("invalid_setting", detail, pointer=f"/value_routes/{number}/currency")
+    _require_hosts(settings.webhooks)
+    return settings
+
+
+def _require_hosts(webhooks: Sequence[Webhook]) -> None:
+    for number, webhook in enumerate(webhooks):
         try:
             require_host(webhook.host, private=private_receivers_allowed())
         except RefusedAddressError as refused:
             detail = f"{webhook.host}: {refused}"
             raise Invalid("invalid_setting", detail, pointer=f"/webhooks/{number}/url") from None
-    return settings
 
 
 def _is_network(text: str) -> bool:
@@ -192,6 +206,18 @@ def _is_network(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def uncounted_values(connection: Connection) -> list[str]:
+    """Returns a line for each stored value that is not in dollars: no verdict counts it."""
+    return [
+        f"project {name}: {value['metric']} on {value.get('route', '*')} is worth"
+        f" {value['value_per_conversion']:g} {value['currency']} by `value_routes`, which does not"
+        f" count: give it in dollars ({DOLLARS})"
+        for name, stored in connection.execute(select(projects.c.name, projects.c.settings))
+        for value in stored.get("value_routes", ())
+        if value.get("currency", DOLLARS).upper() != DOLLARS
+    ]
 
 
 def stored_settings(connection: Connection, project_id: int) -> dict[str, Any]:

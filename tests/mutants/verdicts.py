@@ -103,6 +103,14 @@ MUTANTS = [
         ],
     ),
     Mutant(
+        breaks="a value in another currency puts no dollars at risk",
+        of="storage.experiments.policy._shared_value",
+        edits=[swap("entry.metric == metric and entry.counts", "entry.metric == metric")],
+        tests=[
+            "tests/pipeline/scenarios/test_interface.py::test_a_stored_value_in_another_currency_puts_no_money_at_risk"
+        ],
+    ),
+    Mutant(
         breaks="payments that are left out hold back the answer that they explain",
         of="stats.looks.gate.gate_readings",
         edits=[swap("outcomes.score * score < 0", "outcomes.score * score > 0")],

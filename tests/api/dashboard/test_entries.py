@@ -77,6 +77,7 @@ BROKEN = {
     VALUES: {
         "metric": ("", "This must not be empty."),
         "value_per_conversion": ("-1", "This must be a number of at least 0, not -1."),
+        "currency": ("JPY", "give the value in dollars (USD)"),
     },
     WEBHOOKS: {
         "url": ("http://evil.example/x", "its address must be https"),
@@ -176,7 +177,8 @@ class TestEntries:
             WEBHOOKS: [{**stored[0], "events": ["closed"]}] if path == WEBHOOKS else None,
         }[path]
         owner.service.settings(**{member: change})
-        answer = owner.post(path, {**form, "currency": "EUR"})
+        typing = {"currency": "EUR"} if path == METRICS else {"route": "/cart"}
+        answer = owner.post(path, {**form, **typing})
         assert answer.status_code == 409
         assert "somebody changed" in alert(answer.text)
         if path == METRICS:
@@ -200,9 +202,7 @@ class TestEntries:
     def test_with_markup_in_them_are_shown_as_text(self, owner: Owner, path: str) -> None:
         owner.service.settings(
             metrics={SCRIPT: {"sources": [SCRIPT], "currency": SCRIPT}},
-            value_routes=[
-                {"metric": SCRIPT, "route": SCRIPT, "value_per_conversion": 1, "currency": SCRIPT}
-            ],
+            value_routes=[{"metric": SCRIPT, "route": SCRIPT, "value_per_conversion": 1}],
         )
         answer = add(owner, path, name=SCRIPT, metric=SCRIPT, url=SCRIPT, events="decided")
         assert answer.status_code == 422

@@ -40,6 +40,10 @@ import pytest
             "[metrics.order]\nwindow_seconds = -1",
             "metrics.*: window_seconds is -1: a whole multiple",
         ),
+        (
+            '[[value_routes]]\nmetric = "a"\nvalue_per_conversion = 5\ncurrency = "JPY"',
+            "value_routes.0.currency: 'JPY' is refused: give the value in dollars (USD)",
+        ),
         ("alpa = 0.1", "there is no member `alpa`; there are default_metric, metrics"),
     ],
 )

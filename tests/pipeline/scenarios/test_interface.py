@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from pydantic import BaseModel
+from sqlalchemy import text
 
 from api.routes.verdicts import VerdictContract
 from api.wire.event_batch import MOST_EVENTS
@@ -202,6 +203,19 @@ def test_value_routes_of_the_project_make_value_at_risk_known(
     )
     told = judged((200, 120), (200, 60), **routes)
     assert told["value_at_risk"] == pytest.approx(0.3 * 400 * DAY / 300 * value)
+
+
+def test_a_stored_value_in_another_currency_puts_no_money_at_risk(service, judged) -> None:
+    yen = {"metric": "order", "value_per_conversion": 4500, "currency": "JPY"}
+    settings = json.dumps({"value_routes": [yen]})
+    with service.store.engine.begin() as connection:
+        connection.execute(
+            text("UPDATE projects SET settings = settings || CAST(:settings AS jsonb)"),
+            {"settings": settings},
+        )
+    told = judged((200, 120), (200, 60))
+    assert told["verdict"] == "keep"
+    assert told["value_at_risk"] is None
 
 
 def walk(story, *, as_of: datetime) -> None:
