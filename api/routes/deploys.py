@@ -21,7 +21,16 @@ from api.wire.body import apart, body_of
 from api.wire.documentation import json_body, reading
 from api.wire.moment import Moment, text
 from api.wire.problem import Fault, invalid
-from api.wire.shape import Actor, Commit, Environment, OpenShape, Shape, WebAddress, by_form
+from api.wire.shape import (
+    Actor,
+    Commit,
+    Environment,
+    LongList,
+    OpenShape,
+    Shape,
+    WebAddress,
+    by_form,
+)
 from storage.experiments.deploys import (
     DeployRequest,
     RecordedDeploy,
@@ -89,7 +98,7 @@ class Diff(OpenShape):
         ]
         | None
     ) = None
-    files: list[ChangedFile] = Field(default=[])
+    files: LongList[ChangedFile] = Field(default=[])
 
     def document(self) -> dict[str, Any]:
         """Returns the stored part of the diff."""

@@ -12,14 +12,14 @@ from starlette.responses import Response
 from api.runtime.intake import Intake
 from api.runtime.keyring import admitted
 from api.runtime.origin import preflight, require_origin
-from api.runtime.rate_limit import client_address
 from api.runtime.state import runtime
-from api.wire.body import LARGE, MEBIBYTE, apart, read_body
+from api.wire.body import LARGE, MEBIBYTE, apart, most_values
 from api.wire.documentation import PlainRoute, reading
 from api.wire.event_batch import MOST_EVENTS, Batch, EventReader, Rejected
 from api.wire.otlp.answer import JSON, LOGS_PATH, PROTOBUF, is_protobuf, receipt
 from api.wire.otlp.json import records_of_json
 from api.wire.otlp.mapping import ATTRIBUTES, EVALUATION, NAMES, Draft, draft
+from api.wire.otlp.protobuf import records_of_protobuf
 from api.wire.otlp.record import LogRecord
 from api.wire.problem import Fault, Problem
 from storage.tenants.keys import KeyKind
@@ -105,9 +105,9 @@ async def post_logs(request: Request) -> Response:
     intake = Intake(shared=shared, caller=caller)
     try:
         require_origin(request, caller)
-        address = client_address(request, caller.trusted_proxies)
-        await shared.rate_limit.admit(caller, address=address)
-        raw = await read_body(request, limit=_LIMIT, media=(JSON, PROTOBUF), gzip=True)
+        raw = await shared.rate_limit.body(
+            request, caller, limit=_LIMIT, media=(JSON, PROTOBUF), gzip=True
+        )
         batch = await _read(raw, intake.reader(), protobuf=is_protobuf(request))
         intake.count(batch)
         await intake.store(batch)
@@ -134,12 +134,9 @@ async def _read(raw: bytes, reader: EventReader, *, protobuf: bool) -> Batch:
 
 
 def _records(raw: bytes, *, protobuf: bool) -> Sequence[LogRecord]:
-    if not protobuf:
-        return records_of_json(raw, NAMES)
-    # Takes a tenth of a second: only those who speak protobuf pay for it.
-    from api.wire.otlp.protobuf import records_of_protobuf  # noqa: PLC0415
-
-    return records_of_protobuf(raw, NAMES)
+    if protobuf:
+        return records_of_protobuf(raw, NAMES, most_fields=most_values(_LIMIT))
+    return records_of_json(raw, NAMES)
 
 
 def _batch(records: Iterable[LogRecord], reader: EventReader) -> Batch:

@@ -5,16 +5,15 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from api.runtime.keyring import Caller, admitted
 from api.runtime.origin import preflight, require_origin
-from api.runtime.rate_limit import client_address
 from api.runtime.state import Runtime, runtime
 from api.wire.answer import answer
-from api.wire.body import body_of
+from api.wire.body import shaped
 from api.wire.documentation import json_body, reading
 from api.wire.envelope import EVALUATION_PATH
 from api.wire.etag import etag, is_known
@@ -64,7 +63,7 @@ class Evaluations(Shape):
     flags: list[Evaluation]
 
 
-_BODY = body_of(EvaluationRequest)
+_BODY = TypeAdapter(EvaluationRequest)
 _EXAMPLE = {"context": {"targetingKey": "s-4711"}}
 _KEYS = ("ProjectKey", "Bearer")
 
@@ -142,8 +141,7 @@ async def _evaluated(request: Request, key: str | None) -> list[dict[str, object
     shared = runtime(request)
     caller = await admitted(shared.keyring, request, KeyKind.PUBLIC, KeyKind.WRITE, bearer=True)
     require_origin(request, caller)
-    await shared.rate_limit.admit(caller, address=client_address(request, caller.trusted_proxies))
-    context = (await _read(request, key)).context
+    context = (await _read(request, shared, caller, key)).context
     handout = await shared.handouts.of(caller.project_id, context.environment)
     commit, *flags = _arms(handout, context.targetingKey)
     named = [arm for arm in flags if arm is not None and (key is None or arm.key == key)]
@@ -153,14 +151,16 @@ async def _evaluated(request: Request, key: str | None) -> list[dict[str, object
     return [_shown(arm, {**token, **({} if commit is None else _build(commit))}) for arm in arms]
 
 
-async def _read(request: Request, key: str | None) -> EvaluationRequest:
+async def _read(
+    request: Request, shared: Runtime, caller: Caller, key: str | None
+) -> EvaluationRequest:
     """Returns the body; its faults carry the protocol's members beside ours.
 
     Raises:
-        Problem: The body is no evaluation's.
+        Problem: The body is no evaluation's, or there were too many requests.
     """
     try:
-        return await _BODY(request)
+        return await shaped(_BODY, await shared.rate_limit.body(request, caller))
     except Problem as problem:
         pointers = {fault.at for fault in problem.faults}
         unit = pointers & {"/context/targetingKey", "/context", ""}

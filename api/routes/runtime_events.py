@@ -8,10 +8,9 @@ from starlette.responses import Response
 from api.runtime.intake import Intake
 from api.runtime.keyring import admitted
 from api.runtime.origin import preflight, require_origin
-from api.runtime.rate_limit import client_address
 from api.runtime.state import runtime
 from api.wire.answer import answer
-from api.wire.body import JSON, read_body
+from api.wire.body import JSON, LARGE, apart
 from api.wire.documentation import PlainRoute, json_body, reading
 from api.wire.envelope import EVENTS_PATH
 from api.wire.event_batch import Batch, EventReader, RuntimeEventBatch, RuntimeEventBody
@@ -112,12 +111,8 @@ async def post_events(request: Request) -> Response:
 
 
 async def _received(request: Request, intake: Intake) -> Response:
-    shared, caller = intake.shared, intake.caller
-    require_origin(request, caller)
-    address = client_address(request, caller.trusted_proxies)
-    await shared.rate_limit.admit(caller, address=address)
-    # Nothing of the body is kept while its lines wait: memory that is used again soon is quicker.
-    batch = _read(intake.reader(), await read_body(request, media=(JSON, "text/plain"), gzip=True))
+    require_origin(request, intake.caller)
+    batch = await _batch(request, intake)
     if isinstance(batch, EventLines):
         accepted, late = len(batch.occurred_at), await intake.store_lines(batch)
         return answer({"accepted": accepted, "late": late, "rejected": []}, status=202)
@@ -125,7 +120,16 @@ async def _received(request: Request, intake: Intake) -> Response:
     if not batch.events and not batch.sampled_out:
         raise invalid(batch.faults)
     late = await intake.store(batch)
-    return answer(_receipt(batch, late=late, sample=caller.sample), status=202)
+    return answer(_receipt(batch, late=late, sample=intake.caller.sample), status=202)
+
+
+async def _batch(request: Request, intake: Intake) -> EventLines | Batch:
+    # Nothing of the body is kept while its lines wait: memory that is used again soon is quicker.
+    raw = await intake.shared.rate_limit.body(
+        request, intake.caller, media=(JSON, "text/plain"), gzip=True
+    )
+    reader = intake.reader()
+    return await apart(lambda: _read(reader, raw)) if len(raw) > LARGE else _read(reader, raw)
 
 
 def _read(reader: EventReader, raw: bytes) -> EventLines | Batch:

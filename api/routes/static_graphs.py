@@ -25,7 +25,7 @@ from api.runtime.state import runtime
 from api.wire.answer import answer
 from api.wire.body import MEBIBYTE, apart, body_of
 from api.wire.documentation import json_body, reading
-from api.wire.shape import RoutePattern, Shape
+from api.wire.shape import LongList, RoutePattern, Shape
 from storage.experiments.graphs import Graph, StoredGraph, store_graph
 
 router = APIRouter(tags=["deploys"])
@@ -42,7 +42,7 @@ class GraphRoute(BaseModel):
     path: RoutePattern
     method: str | None = None
     kind: str | None = None
-    files: list[FilePath] = Field(
+    files: LongList[FilePath] = Field(
         default=[], description="Repository paths that the route's code is reachable from."
     )
     file: FilePath = Field(default="", description="The same, of one file.")
@@ -83,7 +83,7 @@ class StaticGraph(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
     schema_version: Annotated[str, Field(min_length=1, max_length=64)] | int
-    routes: list[GraphRoute]
+    routes: LongList[GraphRoute]
     _document: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @property

@@ -1,4 +1,8 @@
-"""Rate limits: how many requests, and sign-ins, a minute a key, and an address, may make."""
+"""Rate limits: how many requests, and sign-ins, a minute a key, and an address, may make.
+
+A request with a large body counts as several: its cost grows with its inflated bytes and with its
+values, however few bytes were sent.
+"""
 
 import logging
 import math
@@ -16,10 +20,15 @@ from starlette.requests import Request
 
 from api.runtime.keyring import Caller
 from api.runtime.trusted_proxies import is_trusted
+from api.wire.body import BYTES_A_VALUE, JSON, MEBIBYTE, json_values, read_body
+from api.wire.otlp.answer import is_protobuf
 from api.wire.problem import Problem
 
 _log = logging.getLogger("api")
 _MINUTE = 60
+# A request counts once for every so many bytes, or values, of its body that it begins.
+BYTES_A_COUNT = 16 * 1024
+VALUES_A_COUNT = 512
 _PORTIONS = 1000
 # Somebody who mistypes needs a few; behind a proxy many share an address.
 _SIGN_INS_BY_ADDRESS = 60
@@ -72,15 +81,55 @@ class RateLimit:
             # The library types what all its clients have, which is not their end.
             await self._counter.bridge.storage.aclose()  # pyright: ignore[reportAttributeAccessIssue]
 
-    async def admit(self, caller: Caller, *, address: str) -> None:
+    async def body(
+        self,
+        request: Request,
+        caller: Caller,
+        *,
+        limit: int = MEBIBYTE,
+        media: tuple[str, ...] = (JSON,),
+        gzip: bool = False,
+    ) -> bytes:
+        """Counts a request by a caller, and returns its body as `read_body` does.
+
+        Raises:
+            Problem: Its key, or its address, has made as many as its project's settings allow; or
+                the body is none that is taken.
+        """
+        address = client_address(request, caller.trusted_proxies)
+        await self.admit(caller, address=address)
+        try:
+            raw = await read_body(request, limit=limit, media=media, gzip=gzip)
+        except Problem as problem:
+            if problem.code == "body_too_large":
+                await self.admit(caller, address=address, further=limit // BYTES_A_COUNT)
+            raise
+        values = len(raw) // BYTES_A_VALUE if is_protobuf(request) else json_values(raw)
+        further = max(len(raw) // BYTES_A_COUNT, values // VALUES_A_COUNT)
+        if further:
+            await self.admit(caller, address=address, further=further)
+        return raw
+
+    async def admit(self, caller: Caller, *, address: str, further: int = 0) -> None:
         """Counts a request by a caller from an address.
+
+        Args:
+            caller: Who makes it.
+            address: Where it comes from.
+            further: For how many more requests it counts, once it has been counted itself: at most
+                as many as leave it within a limit that nobody else has used.
 
         Raises:
             Problem: Its key, or its address, has made as many as its project's settings allow.
         """
         limits = caller.settings.rate_limits
-        await self._count("key", limits.per_key, caller.key)
-        await self._count("address", limits.per_address, f"{caller.project_id}/{address}")
+        for policy, limit, identity in (
+            ("key", limits.per_key, caller.key),
+            ("address", limits.per_address, f"{caller.project_id}/{address}"),
+        ):
+            count = min(further, limit - 1) if further else 1
+            if count:
+                await self._count(policy, limit, identity, count)
 
     async def admit_registration(self, caller: Caller) -> None:
         """Counts a registration by a caller.
@@ -107,17 +156,17 @@ class RateLimit:
         """
         await self._count("sign-in", _SIGN_INS, "")
 
-    async def _count(self, policy: str, limit: int, identity: str) -> None:
+    async def _count(self, policy: str, limit: int, identity: str, count: int = 1) -> None:
         window = self._windows.get((policy, identity))
         if window is not None and window.limit == limit and window.lasts:
-            if window.left > 0:
-                window.left -= 1
+            if window.left >= count:
+                window.left -= count
                 return
             if window.full:
                 raise _refusal(policy, window)
         item = RateLimitItemPerMinute(limit)
         try:
-            if await self._fetched(item, policy, identity):
+            if await self._fetched(item, policy, identity, count):
                 return
             window = await self._window(item, policy, identity)
             if not window.lasts:
@@ -134,14 +183,15 @@ class RateLimit:
             _log.info("%s: %d are made, more are refused", _DESCRIPTIONS[policy], limit)
         raise _refusal(policy, window)
 
-    async def _fetched(self, item: RateLimitItem, policy: str, identity: str) -> bool:
+    async def _fetched(self, item: RateLimitItem, policy: str, identity: str, count: int) -> bool:
         """Tells whether this request is within its limit; later ones may be counted with it."""
         portion = _portion(item.amount)
-        if not await self._limiter.hit(item, policy, identity, cost=portion):
+        fetched = -(-count // portion) * portion
+        if not await self._limiter.hit(item, policy, identity, cost=fetched):
             return False
-        if portion > 1:
+        if fetched > count:
             window = await self._window(item, policy, identity)
-            window.left += portion - 1
+            window.left += fetched - count
         return True
 
     async def _window(self, item: RateLimitItem, policy: str, identity: str) -> _Window:

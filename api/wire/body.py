@@ -16,9 +16,12 @@ from api.wire.strict_json import strict_document
 
 MEBIBYTE = 2**20
 JSON = "application/json"
+# Built, a value takes some sixty bytes, and its text as few as two.
+BYTES_A_VALUE = 8
+_MOST_VALUES = 2**20
 # From this size on, other requests are answered while the body is parsed.
 LARGE = 2**17
-# One large body at a time: parsed, 16 MiB of the smallest values take half a gigabyte.
+# One large body at a time: a million values take a hundred megabytes.
 _READER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="body")
 
 ShapeT = TypeVar("ShapeT")
@@ -28,16 +31,17 @@ ResultT = TypeVar("ResultT")
 async def read_body(
     request: Request, *, limit: int = MEBIBYTE, media: tuple[str, ...] = (JSON,), gzip: bool = False
 ) -> bytes:
-    """Returns the body of a request, inflated.
+    """Returns the body of a request, inflated; its values are counted before they are built.
 
     Args:
         request: Its stream is read no further than the limit.
-        limit: The most bytes, before and after inflation.
+        limit: The most bytes, before and after inflation; `most_values` follows from it.
         media: The content types that are taken.
         gzip: Whether `Content-Encoding: gzip` is taken.
 
     Raises:
-        Problem: The type or encoding is another one (415), or the body is too large (413).
+        Problem: The type or encoding is another one (415), or the body is too large, or holds too
+            many values (413).
     """
     _require_type(request, media)
     encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
@@ -52,7 +56,20 @@ async def read_body(
         raw += chunk
         if len(raw) > limit:
             raise _too_large(limit)
-    return _inflated(raw, limit=limit) if encoding == "gzip" else bytes(raw)
+    body = _inflated(raw, limit=limit) if encoding == "gzip" else bytes(raw)
+    if json_values(body) > most_values(limit):
+        raise Problem("body_too_large", f"a body holds at most {most_values(limit)} values")
+    return body
+
+
+def most_values(limit: int) -> int:
+    """Returns how many values a body may hold whose limit is so many bytes."""
+    return min(limit // BYTES_A_VALUE, _MOST_VALUES)
+
+
+def json_values(raw: bytes) -> int:
+    """Returns how many values a JSON text holds at most: a comma or bracket in a string counts."""
+    return 1 + raw.count(b",") + raw.count(b"[") + raw.count(b"{")
 
 
 def body_of(
@@ -67,16 +84,25 @@ def body_of(
     """
     adapter = TypeAdapter(shape)
 
-    def parsed(raw: bytes) -> ShapeT:
-        return validated(adapter, strict_document(raw))
-
     async def body(request: Request) -> ShapeT:
         if optional and not _announces_body(request):
             return validated(adapter, {})
-        raw = await read_body(request, limit=limit)
-        return await apart(lambda: parsed(raw)) if len(raw) > LARGE else parsed(raw)
+        return await shaped(adapter, await read_body(request, limit=limit))
 
     return body
+
+
+async def shaped(adapter: TypeAdapter[ShapeT], raw: bytes) -> ShapeT:
+    """Returns a body as the shape that it must have.
+
+    Raises:
+        Problem: It is not JSON, or breaks a rule.
+    """
+
+    def parsed() -> ShapeT:
+        return validated(adapter, strict_document(raw))
+
+    return await apart(parsed) if len(raw) > LARGE else parsed()
 
 
 async def apart(work: Callable[[], ResultT]) -> ResultT:

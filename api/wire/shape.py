@@ -5,19 +5,38 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from api.wire.problem import Fault, invalid
 from api.wire.strict_json import child_pointer
 
 FREE_FORM_BYTES = 4096
+# Each unknown member is a fault, which takes a hundred times its bytes.
+_MOST_MEMBERS = 256
 
 
 class Shape(BaseModel):
     """A JSON object with exactly the members it names."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_few_members(cls, value: object) -> object:
+        if isinstance(value, dict) and len(value) > _MOST_MEMBERS:
+            raise PydanticCustomError(
+                "too_many_members", "at most {most} members", {"most": _MOST_MEMBERS}
+            )
+        return value
 
 
 class OpenShape(BaseModel):
@@ -58,6 +77,9 @@ MetricName = Annotated[str, Field(min_length=1, max_length=128)]
 Actor = Annotated[str, Field(min_length=1, max_length=256)]
 RoutePattern = Annotated[str, Field(min_length=1, max_length=512)]
 FreeForm = Annotated[dict[str, Any], AfterValidator(_small)]
+# Of a list whose length has no limit of its own, the first item that breaks a rule ends the check.
+_ItemT = TypeVar("_ItemT")
+LongList = Annotated[list[_ItemT], Field(fail_fast=True)]
 # A link that a browser may be sent to: no other scheme, and nothing that ends an attribute.
 WebAddress = Annotated[str, Field(max_length=2048, pattern=r"^https?://[^\s\"'<>]+$")]
 

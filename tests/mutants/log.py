@@ -250,4 +250,22 @@ MUTANTS = [
             "tests/reliability/test_races.py::test_of_two_payloads_under_one_key_one_is_refused_to_all"
         ],
     ),
+    Mutant(
+        breaks="the values of a body are counted before any of them is built",
+        of="api.wire.body.read_body",
+        edits=[swap("json_values(body) > most_values(limit)", "False")],
+        tests=[
+            "tests/reliability/test_cost.py::test_a_body_of_nothing_but_values_is_refused_before_they_are_built"
+        ],
+    ),
+    Mutant(
+        breaks="a large body counts as several requests",
+        of="api.runtime.rate_limit.RateLimit.body",
+        edits=[
+            swap("max(len(raw) // BYTES_A_COUNT, values // VALUES_A_COUNT)", "0"),
+        ],
+        tests=[
+            "tests/api/runtime/test_rate_limit.py::test_a_request_counts_by_the_bytes_and_values_of_its_body"
+        ],
+    ),
 ]

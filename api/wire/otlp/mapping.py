@@ -1,14 +1,18 @@
 """The mapping of log records to runtime events: which attribute becomes which member."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from api.wire.otlp.record import LogRecord, Scalar
 from api.wire.problem import Fault
+from domain.millionths import VALUE_RULE
 
-# The name of the event that tells of an evaluated flag, and the flag whose value is a build.
+# The name of the event that tells of an evaluated flag, its name before OpenTelemetry 1.29, and the
+# flag whose value is a build.
 EVALUATION = "feature_flag.evaluation"
+_OLDER_EVALUATION = "feature_flag"
 COMMIT = "commit"
 
 # Of each member, the attributes that may hold it, the first that is there.
@@ -24,7 +28,7 @@ ATTRIBUTES: Mapping[str, Sequence[str]] = {
     "assignment": ("deploy_reward.assignment",),
 }
 _KEY = "feature_flag.key"
-_RESULTS = ("feature_flag.result.value", "feature_flag.result.variant")
+_RESULTS = ("feature_flag.result.value", "feature_flag.result.variant", "feature_flag.variant")
 _UNIT = "feature_flag.context.id"
 _REASON = "feature_flag.result.reason"
 _FAILURE = "error.type"
@@ -50,12 +54,15 @@ def draft(record: LogRecord) -> Draft | Fault:
     event = record.event or draft.pop("event", "")
     if not event:
         return Fault(at="/event", code="missing", detail="an event name")
-    draft["event"] = event
+    draft["event"] = event = EVALUATION if event == _OLDER_EVALUATION else event
     if record.nanoseconds:
         occurred_at = _1970 + timedelta(microseconds=record.nanoseconds // 1000)
         draft["occurred_at"] = occurred_at.isoformat()
     if "value" in draft:
-        draft["value"] = _number(attributes[ATTRIBUTES["value"][0]])
+        value = draft["value"] = _number(attributes[ATTRIBUTES["value"][0]])
+        # As JSON has it, such a number would be none at all.
+        if isinstance(value, float) and not math.isfinite(value):
+            return Fault(at="/value", code="out_of_range", detail=VALUE_RULE)
     return _exposure(draft, attributes) if event == EVALUATION else draft
 
 

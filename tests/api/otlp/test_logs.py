@@ -175,6 +175,41 @@ def test_a_version_that_is_no_commit_is_no_fault_and_an_exposure_without_a_build
 
 
 @KINDS
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e400", "1000000001"])
+@pytest.mark.parametrize("as_double", [False, True])
+def test_a_value_that_is_no_finite_number_rejects_its_record(
+    service: Any, *, protobuf: bool, value: str, as_double: bool
+) -> None:
+    given = {"doubleValue": value if value != "1e400" else "Infinity"} if as_double else None
+    attribute = {"key": "deploy_reward.value", "value": given or {"stringValue": value}}
+    event = record("order_placed", session__id="s-1")
+    event["attributes"].append(attribute)
+    rejected, message = told(sent(service, export([event]), protobuf=protobuf))
+    assert rejected == 1
+    assert message.startswith("1 whose deploy_reward.value is refused: a value is a finite number")
+    assert stored(service) == []
+
+
+@KINDS
+def test_an_evaluation_by_its_older_name_is_an_exposure(service: Any, *, protobuf: bool) -> None:
+    members = {
+        "session__id": "s-1",
+        "feature_flag__key": "one-step",
+        "feature_flag__provider_name": "flagd",
+        "feature_flag__variant": "on",
+    }
+    records = [record("feature_flag", **members), record("", event__name="feature_flag", **members)]
+    assert told(sent(service, export(records), protobuf=protobuf)) == (0, "")
+    assert [(event.event, event.flags) for event in stored(service)] == [
+        ("feature_flag.evaluation", {"one-step": "on"})
+    ] * 2
+    rejected, message = told(
+        sent(service, export([record("feature_flag", session__id="s-2")]), protobuf=protobuf)
+    )
+    assert (rejected, message) == (1, "1 without feature_flag.key and feature_flag.result.value")
+
+
+@KINDS
 def test_a_large_export_is_stored_whole(service: Any, *, protobuf: bool) -> None:
     records = [record("page_view", session__id=f"s-{number}") for number in range(2000)]
     records[1234] = record("page_view")

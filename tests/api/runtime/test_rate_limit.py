@@ -1,6 +1,7 @@
 """Whose address a request comes from, and what happens when nobody counts."""
 
 import asyncio
+import gzip
 import time
 from ipaddress import ip_network
 
@@ -12,6 +13,7 @@ from api.runtime.rate_limit import RateLimit, client_address
 from api.wire.problem import Problem
 from storage.tenants.keys import KeyKind
 from storage.tenants.settings import RateLimits, Settings
+from tests.conftest import Service
 
 PROXIES = [ip_network("10.0.0.0/8"), ip_network("2001:db8::/32")]
 
@@ -80,6 +82,60 @@ def test_a_limit_is_exact_however_many_are_counted_at_a_time(most: int) -> None:
 
     asyncio.run(all_asked())
     assert refused == 7
+
+
+EVENT = b'{"event":"a","session_id":"s"}'
+
+
+def padded(size: int) -> bytes:
+    return EVENT + b" " * (size - len(EVENT))
+
+
+def values(count: int) -> bytes:
+    """An event that is refused, since it has so many values."""
+    head, end = b'{"event":"a","session_id":"s","flags":[0', b"]}"
+    return head + b",0" * (count - 5) + end
+
+
+@pytest.mark.parametrize(
+    ("content", "count"),
+    [
+        (EVENT, 1),
+        (padded(16 * 1024 - 1), 1),
+        (padded(16 * 1024), 2),
+        (padded(60 * 1024), 4),
+        (gzip.compress(padded(60 * 1024)), 4),
+        (values(511), 1),
+        (values(512), 2),
+        (values(2048), 5),
+        # Over the limit: it was inflated as far as that.
+        (gzip.compress(b" " * 2**21), 65),
+    ],
+)
+def test_a_request_counts_by_the_bytes_and_values_of_its_body(
+    tenant: Service, content: bytes, count: int
+) -> None:
+    tenant.settings(rate_limits={"per_key": 1000, "per_address": 2 * count + 1})
+    encoding = {"Content-Encoding": "gzip"} if content.startswith(b"\x1f") else {}
+    headers = {**tenant.public, "Content-Type": "application/json", **encoding}
+
+    def posted(body: bytes) -> int:
+        sent = headers if body is content else {**tenant.public, "Content-Type": "application/json"}
+        return tenant.client.post("/v1/events", content=body, headers=sent).status_code
+
+    told = [posted(content), posted(content), posted(EVENT), posted(EVENT)]
+    assert 429 not in told[:3]
+    assert told[3] == 429
+
+
+def test_a_request_that_is_larger_than_a_whole_limit_is_taken_alone(tenant: Service) -> None:
+    tenant.settings(rate_limits={"per_key": 3})
+    headers = {**tenant.public, "Content-Type": "application/json"}
+    told = [
+        tenant.client.post("/v1/events", content=content, headers=headers).status_code
+        for content in (padded(2**20), EVENT)
+    ]
+    assert told == [202, 429]
 
 
 @pytest.mark.requirement("limit.rate.address")

@@ -1,6 +1,7 @@
 """Every endpoint that takes a body, against bodies that break JSON or a limit."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -226,6 +227,43 @@ def test_a_body_may_be_as_long_as_the_limit_and_no_longer(service: Any, endpoint
     assert posted(service, endpoint, padded).status_code == endpoint.status
     answer = posted(service, endpoint, padded + b" ")
     assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
+
+
+# One for every 8 bytes of the limit, and at most 2^20.
+MOST_VALUES = {MEBIBYTE: 131_072, 16 * MEBIBYTE: 1_048_576}
+
+
+def values_in(content: bytes) -> int:
+    return 1 + sum(content.count(mark) for mark in (b",", b"[", b"{"))
+
+
+@every_endpoint
+def test_a_body_may_hold_as_many_values_as_the_limit_and_no_more(
+    service: Any, endpoint: Endpoint
+) -> None:
+    most = MOST_VALUES[endpoint.limit]
+    more = most - values_in(with_free(endpoint, "[0]"))
+    content = with_free(endpoint, "[0" + ",0" * more + "]")
+    assert values_in(content) == most
+    # Many are none that the member takes; but they were read, and it says so.
+    assert posted(service, endpoint, content).status_code in (endpoint.status, 422)
+    answer = posted(service, endpoint, with_free(endpoint, "[0" + ",0" * (more + 1) + "]"))
+    assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
+
+
+@every_endpoint
+def test_a_body_of_nothing_but_faults_is_looked_at_no_further_than_some(
+    service: Any, endpoint: Endpoint
+) -> None:
+    members = b",".join(b'"m%d":0' % number for number in range(20_000))
+    items = b",".join([b"{}"] * 5_000)
+    lists = b",".join(b'"%s":[%s]' % (name, items) for name in (b"routes", b"events", b"files"))
+    for content in (members, lists, b'"graph":{%s},"diff":{%s}' % (lists, lists)):
+        answer = posted(service, endpoint, b"{" + content + b"}")
+        if answer.status_code != endpoint.status:
+            assert answer.status_code == 422
+            more = re.search(r"and (\d+) more", answer.json()["detail"])
+            assert more is None or int(more[1]) < 1000
 
 
 @every_endpoint
