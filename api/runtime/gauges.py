@@ -77,6 +77,16 @@ _SHOWN = (
     ),
     ("sealing_failed", "Whether the last run of sealing ended in an error.", "sealing_failed"),
     ("lake_bytes", "What the listed files of the lake take.", "lake_bytes"),
+    (
+        "lake_wrong_files",
+        "Files of the lake that are not as they are listed, and are not read.",
+        "wrong_files",
+    ),
+    (
+        "erasure_age_seconds",
+        "Since the oldest erasure that is not written out of all files yet; 0 where there is none.",
+        "oldest_erasure_seconds",
+    ),
 )
 
 

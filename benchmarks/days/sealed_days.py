@@ -3,7 +3,8 @@
 Run by `python -m benchmarks.days.sealed_days --sizes 1000000,10000000,100000000`. The files of a
 day of canary traffic are written and listed, as sealing would, in a store that holds none of the
 events: PostgreSQL would take an hour to store the largest. Then the day's exposures and cells are
-computed in a process of its own. Beside it DuckDB counts the day's distinct sessions.
+computed in a process of its own, after the files were verified, which is measured apart. Beside it
+DuckDB counts the day's distinct sessions.
 """
 
 import argparse
@@ -24,7 +25,10 @@ from benchmarks.days.whole_lives import computed_in_duckdb
 from benchmarks.report import options, report
 from benchmarks.store import measured_store
 from domain.registration import PRODUCTION
-from storage.log.lake import file_sha256
+from storage.log.lake import file_sha256, open_lake
+from storage.log.sealed_hours import sealed_files
+from storage.log.verification import wrong_files
+from storage.postgres.engine import open_engine
 
 HOURS = 24
 # The traffic of `benchmarks.days.rebuild`, with sessions in the order in which they begin.
@@ -75,6 +79,7 @@ class Row:
     events: int
     lake_mib: float
     count_cpu: float
+    verify_cpu: float
     cpu: float
     seconds: float
     peak_mib: float
@@ -151,9 +156,18 @@ def measured(events: int) -> Row:
 
 def computed(url: str, as_of: datetime) -> dict[str, float]:
     """Computes the day in this process, and returns what that took."""
+    engine = open_engine(url)
+    with engine.connect() as connection:
+        listed = sealed_files(connection, as_of - timedelta(days=30), as_of)
+    spent = time.process_time()
+    assert wrong_files(open_lake(), listed) == {}
+    verify_cpu = time.process_time() - spent
+    engine.dispose()
+    # Which reads no file again to verify it.
     found = computed_in_duckdb(url, as_of)
     return {
         "events": found["events"],
+        "verify_cpu": verify_cpu,
         "cpu": found["duckdb_cpu"] + found["copy_cpu"],
         "seconds": found["duckdb_seconds"],
         "peak_mib": found["peak_mib"],
@@ -174,6 +188,8 @@ def main() -> None:
         "events": lambda row: f"{row.events:,}",
         "lake": lambda row: f"{row.lake_mib:,.0f} MiB",
         "computed": lambda row: f"{row.cpu:.1f} s",
+        "verified": lambda row: f"{row.verify_cpu:.3f} s",
+        "of the computation": lambda row: f"{row.verify_cpu / row.cpu:.3f}",
         "events a CPU s": lambda row: f"{row.rate:,.0f}",
         "of the first's CPU an event": lambda row: f"{rows[0].rate / row.rate:.2f}",
         "wall": lambda row: f"{row.seconds:.1f} s",

@@ -1,11 +1,11 @@
 """`evaluate`: runs the pipeline once, now or as of an earlier time."""
 
 import json
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 from rich.console import Console
@@ -21,6 +21,7 @@ from orchestration.pipeline.day_rebuild import rebuild as walk_anew
 from orchestration.pipeline.drafts import Drafted
 from storage.experiments.experiments import experiments_of_project
 from storage.log.lake import open_lake
+from storage.log.verification import WrongFileError
 from storage.pipeline.engines.engine import watched_parts
 from storage.postgres.engine import opened_engine
 from storage.schema.clock import closed_instant
@@ -28,10 +29,12 @@ from storage.tenants.projects import find_project
 from storage.upkeep.gone_events import DecidedVerdict, EventsGone, decided_without_events
 from storage.upkeep.reading import separate_reading
 from storage.verdicts.publication import all_contracts
+from storage.verdicts.set_aside import error_line
 
 _ID_LENGTH = len("exp_") + 20
 # A contract, and the evidence behind it.
 _Answer = tuple[dict[str, Any], Any]
+ValueT = TypeVar("ValueT")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
 
 
@@ -65,7 +68,8 @@ def evaluate(
     """Materialize the assets once, for every project.
 
     With --as-of nothing is written; it is refused, with exit 3, where raw events are gone of what
-    was open at that time.
+    was open at that time. An experiment that cannot be computed, as where a file of the lake is not
+    as it is listed, is named and left out, with exit 4.
     """
     with store_url(data_dir) as url, opened_engine(url) as engine:
         asked = None if project is None else _project_id(engine, project)
@@ -77,6 +81,7 @@ def evaluate(
             print_contracts([json.loads(text) for text in contracts], as_json=as_json)
         else:
             _require_past(engine, as_of)
+            broken: dict[str, Exception] = {}
             with (
                 separate_reading(engine) as connection,
                 named_where_gone(),
@@ -84,9 +89,13 @@ def evaluate(
             ):
                 decided = decided_without_events(connection, as_of=as_of)
                 lake = open_lake(data_dir=data_dir)
-                drafted = walk_anew(connection, as_of=as_of, lake=lake)
-                printed = _printed(connection, asked, _answers(drafted, decided))
-            _print_answers(printed, evidence=evidence, as_json=as_json)
+                drafted = walk_anew(
+                    connection, as_of=as_of, lake=lake, leave_out=broken.__setitem__
+                )
+                printed = _of_project(connection, asked, _answers(drafted, decided))
+                left_out = _of_project(connection, asked, broken)
+            _print_answers([*printed.values()], evidence=evidence, as_json=as_json)
+            _end_where_left_out(left_out)
 
 
 def _project_id(engine: Engine, name: str) -> int:
@@ -94,15 +103,28 @@ def _project_id(engine: Engine, name: str) -> int:
         return find_project(connection, name).project_id
 
 
-def _printed(
-    connection: Connection, project_id: int | None, answers: dict[str, _Answer]
-) -> list[_Answer]:
-    """Returns the answers of one project's experiments; all where none is asked for."""
-    shown = sorted(answers)
+def _of_project(
+    connection: Connection, project_id: int | None, experiments: Mapping[str, ValueT]
+) -> dict[str, ValueT]:
+    """Returns the entries of one project's experiments; all where none is asked for."""
+    shown = sorted(experiments)
     if project_id is not None:
         known = experiments_of_project(connection, project_id)
         shown = [experiment_id for experiment_id in shown if experiment_id in known]
-    return [answers[experiment_id] for experiment_id in shown]
+    return {experiment_id: experiments[experiment_id] for experiment_id in shown}
+
+
+def _end_where_left_out(left_out: Mapping[str, Exception]) -> None:
+    """Names the experiments that could not be computed, and ends the command where there are any.
+
+    Raises:
+        click.exceptions.Exit: There are.
+    """
+    for experiment_id, error in left_out.items():
+        reason = str(error) if isinstance(error, WrongFileError) else error_line(error)
+        click.echo(f"{experiment_id} was not computed: {reason}", err=True)
+    if left_out:
+        raise click.exceptions.Exit(Exit.NOT_COMPUTED)
 
 
 @contextmanager

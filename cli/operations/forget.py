@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,9 @@ from storage.upkeep.forgetting import (
     forget_user,
     vacuum,
 )
+
+# Erased, but for files that cannot be written anew.
+INCOMPLETE = 4
 
 
 @click.command("forget")
@@ -52,7 +56,9 @@ def forget(
     at once. The write key says which of these belong together: of a session that only the public
     key ties to the person, the public key's own events go. No verdict changes, and a rebuild and
     an audit still add up. Make sure that nothing more of the person is being sent: later events
-    count as those of a new person.
+    count as those of a new person. Files of the lake leave the person out at once,
+    and are written anew at night; exits with 4 where some of them cannot be, since they are not as
+    they are listed.
     """
     if (user_ref is None) == (session is None):
         raise click.UsageError("name the person by one of --user-ref and --session")
@@ -79,6 +85,8 @@ def forget(
             erased = erase(engine, refusal.users)
         vacuum(engine, erased.tables)
     click.echo(document_text(asdict(erased)) if as_json else _as_text(erased))
+    if erased.wrong_files:
+        raise click.exceptions.Exit(INCOMPLETE)
 
 
 def _confirm(refusal: TooManyUsers) -> None:
@@ -98,31 +106,51 @@ def _secret(data_dir: Path) -> bytes:
 
 
 def _as_text(erased: Forgotten) -> str:
-    if not erased.tables:
-        return f"Nothing is stored of this person{_of_files(erased)}."
-    return (
-        f"Erased {erased.runtime_events:,} runtime events and {erased.revenue_events:,} revenue"
-        f" events of {erased.users:,} user references and {erased.sessions:,} sessions;"
-        f" {erased.exposures:,} exposures stay in counts without a name{_of_files(erased)}."
-        f"{_of_kept_sessions(erased)}"
+    done = "Nothing is stored of this person in the database"
+    if erased.tables:
+        done = (
+            f"Erased {erased.runtime_events:,} runtime events and {erased.revenue_events:,} revenue"
+            f" events of {erased.users:,} user references and {erased.sessions:,} sessions;"
+            f" {erased.exposures:,} exposures stay in counts without a name"
+        )
+    beside = (*_of_kept_sessions(erased), *_of_files(erased), *_of_counts(erased))
+    return "\n".join([f"{done}.", *beside])
+
+
+def _of_kept_sessions(erased: Forgotten) -> Iterator[str]:
+    """Yields a sentence on sessions that keep their names."""
+    if erased.kept_sessions:
+        yield (
+            f"{erased.kept_sessions:,} of the sessions keep their names and what the write key sent"
+            " of them, since only the public key ties them to this person: --session erases one"
+            " whole."
+        )
+
+
+def _of_files(erased: Forgotten) -> Iterator[str]:
+    """Yields sentences on the files of the lake: the part done at once, and tonight's."""
+    if not erased.files:
+        return
+    yield (
+        f"From now on this person is left out wherever {_files(erased.files)} of the lake are read."
+        " Tonight's housekeeping writes those anew that hold anything of them."
     )
+    if erased.wrong_files:
+        yield (
+            f"NOT ERASED from {_files(erased.wrong_files)} that cannot be written anew, since they"
+            " are not as they are listed: whatever they hold of this person stays in their bytes"
+            " until the right ones are back, or the day is dropped. The check"
+            " sealed_hours_hold_what_the_log_held names them."
+        )
 
 
-def _of_kept_sessions(erased: Forgotten) -> str:
-    """Returns a sentence on sessions that keep their names."""
-    if not erased.kept_sessions:
-        return ""
-    return (
-        f" {erased.kept_sessions:,} of the sessions keep their names and what the write key sent"
-        " of them, since only the public key ties them to this person: --session erases one whole."
-    )
+def _files(count: int) -> str:
+    return f"{count:,} file{'s' * (count != 1)}"
 
 
-def _of_files(erased: Forgotten) -> str:
-    """Returns what becomes of events that are in the lake alone; they are not counted yet."""
-    if not erased.moved_files:
-        return ""
-    return (
-        f"; {erased.moved_files:,} files of the lake that alone hold older days leave"
-        " this person out from now on, and are written anew tonight where they hold anything"
-    )
+def _of_counts(erased: Forgotten) -> Iterator[str]:
+    for experiment_id in erased.not_computed:
+        yield (
+            f"{experiment_id} cannot be computed any more: if it counted this person, an audit of"
+            " it misses one unit."
+        )

@@ -1,7 +1,7 @@
 """`rebuild`: computes all derived tables anew from raw events, beside the served ones."""
 
 import json
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,14 +12,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from cli.operations.evaluate import json_option, named_where_gone, print_contracts
 from cli.operations.options import data_dir_option
 from cli.operations.store import store_engine
-from orchestration.pipeline.full_rebuild import PHASES, rebuild_all
+from orchestration.pipeline.full_rebuild import PHASES, Rebuilt, rebuild_all
 from storage.log.lake import open_lake
 from storage.pipeline.engines.engine import watched_parts
 from storage.upkeep.side_tables import Difference
 from storage.verdicts.publication import all_contracts
 
-# Rebuilt, but at least one decided verdict is not what the log gives now.
+# Rebuilt, but at least one decided verdict is not what the log gives now, or one experiment stays
+# as it was.
 DECIDED_OTHERWISE = 4
+LEFT_OUT = 5
 
 
 @click.command()
@@ -31,7 +33,9 @@ def rebuild(ctx: click.Context, as_json: bool, data_dir: Path) -> None:
 
     Verdicts are served throughout, and `forget` waits for the end. Refused, with exit 3, where raw
     events that a verdict rests on are gone. A decided verdict is never rewritten: where the log
-    gives another one now, it is named, and the exit code is 4.
+    gives another one now, it is named, and the exit code is 4. So is an experiment that cannot be
+    computed, as where a file of the lake is not as it is listed: its served verdict stays, and
+    the exit code is 5.
     """
     with store_engine(data_dir) as engine:
         with named_where_gone(), _phases() as begin:
@@ -44,7 +48,7 @@ def rebuild(ctx: click.Context, as_json: bool, data_dir: Path) -> None:
         click.echo(f"{experiment.experiment_id} was not rebuilt. {experiment.sentence}", err=True)
     for difference in rebuilt.differences:
         click.echo(_sentence(difference), err=True)
-    ctx.exit(_exit_code(rebuilt.differences))
+    ctx.exit(_exit_code(rebuilt))
 
 
 @contextmanager
@@ -74,9 +78,10 @@ def _say_waiting() -> None:
     click.echo("Another rebuild is under way: this one begins when that has ended.", err=True)
 
 
-def _exit_code(differences: Sequence[Difference]) -> int:
-    contracts = [difference for difference in differences if not difference.in_evidence_alone]
-    return DECIDED_OTHERWISE if contracts else 0
+def _exit_code(rebuilt: Rebuilt) -> int:
+    if not all(difference.in_evidence_alone for difference in rebuilt.differences):
+        return DECIDED_OTHERWISE
+    return LEFT_OUT if rebuilt.left_out else 0
 
 
 def _sentence(difference: Difference) -> str:

@@ -115,6 +115,8 @@ DESCRIPTIONS: Mapping[dg.AssetKey, Mapping[str, str]] = {
         "last_erasure": "The newest erasure that was carried out before its rows were read.",
         "compared_at": "When the file was found to hold what PostgreSQL held.",
         "moved_at": "From when on the file alone holds its events; null while PostgreSQL does too.",
+        "verified_at": "When all of its bytes were read last.",
+        "fault": "What was wrong with the file then; null where it was as it is listed.",
     },
     EXPOSURES: {
         "experiment_id": _EXPERIMENT,

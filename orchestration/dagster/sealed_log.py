@@ -12,11 +12,12 @@ from orchestration.dagster.keys import OWNERS, PREFIX, RUNTIME_EVENTS, SEALED_LO
 from orchestration.dagster.partitions import DAYS, days_between, run_days
 from orchestration.dagster.resources import Store
 from orchestration.dagster.table import markdown, plain
-from storage.log.comparison import SealedDay, compare_files, missing_files, sealed_day
+from storage.log.comparison import SealedDay, compare_files, sealed_day
 from storage.log.lake import open_lake
 from storage.log.removal import delete_unlisted
 from storage.log.sealing import SealedRun, Sealer
 from storage.log.status import note_sealing, read_sealing
+from storage.upkeep.scrubbing import scrub
 
 # Of a run: what is left is sealed by the next one.
 _MOST_SECONDS = 1200.0
@@ -103,20 +104,23 @@ def _sealed(store: Store) -> tuple[SealedRun, str | None]:
     asset=SEALED_LOG,
     description="Each file of the sealed log holds what the log held: as many events, the same"
     " sums and digests as PostgreSQL while it has them still, and the bytes that are listed.\n\n"
-    "Compares each file once, after it was written; files of days that PostgreSQL holds no longer"
-    " must be there. **When it fails**, keep the day in PostgreSQL"
-    " and look at the disk or the bucket: the files are named below. It fails too while hours"
-    " cannot be sealed, and then names the error; events are safe in PostgreSQL meanwhile.",
+    "Compares each file once, after it was written, looks at the size of every file, and reads some"
+    " of those that alone hold their events, the oldest read first. **When it fails**, look at the"
+    " disk or the bucket: the files are named below. No file that is not as it is listed is read:"
+    " while PostgreSQL has its events, they are read there, and tonight the file is written anew"
+    " from them; put any other one back from a copy of the lake. It fails too while hours cannot be"
+    " sealed, and then names the error; events are safe in PostgreSQL meanwhile.",
 )
 def sealed_hours_hold_what_the_log_held(store: Store) -> dg.AssetCheckResult:
-    """Compares each file once, after it was written."""
+    """Compares each file once, after it was written, and scrubs the others."""
     with store.reading() as connection:
         status = read_sealing(connection)
     with store.reading() as connection:
         compared = compare_files(connection, open_lake())
     with store.reading() as connection:
-        # What PostgreSQL holds no longer is compared with nothing: it must be there.
-        different = [*compared.different, *missing_files(connection, open_lake())]
+        # What PostgreSQL holds no longer is compared with nothing: it must be as it is listed.
+        scrubbed = scrub(connection, open_lake())
+    different = list({file.name: file for file in (*compared.different, *scrubbed)}.values())
     files = [
         {
             "file": plain(difference.name),

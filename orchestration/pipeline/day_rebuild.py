@@ -55,13 +55,20 @@ class Comparison:
         return not self.cells and not self.rows and not self.verdicts
 
 
-def rebuild(separate: Connection, *, as_of: datetime, lake: Lake | None = None) -> list[Drafted]:
+def rebuild(
+    separate: Connection,
+    *,
+    as_of: datetime,
+    lake: Lake | None = None,
+    leave_out: Callable[[str, Exception], None] = lambda _id, _error: None,
+) -> list[Drafted]:
     """Computes evidence from the log in one go, by the engine of the settings, and stages it.
 
     Args:
         separate: A separate reading of the store: its derived tables are empty and its own.
         as_of: How far the log is read.
         lake: Of the sealed log; by default that of the settings.
+        leave_out: Called with each experiment that cannot be computed, and the error.
 
     Returns:
         The drafts of all experiments that the reading does not hold for decided.
@@ -79,27 +86,29 @@ def rebuild(separate: Connection, *, as_of: datetime, lake: Lake | None = None) 
                 settings=settings,
             )
 
-        ids = _computed(separate, bound_experiments(separate), computed)
-    return _drafted(separate, ids, as_of=as_of)
+        ids = bound_experiments(separate)
+        _, broken = work_apart(separate, ids, computed, patience=PATIENCE, limit=len(ids) + 1)
+    drafted, undrafted = _drafted(
+        separate, [each for each in ids if each not in broken], as_of=as_of
+    )
+    for experiment_id, error in {**broken, **undrafted}.items():
+        leave_out(experiment_id, error)
+    return drafted
 
 
-def _computed(
-    separate: Connection, ids: Sequence[str], work: Callable[[Sequence[str]], object]
-) -> list[str]:
-    """Does a step for each experiment, and returns the ids of those whose data allows it."""
-    _, broken = work_apart(separate, ids, work, patience=PATIENCE, limit=len(ids) + 1)
-    return [experiment_id for experiment_id in ids if experiment_id not in broken]
+def _drafted(
+    separate: Connection, ids: Sequence[str], *, as_of: datetime
+) -> tuple[list[Drafted], dict[str, Exception]]:
+    """Stages evidence, and returns the errors of experiments whose data allows none."""
 
-
-def _drafted(separate: Connection, ids: Sequence[str], *, as_of: datetime) -> list[Drafted]:
     def bound(only: Sequence[str]) -> list[Drafted]:
         return draft_bound(separate, only=only)
 
-    parts, _ = work_apart(separate, ids, bound, patience=PATIENCE, limit=len(ids) + 1)
+    parts, broken = work_apart(separate, ids, bound, patience=PATIENCE, limit=len(ids) + 1)
     drafted = [draft for part in parts for draft in part]
     drafted += draft_waited_out(separate, as_of=as_of)
     stage_evidence(separate, [entry.draft for entry in drafted])
-    return sorted(drafted, key=lambda entry: entry.draft.experiment_id)
+    return sorted(drafted, key=lambda entry: entry.draft.experiment_id), broken
 
 
 def compare_days(

@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, text
 
-from storage.log.lake import Lake, file_sha256
+from storage.log.lake import Lake
 from storage.log.parquet import canonical_json
 from storage.log.parts import HOUR
-from storage.log.sealed_hours import FILE, SealedFile, UnsealedRange, keep_files
+from storage.log.sealed_hours import (
+    FILE,
+    SealedFile,
+    UnsealedRange,
+    keep_files,
+    note_verified,
+)
+from storage.log.verification import WrongFileError, verified
 from storage.postgres.rows import value_of
 
 if TYPE_CHECKING:
@@ -69,7 +76,9 @@ ORDER BY hour, part LIMIT :limit
 """)
 
 _COMPARED = text("""
-UPDATE sealed_hours SET compared_at = clock_timestamp() WHERE file = :file
+UPDATE sealed_hours SET compared_at = clock_timestamp(), verified_at = clock_timestamp(),
+    fault = NULL
+WHERE file = :file
 """)
 
 
@@ -88,30 +97,6 @@ class Compared:
 
     files: int
     different: Sequence[DifferentFile]
-
-
-_MOVED = text(f"""
-SELECT {FILE} FROM sealed_hours WHERE file IS NOT NULL AND moved_at IS NOT NULL ORDER BY hour, part
-""")
-
-
-def missing_files(connection: Connection, lake: Lake) -> list[DifferentFile]:
-    """Returns the files whose events PostgreSQL holds no longer, and that are not in the lake.
-
-    Args:
-        connection: In a transaction of its own.
-        lake: Where the files are.
-    """
-    keep_files(connection)
-    files = [SealedFile(**row) for row in connection.execute(_MOVED).mappings()]
-    missing = lake.missing(file.name for file in files)
-    return [
-        DifferentFile(
-            name=file.name, hour=file.hour, reason="it is missing, and nothing else has it"
-        )
-        for file in files
-        if file.name in missing
-    ]
 
 
 def compare_files(connection: Connection, lake: Lake, *, limit: int = 500) -> Compared:
@@ -146,15 +131,14 @@ def _difference(
     connection: Connection, database: "duckdb.DuckDBPyConnection", lake: Lake, file: SealedFile
 ) -> str | None:
     try:
-        with lake.reading(file.name) as path:
-            if file_sha256(path) != file.sha256:
-                return "its SHA-256 differs from the listed one"
+        with verified(lake, file) as path:
             in_file = _sums_of_file(database, str(path))
-    except FileNotFoundError:
-        return "it is missing"
+    except WrongFileError as error:
+        note_verified(connection, [file], error.faults)
+        return error.faults[file.name]
     events = UnsealedRange(part=file.part, begins=file.hour, ends=file.hour + HOUR)
     if in_file != _sums_of_log(connection, events):
-        return "its counts or checksums differ from the log's"
+        return "has other counts or checksums than the log"
     return None
 
 

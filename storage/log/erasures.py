@@ -2,14 +2,15 @@
 
 import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, Engine, text
 
 from storage.log.lake import Lake
 from storage.log.parquet import EventKeys, holds_any, rewrite_without
-from storage.log.sealed_hours import FILE, Erasure, SealedFile, read_erasures
+from storage.log.sealed_hours import FILE, Erasure, SealedFile, note_verified, read_erasures
 from storage.log.sealing import Written, sealing_alone, store_file
+from storage.log.verification import WrongFileError, verified
 
 _NOTE = text("""
 INSERT INTO erasures (project_id, session_id, public_only, pseudonym, erased_at)
@@ -48,39 +49,65 @@ def note_erasure(
     connection.execute(_NOTE, {"project_id": project_id, **erased})
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Rewriting:
-    """The result of a rewriting: how many erasures it ended, and how many files it wrote anew."""
+    """The result of a rewriting.
 
-    erasures: int
-    files: int
+    Attributes:
+        erasures: How many erasures it ended: no listed file holds anything of these people.
+        files: How many files it wrote anew.
+        reopened: How many wrong files it took off the list, which sealing writes anew.
+        wrong: Files that are not as they are listed, and that nothing can be written anew from.
+    """
+
+    erasures: int = 0
+    files: int = 0
+    reopened: int = 0
+    wrong: list[str] = field(default_factory=list)
 
 
-_OLDER = text(f"""
+_WAITING = text(f"""
 SELECT {FILE} FROM sealed_hours
-WHERE file IS NOT NULL AND last_erasure < :newest
+WHERE file IS NOT NULL AND (last_erasure < :newest OR fault IS NOT NULL)
 ORDER BY hour, part
 """)
 
 _SWAP = text("""
 UPDATE sealed_hours SET file = :file, rows = :rows, bytes = :size, sha256 = :sha256,
-    last_erasure = :newest, compared_at = NULL
+    last_erasure = :newest, compared_at = NULL, verified_at = clock_timestamp(), fault = NULL
 WHERE file = :old
+""")
+_PASS = text("""
+UPDATE sealed_hours SET last_erasure = greatest(last_erasure, :newest),
+    verified_at = clock_timestamp(), fault = NULL
+WHERE file = :file
+""")
+# PostgreSQL has its events, and not those of whoever was forgotten.
+_REOPEN = text("""
+UPDATE sealed_hours SET sealed_at = NULL, file = NULL, rows = NULL, bytes = NULL, sha256 = NULL,
+    last_erasure = NULL, compared_at = NULL, verified_at = NULL, fault = NULL
+WHERE file = :file AND moved_at IS NULL
+  AND to_regclass('runtime_events_' || to_char(hour AT TIME ZONE 'UTC', 'YYYYMMDD')) IS NOT NULL
 """)
 _UNLIST = text("""
 INSERT INTO unlisted_files (file, unlisted_at) VALUES (:file, clock_timestamp())
 """)
-_PASS = text("""
-UPDATE sealed_hours SET last_erasure = :newest WHERE last_erasure < :newest
+_END = text("""
+DELETE FROM erasures AS e
+WHERE erasure_id <= :newest AND NOT EXISTS (
+    SELECT FROM sealed_hours AS s WHERE s.file IS NOT NULL AND s.last_erasure < e.erasure_id
+)
 """)
-_END = text("DELETE FROM erasures WHERE erasure_id <= :newest")
 
 
 def rewrite_files(engine: Engine, lake: Lake) -> Rewriting | None:
     """Writes the files anew that hold anything of a forgotten person, under new names.
 
-    One transaction lists the new ones in the place of the old ones, which are to be deleted then,
-    and ends the erasures. A run that dies before leaves files that are not listed.
+    File by file, each in a transaction that lists the new one in the place of the old one, which is
+    to be deleted then: a run that dies leaves at most a file that is not listed, and a file that is
+    not as it is listed stops no other one. While its events are in PostgreSQL such a file is
+    written anew from there; else its people stay in its bytes until the right one is back, and
+    their erasures stay.
 
     Args:
         lake: Where the files are.
@@ -93,22 +120,20 @@ def rewrite_files(engine: Engine, lake: Lake) -> Rewriting | None:
             return None
         with connection.begin():
             erasures = read_erasures(connection)
-        if not erasures:
-            return Rewriting(erasures=0, files=0)
-        newest = erasures[-1].erasure_id
+        newest = max((erasure.erasure_id for erasure in erasures), default=0)
         with connection.begin():
-            rows = connection.execute(_OLDER, {"newest": newest}).mappings()
+            rows = connection.execute(_WAITING, {"newest": newest}).mappings()
             files = [SealedFile(**row) for row in rows]
-        rewritten = [
-            (file, _rewritten(lake, file, _keys(erasures, after=file.last_erasure)))
-            for file in files
-            if _holds_any(lake, file, _keys(erasures, after=file.last_erasure))
-        ]
+        done = Rewriting()
+        for file in files:
+            keys = _keys(erasures, after=file.last_erasure)
+            try:
+                done.files += _rewrite(connection, lake, file, keys, newest)
+            except WrongFileError as error:
+                _leave(connection, file, error, done)
         with connection.begin():
-            gone = _swap(connection, rewritten, newest)
-        for file in gone:
-            lake.delete(file)
-    return Rewriting(erasures=len(erasures), files=len(rewritten))
+            done.erasures = connection.execute(_END, {"newest": newest}).rowcount
+    return done
 
 
 def _keys(erasures: Sequence[Erasure], *, after: int) -> EventKeys:
@@ -132,35 +157,54 @@ def _keys(erasures: Sequence[Erasure], *, after: int) -> EventKeys:
     )
 
 
-def _holds_any(lake: Lake, file: SealedFile, keys: EventKeys) -> bool:
-    with lake.reading(file.name) as path:
-        return holds_any(path, keys)
+def _rewrite(
+    connection: Connection, lake: Lake, file: SealedFile, keys: EventKeys, newest: int
+) -> bool:
+    """Writes a file anew where it holds any of these events, and returns whether it did.
+
+    Raises:
+        WrongFileError: It is not as it is listed.
+    """
+    with verified(lake, file) as path:
+        is_written = holds_any(path, keys)
+        name = f"{file.name.rpartition('-')[0]}-{secrets.token_hex(4)}.parquet"
+        new = (
+            store_file(lake, name, lambda target: rewrite_without(path, target, keys))
+            if is_written
+            else None
+        )
+    with connection.begin():
+        if not is_written:
+            connection.execute(_PASS, {"file": file.name, "newest": newest})
+        elif not _swap(connection, file, new, newest) and new is not None:
+            # The day was dropped meanwhile.
+            lake.delete(new.name)
+    return is_written
 
 
-def _rewritten(lake: Lake, file: SealedFile, keys: EventKeys) -> Written | None:
-    name = f"{file.name.rpartition('-')[0]}-{secrets.token_hex(4)}.parquet"
-    with lake.reading(file.name) as path:
-        return store_file(lake, name, lambda target: rewrite_without(path, target, keys))
+def _swap(connection: Connection, old: SealedFile, new: Written | None, newest: int) -> bool:
+    """Lists the new file, if anything is left, and returns whether the old one was still listed."""
+    listed = {
+        "old": old.name,
+        "file": new and new.name,
+        "rows": new.rows if new else 0,
+        "size": new and new.size,
+        "sha256": new and new.sha256,
+        "newest": newest,
+    }
+    if not connection.execute(_SWAP, listed).rowcount:
+        return False
+    connection.execute(_UNLIST, {"file": old.name})
+    return True
 
 
-def _swap(
-    connection: Connection, rewritten: Sequence[tuple[SealedFile, Written | None]], newest: int
-) -> list[str]:
-    """Lists the new files, and returns those whose day was dropped meanwhile."""
-    gone: list[str] = []
-    for old, new in rewritten:
-        listed = {
-            "old": old.name,
-            "file": new and new.name,
-            "rows": new.rows if new else 0,
-            "size": new and new.size,
-            "sha256": new and new.sha256,
-            "newest": newest,
-        }
-        if connection.execute(_SWAP, listed).rowcount:
-            connection.execute(_UNLIST, {"file": old.name})
-        elif new is not None:
-            gone.append(new.name)
-    connection.execute(_PASS, {"newest": newest})
-    connection.execute(_END, {"newest": newest})
-    return gone
+def _leave(
+    connection: Connection, file: SealedFile, error: WrongFileError, done: Rewriting
+) -> None:
+    with connection.begin():
+        if connection.execute(_REOPEN, {"file": file.name}).rowcount:
+            connection.execute(_UNLIST, {"file": file.name})
+            done.reopened += 1
+        else:
+            note_verified(connection, [file], error.faults)
+            done.wrong.append(file.name)

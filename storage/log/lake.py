@@ -8,6 +8,7 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path, PurePosixPath
@@ -25,6 +26,19 @@ _CHUNK = 1 << 20
 
 class LakeError(RuntimeError):
     """The lake cannot be opened, read or written; the message says what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileStamp:
+    """The signs by which a file that was replaced is told without reading it.
+
+    Attributes:
+        size: In bytes.
+        version: Another text once the bytes were replaced.
+    """
+
+    size: int
+    version: str
 
 
 class Lake(ABC):
@@ -59,8 +73,8 @@ class Lake(ABC):
         """Deletes a file, if it is there."""
 
     @abstractmethod
-    def missing(self, names: Iterable[str]) -> set[str]:
-        """Returns those of some files that are not there, or cannot be read from here."""
+    def stamps(self, names: Iterable[str]) -> dict[str, FileStamp]:
+        """Returns the stamp of each of some files that is there and can be read from here."""
 
     @abstractmethod
     def names(self) -> Iterator[tuple[str, datetime]]:
@@ -90,11 +104,6 @@ class Lake(ABC):
     @abstractmethod
     def _delete_scratch(self, name: str) -> None:
         """Deletes a folder and all that is in it."""
-
-    def sha256(self, name: str) -> bytes:
-        """Returns the digest of a file's bytes, read back from where it is kept."""
-        with self.reading(name) as path:
-            return file_sha256(path)
 
 
 def file_sha256(path: Path) -> bytes:
@@ -152,9 +161,18 @@ class FolderLake(Lake):
         except OSError:
             return
 
-    def missing(self, names: Iterable[str]) -> set[str]:
-        """Returns the files that this process may not read, too."""
-        return {name for name in names if not os.access(self.folder / name, os.R_OK)}
+    def stamps(self, names: Iterable[str]) -> dict[str, FileStamp]:
+        """Leaves out the files that this process may not read, too."""
+        stamps: dict[str, FileStamp] = {}
+        for name in names:
+            path = self.folder / name
+            # It may be deleted in between, where a rewriting has listed another one.
+            with suppress(FileNotFoundError):
+                if os.access(path, os.R_OK):
+                    status = path.stat()
+                    changes = f"{status.st_ino} {status.st_mtime_ns} {status.st_ctime_ns}"
+                    stamps[name] = FileStamp(size=status.st_size, version=changes)
+        return stamps
 
     def names(self) -> Iterator[tuple[str, datetime]]:
         """Yields the files of every day, and those of computations."""
@@ -237,17 +255,21 @@ class BucketLake(Lake):
         except FileNotFoundError:
             return
 
-    def missing(self, names: Iterable[str]) -> set[str]:
+    def stamps(self, names: Iterable[str]) -> dict[str, FileStamp]:
         """Lists each day's objects once: to ask for each of them would take a request an hour."""
         wanted = set(names)
         # What was listed before may be remembered, and lack the files of the last hour.
         self.filesystem.invalidate_cache()
         present = {
-            str(PurePosixPath(path).relative_to(self._root))
+            str(PurePosixPath(path).relative_to(self._root)): details
             for day in {name.rpartition("/")[0] for name in wanted}
-            for path in self.filesystem.find(str(self._root / day))
+            for path, details in self.filesystem.find(str(self._root / day), detail=True).items()
         }
-        return wanted - present
+        # What a store tells of an object (a tag, a generation, a time) changes with its bytes.
+        return {
+            name: FileStamp(size=present[name]["size"], version=str(present[name]))
+            for name in wanted & present.keys()
+        }
 
     def names(self) -> Iterator[tuple[str, datetime]]:
         """Yields the objects of every day."""

@@ -1,6 +1,6 @@
 """The reader of the whole log: its sealed files, and the rest that PostgreSQL alone holds."""
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -10,7 +10,7 @@ import pyarrow as pa
 from psycopg import sql
 from sqlalchemy import Connection, Engine, text
 
-from storage.log.lake import VARIABLE, Lake, LakeError
+from storage.log.lake import Lake
 from storage.log.parquet import (
     COLUMNS,
     EVENT_COLUMNS,
@@ -23,6 +23,7 @@ from storage.log.parquet import (
     read_events,
     read_revenue,
 )
+from storage.log.parts import HOUR
 from storage.log.sealed_hours import (
     Erasure,
     SealedFile,
@@ -32,6 +33,7 @@ from storage.log.sealed_hours import (
     sealed_files,
     unsealed_ranges,
 )
+from storage.log.verification import WrongFileError, wrong_files
 from storage.schema.partitions import existing_days, partition_name
 
 if TYPE_CHECKING:
@@ -123,42 +125,45 @@ class SealedLog:
     def rows(self, extent: Extent) -> Generator[LogRows]:
         """Yields the rows of an extent.
 
-        A sealed hour is read from its file. Where that cannot be read from here, as in the shell of
-        an operator who has not named the lake, it is read from PostgreSQL for as long as its day is
-        there: both hold the same events.
+        A sealed hour is read from its file, once that was found to be as it is listed. Where it is
+        not, or cannot be read from here, as in the shell of an operator who has not named the lake,
+        the hour is read from PostgreSQL for as long as its day is there: both hold the same events.
 
         Raises:
-            LakeError: A file cannot be read, and PostgreSQL does not hold its events any more.
+            WrongFileError: Such a file alone holds events of the extent.
         """
         received_from, received_to = _moment(extent.named_from), _moment(extent.received_to)
         listed = sealed_files(self.connection, received_from, received_to)
-        names = self.lake.missing(file.name for file in listed)
-        missing = [file for file in listed if file.name in names]
-        self._require_stored(missing)
-        ranges = unsealed_ranges(self.connection, received_from, received_to, missing=missing)
+        faults = wrong_files(self.lake, listed)
+        wrong = [file for file in listed if file.name in faults]
+        self._require_stored(wrong, extent, faults)
+        ranges = unsealed_ranges(self.connection, received_from, received_to, unread=wrong)
         with ExitStack() as stack:
             yield LogRows(
                 extent=extent,
                 files=[
                     LogFile(uri=self.lake.uri(file.name), last_erasure=file.last_erasure)
                     for file in listed
-                    if file.name not in names
+                    if file.name not in faults
                 ],
                 erasures=read_erasures(self.connection),
                 rest=self._rest(stack, extent, ranges),
                 revenue=self._revenue(stack, extent),
             )
 
-    def _require_stored(self, missing: Sequence[SealedFile]) -> None:
-        present = existing_days(self.connection) if missing else set[str]()
-        for file in missing:
-            hour = file.hour.astimezone(UTC)
-            if file.is_moved or partition_name(hour.date()) not in present:
-                raise LakeError(
-                    f"the events received from {hour:%Y-%m-%d %H:%M} UTC on are"
-                    f" in the lake alone, and {self.lake.uri(file.name)} cannot be read: set"
-                    f" {VARIABLE} to the folder or bucket that the service's Dagster processes have"
-                )
+    def _require_stored(
+        self, wrong: Sequence[SealedFile], extent: Extent, faults: Mapping[str, str]
+    ) -> None:
+        present = existing_days(self.connection) if wrong else set[str]()
+        received_from = _moment(extent.received_from)
+        lost = {
+            file.name: faults[file.name]
+            for file in wrong
+            if partition_name(file.hour.astimezone(UTC).date()) not in present
+            or (file.is_moved and not (file.keeps_named and file.hour + HOUR <= received_from))
+        }
+        if lost:
+            raise WrongFileError(self.lake, lost)
 
     def _rest(self, stack: ExitStack, extent: Extent, ranges: Sequence[UnsealedRange]) -> Batches:
         if not ranges:

@@ -1,6 +1,6 @@
 """The list of sealed hours: which files hold which events, and whom readers must leave out."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
@@ -22,6 +22,7 @@ class SealedFile:
         size: In bytes.
         last_erasure: The newest erasure that was carried out before its rows were read.
         is_moved: Whether PostgreSQL does not hold its events any more.
+        keeps_named: Whether it holds those of a moved file still that name a user.
     """
 
     hour: datetime
@@ -32,6 +33,7 @@ class SealedFile:
     sha256: bytes
     last_erasure: int
     is_moved: bool
+    keeps_named: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,10 +69,15 @@ class UnsealedRange:
         )
 
 
+# For so long beyond the hot days PostgreSQL keeps every event of a moved day that names a user: as
+# long as sessions look for theirs, with whole days at both ends.
+NAMED_DAYS = 30
+
 # The columns of a file, as `SealedFile` names them.
-FILE = """
+FILE = f"""
 hour, part, file AS name, rows, bytes AS size, sha256, last_erasure,
-    moved_at IS NOT NULL AS is_moved
+    moved_at IS NOT NULL AS is_moved,
+    coalesce(moved_at < hour + interval '{NAMED_DAYS} days', true) AS keeps_named
 """
 
 _FILES = text(f"""
@@ -148,6 +155,22 @@ def files_of_day(connection: Connection, day: date) -> list[SealedFile]:
     return [SealedFile(**row) for row in connection.execute(_FILES_OF_DAY, {"day": day}).mappings()]
 
 
+_NOTE_VERIFIED = text("""
+UPDATE sealed_hours AS s SET fault = v.fault, verified_at = clock_timestamp()
+FROM unnest(CAST(:files AS text[]), CAST(:faults AS text[])) AS v (file, fault)
+WHERE s.file = v.file
+""")
+
+
+def note_verified(
+    connection: Connection, files: Sequence[SealedFile], faults: Mapping[str, str]
+) -> None:
+    """Notes that files were read whole, and the faults of those that have any."""
+    names = [file.name for file in files]
+    noted = {"files": names, "faults": [faults.get(name) for name in names]}
+    connection.execute(_NOTE_VERIFIED, noted)
+
+
 _MOVED_TO = text("""
 SELECT max(hour) + interval '1 hour' FROM sealed_hours WHERE moved_at IS NOT NULL
 """)
@@ -168,25 +191,25 @@ def unsealed_ranges(
     received_from: datetime,
     received_to: datetime,
     *,
-    missing: Iterable[SealedFile] = (),
+    unread: Iterable[SealedFile] = (),
 ) -> list[UnsealedRange]:
     """Returns the ranges read from PostgreSQL of events received between two times, both included.
 
     Args:
         received_from: The first moment.
         received_to: The last moment.
-        missing: Files that cannot be read, whose events PostgreSQL holds as well.
+        unread: Files that are not read, whose events PostgreSQL holds as well.
     """
     bounds = {"received_from": received_from, "received_to": received_to}
     sealed = {hour.astimezone(UTC) for hour in connection.execute(_SEALED_LIVE, bounds).scalars()}
-    unread = {(file.hour.astimezone(UTC), file.part) for file in missing}
-    sealed -= {hour for hour, part in unread if part == 0}
+    parts = {(file.hour.astimezone(UTC), file.part) for file in unread}
+    sealed -= {hour for hour, part in parts if part == 0}
     last = received_to + timedelta(microseconds=1)
     hours = [(hour, 0) for hour in _hours(connection, received_from, last) if hour not in sealed]
     hours += [
         (row.hour.astimezone(UTC), row.part) for row in connection.execute(_UNSEALED_PARTS, bounds)
     ]
-    hours += [(hour, part) for hour, part in unread if part > 0]
+    hours += [(hour, part) for hour, part in parts if part > 0]
     return _joined(hours, received_from, last)
 
 

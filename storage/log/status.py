@@ -33,7 +33,12 @@ SELECT (SELECT error FROM sealing_runs) AS error,
               WHERE s.hour = hour.hour AND s.part = 0 AND s.sealed_at IS NOT NULL
           )
     ) AS waiting_hours,
-    (SELECT coalesce(sum(bytes), 0)::bigint FROM {SCHEMA}.sealed_hours) AS lake_bytes
+    (SELECT coalesce(sum(bytes), 0)::bigint FROM {SCHEMA}.sealed_hours) AS lake_bytes,
+    (SELECT count(*) FROM {SCHEMA}.sealed_hours WHERE fault IS NOT NULL) AS wrong_files,
+    (
+        SELECT greatest(0, coalesce(extract(epoch FROM clock_timestamp() - min(erased_at)), 0))
+        FROM {SCHEMA}.erasures
+    )::float AS oldest_erasure_seconds
 """)
 
 
@@ -44,11 +49,16 @@ class SealingStatus:
     Attributes:
         waiting_hours: Hours that have ended, of days with events, and are not sealed.
         lake_bytes: Of all listed files.
+        wrong_files: Listed files that were not as they are listed when they were looked at last.
+        oldest_erasure_seconds: Since the oldest erasure of which a file may hold something yet; 0
+            where there is none.
         error: What ended the last run of sealing; None where nothing did.
     """
 
     waiting_hours: int
     lake_bytes: int
+    wrong_files: int
+    oldest_erasure_seconds: float
     error: str | None
 
 

@@ -120,10 +120,8 @@ def store_rows_of_units(
     lake: Lake,
     settings: DayEngineSettings,
     is_passing: Callable[[Exception], bool],
-) -> None:
+) -> list[str]:
     """Stores the missing rows of some units in the experiments that have no row of each unit.
-
-    An experiment that can no longer be computed is left out.
 
     Args:
         connection: In a transaction that is the only writer of derived tables.
@@ -132,12 +130,15 @@ def store_rows_of_units(
         lake: Of the sealed log.
         settings: Which engine computes.
         is_passing: Tells whether an error says nothing of the data: such a one is raised.
+
+    Returns:
+        The experiments that can no longer be computed, which are left out.
     """
     ids = list(connection.execute(_WHOLE_LIVES, {"project_id": project_id}).scalars())
     experiments = _readable_experiments(connection, ids)
-    if not experiments or not units:
-        return
-    waiting = [experiments]
+    readable = {experiment.experiment_id for experiment in experiments}
+    left_out = [experiment_id for experiment_id in ids if experiment_id not in readable]
+    waiting = [experiments] if experiments and units else []
     while waiting:
         part = waiting.pop()
         try:
@@ -149,6 +150,8 @@ def store_rows_of_units(
             # The data of one of them breaks it: it is left out, and stops no other.
             half = len(part) // 2
             waiting += [part[:half], part[half:]] if half else []
+            left_out += [] if half else [part[0].experiment_id]
+    return sorted(left_out)
 
 
 def _store_rows(

@@ -761,6 +761,9 @@ sealed_hours = _table(
     _moment("compared_at", nullable=True),
     # From when on the file alone holds its events, but for those that look-ups of rows may need.
     _moment("moved_at", nullable=True),
+    # When all of its bytes were read last, and their fault; null where they were as listed.
+    _moment("verified_at", nullable=True),
+    Column("fault", Text),
     PrimaryKeyConstraint("hour", "part"),
     CheckConstraint("part >= 0", name="part"),
     CheckConstraint(

@@ -63,8 +63,12 @@ class Forgotten:
         runtime_events: Deleted from PostgreSQL.
         revenue_events: Likewise.
         exposures: Units that stay in counts under no name.
-        moved_files: Files of the lake whose events PostgreSQL holds no longer: they leave the
-            person out from now on, and are written anew at night where they hold anything.
+        files: Files of the lake that may hold the person: readers leave the person out from now on,
+            and at night those that hold anything are written anew.
+        wrong_files: Those of them that are not as they are listed and that PostgreSQL has no events
+            of: they cannot be written anew.
+        not_computed: Experiments that were over when they were first read and cannot be computed
+            any more: if they counted the person, an audit of them misses that unit.
         tables: Where dead rows remain until they are vacuumed.
     """
 
@@ -74,7 +78,9 @@ class Forgotten:
     runtime_events: int
     revenue_events: int
     exposures: int
-    moved_files: int
+    files: int
+    wrong_files: int
+    not_computed: Sequence[str]
     tables: Sequence[str]
 
 
@@ -97,7 +103,7 @@ def forget_user(
         limit: How many user references may go; by default however many are tied together.
 
     Raises:
-        LakeError: A file of the sealed log that may hold the person's events cannot be read.
+        LakeError: The lake cannot be opened.
         TooManyUsers: There are more user references.
     """
     _claim(connection)
@@ -125,7 +131,7 @@ def forget_session(
 
     Raises:
         Conflict: The write key names more users in the session than one person can be.
-        LakeError: A file of the sealed log that may hold the person's events cannot be read.
+        LakeError: The lake cannot be opened.
         TooManyUsers: There are more user references.
     """
     _claim(connection)
@@ -518,8 +524,9 @@ SELECT count(*) FILTER (WHERE source <> 'revenue_events') AS runtime_events,
         ) AS f
         JOIN exposures AS o ON o.experiment_id = f.experiment_id AND o.unit = f.ghost
     ) AS exposures,
-    (SELECT count(*) FROM sealed_hours WHERE moved_at IS NOT NULL AND file IS NOT NULL)
-        AS moved_files,
+    (SELECT count(*) FROM sealed_hours WHERE file IS NOT NULL) AS files,
+    (SELECT count(*) FROM sealed_hours WHERE fault IS NOT NULL AND moved_at IS NOT NULL)
+        AS wrong_files,
     (SELECT count(*) FROM forgotten) + (SELECT count(*) FROM shared) AS units,
     array_agg(DISTINCT source) FILTER (WHERE source IS NOT NULL) AS sources
 FROM erased
@@ -559,7 +566,7 @@ def _forget(
     # What could not be computed with this person's data may be so without.
     retry_soon(connection, project_id)
     # Their part of the counts is known from the events alone, where no row of each unit is stored.
-    store_rows_of_units(
+    not_computed = store_rows_of_units(
         connection,
         project_id,
         person.units | shared,
@@ -595,6 +602,7 @@ def _forget(
         users=len(person.users),
         sessions=len(person.sessions | person.claimed),
         kept_sessions=len(kept),
+        not_computed=not_computed,
         tables=sorted(
             [
                 *(row.sources or ()),

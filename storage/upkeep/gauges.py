@@ -119,6 +119,9 @@ class Gauges:
         unsealed_hours: Hours of receipt that have ended and are in no file of the lake yet.
         sealing_failed: Whether the last run of sealing ended in an error.
         lake_bytes: The size of the listed files of the lake.
+        wrong_files: Files of the lake that are not as they are listed.
+        oldest_erasure_seconds: Since the oldest erasure of which a file may hold something yet; 0
+            where there is none.
     """
 
     last_event_seconds: float | None
@@ -142,6 +145,8 @@ class Gauges:
     unsealed_hours: int
     sealing_failed: bool
     lake_bytes: int
+    wrong_files: int
+    oldest_erasure_seconds: float
 
 
 def read_gauges(connection: Connection, *, patience_seconds: float = 2.0) -> Gauges:
@@ -191,6 +196,8 @@ def read_gauges(connection: Connection, *, patience_seconds: float = 2.0) -> Gau
         unsealed_hours=sealing.waiting_hours,
         sealing_failed=sealing.error is not None,
         lake_bytes=sealing.lake_bytes,
+        wrong_files=sealing.wrong_files,
+        oldest_erasure_seconds=sealing.oldest_erasure_seconds,
     )
 
 

@@ -12,7 +12,8 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import OperationalError
 
 from storage.log.lake import Lake
-from storage.log.sealed_hours import files_of_day, keep_files
+from storage.log.sealed_hours import NAMED_DAYS, files_of_day, keep_files, note_verified
+from storage.log.verification import wrong_files
 from storage.pipeline.steps import IDENTITY
 from storage.postgres.engine import SCHEMA
 from storage.schema.clock import receipt_time
@@ -22,8 +23,6 @@ LEAST_HOT_DAYS = 1
 DEFAULT_HOT_DAYS = 7
 
 _IDENTITY = f"{IDENTITY // 1_000_000} seconds"
-# Beyond the hot days; whole ones at both ends.
-_NAMED_DAYS = IDENTITY // (86_400 * 1_000_000) + 2
 
 _UNREAD = f"""
 SELECT x.experiment_id, coalesce(min(c.at), x.starts_at - interval '30 minutes')
@@ -81,7 +80,7 @@ def movable_days(connection: Connection, *, as_of: datetime, hot_days: int) -> d
         Of each whether nobody asks any more when its sessions named their users.
     """
     present = [day for name in existing_days(connection) if (day := day_of(name)) is not None]
-    today, named_days = as_of.astimezone(UTC).date(), hot_days + _NAMED_DAYS
+    today, named_days = as_of.astimezone(UTC).date(), hot_days + NAMED_DAYS
     bound = {
         "present": present,
         "first_hot": today - timedelta(days=hot_days),
@@ -214,7 +213,7 @@ def move_old_days(
     held: list[date] = []
     for day in list(wanted)[:limit]:
         move = _Move(engine=engine, day=day, as_of=as_of, hot_days=hot_days, attempts=attempts)
-        outcome = move.unless_used() if _is_whole(engine, lake, day) else None
+        outcome = None if _wrong_files(engine, lake, day) else move.unless_used()
         if outcome is None:
             held.append(day)
         else:
@@ -222,14 +221,14 @@ def move_old_days(
     return DayMove(moved=moved, held=held)
 
 
-def _is_whole(engine: Engine, lake: Lake, day: date) -> bool:
-    """Returns whether each file of a day is in the lake, with the bytes that are listed."""
+def _wrong_files(engine: Engine, lake: Lake, day: date) -> bool:
+    """Returns whether a file of a day is not as it is listed, and notes which."""
     with engine.begin() as connection:
         keep_files(connection)
         files = files_of_day(connection, day)
-        return not lake.missing(file.name for file in files) and all(
-            lake.sha256(file.name) == file.sha256 for file in files
-        )
+        faults = wrong_files(lake, files)
+        note_verified(connection, files, faults)
+    return bool(faults)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from storage.log.lake import LakeError
+from storage.log.verification import WrongFileError
 from storage.pipeline.engines.engine import EngineError, EngineMemoryError
 from storage.postgres.engine import StoreUnavailable
 
@@ -19,7 +20,7 @@ def is_passing(error: Exception) -> bool:
         state = error.orig.sqlstate if isinstance(error.orig, psycopg.Error) else None
         lost = isinstance(error, OperationalError | InterfaceError) and state is None
         return lost or error.connection_invalidated or (state or "").startswith(_STATES)
-    if isinstance(error, EngineMemoryError):
+    if isinstance(error, EngineMemoryError | WrongFileError):
         return False
     return isinstance(error, EngineError | LakeError | StoreUnavailable | PoolTimeoutError)
 

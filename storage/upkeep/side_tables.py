@@ -164,6 +164,8 @@ _NAME_SET_ASIDE = (
     """),
     text(f"""
     INSERT INTO {SCHEMA}.set_aside SELECT * FROM pg_temp.set_aside
+    -- A decided one stays as it is served: it would lose what follows its decision.
+    WHERE experiment_id NOT IN (SELECT experiment_id FROM {SCHEMA}.verdicts WHERE decided)
     ON CONFLICT (experiment_id) DO UPDATE
     SET stage = excluded.stage, error = excluded.error, last_tried_at = excluded.last_tried_at
     """),

@@ -14,6 +14,8 @@ from typing import Any
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
+from storage.log.verification import WrongFileError
+
 # In the order of the pipeline: whoever breaks in one is left out of those that follow.
 STAGES = ("exposures", "cells", "evidence", "verdicts")
 COUNTING = ("exposures", "cells")
@@ -126,7 +128,9 @@ def set_aside(connection: Connection, experiment_id: str, *, stage: str, error: 
 
 
 def error_line(error: BaseException) -> str:
-    """Returns what kind of error it is and where in the code: never its message, nor a value."""
+    """Returns what kind of error it is and where in the code: never a value of the data."""
+    if isinstance(error, WrongFileError):
+        return error.sentence
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     ours = [
         frame

@@ -163,7 +163,7 @@ MUTANTS = [
     Mutant(
         breaks="a day leaves PostgreSQL only when each of its files was read back",
         of="storage.upkeep.hot_days.move_old_days",
-        edits=[swap("_is_whole(engine, lake, day)", "True")],
+        edits=[swap("_wrong_files(engine, lake, day)", "False")],
         tests=[
             "tests/storage/log/test_hot_days.py::test_a_day_stays_whose_file_cannot_be_read_back"
         ],
@@ -194,15 +194,53 @@ MUTANTS = [
     ),
     Mutant(
         breaks="an erasure ends only when no file holds anything of that person",
-        of="storage.log.erasures.rewrite_files",
-        edits=[
-            swap(
-                "_holds_any(lake, file, _keys(erasures, after=file.last_erasure))",
-                "file.part and _holds_any(lake, file, _keys(erasures, after=file.last_erasure))",
-            )
-        ],
+        of="storage.log.erasures._rewrite",
+        edits=[swap("holds_any(path, keys)", "file.part and holds_any(path, keys)")],
         tests=[
             "tests/storage/log/test_erasures.py::test_the_nights_rewriting_leaves_no_trace_in_any_file"
+        ],
+    ),
+    Mutant(
+        breaks="a file of the lake is read only where it is as it is listed",
+        of="storage.log.reader.SealedLog.rows",
+        edits=[swap("wrong_files(self.lake, listed)", "{}")],
+        tests=[
+            "tests/storage/log/test_wrong_files.py::test_an_hour_whose_file_is_wrong_is_read_from_postgresql_while_that_has_it",
+            "tests/storage/log/test_wrong_files.py::test_a_wrong_file_that_alone_holds_its_events_is_named_and_every_other_hour_read",
+            "tests/reliability/test_isolation.py::test_a_wrong_file_keeps_no_other_experiment_from_its_verdict_of_the_same_tick",
+        ],
+    ),
+    Mutant(
+        breaks="a file of the lake is as it is listed only where its bytes are",
+        of="storage.log.verification._fault_of_bytes",
+        edits=[swap("file_sha256(path) != file.sha256", "False")],
+        tests=[
+            "tests/storage/log/test_wrong_files.py::test_a_wrong_file_that_alone_holds_its_events_is_named_and_every_other_hour_read"
+        ],
+    ),
+    Mutant(
+        breaks="no file is written anew from one that is not as it is listed",
+        of="storage.log.erasures._rewrite",
+        edits=[swap("verified(lake, file)", "lake.reading(file.name)")],
+        tests=[
+            "tests/storage/log/test_wrong_files.py::test_a_wrong_file_of_a_hot_day_is_written_anew_from_postgresql_without_the_person",
+            "tests/storage/log/test_wrong_files.py::test_a_wrong_file_that_alone_holds_its_events_stops_nobody_elses_erasure",
+        ],
+    ),
+    Mutant(
+        breaks="a wrong file stops nobody else's erasure",
+        of="storage.log.erasures.rewrite_files",
+        edits=[swap("_leave(connection, file, error, done)", "next(iter(()))")],
+        tests=[
+            "tests/storage/log/test_wrong_files.py::test_a_wrong_file_that_alone_holds_its_events_stops_nobody_elses_erasure"
+        ],
+    ),
+    Mutant(
+        breaks="an erasure stays while a listed file may hold anything of that person",
+        of="storage.log.erasures._END",
+        edits=[reword("s.last_erasure < e.erasure_id", "false")],
+        tests=[
+            "tests/storage/log/test_wrong_files.py::test_a_wrong_file_that_alone_holds_its_events_stops_nobody_elses_erasure"
         ],
     ),
     Mutant(

@@ -15,13 +15,14 @@ from domain.registration import Registration
 from orchestration.dagster.upkeep.housekeeping import RetentionError, hot_days
 from orchestration.definitions import definitions
 from storage.experiments.experiments import register
-from storage.log.comparison import compare_files, missing_files
+from storage.log.comparison import compare_files
 from storage.log.events import RuntimeEvent, append_history
 from storage.log.lake import open_lake
 from storage.log.sealing import Sealer
 from storage.postgres.engine import open_engine
 from storage.schema.clock import claim_derived_tables
 from storage.upkeep.hot_days import move_old_days
+from storage.upkeep.scrubbing import scrub
 from tests.stores.backup import dump, empty_database, restore
 from tests.stores.derived import derived_of
 from tests.stores.emptied import empty_derived_tables
@@ -142,7 +143,7 @@ def test_a_store_of_moved_days_is_restored_and_tells_the_same(
         assert derived_of(engine) == derived
         with engine.begin() as connection:
             assert compare_files(connection, open_lake()).different == []
-            assert missing_files(connection, open_lake()) == []
+            assert scrub(connection, open_lake()) == []
             claim_derived_tables(connection)
             empty_derived_tables(connection)
         # Nothing derived is left: all of it comes from the lake's copy.
@@ -167,7 +168,7 @@ def test_a_restored_store_names_the_files_of_moved_days_that_its_lake_lacks(
         monkeypatch.setenv("SERVICE_DATABASE_URL", url)
         engine = open_engine(url)
         with engine.begin() as connection:
-            missing = {file.name for file in missing_files(connection, open_lake())}
+            missing = {file.name for file in scrub(connection, open_lake())}
         engine.dispose()
         result = command("audit", walked.experiments["click"])
         assert result.exit_code == Exit.NOT_COMPUTED
@@ -245,10 +246,14 @@ def test_who_is_forgotten_is_told_of_the_files_that_no_row_stands_behind(walked)
     seal(walked.engine)
     moved(walked.engine)
 
+    with walked.engine.begin() as connection:
+        listed = "SELECT count(*) FROM sealed_hours WHERE file IS NOT NULL"
+        files = connection.execute(text(listed)).scalar_one()
+
     said = command("forget", "--project", "shop", "--session", "s3").output
 
-    assert "exposures stay in counts without a name; 6" in said
-    assert "files of the lake that alone hold older days leave this person out from now on" in said
+    assert "exposures stay in counts without a name.\nFrom now on this person is left out" in said
+    assert f"{files} files of the lake are read. Tonight's housekeeping writes those anew" in said
     assert all(command("audit", name).exit_code == 0 for name in walked.experiments.values())
 
 

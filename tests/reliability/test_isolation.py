@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,13 +16,21 @@ from orchestration.dagster.resources import Store
 from orchestration.pipeline.batch import Patience, compute
 from orchestration.pipeline.day_rebuild import compare_days
 from orchestration.pipeline.steps import expose
+from storage.log.comparison import compare_files
+from storage.log.lake import open_lake
+from storage.log.sealing import Sealer
 from storage.schema.clock import claim_derived_tables, closed_instant
 from storage.upkeep.forgetting import forget_session
+from storage.upkeep.gauges import read_gauges
+from storage.upkeep.hot_days import move_old_days
 from storage.upkeep.reading import separate_reading
+from storage.upkeep.scrubbing import scrub
 from storage.verdicts.set_aside import read_set_aside
 from tests.clients.owner import Owner
 from tests.conftest import Service
+from tests.repetition import also_nightly
 from tests.stores.pipeline_run import run_pipeline
+from tests.stores.wrong_files import HARMS
 
 CONTROL, TREATMENT = "aaaaaaa1", "ccccccc3"
 UNITS = 120
@@ -32,8 +41,8 @@ DAY = datetime.now(UTC).date() - timedelta(days=2)
 OVER = """UPDATE experiments SET policy = policy || '{"horizon_seconds": 86400}'"""
 
 
-def at(minutes: float) -> str:
-    midnight = datetime(DAY.year, DAY.month, DAY.day, tzinfo=UTC)
+def at(minutes: float, day: date = DAY) -> str:
+    midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
     return (midnight + timedelta(minutes=minutes)).isoformat()
 
 
@@ -81,24 +90,32 @@ def decided(service: Service, experiment: str) -> str | None:
 
 
 def canary(service: Service, *, target: str) -> str:
+    post_traffic(service, DAY)
+    return register(service, target=target)
+
+
+def post_traffic(service: Service, day: date) -> None:
     """Posts a canary that is plainly better in orders and in what they are worth."""
     graph = {"schema_version": 1, "routes": [{"path": "/cart/[id]", "files": ["app/cart.tsx"]}]}
     diff = {"base_commit": CONTROL, "files": [{"filename": "app/cart.tsx", "status": "modified"}]}
     for sha, minutes, more in ((CONTROL, -1440, {"graph": graph}), (TREATMENT, 0, {"diff": diff})):
-        body = {"commit": {"sha": sha}, "deployed_at": at(minutes), **more}
+        body = {"commit": {"sha": sha}, "deployed_at": at(minutes, day), **more}
         assert service.post("/v1/deploys", body).status_code == 201
     events: list[dict[str, Any]] = []
     for number in range(2 * UNITS):
         commit = (CONTROL, TREATMENT)[number % 2]
         seen = {"session_id": f"s{number}", "commit": commit, "route": "/cart/7"}
         minutes = 1 + 300 * number / (2 * UNITS)
-        events.append({**seen, "event": "page_view", "occurred_at": at(minutes)})
+        events.append({**seen, "event": "page_view", "occurred_at": at(minutes, day)})
         if number % 20 in ((0, 2), (1, 3, 5, 7, 9, 11, 13))[number % 2]:
             order = {**seen, "event": "order", "value": 10 + number % 7}
-            events.append({**order, "occurred_at": at(minutes + 1)})
+            events.append({**order, "occurred_at": at(minutes + 1, day)})
     for begin in range(0, len(events), 500):
         batch = {"events": events[begin : begin + 500]}
         assert service.post("/v1/events?replay=true", batch).json()["rejected"] == []
+
+
+def register(service: Service, *, target: str) -> str:
     service.settings(locked=[])
     registered = service.post(
         "/v1/reward/register",
@@ -122,6 +139,28 @@ def neighbours(service: Service) -> Neighbours:
         guilty_experiment=canary(service, target="worth"),
         clean=other,
         clean_experiment=canary(other, target="order"),
+    )
+
+
+@pytest.fixture
+def in_lake(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Neighbours:
+    """The same, three days apart, of which the lake alone holds the events."""
+    monkeypatch.setenv("SERVICE_LAKE", str(tmp_path / "lake"))
+    other = Service(store=service.store, client=service.client, project=service.new_project("b"))
+    post_traffic(service, DAY - timedelta(days=3))
+    post_traffic(other, DAY)
+    lake, engine = open_lake(), service.store.engine
+    assert Sealer(engine=engine, lake=lake).seal()
+    with engine.begin() as connection:
+        assert compare_files(connection, lake).different == []
+        # As a day later: what was written into lately stays.
+        connection.execute(text("DELETE FROM replayed_days"))
+    assert len(move_old_days(engine, lake, as_of=datetime.now(UTC), hot_days=1).moved) == 2
+    return Neighbours(
+        guilty=service,
+        guilty_experiment=register(service, target="order"),
+        clean=other,
+        clean_experiment=register(other, target="order"),
     )
 
 
@@ -318,6 +357,48 @@ def test_evidence_that_was_served_stays_and_says_that_nothing_new_can_be_compute
     neighbours.tick()
     again = neighbours.guilty.get(f"/v1/reward/{name}/evidence").json()
     assert "set_aside" not in again["warnings"]
+
+
+@pytest.mark.parametrize(
+    "how", also_nightly(["other rows"], [how for how in HARMS if how != "other rows"])
+)
+def test_a_wrong_file_keeps_no_other_experiment_from_its_verdict_of_the_same_tick(
+    in_lake: Neighbours, how: str, tmp_path: Path
+) -> None:
+    wrong, other, *_ = sorted((tmp_path / "lake").rglob("*.parquet"))
+    right = wrong.read_bytes()
+    HARMS[how](wrong, other)
+    guilty, name, engine = in_lake.guilty, in_lake.guilty_experiment, in_lake.guilty.store.engine
+
+    in_lake.tick()
+
+    assert decided(in_lake.clean, in_lake.clean_experiment) == "keep"
+    assert decided(guilty, name) is None
+    assert in_lake.set_aside() == {name: "exposures"}
+    with engine.begin() as connection:
+        (scrubbed,) = scrub(connection, open_lake())
+    assert scrubbed.name.endswith(wrong.name)
+    (line,) = (
+        line
+        for line in guilty.get("/v1/reward/checklist").json()
+        if line["check"] == "experiment computed"
+    )
+    page = Owner(guilty).page(f"/dashboard/experiments/{name}")
+    assert all(f"the file {scrubbed.name} of the lake" in said for said in (line["seen"], page))
+    assert str(tmp_path) not in f"{line}{page}"
+    metrics = guilty.client.get("/metrics").text
+    assert "\ndeploy_reward_experiments_set_aside 1.0\n" in metrics
+    assert "\ndeploy_reward_lake_wrong_files 1.0\n" in metrics
+
+    wrong.write_bytes(right)
+    in_lake.retry_is_due()
+    in_lake.tick()
+
+    assert in_lake.set_aside() == {}
+    assert decided(guilty, name) == "keep"
+    with engine.begin() as connection:
+        assert scrub(connection, open_lake()) == []
+        assert read_gauges(connection).wrong_files == 0
 
 
 def test_the_day_is_compared_without_an_experiment_that_is_set_aside(

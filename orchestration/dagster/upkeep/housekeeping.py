@@ -10,7 +10,7 @@ import dagster as dg
 from orchestration.dagster.keys import PREFIX
 from orchestration.dagster.resources import Store
 from orchestration.dagster.upkeep.own_records import OwnRecords
-from storage.log.erasures import rewrite_files
+from storage.log.erasures import Rewriting, rewrite_files
 from storage.log.lake import open_lake
 from storage.log.removal import delete_unlisted, sweep
 from storage.upkeep.hot_days import DEFAULT_HOT_DAYS, LEAST_HOT_DAYS, move_old_days
@@ -146,7 +146,8 @@ def expire_deliveries(context: dg.OpExecutionContext, store: Store) -> None:
     ins={"dropped": dg.In(dg.Nothing)},
     description="Writes the files of the sealed log anew that hold events of forgotten people,"
     " deletes those that are listed no longer, and sweeps away what a dead run left over a day ago."
-    " What is in use is left for the next hour.",
+    " A file that is not as it is listed is written anew from PostgreSQL where that has its events,"
+    " and else named and left alone. What is in use is left for tomorrow.",
 )
 def tend_lake(context: dg.OpExecutionContext, store: Store) -> None:
     """After the days that went: their files go with them."""
@@ -155,10 +156,20 @@ def tend_lake(context: dg.OpExecutionContext, store: Store) -> None:
     deleted = delete_unlisted(store.engine, lake)
     if rewriting is None or deleted is None:
         context.log.warning("files of the lake are in use: the rest is done with the next run")
+    rewriting = rewriting or Rewriting()
+    if rewriting.wrong:
+        context.log.warning(
+            "%s files of the lake are not as they are listed, so who was forgotten stays in their"
+            " bytes until the right ones are back: %s",
+            len(rewriting.wrong),
+            ", ".join(rewriting.wrong[:_SHOWN]),
+        )
     context.add_output_metadata(
         {
-            "erasures_ended": rewriting.erasures if rewriting else 0,
-            "files_rewritten": rewriting.files if rewriting else 0,
+            "erasures_ended": rewriting.erasures,
+            "files_rewritten": rewriting.files,
+            "hours_reopened": rewriting.reopened,
+            "wrong_files": rewriting.wrong[:_SHOWN],
             "files_deleted": deleted or 0,
             "files_swept": sweep(store.engine, lake),
         }

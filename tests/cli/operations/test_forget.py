@@ -110,7 +110,9 @@ def test_a_forgotten_user_is_in_no_table_and_no_answer_changes(
         "runtime_events": 3,
         "revenue_events": 1,
         "exposures": 2,
-        "moved_files": 0,
+        "files": 0,
+        "wrong_files": 0,
+        "not_computed": [],
     }
     assert names_found(shop) == {"session-042"}
     assert served(shop, experiment) == before
@@ -135,7 +137,7 @@ def test_a_forgotten_session_is_in_no_table(
     assert served(shop, experiment) == before
     assert command("audit", experiment).exit_code == 0
     again = command("forget", "--session", "session-042", "--project", "shop")
-    assert again.stdout == "Nothing is stored of this person.\n"
+    assert again.stdout == "Nothing is stored of this person in the database.\n"
 
 
 def test_that_somebody_was_forgotten_is_remembered_but_not_who(

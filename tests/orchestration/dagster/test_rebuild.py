@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from sqlalchemy import Connection, Engine, text
 
 from cli.main import main
+from cli.operations.rebuild import LEFT_OUT
 from domain.registration import Registration
 from orchestration.pipeline.day_rebuild import compare_days
 from orchestration.pipeline.full_rebuild import rebuild_all
@@ -201,7 +202,7 @@ def test_what_is_served_of_an_experiment_whose_data_breaks_a_stage_stays_as_it_i
         " WHERE experiment_id = '{view}'"
     )
 
-    assert rebuild().exit_code == 0
+    assert rebuild().exit_code == LEFT_OUT
 
     assert derived_of(shop.engine) == whole
     assert served(shop.engine) == verdicts
@@ -228,7 +229,7 @@ def test_an_experiment_whose_policy_no_engine_reads_is_named_and_the_others_are_
 
     result = rebuild()
 
-    assert result.exit_code == 0
+    assert result.exit_code == LEFT_OUT
     assert result.stderr.startswith(
         f"{view} was not rebuilt. The exposures of this experiment cannot be computed since "
     )
@@ -246,7 +247,7 @@ def test_without_memory_to_compute_what_is_served_stays_and_each_experiment_is_n
 
     result = rebuild()
 
-    assert result.exit_code == 0
+    assert result.exit_code == LEFT_OUT
     assert result.stderr.count("EngineMemoryError") == len(shop.experiments)
     assert derived_of(shop.engine) == whole
     assert served(shop.engine) == verdicts

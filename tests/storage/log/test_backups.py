@@ -59,7 +59,7 @@ def test_a_lake_that_was_copied_before_its_store_lacks_files_and_they_are_named(
 
     with restored.engine.begin() as connection:
         (missing,) = compare_files(connection, restored.lake).different
-    assert missing.reason == "it is missing"
+    assert missing.reason == "is missing"
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,12 +61,14 @@ def read_meanwhile(world: World, expected: Counter[Any]) -> Iterator[list[str]]:
         reader.join()
 
 
-def require_every_listed_file(world: World) -> None:
+def require_every_listed_file(world: World, *, but: Path | None = None) -> None:
     with world.engine.begin() as connection:
         rows = connection.execute(
             text("SELECT file, sha256 FROM sealed_hours WHERE file IS NOT NULL")
         )
         for file, digest in rows.all():
+            if world.lake.folder / file == but:
+                continue
             content = (world.lake.folder / file).read_bytes()
             assert hashlib.sha256(content).digest() == digest
 
@@ -99,12 +102,17 @@ def test_a_kill_at_any_step_loses_nothing_and_keeps_nobody_who_was_forgotten(day
             forget_user(connection, day.project_id, user)
         expected = day.read()
         assert not [row for row in expected if f"own-{turn}-" in row[3]]
+        wrong = None
+        if turn % 3 == 0:
+            # PostgreSQL has its events, and the night takes them from there.
+            wrong = day.listed()[turn % len(day.listed())]
+            wrong.write_bytes(wrong.read_bytes()[:-9])
 
         with read_meanwhile(day, expected) as faults:
             killed += tend_and_die(url, day.lake.folder, before=turn * _STRIDE % _STEPS)
 
         assert faults == []
-        require_every_listed_file(day)
+        require_every_listed_file(day, but=wrong)
         assert day.read() == expected
 
         tend_to_the_end(day, url)

@@ -1,0 +1,114 @@
+"""Wrong files: what each command, check and gauge says of a file that alone held its events."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from sqlalchemy import text
+
+from cli.main import main
+from cli.operations.audit import Exit
+from cli.operations.forget import INCOMPLETE
+from cli.operations.rebuild import LEFT_OUT
+from orchestration.dagster.sealed_log import sealed_hours_hold_what_the_log_held
+from orchestration.definitions import definitions
+from storage.log.comparison import compare_files
+from storage.log.lake import open_lake
+from storage.log.sealing import Sealer
+from storage.upkeep.gauges import read_gauges
+from storage.upkeep.hot_days import move_old_days
+from tests.repetition import also_nightly
+from tests.stores.derived import derived_of
+from tests.stores.wrong_files import HARMS
+
+NOW = datetime.now(UTC)
+CHECKS = (sealed_hours_hold_what_the_log_held.check_key.name, "rebuild_equals_increment")
+
+
+@pytest.fixture
+def lake(walked: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The three days of the canary, in the lake alone."""
+    monkeypatch.setenv("SERVICE_LAKE", str(tmp_path / "lake"))
+    assert Sealer(engine=walked.engine, lake=open_lake()).seal()
+    with walked.engine.begin() as connection:
+        assert compare_files(connection, open_lake()).different == []
+        connection.execute(text("DELETE FROM replayed_days"))
+    assert len(move_old_days(walked.engine, open_lake(), as_of=NOW, hot_days=1).moved) == 3
+    return tmp_path / "lake"
+
+
+def command(*words: str) -> Result:
+    return CliRunner().invoke(main, [*words])
+
+
+def checks(walked: Any, instance: Any) -> dict[str, Any]:
+    run = walked.run("deploy_reward_day", instance, walked.first_day.date().isoformat())
+    assert run.success
+    return {
+        check.check_name: check
+        for check in run.get_asset_check_evaluations()
+        if check.check_name in CHECKS
+    }
+
+
+def served(walked: Any) -> Any:
+    query = "SELECT experiment_id, contract::text, evidence::text FROM verdicts ORDER BY 1"
+    with walked.engine.begin() as connection:
+        return connection.execute(text(query)).all(), derived_of(walked.engine)
+
+
+@pytest.mark.parametrize(
+    "how", also_nightly(["fewer rows"], [how for how in HARMS if how != "fewer rows"])
+)
+def test_nothing_is_computed_of_a_wrong_file_and_whoever_needs_it_is_told(
+    walked, instance, lake, how
+) -> None:
+    before = served(walked)
+    _, _, _, wrong, _, other, *_ = sorted(lake.rglob("*.parquet"))
+    right = wrong.read_bytes()
+    HARMS[how](wrong, other)
+    experiments = sorted(walked.experiments.values())
+
+    past = command("evaluate", "--json", "--as-of", NOW.isoformat())
+    assert (past.exit_code, past.stdout) == (Exit.NOT_COMPUTED, "[]\n")
+    said = past.stderr.splitlines()
+    assert [line.split(" ")[0] for line in said] == experiments
+    assert all(f"was not computed: {wrong} " in line for line in said)
+
+    audit = command("audit", experiments[0])
+    assert audit.exit_code == Exit.NOT_COMPUTED
+    assert str(wrong) in audit.stderr
+
+    rebuild = command("rebuild")
+    assert rebuild.exit_code == LEFT_OUT
+    assert rebuild.stderr.count(f"{wrong.name} of the lake") == len(experiments)
+    assert served(walked) == before
+
+    found = checks(walked, instance)
+    assert not found[CHECKS[0]].passed
+    assert wrong.name in found[CHECKS[0]].metadata["files"].value
+    assert not found[CHECKS[1]].passed
+
+    forgotten = command("forget", "--project", "shop", "--session", "s40")
+    assert forgotten.exit_code == INCOMPLETE
+    assert "left out wherever" in forgotten.stdout
+    assert "NOT ERASED from 1 file that cannot be written anew" in forgotten.stdout
+    night = definitions.resolve_job_def("deploy_reward_housekeeping")
+    assert night.execute_in_process(instance=instance).success
+    with walked.engine.begin() as connection:
+        gauges = read_gauges(connection)
+    assert gauges.wrong_files == 1
+    assert gauges.oldest_erasure_seconds > 0
+
+    wrong.write_bytes(right)
+
+    assert night.execute_in_process(instance=instance).success
+    with walked.engine.begin() as connection:
+        gauges = read_gauges(connection)
+    assert (gauges.wrong_files, gauges.oldest_erasure_seconds) == (0, 0)
+    assert command("rebuild").exit_code == 0
+    assert all(command("audit", name).exit_code == 0 for name in experiments)
+    assert served(walked)[0] == before[0]
+    assert all(check.passed for check in checks(walked, instance).values())
