@@ -4,21 +4,25 @@ set -euo pipefail
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
+# In a file of its own: whoever lists the machine's processes reads their arguments.
+header() { printf '%s: %s\n' "$1" "$2"; }
+
 service() { # KEY PATH, then --data-urlencode MEMBER=VALUE ...
   curl --fail-with-body --silent --show-error --retry 5 --retry-connrefused --get \
-    --header "X-Service-Project-Key: $1" "$SERVICE_API_URL$2" "${@:3}"
+    --header @<(header X-Service-Project-Key "$1") "$SERVICE_API_URL$2" "${@:3}"
 }
 
 github() { # METHOD PATH, and for a body JSON on stdin
   local body=()
   [ "$1" = GET ] || body=(--header 'Content-Type: application/json' --data-binary @-)
   curl --fail-with-body --silent --show-error --retry 3 --request "$1" \
-    --header "Authorization: Bearer $GITHUB_TOKEN" \
+    --header @<(header Authorization "Bearer $GITHUB_TOKEN") \
     --header 'Accept: application/vnd.github+json' --header 'X-GitHub-Api-Version: 2022-11-28' \
     "${body[@]}" "$GITHUB_API_URL$2"
 }
 
 repository="/repos/$GITHUB_REPOSITORY"
+uri() { jq -rn --arg text "$1" '$text | @uri'; }
 
 pull_request() { # COMMIT: the pull request that brought it, as JSON; nothing where none did
   github GET "$repository/commits/$1/pulls" | jq -c '(map(select(.merged_at)) + .)[0] // empty'
@@ -42,7 +46,7 @@ comment() { # NUMBER MARK FILE: one comment for each mark, brought up to date
 
 check() { # COMMIT EXPERIMENT METRIC CONCLUSION FILE: one check for each experiment; none: in progress
   local name="deploy-reward: $3" found
-  found=$(github GET "$repository/commits/$1/check-runs?check_name=$(jq -rn --arg n "$name" '$n | @uri')" |
+  found=$(github GET "$repository/commits/$1/check-runs?check_name=$(uri "$name")" |
     jq -r --arg id "$2" '.check_runs | map(select(.external_id == $id))[0].id // empty')
   jq -n --arg name "$name" --arg sha "$1" --arg id "$2" --arg conclusion "$4" --rawfile report "$5" \
     --arg url "$SERVICE_API_URL/dashboard/experiments/$2" '

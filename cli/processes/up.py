@@ -247,10 +247,7 @@ def _show_first_steps(console: Console, plan: Plan, project: CreatedProject | No
         _show_owner_link(console, plan, project.name)
         console.print("\nRecord what is out there now, from a checkout of your code:")
         console.print(
-            f"  curl {plan.api_url}/v1/deploys"
-            f" -H 'X-Service-Project-Key: {project.keys[KeyKind.WRITE]}'"
-            " -H 'Content-Type: application/json'"
-            """ -d '{"commit": {"sha": "'$(git rev-parse HEAD)'"}}'\n""",
+            '  SERVICE_PROJECT_KEY=$WRITE_KEY deploy-reward deploy "$(git rev-parse HEAD)"\n',
             markup=False,
         )
     console.print(RUNNING)

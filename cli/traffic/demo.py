@@ -378,10 +378,8 @@ def _invite(console: Console, *, api_url: str, dagster_url: str, keys: Keys) -> 
         "",
         "Record your own first deploy, from a checkout of your code:",
         "",
-        f"curl -X POST {api_url.rstrip('/')}/v1/deploys \\",
-        f"  -H 'X-Service-Project-Key: {keys.write}' \\",
-        "  -H 'Content-Type: application/json' \\",
-        '  -d "{\\"commit\\": {\\"sha\\": \\"$(git rev-parse HEAD)\\"}}"',
+        f"SERVICE_API_URL={api_url.rstrip('/')} SERVICE_PROJECT_KEY={keys.write} \\",
+        '  deploy-reward deploy "$(git rev-parse HEAD)"',
     )
     for line in lines:
         console.print(line, soft_wrap=True, markup=False, highlight=False)

@@ -15,6 +15,15 @@ TOKEN = "ghs_of_the_job"  # noqa: S105 (a test's)
 _CONCLUSIONS = {"success", "failure", "neutral", "cancelled", "timed_out", "action_required"}
 
 
+def _branch(number: int) -> str:
+    """The branch of a pull request: Git allows in a name what addresses have a use for."""
+    return f"fix/a&b#{number}+c%41"
+
+
+def _head_of_revert(pull: dict[str, Any]) -> str:
+    return f"acme:revert-{pull['number']}-{pull['head']['ref']}"
+
+
 @dataclass(kw_only=True)
 class Commit:
     """A commit of the repository, and the pull request that brought it."""
@@ -103,7 +112,7 @@ class GitHub:
             "title": f"Change {number}",
             "state": "closed" if number in self.merged else "open",
             "merged_at": "2026-11-23T09:00:00Z" if number in self.merged else None,
-            "head": {"ref": f"change-{number}", "label": f"acme:change-{number}"},
+            "head": {"ref": _branch(number), "label": f"acme:{_branch(number)}"},
         }
 
     def _pulls_of(self, words: tuple[str], _: Any, __: Any) -> tuple[int, Any]:
@@ -111,8 +120,11 @@ class GitHub:
         return 200, [] if commit is None or commit.pull is None else [self._pull(commit.pull)]
 
     def _pulls(self, _: Any, query: dict[str, str], __: Any) -> tuple[int, Any]:
-        heads = {f"acme:revert-{pull['number']}-change-{pull['number']}" for pull in self._asked()}
-        return 200, [{"number": 900}] if query["head"] in heads else []
+        pulls = [self._pull(commit.pull) for commit in self.commits.values() if commit.pull]
+        if query["head"] not in map(_head_of_revert, pulls):
+            return 422, {"message": f"Nobody asks for {query['head']}"}
+        asked = query["head"] in map(_head_of_revert, self._asked())
+        return 200, [{"number": 900}] if asked else []
 
     def _asked(self) -> list[dict[str, Any]]:
         return [self._pull(int(made["pullRequestId"][3:])) for made in self.reverts]

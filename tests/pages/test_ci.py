@@ -102,7 +102,10 @@ class Runner:
 def runner(service: Any, tmp_path: Path) -> Iterator[Runner]:
     """A runner beside a team's own programs, which tell of their calls."""
     cli = f'exec {sys.executable} -m cli "$@"'
-    path = runner_path(tmp_path / "bin", **{"deploy-reward": cli})
+    arguments = tmp_path / "arguments"
+    arguments.touch()
+    curl = f'printf "%s\\n" "$@" >> {arguments}; exec {shutil.which("curl")} "$@"'
+    path = runner_path(tmp_path / "bin", **{"deploy-reward": cli, "curl": curl})
     for name in ("canary", "promote", "roll-back"):
         script = tmp_path / f"{name}.sh"
         script.write_text(f'#!/bin/bash\necho {name} "$@"\n')
@@ -120,6 +123,9 @@ def runner(service: Any, tmp_path: Path) -> Iterator[Runner]:
             **keys_of(service),
         }
         yield Runner(folder=tmp_path, environment=environment, github=github)
+    # Whoever lists the machine's processes reads their arguments.
+    shown = arguments.read_text()
+    assert not [key for key in (*keys_of(service).values(), TOKEN, GITLAB_TOKEN) if key in shown]
 
 
 def registered(service: Any) -> str:

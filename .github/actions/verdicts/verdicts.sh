@@ -13,15 +13,14 @@ record() { # COMMIT ENVIRONMENT SHARE
 }
 
 revert() { # COMMIT: asks for a revert of the pull request that brought it, once
-  local pull branch
+  local pull head
   pull=$(pull_request "$1")
   [ -n "$pull" ] && [ "$(jq -r .merged_at <<< "$pull")" != null ] || {
     echo "$1 came by no merged pull request: there is none to revert"
     return 0
   }
-  branch=$(jq -r '"revert-\(.number)-\(.head.ref)"' <<< "$pull")
-  [ "$(github GET "$repository/pulls?state=all&head=${GITHUB_REPOSITORY%/*}:$branch" | jq length)" = 0 ] ||
-    return 0
+  head="${GITHUB_REPOSITORY%/*}:$(jq -r '"revert-\(.number)-\(.head.ref)"' <<< "$pull")"
+  [ "$(github GET "$repository/pulls?state=all&head=$(uri "$head")" | jq length)" = 0 ] || return 0
   jq -n --argjson pull "$pull" --rawfile report "$2" '{
     query: "mutation($input: RevertPullRequestInput!) {
       revertPullRequest(input: $input) { revertPullRequest { number url } } }",
