@@ -1,6 +1,6 @@
 """`POST /ofrep/v1/evaluate/flags`: an OpenFeature client gets the arm of a unit, and its build."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -92,7 +92,13 @@ class _Arm:
         body=json_body(EvaluationRequest),
         examples={"a session": _EXAMPLE},
         keys=_KEYS,
-        problems=["flag_not_found", "origin_not_allowed", "rate_limited"],
+        problems=[
+            "invalid_evaluation",
+            "flag_not_found",
+            "remote_evaluation_off",
+            "origin_not_allowed",
+            "rate_limited",
+        ],
     ),
 )
 async def evaluate_flag(request: Request, key: str) -> Response:
@@ -112,7 +118,12 @@ async def evaluate_flag(request: Request, key: str) -> Response:
         body=json_body(EvaluationRequest),
         examples={"a session": _EXAMPLE},
         keys=_KEYS,
-        problems=["origin_not_allowed", "rate_limited"],
+        problems=[
+            "invalid_evaluation",
+            "remote_evaluation_off",
+            "origin_not_allowed",
+            "rate_limited",
+        ],
         parameters=[{"name": "If-None-Match", "in": "header", "schema": {"type": "string"}}],
     ),
 )
@@ -140,6 +151,7 @@ async def _evaluated(request: Request, key: str | None) -> list[dict[str, object
     """
     shared = runtime(request)
     caller = await admitted(shared.keyring, request, KeyKind.PUBLIC, KeyKind.WRITE, bearer=True)
+    _require_setting(caller)
     require_origin(request, caller)
     context = (await _read(request, shared, caller, key)).context
     handout = await shared.handouts.of(caller.project_id, context.environment)
@@ -151,10 +163,31 @@ async def _evaluated(request: Request, key: str | None) -> list[dict[str, object
     return [_shown(arm, {**token, **({} if commit is None else _build(commit))}) for arm in arms]
 
 
+# By what the setting `ofrep` says.
+_KINDS: Mapping[str, Set[KeyKind]] = {
+    "off": frozenset(),
+    "server": {KeyKind.WRITE},
+    "browser": {KeyKind.WRITE, KeyKind.PUBLIC},
+}
+
+
+def _require_setting(caller: Caller) -> None:
+    """Refuses whoever the project hands no arm out to.
+
+    Raises:
+        Problem: Its setting says so, and the same whatever the project tests.
+    """
+    setting = caller.settings.ofrep
+    if caller.kind not in _KINDS[setting]:
+        detail = f"the project's setting ofrep is {setting}: no {caller.kind.value} key is served"
+        members = {"errorCode": "GENERAL", "errorDetails": detail}
+        raise Problem("remote_evaluation_off", detail, members=members)
+
+
 async def _read(
     request: Request, shared: Runtime, caller: Caller, key: str | None
 ) -> EvaluationRequest:
-    """Returns the body; its faults carry the protocol's members beside ours.
+    """Returns the body; its faults have the protocol's status and members beside ours.
 
     Raises:
         Problem: The body is no evaluation's, or there were too many requests.
@@ -165,11 +198,16 @@ async def _read(
         pointers = {fault.at for fault in problem.faults}
         unit = pointers & {"/context/targetingKey", "/context", ""}
         word = "TARGETING_KEY_MISSING" if unit else "INVALID_CONTEXT"
-        code = word if problem.code == "invalid_request" else "PARSE_ERROR"
-        problem.members = {"errorCode": code, "errorDetails": problem.detail}
-        if key is not None:
-            problem.members["key"] = key
-        raise
+        members = {"errorDetails": problem.detail, **({} if key is None else {"key": key})}
+        if problem.code != "invalid_request":
+            problem.members = {"errorCode": "PARSE_ERROR", **members}
+            raise
+        raise Problem(
+            "invalid_evaluation",
+            problem.detail,
+            faults=problem.faults,
+            members={"errorCode": word, **members},
+        ) from None
 
 
 def _failure(key: str) -> dict[str, str]:
@@ -220,7 +258,12 @@ def _token(
     commit: _Arm | None,
     flags: list[_Arm],
 ) -> dict[str, str]:
-    """Returns the signed assignment of these arms, where each of their values is known."""
+    """Returns the signed assignment of these arms, where each of their values is known.
+
+    Nobody knows whether a session that the public key names was ever served: none is signed for.
+    """
+    if caller.kind is not KeyKind.WRITE:
+        return {}
     if commit is None or commit.value is None or any(arm.value is None for arm in flags):
         return {}
     message = assignment_message(

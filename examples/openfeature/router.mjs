@@ -1,19 +1,20 @@
 // A router: an OpenFeature client asks which build each session gets, and hands the request on.
+// The project's setting ofrep is `server`.
 // npm install @openfeature/server-sdk @openfeature/ofrep-provider; then:
-//   SERVICE_API_URL=… NEXT_PUBLIC_SERVICE_KEY=pk_… BUILDS='{"4f2a9c1d": "http://127.0.0.1:3001", …}' node router.mjs
+//   SERVICE_API_URL=… SERVICE_WRITE_KEY=wk_… BUILDS='{"4f2a9c1d": "http://127.0.0.1:3001", …}' node router.mjs
 import { OFREPProvider } from "@openfeature/ofrep-provider";
 import { OpenFeature } from "@openfeature/server-sdk";
 import { randomUUID } from "node:crypto";
 import http from "node:http";
 
-const { SERVICE_API_URL, NEXT_PUBLIC_SERVICE_KEY, PORT = "8080" } = process.env;
+const { SERVICE_API_URL, SERVICE_WRITE_KEY, PORT = "8080" } = process.env;
 const builds = JSON.parse(process.env.BUILDS);
 const [stable] = Object.keys(builds); // served where the service can't be asked
 
 await OpenFeature.setProviderAndWait(
   new OFREPProvider({
     baseUrl: SERVICE_API_URL,
-    headers: [["X-Service-Project-Key", NEXT_PUBLIC_SERVICE_KEY]],
+    headers: [["X-Service-Project-Key", SERVICE_WRITE_KEY]],
     timeoutMs: 500,
   }),
 );

@@ -1,7 +1,8 @@
 """A shop whose checkout is behind a flag: an OpenFeature client asks, and the events say the arm.
 
-pip install openfeature-sdk openfeature-provider-ofrep; then:
-    SERVICE_API_URL=… NEXT_PUBLIC_SERVICE_KEY=pk_… python shop.py
+The project's setting ofrep is `server`. First pip install openfeature-sdk
+openfeature-provider-ofrep; then:
+    SERVICE_API_URL=… SERVICE_WRITE_KEY=wk_… python shop.py
 """
 
 import os
@@ -13,7 +14,7 @@ from openfeature.contrib.provider.ofrep import OFREPProvider
 from openfeature.evaluation_context import EvaluationContext
 
 SERVICE = os.environ["SERVICE_API_URL"]
-KEY = {"X-Service-Project-Key": os.environ["NEXT_PUBLIC_SERVICE_KEY"]}
+KEY = {"X-Service-Project-Key": os.environ["SERVICE_WRITE_KEY"]}
 
 api.set_provider(OFREPProvider(SERVICE, headers_factory=lambda: KEY))
 features = api.get_client()

@@ -93,6 +93,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     contrast_hours: Annotated[int, msgspec.Meta(ge=1, le=672)] = 24
     trusted_identity: bool = False
     signed_assignments: bool = False
+    # Whom `/ofrep` hands arms out to: nobody, the write key, or the public key too.
+    ofrep: Literal["off", "server", "browser"] = "off"
     # The keys that tokens may be signed with, by number; routers sign with the first.
     assignment_epochs: Annotated[list[Epoch], msgspec.Meta(min_length=1, max_length=4)] = (
         msgspec.field(default_factory=lambda: [1])

@@ -206,6 +206,12 @@ GROUPS: Mapping[str, Sequence[Field]] = {
             reads=ticked,
         ),
         Field(
+            name="ofrep",
+            label="Remote evaluation",
+            hint="Whom OpenFeature’s protocol hands arms out to: off, server (the write key), or"
+            " browser (the public key too, unsigned).",
+        ),
+        Field(
             name="assignment_epochs",
             label="Assignment epochs",
             hint="Numbers of the keys that such tokens may be signed with; the first is the"

@@ -623,7 +623,7 @@ class Django:
     def _of_view(
         self, module: Module, target: ast.expr, path: str, around: frozenset[Path]
     ) -> Route:
-        """Returns the route of a view, whatever is called around it."""
+        """Returns the route of a view, whichever decorators are called around it."""
         files = [
             symbol.file
             for node in ast.walk(target)

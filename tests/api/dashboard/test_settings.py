@@ -101,6 +101,7 @@ WRONG = {
     "allowed_origins": ("https://a.example\nb.example/shop", "is no origin"),
     "trusted_proxies": ("10.0.0.0/8\nproxy", "is no network"),
     "name_header": ("X Name", 'letters, digits and -, not "X Name".'),
+    "ofrep": ("on", 'This must be "browser", "off" or "server", not "on".'),
     "assignment_epochs": ("1, 2, 3, 4, 5", "This must be a list of 1 to 4 entries, not of 5."),
     "rate_limits.per_key": ("nan", 'This must be a whole number of at least 1, not "nan".'),
 }

@@ -20,7 +20,8 @@ UNITS = [f"s-{number}" for number in range(2000)]
 
 @pytest.fixture
 def service(tenant: Service) -> Service:
-    """A project of the test's own."""
+    """A project of the test's own, which hands arms out to whoever asks."""
+    tenant.settings(ofrep="browser")
     return tenant
 
 
@@ -29,10 +30,16 @@ def deployed(service: Any, sha: str, share: float | None = None, **members: Any)
     assert service.post("/v1/deploys", body).status_code == 201
 
 
-def asked(service: Any, unit: str | None, key: str | None = "commit", **context: Any) -> Any:
+def asked(
+    service: Any,
+    unit: str | None,
+    key: str | None = "commit",
+    by: dict[str, str] | None = None,
+    **context: Any,
+) -> Any:
     given = context if unit is None else {"targetingKey": unit, **context}
     address = PATH if key is None else f"{PATH}/{key}"
-    return service.client.post(address, json={"context": given}, headers=service.public)
+    return service.client.post(address, json={"context": given}, headers=by or service.public)
 
 
 def test_a_unit_gets_the_build_that_the_published_hash_draws(service: Any) -> None:
@@ -164,7 +171,8 @@ def test_the_token_vouches_for_what_was_handed_out_and_for_nothing_else(service:
     deployed(service, CANARY, 0.5)
     key = Assignments(b"a secret of the tests").key(service.project_id, 1)
     for unit in UNITS[:20]:
-        flags = {flag["key"]: flag for flag in asked(service, unit, None).json()["flags"]}
+        by = service.write
+        flags = {flag["key"]: flag for flag in asked(service, unit, None, by=by).json()["flags"]}
         served = {
             "environment": "production",
             "session_id": unit,
@@ -173,14 +181,14 @@ def test_the_token_vouches_for_what_was_handed_out_and_for_nothing_else(service:
         both = assignment_message(**served, flags={"one-step": flags["one-step"]["value"]})
         for flag in flags.values():
             assert flag["metadata"]["assignment"] == assignment_token(key, both)
-        alone = asked(service, unit).json()["metadata"]["assignment"]
+        alone = asked(service, unit, by=by).json()["metadata"]["assignment"]
         assert alone == assignment_token(key, assignment_message(**served))
 
 
 def test_events_that_carry_the_token_are_signed(service: Any) -> None:
     deployed(service, BASE)
     deployed(service, CANARY, 0.5)
-    shown = asked(service, "s-7").json()["metadata"]
+    shown = asked(service, "s-7", by=service.write).json()["metadata"]
     event = {"session_id": "s-7", "commit": shown["commit"]}
     for name, token in (("a", shown["assignment"]), ("b", "f" * 64)):
         body = {**event, "event": name, "assignment": token}
@@ -202,29 +210,61 @@ def test_events_that_carry_the_token_are_signed(service: Any) -> None:
 def test_no_unit_s_name_can_speak_of_another_assignment(service: Any, context: Any) -> None:
     deployed(service, BASE)
     answer = service.client.post(PATH, json={"context": context}, headers=service.public)
-    assert answer.status_code == 422
+    assert answer.status_code == 400
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "word"),
+    ("body", "word"),
     [
-        ({"context": {}}, 422, "TARGETING_KEY_MISSING"),
-        ({}, 422, "TARGETING_KEY_MISSING"),
-        ({"context": {"targetingKey": 7}}, 422, "TARGETING_KEY_MISSING"),
-        ({"context": {"targetingKey": "s", "environment": 7}}, 422, "INVALID_CONTEXT"),
-        ("{", 400, "PARSE_ERROR"),
+        ({"context": {}}, "TARGETING_KEY_MISSING"),
+        ({}, "TARGETING_KEY_MISSING"),
+        ({"context": {"targetingKey": 7}}, "TARGETING_KEY_MISSING"),
+        ({"context": {"targetingKey": "s", "environment": 7}}, "INVALID_CONTEXT"),
+        ("{", "PARSE_ERROR"),
     ],
 )
+@pytest.mark.parametrize("key", [None, "commit"])
 def test_what_is_no_evaluation_is_refused_in_the_protocol_s_words(
-    service: Any, body: Any, status: int, word: str
+    service: Any, body: Any, word: str, key: str | None
 ) -> None:
     headers = {**service.public, "Content-Type": "application/json"}
     content = body if isinstance(body, str) else json.dumps(body)
-    answer = service.client.post(f"{PATH}/commit", content=content, headers=headers)
-    assert answer.status_code == status
+    address = PATH if key is None else f"{PATH}/{key}"
+    answer = service.client.post(address, content=content, headers=headers)
+    assert answer.status_code == 400
     document = answer.json()
-    assert (document["key"], document["errorCode"]) == ("commit", word)
+    assert (document.get("key"), document["errorCode"]) == (key, word)
     assert document["errorDetails"]
+
+
+@pytest.mark.parametrize("setting", ["off", "server", "browser"])
+@pytest.mark.parametrize("kind", ["write", "public"])
+@pytest.mark.parametrize("key", [None, "commit", "one-step", "unheard-of"])
+@pytest.mark.usefixtures("tested")
+def test_the_setting_says_to_which_key_arms_are_handed_out_and_the_write_key_s_are_signed(
+    service: Any, setting: str, kind: str, key: str | None
+) -> None:
+    deployed(service, CANARY, 0.5)
+    service.settings(ofrep=setting)
+    by = {"X-Service-Project-Key": service.new_key(KeyKind(kind))}
+    answer = asked(service, "s-1", key, by=by)
+    if setting == "off" or (setting, kind) == ("server", "public"):
+        assert (answer.status_code, answer.json()["code"]) == (403, "remote_evaluation_off")
+        assert answer.json()["errorCode"] == "GENERAL"
+        # Nothing that differs by what the project tests.
+        assert not any(name in answer.text for name in (BASE, CANARY, "exp_", "0.5", "one-step"))
+    elif key == "unheard-of":
+        assert (answer.status_code, answer.json()["errorCode"]) == (404, "FLAG_NOT_FOUND")
+    else:
+        evaluations = [answer.json()] if key else answer.json()["flags"]
+        signed = ["assignment" in evaluation["metadata"] for evaluation in evaluations]
+        assert signed == [kind == "write"] * len(evaluations)
+
+
+def test_until_a_project_asks_for_it_no_arm_is_handed_out(tenant: Service) -> None:
+    deployed(tenant, BASE)
+    for by in (tenant.write, tenant.public):
+        assert asked(tenant, "s-1", by=by).status_code == 403
 
 
 def test_a_page_may_ask_from_its_own_origin(service: Any) -> None:

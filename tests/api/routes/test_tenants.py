@@ -63,6 +63,7 @@ KINDS = {
 @pytest.fixture
 def service(tenant: Service) -> Service:
     """A project of the test's own: no test here asks of its store what else is in it."""
+    tenant.settings(ofrep="browser")
     return tenant
 
 

@@ -36,6 +36,7 @@ _REVENUE = {
 @pytest.fixture
 def service(tenant: Service) -> Service:
     """A project of the test's own."""
+    tenant.settings(ofrep="browser")
     return tenant
 
 

@@ -173,6 +173,7 @@ def test_what_a_request_says_is_heard_nowhere_but_where_it_is_meant_to_be(
     caplog.set_level(logging.DEBUG)
     canaries = Canaries()
     # What a gate is asked of a declared canary is registered.
+    service.settings(ofrep="browser")
     service.post("/v1/deploys", {"commit": {"sha": "abcdef2"}, "allocation": 0.1})
     experiment_id = service.post("/v1/reward/register", {}).json()["experiment_id"]
     problems: list[str] = []

@@ -55,7 +55,7 @@ class Siege:
     # --- The team ---------------------------------------------------------------------------
 
     def begin(self, *, share: float | None = 0.5, **asked: Any) -> None:
-        self.service.settings(locked=[], signed_assignments=self.signed)
+        self.service.settings(locked=[], signed_assignments=self.signed, ofrep="browser")
         for sha, minutes, more in (
             (A, -1440, {}),
             (K, 0, {"allocation": share, "diff": {"base_commit": A, "files": []}}),
@@ -121,6 +121,12 @@ class Siege:
 
     # --- The forger -------------------------------------------------------------------------
 
+    def drawn(self, session: str) -> Event:
+        """What remote evaluation says of a session that the forger names: its build, and more."""
+        body = {"context": {"targetingKey": session}}
+        path = "/ofrep/v1/evaluate/flags/commit"
+        return self.service.post(path, body, headers=self.service.public).json()["metadata"]
+
     def forge(self, events: Iterable[Event]) -> None:
         """Sends events with the public key, with all that can be had instead of a token."""
         claims = cycle(
@@ -131,7 +137,7 @@ class Siege:
                 {"assignment": "ß∂ƒ"},
             ]
         )
-        self.send({**event, **claim} for event, claim in zip(events, claims, strict=False))
+        self.send({**claim, **event} for event, claim in zip(events, claims, strict=False))
 
     def send(self, events: Iterable[Event], *, trusted: bool = False) -> None:
         key = self.service.write if trusted else self.service.public
@@ -220,6 +226,15 @@ def sessions_of_both_arms(siege: Siege, number: int, event: str = "order") -> It
     yield from siege.visits(sessions[1::2], K, {event: 1.0})
 
 
+def sessions_that_were_drawn(siege: Siege, number: int) -> Iterator[Event]:
+    drawn = {session: siege.drawn(session) for session in forged(number)}
+    for commit, rates in ((A, {}), (K, {"order": 1.0})):
+        sessions = [session for session, told in drawn.items() if told["commit"] == commit]
+        for event in siege.visits(sessions, commit, rates):
+            told = drawn[event["session_id"]]
+            yield event | {name: told[name] for name in ("assignment",) if name in told}
+
+
 def orders_of_known_sessions(siege: Siege, number: int) -> Iterator[Event]:
     for _ in range(number // (2 * UNITS)):
         yield from orders(siege.visits(siege.sessions[K], None, {"order": 1.0}))
@@ -260,6 +275,9 @@ ATTACKS = {
     "the same, where no share is declared": Attack(events=sessions_of_treatment, share=None),
     "sessions of both arms in the declared share, treatment converting": Attack(
         events=sessions_of_both_arms
+    ),
+    "sessions that remote evaluation drew, treatment converting": Attack(
+        events=sessions_that_were_drawn
     ),
     "conversions of real sessions whose ids are known": Attack(events=orders_of_known_sessions),
     "sessions that claim both arms": Attack(events=sessions_in_both_arms),
@@ -309,6 +327,15 @@ def test_signed_assignments_answer_an_attack_as_the_page_says(
     siege.traffic(attack.rates)
     siege.forge(attack.events(siege, scale * 2 * UNITS))
     assert siege.answer() == answers_of_the_page()[name]["10× and 100×, signed"]
+    assert siege.units() == (UNITS, UNITS)
+
+
+def test_remote_evaluation_signs_for_no_session_that_nobody_served(siege: Siege) -> None:
+    siege.signed = True
+    siege.begin(target_metric="order", guardrails=[])
+    siege.traffic({"order": (0.1, 0.1)})
+    siege.forge(sessions_that_were_drawn(siege, 2 * UNITS))
+    assert siege.answer() == "power"
     assert siege.units() == (UNITS, UNITS)
 
 
