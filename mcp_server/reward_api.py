@@ -33,6 +33,7 @@ ADVICE = {
     "malformed_key": NEW_KEY,
     "unknown_key": NEW_KEY,
     "wrong_key_kind": "All tools take a project key (rk_): set SERVICE_PROJECT_KEY to one.",
+    "locked": "Leave that member out and call again: the project keeps it for itself.",
     "unknown_experiment": FIND,
     "unknown_commit": "Name a commit that was deployed in production, or none.",
     "ambiguous_commit": "Name the commit by its whole id.",

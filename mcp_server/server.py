@@ -39,15 +39,22 @@ class RewardServer(MCPServer[RewardApi]):
         Raises:
             ToolError: If the arguments break the tool's schema or the call fails.
         """
-        known = {tool.name: tool.input_schema["properties"] for tool in await self.list_tools()}
-        if name not in known:
-            raise ToolError(f"Unknown tool: {name[:128]}. The tools are: {', '.join(known)}.")
-        unknown = sorted(set(arguments) - set(known[name]))
+        schemas = {tool.name: tool.input_schema for tool in await self.list_tools()}
+        if name not in schemas:
+            raise ToolError(f"Unknown tool: {name[:128]}. The tools are: {', '.join(schemas)}.")
+        known, required = schemas[name]["properties"], schemas[name].get("required", ())
+        unknown = sorted(set(arguments) - set(known))
         if unknown:
-            accepted = ", ".join(known[name]) or "none"
+            accepted = ", ".join(known) or "none"
             raise ToolError(f"Unknown arguments: {', '.join(unknown)}. {name} takes: {accepted}.")
+        # Models write null for an argument that they leave out.
+        given = {
+            argument: value
+            for argument, value in arguments.items()
+            if value is not None or argument in required
+        }
         try:
-            return await super().call_tool(name, arguments, context)
+            return await super().call_tool(name, given, context)
         except ToolError as error:
             if isinstance(error.__cause__, ValidationError):
                 raise ToolError(_corrections(error.__cause__)) from None

@@ -79,6 +79,7 @@ def test_a_service_that_is_busy_says_when_to_come_again(
     [
         (401, "unknown_key", "Ask for a new project key"),
         (403, "wrong_key_kind", "project key (rk_)"),
+        (403, "locked", "Leave that member out"),
         (404, "unknown_experiment", "list_experiments"),
         (404, "not_found", "SERVICE_API_URL"),
         (409, "experiment_open", "Without that member"),

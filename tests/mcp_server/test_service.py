@@ -78,6 +78,7 @@ def test_each_refusal_of_the_service_comes_with_its_advice(in_project: Callable[
             "conflict": ("register_experiment", change | {"routes": ["/"]}),
             "cursor": ("list_experiments", {"cursor": "none of ours"}),
             "deploy": ("register_experiment", {"deploy_id": "dep_0"}),
+            "locked": ("register_experiment", {"guardrails": []}),
         }
         return {
             case: text(await client.call_tool(tool, arguments))
@@ -90,6 +91,42 @@ def test_each_refusal_of_the_service_comes_with_its_advice(in_project: Callable[
     assert "Without that member the call gives the open experiment" in told["conflict"]
     assert "must be the next_cursor of an earlier page" in told["cursor"]
     assert "Correct the arguments" in told["deploy"]
+    assert "keeps guardrails for the project: leave it out" in told["locked"]
+    assert "Leave that member out and call again" in told["locked"]
+    assert "key" not in told["locked"]
+
+
+def test_null_is_an_absent_argument_of_every_tool(in_project: Callable[..., Any]) -> None:
+    async def called(client: Client) -> dict[str, list[Any]]:
+        registered = await client.call_tool("register_experiment", {})
+        known = {
+            **registered.structured_content,
+            "sessions_per_day": 1000,
+            "rate": 0.05,
+            "share": 0.1,
+        }
+        results: dict[str, list[Any]] = {}
+        for tool in (await client.list_tools()).tools:
+            properties = tool.input_schema["properties"]
+            needed = {name: known[name] for name in tool.input_schema.get("required", ())}
+            nulls = dict.fromkeys(properties, None)
+            results[tool.name] = [
+                await client.call_tool(tool.name, arguments)
+                for arguments in (needed, {**nulls, **needed})
+            ]
+        return results
+
+    for name, (absent, null) in in_project(called).items():
+        assert (null.is_error, null.content) == (absent.is_error, absent.content), name
+        assert name == "explain" or not null.is_error, null.content
+
+
+def test_a_needed_argument_is_no_null(in_project: Callable[..., Any]) -> None:
+    async def planned(client: Client) -> str:
+        design = {"sessions_per_day": None, "rate": 0.05, "share": 0.1}
+        return text(await client.call_tool("plan", design))
+
+    assert "sessions_per_day" in in_project(planned)
 
 
 def test_a_key_of_another_kind_is_told_which_one_to_set(in_project: Callable[..., Any]) -> None:
