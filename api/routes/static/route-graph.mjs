@@ -282,21 +282,70 @@ function appPath(parts) {
   return `/${path.join("/")}`;
 }
 
+/** How Next.js ranks a segment: a literal before a parameter before a rest. */
+const rank = (part) => (/^\[\[?\.\.\./.test(part) ? 2 : part.startsWith("[") ? 1 : 0);
+
+/** How segments fit those of a route: `all` of its addresses, `some` of them, or none. */
+function fit(parts, route) {
+  const [own, other] = [parts[0], route[0]];
+  if (own === undefined && other === undefined) return "all";
+  const optional = (part) => part?.startsWith("[[");
+  if (own === undefined) return optional(other) ? "some" : undefined;
+  if (rank(own) === 2) return other !== undefined || optional(own) ? "all" : undefined;
+  if (other === undefined) return undefined;
+  if (rank(other) === 2) return "some";
+  if (rank(own) === 0 && rank(other) === 0 && own !== other) return undefined;
+  const rest = fit(parts.slice(1), route.slice(1));
+  return rest === "all" && rank(own) < rank(other) ? "some" : rest;
+}
+
+/** The segments of an address: neither groups nor slots are any. */
+const segments = (parts) => parts.filter((part) => !/^(@.*|\(.*\))$/.test(part));
+
+/** The pages that a slot shows on the addresses of a route: the most specific that fits each. */
+function* slotPages(pages, slot, route) {
+  const inside = pages
+    .filter(({ parts }) => slot.every((part, depth) => parts[depth] === part))
+    .map(({ parts, path }) => ({ path, inner: parts.slice(slot.length) }))
+    .filter(({ inner }) => !inner.some((part) => /^\(\.+\)./.test(part)))
+    .map((page) => ({ ...page, ranks: segments(page.inner).map(rank).join("") }))
+    .sort((one, other) => (one.ranks < other.ranks ? -1 : 1));
+  for (const { path, inner } of inside) {
+    const fits = fit(segments(inner), route);
+    if (fits) yield { path, parts: [...slot, ...inner] };
+    if (fits === "all") return;
+  }
+}
+
 function* appRoutes(folder, endings) {
-  const named = (place, names) => names.flatMap((name) => endings.map((end) => join(place, name + end)));
+  const files = [];
   for (const path of filesBelow(folder)) {
     const parts = relative(folder, dirname(path)).split(sep).filter(Boolean);
     const [name, ending] = split(basename(path), endings);
-    if (!["page", "route"].includes(name) || !ending || parts.some((part) => part.startsWith("_")))
-      continue;
-    const around = [];
-    for (let depth = 0; name === "page" && depth <= parts.length; depth++) {
-      const place = join(folder, ...parts.slice(0, depth));
-      const slots = readdirSync(place).filter((inner) => inner.startsWith("@"));
-      for (const one of [place, ...slots.map((slot) => join(place, slot))])
-        around.push(...named(one, AROUND).filter(isFile));
+    if (["page", "route"].includes(name) && ending && !parts.some((part) => part.startsWith("_")))
+      files.push({ path, parts, kind: name === "page" ? "page" : "api" });
+  }
+  const pages = files.filter(({ kind }) => kind === "page");
+  const beside = (parts) =>
+    AROUND.flatMap((name) => endings.map((end) => join(folder, ...parts, name + end))).filter(isFile);
+  // From the page's folder up to `top`: what surrounds it, and what slots show beside it.
+  function* surroundings(parts, top) {
+    for (let depth = top; depth <= parts.length; depth++) {
+      const place = parts.slice(0, depth);
+      yield* beside(place);
+      for (const name of readdirSync(join(folder, ...place)).filter((inner) => inner.startsWith("@"))) {
+        const slot = [...place, name];
+        yield* beside(slot);
+        for (const page of slotPages(pages, slot, segments(parts.slice(depth)))) {
+          yield page.path;
+          yield* surroundings(page.parts, slot.length);
+        }
+      }
     }
-    yield { path: appPath(parts), kind: name === "page" ? "page" : "api", file: path, around };
+  }
+  for (const { path, parts, kind } of files) {
+    const around = kind === "page" ? [...surroundings(parts, 0)] : [];
+    yield { path: appPath(parts), kind, file: path, around };
   }
 }
 

@@ -132,6 +132,49 @@ def test_the_file_of_a_route_is_its_own_page(repository: Path) -> None:
     assert "/" in files
 
 
+SLOTS = {
+    # The slot's rest is shown wherever no page of the slot fits better.
+    ("dash/layout", "dash/@header/[...dir]/page", "dash/home/page", "dash/[id]/settings/page"): {
+        "/dash/[...dir]": ["dash/layout", "dash/@header/[...dir]/page"],
+        "/dash/home": ["dash/layout", "dash/@header/[...dir]/page", "dash/home/page"],
+        "/dash/[id]/settings": [
+            *("dash/layout", "dash/@header/[...dir]/page", "dash/[id]/settings/page")
+        ],
+    },
+    (
+        "@nav/[[...all]]/page",
+        "@nav/shop/[id]/page",
+        "@nav/shop/[id]/layout",
+        "page",
+        "shop/a/page",
+    ): {
+        "/": ["@nav/[[...all]]/page", "page"],
+        "/[[...all]]": ["@nav/[[...all]]/page", "@nav/shop/[id]/page", "@nav/shop/[id]/layout"],
+        "/shop/[id]": ["@nav/shop/[id]/page", "@nav/shop/[id]/layout"],
+        "/shop/a": ["@nav/shop/[id]/page", "@nav/shop/[id]/layout", "shop/a/page"],
+    },
+    ("(g)/@m/(h)/[slug]/page", "(g)/@m/(.)[id]/edit/page", "(g)/[id]/page", "(g)/[id]/edit/page"): {
+        "/[id]": ["(g)/@m/(h)/[slug]/page", "(g)/[id]/page"],
+        "/[id]/edit": ["(g)/@m/(.)[id]/edit/page", "(g)/[id]/edit/page"],
+    },
+}
+
+
+@pytest.mark.parametrize("files", SLOTS, ids=lambda files: files[0])
+def test_a_route_reaches_the_pages_that_slots_show_beside_it(
+    tmp_path: Path, files: tuple[str, ...]
+) -> None:
+    for name in files:
+        path = tmp_path / "app" / f"{name}.tsx"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("export default () => null")
+    routes = {route["path"]: set(route["files"]) for route in graph(cwd=tmp_path)["routes"]}
+    expected = {
+        path: {f"app/{name}.tsx" for name in reached} for path, reached in SLOTS[files].items()
+    }
+    assert routes == expected
+
+
 @pytest.mark.requirement("deploy.payload", "graph.document")
 def test_the_service_takes_the_graph_and_finds_what_a_diff_touches(
     service: Any, repository: Path
