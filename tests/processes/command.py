@@ -33,7 +33,12 @@ class Command:
     process: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        env = {"SERVICE_DATABASE_URL": self.url, "SERVICE_SECRET": "a secret of the tests"}
+        env = {
+            "SERVICE_DATABASE_URL": self.url,
+            "SERVICE_SECRET": "a secret of the tests",
+            # The process that it is forked from may have begun with another one.
+            "SERVICE_LAKE": os.environ["SERVICE_LAKE"],
+        }
         self.process = FORKS.Process(target=_run, args=(self.words, env, str(self.log)))
         self.process.start()
 
