@@ -10,11 +10,11 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
     TypeAdapter,
     ValidationError,
-    model_validator,
 )
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
 from api.wire.problem import Fault, invalid
 from api.wire.strict_json import child_pointer
@@ -24,19 +24,33 @@ FREE_FORM_BYTES = 4096
 _MOST_MEMBERS = 256
 
 
+def _few_members(value: object) -> object:
+    if isinstance(value, dict) and len(value) > _MOST_MEMBERS:
+        raise PydanticCustomError(
+            "too_many_members", "at most {most} members", {"most": _MOST_MEMBERS}
+        )
+    return value
+
+
 class Shape(BaseModel):
     """A JSON object with exactly the members it names."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    @model_validator(mode="before")
     @classmethod
-    def _has_few_members(cls, value: object) -> object:
-        if isinstance(value, dict) and len(value) > _MOST_MEMBERS:
-            raise PydanticCustomError(
-                "too_many_members", "at most {most} members", {"most": _MOST_MEMBERS}
+    def __get_pydantic_core_schema__(
+        cls, source: type[BaseModel], handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Bodies are validated once they are read; a validator before would unmake JSON's rules."""
+        shape = handler(source)
+        model = handler.resolve_ref_schema(shape)
+        if model["type"] == "model":
+            fields = model["schema"]
+            few = core_schema.no_info_before_validator_function(_few_members, fields)
+            model["schema"] = core_schema.json_or_python_schema(
+                json_schema=fields, python_schema=few
             )
-        return value
+        return shape
 
 
 class OpenShape(BaseModel):

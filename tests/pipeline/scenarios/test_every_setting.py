@@ -282,6 +282,12 @@ def of_registration_limits(service: Service, limits: Any) -> list[int]:
     return [service.post("/v1/reward/register", body).status_code for body in bodies]
 
 
+def of_ofrep(service: Service, who: str) -> int:
+    service.settings(ofrep=who)
+    asked = {"context": {"targetingKey": "s"}}
+    return service.post("/ofrep/v1/evaluate/flags", asked).status_code
+
+
 def of_epochs(service: Service, epochs: Any) -> bool:
     service.settings(assignment_epochs=epochs)
     served = {"session_id": "s", "commit": K, "environment": "production"}
@@ -355,6 +361,7 @@ ANSWERS: Mapping[str, tuple[Observe, Any, Any]] = {
     "rate_limits.per_key": (of_event_limits, {}, {"per_key": 1}),
     "rate_limits.per_address": (of_event_limits, {}, {"per_address": 1}),
     "rate_limits.registrations_per_key": (of_registration_limits, {}, {"registrations_per_key": 1}),
+    "ofrep": (of_ofrep, "off", "server"),
     "assignment_epochs": (of_epochs, [1], [2]),
     "value_routes.currency": (of_value_currency, "USD", "JPY"),
     "webhooks.url": (of_webhooks, {}, {"url": "/other"}),
