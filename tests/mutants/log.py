@@ -70,6 +70,7 @@ MUTANTS = [
         tests=[
             "tests/pipeline/consistency/test_forget.py::test_a_stranger_s_chain_of_references_erases_nobody",
             "tests/pipeline/consistency/test_forget.py::test_a_stranger_s_references_do_not_keep_a_session_from_being_erased",
+            "tests/cli/operations/test_unvouched_claims.py::test_no_command_and_no_signer_does_with_another_s_data_what_an_unvouched_claim_says",
         ],
     ),
     Mutant(

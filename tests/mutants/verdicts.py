@@ -147,7 +147,8 @@ MUTANTS = [
         of="storage.pipeline.steps.SEEN",
         edits=[swap("_VOUCHED", "'true'")],
         tests=[
-            "tests/pipeline/scenarios/test_poisoning.py::test_signed_assignments_answer_an_attack_as_the_page_says[sessions of treatment that convert-10]"
+            "tests/pipeline/scenarios/test_poisoning.py::test_signed_assignments_answer_an_attack_as_the_page_says[sessions of treatment that convert-10]",
+            "tests/cli/operations/test_unvouched_claims.py::test_no_command_and_no_signer_does_with_another_s_data_what_an_unvouched_claim_says",
         ],
     ),
     Mutant(
@@ -157,6 +158,7 @@ MUTANTS = [
         tests=[
             "tests/pipeline/scenarios/test_poisoning.py::test_remote_evaluation_signs_for_no_session_that_nobody_served",
             "tests/api/openfeature/test_evaluation.py::test_the_setting_says_to_which_key_arms_are_handed_out_and_the_write_key_s_are_signed",
+            "tests/cli/operations/test_unvouched_claims.py::test_no_command_and_no_signer_does_with_another_s_data_what_an_unvouched_claim_says",
         ],
     ),
     Mutant(

@@ -23,8 +23,8 @@ from tests.conftest import Service
 
 HEADER = "X-Service-Project-Key"
 # No store is needed to know the routes.
-_APP = create_app(ApiSettings(database_url="postgresql://nowhere/none", secret=b"-"))
-_ROUTES = _APP.openapi()["paths"]
+APP = create_app(ApiSettings(database_url="postgresql://nowhere/none", secret=b"-"))
+_ROUTES = APP.openapi()["paths"]
 # By a cookie, and by no key: tests/api/dashboard/test_audit_trail.py says for whom.
 SIGN_IN_OPENS = "/v1/audit-trail"
 OPERATIONS = [
@@ -143,7 +143,7 @@ def test_every_route_of_the_application_is_in_the_matrix_or_open() -> None:
         if path in KINDS
         for method in operations
     }
-    assert routes_of(_APP.routes) == guarded | OPEN | SIGNED_IN | TO_TOOLS
+    assert routes_of(APP.routes) == guarded | OPEN | SIGNED_IN | TO_TOOLS
     assert {path for _, path in guarded} == KINDS.keys()
 
 
