@@ -1,7 +1,9 @@
 """A metric: which events count, on which side, and for how long after the exposure."""
 
 import math
+import unicodedata
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
@@ -12,6 +14,9 @@ MINUTE, HOUR, DAY = 60, 3600, 86_400
 WINDOW_STEP = 5 * MINUTE
 LONGEST_WINDOW = 28 * DAY
 LONGEST_GRACE = 7 * DAY
+
+LONGEST_NAME = 128
+NAME_RULE = "must be 1 to 128 characters without line breaks, and without spaces around them"
 
 # An outcome counts as after the window where it comes within so many windows.
 AFTER_WINDOWS = 4
@@ -33,6 +38,23 @@ _WINDOWS = {
     "expansion": 14 * DAY,
 }
 _LOWER_IS_BETTER = {"error", "subscription_churned"}
+
+
+@lru_cache(maxsize=4096)
+def composed_name(name: str) -> str:
+    """Returns the name of an event or metric in NFC: an accent is typed as one character or two.
+
+    Raises:
+        ValueError: It breaks the rule of names, as `NAME_RULE` says it.
+    """
+    composed = unicodedata.normalize("NFC", name)
+    if (
+        not 1 <= len(composed) <= LONGEST_NAME
+        or composed != composed.strip()
+        or len(composed.splitlines()) > 1
+    ):
+        raise ValueError(NAME_RULE)
+    return composed
 
 
 class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

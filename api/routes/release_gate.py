@@ -155,9 +155,7 @@ async def get_gate(
         ),
     ] = None,
     environment: Annotated[str, Query(min_length=1, max_length=64, pattern=_NO_NUL)] = PRODUCTION,
-    target_metric: Annotated[
-        str | None, Query(min_length=1, max_length=128, pattern=_NO_NUL)
-    ] = None,
+    target_metric: Annotated[MetricName | None, Query(pattern=_NO_NUL)] = None,
     policy: Annotated[
         str,
         Query(max_length=64, json_schema_extra={"pattern": POLICY_PATTERN}),

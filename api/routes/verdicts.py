@@ -27,7 +27,7 @@ from api.wire.evidence import ClosedExperiment, Effect, Evidence
 from api.wire.moment import RULE as MOMENT_RULE
 from api.wire.moment import moment, text
 from api.wire.problem import Problem
-from api.wire.shape import Shape
+from api.wire.shape import MetricName, Shape
 from domain.wording.registration import awaited_sentence
 from storage.postgres.refusal import Missing
 from storage.tenants.keys import READING_KINDS
@@ -301,7 +301,7 @@ async def get_verdicts(
         str | None, Query(pattern="^[0-9a-fA-F]{7,64}$", description="Or its beginning.")
     ] = None,
     deploy_id: Annotated[str | None, Query(max_length=128, pattern=_NO_NUL)] = None,
-    metric: Annotated[str | None, Query(max_length=128, pattern=_NO_NUL)] = None,
+    metric: Annotated[MetricName | None, Query(pattern=_NO_NUL)] = None,
     decided_after: Annotated[
         str | None, Query(json_schema_extra={"format": "date-time"}), AfterValidator(_moment)
     ] = None,

@@ -14,9 +14,10 @@ from api.wire.moment import RULE as MOMENT_RULE
 from api.wire.moment import moment, plain_moment, plain_moments
 from api.wire.moment import text as moment_text
 from api.wire.problem import Fault, invalid
-from api.wire.shape import FREE_FORM_BYTES
+from api.wire.shape import COMMIT_RULE, FREE_FORM_BYTES
 from api.wire.signature import Signatures
 from api.wire.strict_json import DEEPEST, examined, plain
+from domain.metric import NAME_RULE, composed_name
 from domain.millionths import LARGEST_VALUE, VALUE_RULE, value_in_millionths
 from domain.route import canonical_route
 from storage.log.events import EventColumns, EventLines, RuntimeEvent
@@ -217,7 +218,7 @@ class EventReader:
             project_id=self.project_id,
             trusted=self.trusted,
             environments=[environment or PRODUCTION for environment in environments],
-            names=names,
+            names=[_composed(name) for name in names],
             sessions=sessions,
             occurred_at=moments,
             occurred_texts=times,
@@ -323,7 +324,7 @@ class EventReader:
         return RuntimeEvent(
             project_id=self.project_id,
             environment=event.environment or PRODUCTION,
-            event=event.event,
+            event=_composed(event.event),
             session_id=event.session_id,
             occurred_at=occurred_at,
             occurred_text=occurred_text,
@@ -398,6 +399,13 @@ class _RefusedError(Exception):
     def fault(self, pointer: str) -> Fault:
         """Returns the fault, at a pointer below the event's."""
         return Fault(at=pointer + self._member, code=self._code, detail=self._detail)
+
+
+def _composed(name: str) -> str:
+    try:
+        return composed_name(name)
+    except ValueError:
+        raise _RefusedError("/event", "invalid_name", NAME_RULE) from None
 
 
 def _in_millionths(value: float) -> int:
@@ -514,4 +522,6 @@ def _fault(message: str, pointer: str) -> Fault:
     place = _PLACE.search(message)
     # Only members that we name ourselves: `flags` and `properties` have none of their own.
     member = place["path"].split("[")[0].replace(".", "/") if place else ""
-    return Fault(at=pointer + member, code="invalid_member", detail=_PLACE.sub("", message))
+    # A commit is the only member with a pattern.
+    detail = COMMIT_RULE if "matching regex" in message else _PLACE.sub("", message)
+    return Fault(at=pointer + member, code="invalid_member", detail=detail)

@@ -18,6 +18,7 @@ from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_sc
 
 from api.wire.problem import Fault, invalid
 from api.wire.strict_json import child_pointer
+from domain.metric import NAME_RULE, composed_name
 
 FREE_FORM_BYTES = 4096
 # Each unknown member is a fault, which takes a hundred times its bytes.
@@ -84,10 +85,18 @@ def free_form_bytes(members: dict[str, Any]) -> int:
     return len(json.dumps(members, separators=(",", ":"), ensure_ascii=False).encode())
 
 
+def _composed(name: str) -> str:
+    try:
+        return composed_name(name)
+    except ValueError:
+        raise PydanticCustomError("invalid_name", NAME_RULE) from None
+
+
+COMMIT_RULE = "must be 7 to 64 hexadecimal digits, as `git rev-parse HEAD` prints them"
 _COMMIT_PATTERN = r"^[0-9a-fA-F]{7,64}$"
 Commit = Annotated[str, Field(pattern=_COMMIT_PATTERN), AfterValidator(_lower_case)]
 Environment = Annotated[str, Field(min_length=1, max_length=64)]
-MetricName = Annotated[str, Field(min_length=1, max_length=128)]
+MetricName = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_composed)]
 Actor = Annotated[str, Field(min_length=1, max_length=256)]
 RoutePattern = Annotated[str, Field(min_length=1, max_length=512)]
 FreeForm = Annotated[dict[str, Any], AfterValidator(_small)]
@@ -115,11 +124,7 @@ _DETAILS = {
     "bool_type": "must be true or false",
 }
 # By pydantic's sentence, which names the pattern alone.
-_DETAILS_OF_PATTERNS = {
-    f"String should match pattern '{_COMMIT_PATTERN}'": (
-        "must be 7 to 64 hexadecimal digits, as `git rev-parse HEAD` prints them"
-    ),
-}
+_DETAILS_OF_PATTERNS = {f"String should match pattern '{_COMMIT_PATTERN}'": COMMIT_RULE}
 
 ValidatedT = TypeVar("ValidatedT")
 

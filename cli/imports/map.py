@@ -13,6 +13,7 @@ import msgspec
 from api.wire.event_batch import EVENT_MEMBERS
 from cli.imports.faults import MapError, name_list, suggestion
 from domain.currency import CODES
+from domain.metric import composed_name
 
 Values = str | int | float | bool | list[str | int | float | bool]
 # The members of an event that a map may fill; its time stands in [times].
@@ -22,6 +23,9 @@ UNIT_MEMBERS = frozenset({"route", "environment", "user_ref"})
 
 _DURATION = re.compile(r"(\d+) ?(s|m|min|h|d)", re.ASCII)
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+
+# Of the codes of strptime, those that say the year.
+_WITH_YEAR = re.compile(r"(?<!%)(?:%%)*%[YyGcx]")
 
 
 class Times(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -45,6 +49,10 @@ class Times(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError("start is missing: the time that spread_days begin at")
         if self.unit is not None and self.format is not None:
             raise ValueError("names both unit and format: a time is a number or a text")
+        if self.format is not None and not _WITH_YEAR.search(self.format):
+            raise ValueError(
+                f'format is {self.format!r}, which has no year (%Y or %y), as "%Y-%m-%d %H:%M" has'
+            )
         _require_zone(self.zone)
 
 
@@ -117,6 +125,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 raise ValueError(f"{member} is {length!r}: write 90s, 30m, 72h or 14d")
         if self.currency is not None:
             _require_currency(self.currency)
+        # Events are stored under the names that this gives.
+        msgspec.structs.force_setattr(self, "target_metric", composed_name(self.target_metric))
 
 
 def length_in_seconds(length: str) -> int:

@@ -5,11 +5,12 @@ import re
 from collections.abc import Mapping, Sequence
 from ipaddress import ip_network
 from typing import Annotated, Any, Literal
+from unicodedata import normalize
 
 import msgspec
 from sqlalchemy import Connection, Select, select, update
 
-from domain.metric import Metric
+from domain.metric import Metric, composed_name
 from storage.postgres.refusal import Invalid, Missing
 from storage.schema.tables import projects
 from storage.tenants.audit_trail import PROGRAM, Actor, changes_between, record_action
@@ -177,6 +178,7 @@ def chosen_settings(chosen: Mapping[str, object]) -> Settings:
         Invalid: A member is unknown or breaks its rule; the pointer names it.
     """
     settings = parse_settings(chosen)
+    _require_names(settings)
     for number, origin in enumerate(settings.allowed_origins):
         if not _ORIGIN.fullmatch(origin):
             detail = f"{origin!r} is no origin: one is https://HOST[:PORT], without a path"
@@ -200,6 +202,48 @@ def _require_hosts(webhooks: Sequence[Webhook]) -> None:
         except RefusedAddressError as refused:
             detail = f"{webhook.host}: {refused}"
             raise Invalid("invalid_setting", detail, pointer=f"/webhooks/{number}/url") from None
+
+
+# Members that name metrics and events.
+_NAMING = ("default_metric", "guardrails", "metrics", "value_routes")
+
+
+def _with_composed_names(chosen: Mapping[str, object]) -> dict[str, object]:
+    """Returns choices with names as events are stored."""
+    return {
+        member: _composed(value) if member in _NAMING else value for member, value in chosen.items()
+    }
+
+
+def _composed(value: object) -> object:
+    if isinstance(value, str):
+        return normalize("NFC", value)
+    if isinstance(value, list):
+        return [_composed(item) for item in value]
+    if isinstance(value, dict):
+        return {_composed(key): _composed(item) for key, item in value.items()}
+    return value
+
+
+def _require_names(settings: Settings) -> None:
+    """Refuses names that no event can have.
+
+    Raises:
+        Invalid: One breaks the rule; the pointer names it.
+    """
+    named = [("/default_metric", settings.default_metric)]
+    named += [(f"/guardrails/{place}", name) for place, name in enumerate(settings.guardrails)]
+    for metric, definition in settings.metrics.items():
+        named.append(("/metrics/*", metric))
+        named += [
+            (f"/metrics/*/sources/{place}", name)
+            for place, name in enumerate(definition.sources or ())
+        ]
+    for pointer, name in named:
+        try:
+            composed_name(name)
+        except ValueError as broken:
+            raise Invalid("invalid_setting", f"a name {broken}", pointer=pointer) from None
 
 
 def _is_network(text: str) -> bool:
@@ -258,7 +302,7 @@ def apply_settings(
         Invalid: A member is unknown or breaks its rule; nothing is stored.
     """
     stored = lock_settings(connection, project_id)
-    merged = {**stored, **chosen}
+    merged = {**stored, **_with_composed_names(chosen)}
     settings = parse_settings(merged)
     chosen_settings(chosen)
     connection.execute(

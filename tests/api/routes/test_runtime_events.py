@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import IntegrityError
 
+from storage.postgres.refusal import Invalid
 from storage.schema.tables import runtime_events
 from storage.tenants.keys import KeyKind
 from tests.conftest import Service
@@ -454,6 +455,69 @@ def test_sent_at_must_be_a_time(service: Any, runtime_event: Any) -> None:
     answer = sent(service, {"events": [runtime_event], "sent_at": "yesterday"})
     assert answer.json()["errors"][0]["pointer"] == "/sent_at"
     assert rows(service) == []
+
+
+# An accent typed as a character of its own, and as one with its letter.
+APART, TOGETHER = "cafe\u0301", "caf\u00e9"
+
+
+def test_a_name_is_the_same_however_its_accents_are_typed(service: Any) -> None:
+    service.settings(default_metric=APART, metrics={APART: {"sources": [APART]}})
+    events = [{"event": name, "session_id": name} for name in (APART, TOGETHER)]
+    assert sent(service, events[0]).status_code == 202
+    assert sent(service, {"events": events}).json()["accepted"] == 2
+    assert {row.event for row in rows(service)} == {TOGETHER}
+    # A session is whatever its sender calls it.
+    assert {row.session_id for row in rows(service)} == {APART, TOGETHER}
+    registered = {
+        service.post("/v1/reward/register", body).json()["experiment_id"]
+        for body in (
+            {},
+            {"target_metric": APART},
+            {"target_metric": {"name": TOGETHER, "value_per_conversion": 1}},
+        )
+    }
+    assert len(registered) == 1
+    listed = service.get("/v1/reward", params={"metric": APART}).json()["experiments"]
+    assert [experiment["metric"] for experiment in listed] == [TOGETHER]
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\u2028b", " a", "a ", "a\u00a0", "\t", "a\r"])
+def test_a_name_with_a_line_break_or_spaces_around_it_is_refused(service: Any, name: str) -> None:
+    rule = "must be 1 to 128 characters without line breaks, and without spaces around them"
+    fault = {"pointer": "/event", "code": "invalid_name", "detail": rule}
+    wrong, right = {"event": name, "session_id": "s"}, {"event": "a b", "session_id": "s"}
+    answer = sent(service, wrong)
+    assert (answer.status_code, answer.json()["errors"]) == (422, [fault])
+    answer = sent(service, {"events": [right, wrong]})
+    assert answer.json()["accepted"] == 1
+    assert answer.json()["rejected"] == [
+        {"index": 1, "errors": [{**fault, "pointer": "/events/1/event"}]}
+    ]
+    for member, value in (("target_metric", name), ("guardrails", [name])):
+        answer = service.post("/v1/reward/register", {member: value})
+        assert (answer.status_code, answer.json()["errors"][0]["detail"]) == (422, rule)
+    gate = service.get("/v1/reward/gate", params={"target_metric": name})
+    assert (gate.status_code, gate.json()["errors"][0]["parameter"]) == (422, "target_metric")
+    for chosen, pointer in (
+        ({"default_metric": name}, "/default_metric"),
+        ({"guardrails": ["error", name]}, "/guardrails/1"),
+        ({"metrics": {name: {}}}, "/metrics/*"),
+        ({"metrics": {"a": {"sources": [name]}}}, "/metrics/*/sources/0"),
+    ):
+        with pytest.raises(Invalid) as refused:
+            service.settings(**chosen)
+        assert refused.value.pointer == pointer
+
+
+@pytest.mark.parametrize("commit", ["", "abc", "4f2a9c1d\n"])
+def test_a_commit_that_is_none_is_refused_in_words(service: Any, commit: str) -> None:
+    answer = sent(service, {"event": "a", "session_id": "s", "commit": commit})
+    (fault,) = answer.json()["errors"]
+    assert fault["pointer"] == "/commit"
+    assert fault["detail"] == (
+        "must be 7 to 64 hexadecimal digits, as `git rev-parse HEAD` prints them"
+    )
 
 
 def test_a_member_named_twice_counts_as_the_last(service: Any) -> None:

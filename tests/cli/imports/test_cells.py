@@ -87,3 +87,10 @@ def test_the_hour_that_clocks_leap_over_is_moved_on_where_the_map_says_so() -> N
     times = Times(column="at", zone="Europe/Berlin", nonexistent="shift_forward")
     read = TimeReader(times).read("2026-03-29 02:30:00")
     assert read == datetime(2026, 3, 29, 1, 30, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("form", ["%m/%d %H:%M", "%%Y-%m-%d", "%H:%M"])
+def test_a_format_without_a_year_is_refused_in_words(form: str) -> None:
+    with pytest.raises(ValueError, match=r"which has no year \(%Y or %y\)"):
+        Times(column="at", format=form)
+    assert Times(column="at", format=f"{form} %Y").format is not None
