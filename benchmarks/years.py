@@ -203,7 +203,7 @@ class Service:
             deploy(connection, self.project, self.standing, self.now, share=1.0)
             canary, base = self.canary, self.standing
             deploy(connection, self.project, canary, self.now, base=base, share=0.5)
-            for table in ("deploys", "commits"):
+            for table in ("deploys", "commits", "commit_ids"):
                 late = f"UPDATE {table} SET recorded_at = :now WHERE recorded_at > :now"
                 connection.execute(text(late), {"now": self.now})
             asked = Registration(treatment_commit=self.canary, target_metric="activation")

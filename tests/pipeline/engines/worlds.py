@@ -265,6 +265,14 @@ def _move_knowledge(connection: Connection, project_id: int, draw: Random) -> No
             ),
             {"project": project_id},
         )
+    # Some were bound before an event might write more of a commit than its deploy.
+    if draw.random() < 0.2:
+        connection.execute(
+            text(
+                "UPDATE experiments SET policy = policy - 'longer_ids' WHERE project_id = :project"
+            ),
+            {"project": project_id},
+        )
     # Some end within the hours of the log.
     connection.execute(
         text(

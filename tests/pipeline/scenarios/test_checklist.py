@@ -150,6 +150,13 @@ def one_build_is_not_recorded(shop: Shop) -> None:
     shop.posted("/v1/events", canary)
 
 
+def a_commit_is_written_too_short(shop: Shop) -> None:
+    for last in "45":
+        shop.posted("/v1/deploys", {"commit": {"sha": f"eeeeeee{last}"}, "allocation": 0})
+    shop.page_view["commit"] = "eeeeeee"
+    shop.live()
+
+
 def no_deploy_is_recorded(shop: Shop) -> None:
     shop.send_present()
 
@@ -247,6 +254,7 @@ WAYS: Sequence[tuple[Wrong, str, str, str]] = (
     (another_environment_is_named, "events", "some of prod", "Leave `environment` out"),
     (no_commit_is_named, "commit on events", "0 of 20 page views", "Send `commit`"),
     (one_build_is_not_recorded, "commit known", "bbbbbbbbbbb… (1)", "deploy-reward deploy bbbbb"),
+    (a_commit_is_written_too_short, "commit known", "eeeeeee (20)", "Send the whole sha"),
     (no_deploy_is_recorded, "commit known", "No deploy is recorded", "deploy-reward deploy"),
     (routes_are_of_another_app, "routes matched", "/kasse/7 (20)", "POST /v1/static-graphs"),
     (no_route_is_named, "routes matched", "0 of 20 page views name", "Send `route`"),
@@ -365,6 +373,17 @@ def test_a_line_turns_green_at_the_tick_after_its_fix(lived: Lived) -> None:
     assert lived.tick() == 1
     assert lived.line("commit known")["ok"] is True
     assert lived.line("routes matched")["ok"] is True
+
+
+def test_events_may_write_more_of_a_commit_than_its_deploy(lived: Lived) -> None:
+    whole = {A: A.ljust(40, "9"), K: K.ljust(40, "9")}
+    lived.shop.builds = tuple(whole.values())
+    lived.shop.page_view["commit"] = whole[K]
+    lived.shop.live()
+    run_pipeline(lived.shop.store.engine)
+    lived.tick()
+    lines = lived.shop.lines()
+    assert all(lines[check]["ok"] for check in ("commit known", "both arms in one block")), lines
 
 
 def test_silence_turns_the_first_line_red_without_a_tick(lived: Lived) -> None:

@@ -135,6 +135,33 @@ def test_what_cursors_held_of_looks_and_publishing_gets_tables_of_its_own(empty_
     assert tuple(progress) == ("exp_1", days[5], days[6])
 
 
+def test_whatever_names_a_commit_has_made_its_id_known_since_it_was_recorded(
+    empty_url: str,
+) -> None:
+    migrate_to(empty_url, "0035")
+    engine = open_engine(empty_url)
+    with engine.begin() as connection:
+        insert_verdict(connection, decided=False)
+        connection.execute(
+            text(
+                "INSERT INTO commits (project_id, environment, commit_sha, changes, base,"
+                " recorded_at, base_recorded_at) VALUES"
+                " (1, 'production', 'aaaaaaa1', '{aaaaaaa1}', null, '2026-10-02Z', null),"
+                " (1, 'production', 'ccccccc3', '{ddddddd5}', 'aaaaaaa1', '2026-10-03Z',"
+                " '2026-10-04Z'), (1, 'staging', 'aaaaaaa1', '{aaaaaaa1}', 'bbbbbbb2',"
+                " '2026-10-01Z', '2026-10-05Z')"
+            )
+        )
+    upgrade(empty_url)
+    with engine.begin() as connection:
+        ids = connection.execute(
+            text("SELECT id, commit_sha, extract(day FROM recorded_at) FROM commit_ids")
+        ).all()
+    engine.dispose()
+    days = {"aaaaaaa1": 1, "bbbbbbb2": 5, "ccccccc3": 3, "ddddddd5": 3}
+    assert {tuple(row) for row in ids} == {(each, each, day) for each, day in days.items()}
+
+
 def test_versions_are_numbers_that_compare_as_text_and_begin_the_names_of_their_files() -> None:
     revisions = ScriptDirectory(str(MIGRATIONS)).walk_revisions()
     assert [revision.revision for revision in revisions] == sorted(VERSIONS, reverse=True)
