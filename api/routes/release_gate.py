@@ -62,7 +62,7 @@ class GateQuestion(Shape):
 
     treatment_commit: Commit | None = Field(
         default=None,
-        description="Or its beginning. By default the one declared canary of the environment.",
+        description="However much of its id. By default the one declared canary here.",
     )
     environment: Environment = PRODUCTION
     target_metric: MetricName | None = Field(default=None, description="By default the project's.")
@@ -151,7 +151,7 @@ async def get_gate(
         str | None,
         Query(
             pattern="^[0-9a-fA-F]{7,64}$",
-            description="Or its beginning. By default the one declared canary of the environment.",
+            description="However much of its id. By default the one declared canary here.",
         ),
     ] = None,
     environment: Annotated[str, Query(min_length=1, max_length=64, pattern=_NO_NUL)] = PRODUCTION,

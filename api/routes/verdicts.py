@@ -290,7 +290,7 @@ _NO_NUL = r"^[^\x00]*$"
     "/v1/reward",
     summary="List experiments",
     responses={200: {"model": VerdictList}},
-    openapi_extra=reading(),
+    openapi_extra=reading(problems=["ambiguous_commit"]),
 )
 async def get_verdicts(
     request: Request,
@@ -298,7 +298,7 @@ async def get_verdicts(
     *,
     status: Annotated[Literal["open", "decided"] | None, Query()] = None,
     treatment_commit: Annotated[
-        str | None, Query(pattern="^[0-9a-fA-F]{7,64}$", description="Or its beginning.")
+        str | None, Query(pattern="^[0-9a-fA-F]{7,64}$", description="However much of its id.")
     ] = None,
     deploy_id: Annotated[str | None, Query(max_length=128, pattern=_NO_NUL)] = None,
     metric: Annotated[MetricName | None, Query(pattern=_NO_NUL)] = None,
