@@ -234,6 +234,11 @@ def _record_as_it_happened(connection: Connection, project_id: int, world: World
             " WHERE project_id = :project_id AND commit_sha = :commit"
         ),
         (
+            "UPDATE commit_ids AS k SET recorded_at = c.recorded_at FROM commits AS c"
+            " WHERE k.project_id = :project_id AND c.project_id = :project_id"
+            " AND c.commit_sha = k.commit_sha"
+        ),
+        (
             "UPDATE experiments SET bound_at = :bound,"
             " starts_at = CASE WHEN policy -> 'flag' = 'null' THEN starts_at ELSE :bound END,"
             " policy = jsonb_set(policy, '{horizon_seconds}', '14400')"

@@ -194,7 +194,10 @@ def test_a_step_of_the_ramp_that_is_posted_late_counts_from_then_on(story) -> No
             {"bound": datetime.fromisoformat(at(1))},
         )
         connection.execute(
-            text("UPDATE commits SET recorded_at = :early, base_recorded_at = :early"),
+            text(
+                "WITH ids AS (UPDATE commit_ids SET recorded_at = :early)"
+                " UPDATE commits SET recorded_at = :early, base_recorded_at = :early"
+            ),
             {"early": datetime.fromisoformat(at(-DAY))},
         )
         connection.execute(
