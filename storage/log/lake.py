@@ -1,6 +1,7 @@
 """The lake: the folder, or the bucket, that holds the files of the sealed log."""
 
 import hashlib
+import logging
 import os
 import secrets
 import shutil
@@ -21,7 +22,7 @@ VARIABLE = "SERVICE_LAKE"
 _UNFINISHED = ".unfinished"
 # Of folders that an engine keeps files in while it computes.
 _SCRATCH = "scratch"
-_CHUNK = 1 << 20
+_LOG = logging.getLogger(__name__)
 
 
 class LakeError(RuntimeError):
@@ -260,11 +261,18 @@ class BucketLake(Lake):
         wanted = set(names)
         # What was listed before may be remembered, and lack the files of the last hour.
         self.filesystem.invalidate_cache()
-        present = {
-            str(PurePosixPath(path).relative_to(self._root)): details
-            for day in {name.rpartition("/")[0] for name in wanted}
-            for path, details in self.filesystem.find(str(self._root / day), detail=True).items()
-        }
+        present: dict[str, dict[str, Any]] = {}
+        for day in {name.rpartition("/")[0] for name in wanted}:
+            try:
+                found = self.filesystem.find(str(self._root / day), detail=True)
+            except Exception as error:  # noqa: BLE001 - a bucket fails by errors of its library
+                # It is away: PostgreSQL is read for as long as it has the day.
+                _LOG.warning("%s of the lake cannot be listed: %s", day, type(error).__name__)
+                continue
+            present |= {
+                str(PurePosixPath(path).relative_to(self._root)): details
+                for path, details in found.items()
+            }
         # What a store tells of an object (a tag, a generation, a time) changes with its bytes.
         return {
             name: FileStamp(size=present[name]["size"], version=str(present[name]))

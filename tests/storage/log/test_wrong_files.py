@@ -158,24 +158,38 @@ def test_a_process_reads_a_file_once_to_verify_it_and_again_when_it_was_replaced
     assert steps.count("read") == 1
 
 
-@pytest.mark.parametrize("how", also_nightly(["other rows"], ["another byte", "missing"]))
-def test_a_wrong_object_of_a_bucket_is_not_read(hot, how) -> None:
+@pytest.fixture
+def in_bucket(hot: World) -> World:
+    """The three hours in an object store."""
     bucket = open_lake(f"memory://{os.urandom(4).hex()}")
     assert isinstance(bucket, BucketLake)
     for path in hot.listed():
-        with bucket.writing(str(path.relative_to(hot.lake.folder))) as copy:
+        with bucket.writing(name_of(hot, path)) as copy:
             copy.write_bytes(path.read_bytes())
-    in_bucket = replace(hot, lake=bucket)
+    return replace(hot, lake=bucket)
+
+
+@pytest.mark.parametrize("how", also_nightly(["other rows"], ["another byte", "missing"]))
+def test_a_wrong_object_of_a_bucket_is_not_read(hot, in_bucket, how) -> None:
     whole = in_bucket.read()
     assert whole == hot.read()
 
     wrong = harm(hot, how)
-    name = name_of(hot, wrong)
-    bucket.delete(name)
+    in_bucket.lake.delete(name_of(hot, wrong))
     if wrong.exists():
-        with bucket.writing(name) as copy:
+        with in_bucket.lake.writing(name_of(hot, wrong)) as copy:
             copy.write_bytes(wrong.read_bytes())
 
+    assert in_bucket.read() == whole
+
+
+def test_while_a_bucket_is_away_hot_days_are_read_from_postgresql(in_bucket, monkeypatch) -> None:
+    whole = in_bucket.read()
+
+    def away(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("no route to the endpoint")
+
+    monkeypatch.setattr(type(in_bucket.lake.filesystem), "find", away)
     assert in_bucket.read() == whole
 
 
