@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _UNFAIR = ("non_identifiable", "interacting")
-_CONTRAST_ENDED = ("promoted", "withdrawn", "superseded")
+_CONTRAST_ENDED = ("promoted", "withdrawn", "superseded", "nothing_to_compare")
 
 
 def is_fair(contract: Mapping[str, Any], document: Mapping[str, Any] | None) -> bool:

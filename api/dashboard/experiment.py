@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -24,7 +24,6 @@ from api.wire.problem import Problem
 from domain.cause import LEFT_OUT
 from domain.comparison import is_fair
 from domain.effect import AfterDecision, served_effect
-from domain.lineage.base_move import BaseMove
 from domain.measure import measure_of, typical_lift
 from domain.wording.advice import lasts, while_arriving
 from domain.wording.base_move import base_move_advice, base_move_sentence
@@ -33,7 +32,11 @@ from domain.wording.headline import headline_of
 from domain.wording.left_out import left_out_sentence
 from domain.wording.looks import fired_at, looks_of, seconds
 from domain.wording.metrics import metric_rows
-from domain.wording.registration import joint_sentence
+from domain.wording.registration import (
+    joint_sentence,
+    nothing_to_compare_advice,
+    nothing_to_compare_sentence,
+)
 from domain.wording.tipping_point import tipping_sentence
 from domain.wording.vouched import vouched_sentence
 from domain.wording.warnings import warning_sentences
@@ -43,6 +46,7 @@ from storage.verdicts.publication import read_evidence
 from storage.verdicts.set_aside import read_set_aside
 from storage.views.findings import Finding, finding_version, read_finding
 from storage.views.ramp import Ramp, read_ramp
+from storage.views.registrations import RegistrationReading
 
 # Newest first; the whole history is in the evidence document.
 _MOST_LOOKS = 40
@@ -175,7 +179,7 @@ def _known(read: _Reading) -> dict[str, Any]:
     bound = finding.starts_at is not None
     candidate = document is not None and document.get("candidate") is not None
     fair = is_fair(contract, document)
-    registration, moved = finding.registration, finding.registration.base_moved
+    registration = finding.registration
     return {
         "finding": finding,
         "fault": read.fault,
@@ -186,9 +190,9 @@ def _known(read: _Reading) -> dict[str, Any]:
         "reason": reason_of(contract, evidence, bound=bound, arrivals=finding.arrivals),
         "arriving": 0 if finding.arrivals is None else finding.arrivals.units,
         "first_look_at": _first_look(finding),
-        "moved": None if moved is None else base_move_sentence(moved.rebase_on),
+        "moved": _beside(registration),
         "joint": joint_sentence(joint) if (joint := registration.joint_with) else None,
-        "advice": _advice(moved)
+        "advice": _advice(registration)
         or _while_arriving(finding)
         or advice_of(contract, evidence, bound=bound),
         "followed": _is_followed(finding, contract),
@@ -222,8 +226,19 @@ def _is_followed(finding: Finding, contract: Mapping[str, Any]) -> bool:
     return finding.acted is not None and finding.acted.word == advised
 
 
-def _advice(moved: BaseMove | None) -> list[str]:
-    """Returns the steps of a change whose base moved: they come before any other."""
+def _beside(registration: RegistrationReading) -> str | None:
+    """Returns the sentence on a change that has nothing to be compared with; None for others."""
+    if registration.nothing_to_compare is not None:
+        return nothing_to_compare_sentence(asdict(registration.nothing_to_compare))
+    moved = registration.base_moved
+    return None if moved is None else base_move_sentence(moved.rebase_on)
+
+
+def _advice(registration: RegistrationReading) -> list[str]:
+    """Returns the steps of a change that has nothing to be compared with: they come first."""
+    if registration.nothing_to_compare is not None:
+        return nothing_to_compare_advice(asdict(registration.nothing_to_compare))
+    moved = registration.base_moved
     if moved is None:
         return []
     return base_move_advice(moved.rebase_on, moved.changes, continues=moved.continues)

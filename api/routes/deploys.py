@@ -362,8 +362,8 @@ async def get_last_deploy(
     standing: Annotated[
         bool,
         Query(
-            description="Leave out canaries, withdrawn commits and treatments of open"
-            " experiments: the build that most users have, which a change is based on."
+            description="The deploy of the build that users have, by deploys and by what was seen."
+            " A change is based on it."
         ),
     ] = False,
 ) -> Response:

@@ -145,10 +145,19 @@ class BaseMoveAnswer(Shape):
 
     rebase_on: str = Field(description="The commit that users have now.")
     changes: list[str] = Field(description="To post as `commit.changes` of the rebased commit.")
-    since: datetime
+    since: datetime | None
     continues: bool = Field(
         description="Whether the rebased commit goes on in this experiment; else register anew."
     )
+
+
+class MissingControlAnswer(Shape):
+    """That no build without the change is served beside the treatment."""
+
+    unknown_commit: str | None = Field(
+        description="The commit of no recorded deploy that was seen most, if any was."
+    )
+    part: float | None = Field(description="Its part of the sessions that were seen last.")
 
 
 class RegistrationAnswer(Shape):
@@ -171,6 +180,10 @@ class RegistrationAnswer(Shape):
     waits_for_deploy: MissingDeployAnswer | None
     base_moved: BaseMoveAnswer | None = Field(
         description="Null while a build is served that the treatment can be compared with."
+    )
+    nothing_to_compare: MissingControlAnswer | None = Field(
+        description="Null once a unit was compared, or while a build without the change is served"
+        " beside the treatment."
     )
     first_look_at: datetime | None = Field(
         description="When the target can be looked at first; null before the deploy."

@@ -373,11 +373,20 @@ class BaseMoved(Shape):
 
     rebase_on: str
     changes: list[str] = Field(description="The `changes` to post with the rebased commit.")
-    since: datetime
+    since: datetime | None = Field(description="When it was deployed, where that is recorded.")
     continues: bool = Field(
         description="Whether the rebased commit counts on in this experiment, or is registered"
         " anew."
     )
+
+
+class MissingControl(Shape):
+    """That no build without the change is served beside the treatment."""
+
+    unknown_commit: str | None = Field(
+        description="The commit of no recorded deploy that was seen most, if any was."
+    )
+    part: float | None = Field(description="Its part of the sessions that were seen last.")
 
 
 class ValueRange(Shape):
@@ -408,6 +417,10 @@ class Evidence(EvidenceWords):
     base_moved: BaseMoved | None = Field(
         description="Null while a build is served that the treatment can be compared with."
     )
+    nothing_to_compare: MissingControl | None = Field(
+        description="While open: null once a unit was compared, or a build without the change is"
+        " served beside the treatment."
+    )
     policy: EvidencePolicy
     arms: EvidenceArms
     totals: Totals
@@ -425,7 +438,16 @@ class Evidence(EvidenceWords):
     counts: EvidenceCounts
     warnings: list[str] = Field(description="Words for what to look at beside the verdict.")
     ended_because: (
-        Literal["horizon", "promoted", "withdrawn", "superseded", "futility", "closed"] | None
+        Literal[
+            "horizon",
+            "promoted",
+            "withdrawn",
+            "superseded",
+            "nothing_to_compare",
+            "futility",
+            "closed",
+        ]
+        | None
     ) = Field(description="What ended it without an answer.")
     digest: str = Field(
         description="SHA-256 over cells, deploys and policy: of the same evidence the same."

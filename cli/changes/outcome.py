@@ -8,6 +8,7 @@ from typing import Any
 from domain.arrival import STEADY_SHORTFALL, is_steady_shortfall
 from domain.comparison import contrast_ended, is_fair
 from domain.measure import excludes_loss, too_small
+from domain.wording.registration import nothing_to_compare_sentence
 
 # A block, the window of `error`, the grace, and three minutes: by then traffic has had a look.
 FIRST_LOOK_SECONDS = 900.0
@@ -128,6 +129,8 @@ def _fault(poll: Poll, *, last: bool, waited: float) -> Outcome | None:
 
 
 def _aliased(poll: Poll) -> str:
+    if (alone := poll.evidence.get("nothing_to_compare")) is not None:
+        return nothing_to_compare_sentence(alone).rstrip(".")
     names = poll.evidence.get("gates", {}).get("aliased_with", [])
     beside = f" from {', '.join(name[:12] for name in names)}" if names else ""
     return f"the change cannot be told apart{beside}; serve both arms side by side"

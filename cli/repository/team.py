@@ -207,9 +207,9 @@ class Team:
     def _end(self, trial: Trial, fate: Fate, minute: int, now: datetime) -> None:
         self._note_interval(trial, minute)
         trial.fate, trial.ended = fate, minute
-        if fate in {Fate.MERGED, Fate.DROPPED}:
-            self.service.reward("POST", f"/{trial.experiment_id}/close")
         if trial.build is None:
+            if fate in {Fate.MERGED, Fate.DROPPED}:
+                self.service.reward("POST", f"/{trial.experiment_id}/close")
             return
         if fate in {Fate.KEPT, Fate.MERGED}:
             self._promote(trial.build, now)
@@ -257,9 +257,7 @@ class Team:
             base = self.standing if parent is None or parent.build is None else parent.build
             trial = Trial(changes=changes, parent=parent, shipped=minute)
             self.trials.append(trial)
-            build = self._serve(trial, base, now)
-            commits = {"treatment_commit": build.commit, "control_commit": base.commit}
-            self._register(trial, commits)
+            self._serve(trial, base, now)
 
     def _parent(self) -> Trial | None:
         candidates = [trial for trial in self.canaries if trial.parent is None]
@@ -267,12 +265,14 @@ class Team:
             return None
         return candidates[int(self.generator.integers(len(candidates)))]
 
-    def _serve(self, trial: Trial, base: Build, now: datetime) -> Build:
+    def _serve(self, trial: Trial, base: Build, now: datetime) -> None:
         build = self._build(base, trial.changes)
         trial.serve(build, base)
         share = self.rules.canary_share
-        self._deploy(build, now, base=base, allocation=share, changes=trial.changes)
-        return build
+        # That of a canary that was built on another base goes on.
+        trial.experiment_id = self._deploy(
+            build, now, base=base, allocation=share, changes=trial.changes
+        )
 
     def _start_flags(self, minute: int) -> None:
         """Ships waiting commits in every build, each behind a flag, as far as places are free."""
@@ -282,11 +282,11 @@ class Team:
             trial = Trial(changes=(change,), shipped=minute)
             self.trials.append(trial)
             flag = {"name": change.name, "treatment": True, "control": False}
-            self._register(trial, {"treatment_flag": flag})
+            trial.experiment_id = self._register({"treatment_flag": flag})
 
-    def _register(self, trial: Trial, change: Mapping[str, Any]) -> None:
+    def _register(self, change: Mapping[str, Any]) -> str:
         body = {"target_metric": METRIC, **change}
-        trial.experiment_id = self.service.reward("POST", "/register", body)["experiment_id"]
+        return self.service.reward("POST", "/register", body)["experiment_id"]
 
     def _build(self, base: Build, changes: Sequence[Change]) -> Build:
         return Build(commit=self.author.commit(), lineage=(*base.lineage, *changes))
@@ -299,7 +299,12 @@ class Team:
         base: Build | None,
         allocation: float | None = None,
         changes: Sequence[Change] = (),
-    ) -> None:
+    ) -> str:
+        """Records a deploy and registers it, as a workflow does; returns its experiment.
+
+        A build for everybody has nothing to be compared with, and is a base like any other; a
+        withdrawal is not registered.
+        """
         commit: dict[str, Any] = {"sha": build.commit}
         if changes:
             commit["changes"] = [change.name for change in changes]
@@ -311,6 +316,7 @@ class Team:
         if allocation is not None:
             body["allocation"] = allocation
         self.service.deploy(body)
+        return "" if allocation == 0 else self._register({"treatment_commit": build.commit})
 
     def _note_interval(self, trial: Trial, minute: int) -> None:
         evidence = self.service.evidence(trial.experiment_id)

@@ -1,6 +1,6 @@
 """Lineage: which changes a commit carries, as known at a time (docs/statistics.md, 'Counts')."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -8,40 +8,110 @@ from functools import cached_property
 
 @dataclass(frozen=True, kw_only=True)
 class CommitFact:
-    """A commit's changes and base in one environment, as first recorded there."""
+    """A commit's changes and base in one environment, as first recorded there.
+
+    Attributes:
+        base: The base that a post named first.
+        assumed_base: The base that was taken while none was named: the build of users then.
+    """
 
     commit: str
     changes: frozenset[str]
     recorded_at: datetime
     base: str | None
     base_recorded_at: datetime | None
+    assumed_base: str | None = None
+    assumed_at: datetime | None = None
+
+    @property
+    def bases(self) -> Sequence[tuple[str, datetime]]:
+        """The bases that it was ever given, each with the time from which on it is known."""
+        given = ((self.base, self.base_recorded_at), (self.assumed_base, self.assumed_at))
+        return [(base, at) for base, at in given if base is not None and at is not None]
+
+    def base_at(self, known_at: datetime, *, bound_at: datetime | None = None) -> str | None:
+        """Returns the base as known at a time: the named one, else the assumed one.
+
+        Args:
+            bound_at: The binding of the experiment that asks: a base that was named after it takes
+                the place of an assumed one for later experiments alone.
+        """
+        assumed = self.assumed_base
+        if self.assumed_at is None or self.assumed_at > known_at:
+            assumed = None
+        if self.base_recorded_at is None or self.base_recorded_at > known_at:
+            return assumed
+        if assumed is not None and bound_at is not None and self.base_recorded_at > bound_at:
+            return assumed
+        return self.base
 
 
 class History:
-    """The commits of an environment as known at one time."""
+    """The commits of an environment as known at one time.
 
-    def __init__(self, facts: Iterable[CommitFact], *, known_at: datetime) -> None:
+    Args:
+        facts: All recorded facts of them.
+        known_at: That time.
+        bound_at: The binding of the experiment that asks; None for none.
+    """
+
+    def __init__(
+        self,
+        facts: Iterable[CommitFact],
+        *,
+        known_at: datetime,
+        bound_at: datetime | None = None,
+    ) -> None:
         self._facts: Mapping[str, CommitFact] = {
             fact.commit: fact for fact in facts if fact.recorded_at <= known_at
         }
         self._known_at = known_at
+        self._bound_at = bound_at
         self._lineages: dict[str, frozenset[str]] = {}
 
     @cached_property
     def commits(self) -> frozenset[str]:
         """The known commits: those deployed, and those named as a base."""
-        bases = (self._base(commit) for commit in self._facts)
+        bases = (self.base(commit) for commit in self._facts)
         return frozenset(self._facts) | {base for base in bases if base is not None}
 
-    def _base(self, commit: str) -> str | None:
+    def base(self, commit: str) -> str | None:
+        """Returns the base that a commit stands on, named or assumed; None where none is known."""
+        fact = self._facts.get(commit)
+        return None if fact is None else fact.base_at(self._known_at, bound_at=self._bound_at)
+
+    def is_recorded(self, commit: str) -> bool:
+        """Tells whether a deploy of a commit was recorded."""
+        return commit in self._facts
+
+    @property
+    def known_at(self) -> datetime:
+        """The time as of which the commits are known."""
+        return self._known_at
+
+    def named_base(self, commit: str) -> str | None:
+        """Returns the base that a post named for a commit; None where none is known."""
         fact = self._facts.get(commit)
         if fact is None or fact.base_recorded_at is None or fact.base_recorded_at > self._known_at:
             return None
         return fact.base
 
+    def chain(self, commit: str, base_of: Callable[[str], str | None]) -> Iterator[str]:
+        """Yields the bases under a commit, the nearest first; each once, where they go round."""
+        passed = {commit}
+        while (base := base_of(commit)) is not None and base not in passed:
+            yield base
+            passed.add(base)
+            commit = base
+
+    def stands_on(self, commit: str, base: str) -> bool:
+        """Tells whether a commit was built on another, perhaps over others in between."""
+        return base in self.chain(commit, self.base)
+
     def completed(self, facts: Iterable[CommitFact]) -> "History":
         """Returns this history with the facts of commits that it does not know."""
-        return History([*facts, *self._facts.values()], known_at=self._known_at)
+        every = [*facts, *self._facts.values()]
+        return History(every, known_at=self._known_at, bound_at=self._bound_at)
 
     def lineage(self, commit: str) -> frozenset[str]:
         """Returns the changes that a commit carries: its own and those of its bases.
@@ -54,18 +124,10 @@ class History:
         # which two contradictory posts can make, ends where it meets itself.
         while current is not None and current not in self._lineages and current not in chain:
             chain.append(current)
-            current = self._base(current)
+            current = self.base(current)
         carried = self._lineages.get(current, frozenset()) if current is not None else frozenset()
         for link in reversed(chain):
             fact = self._facts.get(link)
             carried = carried | (frozenset({link}) if fact is None else fact.changes)
             self._lineages[link] = carried
         return carried
-
-    def undeployed_root(self, commit: str) -> str | None:
-        """Returns the build that a commit's bases go back to, where that was never deployed."""
-        root, seen = commit, {commit}
-        while (base := self._base(root)) is not None and base not in seen:
-            seen.add(base)
-            root = base
-        return None if root in self._facts else root

@@ -10,6 +10,7 @@ from domain.measure import too_small
 from domain.wording.base_move import base_move_advice
 from domain.wording.left_out import CURES
 from domain.wording.metrics import metric_rows
+from domain.wording.registration import nothing_to_compare_advice
 
 Contract = Mapping[str, Any]
 Document = Mapping[str, Any]
@@ -22,6 +23,8 @@ _ENDED = {
     "withdrawn": "The change was withdrawn, so nothing is left to compare. Deploy it again as a"
     " canary to get an answer.",
     "superseded": "A later deploy replaced this change. Look at that deploy's experiment.",
+    "nothing_to_compare": "To measure the next change, give it a share of units beside the build"
+    " that users have.",
     "futility": "The difference, if there is one, is {}. Whether to ship it is for the code to"
     " say, not for the metric.",
     "closed": "It was closed by hand. Register the change again to go on measuring.",
@@ -107,6 +110,8 @@ def _while_abstaining(contract: Contract, document: Document | None) -> Sequence
     hold = [_HOLD.format(_listed(breaches))] if breaches else []
     if is_steady_shortfall(contract, document or {}):
         hold = [_SHORTFALL]
+    if document is not None and document.get("nothing_to_compare") is not None:
+        return [*hold, *nothing_to_compare_advice(document["nothing_to_compare"])]
     if not is_fair(contract, document):
         anew = [_ANEW.format(contract["experiment_id"])] if lasts(document) else []
         return [*hold, *_repairs(contract, document), *anew]

@@ -7,6 +7,10 @@ from typing import Any
 
 from domain.wording.base_move import base_move_sentence
 
+_NEXT_CANARY = (
+    "Nothing needs to be done. To measure the next change, deploy it as a canary: deploy-reward"
+    " deploy COMMIT --allocation SHARE."
+)
 # An id of a commit is shown so far, and so many of a list are.
 _SHOWN, _NAMED = 12, 5
 
@@ -21,6 +25,8 @@ def registration_note(registration: Mapping[str, Any]) -> str | None:
     if awaited is not None:
         return awaited_sentence(awaited, registration["environment"])
     lines = []
+    if registration["nothing_to_compare"] is not None:
+        lines.append(nothing_to_compare_sentence(registration["nothing_to_compare"]))
     if moved is not None:
         lines.append(base_move_sentence(moved["rebase_on"]))
     if registration["joint_with"]:
@@ -69,6 +75,31 @@ def awaited_sentence(awaited: Mapping[str, Any], environment: str) -> str:
         f"It begins with a deploy of {commit[:_SHOWN]} to {environment}, of which none is recorded"
         f"{so_far}.{meant}"
     )
+
+
+def nothing_to_compare_sentence(alone: Mapping[str, Any]) -> str:
+    """Returns that an experiment has nothing to be compared with, and what else was seen.
+
+    Args:
+        alone: The member `nothing_to_compare` of a registration or an evidence document.
+    """
+    commit, part = alone["unknown_commit"], alone["part"]
+    if commit is None or part is None:
+        return "No other build is served beside this one, so there is nothing to compare it with."
+    return (
+        "No other known build is served beside this one, so there is nothing to compare it with:"
+        f" {100 * part:.0f} % of the sessions name {commit[:_SHOWN]}, of which no deploy is"
+        " recorded."
+    )
+
+
+def nothing_to_compare_advice(alone: Mapping[str, Any]) -> list[str]:
+    """Returns the steps that give a build something to be compared with."""
+    commit = alone["unknown_commit"]
+    if commit is not None:
+        record = f"Record what users have: deploy-reward deploy {commit[:_SHOWN]}."
+        return [record, "Then close this experiment, and register the change again."]
+    return [_NEXT_CANARY]
 
 
 def joint_sentence(changes: Sequence[str]) -> str:

@@ -12,6 +12,8 @@ WARNINGS = {
     " its window after a unit's exposure. Check its name, that events of that name arrive, and its"
     " window.",
     "base_moved": "Users have another build than the one that this change stands on. Rebase it.",
+    "declaration_differs": "Users have another build than the one that the deploys declare. Post"
+    " what the router does: allocation 1 for what everybody gets, 0 for what was withdrawn.",
     "unknown_commit": "Some events name a commit that no deploy recorded. Post each deploy before"
     " it gets traffic.",
     "ambiguous_commit": "Some events name so little of a commit's id that it begins several"

@@ -22,6 +22,7 @@ from orchestration.dagster.resources import Store
 from orchestration.dagster.sources import SOURCES
 from orchestration.pipeline.checklist import keep_checklists
 from orchestration.pipeline.failed_tick import failures_counted
+from orchestration.pipeline.steps import note_seen
 from storage.schema.clock import closed_instant, try_claim_derived_tables
 from storage.verdicts.backlog import DueWork, due_work, note_nothing_due, settled_days
 
@@ -76,6 +77,8 @@ def _due(store: Store, *, ahead: timedelta) -> list[DueWork] | str:
         if not try_claim_derived_tables(connection):
             return UNDER_WAY
         as_of = closed_instant(connection)
+        # Of environments without an experiment too: the first one is asked what users have.
+        note_seen(connection, as_of=as_of)
         due = due_work(connection, as_of=as_of, ahead=ahead)
         if not due:
             note_nothing_due(connection, as_of=as_of)

@@ -1,6 +1,7 @@
 """The checklist's ten lines: checks of a project's set-up, each with its observation and fix."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from datetime import timedelta
 
 import psycopg
@@ -8,7 +9,9 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import OperationalError
 
 from domain.metric import metric_definition
+from domain.wording.base_move import base_move_advice, base_move_sentence
 from domain.wording.left_out import CURES, left_out_sentence
+from domain.wording.registration import nothing_to_compare_advice, nothing_to_compare_sentence
 from orchestration.pipeline.failed_tick import NotNow
 from stats.gates.crossover import MIN_CROSSINGS, MOST_CROSSED
 from storage.views.checklist import (
@@ -167,6 +170,17 @@ def _commit_known(setup: ProjectSetup) -> _Judgment:
         return None, "No event names a commit.", "Send `commit` first: the line above."
     missed = _count(unknown)
     seen = f"{of - missed:,} of {of:,} {_what(traffic)} with a commit name one deployed to {here}"
+    if setup.rivals:
+        first, second = (commit[:12] for commit in setup.rivals[0])
+        seen = (
+            f"{first} and {second} are both served, neither was built on the other, and no share of"
+            " either is declared."
+        )
+        fix = (
+            "Give each service an environment of its own; of a canary declare the share:"
+            f" `deploy-reward deploy {second} --allocation SHARE`."
+        )
+        return False, seen, fix
     if unknown:
         shown = _shown(unknown, limit=12)
         fix = f"Record it: `deploy-reward deploy {unknown[0].value[:12]}`; or correct `commit`."
@@ -207,23 +221,18 @@ def _both_arms(setup: ProjectSetup) -> _Judgment:
 
 def _shares(experiment: OpenExperiment, setup: ProjectSetup) -> _Judgment:
     name = experiment.experiment_id
-    if not experiment.bound:
-        fix = "Record the deploy that carries the change: `deploy-reward deploy SHA`."
-        return None, f"{name} waits for its deploy{_elsewhere(experiment)}.", fix
-    if experiment.newest_block is None:
-        seen = f"{name}: no unit in {experiment.closed_blocks:,} closed blocks of 5 minutes."
-        if experiment.closed_blocks < _SOME_BLOCKS or not _measured(setup):
-            fix = "Wait for a block to close: 5 minutes and the grace."
-            return None, f"{seen}{_first_look(experiment)}", fix
-        return False, seen, f"Mend the lines above; then `deploy-reward explain {name}`."
+    if (judgment := _without_units(experiment, setup)) is not None:
+        return judgment
     seen = (
         f"{name}: {experiment.treated:,} units of treatment, {experiment.controlled:,} of control"
     )
     recent = timedelta(hours=setup.settings.contrast_hours)
-    shared = experiment.newest_shared_block
-    if shared is not None and experiment.newest_block - shared < recent:
+    newest, shared = experiment.newest_block, experiment.newest_shared_block
+    if newest is not None and shared is not None and newest - shared < recent:
         both = f"both in the block of {shared:%d %b %H:%M} UTC."
         return True, f"{seen} in a day; {both}{_first_look(experiment)}", ""
+    if (judgment := _beside(experiment)) is not None:
+        return judgment
     if experiment.treated + experiment.controlled < _SOME_UNITS:
         return None, f"{seen} so far.{_first_look(experiment)}", "Wait for more units of both arms."
     sha = (experiment.treatment or "")[:12]
@@ -233,6 +242,34 @@ def _shares(experiment: OpenExperiment, setup: ProjectSetup) -> _Judgment:
         else ("control", f"Let the router leave control a share: {sha} must not get everybody.")
     )
     return False, f"{seen} in a day; no block has both, {lacking} lacks.", fix
+
+
+def _without_units(experiment: OpenExperiment, setup: ProjectSetup) -> _Judgment | None:
+    """Judges an experiment that has no unit yet; None where it has some."""
+    name = experiment.experiment_id
+    if not experiment.bound:
+        fix = "Record the deploy that carries the change: `deploy-reward deploy SHA`."
+        return None, f"{name} waits for its deploy{_elsewhere(experiment)}.", fix
+    if experiment.newest_block is None:
+        seen = f"{name}: no unit in {experiment.closed_blocks:,} closed blocks of 5 minutes."
+        if experiment.closed_blocks < _SOME_BLOCKS or not _measured(setup):
+            fix = "Wait for a block to close: 5 minutes and the grace."
+            return None, f"{seen}{_first_look(experiment)}", fix
+        return False, seen, f"Mend the lines above; then `deploy-reward explain {name}`."
+    return None
+
+
+def _beside(experiment: OpenExperiment) -> _Judgment | None:
+    """Judges by the builds beside the treatment; None where they explain nothing."""
+    name, state = experiment.experiment_id, experiment.control_state
+    if state.missing is not None:
+        alone = asdict(state.missing)
+        seen = f"{name}: {nothing_to_compare_sentence(alone)}"
+        return None, seen, " ".join(nothing_to_compare_advice(alone))
+    if (moved := state.moved) is not None:
+        advice = base_move_advice(moved.rebase_on, moved.changes, continues=moved.continues)
+        return False, f"{name}: {base_move_sentence(moved.rebase_on)}", " ".join(advice)
+    return None
 
 
 def _first_look(experiment: OpenExperiment) -> str:

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from domain.contract import document_text
-from domain.lineage.base_move import BaseMove
+from domain.lineage.control_state import ControlState
 from domain.lineage.flag import is_segment
 from domain.measure import Measure, measure_of_policy
 from domain.wording.advice import advice
@@ -19,9 +19,9 @@ from domain.wording.headline import headline_of
 from domain.wording.left_out import left_out_sentence
 from domain.wording.value import value_range
 from orchestration.pipeline.members.aliasing import TIME, aliased_with
-from orchestration.pipeline.members.base_move import base_move_member
 from orchestration.pipeline.members.effect import effect_member
 from orchestration.pipeline.members.metrics import metric_rows
+from orchestration.pipeline.members.serving import base_move_member, missing_control_member
 from orchestration.pipeline.sentence import known_sentence, statement
 from orchestration.pipeline.series import moment, seconds
 from stats.decision.evidence import Arm, Evidence
@@ -53,7 +53,7 @@ def evidence_document(
     counts: UnitCounts,
     changes: Mapping[str, frozenset[str]],
     returning: ReturningUsers,
-    moved: BaseMove | None = None,
+    state: ControlState,
 ) -> dict[str, Any]:
     """Returns the evidence document of an experiment as of its look.
 
@@ -64,17 +64,20 @@ def evidence_document(
         counts: Its units, as of the same look.
         changes: The changes of each stratum besides the one under test.
         returning: Its users who came back, as of the same look.
-        moved: The build in the place of its control then; None while that was served.
+        state: The builds beside its treatment then.
     """
     control = evidence.arms.control
     level = control.rate if control.total is None else control.mean
     measure = measure_of_policy(reading.policy, control=level)
     left_out = _left_out(evidence, counts)
+    decided = evidence.decision.decided
+    alone = None if decided else state.missing
     said = statement(
         evidence,
         measure,
         reading.policy["futility_margin"],
         left_out=left_out_sentence(left_out, reading.policy["target"]),
+        alone=alone,
     )
     numbers = Policy.from_json(reading.policy)
     document = {
@@ -82,7 +85,8 @@ def evidence_document(
         "as_of": timestamp(evidence.as_of),
         "change": list(reading.change),
         "joint_with": list(reading.joint_with),
-        "base_moved": base_move_member(moved),
+        "base_moved": base_move_member(state.moved),
+        "nothing_to_compare": missing_control_member(alone),
         "policy": _policy(reading, numbers),
         "arms": {
             "control": _arm(evidence.arms.control, late=counts.late_control),
@@ -117,7 +121,8 @@ def evidence_document(
         "warnings": [
             *_warnings(reading, evidence, counts, returning),
             # Of a decided one `ended_because` says it.
-            *(["base_moved"] if moved is not None and not evidence.decision.decided else []),
+            *(["base_moved"] if state.moved is not None and not decided else []),
+            *(["declaration_differs"] if state.differs and not decided else []),
         ],
         "ended_because": _value(evidence.decision.ended_because),
         "digest": _digest(reading, evidence),

@@ -15,15 +15,15 @@ from domain.registration import GUARDRAIL_PACE_SECONDS
 from domain.wording.advice import advice
 from domain.wording.headline import NO_ANSWER, headline_of
 from orchestration.pipeline.document import evidence_document
-from orchestration.pipeline.members.base_move import base_move_at
+from orchestration.pipeline.members.serving import control_state_at
 from orchestration.pipeline.sentence import of_the_experiment
 from orchestration.pipeline.series import moment, series_of
 from stats.decision.evidence import Evidence, evaluate
 from stats.looks.block import AnalysisBlocks
 from stats.looks.series import Series
 from stats.looks.stratification import Stratification, stratified
-from storage.experiments.base_moves import tested_commits
 from storage.experiments.policy import BLOCK_SECONDS, first_look_at
+from storage.experiments.serving import seen_before, treatments_of
 from storage.verdicts.evidence import (
     CountsAt,
     ExperimentReading,
@@ -117,12 +117,15 @@ def _drafts(
     counts = count_units(connection, looks)
     histories = histories_at(connection, readings, [look.look for look in looks])
     changes = stratum_changes(connection, readings, histories)
-    tested = tested_commits(
-        connection, [(reading.project_id, reading.environment) for reading in readings]
+    places = [(reading.project_id, reading.environment) for reading in readings]
+    treatments = treatments_of(connection, places)
+    seen = seen_before(
+        connection, [(place, at.look) for place, at in zip(places, looks, strict=True)]
     )
     returning = returning_users(connection, [(look.experiment_id, look.look) for look in looks])
     drafted: list[Drafted] = []
     for reading, next_look, evidence in zip(readings, next_looks, evaluated, strict=True):
+        place, look = (reading.project_id, reading.environment), moment(evidence.as_of or 0)
         answer = evidence_contract(reading.experiment_id, evidence)
         document = evidence_document(
             reading,
@@ -131,11 +134,13 @@ def _drafts(
             counts=counts[reading.experiment_id],
             changes=changes[reading.experiment_id],
             returning=returning[reading.experiment_id],
-            moved=base_move_at(
+            state=control_state_at(
                 reading,
                 histories[reading.experiment_id],
-                tested[reading.project_id, reading.environment],
-                look=moment(evidence.as_of or 0),
+                treatments[place],
+                seen[place, look],
+                look=look,
+                compared=evidence.W > 0,
             ),
         )
         draft = Draft(

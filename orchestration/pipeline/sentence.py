@@ -1,11 +1,13 @@
 """The sentence of an evidence document: its result so far, in one or two sentences."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from domain.cause import Cause
+from domain.lineage.serving import MissingControl
 from domain.measure import Measure, too_small, typical_lift
 from domain.wording.headline import NO_ANSWER, VERDICTS
+from domain.wording.registration import nothing_to_compare_sentence
 from stats.decision.evidence import Evidence
 from stats.gates.shortfall import Shortfall
 from stats.looks.words import AbstainReason, EndedBecause, Verdict
@@ -15,6 +17,8 @@ _ENDED = {
     EndedBecause.PROMOTED: "only treatment was left, so nothing could be compared any more",
     EndedBecause.WITHDRAWN: "treatment was withdrawn, so nothing could be compared any more",
     EndedBecause.SUPERSEDED: "another change took over, so nothing could be compared any more",
+    EndedBecause.NOTHING_TO_COMPARE: "no other build was ever served beside it, so nothing could be"
+    " compared",
     EndedBecause.CLOSED: "it was closed by hand",
 }
 
@@ -57,6 +61,7 @@ def statement(
     futility_margin: float | None,
     *,
     left_out: str | None = None,
+    alone: MissingControl | None = None,
 ) -> Statement:
     """Returns the statements of an experiment's evidence.
 
@@ -64,7 +69,10 @@ def statement(
         measure: How the target's differences are written.
         futility_margin: The share of control's rate below which the project sees no difference.
         left_out: The outcomes that do not count; None where all do.
+        alone: Whether nothing is served beside the treatment.
     """
+    if alone is not None:
+        return of_the_experiment("Can't say", nothing_to_compare_sentence(asdict(alone)))
     said = _statement(evidence, measure, futility_margin)
     shortfall = evidence.gates.shortfall
     more = [left_out, None if shortfall is None else _shortfall(shortfall)]

@@ -10,14 +10,27 @@ from orchestration.pipeline.batch import RUN, Patience, compute
 from orchestration.pipeline.drafts import Drafted, draft_bound, draft_waited_out
 from orchestration.pipeline.follow_up import follow_decisions
 from orchestration.pipeline.set_aside import draft_set_aside
+from storage.log.seen_commits import note_seen_commits
 from storage.pipeline.catching_up import catch_up_cells, catch_up_exposures
 from storage.pipeline.engines.day_engines import DayEngineSettings, day_engine_settings
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.schema.clock import closed_instant
+from storage.verdicts.announcements import announce_seen_base_moves
 from storage.verdicts.next_look import experiments_due, note_next_looks, put_off_looks
 from storage.verdicts.progress import note_published, note_staged
 from storage.verdicts.publication import Published, publish_verdicts, stage_evidence
 from storage.verdicts.set_aside import drop_decided, experiments_to_compute, experiments_to_publish
+
+
+def note_seen(connection: Connection, *, as_of: datetime) -> None:
+    """Notes which builds users were served, and announces where that moved the base of a canary.
+
+    Args:
+        connection: In a transaction that is the only writer of derived tables.
+        as_of: How far the log is final.
+    """
+    environments = note_seen_commits(connection, as_of=as_of)
+    announce_seen_base_moves(connection, environments, known_at=as_of)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +56,7 @@ def expose(
     """
     as_of = closed_instant(connection)
     settings = settings or day_engine_settings()
+    note_seen(connection, as_of=as_of)
 
     def added(ids: Sequence[str]) -> int:
         caught_up = catch_up_exposures(connection, as_of=as_of, only=ids, settings=settings)

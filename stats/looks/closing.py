@@ -57,6 +57,8 @@ def arms_left(end: Ints, n1: Ints, n0: Ints, look: int, policy: Policy) -> Ended
         look: The number of the look.
         policy: Names the contrast time.
     """
+    if not n0[look]:
+        return EndedBecause.NOTHING_TO_COMPARE
     # Where strata are split anew, what is covered falls back a little.
     covered = np.maximum.accumulate(end)
     before = int(np.searchsorted(covered, end[look] - policy.contrast_seconds, side="right"))

@@ -27,6 +27,7 @@ class EndedBecause(StrEnum):
     PROMOTED = "promoted"
     WITHDRAWN = "withdrawn"
     SUPERSEDED = "superseded"
+    NOTHING_TO_COMPARE = "nothing_to_compare"
     FUTILITY = "futility"
     CLOSED = "closed"
 

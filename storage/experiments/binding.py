@@ -11,12 +11,12 @@ from domain.lineage.flag import Flag
 from domain.registration import Registration
 from domain.route import RouteTable, canonical_route
 from storage.experiments.attempts import earlier_attempts, provenance_of
-from storage.experiments.baseline import baseline_commit
 from storage.experiments.commit_ids import commit_meant, remember_commit_id
 from storage.experiments.graphs import graph_patterns
-from storage.experiments.histories import read_history, remember_base
+from storage.experiments.histories import assume_base, read_history, remember_base
 from storage.experiments.policy import frozen_policy, watched_guardrails
 from storage.experiments.portfolio import held_back_since
+from storage.experiments.serving import AHEAD, read_serving
 from storage.postgres.refusal import Conflict
 from storage.schema.tables import experiments, verdicts
 from storage.tenants.settings import read_settings
@@ -109,7 +109,8 @@ def binding_of(
 ) -> Binding:
     """Returns the scope of an experiment on this deploy, as known at the binding.
 
-    A control that is named gives the treatment the base that it may lack.
+    A control that is named gives the treatment the base that it may lack; so does, until a post
+    names one, the build of users beside it.
 
     Raises:
         Conflict: Its id begins several commits.
@@ -127,18 +128,22 @@ def binding_of(
     environment, treatment = deploy.environment, deploy.commit_sha
     history = read_history(connection, project_id, environment, known_at=bound_at)
     if control_commit is None:
-        control = baseline_commit(
-            connection, project_id, environment, before=deploy.deployed_at, besides=treatment
+        serving = read_serving(
+            connection,
+            project_id,
+            environment,
+            at=bound_at,
+            until=_last_served(connection, project_id, deploy, bound_at=bound_at),
+            history=history,
         )
-        # Before anybody recorded what users have, the build that the canary says it stands on.
-        control = control or history.undeployed_root(treatment)
+        control, remember = serving.control_of(treatment), assume_base
     else:
-        control = commit_meant(connection, project_id, control_commit) or remember_commit_id(
+        control, remember = commit_meant(connection, project_id, control_commit), remember_base
+        control = control or remember_commit_id(
             connection, project_id, control_commit, recorded_at=bound_at
         )
-        remember_base(
-            connection, project_id, environment, treatment, base=control, recorded_at=bound_at
-        )
+    if control is not None:
+        remember(connection, project_id, environment, treatment, base=control, recorded_at=bound_at)
         history = read_history(connection, project_id, environment, known_at=bound_at)
     carried = history.lineage(treatment)
     lacking = frozenset[str]() if control is None else history.lineage(control)
@@ -149,6 +154,39 @@ def binding_of(
         bound_at=bound_at,
         routes_seen=routes_seen,
     )
+
+
+_IS_LAST_STEP = text("""
+SELECT NOT EXISTS (
+    SELECT FROM deploys
+    WHERE project_id = :project_id AND environment = :environment AND commit_sha = :commit
+      AND withdrawn_at IS NULL
+      AND (deployed_at, recorded_at, deploy_id) > (:deployed_at, :recorded_at, :deploy_id)
+)
+""")
+
+
+def _last_served(
+    connection: Connection, project_id: int, deploy: Row[Any], *, bound_at: datetime
+) -> datetime:
+    """Returns the time whose builds a treatment is compared with: now, while its step is its last.
+
+    Of a canary that was promoted or withdrawn before it was registered, as in history that is
+    replayed, that is when the step began.
+    """
+    is_last = connection.execute(_IS_LAST_STEP, _place_of(project_id, deploy)).scalar_one()
+    return max(bound_at + AHEAD, deploy.deployed_at) if is_last else deploy.deployed_at
+
+
+def _place_of(project_id: int, deploy: Row[Any]) -> dict[str, Any]:
+    return {
+        "project_id": project_id,
+        "environment": deploy.environment,
+        "commit": deploy.commit_sha,
+        "deployed_at": deploy.deployed_at,
+        "recorded_at": deploy.recorded_at,
+        "deploy_id": deploy.deploy_id,
+    }
 
 
 def bind(
@@ -252,17 +290,7 @@ def _first_step(connection: Connection, project_id: int, deploy: Row[Any]) -> da
     """Returns when the unbroken declaration began that a deploy belongs to."""
     if deploy.allocation is None or not 0 < deploy.allocation < 1:
         return deploy.deployed_at
-    first = connection.execute(
-        _FIRST_STEP,
-        {
-            "project_id": project_id,
-            "environment": deploy.environment,
-            "commit": deploy.commit_sha,
-            "deployed_at": deploy.deployed_at,
-            "recorded_at": deploy.recorded_at,
-            "deploy_id": deploy.deploy_id,
-        },
-    ).scalar_one()
+    first = connection.execute(_FIRST_STEP, _place_of(project_id, deploy)).scalar_one()
     return first or deploy.deployed_at
 
 

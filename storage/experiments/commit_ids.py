@@ -119,7 +119,7 @@ FROM unnest(
 WHERE EXISTS (
     SELECT FROM commits AS c
     WHERE c.project_id = asked.project_id AND c.environment = asked.environment
-      AND (c.commit_sha = asked.commit_sha OR c.base = asked.commit_sha)
+      AND asked.commit_sha IN (c.commit_sha, c.base, c.assumed_base)
 )
 """)
 

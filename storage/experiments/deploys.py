@@ -3,14 +3,13 @@
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, func, or_, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
-from storage.experiments.baseline import baseline_commit
 from storage.experiments.binding import bind_waiting
 from storage.experiments.commit_ids import (
     commit_meant,
@@ -26,7 +25,8 @@ from storage.experiments.graphs import (
     routes_reaching,
     store_graph,
 )
-from storage.experiments.histories import remember_commit
+from storage.experiments.histories import read_history, remember_commit
+from storage.experiments.serving import AHEAD, read_serving, standing_commit
 from storage.postgres.refusal import Conflict, Invalid, Missing
 from storage.schema.clock import binding_time
 from storage.schema.tables import deploys
@@ -34,12 +34,10 @@ from storage.tenants.projects import lock_project
 
 # GitHub's compare answer names at most so many files.
 _FILES_CAP = 300
-# How far a sender's clock may run ahead of the store's, as for events.
-_AHEAD = timedelta(minutes=2)
 NOT_WITHDRAWN: ColumnElement[bool] = deploys.c.withdrawn_at.is_(None)
 # A store of an earlier version may hold a deploy of the future: it counts once its time has come.
 BEGUN: ColumnElement[bool] = and_(
-    NOT_WITHDRAWN, deploys.c.deployed_at <= func.clock_timestamp() + _AHEAD
+    NOT_WITHDRAWN, deploys.c.deployed_at <= func.clock_timestamp() + AHEAD
 )
 # The SQL of a commit's title, where `d` is its deploy: the first line of its message.
 TITLE = (
@@ -115,7 +113,7 @@ def record_deploy(
         graph_id = store_graph(connection, project_id, request.stored_graph).graph_id
     recorded_at = binding_time(connection)
     deployed_at = request.deployed_at or recorded_at
-    if deployed_at > recorded_at + _AHEAD:
+    if deployed_at > recorded_at + AHEAD:
         raise Invalid(
             "in_the_future",
             "more than 2 minutes in the future: leave it out for a deploy of now, and post a"
@@ -128,7 +126,15 @@ def record_deploy(
 
     sha = known(request.commit["sha"])
     named = None if request.named_base is None else known(request.named_base)
-    base, assumed = _base(connection, project_id, request, sha=sha, named=named, before=deployed_at)
+    base, assumed = _base(
+        connection,
+        project_id,
+        request.environment,
+        sha=sha,
+        named=named,
+        deployed_at=deployed_at,
+        recorded_at=recorded_at,
+    )
     remember_commit(
         connection,
         project_id,
@@ -136,6 +142,7 @@ def record_deploy(
         sha,
         changes=list(map(known, request.commit.get("changes", ()))) or [sha],
         base=base,
+        assumed=assumed,
         recorded_at=recorded_at,
     )
     recognize_awaited(connection, project_id, sha)
@@ -221,31 +228,31 @@ def _spelled_as(connection: Connection, request: DeployRequest, row: Row[Any]) -
 def _base(
     connection: Connection,
     project_id: int,
-    request: DeployRequest,
+    environment: str,
     *,
     sha: str,
     named: str | None,
-    before: datetime,
+    deployed_at: datetime,
+    recorded_at: datetime,
 ) -> tuple[str | None, bool]:
     """Returns the base of a deploy, and whether it was assumed rather than named."""
     if named is not None:
         return (None if named == sha else named), False
+    history = read_history(connection, project_id, environment, known_at=recorded_at)
     # A commit deployed before keeps its lineage: a ramp step or a rollback is no new history.
-    first = connection.execute(
-        select(deploys.c.base_commit, deploys.c.base_assumed)
-        .where(
-            deploys.c.project_id == project_id,
-            deploys.c.environment == request.environment,
-            deploys.c.commit_sha == sha,
-            NOT_WITHDRAWN,
-        )
-        .order_by(deploys.c.recorded_at)
-        .limit(1)
-    ).one_or_none()
-    if first is not None:
-        return first.base_commit, first.base_assumed
-    base = baseline_commit(connection, project_id, request.environment, before=before, besides=sha)
-    return base, base is not None
+    if history.is_recorded(sha):
+        base = history.base(sha)
+        return base, base is not None and history.named_base(sha) is None
+    serving = read_serving(
+        connection,
+        project_id,
+        environment,
+        at=recorded_at,
+        until=deployed_at,
+        history=history,
+    )
+    standing = serving.standing(besides=sha)
+    return (None, False) if standing is None else (standing.commit, True)
 
 
 def _affected_routes(
@@ -308,17 +315,15 @@ def last_deploy(
     """Returns the deploy with the greatest `deployed_at` of an environment, and its graph's text.
 
     Args:
-        standing: Whether canaries, withdrawn commits and treatments of open experiments are left
-            out, so that the newest is the build that most users have.
+        standing: Whether that of the build that users have is asked for: canaries and what
+            another build has succeeded are left out.
 
     Raises:
         Missing: The environment has no such deploy.
     """
     chosen = [deploys.c.project_id == project_id, deploys.c.environment == environment, BEGUN]
     if standing:
-        commit = baseline_commit(
-            connection, project_id, environment, before=datetime.now(UTC) + _AHEAD, besides=""
-        )
+        commit = standing_commit(connection, project_id, environment)
         chosen.append(deploys.c.commit_sha == commit)
     row = connection.execute(
         select(deploys)

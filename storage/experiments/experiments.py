@@ -6,13 +6,13 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, case, func, select, update
+from sqlalchemy import Connection, Row, and_, case, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from domain.contract import waiting_contract
 from domain.lineage.flag import Flag
-from domain.registration import Registration
-from storage.experiments.binding import affected_routes_seen, bind, binding_of
+from domain.registration import PORTFOLIO, Registration
+from storage.experiments.binding import Binding, affected_routes_seen, bind, binding_of
 from storage.experiments.commit_ids import commit_meant, commit_named, commits_meant, whole_id
 from storage.experiments.deploys import BEGUN, NOT_WITHDRAWN
 from storage.experiments.hold_backs import later_build, nothing_to_judge
@@ -67,22 +67,18 @@ def register(connection: Connection, project_id: int, request: Registration) -> 
         bound_at=binding_time(connection),
         routes_seen=routes_seen,
     )
+    known = _open_experiment(
+        connection, project_id, binding, metric=metric, is_portfolio=request.is_portfolio
+    )
+    if known is not None:
+        _require_same(known, request, settings=settings, control_commit=binding.control_commit)
+        return Registered(experiment_id=known.experiment_id, created=False)
     if not binding.change:
         raise Invalid(
             "no_change",
             "the treatment carries no change that the control lacks: nothing can be measured",
             pointer="/control_commit" if request.control_commit else "/treatment_commit",
         )
-    known = _open_experiment(
-        connection,
-        project_id,
-        environment=deploy.environment,
-        change=binding.change,
-        metric=metric,
-    )
-    if known is not None:
-        _require_same(known, request, settings=settings, control_commit=binding.control_commit)
-        return Registered(experiment_id=known.experiment_id, created=False)
     experiment_id = _insert(
         connection,
         project_id,
@@ -308,24 +304,39 @@ def _guardrails_of(known: Row[Any], settings: Settings) -> Sequence[str]:
 
 
 def _open_experiment(
-    connection: Connection,
-    project_id: int,
-    *,
-    environment: str,
-    change: Sequence[str],
-    metric: str,
+    connection: Connection, project_id: int, binding: Binding, *, metric: str, is_portfolio: bool
 ) -> Row[Any] | None:
+    """Returns the open experiment of the same change, or of the same commit.
+
+    The control of a commit was frozen at its first binding: later deploys make no other experiment
+    of it.
+    """
+    same = experiments.c.change == binding.change
+    if binding.flag is None:
+        own = and_(
+            experiments.c.treatment_commit == binding.deploy.commit_sha,
+            experiments.c.control_commit.is_distinct_from(experiments.c.treatment_commit),
+            func.jsonb_exists(experiments.c.policy, PORTFOLIO).is_(is_portfolio),
+        )
+        same = or_(same, own)
     return connection.execute(
         select(experiments)
         .join_from(experiments, verdicts)
         .where(
             experiments.c.project_id == project_id,
-            experiments.c.environment == environment,
-            experiments.c.change == list(change),
+            experiments.c.environment == binding.deploy.environment,
+            same,
+            experiments.c.bound_at.is_not(None),
             experiments.c.target_metric == metric,
             experiments.c.closed_at.is_(None),
             verdicts.c.decided.is_(False),
         )
+        # That of this very commit goes before one that its change was rebased from.
+        .order_by(
+            (experiments.c.treatment_commit == binding.deploy.commit_sha).desc(),
+            experiments.c.bound_at,
+        )
+        .limit(1)
     ).one_or_none()
 
 

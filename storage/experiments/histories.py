@@ -95,9 +95,14 @@ def remember_commit(
     *,
     changes: Iterable[str],
     base: str | None,
+    assumed: bool,
     recorded_at: datetime,
 ) -> None:
-    """Records a commit's changes and base, unless they were recorded before."""
+    """Records a commit's changes and base, unless they were recorded before.
+
+    Args:
+        assumed: Whether nobody named the base: the first post that does so takes its place.
+    """
     connection.execute(
         insert(commits)
         .values(
@@ -110,7 +115,8 @@ def remember_commit(
         .on_conflict_do_nothing()
     )
     if base is not None:
-        remember_base(connection, project_id, environment, sha, base=base, recorded_at=recorded_at)
+        remember = assume_base if assumed else remember_base
+        remember(connection, project_id, environment, sha, base=base, recorded_at=recorded_at)
 
 
 def remember_base(
@@ -132,4 +138,27 @@ def remember_base(
             commits.c.base.is_(None),
         )
         .values(base=base, base_recorded_at=recorded_at)
+    )
+
+
+def assume_base(
+    connection: Connection,
+    project_id: int,
+    environment: str,
+    sha: str,
+    *,
+    base: str,
+    recorded_at: datetime,
+) -> None:
+    """Takes a base for a commit that has none, until a post names one."""
+    connection.execute(
+        update(commits)
+        .where(
+            commits.c.project_id == project_id,
+            commits.c.environment == environment,
+            commits.c.commit_sha == sha,
+            commits.c.base.is_(None),
+            commits.c.assumed_base.is_(None),
+        )
+        .values(assumed_base=base, assumed_at=recorded_at)
     )

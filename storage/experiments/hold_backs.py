@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 from sqlalchemy import Connection
 
-from storage.experiments.baseline import baseline_commit
 from storage.experiments.histories import read_history
 from storage.experiments.portfolio import held_back_since
+from storage.experiments.serving import standing_commit
 
 _EVER = datetime.max.replace(tzinfo=UTC)
 _SHORT = 12
@@ -36,13 +36,8 @@ def later_build(
     since = held_back_since(connection, project_id, environment, commit, known_at=_EVER)
     if since is None or deployed_at < since:
         return None
-
-    def users_build(before: datetime, besides: str = "") -> str | None:
-        return baseline_commit(
-            connection, project_id, environment, before=before, besides=besides, promoted=True
-        )
-
-    now, then = users_build(_EVER, besides=commit), users_build(since)
+    now = standing_commit(connection, project_id, environment, besides=commit)
+    then = standing_commit(connection, project_id, environment, until=since, besides=commit)
     history = read_history(connection, project_id, environment, known_at=_EVER)
     own = history.lineage(commit)
     for build in (now, then):

@@ -76,13 +76,15 @@ class KnownHistory:
         self._ids = ids
         self._flags = flags or {}
         self._by_commit = {fact.commit: fact for fact in facts}
-        self._histories: dict[datetime, History] = {}
+        self._histories: dict[tuple[datetime, datetime | None], History] = {}
+        # A base that was named after an experiment's binding replaces no assumed one for it.
+        self._by_binding = any(fact.base and fact.assumed_base for fact in facts)
         self._named_as_base: dict[str, set[datetime]] = {}
         for fact in facts:
-            if fact.base is not None and fact.base_recorded_at is not None:
-                self._named_as_base.setdefault(fact.base, set()).add(fact.base_recorded_at)
+            for base, at in fact.bases:
+                self._named_as_base.setdefault(base, set()).add(at)
         self._changes: dict[str, Sequence[datetime]] = {}
-        self._meant: dict[tuple[str, datetime, bool], Sequence[str]] = {}
+        self._meant: dict[tuple[str, datetime, bool, datetime | None], Sequence[str]] = {}
         # One object for each lineage, so that sets that hold the same are compared at once.
         self._lineages: dict[frozenset[str], frozenset[str]] = {}
         self._assigned: dict[tuple[frozenset[str], frozenset[str], bool], ContextAssignment] = {}
@@ -101,36 +103,40 @@ class KnownHistory:
     def _changes_of(self, name: str) -> set[datetime]:
         times = set(self._named_as_base.get(name, ()))
         passed: set[str] = set()
-        current: str | None = name
-        while current is not None and current not in passed:
-            passed.add(current)
+        ahead = [name]
+        while ahead:
+            current = ahead.pop()
             fact = self._by_commit.get(current)
-            if fact is None:
-                break
+            if current in passed or fact is None:
+                continue
+            passed.add(current)
             times.add(fact.recorded_at)
-            if fact.base_recorded_at is not None:
-                times.add(fact.base_recorded_at)
-            current = fact.base
+            for base, at in fact.bases:
+                times.add(at)
+                ahead.append(base)
         return times
 
-    def _history(self, known_at: datetime) -> History:
-        if known_at not in self._histories:
-            self._histories[known_at] = History(self._facts, known_at=known_at)
-        return self._histories[known_at]
+    def _history(self, known_at: datetime, *, bound_at: datetime) -> History:
+        asked = known_at, bound_at if self._by_binding else None
+        if asked not in self._histories:
+            self._histories[asked] = History(self._facts, known_at=asked[0], bound_at=asked[1])
+        return self._histories[asked]
 
-    def _commits(self, written: str, known_at: datetime, *, longer: bool) -> Sequence[str]:
+    def _commits(self, question: Question, written: str, known_at: datetime) -> Sequence[str]:
         """Returns the known commits that an id may mean: none while it is unknown."""
-        key = written, known_at, longer
+        bound_at = question.bound_at if self._by_binding else None
+        key = written, known_at, question.longer_ids, bound_at
         if key not in self._meant:
-            meant = self._ids.meant(written, known_at=known_at, longer=longer)
+            meant = self._ids.meant(written, known_at=known_at, longer=question.longer_ids)
             commits = [known.commit for known in meant]
             # Known elsewhere in the project, it may be unknown in this environment.
-            unknown = len(commits) == 1 and commits[0] not in self._history(known_at).commits
+            history = self._history(known_at, bound_at=question.bound_at)
+            unknown = len(commits) == 1 and commits[0] not in history.commits
             self._meant[key] = () if unknown else commits
         return self._meant[key]
 
-    def _lineage(self, commit: str, known_at: datetime) -> frozenset[str]:
-        lineage = self._history(known_at).lineage(commit)
+    def _lineage(self, question: Question, commit: str, known_at: datetime) -> frozenset[str]:
+        lineage = self._history(known_at, bound_at=question.bound_at).lineage(commit)
         return self._lineages.setdefault(lineage, lineage)
 
     def assignments(
@@ -153,7 +159,7 @@ class KnownHistory:
         times = self._times(question, commit, values, until)
         assignments: list[Assignment] = []
         for known_from, known_to in zip(times, [*times[1:], None], strict=True):
-            commits = self._commits(commit, known_from, longer=question.longer_ids)
+            commits = self._commits(question, commit, known_from)
             if not commits:
                 continue
             assigned = self._assignment(question, commits, values, (known_from, known_to))
@@ -175,7 +181,9 @@ class KnownHistory:
         known_from, known_to = span
         if len(commits) == 1:
             others = self._other_values(question, values, known_at=known_from)
-            of_context = self._assign(question, self._lineage(commits[0], known_from), values)
+            of_context = self._assign(
+                question, self._lineage(question, commits[0], known_from), values
+            )
             arm = _arm_by_flag(question.flag, values) or of_context.arm
             stratum = of_context.stratum
         return Assignment(

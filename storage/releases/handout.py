@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Connection, text
 
 from domain.lineage.flag import Flag
-from storage.experiments.baseline import baseline_commit
+from storage.experiments.serving import standing_commit
 from storage.releases.canary import Canary, canaries_by_first_deploy
 
 # Nobody declares the share of a flag: half of the units are the fewest days.
@@ -50,9 +49,8 @@ class Handout:
 def read_handout(connection: Connection, project_id: int, environment: str) -> Handout:
     """Returns the handout of an environment as the store has it now."""
     where = {"project_id": project_id, "environment": environment}
-    soon = datetime.now(UTC) + timedelta(minutes=2)
     return Handout(
-        baseline=baseline_commit(connection, project_id, environment, before=soon, besides=""),
+        baseline=standing_commit(connection, project_id, environment),
         # By their first deploy: a step of a ramp moves no unit of another canary.
         canaries=canaries_by_first_deploy(connection, project_id, environment),
         flags=[

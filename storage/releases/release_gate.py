@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from domain.arrival import STEADY_SHORTFALL, is_steady_shortfall
 from domain.measure import excludes_loss
+from domain.wording.registration import nothing_to_compare_sentence
 from storage.releases.commit_experiments import CommitExperiment
 from storage.releases.freeze import Freeze
 
@@ -165,6 +166,8 @@ def _fault(experiment: CommitExperiment) -> str | None:
     contract = experiment.contract
     if is_steady_shortfall(contract, experiment.evidence):
         return STEADY_SHORTFALL
+    if (alone := experiment.evidence.get("nothing_to_compare")) is not None:
+        return nothing_to_compare_sentence(alone).rstrip(".")
     reason = contract["abstain_reason"]
     return f"{reason}, {_FAULTS[reason]}" if reason in _FAULTS else None
 

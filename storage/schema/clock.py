@@ -27,6 +27,11 @@ def binding_time(connection: Connection) -> datetime:
     return connection.execute(text("SELECT clock_timestamp()")).scalar_one()
 
 
+def store_time(connection: Connection) -> datetime:
+    """Returns the time by the store's clock, which a simulation moves."""
+    return connection.execute(text("SELECT clock_timestamp()")).scalar_one()
+
+
 def closed_instant(connection: Connection) -> datetime:
     """Returns a time up to which the log is final, waiting for the writers under way."""
     connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": LOG_LOCK})

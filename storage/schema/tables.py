@@ -190,6 +190,9 @@ commits = _table(
     Column("base", Text),
     _moment("recorded_at"),
     _moment("base_recorded_at", nullable=True),
+    # What users had at the first deploy that named no base; one that is named takes its place.
+    Column("assumed_base", Text),
+    _moment("assumed_at", nullable=True),
     PrimaryKeyConstraint("project_id", "environment", "commit_sha"),
 )
 
@@ -202,6 +205,28 @@ commit_ids = _table(
     Column("id", Text, nullable=False),
     _moment("recorded_at"),
     PrimaryKeyConstraint("project_id", "id"),
+)
+
+# Which builds users were served, by block of 5 minutes: sessions by the commit of their first event
+# there that names one. See storage/experiments/seen_commits.py.
+seen_commits = _table(
+    "seen_commits",
+    _project(),
+    Column("environment", Text, nullable=False),
+    _moment("block"),
+    Column("commit_sha", Text, nullable=False),
+    Column("sessions", Integer, nullable=False),
+    # When the block's exposures closed.
+    _moment("closed_at"),
+    PrimaryKeyConstraint("project_id", "environment", "block", "commit_sha"),
+)
+
+# How far the log was read for that; one row.
+seen_marks = _table(
+    "seen_marks",
+    Column("place", Integer, primary_key=True, autoincrement=False, server_default=text("1")),
+    _moment("read_to"),
+    CheckConstraint("place = 1", name="one"),
 )
 
 # No key: an append of an event without user costs one tuple. A tick reads by time of receipt,

@@ -67,6 +67,9 @@ INSERT INTO dropped_days (day, dropped_at) VALUES (:day, :at)
 ON CONFLICT (day) DO UPDATE SET dropped_at = excluded.dropped_at
 """)
 _FORGET_REPLAYS = text("DELETE FROM replayed_days WHERE day = :day")
+_FORGET_SEEN = text("""
+DELETE FROM seen_commits WHERE block < (CAST(:day AS date) + 1) AT TIME ZONE 'UTC'
+""")
 
 # Whoever appends or reads waits behind us for as long as we wait: rather come back.
 _PATIENCE = "SET LOCAL lock_timeout = '100ms'"
@@ -102,6 +105,7 @@ def drop_day(
     connection.execute(text(f"DROP TABLE {name}"))
     in_files = unlist_day(connection, day)
     connection.execute(_FORGET_REPLAYS, {"day": day})
+    connection.execute(_FORGET_SEEN, {"day": day})
     if had:
         connection.execute(_NOTE_DROPPED, {"day": day, "at": dropped_at})
     return DroppedDay(day=day, events=max(taken.events, in_files) if had else 0, size=taken.size)

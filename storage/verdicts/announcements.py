@@ -1,6 +1,6 @@
 """Announcements: a project's messages on its verdicts, each once ever, kept for delivery."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import insert
 from domain.arrival import ARRIVAL, is_steady_shortfall
 from domain.registration import PRODUCTION
 from domain.wording.base_move import base_move_advice, base_move_sentence
-from storage.experiments.base_moves import base_moves
+from storage.experiments.control_states import control_states
 from storage.schema.tables import deliveries
 from storage.tenants.settings import read_settings
 from storage.tenants.webhook import Event
@@ -73,7 +73,7 @@ def announce_base_moves(
     Returns:
         How many announcements that makes.
     """
-    moves = base_moves(connection, project_id, environment, known_at=known_at)
+    states = control_states(connection, project_id, environment, known_at=known_at)
     return _announce(
         connection,
         [
@@ -88,9 +88,45 @@ def announce_base_moves(
                     ]
                 ),
             )
-            for experiment_id, move in moves.items()
+            for experiment_id, state in states.items()
+            if (move := state.moved) is not None
         ],
     )
+
+
+_SHIPPED_TO_ALL = text("""
+-- Only a build that is not declared a canary takes the place of another by what is seen of it.
+SELECT DISTINCT d.project_id, d.environment
+FROM unnest(CAST(:projects AS bigint[]), CAST(:environments AS text[]))
+    AS asked (project_id, environment)
+JOIN deploys AS d USING (project_id, environment)
+WHERE d.withdrawn_at IS NULL AND coalesce(d.allocation = 1, true)
+  AND d.deployed_at > CAST(:known_at AS timestamptz) - interval '1 day'
+  AND EXISTS (
+      SELECT FROM experiments AS x JOIN verdicts AS v USING (experiment_id)
+      WHERE x.project_id = d.project_id AND x.environment = d.environment
+        AND x.bound_at IS NOT NULL AND NOT v.decided
+  )
+""")
+
+
+def announce_seen_base_moves(
+    connection: Connection, environments: Collection[tuple[int, str]], *, known_at: datetime
+) -> None:
+    """Announces base moves that sessions showed, where deploys of the last day left them open.
+
+    Args:
+        connection: In the transaction that noted the seen commits.
+        environments: Where something was seen, by project.
+        known_at: How far the log was read.
+    """
+    bound = {
+        "projects": [project_id for project_id, _ in environments],
+        "environments": [environment for _, environment in environments],
+        "known_at": known_at,
+    }
+    for row in connection.execute(_SHIPPED_TO_ALL, bound).all():
+        announce_base_moves(connection, row.project_id, row.environment, known_at=known_at)
 
 
 _ANNOUNCE_TEST = text("""

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Row, text
 from domain.lineage.flag import flag_change
 from domain.lineage.history import History
 from domain.metric import metrics_of
+from domain.registration import PORTFOLIO
 from storage.experiments.histories import joint_with, read_facts
 from storage.postgres.rows import value_of
 from storage.schema.policy_columns import GRACE
@@ -126,7 +127,10 @@ def read_experiments(
         row.experiment_id: []
         if row.policy["flag"] is not None
         else allocations(
-            known[row.experiment_id], commit=row.treatment_commit, starts_at=row.starts_at
+            known[row.experiment_id],
+            commit=row.treatment_commit,
+            starts_at=row.starts_at,
+            is_portfolio=PORTFOLIO in row.policy,
         )
         for row in active
     }
@@ -369,6 +373,7 @@ def histories_at(
         experiment.experiment_id: History(
             facts[experiment.project_id, experiment.environment],
             known_at=max(look, experiment.bound_at),
+            bound_at=experiment.bound_at,
         )
         for experiment, look in zip(experiments, looks, strict=True)
     }

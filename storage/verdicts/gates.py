@@ -93,28 +93,38 @@ def allocations(
     *,
     commit: str,
     starts_at: datetime,
-    ends: datetime | None = None,
+    is_portfolio: bool = False,
 ) -> list[Allocation]:
     """Returns the history of a commit's declared share from the start on.
 
     A deploy of the commit states its share, or none; a deploy of another commit that is no canary
-    puts everybody there, so that an earlier declaration holds no longer.
+    puts everybody there, so that an earlier declaration holds no longer. A portfolio's treatment,
+    which everybody gets but for hold-backs and canaries, has the rest of their shares.
 
     Args:
         deploys: Of the environment, as far as they count, in order of time.
         commit: The treatment.
         starts_at: When exposure began.
-        ends: When the history ends; None for now.
+        is_portfolio: Whether the experiment compares the standing build with a hold-back.
     """
     steps: list[tuple[datetime, float | None]] = []
+    own: float | None = None
+    others: dict[str, float] = {}
     for deploy in deploys:
         canary = deploy.allocation is not None and 0 < deploy.allocation < 1
         if deploy.commit == commit:
-            steps.append((deploy.at, deploy.allocation))
-        elif not canary and deploy.at > starts_at and deploy.allocation != 0:
-            steps.append((deploy.at, None))
+            own = deploy.allocation
+        elif canary:
+            others[deploy.commit] = deploy.allocation or 0.0
+        else:
+            others.pop(deploy.commit, None)
+            if deploy.at > starts_at and deploy.allocation != 0:
+                own = None
+        share = 1 - sum(others.values()) if is_portfolio and own == 1 else own
+        if steps or deploy.commit == commit:
+            steps.append((deploy.at, share))
     spans: list[Allocation] = []
-    for (begin, share), (end, _) in zip(steps, [*steps[1:], (ends, None)], strict=True):
+    for (begin, share), (end, _) in zip(steps, [*steps[1:], (None, None)], strict=True):
         if spans and spans[-1].share == share:
             begin = spans.pop().begin  # noqa: PLW2901 - the span goes on
         spans.append(Allocation(begin=begin, end=end, share=share))

@@ -1,14 +1,18 @@
 """The checklist: what tells how each project is wired, and the lines that were made of it."""
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Row, text
 
+from domain.lineage.control_state import ControlState
+from storage.experiments.control_states import control_states
 from storage.experiments.deploys import ELSEWHERE
+from storage.experiments.serving import read_serving
 from storage.log.admissions import Admissions, counted_lately, read_admissions
 from storage.log.status import sealing_error
 from storage.postgres.rows import value_of
@@ -38,6 +42,8 @@ CHECKS = (
     "crossover",
     "rejected, late, limited",
 )
+# Arms that shared a block within so long are served side by side.
+_APART = timedelta(hours=1)
 # A line beside these for each experiment that is set aside, and none while none is.
 COMPUTED = "experiment computed"
 # A line while the log cannot be sealed into files, whoever's events they are.
@@ -218,6 +224,7 @@ class OpenExperiment:
         units: Of both arms, in all; None where hardly any crossed.
         mean: Of a mean alone: the target as its policy froze it.
         left_out: Of a mean alone: the member of its evidence.
+        control_state: The builds beside the treatment; asked where the arms lately shared no block.
     """
 
     experiment_id: str
@@ -238,6 +245,7 @@ class OpenExperiment:
     units: int | None
     mean: Mapping[str, Any] | None
     left_out: Sequence[Mapping[str, Any]] | None
+    control_state: ControlState
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,6 +260,7 @@ class ProjectSetup:
         traffic: The recent events, by environment.
         names: Of events that ever came, the newest first.
         experiments: The open ones, in order.
+        rivals: Pairs of builds that are served though neither was built on the other.
         admissions: Recent refused requests; None where nothing was sent.
         newest_event_at: When the last event came where it measures, if ever.
         revenue_events: How many revenue events were counted.
@@ -266,6 +275,7 @@ class ProjectSetup:
     traffic: Mapping[str, Traffic]
     names: Sequence[str]
     experiments: Sequence[OpenExperiment]
+    rivals: Sequence[tuple[str, str]]
     admissions: Admissions | None
     newest_event_at: datetime | None
     revenue_events: int
@@ -358,8 +368,10 @@ def read_setups(
     traffic, names = read_traffic(connection, ids), read_names(connection, ids)
     admissions = read_admissions(connection, ids)
     experiments: dict[int, list[OpenExperiment]] = {project_id: [] for project_id in ids}
-    for row in connection.execute(_EXPERIMENTS, {"ids": list(ids), "some": some_crossings}):
-        experiments[row.project_id].append(_experiment(row))
+    rows = connection.execute(_EXPERIMENTS, {"ids": list(ids), "some": some_crossings}).all()
+    states = _control_states(connection, rows)
+    for row in rows:
+        experiments[row.project_id].append(_experiment(row, states.get(row.experiment_id)))
     by_project: dict[int, ProjectSetup] = {}
     for row in connection.execute(_PROJECTS, {"ids": list(ids), "production": PRODUCTION}):
         opened = experiments[row.project_id]
@@ -382,19 +394,49 @@ def read_setups(
             traffic=newest_by_environment,
             names=names[row.project_id],
             experiments=opened,
+            rivals=_rivals(connection, row.project_id, newest_by_environment),
             admissions=admissions.get(row.project_id),
             newest_event_at=max([*newest, *before], default=None),
         )
     return by_project
 
 
-def _experiment(row: Any) -> OpenExperiment:  # noqa: ANN401 - a row of the query above
+def _control_states(connection: Connection, rows: Sequence[Row[Any]]) -> dict[str, ControlState]:
+    """Returns the builds beside the treatments whose arms shared no block of the last hour."""
+    apart: dict[tuple[int, str], list[str]] = defaultdict(list)
+    for row in rows:
+        shared = row.newest_shared_block
+        if row.newest_block is not None and (shared is None or row.newest_block - shared > _APART):
+            apart[row.project_id, row.environment].append(row.experiment_id)
+    states: dict[str, ControlState] = {}
+    for (project_id, environment), names in apart.items():
+        states |= control_states(connection, project_id, environment, only=names)
+    return states
+
+
+def _rivals(
+    connection: Connection, project_id: int, traffic: Mapping[str, Traffic]
+) -> list[tuple[str, str]]:
+    """Returns the pairs of builds of which neither stands on the other, by environment."""
+    several = [
+        environment
+        for environment, seen in traffic.items()
+        if sum(commit.known for commit in seen.commits) > 1
+    ]
+    pairs = (
+        read_serving(connection, project_id, environment).rival_lines() for environment in several
+    )
+    return [pair for pair in pairs if pair is not None]
+
+
+def _experiment(row: Row[Any], state: ControlState | None) -> OpenExperiment:
     first_look_at = first_look_of(row.starts_at, row.policy)
     return value_of(
         OpenExperiment,
         row,
         treatment=row.treatment_commit,
         metric=row.target_metric,
+        control_state=state or ControlState(),
         first_look_at=None
         if first_look_at is None or first_look_at <= datetime.now(UTC)
         else first_look_at,

@@ -8,10 +8,10 @@ from sqlalchemy import Connection, Row, text
 
 from domain.ledger.portfolio import DAYS, Comparison, Measurement, Portfolio
 from domain.registration import PRODUCTION
-from storage.experiments.baseline import baseline_commit
 from storage.experiments.commit_ids import commit_meant
 from storage.experiments.deploys import TITLE
 from storage.experiments.histories import read_history
+from storage.experiments.serving import standing_commit
 from storage.postgres.refusal import Missing
 from storage.postgres.rows import value_of
 from storage.schema.policy_columns import IS_PORTFOLIO
@@ -111,16 +111,16 @@ def read_portfolio(
     newest = connection.execute(
         _NEWEST, {**place, "metric": metric, "hold_back": hold_back}
     ).one_or_none()
-    standing = baseline_commit(connection, project_id, environment, before=as_of, besides="")
+    standing = standing_commit(connection, project_id, environment)
     if newest is None:
         treatment = standing
         metric = metric or read_settings(connection, project_id).default_metric
-        hold_back = hold_back or baseline_commit(
+        hold_back = hold_back or standing_commit(
             connection,
             project_id,
             environment,
-            before=as_of - timedelta(days=DAYS),
-            besides=standing or "",
+            until=as_of - timedelta(days=DAYS),
+            besides=standing,
         )
         lacking = frozenset[str]() if hold_back is None else history.lineage(hold_back)
         carried = frozenset[str]() if standing is None else history.lineage(standing)

@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from difflib import SequenceMatcher
 from typing import Any
 
 from sqlalchemy import Connection, text
 
-from domain.lineage.base_move import BaseMove
-from storage.experiments.base_moves import base_moves
+from domain.lineage.control_state import BaseMove, ControlState
+from domain.lineage.serving import MissingControl
+from storage.experiments.control_states import control_states
 from storage.experiments.deploys import ELSEWHERE
 from storage.experiments.histories import joint_with
 from storage.experiments.policy import first_look_at
@@ -44,6 +45,8 @@ class RegistrationReading:
         joint_with: Those of them that are not the treatment commit's own.
         waits_for_deploy: The deploy that it waits for; None once it is bound or decided.
         base_moved: The build in the place of its control; None while that is served.
+        nothing_to_compare: That no build without the change is served beside its treatment; None
+            once a unit was compared.
         first_look_at: When the target can be looked at first, at the earliest; None before the
             deploy.
     """
@@ -62,6 +65,7 @@ class RegistrationReading:
     decided: bool
     waits_for_deploy: MissingDeploy | None
     base_moved: BaseMove | None
+    nothing_to_compare: MissingControl | None
     first_look_at: datetime | None
 
 
@@ -94,7 +98,8 @@ def read_registration(
         raise Missing("unknown_experiment", "there is no such experiment")
     members = dict(row)
     policy, elsewhere = members.pop("policy"), members.pop("elsewhere")
-    awaited = moved = None
+    awaited = None
+    state = ControlState()
     if row["deploy_id"] is None and not row["decided"]:
         awaited = MissingDeploy(
             commit=row["treatment_commit"],
@@ -102,11 +107,12 @@ def read_registration(
             nearest=_nearest(connection, project_id, row["environment"], row["treatment_commit"]),
         )
     elif not row["decided"]:
-        moved = read_base_move(connection, project_id, row["environment"], experiment_id)
+        state = read_control_state(connection, project_id, row["environment"], experiment_id)
     return RegistrationReading(
         **members,
         waits_for_deploy=awaited,
-        base_moved=moved,
+        base_moved=state.moved,
+        nothing_to_compare=state.missing,
         first_look_at=first_look_of(row["starts_at"], policy),
     )
 
@@ -122,14 +128,12 @@ def first_look_of(starts_at: datetime | None, policy: dict[str, Any] | None) -> 
         return None
 
 
-def read_base_move(
+def read_control_state(
     connection: Connection, project_id: int, environment: str, experiment_id: str
-) -> BaseMove | None:
-    """Returns the build in the place of an open experiment's control; None while that is served."""
-    moves = base_moves(
-        connection, project_id, environment, known_at=datetime.now(UTC), only=[experiment_id]
-    )
-    return moves.get(experiment_id)
+) -> ControlState:
+    """Returns the state of the builds beside the treatment of an open experiment."""
+    states = control_states(connection, project_id, environment, only=[experiment_id])
+    return states.get(experiment_id, ControlState())
 
 
 def _nearest(

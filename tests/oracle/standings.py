@@ -64,12 +64,12 @@ class Standings:
         self._segments = segments
         # A segment is known from the beginning.
         self._flags = {**flags, **{f"properties.{name}": 0 for name in segments}}
-        self._facts = facts
+        self._facts, self._bound_at = facts, experiment.bound_at
         self._ids = ids
         self._longer = experiment.policy.get("longer_ids", False)
         self._histories: dict[int, History] = {}
         recorded = {fact.recorded_at for fact in facts}
-        recorded |= {fact.base_recorded_at for fact in facts if fact.base_recorded_at is not None}
+        recorded |= {at for fact in facts for _, at in fact.bases}
         self._turns = sorted(
             {microseconds(moment) for moment in recorded}
             | {recorded_at for _, _, recorded_at in ids}
@@ -93,7 +93,9 @@ class Standings:
 
     def _history(self, turn: int) -> History:
         if turn not in self._histories:
-            self._histories[turn] = History(self._facts, known_at=moment_of(turn))
+            self._histories[turn] = History(
+                self._facts, known_at=moment_of(turn), bound_at=self._bound_at
+            )
         return self._histories[turn]
 
     def _served(self, event: RawEvent) -> frozenset[tuple[str, str]]:

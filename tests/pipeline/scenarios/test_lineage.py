@@ -38,10 +38,28 @@ def test_a_first_canary_is_compared_with_the_base_that_nobody_recorded(story, st
     assert (told["control_commit"], told["change"], told["joint_with"]) == (A, [K], [])
 
 
+def test_a_canary_on_a_canary_is_compared_with_it_while_both_are_served(story, stratum) -> None:
+    story.deploy(A, minutes=-1440)
+    story.deploy(K, minutes=-600, base=A, allocation=0.3)
+    story.deploy(L, minutes=0, base=K, allocation=0.3)
+    story.units_of(A, minutes=1, units=6, converting=1)
+    story.units_of(L, minutes=2, units=3, converting=2)
+    story.units_of(K, minutes=3, units=2, converting=2)
+    story.send()
+    experiment = story.register(treatment_commit=L)
+    story.walk()
+    assert story.cells(experiment) == sorted(
+        [(0, stratum(A, K), 3, 2, 2, 2), (0, stratum(A), 0, 0, 6, 1)]
+    )
+    told = story.service.get(f"/v1/reward/{experiment}/registration").json()
+    assert (told["control_commit"], told["change"], told["joint_with"]) == (K, [L], [])
+
+
 def test_a_canary_on_a_canary_without_a_recorded_base_goes_back_to_what_came_before_both(
     story, stratum
 ) -> None:
     story.deploy(K, minutes=-600, base=A, allocation=0.1)
+    story.deploy(K, minutes=-1, allocation=0)
     story.deploy(L, minutes=0, base=K, allocation=0.1)
     story.units_of(A, minutes=1, units=6, converting=1)
     story.units_of(L, minutes=2, units=3, converting=2)
@@ -57,6 +75,7 @@ def test_a_canary_on_a_canary_without_a_recorded_base_goes_back_to_what_came_bef
 def test_a_canary_that_replaces_another_is_judged_with_both_changes(story, stratum) -> None:
     story.deploy(A, minutes=-1440)
     story.deploy(K, minutes=-600, base=A, allocation=0.1)
+    story.deploy(K, minutes=-1, allocation=0)
     story.deploy(L, minutes=0, base=K, allocation=0.1)
     story.units_of(A, minutes=1, units=6, converting=1)
     story.units_of(L, minutes=2, units=3, converting=2)

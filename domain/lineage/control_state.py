@@ -1,0 +1,108 @@
+"""The state of a control: served still, its place taken by another build, or none at all.
+
+A canary is compared with units of a build that carries all that it carries but its change. Once
+another build takes that one's place, nothing new can be compared until the canary stands on it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from domain.lineage.history import History
+from domain.lineage.serving import MissingControl, Serving, Standing
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaseMove:
+    """The build that took the place of an open experiment's control.
+
+    Attributes:
+        rebase_on: The commit that users have now.
+        changes: What to post as the changes of the rebased commit.
+        since: When that commit was deployed; None where its deploy was never recorded.
+        continues: Whether the rebased commit goes on in the same experiment: not where users have
+            a part of its change already.
+    """
+
+    rebase_on: str
+    changes: Sequence[str]
+    since: datetime | None
+    continues: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlState:
+    """The builds beside the treatment of an open experiment.
+
+    Attributes:
+        moved: The build in the place of its control; None while that is served.
+        missing: That no build without the change is served, and no unit was compared yet.
+        differs: Whether users have another build than the one that the deploys declare.
+    """
+
+    moved: BaseMove | None = None
+    missing: MissingControl | None = None
+    differs: bool = False
+
+
+def control_state(
+    serving: Serving,
+    history: History,
+    *,
+    treatment: str,
+    control: str | None,
+    change: frozenset[str],
+    compared: bool,
+) -> ControlState:
+    """Returns the state of the builds beside a treatment.
+
+    Args:
+        serving: The builds of the environment.
+        history: The lineages of its commits.
+        treatment: The commit under test.
+        control: What it is compared with; None where nothing was known at its binding.
+        change: The change under test.
+        compared: Whether units of both arms were compared so far.
+    """
+    standing = serving.standing()
+    # Most treatments stand on what users have, and then no lineage need be computed.
+    if standing and standing.commit == control and history.stands_on(treatment, standing.commit):
+        return ControlState(differs=standing.differs)
+    missing = None
+    if not compared:
+        missing = serving.missing_control(treatment, control=control, change=change)
+    return ControlState(
+        moved=_base_move(
+            serving, history, standing, treatment=treatment, control=control, change=change
+        ),
+        missing=missing,
+        differs=standing is not None and standing.differs,
+    )
+
+
+def _base_move(
+    serving: Serving,
+    history: History,
+    standing: Standing | None,
+    *,
+    treatment: str,
+    control: str | None,
+    change: frozenset[str],
+) -> BaseMove | None:
+    if standing is None or change <= history.lineage(standing.commit):
+        return None
+    # While nothing is seen, users have what was deployed to all of them last.
+    bases = [control] if control is not None and serving.parts else []
+    # A canary that was deployed a moment ago has no unit yet.
+    served = serving.served(named=[treatment, *bases])
+    carried = {commit: history.lineage(commit) for commit in {standing.commit, *served}}
+    strata = [lineage - change for lineage in carried.values() if change <= lineage]
+    controls = [lineage for lineage in carried.values() if not change & lineage]
+    if not strata or any(stratum in controls for stratum in strata):
+        return None
+    return BaseMove(
+        rebase_on=standing.commit,
+        changes=sorted(change - carried[standing.commit]),
+        since=standing.since,
+        continues=not change & carried[standing.commit],
+    )

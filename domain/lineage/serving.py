@@ -1,0 +1,313 @@
+"""Serving: the builds that users of an environment have, by its deploys and by the sessions seen.
+
+The one definition of docs/statistics.md: the assumed base, the default control, `standing=true`,
+base moves, gates and sentences all ask it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+
+from domain.lineage.history import History
+
+# What was seen is read from the newest closed blocks that hold so many sessions together, and no
+# further back than so far.
+_SESSIONS = 20
+LOOK_BACK = timedelta(hours=1)
+# A part of the sessions: of a build that is served, of the build that most users have, and of one
+# that has taken over from the others that nobody declared a share of.
+_SERVED, _MOST, _NEARLY_ALL = 0.01, 0.5, 0.9
+# A part that no mishap of a router explains.
+_RIVAL = 0.05
+# Two shares that routers declare may add up to 1 only nearly.
+_WHOLE = (0.99, 1.01)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseStep:
+    """A deploy of a commit: the share of units that it declares, None for none."""
+
+    commit: str
+    deployed_at: datetime
+    allocation: float | None
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether it declares a share between 0 and 1: the step of a canary or of a hold-back."""
+        return self.allocation is not None and 0 < self.allocation < 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeenCommit:
+    """The sessions of a closed block whose first event there names a commit.
+
+    Attributes:
+        block: When the block begins.
+        commit: The known commit that is meant, else the id as events write it.
+    """
+
+    block: datetime
+    commit: str
+    sessions: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """The build that users have.
+
+    Attributes:
+        commit: Its commit.
+        since: When it was deployed last; None where its deploy was never recorded.
+        differs: Whether the deploys declare another one, of which nothing is seen.
+    """
+
+    commit: str
+    since: datetime | None
+    differs: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class MissingControl:
+    """That no build without the change is served beside a treatment.
+
+    Attributes:
+        unknown_commit: The commit of no known deploy that was seen most beside it, if any was.
+        part: Its part of the sessions.
+    """
+
+    unknown_commit: str | None
+    part: float | None
+
+
+class Serving:
+    """The builds of an environment at a time.
+
+    Args:
+        steps: Its deploys up to that time, in their order.
+        seen: The closed blocks of the hour before.
+        history: The lineages of its commits.
+        at: The time.
+        treatments: The commits that experiments compare with another build.
+    """
+
+    def __init__(
+        self,
+        steps: Iterable[ReleaseStep],
+        seen: Iterable[SeenCommit],
+        *,
+        history: History,
+        at: datetime,
+        treatments: frozenset[str] = frozenset(),
+    ) -> None:
+        self._last = {step.commit: step for step in steps if step.deployed_at <= at}
+        self._seen = [block for block in seen if at - LOOK_BACK <= block.block < at]
+        self._history = history
+        self._at = at
+        self._treatments = treatments
+
+    @cached_property
+    def parts(self) -> Mapping[str, float]:
+        """Each commit's part of the sessions that were seen last; empty where there are too few."""
+        return self._parts_since(None)
+
+    def _parts_since(self, since: datetime | None) -> Mapping[str, float]:
+        """Returns the parts in the blocks that began at a time or later."""
+        sessions: Counter[str] = Counter()
+        for block in sorted({seen.block for seen in self._seen}, reverse=True):
+            if sum(sessions.values()) >= _SESSIONS or (since is not None and block < since):
+                break
+            for seen in self._seen:
+                if seen.block == block:
+                    sessions[seen.commit] += seen.sessions
+        total = sum(sessions.values())
+        return {c: n / total for c, n in sessions.items()} if total >= _SESSIONS else {}
+
+    # --- The build that users have ----------------------------------------------------------------
+
+    @cached_property
+    def _standing(self) -> Standing | None:
+        return self.standing()
+
+    def standing(self, *, besides: str | None = None) -> Standing | None:
+        """Returns the build that users have; None where nothing tells.
+
+        Args:
+            besides: A commit that is not asked for: that of a canary that needs a control.
+        """
+        declared = self._declared_standing(besides)
+        seen = self._seen_standing(declared, besides)
+        commit = seen or declared
+        if commit is None:
+            return None
+        step = self._last.get(commit)
+        return Standing(
+            commit=commit,
+            since=None if step is None else step.deployed_at,
+            differs=seen is not None and declared is not None,
+        )
+
+    def _declared_standing(self, besides: str | None) -> str | None:
+        partial = [step for step in self._last.values() if step.is_partial]
+        others = [step for step in partial if step.commit != besides]
+        if others and _WHOLE[0] <= sum(step.allocation or 0 for step in partial) <= _WHOLE[1]:
+            return max(others, key=lambda step: step.allocation or 0).commit
+        full = [step for step in self._last.values() if step.allocation in {None, 1}]
+        carried = sum(self.parts.get(step.commit, 0.0) for step in full)
+        candidates = [step for step in full if step.commit != besides]
+        taken_over = [
+            step
+            for step in candidates
+            if step.allocation == 1
+            or (carried and self.parts.get(step.commit, 0.0) >= _NEARLY_ALL * carried)
+        ]
+        if taken_over:
+            return _newest(taken_over)
+        bases = [step for step in candidates if step.commit not in self._treatments]
+        visible = [step for step in bases if step.commit in self.parts]
+        if visible:
+            return max(visible, key=lambda step: self.parts[step.commit]).commit
+        return _newest(bases or candidates)
+
+    def _seen_standing(self, declared: str | None, besides: str | None) -> str | None:
+        """Returns the commit that carries the traffic where the declared one was not seen at all.
+
+        Blocks from before a deploy say nothing of it: only those that began since are asked.
+        """
+        step = None if declared is None else self._last.get(declared)
+        parts = self._parts_since(None if step is None else step.deployed_at)
+        if not parts or declared in parts:
+            return None
+        commit = max(parts, key=lambda name: parts[name])
+        own = self._last.get(commit)
+        known = commit in self._history.commits or own is not None
+        if not known or commit == besides or (own is not None and own.allocation == 0):
+            return None
+        # A canary's own units do not make it the build of all, while others are merely unknown.
+        is_canary = own is not None and own.is_partial
+        return commit if parts[commit] >= (_NEARLY_ALL if is_canary else _MOST) else None
+
+    # --- The builds that are served ---------------------------------------------------------------
+
+    def is_served(self, commit: str, *, named: bool = False) -> bool:
+        """Tells whether users get a commit.
+
+        Args:
+            named: Whether it is named as a base: then it counts as served until the contrary is
+                known.
+        """
+        step = self._last.get(commit)
+        share = None if step is None else step.allocation
+        if share == 0:
+            return False
+        if self._standing is not None and self._standing.commit == commit:
+            return True
+        # Another commit has succeeded one that everybody was to get.
+        if share == 1:
+            return False
+        return self._is_seen(commit, step) or (named and not self._is_known_gone(commit, step))
+
+    def _is_seen(self, commit: str, step: ReleaseStep | None) -> bool:
+        """Tells whether a commit was seen; of a canary its declaration is enough at first."""
+        succeeded_at = self._succeeded_at(commit)
+        parts = self.parts if succeeded_at is None else self._parts_since(succeeded_at)
+        if parts.get(commit, 0.0) >= _SERVED:
+            return True
+        if step is None or not step.is_partial:
+            return False
+        if not self.parts:
+            return True
+        return self._at - step.deployed_at < LOOK_BACK and any(
+            seen.commit == commit for seen in self._seen
+        )
+
+    def _is_known_gone(self, commit: str, step: ReleaseStep | None) -> bool:
+        """Tells whether another build took a base's place, by its deploy or by its sessions."""
+        parts = self._parts_since(None if step is None else step.deployed_at)
+        return self._succeeded_at(commit) is not None or (bool(parts) and commit not in parts)
+
+    def _succeeded_at(self, commit: str) -> datetime | None:
+        """Returns when another commit was deployed to everybody after this one, the last time."""
+        own = self._last.get(commit)
+        return max(
+            (
+                step.deployed_at
+                for step in self._last.values()
+                if step.allocation == 1
+                and step.commit != commit
+                and (own is None or step.deployed_at >= own.deployed_at)
+            ),
+            default=None,
+        )
+
+    def served(self, *, named: Iterable[str] = ()) -> set[str]:
+        """Returns the commits that users get.
+
+        Args:
+            named: Bases that count as served until the contrary is known.
+        """
+        served = {commit for commit in self._last if self.is_served(commit)}
+        return served | {commit for commit in named if self.is_served(commit, named=True)}
+
+    # --- What a canary is compared with -----------------------------------------------------------
+
+    def control_of(self, treatment: str) -> str | None:
+        """Returns the control that a commit has by default; None where there is none.
+
+        That is the nearest of its named bases that is served, else the build that users have.
+        """
+        for base in self._bases_of(treatment):
+            if self.is_served(base, named=True):
+                return base
+        standing = self.standing(besides=treatment)
+        return None if standing is None else standing.commit
+
+    def _bases_of(self, commit: str) -> Iterator[str]:
+        return self._history.chain(commit, self._history.named_base)
+
+    def missing_control(
+        self, treatment: str, *, control: str | None, change: frozenset[str]
+    ) -> MissingControl | None:
+        """Returns that no build without the change is served beside a treatment; None where one is.
+
+        Args:
+            control: What it is compared with; None where nothing was known.
+            change: The changes under test.
+        """
+        own = self._last.get(treatment)
+        # Of a base that nobody deployed only a canary's declared rest tells before it is seen.
+        is_known = control in self._last or (own is not None and own.is_partial)
+        others = self.served() - {treatment}
+        if control is not None and self.is_served(control, named=is_known):
+            others.add(control)
+        if any(not change & self._history.lineage(commit) for commit in others):
+            return None
+        known = self._history.commits | self._last.keys()
+        unknown = {commit: part for commit, part in self.parts.items() if commit not in known}
+        commit = max(unknown, key=lambda name: unknown[name], default=None)
+        return MissingControl(unknown_commit=commit, part=unknown.get(commit or ""))
+
+    def rival_lines(self) -> tuple[str, str] | None:
+        """Returns two builds of which neither stands on the other, and no share is declared.
+
+        Both were deployed over an hour ago, and each carries a part that no mishap explains: two
+        services that post to one environment, or a canary whose share nobody declared.
+        """
+        lines = [
+            step.commit
+            for step in sorted(self._last.values(), key=lambda step: step.deployed_at)
+            if step.allocation is None
+            and self._at - step.deployed_at >= LOOK_BACK
+            and self.parts.get(step.commit, 0.0) >= _RIVAL
+        ]
+        for number, first in enumerate(lines):
+            for second in lines[number + 1 :]:
+                if second not in self._bases_of(first) and first not in self._bases_of(second):
+                    return first, second
+        return None
+
+
+def _newest(steps: Sequence[ReleaseStep]) -> str | None:
+    newest = max(steps, key=lambda step: step.deployed_at, default=None)
+    return None if newest is None else newest.commit

@@ -1,0 +1,90 @@
+"""Seen commits: the builds that users were served in each closed block, of every environment.
+
+An environment is asked for its builds without an experiment too, and before one is bound; so a tick
+keeps this relation whether or not there is anything to compute.
+"""
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection, text
+
+# A tick that comes after a longer pause reads so much of the log: nobody asks what was served
+# before the last hour.
+_LONGEST = timedelta(hours=1)
+# Anybody who has a public key can invent commits and environments.
+_MOST_COMMITS = 20
+_MOST_ENVIRONMENTS = 50
+
+_READ_TO = text("SELECT read_to FROM seen_marks")
+_NOTE = text("""
+INSERT INTO seen_marks (read_to) VALUES (:read_to)
+ON CONFLICT (place) DO UPDATE SET read_to = excluded.read_to
+""")
+_KEEP = text(f"""
+WITH closed AS (
+    SELECT project_id, block, block + interval '5 minutes' + grace AS closed_at
+    FROM projects
+    CROSS JOIN LATERAL (
+        SELECT make_interval(secs => coalesce((settings ->> 'grace_seconds')::float, 120)) AS grace
+    ) AS g
+    CROSS JOIN LATERAL generate_series(
+        date_bin('5 minutes', CAST(:read_to AS timestamptz) - grace, 'epoch'),
+        CAST(:as_of AS timestamptz) - grace - interval '5 minutes',
+        interval '5 minutes'
+    ) AS block
+    WHERE block + interval '5 minutes' + grace > :read_to
+), sessions AS (
+    SELECT DISTINCT ON (c.project_id, e.environment, c.block, e.session_id)
+        c.project_id, e.environment, c.block, c.closed_at, e.commit_sha
+    FROM closed AS c
+    JOIN runtime_events AS e
+      ON e.project_id = c.project_id AND e.occurred_at >= c.block
+        AND e.occurred_at < c.block + interval '5 minutes' AND e.received_at <= c.closed_at
+    -- A sender's clock may run ahead by two minutes.
+    WHERE e.received_at >= (SELECT min(block) FROM closed) - interval '2 minutes'
+      AND e.received_at <= :as_of AND e.commit_sha IS NOT NULL
+    ORDER BY c.project_id, e.environment, c.block, e.session_id, e.occurred_at, e.commit_sha
+), counted AS (
+    SELECT project_id, environment, block, closed_at, commit_sha, count(*) AS sessions
+    FROM sessions
+    GROUP BY project_id, environment, block, closed_at, commit_sha
+), sized AS (
+    SELECT *,
+        row_number() OVER (
+            PARTITION BY project_id, environment, block ORDER BY sessions DESC, commit_sha
+        ) AS place,
+        sum(sessions) OVER (PARTITION BY project_id, environment, block) AS of_environment
+    FROM counted
+), ranked AS (
+    SELECT *, dense_rank() OVER (
+        PARTITION BY project_id, block ORDER BY of_environment DESC, environment
+    ) AS environments
+    FROM sized
+)
+INSERT INTO seen_commits (project_id, environment, block, commit_sha, sessions, closed_at)
+SELECT project_id, environment, block, commit_sha, sessions, closed_at
+FROM ranked
+WHERE place <= {_MOST_COMMITS} AND environments <= {_MOST_ENVIRONMENTS}
+ON CONFLICT (project_id, environment, block, commit_sha) DO NOTHING
+RETURNING project_id, environment
+""")
+
+
+def note_seen_commits(connection: Connection, *, as_of: datetime) -> Collection[tuple[int, str]]:
+    """Keeps which commits the sessions of the blocks that have closed since were served.
+
+    Args:
+        connection: In a transaction that is the only writer of derived tables.
+        as_of: How far the log is final.
+
+    Returns:
+        The (project, environment) of which something was seen.
+    """
+    read_to = connection.execute(_READ_TO).scalar_one_or_none()
+    oldest = as_of - _LONGEST
+    begins = oldest if read_to is None else min(max(read_to, oldest), as_of)
+    seen = connection.execute(_KEEP, {"read_to": begins, "as_of": as_of}).all()
+    # Under a clock that was set back the mark goes back too, or nothing would be kept for as long.
+    connection.execute(_NOTE, {"read_to": as_of})
+    return {(row.project_id, row.environment) for row in seen}

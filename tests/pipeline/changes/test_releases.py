@@ -1,0 +1,378 @@
+"""Releases as teams make them: the control of a canary, and the build of users meanwhile.
+
+Each is lived in simulated time against a real service: deploys are posted, sessions come, and a
+tick notes the builds that they were served.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from cli.repository.private_service import PrivateService, private_service
+from orchestration.pipeline.steps import note_seen
+from storage.schema.clock import claim_derived_tables, closed_instant
+from storage.tenants.keys import KeyKind
+from storage.tenants.projects import create_project
+
+pytestmark = pytest.mark.process
+
+B0, B1, C1, C2, HOTFIX = "b0b0b0b0", "b1b1b1b1", "c1c1c1c1", "c2c2c2c2", "f1f1f1f1"
+UNKNOWN = "99999999"
+BLOCK = timedelta(minutes=5)
+BEGIN = datetime(2026, 11, 2, 8, tzinfo=UTC)
+
+
+@dataclasses.dataclass(kw_only=True)
+class Release:
+    """A project of its own, and the time in which its releases are made."""
+
+    service: PrivateService
+    now: datetime
+    sessions: Iterator[int] = dataclasses.field(default_factory=itertools.count)
+
+    def wait_until(self, moment: datetime) -> None:
+        """Lets time pass in steps: the API learns the store's time of each write."""
+        while self.now < moment:
+            self.now = min(moment, self.now + timedelta(minutes=1))
+            self.service.clock.move(self.now)
+            beat = {"event": "beat", "session_id": "clock", "environment": "clock"}
+            self.service.post_events([beat])
+
+    def wait(self, minutes: float) -> None:
+        self.wait_until(self.now + timedelta(minutes=minutes))
+
+    def deploy(self, commit: str, share: float | None = None, **members: Any) -> dict[str, Any]:
+        body: dict[str, Any] = {"commit": {"sha": commit}, "deployed_at": self.now.isoformat()}
+        if (base := members.pop("base", None)) is not None:
+            body["diff"] = {"base_commit": base, "files": []}
+        if share is not None:
+            body["allocation"] = share
+        record = self.service.deploy({**body, **members})
+        self.wait(0.5)
+        return record
+
+    def serve(self, shares: dict[str, float], *, sessions: int = 100) -> None:
+        """Lets a block pass in which builds are served, and another until it has closed."""
+        start = BEGIN + ((self.now - BEGIN) // BLOCK + 1) * BLOCK
+        events = [
+            {
+                "event": "page_view",
+                "session_id": f"s{next(self.sessions)}",
+                "commit": commit,
+                "occurred_at": (start + timedelta(minutes=2)).isoformat(),
+            }
+            for commit, share in shares.items()
+            for _ in range(round(share * sessions))
+        ]
+        self.wait_until(start + timedelta(minutes=3))
+        self.service.post_events(events)
+        self.wait_until(start + BLOCK + timedelta(minutes=2, seconds=1))
+        self.tick()
+
+    def tick(self) -> None:
+        with self.service.engine.begin() as connection:
+            claim_derived_tables(connection)
+            note_seen(connection, as_of=closed_instant(connection))
+
+    def register(self, commit: str, **members: Any) -> str:
+        body = {"treatment_commit": commit, "target_metric": "order", **members}
+        return self.service.reward("POST", "/register", body)["experiment_id"]
+
+    def registered(self, commit: str, **members: Any) -> dict[str, Any]:
+        return self.service.reward("GET", f"/{self.register(commit, **members)}/registration")
+
+    def compared(self, commit: str, **members: Any) -> tuple[str | None, list[str]]:
+        """The control of a commit that is registered, and the change under test."""
+        registration = self.registered(commit, **members)
+        return registration["control_commit"], registration["change"]
+
+    def standing(self) -> str | None:
+        headers = {"X-Service-Project-Key": self.service.project.keys[KeyKind.WRITE]}
+        answer = self.service.client.get("/v1/deploys/last?standing=true", headers=headers)
+        return answer.json()["deploy"]["commit"]["sha"] if answer.status_code == 200 else None
+
+
+@pytest.fixture(scope="module")
+def simulated() -> Iterator[PrivateService]:
+    with private_service(BEGIN) as service:
+        yield service
+
+
+@pytest.fixture
+def release(simulated: PrivateService, request: pytest.FixtureRequest) -> Release:
+    with simulated.engine.begin() as connection:
+        project = create_project(connection, f"flow {request.node.name}"[:100])
+        now: datetime = closed_instant(connection)
+    own = dataclasses.replace(simulated, project=project)
+    return Release(service=own, now=now)
+
+
+# --- The twenty-two flows -------------------------------------------------------------------------
+
+
+def test_1_a_plain_canary_is_compared_with_the_undeclared_base(release: Release) -> None:
+    release.deploy(B0)
+    release.serve({B0: 1})
+    release.deploy(C1, 0.1, base=B0)
+    assert release.compared(C1) == (B0, [C1])
+    assert release.standing() == B0
+
+
+def test_2_a_canary_on_a_canary_is_compared_with_it_while_both_are_served(release: Release) -> None:
+    release.deploy(B0)
+    release.deploy(C1, 0.2, base=B0)
+    release.serve({B0: 0.8, C1: 0.2})
+    release.deploy(C2, 0.1, base=C1)
+    assert release.compared(C2) == (C1, [C2])
+
+
+def test_3_a_canary_that_replaces_another_is_compared_with_what_both_stand_on(
+    release: Release,
+) -> None:
+    release.deploy(B0)
+    release.deploy(C1, 0.2, base=B0)
+    release.serve({B0: 0.8, C1: 0.2})
+    release.deploy(C1, 0)
+    release.deploy(C2, 0.2, base=C1)
+    registration = release.registered(C2)
+    assert (registration["control_commit"], registration["change"]) == (B0, [C1, C2])
+    assert registration["joint_with"] == [C1]
+
+
+@pytest.mark.parametrize("registered", [True, False])
+def test_4_what_was_promoted_is_the_next_base_with_a_verdict_or_without(
+    release: Release, registered: bool
+) -> None:
+    release.deploy(B0)
+    release.deploy(C1, 0.2, base=B0)
+    if registered:
+        release.register(C1)
+    release.serve({B0: 0.8, C1: 0.2})
+    release.deploy(C1, 1)
+    assert release.standing() == C1
+    release.serve({C1: 1})
+    assert release.deploy(C2, 0.1)["base_commit"] == C1
+    assert release.compared(C2) == (C1, [C2])
+    assert release.registered(C2)["base_moved"] is None
+
+
+def test_5_a_promotion_without_a_share_counts_once_nearly_all_sessions_are_served(
+    release: Release,
+) -> None:
+    release.deploy(B0)
+    release.deploy(C1, 0.2, base=B0)
+    release.register(C1)
+    release.serve({B0: 0.8, C1: 0.2})
+    release.deploy(C1)
+    release.serve({B0: 0.5, C1: 0.5})
+    assert release.standing() == B0
+    release.serve({B0: 0.05, C1: 0.95})
+    assert release.standing() == C1
+
+
+def test_6_a_promotion_at_the_router_alone_is_seen(release: Release) -> None:
+    release.deploy(B0)
+    release.deploy(C1, 0.1, base=B0)
+    release.serve({B0: 0.9, C1: 0.1})
+    release.serve({C1: 1})
+    assert release.standing() == C1
+    release.deploy(C2, 0.1, base=C1)
+    assert release.compared(C2) == (C1, [C2])
+
+
+def test_7_a_hotfix_on_an_old_build_is_compared_with_what_users_have(release: Release) -> None:
+    release.deploy(B0)
+    release.deploy(B1, 1, base=B0)
+    release.serve({B1: 1})
+    release.deploy(HOTFIX, 0.1, base=B0)
+    registration = release.registered(HOTFIX)
+    assert (registration["control_commit"], registration["change"]) == (B1, [HOTFIX])
+    # The hotfix takes B1 away again, so nothing that is served differs by the hotfix alone.
+    assert registration["base_moved"]["rebase_on"] == B1
+
+
+def test_9_a_build_without_traffic_yet_is_not_what_users_have(release: Release) -> None:
+    release.deploy(B0)
+    release.serve({B0: 1})
+    release.deploy(B1, base=B0)
+    release.serve({B0: 1})
+    assert release.standing() == B0
+    release.serve({B1: 1})
+    assert release.standing() == B1
+
+
+def test_10_an_old_build_that_is_deployed_again_is_what_users_have(release: Release) -> None:
+    release.deploy(B0)
+    release.deploy(B1, base=B0)
+    release.serve({B1: 1})
+    release.deploy(B0)
+    release.serve({B0: 1})
+    assert release.standing() == B0
+    release.deploy(C1, 0.1, base=B0)
+    assert release.compared(C1) == (B0, [C1])
+
+
+def test_11_of_two_declared_weights_the_larger_is_what_users_have(release: Release) -> None:
+    release.deploy(B0, 0.9)
+    release.deploy(C1, 0.1)
+    assert release.standing() == B0
+    assert release.compared(C1) == (B0, [C1])
+
+
+def test_12_a_preview_without_its_base_has_nothing_to_compare(release: Release) -> None:
+    release.deploy(B0)
+    release.serve({B0: 1})
+    deploy = release.deploy(C1, base=B0, environment="preview")
+    body = {"deploy_id": deploy["deploy_id"], "target_metric": "order"}
+    experiment = release.service.reward("POST", "/register", body)["experiment_id"]
+    registration = release.service.reward("GET", f"/{experiment}/registration")
+    assert registration["nothing_to_compare"] == {"unknown_commit": None, "part": None}
+
+
+def test_13_a_canary_beside_an_unknown_build_names_it_and_its_part(release: Release) -> None:
+    release.deploy(C1, 0.1)
+    release.serve({C1: 0.1, UNKNOWN: 0.9})
+    registration = release.registered(C1)
+    assert registration["nothing_to_compare"] == {"unknown_commit": UNKNOWN, "part": 0.9}
+    assert release.standing() is None
+
+
+def test_14_a_base_that_is_named_late_holds_for_experiments_bound_later(release: Release) -> None:
+    release.deploy(B0)
+    release.deploy(B1, 0.5)
+    release.deploy(C1, 0.1)
+    assert release.compared(C1) == (B0, [C1])
+    release.deploy(C1, 0.2, base=B1)
+    assert release.compared(C1) == (B0, [C1])
+    assert release.compared(C1, target_metric="other") == (B1, [C1])
+
+
+def test_15_what_was_promoted_is_the_control_of_a_canary_on_a_withdrawn_base(
+    release: Release,
+) -> None:
+    release.deploy(B0)
+    release.deploy(C1, 0.5, base=B0)
+    release.deploy(C1, 1)
+    release.deploy(B0, 0)
+    release.deploy(C2, 0.1, base=C1)
+    assert release.compared(C2) == (C1, [C2])
+
+
+def test_16_a_flag_is_compared_inside_its_build(release: Release) -> None:
+    release.deploy(B0)
+    body = {"treatment_flag": {"name": "cart", "treatment": True}, "target_metric": "order"}
+    experiment = release.service.reward("POST", "/register", body)["experiment_id"]
+    registration = release.service.reward("GET", f"/{experiment}/registration")
+    assert (registration["control_commit"], registration["change"]) == (B0, ["cart=true"])
+    assert registration["nothing_to_compare"] is None
+
+
+def test_18_environments_are_apart(release: Release) -> None:
+    release.deploy(B0)
+    release.deploy(B1, environment="staging")
+    release.deploy(C1, 0.1)
+    assert release.compared(C1) == (B0, [C1])
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_19_and_20_half_and_half_undeclared_leaves_the_old_build_what_users_have(
+    release: Release, closed: bool
+) -> None:
+    release.deploy(B0)
+    release.serve({B0: 1})
+    release.deploy(C1, base=B0)
+    experiment = release.register(C1)
+    if closed:
+        release.service.reward("POST", f"/{experiment}/close")
+    release.serve({B0: 0.5, C1: 0.5})
+    assert release.standing() == B0
+    release.serve({B0: 0.08, C1: 0.92})
+    assert release.standing() == C1
+
+
+def test_21_an_undeclared_canary_without_a_base_is_compared_with_what_stands_beside_it(
+    release: Release,
+) -> None:
+    release.deploy(C1)
+    release.deploy(B0)
+    release.serve({B0: 0.6, C1: 0.4})
+    assert release.compared(C1) == (B0, [C1])
+    assert release.registered(C1)["base_moved"] is None
+
+
+def test_22_a_registration_before_its_deploy_is_frozen_at_the_binding(release: Release) -> None:
+    release.deploy(B0)
+    experiment = release.register(C1)
+    release.deploy(B1, 1)
+    release.serve({B1: 1})
+    release.deploy(C1, 0.1, base=B1)
+    registration = release.service.reward("GET", f"/{experiment}/registration")
+    assert (registration["control_commit"], registration["change"]) == (B1, [C1])
+
+
+# --- Over all of them -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(["B0", "C1", "C2"])))
+def test_every_deploy_may_be_registered_in_any_order(
+    release: Release, order: tuple[str, ...]
+) -> None:
+    release.deploy(B0)
+    release.deploy(C1, 0.1, base=B0)
+    release.deploy(C2, 0.1, base=B0)
+    release.serve({B0: 0.8, C1: 0.1, C2: 0.1})
+    commits = {"B0": B0, "C1": C1, "C2": C2}
+    answers = {name: release.registered(commits[name]) for name in order}
+    for canary in ("C1", "C2"):
+        assert answers[canary]["control_commit"] == B0
+        assert answers[canary]["attempt"] == 1
+        assert answers[canary]["nothing_to_compare"] is None
+    assert answers["B0"]["nothing_to_compare"] == {"unknown_commit": None, "part": None}
+    # Registered again, each is the experiment that it was.
+    for name in order:
+        assert release.register(commits[name]) == answers[name]["experiment_id"]
+
+
+def test_a_canary_that_is_registered_again_after_its_promotion_is_the_same_experiment(
+    release: Release,
+) -> None:
+    release.deploy(B0)
+    release.deploy(C1, 0.5, base=B0)
+    experiment = release.register(C1)
+    release.deploy(C1, 1)
+    release.serve({C1: 1})
+    release.deploy(C2, 1, base=C1)
+    assert release.register(C1) == experiment
+
+
+def test_a_hotfix_for_everybody_that_is_registered_moves_the_base_of_every_canary(
+    release: Release,
+) -> None:
+    release.deploy(B0)
+    release.deploy(C1, 0.1, base=B0)
+    canary = release.register(C1)
+    release.serve({B0: 0.9, C1: 0.1})
+    release.deploy(HOTFIX, base=B0)
+    release.register(HOTFIX)
+    release.serve({HOTFIX: 0.9, C1: 0.1})
+    assert release.standing() == HOTFIX
+    moved = release.service.reward("GET", f"/{canary}/registration")["base_moved"]
+    assert (moved["rebase_on"], moved["continues"]) == (HOTFIX, True)
+
+
+def test_a_full_deploy_has_nothing_to_be_compared_with_and_is_a_base_like_any_other(
+    release: Release,
+) -> None:
+    release.deploy(B0)
+    release.serve({B0: 1})
+    release.deploy(B1, 1, base=B0)
+    registration = release.registered(B1)
+    assert registration["nothing_to_compare"] == {"unknown_commit": None, "part": None}
+    release.serve({B1: 1})
+    assert release.standing() == B1
+    release.deploy(C1, 0.1)
+    assert release.compared(C1) == (B1, [C1])
