@@ -60,7 +60,7 @@ def control_state(
         serving: The builds of the environment.
         history: The lineages of its commits.
         treatment: The commit under test.
-        control: What it is compared with; None where nothing was known at its binding.
+        control: The commit it is compared with; None where none was known at its binding.
         change: The change under test.
         compared: Whether units of both arms were compared so far.
     """

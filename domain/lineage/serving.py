@@ -272,7 +272,7 @@ class Serving:
         """Returns that no build without the change is served beside a treatment; None where one is.
 
         Args:
-            control: What it is compared with; None where nothing was known.
+            control: The commit it is compared with; None where none was known.
             change: The changes under test.
         """
         own = self._last.get(treatment)

@@ -1,4 +1,4 @@
-"""A session may be erased of what came with the public key alone."""
+"""Sessions may be erased of those events alone that came with the public key."""
 
 from alembic import op
 
