@@ -137,10 +137,10 @@ def _of_files(erased: Forgotten) -> Iterator[str]:
     )
     if erased.wrong_files:
         yield (
-            f"NOT ERASED from {_files(erased.wrong_files)} that cannot be written anew, since they"
-            " are not as they are listed: whatever they hold of this person stays in their bytes"
-            " until the right ones are back, or the day is dropped. The check"
-            " sealed_hours_hold_what_the_log_held names them."
+            f"NOT ERASED where a file is not as it is listed ({_files(erased.wrong_files)}):"
+            " nothing can be written anew from it, so its bytes keep what they hold of this person"
+            " until the right file is back, or its day is dropped. The check"
+            " sealed_hours_hold_what_the_log_held names each."
         )
 
 

@@ -101,7 +101,7 @@ def test_nothing_is_computed_of_a_wrong_file_and_whoever_needs_it_is_told(
     forgotten = command("forget", "--project", "shop", "--session", "s40")
     assert forgotten.exit_code == INCOMPLETE
     assert "left out wherever" in forgotten.stdout
-    assert "NOT ERASED from 1 file that cannot be written anew" in forgotten.stdout
+    assert "NOT ERASED where a file is not as it is listed (1 file)" in forgotten.stdout
     night = definitions.resolve_job_def("deploy_reward_housekeeping")
     assert night.execute_in_process(instance=instance).success
     with walked.engine.begin() as connection:
