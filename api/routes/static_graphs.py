@@ -5,17 +5,14 @@ from datetime import datetime
 from typing import Annotated, Any, Self
 
 from fastapi import APIRouter, Depends
-from msgspec import Meta, Struct, ValidationError, convert
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
     PrivateAttr,
-    field_validator,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
@@ -25,65 +22,43 @@ from api.runtime.state import runtime
 from api.wire.answer import answer
 from api.wire.body import MEBIBYTE, apart, body_of
 from api.wire.documentation import json_body, reading
-from api.wire.shape import LongList, RoutePattern, Shape
+from api.wire.shape import RoutePattern, Shape
 from storage.experiments.graphs import Graph, StoredGraph, store_graph
 
 router = APIRouter(tags=["deploys"])
 
 GRAPH_BYTES = 16 * MEBIBYTE
+# A receipt stays readable.
+_MOST_REASONS = 10
 FilePath = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
 class GraphRoute(BaseModel):
-    """A route; members that are not named here are kept."""
+    """A route; members that are not named here are kept. `route` and `pattern` mean `path`."""
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
     path: RoutePattern
     method: str | None = None
     kind: str | None = None
-    files: LongList[FilePath] = Field(
+    files: list[FilePath] = Field(
         default=[], description="Repository paths that the route's code is reachable from."
     )
     file: FilePath = Field(default="", description="The same, of one file.")
 
 
-_Path = Annotated[str, Meta(min_length=1, max_length=4096)]
-
-
-class _PlainRoute(Struct, gc=False):
-    """A route in which no member breaks a rule."""
-
-    path: Annotated[str, Meta(min_length=1, max_length=512)]
-    method: str | None = None
-    kind: str | None = None
-    files: list[_Path] = []
-    file: _Path = ""
-
-
-class _PlainGraph(Struct, gc=False):
-    """A graph in which no member breaks a rule: found so in a tenth of the time."""
-
-    schema_version: Annotated[str, Meta(min_length=1, max_length=64)] | int
-    routes: list[_PlainRoute]
-
-
-def _is_plain(document: object) -> bool:
-    try:
-        graph = convert(document, _PlainGraph)
-    except ValidationError:
-        return False
-    distinct = {(route.path, route.method, route.kind) for route in graph.routes}
-    return len(distinct) == len(graph.routes)
-
-
 class StaticGraph(BaseModel):
-    """A static graph; members that are not named here, at any level, are handed back unchanged."""
+    """A static graph: any document with `routes`; it is kept, and handed back unchanged."""
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
-    schema_version: Annotated[str, Field(min_length=1, max_length=64)] | int
-    routes: LongList[GraphRoute]
+    schema_version: Any = Field(
+        default=None, description="The parser's; `schemaVersion` and `version` mean the same."
+    )
+    routes: list[GraphRoute | str] = Field(
+        description="A text is a path. The receipt counts the others, and says why they are not"
+        " used."
+    )
     _document: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @property
@@ -91,36 +66,39 @@ class StaticGraph(BaseModel):
         """The graph as it was sent."""
         return self._document
 
-    @field_validator("routes")
-    @classmethod
-    def _unique(cls, routes: list[GraphRoute]) -> list[GraphRoute]:
-        first_index: dict[tuple[str, str | None, str | None], int] = {}
-        for index, route in enumerate(routes):
-            first = first_index.setdefault((route.path, route.method, route.kind), index)
-            if first != index:
-                raise PydanticCustomError(
-                    "duplicate_route",
-                    "routes {first} and {index} have the same path, method and kind",
-                    {"first": first, "index": index},
-                )
-        return routes
-
     @model_validator(mode="wrap")
     @classmethod
     def _keep(cls, value: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        # The slower way is for who asks what is wrong.
-        graph = cls.model_construct() if _is_plain(value) else handler(value)
-        if isinstance(value, dict):
-            graph._document = value  # noqa: SLF001 - our own
+        if not isinstance(value, dict) or not isinstance(value.get("routes"), list):
+            return handler(value)
+        # The parser is not ours: a route that is not understood is kept, and refuses nothing.
+        graph = cls.model_construct()
+        graph._document = value  # noqa: SLF001 - our own
         return graph
+
+
+class UnusedRoute(Shape):
+    """A route that takes no part, and why."""
+
+    pointer: str
+    detail: str
+
+
+class UnusedRoutes(Shape):
+    """How many routes take no part, and the first of them."""
+
+    count: int
+    first: list[UnusedRoute]
 
 
 class GraphReceipt(Shape):
     """A stored graph."""
 
     graph_id: str
-    schema_version: str | int
+    schema_version: Any = Field(description="As it was sent.")
     route_count: int
+    routes_used: int = Field(description="Those with a path that no route before them has.")
+    routes_not_used: UnusedRoutes
     uploaded_at: datetime
     current: bool
 
@@ -154,6 +132,14 @@ async def post_static_graph(
             "graph_id": stored.graph_id,
             "schema_version": wanted.schema_version,
             "route_count": stored.route_count,
+            "routes_used": stored.route_count - len(wanted.not_used),
+            "routes_not_used": {
+                "count": len(wanted.not_used),
+                "first": [
+                    {"pointer": f"/routes/{place}", "detail": reason}
+                    for place, reason in wanted.not_used[:_MOST_REASONS]
+                ],
+            },
             "uploaded_at": stored.uploaded_at,
             "current": True,
         },

@@ -19,6 +19,10 @@ from storage.schema.tables import graphs, projects
 # A piece of a document that is hashed at once: the interpreter's lock is held no longer.
 _SLICE = 500
 _LEVELS = 4
+# Where parsers write the version of their form, and the path of a route.
+_VERSIONS = ("schema_version", "schemaVersion", "version")
+_PATHS = ("path", "route", "pattern")
+_LONGEST_PATH = 512
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,22 +31,56 @@ class Graph:
 
     text: str
     digest: bytes
-    schema_version: str | int
+    schema_version: object
     route_count: int
+    # By their place, with the reason.
+    not_used: Sequence[tuple[int, str]]
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Self:
         """Returns a document's graph.
 
         Args:
-            document: Checked by the caller: `schema_version` and `routes` with a `path` each.
+            document: Checked by the caller: `routes` is a list.
         """
+        versions = [document[name] for name in _VERSIONS if name in document]
         return cls(
             text=msgspec.json.encode(document).decode(),
             digest=document_digest(document),
-            schema_version=document["schema_version"],
+            schema_version=versions[0] if versions else None,
             route_count=len(document["routes"]),
+            not_used=_not_used(document["routes"]),
         )
+
+
+def _not_used(routes: Sequence[object]) -> list[tuple[int, str]]:
+    """Returns the routes that `USED_ROUTES` leaves out, and why."""
+    reasons: list[tuple[int, str]] = []
+    first: dict[object, int] = {}
+    for place, route in enumerate(routes):
+        path = _path_of(route)
+        if path is None:
+            reasons.append((place, f"it has no {', '.join(_PATHS[:-1])} or {_PATHS[-1]}"))
+        elif not 1 <= len(path) <= _LONGEST_PATH:
+            reasons.append((place, f"its path has not 1 to {_LONGEST_PATH} characters"))
+        elif (known := first.setdefault((path, *_manner_of(route)), place)) != place:
+            reasons.append((place, f"it has the path, method and kind of /routes/{known}"))
+    return reasons
+
+
+def _path_of(route: object) -> str | None:
+    if isinstance(route, str):
+        return route
+    members = route if isinstance(route, dict) else {}
+    return next((members[name] for name in _PATHS if isinstance(members.get(name), str)), None)
+
+
+def _manner_of(route: object) -> Sequence[str | None]:
+    members = route if isinstance(route, dict) else {}
+    return [
+        value if isinstance(value := members.get(name), str) else None
+        for name in ("method", "kind")
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,23 +169,43 @@ def graph_text(connection: Connection, project_id: int, graph_id: str) -> str:
     return head
 
 
-# The store reads its documents itself: parsing one would hold up everything else in a process.
-_PATTERNS = text("""
-SELECT route ->> 'path'
-FROM graphs, json_array_elements(document -> 'routes') WITH ORDINALITY AS _ (route, place)
-WHERE project_id = :project_id AND graph_id = :graph_id
-ORDER BY place
-""")
+def _member(name: str) -> str:
+    return f"CASE json_typeof(route -> '{name}') WHEN 'string' THEN route ->> '{name}' END"
 
-_REACHING = text("""
-SELECT DISTINCT route ->> 'path'
-FROM graphs, json_array_elements(document -> 'routes') AS route
-WHERE project_id = :project_id AND graph_id = ANY(:graph_ids) AND (
-    route ->> 'file' = ANY(:files)
-    OR EXISTS (
-        SELECT FROM json_array_elements_text(coalesce(route -> 'files', '[]')) AS file
-        WHERE file = ANY(:files)
-    )
+
+# The routes of the graphs that a statement names, each once, those without a path left out. The
+# store reads its documents itself: parsing one would hold up everything else in a process.
+USED_ROUTES = f"""(
+SELECT DISTINCT ON (project_id, graph_id, path, method, kind) graph_id, place, path, route
+FROM (
+    SELECT project_id, graph_id, place, route,
+        CASE json_typeof(route)
+            WHEN 'string' THEN route #>> CAST(ARRAY[] AS text[])
+            ELSE coalesce({", ".join(map(_member, _PATHS))})
+        END AS path,
+        {_member("method")} AS method,
+        {_member("kind")} AS kind
+    FROM graphs, json_array_elements(document -> 'routes') WITH ORDINALITY AS _ (route, place)
+    WHERE {{graphs}}
+) AS r
+WHERE char_length(path) BETWEEN 1 AND {_LONGEST_PATH}
+ORDER BY project_id, graph_id, path, method, kind, place
+) AS used"""
+
+_PATTERNS = text(
+    "SELECT path FROM "
+    + USED_ROUTES.format(graphs="project_id = :project_id AND graph_id = :graph_id")
+    + " ORDER BY place"
+)
+
+_REACHING = text(f"""
+SELECT DISTINCT path
+FROM {USED_ROUTES.format(graphs="project_id = :project_id AND graph_id = ANY(:graph_ids)")}
+WHERE route ->> 'file' = ANY(:files) OR EXISTS (
+    SELECT FROM json_array_elements_text(
+        CASE json_typeof(route -> 'files') WHEN 'array' THEN route -> 'files' ELSE '[]' END
+    ) AS file
+    WHERE file = ANY(:files)
 )
 """)
 

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, text
 
 from domain.route import RouteTable
 from storage.experiments.commit_ids import event_commits
+from storage.experiments.graphs import USED_ROUTES
 from storage.postgres.rows import value_of
 from storage.schema.partitions import newest_partitions
 
@@ -212,11 +213,10 @@ WHERE r.kind = 'route' AND p.current_graph_id IS NOT NULL
   AND r.graph_id IS DISTINCT FROM p.current_graph_id
 """)
 
-_PATTERNS = text("""
-SELECT graph_id, route ->> 'path' AS path
-FROM graphs, json_array_elements(document -> 'routes') AS route
-WHERE project_id = ANY(:ids) AND graph_id = ANY(:graphs)
-""")
+_PATTERNS = text(
+    "SELECT graph_id, path FROM "
+    + USED_ROUTES.format(graphs="project_id = ANY(:ids) AND graph_id = ANY(:graphs)")
+)
 
 _MATCHED = text("""
 UPDATE recent_counts AS r SET graph_id = m.graph_id, matched = m.matched

@@ -52,10 +52,6 @@ def _in_commit(member: str) -> Callable[[Any], Any]:
     return lambda told: {"commit": {"sha": "abcdef1", member: told}}
 
 
-def _in_graph(**route: Any) -> Any:
-    return {"schema_version": 1, "routes": [{"path": "/", **route}]}
-
-
 TEXTS: list[tuple[str, str, int, Callable[[str], Any]]] = [
     (EVENTS, "/event", 128, _in_event("event")),
     (EVENTS, "/session_id", 128, _in_event("session_id")),
@@ -71,10 +67,6 @@ TEXTS: list[tuple[str, str, int, Callable[[str], Any]]] = [
     (DEPLOYS, "/commit/message", 65_536, _in_commit("message")),
     (DEPLOYS, "/commit/author", 256, _in_commit("author")),
     (DEPLOYS, "/commit/branch", 256, _in_commit("branch")),
-    (GRAPHS, "/schema_version", 64, lambda told: {"schema_version": told, "routes": []}),
-    (GRAPHS, "/routes/0/path", 512, lambda told: _in_graph(path=told)),
-    (GRAPHS, "/routes/0/file", 4096, lambda told: _in_graph(file=told)),
-    (GRAPHS, "/routes/0/files/1", 4096, lambda told: _in_graph(files=["a", told])),
     (REGISTER, "/target_metric", 128, lambda told: {"target_metric": told}),
     (REGISTER, "/guardrails/0", 128, lambda told: {"guardrails": [told]}),
     (REGISTER, "/routes/0", 512, lambda told: {"routes": [told]}),

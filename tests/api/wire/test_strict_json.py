@@ -9,8 +9,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from api.routes import static_graphs
-from api.routes.static_graphs import StaticGraph
 from api.wire import strict_json
 from api.wire.problem import Problem
 from api.wire.strict_json import examined, strict_document
@@ -116,40 +114,3 @@ VALUES = st.recursive(
 def test_a_document_hashed_in_pieces_has_the_digest_of_the_whole(document: Any) -> None:
     whole = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     assert document_digest(document) == hashlib.sha256(whole.encode()).digest()
-
-
-_ROUTES = st.fixed_dictionaries(
-    {},
-    optional={
-        "path": st.sampled_from(["/", "/a", "", "x" * 512, "x" * 513, 1, None]),
-        "method": st.sampled_from(["GET", "", None, 1, ["GET"]]),
-        "kind": st.sampled_from(["page", None, True]),
-        "files": st.sampled_from([[], ["a"], [""], ["x" * 4096], ["x" * 4097], None, "a", [1]]),
-        "file": st.sampled_from(["a", "", None, "x" * 4097, 7]),
-        "more": VALUES,
-    },
-)
-
-
-@given(
-    document=st.fixed_dictionaries(
-        {},
-        optional={
-            "schema_version": st.sampled_from([1, "1", "", "x" * 65, True, 1.0, None, 2**62]),
-            "routes": st.lists(_ROUTES, max_size=4) | VALUES,
-            "more": VALUES,
-        },
-    )
-    | VALUES
-)
-@example(document={"schema_version": 1, "routes": [{"path": "/a"}, {"path": "/a"}]})
-def test_a_graph_found_plain_in_one_glance_has_no_fault(document: Any) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(static_graphs, "_is_plain", lambda _: False)
-        try:
-            StaticGraph.model_validate(document)
-        except ValueError:
-            faultless = False
-        else:
-            faultless = True
-    assert static_graphs._is_plain(document) == faultless
