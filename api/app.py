@@ -41,6 +41,7 @@ from api.wire import documentation
 from api.wire.envelope import Envelope, Refusals
 from api.wire.event_batch import RuntimeEventBatch, RuntimeEventBody
 from api.wire.express import Express, Failed
+from api.wire.fair_queue import FairQueue
 from api.wire.meters import Meters
 from api.wire.problem import Fault, Problem, invalid, problem_response
 from api.wire.shape import code, detail
@@ -95,7 +96,7 @@ def create_app(settings: ApiSettings | None = None, *, tools: Tools | None = Non
         ValueError: The environment lacks a variable that must be set.
     """
     chosen = settings or ApiSettings.from_environment()
-    meters, refusals = Meters(), Refusals()
+    meters, refusals, queue = Meters(), Refusals(), FairQueue()
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[dict[str, Any]]:
@@ -115,10 +116,10 @@ def create_app(settings: ApiSettings | None = None, *, tools: Tools | None = Non
         # Asks OpenTelemetry at each request whether it is there: a tenth of a small one's cost.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    app.add_middleware(Envelope, meters=meters, refusals=refusals)
+    app.add_middleware(Envelope, meters=meters, refusals=refusals, queue=queue)
     app.express = Express(
         partial(FastAPI.__call__, app),
-        envelope=partial(Envelope, meters=meters, refusals=refusals),
+        envelope=partial(Envelope, meters=meters, refusals=refusals, queue=queue),
         routes=plain,
         failures=dict(_FAILURES),
     )

@@ -17,7 +17,7 @@ comparison computed conflict connection contract copying count counted created c
 curve daemon dagster dashboard data dataclass day db decision definitions delivery demo deployed
 derived design diff difference different dir django doctor document documentation domain doubtful
 drafted drop dropped duck duckdb due duplicate durability duration embedded ended entry env
-envelope erasure error estimate etag evaluate event exit explain explanation fact failed failures
+envelope erasure error estimate evaluate event exit explain explanation fact failed failures
 fast fault field figures file filter flag folder forget forgotten form forwarded found frozen full
 future gone group guard harm head headline health holder home hours housekeeping http import
 increment inflation input interruption interval invalid java job json judged keep kind lacking lane

@@ -12,11 +12,10 @@ from starlette.responses import Response
 from api.runtime.keyring import Caller, admitted
 from api.runtime.origin import preflight, require_origin
 from api.runtime.state import Runtime, runtime
-from api.wire.answer import answer
+from api.wire.answer import answer, etag, is_known
 from api.wire.body import shaped
 from api.wire.documentation import json_body, reading
 from api.wire.envelope import EVALUATION_PATH
-from api.wire.etag import etag, is_known
 from api.wire.problem import Problem
 from api.wire.shape import OpenShape, Shape
 from domain.draw import Offer, drawn

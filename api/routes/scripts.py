@@ -8,8 +8,8 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.wire.answer import etag, is_known
 from api.wire.documentation import PlainRoute, reading
-from api.wire.etag import etag, is_known
 
 router = APIRouter(route_class=PlainRoute, tags=["scripts"])
 

@@ -20,9 +20,8 @@ from starlette.responses import Response
 from api.runtime.caller import Reader
 from api.runtime.keyring import admitted
 from api.runtime.state import runtime
-from api.wire.answer import answer
+from api.wire.answer import answer, etag, is_known
 from api.wire.documentation import PlainRoute, reading
-from api.wire.etag import etag, is_known
 from api.wire.evidence import ClosedExperiment, Effect, Evidence
 from api.wire.moment import RULE as MOMENT_RULE
 from api.wire.moment import moment, text

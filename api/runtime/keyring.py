@@ -15,6 +15,7 @@ from starlette.requests import Request
 
 from api.runtime.store import Store
 from api.runtime.trusted_proxies import trusted_networks
+from api.wire.fair_queue import Reservation
 from api.wire.problem import Problem
 from domain.metric import REVENUE_EVENTS, Metric, metric_definition
 from storage.postgres.engine import StoreUnavailable
@@ -198,4 +199,6 @@ async def admitted(
     if caller.kind not in kinds:
         allowed = " or ".join(f"a {kind.value} key" for kind in kinds)
         raise Problem("wrong_key_kind", f"this takes {allowed}, not a {caller.kind.value} key")
+    reservation: Reservation = request.scope["state"]["reservation"]
+    reservation.project_id = caller.project_id
     return caller

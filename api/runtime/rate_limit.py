@@ -21,6 +21,7 @@ from starlette.requests import Request
 from api.runtime.keyring import Caller
 from api.runtime.trusted_proxies import is_trusted
 from api.wire.body import BYTES_A_VALUE, JSON, MEBIBYTE, json_values, read_body
+from api.wire.fair_queue import Reservation
 from api.wire.otlp.answer import is_protobuf
 from api.wire.problem import Problem
 
@@ -108,6 +109,8 @@ class RateLimit:
         further = max(len(raw) // BYTES_A_COUNT, values // VALUES_A_COUNT)
         if further:
             await self.admit(caller, address=address, further=further)
+        reservation: Reservation = request.scope["state"]["reservation"]
+        await reservation.turn()
         return raw
 
     async def admit(self, caller: Caller, *, address: str, further: int = 0) -> None:

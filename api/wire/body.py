@@ -10,6 +10,7 @@ from typing import TypeVar
 from pydantic import TypeAdapter
 from starlette.requests import Request
 
+from api.wire.fair_queue import Reservation
 from api.wire.problem import Problem
 from api.wire.shape import validated
 from api.wire.strict_json import strict_document
@@ -19,6 +20,8 @@ JSON = "application/json"
 # Built, a value takes some sixty bytes, and its text as few as two.
 BYTES_A_VALUE = 8
 _MOST_VALUES = 2**20
+# Many a value is a number or a short text.
+_VALUE_BYTES = 32
 # From this size on, other requests are answered while the body is parsed.
 LARGE = 2**17
 # One large body at a time: a million values take a hundred megabytes.
@@ -51,14 +54,18 @@ async def read_body(
     announced = request.headers.get("Content-Length", "")
     if announced.isascii() and announced.isdigit() and int(announced[:20]) > limit:
         raise _too_large(limit)
+    reservation: Reservation = request.scope["state"]["reservation"]
     raw = bytearray()
     async for chunk in request.stream():
         raw += chunk
         if len(raw) > limit:
             raise _too_large(limit)
+        reservation.hold(len(chunk))
     body = _inflated(raw, limit=limit) if encoding == "gzip" else bytes(raw)
-    if json_values(body) > most_values(limit):
+    values = json_values(body)
+    if values > most_values(limit):
         raise Problem("body_too_large", f"a body holds at most {most_values(limit)} values")
+    reservation.hold(values * _VALUE_BYTES + (len(body) if encoding == "gzip" else 0))
     return body
 
 

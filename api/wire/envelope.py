@@ -17,6 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.wire.documentation import PlainRoute
+from api.wire.fair_queue import FairQueue, Reservation
 from api.wire.meters import Meters
 from api.wire.otlp.answer import LOGS_PATH
 from api.wire.problem import Problem, problem_response
@@ -65,8 +66,9 @@ class Refusals:
 class Envelope:
     """Wraps the application: every answer has a request id, and none an exception's text."""
 
-    def __init__(self, app: ASGIApp, meters: Meters, refusals: Refusals) -> None:
+    def __init__(self, app: ASGIApp, meters: Meters, refusals: Refusals, queue: FairQueue) -> None:
         self._app = app
+        self._queue = queue
         self._meters = meters
         self._refusals = refusals
         # Finding a meter by its labels costs more than counting.
@@ -78,9 +80,21 @@ class Envelope:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        state = scope.setdefault("state", {})
+        if "reservation" in state:
+            # A tool's request is part of its agent's, and waits for nothing that that one holds.
+            await self._wrapped(scope, receive, send)
+            return
+        reservation = state["reservation"] = Reservation(self._queue)
+        try:
+            await self._wrapped(scope, receive, send)
+        finally:
+            reservation.release()
+
+    async def _wrapped(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         request_id = os.urandom(12).hex()
-        scope.setdefault("state", {}).update(request_id=request_id, origin_allowed=True)
+        scope["state"].update(request_id=request_id, origin_allowed=True)
         stamp = (b"x-request-id", request_id.encode())
         began, status = time.perf_counter(), 0
 

@@ -17,7 +17,7 @@ from sqlalchemy.util import await_only
 
 from storage.log.parts import hour_of, next_part, note_part
 from storage.postgres.batching import Batcher
-from storage.postgres.engine import StoreUnavailable, opened_engine
+from storage.postgres.engine import opened_engine
 from storage.postgres.exchange import Exchange, microseconds_sql, moment_of
 from storage.postgres.refusal import Conflict
 from storage.postgres.rows import value_of
@@ -191,20 +191,16 @@ def _lines(rows: Sequence[tuple[str, ...]]) -> str:
 class EventWriter:
     """Appends events to the log: one COPY and one commit for all requests that wait."""
 
-    def __init__(self, url: str, *, most_waiting: int = 64 * 2**20) -> None:
+    def __init__(self, url: str) -> None:
         """Makes a writer that is not running yet.
 
         Args:
             url: The store.
-            most_waiting: The most characters of events that wait to be written; events
-                beyond them is refused until some are.
         """
         self._url = url
         self._batcher: Batcher[str, datetime] = Batcher(
             url, self._commit, connections=2, large=_LARGE_ROUND
         )
-        self._most_waiting = most_waiting
-        self._waiting = 0
         self._days: set[date] = set()
         self._clock_offset = timedelta(0)
 
@@ -224,14 +220,7 @@ class EventWriter:
         Raises:
             StoreUnavailable: Nothing of the request was stored, or its commit was lost sight of.
         """
-        size = len(lines.text)
-        if self._waiting + size > self._most_waiting:
-            raise StoreUnavailable("more events wait to be written than the store takes")
-        self._waiting += size
-        try:
-            return await self._batcher.submit(lines.text, size=size)
-        finally:
-            self._waiting -= size
+        return await self._batcher.submit(lines.text, size=len(lines.text))
 
     async def _commit(self, exchange: Exchange, appends: Sequence[str]) -> Sequence[datetime]:
         lines = "".join(appends)

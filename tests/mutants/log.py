@@ -8,9 +8,9 @@ MUTANTS = [
         of="storage.log.events.EventWriter.append",
         edits=[
             swap(
-                "return await self._batcher.submit(lines.text, size=size)",
+                "return await self._batcher.submit(lines.text, size=len(lines.text))",
                 """
-                self._batcher.submit(lines.text, size=size)
+                self._batcher.submit(lines.text, size=len(lines.text))
                 return self.now()
                 """,
             )
@@ -292,7 +292,7 @@ MUTANTS = [
     Mutant(
         breaks="the values of a body are counted before any of them is built",
         of="api.wire.body.read_body",
-        edits=[swap("json_values(body) > most_values(limit)", "False")],
+        edits=[swap("values > most_values(limit)", "False")],
         tests=[
             "tests/reliability/test_cost.py::test_a_body_of_nothing_but_values_is_refused_before_they_are_built"
         ],
@@ -305,6 +305,22 @@ MUTANTS = [
         ],
         tests=[
             "tests/api/runtime/test_rate_limit.py::test_a_request_counts_by_the_bytes_and_values_of_its_body"
+        ],
+    ),
+    Mutant(
+        breaks="the bytes that wait in a process are bounded, and one project leaves room for others",
+        of="api.wire.fair_queue.FairQueue.hold",
+        edits=[swap("project.held + size > _CAPACITY_BYTES - self._held - size", "False")],
+        tests=[
+            "tests/api/server/test_back_pressure.py::test_what_cannot_wait_is_refused_and_what_waits_is_stored"
+        ],
+    ),
+    Mutant(
+        breaks="a project that floods waits for its own requests, and a neighbour for none of them",
+        of="api.wire.fair_queue.FairQueue.may_go_on",
+        edits=[swap("not project.waiting and self._has_room(project, size)", "True")],
+        tests=[
+            "tests/api/wire/test_fair_queue.py::test_a_flood_waits_for_its_own_and_a_neighbour_for_none_of_it"
         ],
     ),
 ]

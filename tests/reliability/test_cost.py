@@ -19,6 +19,7 @@ from rich.console import Console
 
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import create_project
+from storage.tenants.settings import apply_settings
 from tests.clients.shop import Shop
 from tests.processes.api_process import ApiProcess
 from tests.repetition import times
@@ -183,6 +184,7 @@ def test_a_body_of_nothing_but_values_is_refused_before_they_are_built(
 ) -> None:
     with shop.engine.begin() as connection:
         quiet = create_project(connection, "quiet").keys[KeyKind.PUBLIC]
+        apply_settings(connection, shop.project.project_id, {"ofrep": "browser"})
     for name, flood in FLOODS.items():
         headers = {**flood.headers, KEY: shop.keys[flood.kind]}
         body = flood.body(flood.size)

@@ -1,0 +1,152 @@
+"""The fair queue: bounds the bytes that wait in a process, fairly among projects."""
+
+import asyncio
+from collections import deque
+
+from api.wire.problem import Problem
+
+# Of bodies, of their inflated forms, and of the values that are built of them.
+_CAPACITY_BYTES = 128 * 2**20
+# Of one project, where others send too, so many bytes are carried out at once, or one request.
+_SHARE_BYTES = 160 * 1024
+# A small request is as much work as so many bytes of a large one.
+_LEAST_BYTES = 20 * 1024
+# Whoever has sent alone for so long waits for nobody.
+_ALONE_SECONDS = 1.0
+
+
+class _Project:
+    """A project's part in the queue: the bytes that it holds, what is carried out, who waits."""
+
+    __slots__ = ("held", "project_id", "reservations", "served", "waiting")
+
+    def __init__(self, project_id: int | None) -> None:
+        self.project_id = project_id
+        self.reservations = 0
+        self.held = 0
+        self.served = 0
+        self.waiting: deque[Reservation] = deque()
+
+
+class FairQueue:
+    """Requests with bodies: the bytes that they hold, and the few of a project that go on at once.
+
+    A project holds no more bytes than the process has left for all others, so that somebody who
+    comes later still finds room. Where several projects send, only few requests of each go on at
+    once: the event loop and the next commit are never full of one project's.
+    """
+
+    def __init__(self) -> None:
+        self._held = 0
+        self._projects: dict[int | None, _Project] = {}
+        # Whose request came last, and from when on it alone sends.
+        self._last: int | None = None
+        self._alone_from = 0.0
+
+    def enter(self, project_id: int | None) -> _Project:
+        """Returns a project's part, with one reservation more."""
+        project = self._projects.get(project_id)
+        if project is None:
+            project = self._projects[project_id] = _Project(project_id)
+        project.reservations += 1
+        return project
+
+    def hold(self, project: _Project, size: int) -> None:
+        """Takes bytes.
+
+        Raises:
+            Problem: The project holds too many, or all together do.
+        """
+        if project.held + size > _CAPACITY_BYTES - self._held - size:
+            raise Problem(
+                "overloaded",
+                "more bytes of requests wait than the service takes",
+                headers={"Retry-After": "1"},
+            )
+        project.held += size
+        self._held += size
+
+    def leave(self, project: _Project, *, held: int, served: int) -> None:
+        """Gives back what a reservation had, and lets those go on who waited for it."""
+        self._held -= held
+        project.held -= held
+        project.served -= served
+        project.reservations -= 1
+        while project.waiting and self._has_room(project, project.waiting[0].size):
+            project.waiting.popleft().serve()
+        if not project.reservations:
+            del self._projects[project.project_id]
+
+    def may_go_on(self, project: _Project, size: int) -> bool:
+        """Tells whether one more request of a project may be carried out now."""
+        if project.project_id != self._last:
+            self._last = project.project_id
+            self._alone_from = asyncio.get_running_loop().time() + _ALONE_SECONDS
+        return not project.waiting and self._has_room(project, size)
+
+    def _has_room(self, project: _Project, size: int) -> bool:
+        return (
+            project.served == 0
+            or project.served + size <= _SHARE_BYTES
+            or self._alone_from < asyncio.get_running_loop().time()
+        )
+
+
+class Reservation:
+    """The bytes that one request holds, from the first of its body until its answer is sent."""
+
+    __slots__ = ("_held", "_project", "_queue", "_served", "_turn", "project_id")
+
+    def __init__(self, queue: FairQueue) -> None:
+        self._queue = queue
+        self._project: _Project | None = None
+        self._held = 0
+        self._served = 0
+        self._turn: asyncio.Future[None] | None = None
+        # Who asks, once that is known.
+        self.project_id: int | None = None
+
+    @property
+    def size(self) -> int:
+        """The work that it is, in bytes."""
+        return max(self._held, _LEAST_BYTES)
+
+    def hold(self, size: int) -> None:
+        """Takes more bytes.
+
+        Raises:
+            Problem: The project holds too many, or all together do.
+        """
+        self._queue.hold(self._entered(), size)
+        self._held += size
+
+    async def turn(self) -> None:
+        """Waits until the request may be carried out."""
+        project = self._entered()
+        if self._queue.may_go_on(project, self.size):
+            self.serve()
+            return
+        self._turn = asyncio.get_running_loop().create_future()
+        project.waiting.append(self)
+        await self._turn
+
+    def serve(self) -> None:
+        """Lets the request go on."""
+        self._served = self.size
+        self._entered().served += self._served
+        if self._turn is not None and not self._turn.done():
+            self._turn.set_result(None)
+
+    def release(self) -> None:
+        """Gives everything back."""
+        project = self._project
+        if project is None:
+            return
+        if self._turn is not None and not self._served:
+            project.waiting.remove(self)
+        self._queue.leave(project, held=self._held, served=self._served)
+
+    def _entered(self) -> _Project:
+        if self._project is None:
+            self._project = self._queue.enter(self.project_id)
+        return self._project

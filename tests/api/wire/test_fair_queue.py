@@ -1,0 +1,112 @@
+"""Turns: of a project only a few requests go on at once where another sends, and all where none."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from api.wire.fair_queue import FairQueue, Reservation
+from api.wire.problem import Problem
+
+LOUD, QUIET = 1, 2
+
+
+def reserved(queue: FairQueue, project_id: int, size: int = 300) -> Reservation:
+    reservation = Reservation(queue)
+    reservation.project_id = project_id
+    reservation.hold(size)
+    return reservation
+
+
+async def settled() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def played(story: Callable[[FairQueue], Awaitable[None]]) -> None:
+    async def play() -> None:
+        await story(FairQueue())
+
+    asyncio.run(play())
+
+
+def test_a_flood_waits_for_its_own_and_a_neighbour_for_none_of_it() -> None:
+    async def story(queue: FairQueue) -> None:
+        flood = [reserved(queue, LOUD) for _ in range(20)]
+        turns = [asyncio.create_task(one.turn()) for one in flood]
+        await settled()
+        assert [turn.done() for turn in turns] == [True] * 8 + [False] * 12
+        await asyncio.wait_for(reserved(queue, QUIET).turn(), 1)
+        # Each that ends lets the next go on, in the order in which they came.
+        for ended in range(12):
+            flood[ended].release()
+            await settled()
+            assert [turn.done() for turn in turns] == [True] * (9 + ended) + [False] * (11 - ended)
+
+    played(story)
+
+
+def test_one_large_request_goes_on_however_large() -> None:
+    async def story(queue: FairQueue) -> None:
+        large = [reserved(queue, LOUD, 2**20) for _ in range(2)]
+        turns = [asyncio.create_task(one.turn()) for one in large]
+        await settled()
+        assert [turn.done() for turn in turns] == [True, False]
+        large[0].release()
+        await asyncio.wait_for(turns[1], 1)
+
+    played(story)
+
+
+def test_a_request_that_gave_up_holds_nobody_up() -> None:
+    async def story(queue: FairQueue) -> None:
+        requests = [reserved(queue, LOUD, 2**20) for _ in range(3)]
+        turns = [asyncio.create_task(one.turn()) for one in requests]
+        await settled()
+        turns[1].cancel()
+        await settled()
+        requests[1].release()
+        requests[0].release()
+        await asyncio.wait_for(turns[2], 1)
+
+    played(story)
+
+
+def test_whoever_sends_alone_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(queue: FairQueue) -> None:
+        loop = asyncio.get_running_loop()
+        await reserved(queue, LOUD).turn()
+        now = loop.time()
+        monkeypatch.setattr(loop, "time", lambda: now + 2)
+        for _ in range(100):
+            await asyncio.wait_for(reserved(queue, LOUD).turn(), 1)
+
+    played(story)
+
+
+def test_projects_share_the_bytes_that_may_wait_and_leave_room_for_the_next() -> None:
+    queue = FairQueue()
+    refusals: list[str] = []
+
+    def room(project_id: int) -> int:
+        """How many mebibytes a project may take beside those that are held."""
+        for count in range(1000):
+            try:
+                reserved(queue, project_id, 2**20)
+            except Problem as problem:
+                refusals.append(problem.code)
+                return count
+        return 1000
+
+    assert [room(project_id) for project_id in range(4)] == [64, 32, 16, 8]
+    assert set(refusals) == {"overloaded"}
+
+
+def test_what_ended_is_given_back() -> None:
+    queue = FairQueue()
+    for _ in range(3):
+        flood = [reserved(queue, LOUD, 2**20) for _ in range(64)]
+        with pytest.raises(Problem):
+            reserved(queue, LOUD, 2**20)
+        for reservation in flood:
+            reservation.release()
