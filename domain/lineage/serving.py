@@ -286,6 +286,9 @@ class Serving:
         known = self._history.commits | self._last.keys()
         unknown = {commit: part for commit, part in self.parts.items() if commit not in known}
         commit = max(unknown, key=lambda name: unknown[name], default=None)
+        if commit is None and control is not None and own is not None and own.is_partial:
+            # Its control is known and its share declared: the router sends the rest nowhere.
+            return None
         return MissingControl(unknown_commit=commit, part=unknown.get(commit or ""))
 
     def rival_lines(self) -> tuple[str, str] | None:

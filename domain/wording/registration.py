@@ -8,8 +8,8 @@ from typing import Any
 from domain.wording.base_move import base_move_sentence
 
 _NEXT_CANARY = (
-    "Nothing needs to be done. To measure the next change, deploy it as a canary: deploy-reward"
-    " deploy COMMIT --allocation SHARE."
+    "Nothing to do. Deploy the next change as a canary: `deploy-reward deploy COMMIT --allocation"
+    " SHARE`."
 )
 # An id of a commit is shown so far, and so many of a list are.
 _SHOWN, _NAMED = 12, 5
@@ -97,7 +97,7 @@ def nothing_to_compare_advice(alone: Mapping[str, Any]) -> list[str]:
     """Returns the steps that give a build something to be compared with."""
     commit = alone["unknown_commit"]
     if commit is not None:
-        record = f"Record what users have: deploy-reward deploy {commit[:_SHOWN]}."
+        record = f"Record what users have: `deploy-reward deploy {commit[:_SHOWN]}`."
         return [record, "Then close this experiment, and register the change again."]
     return [_NEXT_CANARY]
 

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import OperationalError
 
 from domain.metric import metric_definition
-from domain.wording.base_move import base_move_advice, base_move_sentence
+from domain.wording.base_move import base_move_sentence
 from domain.wording.left_out import CURES, left_out_sentence
 from domain.wording.registration import nothing_to_compare_advice, nothing_to_compare_sentence
 from orchestration.pipeline.failed_tick import NotNow
@@ -265,10 +265,11 @@ def _beside(experiment: OpenExperiment) -> _Judgment | None:
     if state.missing is not None:
         alone = asdict(state.missing)
         seen = f"{name}: {nothing_to_compare_sentence(alone)}"
-        return None, seen, " ".join(nothing_to_compare_advice(alone))
-    if (moved := state.moved) is not None:
-        advice = base_move_advice(moved.rebase_on, moved.changes, continues=moved.continues)
-        return False, f"{name}: {base_move_sentence(moved.rebase_on)}", " ".join(advice)
+        return None, seen, nothing_to_compare_advice(alone)[0]
+    if state.moved is not None:
+        base = state.moved.rebase_on
+        fix = f"Rebase it on {base[:12]}: `deploy-reward explain {name}` says how."
+        return False, f"{name}: {base_move_sentence(base)}", fix
     return None
 
 

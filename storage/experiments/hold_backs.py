@@ -1,6 +1,6 @@
 """Hold-backs: builds that a share of the units keeps, though users have all their changes."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Connection
 
@@ -37,7 +37,8 @@ def later_build(
     if since is None or deployed_at < since:
         return None
     now = standing_commit(connection, project_id, environment, besides=commit)
-    then = standing_commit(connection, project_id, environment, until=since, besides=commit)
+    before = since - timedelta(microseconds=1)
+    then = standing_commit(connection, project_id, environment, until=before)
     history = read_history(connection, project_id, environment, known_at=_EVER)
     own = history.lineage(commit)
     for build in (now, then):

@@ -157,7 +157,8 @@ class TestAWithdrawnDeploy:
         assert service.post("/v1/events", event).status_code == 202
         withdrawn(service, mistake)
         deployed(service, C, diff={"base_commit": A, "files": []})
-        assert frozen(service, registered(service)).change == [B, C]
+        experiment = frozen(service, registered(service))
+        assert (experiment.control_commit, experiment.change) == (B, [C])
 
     def test_gives_back_the_graph_that_was_current(self, service: Any) -> None:
         def graph(path: str) -> dict[str, Any]:

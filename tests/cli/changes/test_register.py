@@ -63,12 +63,16 @@ def test_a_registration_that_waits_for_its_deploy_says_so(reached, command) -> N
     assert re.fullmatch(FIRST_LOOK, bound.stderr)
 
 
-def test_a_canary_that_stands_on_a_canary_says_whose_effect_is_joint(reached, command) -> None:
+def test_a_canary_that_stands_on_a_withdrawn_one_says_whose_effect_is_joint(
+    reached, command
+) -> None:
     deployed(reached, "aaaaaaa")
     for sha, base in (("bbbbbbb", "aaaaaaa"), ("ccccccc", "aaaaaaa"), ("ddddddd", "bbbbbbb")):
         canary = {"commit": {"sha": sha}, "allocation": 0.1, "diff": {"base_commit": base}}
         canary["diff"]["files"] = []
         assert reached.post("/v1/deploys", canary).status_code == 201
+    withdrawn = {"commit": {"sha": "bbbbbbb"}, "allocation": 0}
+    assert reached.post("/v1/deploys", withdrawn).status_code == 201
     beside = command("register", "--commit", "ccccccc", "-p", "shop")
     stacked = command("register", "--commit", "ddddddd", "-p", "shop")
     assert beside.exit_code == 0
