@@ -150,6 +150,11 @@ def _silence(poll: Poll, *, waited: float) -> str | None:
             return (
                 "no events of a known commit: the deploy of the commit that they name is missing."
             )
+        if counts.get("ambiguous_commit"):
+            return (
+                "no events of one commit: they name so little of its id that it begins several;"
+                " send the whole id."
+            )
         if not counts.get("open"):
             return "no events: no exposed unit was counted; check the events' route and commit."
     never_seen = "metric_never_seen" in poll.evidence.get("warnings", ())

@@ -213,11 +213,15 @@ def test_units_that_wait_for_their_window_are_no_fault() -> None:
     assert end.exit is Exit.TIMEOUT
 
 
-def test_units_of_an_unknown_commit_name_the_deploy_that_is_missing() -> None:
-    unknown = seen(counts={"in_cells": 0, "open": 0, "unknown_commit": 80})
-    end = outcome(unknown, accept_harm=None, waited=7200, timeout=7200)
+@pytest.mark.parametrize(
+    ("count", "word"),
+    [("unknown_commit", "deploy of the commit"), ("ambiguous_commit", "send the whole id")],
+)
+def test_units_of_no_commit_that_is_known_say_what_is_missing(count: str, word: str) -> None:
+    counts = seen(counts={"in_cells": 0, "open": 0, count: 80})
+    end = outcome(counts, accept_harm=None, waited=7200, timeout=7200)
     assert end is not None
-    assert (end.exit, "deploy" in end.because) == (Exit.FAULT, True)
+    assert (end.exit, word in end.because) == (Exit.FAULT, True)
 
 
 @pytest.mark.parametrize(
