@@ -25,7 +25,7 @@ from storage.experiments.deploys import (
 from storage.schema.tables import deploys
 
 _MOST_STEPS = 24
-_SEARCHED = ("message", "author", "branch", "pull_request")
+_SEARCHED = ("sha", "message", "author", "branch", "pull_request")
 
 
 @dataclass(frozen=True, kw_only=True)
