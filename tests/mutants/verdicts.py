@@ -301,7 +301,7 @@ MUTANTS = [
         of="domain.lineage.commit_id.CommitIds.meant",
         edits=[swap("longer and written.startswith(known.id)", "False")],
         tests=[
-            "tests/pipeline/scenarios/test_commit_ids.py::test_deploys_and_events_of_other_lengths_are_of_one_commit"
+            "tests/pipeline/changes/test_commit_ids.py::test_deploys_and_events_of_other_lengths_are_of_one_commit"
         ],
     ),
     Mutant(
@@ -309,7 +309,7 @@ MUTANTS = [
         of="storage.pipeline.assignments.KnownHistory._commits",
         edits=[swap("[known.commit for known in meant]", "[known.commit for known in meant[:1]]")],
         tests=[
-            "tests/pipeline/scenarios/test_commit_ids.py::test_events_whose_id_begins_two_commits_are_counted_as_ambiguous",
+            "tests/pipeline/changes/test_commit_ids.py::test_events_whose_id_begins_two_commits_are_counted_as_ambiguous",
             "tests/pipeline/engines/test_engines.py::test_each_engine_tells_of_a_world_what_the_specification_tells",
         ],
     ),
@@ -318,7 +318,7 @@ MUTANTS = [
         of="domain.lineage.commit_id.CommitIds.meant",
         edits=[swap("known.recorded_at <= known_at", "True")],
         tests=[
-            "tests/pipeline/scenarios/test_commit_ids.py::test_knowledge_that_comes_after_a_block_closed_leaves_it_as_it_was"
+            "tests/pipeline/changes/test_commit_ids.py::test_knowledge_that_comes_after_a_block_closed_leaves_it_as_it_was"
         ],
     ),
 ]
