@@ -134,7 +134,8 @@ def test_while_postgresql_has_the_day_a_wrong_file_changes_nothing_and_is_writte
     assert command("rebuild").exit_code == 0
     assert served(walked) == before
     found = checks(walked, instance)
-    assert wrong.name in found[CHECKS[0]].metadata["files"].value
+    # The size tells; a file that PostgreSQL stands behind is not read whole until it is needed.
+    assert found[CHECKS[0]].passed == (how == "another byte")
     assert found[CHECKS[1]].passed
     # It is sealed anew from PostgreSQL: nothing is left in it, and nobody has to act.
     assert command("forget", "--project", "shop", "--session", "s40").exit_code == 0
