@@ -339,6 +339,7 @@ FROM (
     SELECT value * 0.000001 AS value FROM runtime_events
     WHERE project_id = :project_id AND environment = :environment AND event = ANY(:sources)
       AND received_at >= :since AND received_at < :before AND value <> 0
+      AND (trusted OR signed OR NOT :vouched_only)
     UNION ALL
     SELECT amount_value FROM revenue_events
     WHERE project_id = :project_id AND event = ANY(:sources) AND amount_currency = :currency
@@ -368,6 +369,7 @@ def _cap(
             "environment": environment,
             "sources": definition["sources"],
             "currency": definition["currency"],
+            "vouched_only": definition.get("vouched_only", False),
             "since": before - _CAP_FROM,
             "before": before,
         },

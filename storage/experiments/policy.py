@@ -78,6 +78,8 @@ def frozen_policy(
 
     def defined(name: str) -> dict[str, Any]:
         definition = metric_definition(name, settings.metrics)
+        if settings.signed_assignments:
+            definition["vouched_only"] = True
         if definition["kind"] == "mean" and definition["cap"] is None:
             definition["cap"] = caps(definition)
         metric = settings.metrics.get(name, Metric())

@@ -79,6 +79,7 @@ class PipelineExperiment:
     by_user: bool
     trusted_only: bool
     signed_only: bool
+    vouched_only: bool
     grace: int
     horizon: int
     warm_at: int
@@ -160,6 +161,8 @@ def experiment_of(row: Row[Any], number: int) -> PipelineExperiment:
             trusted_only=policy["trusted_identity"],
             # A policy that was frozen before there were signatures asks for none.
             signed_only=policy.get("signed_assignments", False),
+            # One that was frozen before outcomes had to be signed too counts them all.
+            vouched_only=policy["target"].get("vouched_only", False),
             grace=_span(policy, "grace_seconds"),
             horizon=starts_at + _span(policy, "horizon_seconds"),
             # A policy that was frozen before there was a warm-up has none.
@@ -197,7 +200,7 @@ def _metric(definition: Mapping[str, Any], policy: Mapping[str, Any]) -> Metric:
         is_mean=definition["kind"] == "mean",
         cap=None if cap is None else cap_in_millionths(cap),
         currency=definition["currency"],
-        vouched_only=role == "vouched",
+        vouched_only=role == "vouched" or definition.get("vouched_only", False),
         left_out=Cause(role) if role in LEFT_OUT else None,
     )
 

@@ -125,7 +125,7 @@ JOIN tombstone_sightings AS p
 _IDENTITY = f"interval '{IDENTITY // 1_000_000} seconds'"
 _IDENTITY_ROWS = f"""
 SELECT e.project_id, e.environment, e.session_id, {_OCCURRED} AS occurred, {_RECEIVED} AS received,
-    e.pseudonym, e.trusted
+    e.pseudonym, e.trusted, e.signed
 FROM runtime_events AS e
 WHERE e.pseudonym IS NOT NULL
   AND e.received_at > timestamptz '{{begins}}' - {_IDENTITY}

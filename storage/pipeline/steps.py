@@ -321,6 +321,7 @@ JOIN identities AS e ON e.session_id = c.unit
 JOIN scope AS s ON s.number = c.number AND s.project_id = e.project_id
     AND s.environment = e.environment
 WHERE s.by_user = 0 AND (s.trusted_only = 0 OR e.trusted)
+  AND (s.vouched_only = 0 OR e.trusted OR e.signed)
   AND e.received > c.block + {BLOCK} + s.grace - {IDENTITY}
   AND e.received <= c.block + {BLOCK} + s.grace
 GROUP BY c.number, c.unit, e.pseudonym

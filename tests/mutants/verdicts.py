@@ -152,6 +152,15 @@ MUTANTS = [
         ],
     ),
     Mutant(
+        breaks="where signatures are asked for, an outcome that nobody vouches for counts for nothing",
+        of="storage.experiments.policy.frozen_policy",
+        edits=[drop("if settings.signed_assignments:\n    definition['vouched_only'] = True")],
+        tests=[
+            "tests/pipeline/scenarios/test_poisoning.py::test_signed_assignments_answer_an_attack_as_the_page_says[conversions of real sessions whose ids are known-10]",
+            "tests/pipeline/scenarios/test_poisoning.py::test_users_who_pay_are_claimed_for_real_sessions_of_treatment[signed assignments]",
+        ],
+    ),
+    Mutant(
         breaks="nobody signs for a session that the public key names",
         of="api.routes.remote_evaluation._token",
         edits=[drop("if caller.kind is not KeyKind.WRITE:\n    return {}")],

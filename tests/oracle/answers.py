@@ -89,7 +89,9 @@ def attribution_of(
         list(log.events()),
         log.revenue(),
         log.sightings(
-            since=experiment.starts_at - IDENTITY, trusted_only=policy["trusted_identity"]
+            since=experiment.starts_at - IDENTITY,
+            trusted_only=policy["trusted_identity"],
+            vouched_only=policy["target"].get("vouched_only", False),
         ),
         read_tombstones(
             connection,

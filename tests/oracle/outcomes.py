@@ -37,7 +37,7 @@ class Metric:
             is_mean=definition["kind"] == "mean",
             cap=None if cap is None else cap_in_millionths(cap),
             currency=definition["currency"],
-            vouched_only=role == "vouched",
+            vouched_only=role == "vouched" or definition.get("vouched_only", False),
             left_out=role if role in ("other_currency", "no_value") else None,
         )
 

@@ -90,6 +90,7 @@ FROM runtime_events
 WHERE project_id = :project_id AND environment = :environment
   AND received_at >= :since AND received_at <= :until
   AND pseudonym IS NOT NULL AND (trusted OR NOT :trusted_only)
+  AND (trusted OR signed OR NOT :vouched_only)
 """)
 
 _DEPLOYS = text(f"""
@@ -139,9 +140,12 @@ class RawLog:
         """Yields the revenue events, in no order."""
         return map(RawRevenue._make, self._rows(_REVENUE))
 
-    def sightings(self, *, since: datetime, trusted_only: bool) -> Iterator[Sighting]:
+    def sightings(
+        self, *, since: datetime, trusted_only: bool, vouched_only: bool
+    ) -> Iterator[Sighting]:
         """Yields every session's users by the time of receipt, in no order."""
-        rows = self._rows(_SIGHTINGS, since=since, trusted_only=trusted_only)
+        asked = {"trusted_only": trusted_only, "vouched_only": vouched_only}
+        rows = self._rows(_SIGHTINGS, since=since, **asked)
         return map(Sighting._make, rows)
 
     def deploys(self, *, bound_at: datetime) -> list[RawDeploy]:

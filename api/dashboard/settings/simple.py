@@ -201,7 +201,7 @@ GROUPS: Mapping[str, Sequence[Field]] = {
         Field(
             name="signed_assignments",
             label="Signed assignments",
-            hint="Only the write key, or a token of your router, tells which arm served a session.",
+            hint="Arms, outcomes and users count only with the write key, or your router’s token.",
             control="check",
             reads=ticked,
         ),

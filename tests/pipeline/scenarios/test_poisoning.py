@@ -287,10 +287,20 @@ ATTACKS = {
     ),
 }
 # Ten times as large with the other tests: one that needs no traffic of others, and one that does.
-_QUICK = ("sessions of treatment that convert", "real sessions, claimed for the other arm")
+_QUICK = (
+    "sessions of treatment that convert",
+    "real sessions, claimed for the other arm",
+    "conversions of real sessions whose ids are known",
+)
 SCALES = [10, pytest.param(100, marks=pytest.mark.deep)]
 LARGE_ATTACKS = [
-    pytest.param(name, scale, marks=[pytest.mark.deep] * (name not in _QUICK or scale > 10))
+    pytest.param(
+        name,
+        scale,
+        marks=[pytest.mark.deep, pytest.mark.timeout(1800)]
+        if name not in _QUICK or scale > 10
+        else [],
+    )
     for name, scale in product(ATTACKS, (10, 100))
 ]
 
@@ -404,6 +414,31 @@ def test_a_flag_is_served_by_whoever_signs_it(siege: Siege) -> None:
     with siege.service.store.engine.connect() as connection:
         starts = connection.execute(text("SELECT starts_at FROM experiments")).scalar_one()
     assert starts.isoformat() == siege.at(20)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "answer"),
+    [
+        ({}, "keep"),
+        ({"trusted_identity": True}, "power"),
+        ({"signed_assignments": True}, "power"),
+    ],
+    ids=["neither", "trusted identity", "signed assignments"],
+)
+def test_users_who_pay_are_claimed_for_real_sessions_of_treatment(
+    siege: Siege, chosen: dict[str, bool], answer: str
+) -> None:
+    siege.service.settings(**chosen)
+    siege.signed = "signed_assignments" in chosen
+    siege.begin(target_metric="trial_to_paid", guardrails=[])
+    siege.traffic({})
+    users = siege.users_pay()
+    claimed = siege.visits(siege.sessions[K], None, {})
+    siege.forge(
+        {**event, "event": "login", "user_ref": users[i % len(users)]}
+        for i, event in enumerate(claimed)
+    )
+    assert siege.answer() == answer
 
 
 @pytest.mark.parametrize(
