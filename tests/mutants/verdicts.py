@@ -4,6 +4,27 @@ from tests.mutants.mutant import Mutant, drop, reword, swap
 
 MUTANTS = [
     Mutant(
+        breaks="no registration changes what users have: a promoted canary is the next one's control",
+        of="domain.lineage.serving.Serving._declared_standing",
+        edits=[
+            swap(
+                "step.allocation == 1",
+                "step.allocation == 1 and step.commit not in self._treatments",
+            )
+        ],
+        tests=[
+            "tests/pipeline/changes/test_releases.py::test_4_what_was_promoted_is_the_next_base_with_a_verdict_or_without[True]"
+        ],
+    ),
+    Mutant(
+        breaks="a commit that is registered again while its experiment is open is that experiment",
+        of="storage.experiments.experiments._open_experiment",
+        edits=[swap("same = or_(same, own)", "same = same")],
+        tests=[
+            "tests/pipeline/changes/test_releases.py::test_a_canary_that_is_registered_again_after_its_promotion_is_the_same_experiment"
+        ],
+    ),
+    Mutant(
         breaks="an event's id makes its second delivery the same event",
         of="storage.pipeline.steps.EVENT_KEY",
         edits=[
