@@ -21,7 +21,7 @@ MUTANTS = [
         of="storage.experiments.experiments._open_experiment",
         edits=[swap("same = or_(same, own)", "same = same")],
         tests=[
-            "tests/pipeline/changes/test_releases.py::test_a_canary_that_is_registered_again_after_its_promotion_is_the_same_experiment"
+            "tests/pipeline/changes/test_releases.py::test_a_canary_that_is_registered_again_after_its_base_went_is_the_same_experiment"
         ],
     ),
     Mutant(

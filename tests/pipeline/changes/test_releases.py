@@ -337,6 +337,17 @@ def test_every_deploy_may_be_registered_in_any_order(
         assert release.register(commits[name]) == answers[name]["experiment_id"]
 
 
+def test_a_canary_that_is_registered_again_after_its_base_went_is_the_same_experiment(
+    release: Release,
+) -> None:
+    release.deploy(B0)
+    release.deploy(C1, 0.2, base=B0)
+    release.deploy(C2, 0.1, base=C1)
+    experiment = release.register(C2)
+    release.deploy(C1, 0)
+    assert release.register(C2) == experiment
+
+
 def test_a_canary_that_is_registered_again_after_its_promotion_is_the_same_experiment(
     release: Release,
 ) -> None:
