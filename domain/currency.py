@@ -5,6 +5,9 @@ Source: the list of Debian's iso-codes 4.15, and the amendments after it up to n
 since events of the past name the money of their day.
 """
 
+import math
+from fractions import Fraction
+
 _LISTED = """
     AED AFN ALL AMD ANG AOA ARS AUD AWG AZN BAM BBD BDT BGN BHD BIF BMD BND BOB BOV BRL BSD BTN
     BWP BYN BZD CAD CDF CHE CHF CHW CLF CLP CNY COP COU CRC CUC CUP CVE CZK DJF DKK DOP DZD EGP
@@ -24,6 +27,29 @@ _OTHERS = {
     4: "CLF UYW",
 }
 _DIGITS = {code: digits for digits, codes in _OTHERS.items() for code in codes.split()}
+
+
+# Minor units of one currency turn into those of another by a whole number of 10⁻¹²ths.
+RATE_SCALE = 10**12
+
+
+def conversion_factor(rate: float, *, of: str, to: str) -> int:
+    """Returns what one minor unit of a currency is in another's, in units of 10⁻¹², exactly.
+
+    Args:
+        rate: What one major unit of it is in the other's.
+        of: The currency that is converted.
+        to: The other.
+
+    Raises:
+        ValueError: The rate has more than eight decimals, or is no number that makes sense.
+    """
+    digits = minor_unit_digits(to) - minor_unit_digits(of)
+    rounded = round(Fraction(repr(float(rate))), 8) if math.isfinite(rate) else Fraction(0)
+    factor = rounded * Fraction(10) ** digits * RATE_SCALE
+    if rounded != Fraction(repr(float(rate))) or not 0 < factor < 2**63:
+        raise ValueError(f"the rate of {of} is {rate}: above 0, below 90000, of at most 8 decimals")
+    return int(factor)
 
 
 def minor_unit_digits(code: str) -> int:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from domain.cause import LEFT_OUT, Cause
+from domain.currency import CODES, conversion_factor
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 WINDOW_STEP = 5 * MINUTE
@@ -71,6 +72,8 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     # 'Guardrails', and `none` waits for nothing.
     margin: float | Literal["default", "none"] | None = "default"
     currency: str | None = None
+    # Of money in several currencies: what one unit of another is worth in the metric's own.
+    rates: dict[str, float] | None = None
 
     def __post_init__(self) -> None:
         """Checks the rules of docs/statistics.md, 'Counts'."""
@@ -88,6 +91,18 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError(f"cap is {self.cap}: a positive number")
         if isinstance(self.margin, float | int) and not 0 < self.margin < math.inf:
             raise ValueError(f"margin is {self.margin}: a positive number, 'default' or 'none'")
+        if self.rates:
+            _require_rates(self.rates, kind=self.kind, currency=self.currency)
+
+
+def _require_rates(rates: Mapping[str, float], *, kind: str, currency: str | None) -> None:
+    """Raises ValueError unless rates turn known currencies into that of a mean."""
+    if kind != "mean" or currency not in CODES:
+        raise ValueError("rates need kind = 'mean', and the currency that they lead to")
+    for code, rate in rates.items():
+        if code not in CODES or code == currency:
+            raise ValueError(f"rates names {code!r}: another currency of ISO 4217 than {currency}")
+        conversion_factor(rate, of=code, to=currency)
 
 
 def with_own_grace(definition: dict[str, object], metric: Metric, *, grace: int) -> None:
@@ -171,4 +186,6 @@ def metric_definition(name: str, metrics: Mapping[str, Metric]) -> dict[str, obj
         "cap": chosen.cap,
         "margin": None if chosen.margin == "none" else chosen.margin,
         "currency": chosen.currency,
+        # A policy without rates has the members that it always had.
+        **({"rates": dict(sorted(chosen.rates.items()))} if chosen.rates else {}),
     }

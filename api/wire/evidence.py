@@ -98,6 +98,9 @@ class FrozenMetric(Shape):
         " no keep waits for it."
     )
     currency: str | None
+    rates: dict[str, float] = Field(
+        default={}, description="What one unit of another currency counts in the metric's own."
+    )
     grace_seconds: int = Field(
         default=0,
         description="How long its outcomes are waited for, where that is longer than the grace of"

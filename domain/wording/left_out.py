@@ -6,8 +6,9 @@ from typing import Any
 from domain.cause import Cause
 
 CURES = {
-    Cause.OTHER_CURRENCY: "Payments in another currency do not count: measure whether there was a"
-    ' payment (`kind = "conversion"`), and register the change again.',
+    Cause.OTHER_CURRENCY: "Payments in another currency do not count: name its rate in the metric's"
+    ' `rates`, or measure whether there was a payment (`kind = "conversion"`), and register the'
+    " change again.",
     Cause.NO_VALUE: "Events without a value do not count: send `value` with each of them, or"
     ' measure whether there was an event (`kind = "conversion"`), and register the change again.',
 }

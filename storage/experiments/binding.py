@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 from sqlalchemy import Connection, Row, exists, or_, select, text, update
 
+from domain.currency import RATE_SCALE, conversion_factor
 from domain.lineage.flag import Flag
 from domain.registration import Registration
 from domain.route import RouteTable, canonical_route
@@ -341,8 +343,11 @@ FROM (
       AND received_at >= :since AND received_at < :before AND value <> 0
       AND (trusted OR signed OR NOT :vouched_only)
     UNION ALL
-    SELECT amount_value FROM revenue_events
-    WHERE project_id = :project_id AND event = ANY(:sources) AND amount_currency = :currency
+    SELECT amount_value * coalesce(x.factor, 1) FROM revenue_events
+    LEFT JOIN unnest(CAST(:others AS text[]), CAST(:factors AS numeric[])) AS x (currency, factor)
+      ON x.currency = amount_currency
+    WHERE project_id = :project_id AND event = ANY(:sources)
+      AND (amount_currency = :currency OR x.factor IS NOT NULL)
       AND received_at >= :since AND received_at < :before AND amount_value <> 0
 ) AS earlier
 """)
@@ -362,6 +367,7 @@ def _cap(
     thousand the larger of twenty times their median and their 95th percentile. Without a cap a
     single extreme value hides the effect on all others.
     """
+    rates: Mapping[str, float] = definition.get("rates", {})
     row = connection.execute(
         _CAP,
         {
@@ -370,6 +376,11 @@ def _cap(
             "sources": definition["sources"],
             "currency": definition["currency"],
             "vouched_only": definition.get("vouched_only", False),
+            "others": list(rates),
+            "factors": [
+                Decimal(conversion_factor(rate, of=code, to=definition["currency"])) / RATE_SCALE
+                for code, rate in rates.items()
+            ],
             "since": before - _CAP_FROM,
             "before": before,
         },

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, text
 
 from domain.cause import LEFT_OUT, Cause
+from domain.currency import conversion_factor
 from domain.lineage.flag import Flag
 from domain.metric import metrics_of
 from domain.millionths import cap_in_millionths
@@ -33,6 +34,7 @@ class Metric:
         is_mean: Whether it is a mean, not a conversion.
         cap: Of a mean, in millionths.
         currency: Of a mean.
+        factors: Of each other currency that a mean converts, `conversion_factor`.
         vouched_only: Whether events count alone that came with the write key, or signed.
         left_out: Why the target leaves the events out that count here; None where it counts them.
     """
@@ -44,6 +46,7 @@ class Metric:
     is_mean: bool
     cap: int | None
     currency: str | None
+    factors: Mapping[str, int]
     vouched_only: bool
     left_out: Cause | None
 
@@ -201,6 +204,10 @@ def _metric(definition: Mapping[str, Any], policy: Mapping[str, Any]) -> Metric:
         cap=None if cap is None else cap_in_millionths(cap),
         currency=definition["currency"],
         vouched_only=role == "vouched" or definition.get("vouched_only", False),
+        factors={
+            code: conversion_factor(rate, of=code, to=definition["currency"])
+            for code, rate in definition.get("rates", {}).items()
+        },
         left_out=Cause(role) if role in LEFT_OUT else None,
     )
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, text
 
+from domain.currency import RATE_SCALE
 from domain.lineage.flag import segment_name
 from domain.route import RouteTable, canonical_route
 from storage.experiments.commit_ids import read_commit_ids
@@ -524,6 +525,15 @@ _METRICS = {
     "closed_from": "bigint",
     "closed_to": "bigint",
 }
+# Of an amount in a currency: what it is multiplied by, and the largest that counts whole.
+_RATES = {
+    "number": "int",
+    "metric": "text",
+    "currency": "text",
+    "factor": "bigint",
+    "largest": "bigint",
+}
+_LARGEST = 2**63 - 1
 _SOURCES = {"number": "int", "metric": "text", "event": "text"}
 
 
@@ -546,7 +556,7 @@ class ReadOutcomes:
 
 
 def register_metrics(engine: Engine, read: Sequence[ReadOutcomes]) -> None:
-    """Registers `scope`, `metrics` and `sources` for the steps from outcomes to cells."""
+    """Registers `scope`, `metrics`, `rates` and `sources` for the steps from outcomes to cells."""
     engine.register(
         "scope",
         {name: _SCOPE[name] for name in _OUTCOME_SCOPE},
@@ -571,6 +581,22 @@ def register_metrics(engine: Engine, read: Sequence[ReadOutcomes]) -> None:
             )
             for part in read
             for metric in part.experiment.metrics
+        ),
+    )
+    engine.register(
+        "rates",
+        _RATES,
+        (
+            (
+                part.experiment.number,
+                metric.name,
+                currency,
+                factor,
+                min(_LARGEST, _LARGEST * RATE_SCALE // factor),
+            )
+            for part in read
+            for metric in part.experiment.metrics
+            for currency, factor in metric.factors.items()
         ),
     )
     engine.register(

@@ -7,9 +7,9 @@ their names and materializes each step under its own; `inputs` makes the small i
 
 Inputs of the exposures: `scope`, `log`, `identities`, `routes`, `assignments`, `stratum_flags`,
 `deploy_times`, `known_exposures`, `known_in_flight`, `buried_exposures`, `buried_sightings`.
-Inputs of the cells: `scope`, `metrics`, `sources`, `outcome_events`, `revenue`, `exposed_units`,
-`exposed_users`, `closing_exposures`, `buried_conversions`, `buried_amounts`, `known_conversions`,
-`known_amounts`.
+Inputs of the cells: `scope`, `metrics`, `rates`, `sources`, `outcome_events`, `revenue`,
+`exposed_units`, `exposed_users`, `closing_exposures`, `buried_conversions`, `buried_amounts`,
+`known_conversions`, `known_amounts`.
 
 `scope.experiment` is an experiment's key in the derived relations: its id in PostgreSQL, its
 number elsewhere. `buried_*` are tombstones: rows that no event stands behind any more.
@@ -18,6 +18,7 @@ number elsewhere. `buried_*` are tombstones: rows that no event stands behind an
 from dataclasses import dataclass
 
 from domain.cause import LEFT_OUT, Cause
+from domain.currency import RATE_SCALE
 from domain.millionths import MILLION
 
 BLOCK = 300_000_000
@@ -534,28 +535,46 @@ GROUP BY number, block
 
 # --- From outcomes to cells ----------------------------------------------------------------------
 
-# Revenue events that an experiment's metric reads, with the unit that they name, if any.
+# Revenue events that an experiment's metric reads, with the unit that they name, if any. An amount
+# in a currency with a rate is multiplied by its factor, a whole number of 10⁻¹²ths, and cut off
+# towards zero: in two parts, since an engine that divides by way of doubles is exact up to 2⁵³.
 PAID = Step(
     name="paid",
     sql=f"""
-SELECT s.number, s.experiment, m.metric, r.occurred, r.received, r.idempotency_key,
-    CASE WHEN m.left_out = 0 THEN r.value ELSE {MILLION} END AS value,
-    r.session_id, r.pseudonym, s.by_user,
-    CASE WHEN s.by_user = 1 THEN r.user_unit ELSE r.session_id END AS unit,
-    m.attribution_window, m.open_for + s.grace AS closes_after, m.is_mean, m.cap
-FROM revenue AS r
-JOIN sources AS o ON o.event = r.event
-JOIN scope AS s ON s.number = o.number AND s.project_id = r.project_id
-    AND s.environment = coalesce(r.environment, s.environment)
-JOIN metrics AS m ON m.number = o.number AND m.metric = o.metric
-WHERE CASE WHEN m.left_out = CASE
-          WHEN m.is_mean = 0 THEN 0
-          WHEN r.value IS NULL THEN {_NO_VALUE}
-          WHEN m.currency = r.currency THEN 0
-          ELSE {_OTHER_CURRENCY}
-      END THEN 1 ELSE 0 END <> 0
-  AND CASE WHEN r.received > s.from_block - {AHEAD} AND r.received <= s.to_block + s.grace
-      THEN 1 ELSE 0 END <> 0
+SELECT number, experiment, metric, occurred, received, idempotency_key,
+    CASE WHEN product IS NULL THEN value
+         ELSE CAST((product - product % {RATE_SCALE * MILLION}) / {RATE_SCALE * MILLION} AS BIGINT)
+             * {MILLION}
+             + CAST((product % {RATE_SCALE * MILLION} - product % {RATE_SCALE}) / {RATE_SCALE}
+                 AS BIGINT)
+    END AS value,
+    session_id, pseudonym, by_user, unit, attribution_window, closes_after, is_mean, cap
+FROM (
+    SELECT s.number, s.experiment, m.metric, r.occurred, r.received, r.idempotency_key,
+        CASE WHEN m.left_out = 0 THEN r.value ELSE {MILLION} END AS value,
+        CASE WHEN m.left_out = 0 THEN
+            CAST(greatest(least(r.value, x.largest), -x.largest) AS DECIMAL(38, 0))
+                * CAST(x.factor AS DECIMAL(38, 0))
+        END AS product,
+        r.session_id, r.pseudonym, s.by_user,
+        CASE WHEN s.by_user = 1 THEN r.user_unit ELSE r.session_id END AS unit,
+        m.attribution_window, m.open_for + s.grace AS closes_after, m.is_mean, m.cap
+    FROM revenue AS r
+    JOIN sources AS o ON o.event = r.event
+    JOIN scope AS s ON s.number = o.number AND s.project_id = r.project_id
+        AND s.environment = coalesce(r.environment, s.environment)
+    JOIN metrics AS m ON m.number = o.number AND m.metric = o.metric
+    LEFT JOIN rates AS x ON x.number = m.number AND x.metric = m.metric AND x.currency = r.currency
+    WHERE CASE WHEN m.left_out = CASE
+              WHEN m.is_mean = 0 THEN 0
+              WHEN r.value IS NULL THEN {_NO_VALUE}
+              WHEN m.currency = r.currency OR x.factor IS NOT NULL THEN 0
+              ELSE {_OTHER_CURRENCY}
+          END THEN 1 ELSE 0 END <> 0
+      AND CASE WHEN r.received > s.from_block - {AHEAD} AND r.received <= s.to_block + s.grace
+          THEN 1 ELSE 0 END <> 0
+    {COMPUTED_ONCE}
+) AS priced
 """,
 )
 

@@ -117,7 +117,7 @@ MUTANTS = [
     Mutant(
         breaks="a mean counts the payments of its currency alone, and those that it leaves out by arm",
         of="storage.pipeline.steps.PAID",
-        edits=[reword("WHEN m.currency = r.currency THEN 0", "WHEN r.currency <> '' THEN 0")],
+        edits=[reword("WHEN m.currency = r.currency OR", "WHEN r.currency <> '' OR")],
         tests=[
             "tests/pipeline/gates/test_left_out.py::test_outcomes_that_both_arms_leave_out_alike_are_counted_and_hold_nothing_back",
             "tests/pipeline/engines/test_engines.py::test_each_engine_tells_of_a_world_what_the_specification_tells[0]",

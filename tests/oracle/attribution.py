@@ -13,7 +13,6 @@ from datetime import timedelta
 from typing import Any
 
 from domain.lineage.flag import flag_change
-from domain.millionths import LARGEST_AMOUNT, MILLION
 from storage.pipeline.moments import microseconds
 from storage.tenants.sample import bound_of, position_of, salt_of
 from storage.upkeep.raw_events import FrozenExperiment
@@ -330,8 +329,7 @@ class Attributor:
                 None,
             )
             if unit is not None:
-                amount = None if paid.amount is None else _millionths(paid.amount)
-                outcomes.note(unit, paid.received_at, ("revenue", paid.key), amount)
+                outcomes.note(unit, paid.received_at, ("revenue", paid.key), metric.worth(paid))
 
     def _payers(
         self, paid: RawRevenue, by_pseudonym: Mapping[bytes, Sequence[tuple[int, str]]]
@@ -342,10 +340,6 @@ class Attributor:
         unit = paid.pseudonym.hex() if self._by_user else paid.session_id
         exposed = None if unit is None else self._told.exposures.get(unit)
         return () if unit is None or exposed is None or not exposed.counts else [(exposed.at, unit)]
-
-
-def _millionths(minor_units: int) -> int:
-    return min(minor_units, LARGEST_AMOUNT) * MILLION
 
 
 def _earliest(known: dict[str, int], unit: str, at: int) -> None:

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from domain.millionths import MILLION, cap_in_millionths
+from domain.currency import RATE_SCALE, conversion_factor
+from domain.millionths import LARGEST_AMOUNT, MILLION, cap_in_millionths
 from tests.oracle.calendar import SECOND
 from tests.oracle.raw_log import RawEvent, RawRevenue
 
@@ -21,6 +22,7 @@ class Metric:
     is_mean: bool
     cap: int | None
     currency: str | None
+    factors: Mapping[str, int]
     vouched_only: bool
     left_out: str | None
 
@@ -38,6 +40,10 @@ class Metric:
             cap=None if cap is None else cap_in_millionths(cap),
             currency=definition["currency"],
             vouched_only=role == "vouched" or definition.get("vouched_only", False),
+            factors={
+                code: conversion_factor(rate, of=code, to=definition["currency"])
+                for code, rate in definition.get("rates", {}).items()
+            },
             left_out=role if role in ("other_currency", "no_value") else None,
         )
 
@@ -47,8 +53,22 @@ class Metric:
             return paid.event in self.sources
         if paid.amount is None:
             return self.left_out == "no_value"
-        abroad = self.currency is None or paid.currency != self.currency
+        abroad = paid.currency != self.currency and paid.currency not in self.factors
+        abroad = abroad or self.currency is None
         return self.left_out == ("other_currency" if abroad else None)
+
+    def worth(self, paid: RawRevenue) -> int | None:
+        """What a payment is worth in the metric's currency, in millionths of its minor unit."""
+        if paid.amount is None:
+            return None
+        value = min(paid.amount, LARGEST_AMOUNT) * MILLION
+        if not self.is_mean or paid.currency not in self.factors:
+            return value
+        factor = self.factors[paid.currency]
+        # What it comes to has 64 bits.
+        largest = (2**63 - 1) * RATE_SCALE // factor
+        converted = min(abs(value), largest) * factor // RATE_SCALE
+        return converted if value > 0 else -converted
 
     def reads(self, event: RawEvent) -> bool:
         """Tells whether a runtime event is one of the metric's."""

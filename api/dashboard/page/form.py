@@ -58,6 +58,12 @@ def numbers(text: str) -> object:
     return [number(part) for part in re.split(r"[,\s]+", text) if part]
 
 
+def rates(text: str) -> object:
+    """Returns the number behind the name on each line that is not empty."""
+    parted = (line.split(maxsplit=1) for line in text.splitlines() if line.strip())
+    return {name: number("".join(rest)) for name, *rest in parted}
+
+
 def ticked(text: str) -> object:
     """Returns whether a box is ticked."""
     return text == YES
@@ -238,6 +244,8 @@ def _text_of(field: Field, stored: Mapping[str, Any]) -> str:
     if isinstance(value, list):
         between = "\n" if field.control in ("lines", "checks") else ", "
         return between.join(_written(entry) for entry in value)
+    if isinstance(value, dict):
+        return "\n".join(f"{name} {_written(entry)}" for name, entry in value.items())
     return field.nothing if value is None else _written(value)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from api.dashboard.page.form import Field, digest_of, lines, number, whole
+from api.dashboard.page.form import Field, digest_of, lines, number, rates, whole
 from domain.metric import DAY, HOUR, MINUTE, Metric, metric_definition
 from storage.tenants.webhook import EVENTS, MOST_WEBHOOKS, TOKEN_PREFIX, Webhook
 
@@ -184,6 +184,16 @@ METRICS = Kind(
             advanced=True,
         ),
         Field(name="currency", label="Currency", optional=True, example="USD", advanced=True),
+        Field(
+            name="rates",
+            label="Rates of other currencies",
+            hint="One a line, as JPY 0.0067: what one unit of it is worth in the metric’s currency."
+            " Payments in others are left out, and counted by arm.",
+            control="lines",
+            reads=rates,
+            optional=True,
+            advanced=True,
+        ),
     ),
     key=lambda row: row["name"],
     name=lambda row: row["name"],

@@ -44,6 +44,14 @@ import pytest
             '[[value_routes]]\nmetric = "a"\nvalue_per_conversion = 5\ncurrency = "JPY"',
             "value_routes.0.currency: 'JPY' is refused: give the value in dollars (USD)",
         ),
+        (
+            'metrics.a = { kind = "mean", currency = "USD", rates = { YEN = 0.0067 } }',
+            "rates names 'YEN': another currency of ISO 4217 than USD",
+        ),
+        (
+            'metrics.a = { kind = "mean", currency = "USD", rates = { JPY = 0.000000001 } }',
+            "the rate of JPY is 1e-09: above 0, below 90000, of at most 8 decimals",
+        ),
         ("alpa = 0.1", "there is no member `alpa`; there are default_metric, metrics"),
     ],
 )

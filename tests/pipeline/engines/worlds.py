@@ -39,6 +39,13 @@ METRICS = {
     "order": {"window_seconds": 3600, "grace_seconds": 3000},
     "basket": {"window_seconds": 1800, "kind": "mean", "sources": ["basket", "order"]},
     "spend": {"window_seconds": 7200, "kind": "mean", "sources": ["paid"], "currency": "USD"},
+    "takings": {
+        "window_seconds": 3600,
+        "kind": "mean",
+        "sources": ["paid"],
+        "currency": "USD",
+        "rates": {"EUR": 1.08234567, "JPY": 0.0067, "KWD": 3.25},
+    },
     "paid": {"window_seconds": 5400, "grace_seconds": 1500},
 }
 TARGETS = tuple(METRICS)
@@ -153,7 +160,7 @@ def _store_revenue(connection: Connection, project_id: int, draw: Random) -> Non
             "occurred": (at := T + timedelta(seconds=round(draw.uniform(-1000, HOURS * 3600)))),
             "received": at + timedelta(seconds=draw.choice([0, 0, 60, 9000])),
             "amount": draw.choice([None, 1900, -500, 2 * 10**11, 2**63 - 1]),
-            "currency": draw.choice(["USD", "USD", "EUR"]),
+            "currency": draw.choice(["USD", "USD", "EUR", "JPY", "KWD", "CHF"]),
             "pseudonym": bytes([draw.randrange(17)]),
             "session": draw.choice([None, None, f"s{draw.randrange(60)}"]),
             "environment": draw.choice([None, "production", "staging"]),

@@ -13,16 +13,19 @@ USD, JPY = {"value": 3000, "currency": "USD"}, {"value": 4500, "currency": "JPY"
 MEAN = {"kind": "mean", "window_seconds": 3600, "cap": 10_000.0}
 
 
-def canary(story, *, other: Mapping[str, int], paid: bool) -> str:
+def canary(story, *, other: Mapping[str, int], paid: bool, **chosen: Any) -> str:
     """A canary of 3,000 sessions of which one in five pays 30 dollars, in both arms.
 
     Args:
         other: Of each commit, one in so many payers pays 4,500 yen instead, or by an event without
             a value.
         paid: Whether revenue events tell of it; else runtime events.
+        chosen: Further members of the metric.
     """
     sources = ["expansion"] if paid else ["paid"]
-    story.service.settings(metrics={"spend": {**MEAN, "sources": sources, "currency": "USD"}})
+    story.service.settings(
+        metrics={"spend": {**MEAN, "sources": sources, "currency": "USD", **chosen}}
+    )
     story.deploy(A, minutes=-DAY)
     story.deploy(K, minutes=0, base=A, allocation=0.5)
     revenue: list[dict[str, Any]] = []
@@ -101,3 +104,14 @@ def test_a_mean_that_counts_every_outcome_says_nothing_of_outcomes_left_out(stor
     assert evidence["left_out"] == []
     assert "Left out" not in evidence["sentence"]
     assert evidence["warnings"] == []
+
+
+def test_payments_in_another_currency_count_at_their_rate(story) -> None:
+    evidence = story.evidence(canary(story, other={K: 2}, paid=True, rates={"JPY": 0.0067}))
+    assert evidence["left_out"] == []
+    assert evidence["gates"]["interacting_because"] == []
+    assert evidence["policy"]["target"]["rates"] == {"JPY": 0.0067}
+    treatment = evidence["arms"]["treatment"]
+    # 4,500 yen are 30.15 dollars: each payment is counted in cents.
+    yen = treatment["total"] - 3000 * treatment["conversions"]
+    assert (yen / 15) in (treatment["conversions"] // 2, treatment["conversions"] // 2 + 1)

@@ -83,6 +83,7 @@ VERDICTS: Mapping[str, tuple[Chosen, Chosen]] = {
     "metrics.cap": (of_spend(cap=100.0), of_spend(cap=2000.0)),
     "metrics.margin": ({}, {"metrics": {"error": {"margin": 50.0}}}),
     "metrics.currency": (of_spend(), of_spend(currency="EUR")),
+    "metrics.rates": (of_spend(), of_spend(rates={"EUR": 1.08})),
     "guardrails": ({}, {"guardrails": ["error", "refund"]}),
     "segments": ({}, {"segments": ["platform"]}),
     "grace_seconds": ({}, {"grace_seconds": 3600}),
