@@ -6,6 +6,7 @@ from typing import Annotated, Any, Self
 
 from fastapi import APIRouter, Depends
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -13,6 +14,7 @@ from pydantic import (
     PrivateAttr,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
@@ -47,12 +49,18 @@ class GraphRoute(BaseModel):
     file: FilePath = Field(default="", description="The same, of one file.")
 
 
+def _no_list(version: object) -> object:
+    if isinstance(version, list):
+        raise PydanticCustomError("list_version", "must be a text, a number or an object")
+    return version
+
+
 class StaticGraph(BaseModel):
     """A static graph: any document with `routes`; it is kept, and handed back unchanged."""
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
-    schema_version: Any = Field(
+    schema_version: Annotated[Any, AfterValidator(_no_list)] = Field(
         default=None, description="The parser's; `schemaVersion` and `version` mean the same."
     )
     routes: list[GraphRoute | str] = Field(
@@ -71,6 +79,8 @@ class StaticGraph(BaseModel):
     def _keep(cls, value: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
         if not isinstance(value, dict) or not isinstance(value.get("routes"), list):
             return handler(value)
+        if isinstance(value.get("schema_version"), list):
+            return handler({**value, "routes": []})
         # The parser is not ours: a route that is not understood is kept, and refuses nothing.
         graph = cls.model_construct()
         graph._document = value  # noqa: SLF001 - our own

@@ -216,7 +216,9 @@ def _routes_matched(setup: ProjectSetup) -> _Judgment:
 def _both_arms(setup: ProjectSetup) -> _Judgment:
     if not setup.experiments:
         return _no_experiment()
-    return _worst(_shares(experiment, setup) for experiment in setup.experiments)
+    # What everybody gets has nothing to be compared with, and stands in no canary's way.
+    compared = [each for each in setup.experiments if each.control_state.missing is None]
+    return _worst(_shares(experiment, setup) for experiment in compared or setup.experiments)
 
 
 def _shares(experiment: OpenExperiment, setup: ProjectSetup) -> _Judgment:

@@ -72,7 +72,8 @@ def statement(
         alone: Whether nothing is served beside the treatment.
     """
     if alone is not None:
-        return of_the_experiment("Can't say", nothing_to_compare_sentence(asdict(alone)))
+        said = nothing_to_compare_sentence(asdict(alone))
+        return of_the_experiment("Can't say", said[:1].lower() + said[1:])
     said = _statement(evidence, measure, futility_margin)
     shortfall = evidence.gates.shortfall
     more = [left_out, None if shortfall is None else _shortfall(shortfall)]

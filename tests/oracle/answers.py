@@ -6,14 +6,19 @@ from datetime import datetime
 from sqlalchemy import Connection, text
 
 from domain.contract import document_text
+from domain.lineage.control_state import ControlState
+from domain.lineage.history import History
 from orchestration.pipeline.document import evidence_document
 from orchestration.pipeline.drafts import evidence_contract
-from orchestration.pipeline.series import series_of
-from stats.decision.evidence import evaluate
+from orchestration.pipeline.members.serving import control_state_at
+from orchestration.pipeline.series import moment, series_of
+from stats.decision.evidence import Evidence, evaluate
 from storage.experiments.graphs import graph_patterns
 from storage.experiments.histories import read_facts, read_flags
+from storage.experiments.serving import seen_before, treatments_of
 from storage.pipeline.moments import microseconds
 from storage.upkeep.raw_events import FrozenExperiment
+from storage.verdicts.evidence import ExperimentReading
 from tests.oracle.attribution import IDENTITY, IN_FLIGHT, Attribution, Attributor
 from tests.oracle.calendar import Calendar
 from tests.oracle.raw_log import RawLog
@@ -53,10 +58,33 @@ def answers_of(connection: Connection, experiment: FrozenExperiment, *, until: d
         counts=units_beside_cells(told, calendar, look=look),
         changes=stratum_contents(told),
         returning=users_who_returned(told, calendar, look=look),
+        state=_control_state(connection, experiment, reading, found),
     )
     return Answers(
         contract=document_text(contract),
         evidence=document_text(document),
+    )
+
+
+def _control_state(
+    connection: Connection,
+    experiment: FrozenExperiment,
+    reading: ExperimentReading,
+    found: Evidence,
+) -> ControlState:
+    """Returns the builds beside the treatment as the product judges them: of no event's count."""
+    place, look = (experiment.project_id, experiment.environment), moment(found.as_of or 0)
+    return control_state_at(
+        reading,
+        History(
+            read_facts(connection, [place])[place],
+            known_at=max(look, experiment.bound_at),
+            bound_at=experiment.bound_at,
+        ),
+        treatments_of(connection, [place])[place],
+        seen_before(connection, [(place, look)])[place, look],
+        look=look,
+        compared=found.W > 0,
     )
 
 

@@ -179,8 +179,7 @@ class TestAProblem:
         assert ("Allow" in answer.headers) == (status == 405)
 
     def test_carries_at_most_a_hundred_faults(self, service: Any) -> None:
-        routes = [{} for _ in range(500)]
-        answer = service.post("/v1/static-graphs", {"schema_version": 1, "routes": routes})
+        answer = service.post("/v1/reward/register", {"routes": [""] * 500})
         assert len(answer.json()["errors"]) == 100
         assert "499 more" in answer.json()["detail"]
 
@@ -249,6 +248,7 @@ class TestTheOpenApiDocument:
                     assert media["examples"]
 
     def test_shows_examples_that_are_accepted(self, document: dict[str, Any], service: Any) -> None:
+        service.settings(ofrep="server")
         service.post("/v1/deploys", {"commit": {"sha": "abcdef1"}})
         for path, operations in document["paths"].items():
             content = operations.get("post", {}).get("requestBody", {}).get("content", {})
@@ -290,9 +290,10 @@ class TestTheOpenApiDocument:
                         codes = schema["allOf"][1]["properties"]["code"]["enum"]
                         assert {CODES[code][0] for code in codes} == {int(status)}
                         told.update(codes)
-        # No path, a fault of ours, and what only the store's own readers are told.
+        # No path, a fault of ours, what only the store's own readers are told, and a fault of /mcp,
+        # whose protocol describes itself.
         assert CODES.keys() - told == {
-            *("not_found", "internal_error", "unknown_graph"),
+            *("not_found", "internal_error", "unknown_graph", "host_not_allowed"),
         }
 
     def test_gives_the_verdict_its_ten_members(self, document: dict[str, Any]) -> None:
