@@ -95,7 +95,7 @@ bench-rebuild: install ## Compute a whole day in PostgreSQL, DuckDB and Spark: C
 # The whole of Spark, with its JVM side: some 500 MB, for these tests alone. Needs a JDK 17.
 SPARK = build/spark
 
-$(SPARK)/.ready: tests/spark.txt
+$(SPARK)/.ready: tests/pipeline/engines/spark.txt
 	$(PYTHON) -m venv $(SPARK)
 	$(SPARK)/bin/python -m pip install $(QUIET) --requirement $<
 	@touch $@

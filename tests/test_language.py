@@ -40,9 +40,14 @@ unsealed unused upserts users uvicorn version view watched weak web week whole w
 withdrawal withdrawn wording work workers write writer written yes
 """
 KNOWN = _KNOWN.split()
-# The design calls for fewer than 5 of the first two; lower them when the code gets better.
+# The design calls for fewer than 5 of each but the last; lower them when the code gets better.
 LIMITS = {
     "told, one, found in 10,000 identifiers": 2.0,
+    "... in 10,000 words of comment": 116.5,
+    "... in 10,000 words of docstring": 104.5,
+    "... in 10,000 identifiers of the tests": 184.0,
+    "... in 10,000 words of the tests' comments": 140.0,
+    "... in 10,000 words of the tests' docstrings": 151.0,
     "'what is ...' in 10,000 words of docstring": 4.0,
     "classes named Answer": 1.0,
 }

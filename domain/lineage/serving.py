@@ -86,7 +86,7 @@ class Serving:
 
     Args:
         steps: Its deploys up to that time, in their order.
-        seen: The closed blocks of the hour before.
+        seen: The closed blocks of the last hour that had any.
         history: The lineages of its commits.
         at: The time.
         treatments: The commits that experiments compare with another build.
@@ -102,7 +102,9 @@ class Serving:
         treatments: frozenset[str] = frozenset(),
     ) -> None:
         self._last = {step.commit: step for step in steps if step.deployed_at <= at}
-        self._seen = [block for block in seen if at - LOOK_BACK <= block.block < at]
+        known = list(seen)
+        self._seen = [block for block in known if at - LOOK_BACK <= block.block < at]
+        self._stale = known if not self._seen else []
         self._history = history
         self._at = at
         self._treatments = treatments
@@ -110,19 +112,11 @@ class Serving:
     @cached_property
     def parts(self) -> Mapping[str, float]:
         """Each commit's part of the sessions that were seen last; empty where there are too few."""
-        return self._parts_since(None)
+        return _parts(self._seen)
 
     def _parts_since(self, since: datetime | None) -> Mapping[str, float]:
         """Returns the parts in the blocks that began at a time or later."""
-        sessions: Counter[str] = Counter()
-        for block in sorted({seen.block for seen in self._seen}, reverse=True):
-            if sum(sessions.values()) >= _SESSIONS or (since is not None and block < since):
-                break
-            for seen in self._seen:
-                if seen.block == block:
-                    sessions[seen.commit] += seen.sessions
-        total = sum(sessions.values())
-        return {c: n / total for c, n in sessions.items()} if total >= _SESSIONS else {}
+        return _parts([seen for seen in self._seen if since is None or seen.block >= since])
 
     # --- The build that users have ----------------------------------------------------------------
 
@@ -153,22 +147,33 @@ class Serving:
         others = [step for step in partial if step.commit != besides]
         if others and _WHOLE[0] <= sum(step.allocation or 0 for step in partial) <= _WHOLE[1]:
             return max(others, key=lambda step: step.allocation or 0).commit
+        # At night, what carried the last sessions goes on as the build of users.
+        parts = self.parts or _parts(self._stale)
         full = [step for step in self._last.values() if step.allocation in {None, 1}]
-        carried = sum(self.parts.get(step.commit, 0.0) for step in full)
+        carried = sum(parts.get(step.commit, 0.0) for step in full)
         candidates = [step for step in full if step.commit != besides]
         taken_over = [
             step
             for step in candidates
             if step.allocation == 1
-            or (carried and self.parts.get(step.commit, 0.0) >= _NEARLY_ALL * carried)
+            or (carried and parts.get(step.commit, 0.0) >= _NEARLY_ALL * carried)
+            or self._has_no_rival(step, full)
         ]
         if taken_over:
             return _newest(taken_over)
         bases = [step for step in candidates if step.commit not in self._treatments]
-        visible = [step for step in bases if step.commit in self.parts]
+        visible = [step for step in bases if step.commit in parts]
         if visible:
-            return max(visible, key=lambda step: self.parts[step.commit]).commit
+            return max(visible, key=lambda step: parts[step.commit]).commit
         return _newest(bases or candidates)
+
+    def _has_no_rival(self, step: ReleaseStep, full: Sequence[ReleaseStep]) -> bool:
+        """Tells whether too few sessions are seen, and none since a deploy was of another build."""
+        if self.parts or step.commit in self._treatments:
+            return False
+        others = {other.commit for other in full} - {step.commit}
+        seen = [*self._seen, *self._stale]
+        return not any(s.commit in others and s.block >= step.deployed_at for s in seen)
 
     def _seen_standing(self, declared: str | None, besides: str | None) -> str | None:
         """Returns the commit that carries the traffic where the declared one was not seen at all.
@@ -255,13 +260,17 @@ class Serving:
     def control_of(self, treatment: str) -> str | None:
         """Returns the control that a commit has by default; None where there is none.
 
-        That is the nearest of its named bases that is served, else the build that users have.
+        That is the nearest of its named bases that is served, else the build that users have. Where
+        that stands on the treatment, it is the treatment's base: nobody has the one without the
+        other.
         """
         for base in self._bases_of(treatment):
             if self.is_served(base, named=True):
                 return base
         standing = self.standing(besides=treatment)
-        return None if standing is None else standing.commit
+        if standing is None or self._history.stands_on(standing.commit, treatment):
+            return self._history.base(treatment)
+        return standing.commit
 
     def _bases_of(self, commit: str) -> Iterator[str]:
         return self._history.chain(commit, self._history.named_base)
@@ -309,6 +318,19 @@ class Serving:
                 if second not in self._bases_of(first) and first not in self._bases_of(second):
                     return first, second
         return None
+
+
+def _parts(blocks: Sequence[SeenCommit]) -> Mapping[str, float]:
+    """Returns each commit's part of the newest blocks that hold enough sessions together."""
+    sessions: Counter[str] = Counter()
+    for block in sorted({seen.block for seen in blocks}, reverse=True):
+        if sum(sessions.values()) >= _SESSIONS:
+            break
+        for seen in blocks:
+            if seen.block == block:
+                sessions[seen.commit] += seen.sessions
+    total = sum(sessions.values())
+    return {c: n / total for c, n in sessions.items()} if total >= _SESSIONS else {}
 
 
 def _newest(steps: Sequence[ReleaseStep]) -> str | None:

@@ -25,8 +25,8 @@ def registration_note(registration: Mapping[str, Any]) -> str | None:
     if awaited is not None:
         return awaited_sentence(awaited, registration["environment"])
     lines = []
-    if registration["nothing_to_compare"] is not None:
-        lines.append(nothing_to_compare_sentence(registration["nothing_to_compare"]))
+    if (alone := registration.get("nothing_to_compare")) is not None:
+        lines.append(nothing_to_compare_sentence(alone))
     if moved is not None:
         lines.append(base_move_sentence(moved["rebase_on"]))
     if registration["joint_with"]:

@@ -35,11 +35,16 @@ GROUP BY x.project_id, x.environment, x.treatment_commit
 """)
 _SEEN_AT = text("""
 SELECT s.project_id, s.environment, asked.at, s.block, s.commit_sha AS written, s.sessions
-FROM seen_commits AS s
-JOIN unnest(
+FROM unnest(
     CAST(:projects AS bigint[]), CAST(:environments AS text[]), CAST(:ats AS timestamptz[])
-) AS asked (project_id, environment, at) USING (project_id, environment)
-WHERE s.closed_at <= asked.at AND s.block >= asked.at - CAST(:look_back AS interval)
+) AS asked (project_id, environment, at)
+CROSS JOIN LATERAL (
+    SELECT max(block) AS block FROM seen_commits
+    WHERE project_id = asked.project_id AND environment = asked.environment
+      AND closed_at <= asked.at
+) AS newest
+JOIN seen_commits AS s USING (project_id, environment)
+WHERE s.closed_at <= asked.at AND s.block > newest.block - CAST(:look_back AS interval)
 ORDER BY s.block, s.commit_sha
 """)
 
@@ -62,7 +67,7 @@ def treatments_of(
 def seen_before(
     connection: Connection, looks: Sequence[tuple[Environment, datetime]]
 ) -> Mapping[tuple[Environment, datetime], Sequence[SeenCommit]]:
-    """Returns the commits seen in each environment in the hour before each time."""
+    """Returns the commits seen in each environment in the last hour that had any by each time."""
     asked = sorted(set(looks))
     rows = connection.execute(
         _SEEN_AT,

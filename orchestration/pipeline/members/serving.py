@@ -28,7 +28,8 @@ def control_state_at(
         look: The look. Deploys of later, and those recorded later, do not enter.
         compared: Whether units of both arms were compared.
     """
-    if reading.policy["flag"] is not None:
+    # Both values of a flag are served by one build; and before the start there is no look.
+    if reading.policy["flag"] is not None or look < reading.starts_at:
         return ControlState()
     known_at = max(look, reading.bound_at)
     serving = Serving(

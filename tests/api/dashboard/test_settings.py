@@ -143,7 +143,7 @@ class TestSimpleSettings:
         owner.service.settings(
             metrics={"order": {}},
             futility_margin=None,
-            guardrails=["\nodd", " names", SCRIPT],
+            guardrails=["odd  names", SCRIPT],
             alpha=0.1,
         )
         before = owner.settings()

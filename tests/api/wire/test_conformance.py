@@ -31,6 +31,7 @@ from storage.experiments.experiments import register
 from storage.postgres.engine import open_engine
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import create_project
+from storage.tenants.settings import apply_settings
 from storage.tenants.sign_ins import Role, create_link, sign_in_by_link
 from storage.verdicts.publication import Draft, publish_verdicts, stage_evidence
 from tests.api.routes.test_tenants import KINDS, SIGN_IN_OPENS
@@ -96,6 +97,7 @@ def target() -> Iterator[Target]:
         engine = open_engine(postgres.url)
         with engine.begin() as connection:
             created = create_project(connection, "shop")
+            apply_settings(connection, created.project_id, {"ofrep": "server"})
             experiment_id = register(connection, created.project_id, Registration()).experiment_id
             deploy_id = _deploy(connection, created.project_id, environment="beside")
             _deploy(connection, created.project_id, environment=GATED, allocation=0.5)

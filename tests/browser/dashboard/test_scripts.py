@@ -48,6 +48,8 @@ PAYLOADS = [
     "<!--><script>hit()</script>-->",
 ]
 ALL = " ".join(PAYLOADS)
+# A name has no line break.
+NAMES = [payload.replace("\u2028", "") for payload in PAYLOADS]
 SETTINGS = "/dashboard/settings"
 _FOREIGN = "main :is(script, iframe, object, img, style, base, meta), [href^=javascript i]"
 
@@ -87,7 +89,7 @@ def hostile(world: World) -> Served:
     deploy_id = answer.json()["deploy"]["deploy_id"]
     flag = {"name": PAYLOADS[1], "treatment": PAYLOADS[2]}
     for extra in ({}, {"treatment_flag": flag}):
-        body = {"deploy_id": deploy_id, "target_metric": PAYLOADS[0], "guardrails": PAYLOADS}
+        body = {"deploy_id": deploy_id, "target_metric": PAYLOADS[0], "guardrails": NAMES}
         answer = served.post("/v1/reward/register", {**body, **extra})
         assert answer.status_code == 201, answer.text
     _stored_beyond_the_rules(world, project)
@@ -104,7 +106,7 @@ def _stored_beyond_the_rules(world: World, project: CreatedProject) -> None:
     }
     settings = {
         "default_metric": PAYLOADS[0],
-        "guardrails": PAYLOADS,
+        "guardrails": NAMES,
         "allowed_origins": PAYLOADS,
         "trusted_proxies": PAYLOADS,
         "metrics": {one: {"sources": PAYLOADS, "currency": ALL} for one in PAYLOADS},
@@ -139,7 +141,7 @@ def _evidence(world: World) -> dict[str, Any]:
     return {
         **document,
         "policy": {**document["policy"], "target": target, "unit": ALL},
-        "guardrails": [{**document["guardrails"][0], "metric": one} for one in PAYLOADS],
+        "guardrails": [{**document["guardrails"][0], "metric": one} for one in NAMES],
         "sentence": ALL,
         "warnings": PAYLOADS,
         "ended_because": ALL,

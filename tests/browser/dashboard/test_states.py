@@ -39,8 +39,8 @@ STATES = {
     ),
     "alone": Told(
         "Can’t say: nothing to compare",
-        "were not served side by side",
-        "Serve both builds at the same time",
+        "No other build is served beside this one",
+        "Nothing to do. Deploy the next change as a canary",
         "Both builds served at the same time; after 24 hours in which units come to one of them",
     ),
     "aliased": Told(

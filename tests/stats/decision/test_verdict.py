@@ -153,7 +153,7 @@ def test_a_change_without_control_is_not_identifiable_and_closes_with_that_reaso
     early = decided(series, rows, as_of=6 * 3600)
     assert (early.abstain_reason, early.decided) == ("non_identifiable", False)
     late = decided(series, rows, as_of=3 * DAY)
-    assert (late.abstain_reason, late.ended_because) == ("non_identifiable", "promoted")
+    assert (late.abstain_reason, late.ended_because) == ("non_identifiable", "nothing_to_compare")
 
 
 def test_a_gated_look_neither_fires_nor_enters_the_running_minimum(series: Maker) -> None:

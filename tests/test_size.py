@@ -1,0 +1,88 @@
+"""No room grows, unless another one shrinks by as much: sizes.toml holds the lines of each.
+
+A limit falls with its room, by `python -m tests.test_size`. Who needs more lines somewhere takes as
+many from another room by hand, in the same commit.
+"""
+
+import subprocess
+import tomllib
+from collections import Counter
+from pathlib import PurePosixPath
+
+import pytest
+
+from tests.architecture import PACKAGES, ROOT
+
+PAGE = ROOT / "sizes.toml"
+_COUNTED = {".py", ".sql", ".js", ".mjs"}
+_VENDORED = "uPlot"
+_HEAD = """\
+# The most lines that each room may have: Python, SQL and JavaScript, with docstrings and comments.
+# A number only falls, unless the same commit lowers others by as much (tests/test_size.py).
+# `python -m tests.test_size` lowers the numbers to the lines that there are.
+"""
+
+
+def sizes() -> dict[str, int]:
+    """Returns the lines of each room of the source and of the tests."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = Counter[str]()
+    for name in listed.stdout.splitlines():
+        path = PurePosixPath(name)
+        counted = path.suffix in _COUNTED and _VENDORED.lower() not in path.name.lower()
+        if counted and path.parts[0] in {*PACKAGES, "tests"} and (ROOT / name).is_file():
+            room = "/".join(path.parts[:2]) if len(path.parts) > 2 else path.parts[0]
+            lines[room] += (ROOT / name).read_text().count("\n")
+    return dict(lines)
+
+
+def limits(text: str | None = None) -> dict[str, int]:
+    """Returns the limits of the rooms, those of another text of the page where one is given."""
+    return tomllib.loads(PAGE.read_text() if text is None else text)["lines"]
+
+
+def page(lines: dict[str, int]) -> str:
+    """Returns the page with these limits."""
+    rows = (f'"{room}" = {count}\n' for room, count in sorted(lines.items()))
+    return f"{_HEAD}\n[lines]\n{''.join(rows)}"
+
+
+# Lines that a room may stay below its limit: not each commit that removes some moves a number.
+SLACK = 50
+
+
+def test_no_room_has_more_lines_than_its_limit() -> None:
+    known = limits()
+    above = {room: count for room, count in sizes().items() if count > known.get(room, 0)}
+    assert above == {}, "take as much from another room, and move the number in sizes.toml"
+
+
+def test_no_limit_is_left_far_above_a_room_that_shrank() -> None:
+    lines = sizes()
+    loose = {room: limit for room, limit in limits().items() if limit > lines.get(room, 0) + SLACK}
+    assert loose == {}, "run python -m tests.test_size"
+
+
+@pytest.mark.parametrize("commit", ["HEAD", "HEAD^"])
+def test_the_limits_together_never_rise(commit: str) -> None:
+    before = subprocess.run(
+        ["git", "show", f"{commit}:{PAGE.name}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if before.returncode:
+        pytest.skip(f"{commit} has no {PAGE.name}, or this is no whole clone")
+    assert sum(limits().values()) <= sum(limits(before.stdout).values())
+
+
+if __name__ == "__main__":
+    known = limits() if PAGE.is_file() else {}
+    PAGE.write_text(page({room: min(known.get(room, n), n) for room, n in sizes().items()}))
