@@ -18,6 +18,7 @@ from api.runtime.state import runtime
 from api.wire.answer import answer
 from api.wire.body import body_of
 from api.wire.documentation import json_body, reading
+from api.wire.evidence import BaseMoved, MissingControl
 from api.wire.shape import Actor, Commit, FreeForm, MetricName, RoutePattern, Shape, by_form
 from domain.lineage.flag import Flag
 from domain.registration import GUARDRAIL_PACE_SECONDS, Registration
@@ -140,26 +141,6 @@ class MissingDeployAnswer(Shape):
     )
 
 
-class BaseMoveAnswer(Shape):
-    """The build in the place of an open experiment's control."""
-
-    rebase_on: str = Field(description="The commit that users have now.")
-    changes: list[str] = Field(description="To post as `commit.changes` of the rebased commit.")
-    since: datetime | None
-    continues: bool = Field(
-        description="Whether the rebased commit goes on in this experiment; else register anew."
-    )
-
-
-class MissingControlAnswer(Shape):
-    """That no build without the change is served beside the treatment."""
-
-    unknown_commit: str | None = Field(
-        description="The commit of no recorded deploy that was seen most, if any was."
-    )
-    part: float | None = Field(description="Its part of the sessions that were seen last.")
-
-
 class RegistrationAnswer(Shape):
     """An experiment as it was registered and bound, with its needs before it can answer."""
 
@@ -178,10 +159,10 @@ class RegistrationAnswer(Shape):
     attempt: int
     starts_at: datetime | None
     waits_for_deploy: MissingDeployAnswer | None
-    base_moved: BaseMoveAnswer | None = Field(
+    base_moved: BaseMoved | None = Field(
         description="Null while a build is served that the treatment can be compared with."
     )
-    nothing_to_compare: MissingControlAnswer | None = Field(
+    nothing_to_compare: MissingControl | None = Field(
         description="Null once a unit was compared, or while a build without the change is served"
         " beside the treatment."
     )

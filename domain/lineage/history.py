@@ -84,11 +84,6 @@ class History:
         """Tells whether a deploy of a commit was recorded."""
         return commit in self._facts
 
-    @property
-    def known_at(self) -> datetime:
-        """The time as of which the commits are known."""
-        return self._known_at
-
     def named_base(self, commit: str) -> str | None:
         """Returns the base that a post named for a commit; None where none is known."""
         fact = self._facts.get(commit)

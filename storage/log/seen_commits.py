@@ -23,7 +23,8 @@ ON CONFLICT (place) DO UPDATE SET read_to = excluded.read_to
 """)
 _KEEP = text(f"""
 WITH closed AS (
-    SELECT project_id, block, block + interval '5 minutes' + grace AS closed_at
+    SELECT project_id, block, block + interval '5 minutes' + grace AS closed_at,
+        coalesce((settings ->> 'signed_assignments')::bool, false) AS signed_only
     FROM projects
     CROSS JOIN LATERAL (
         SELECT make_interval(secs => coalesce((settings ->> 'grace_seconds')::float, 120)) AS grace
@@ -44,6 +45,7 @@ WITH closed AS (
     -- A sender's clock may run ahead by two minutes.
     WHERE e.received_at >= (SELECT min(block) FROM closed) - interval '2 minutes'
       AND e.received_at <= :as_of AND e.commit_sha IS NOT NULL
+      AND (e.trusted OR e.signed OR NOT c.signed_only)
     ORDER BY c.project_id, e.environment, c.block, e.session_id, e.occurred_at, e.commit_sha
 ), counted AS (
     SELECT project_id, environment, block, closed_at, commit_sha, count(*) AS sessions

@@ -316,3 +316,10 @@ def test_by_default_the_build_of_seven_days_ago_is_held_back(
     assert figures(run)["experiment_id"] == begun["experiment_id"]
     answer = service.get("/v1/reward/portfolio?hold_back=fffffff")
     assert (answer.status_code, answer.json()["code"]) == (404, "unknown_commit")
+
+
+def test_the_standing_build_is_checked_against_the_rest_of_the_declared_shares(story) -> None:
+    begun = {"treatment_commit": L, "control_commit": A, "metadata": {"portfolio": True}}
+    portfolio = story.register(**begun)
+    story.walk()
+    assert 0 < story.evidence(portfolio)["gates"]["sample_ratio_e"] < 1
