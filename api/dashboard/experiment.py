@@ -252,7 +252,7 @@ def _while_arriving(finding: Finding) -> Sequence[str]:
 
 def _first_look(finding: Finding) -> datetime | None:
     """Returns when the target can be looked at first; None once that time came."""
-    at = finding.registration.first_look_at
+    at = None if finding.registration.nothing_to_compare else finding.registration.first_look_at
     return None if at is None or finding.decided or at <= datetime.now(UTC) else at
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from domain.wording.base_move import base_move_sentence
 
 _NEXT_CANARY = (
-    "Nothing to do. Deploy the next change as a canary: `deploy-reward deploy COMMIT --allocation"
-    " SHARE`."
+    "Nothing to do. Deploy the next change as a canary: deploy-reward deploy COMMIT --allocation"
+    " SHARE."
 )
 # An id of a commit is shown so far, and so many of a list are.
 _SHOWN, _NAMED = 12, 5
@@ -37,18 +37,18 @@ def registration_note(registration: Mapping[str, Any]) -> str | None:
 def first_look_sentence(
     registration: Mapping[str, Any], contract: Mapping[str, Any] | None = None
 ) -> str | None:
-    """Returns when the target can be looked at first; None once that time came, or before a deploy.
+    """Returns when the target can be looked at first; None where no look is to come, or it came.
 
     Args:
         registration: As `GET /v1/reward/{id}/registration` shows it.
         contract: The experiment's verdict contract; None of one that was registered just now.
     """
     expected = registration.get("first_look_at")
-    if expected is None or (contract is not None and contract["power_state"]["decided"]):
+    decided = contract is not None and contract["power_state"]["decided"]
+    if expected is None or decided or registration.get("nothing_to_compare") is not None:
         return None
     at = datetime.fromisoformat(expected) if isinstance(expected, str) else expected
-    seconds = (at - datetime.now(UTC)).total_seconds()
-    if seconds <= 0:
+    if (seconds := (at - datetime.now(UTC)).total_seconds()) <= 0:
         return None
     return (
         f"The first look at {registration['metric']} can come at {at:%Y-%m-%d %H:%M} UTC, in"
@@ -97,7 +97,7 @@ def nothing_to_compare_advice(alone: Mapping[str, Any]) -> list[str]:
     """Returns the steps that give a build something to be compared with."""
     commit = alone["unknown_commit"]
     if commit is not None:
-        record = f"Record what users have: `deploy-reward deploy {commit[:_SHOWN]}`."
+        record = f"Record what users have: deploy-reward deploy {commit[:_SHOWN]}."
         return [record, "Then close this experiment, and register the change again."]
     return [_NEXT_CANARY]
 
