@@ -15,7 +15,7 @@ from domain.route import RouteTable, canonical_route
 from storage.experiments.attempts import earlier_attempts, provenance_of
 from storage.experiments.commit_ids import commit_meant, remember_commit_id
 from storage.experiments.graphs import graph_patterns
-from storage.experiments.histories import assume_base, read_history, remember_base
+from storage.experiments.histories import read_history, remember_base
 from storage.experiments.policy import frozen_policy, watched_guardrails
 from storage.experiments.portfolio import held_back_since
 from storage.experiments.serving import AHEAD, read_serving
@@ -138,14 +138,21 @@ def binding_of(
             until=_last_served(connection, project_id, deploy, bound_at=bound_at),
             history=history,
         )
-        control, remember = serving.control_of(treatment), assume_base
+        control = serving.control_of(treatment)
     else:
-        control, remember = commit_meant(connection, project_id, control_commit), remember_base
-        control = control or remember_commit_id(
+        control = commit_meant(connection, project_id, control_commit) or remember_commit_id(
             connection, project_id, control_commit, recorded_at=bound_at
         )
     if control is not None:
-        remember(connection, project_id, environment, treatment, base=control, recorded_at=bound_at)
+        remember_base(
+            connection,
+            project_id,
+            environment,
+            treatment,
+            base=control,
+            assumed=control_commit is None,
+            recorded_at=bound_at,
+        )
         history = read_history(connection, project_id, environment, known_at=bound_at)
     carried = history.lineage(treatment)
     lacking = frozenset[str]() if control is None else history.lineage(control)

@@ -115,8 +115,8 @@ def remember_commit(
         .on_conflict_do_nothing()
     )
     if base is not None:
-        remember = assume_base if assumed else remember_base
-        remember(connection, project_id, environment, sha, base=base, recorded_at=recorded_at)
+        place = (project_id, environment, sha)
+        remember_base(connection, *place, base=base, assumed=assumed, recorded_at=recorded_at)
 
 
 def remember_base(
@@ -126,9 +126,15 @@ def remember_base(
     sha: str,
     *,
     base: str,
+    assumed: bool,
     recorded_at: datetime,
 ) -> None:
-    """Gives a commit the base that it did not have; a base once recorded stays."""
+    """Gives a commit the base that it did not have; a base that a post named stays.
+
+    Args:
+        assumed: Whether nobody named it: it holds until a post names one.
+    """
+    columns = ("assumed_base", "assumed_at") if assumed else ("base", "base_recorded_at")
     connection.execute(
         update(commits)
         .where(
@@ -136,29 +142,7 @@ def remember_base(
             commits.c.environment == environment,
             commits.c.commit_sha == sha,
             commits.c.base.is_(None),
+            commits.c[columns[0]].is_(None),
         )
-        .values(base=base, base_recorded_at=recorded_at)
-    )
-
-
-def assume_base(
-    connection: Connection,
-    project_id: int,
-    environment: str,
-    sha: str,
-    *,
-    base: str,
-    recorded_at: datetime,
-) -> None:
-    """Takes a base for a commit that has none, until a post names one."""
-    connection.execute(
-        update(commits)
-        .where(
-            commits.c.project_id == project_id,
-            commits.c.environment == environment,
-            commits.c.commit_sha == sha,
-            commits.c.base.is_(None),
-            commits.c.assumed_base.is_(None),
-        )
-        .values(assumed_base=base, assumed_at=recorded_at)
+        .values(dict(zip(columns, (base, recorded_at), strict=True)))
     )

@@ -208,7 +208,7 @@ commit_ids = _table(
 )
 
 # Which builds users were served, by block of 5 minutes: sessions by the commit of their first event
-# there that names one. See storage/experiments/seen_commits.py.
+# there that names one. See storage/log/seen_commits.py.
 seen_commits = _table(
     "seen_commits",
     _project(),

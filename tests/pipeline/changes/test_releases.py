@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from cli.repository.private_service import PrivateService, private_service
 from orchestration.pipeline.checklist import keep_checklists
@@ -101,6 +102,11 @@ class Release:
         headers = {"X-Service-Project-Key": self.service.project.keys[KeyKind.PROJECT]}
         lines = self.service.client.get("/v1/reward/checklist", headers=headers).json()
         return {line["check"]: line for line in lines}
+
+    def announced(self, experiment: str) -> list[tuple[str, str]]:
+        of = text("SELECT kind, subject FROM announcements WHERE experiment_id = :id")
+        with self.service.engine.begin() as connection:
+            return [(row.kind, row.subject) for row in connection.execute(of, {"id": experiment})]
 
     def standing(self) -> str | None:
         headers = {"X-Service-Project-Key": self.service.project.keys[KeyKind.WRITE]}
@@ -375,8 +381,11 @@ def test_a_hotfix_for_everybody_that_is_registered_moves_the_base_of_every_canar
     release.serve({B0: 0.9, C1: 0.1})
     release.deploy(HOTFIX, base=B0)
     release.register(HOTFIX)
+    assert release.announced(canary) == []
     release.serve({HOTFIX: 0.9, C1: 0.1})
     assert release.standing() == HOTFIX
+    # No deploy came since: the tick that saw the sessions says so.
+    assert release.announced(canary) == [("base_moved", HOTFIX)]
     moved = release.service.reward("GET", f"/{canary}/registration")["base_moved"]
     assert (moved["rebase_on"], moved["continues"]) == (HOTFIX, True)
 
