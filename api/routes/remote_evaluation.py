@@ -171,10 +171,10 @@ _KINDS: Mapping[str, Set[KeyKind]] = {
 
 
 def _require_setting(caller: Caller) -> None:
-    """Refuses whoever the project hands no arm out to.
+    """Refuses a key to which the project hands out no arms.
 
     Raises:
-        Problem: Its setting says so, and the same whatever the project tests.
+        Problem: Its setting says so; the answer is the same whatever the project tests.
     """
     setting = caller.settings.ofrep
     if caller.kind not in _KINDS[setting]:

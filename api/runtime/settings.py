@@ -23,7 +23,7 @@ class ApiSettings:
     public_url: str | None = None
     # The hosts under which `/mcp` is reached, beside that address, loopback names and IP addresses.
     agent_hosts: frozenset[str] = frozenset()
-    # Who issues tokens to agents, where the operator has somebody who does.
+    # The issuer of tokens for agents; None where the operator has no such server.
     oauth_issuer: str | None = None
     # Rate limits shared by all workers; by default each worker counts for itself.
     redis_url: str | None = field(default=None, repr=False)

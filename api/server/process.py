@@ -179,7 +179,7 @@ def _serve_together(
         # Once for all: the workers are forks.
         import_module("api.app")
         mark_process_dead = import_module("prometheus_client.multiprocess").mark_process_dead
-        # Shared with the workers as long as nobody writes to it, and a collection of garbage does.
+        # Memory is shared with the workers until somewhere is written to, as a collection does.
         gc.collect()
         gc.freeze()
         listeners = _listeners(config.host, config.port, count)

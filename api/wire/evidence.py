@@ -101,9 +101,7 @@ class FrozenMetric(Shape):
     rates: dict[str, float] = Field(
         default={}, description="What one unit of another currency counts in the metric's own."
     )
-    vouched_only: bool = Field(
-        default=False, description="Whether events count alone that somebody vouches for."
-    )
+    vouched_only: bool = Field(default=False, description="Whether only vouched events count.")
     grace_seconds: int = Field(
         default=0,
         description="How long its outcomes are waited for, where that is longer than the grace of"

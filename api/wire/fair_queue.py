@@ -11,7 +11,7 @@ _CAPACITY_BYTES = 128 * 2**20
 _SHARE_BYTES = 160 * 1024
 # A small request is as much work as so many bytes of a large one.
 _LEAST_BYTES = 20 * 1024
-# Whoever has sent alone for so long waits for nobody.
+# A project that was the only sender for so long waits for no other.
 _ALONE_SECONDS = 1.0
 
 
@@ -31,8 +31,8 @@ class _Project:
 class FairQueue:
     """Requests with bodies: the bytes that they hold, and the few of a project that go on at once.
 
-    A project holds no more bytes than the process has left for all others, so that somebody who
-    comes later still finds room. Where several projects send, only few requests of each go on at
+    A project holds no more bytes than the process has left for all others, so that a project that
+    sends later still finds room. Where several projects send, only few requests of each go on at
     once: the event loop and the next commit are never full of one project's.
     """
 
