@@ -14,9 +14,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from api.adapters import release_gate, remote_evaluation
+from api.adapters.handouts import Handouts
+from api.adapters.otlp import answer as otlp_answer
+from api.adapters.otlp import logs as otlp_logs
 from api.dashboard import pages as dashboard
 from api.dashboard.route import asks_for_page, failure_page
 from api.dashboard.settings import audit_trail
+from api.programs import scripts
 from api.routes import (
     agents,
     checklist,
@@ -24,13 +29,9 @@ from api.routes import (
     experiments,
     health,
     ledger,
-    otlp_logs,
     portfolio,
-    release_gate,
-    remote_evaluation,
     revenue_events,
     runtime_events,
-    scripts,
     static_graphs,
     verdicts,
 )
@@ -43,11 +44,12 @@ from api.wire.event_batch import RuntimeEventBatch, RuntimeEventBody
 from api.wire.express import Express, Failed
 from api.wire.fair_queue import FairQueue
 from api.wire.meters import Meters
-from api.wire.problem import Fault, Problem, invalid, problem_response
+from api.wire.problem import PROTOCOL_FORMS, Fault, Problem, invalid, problem_response
 from api.wire.shape import code, detail
 from storage.postgres.engine import StoreUnavailable
 from storage.postgres.refusal import Invalid, Refusal
 
+PROTOCOL_FORMS[otlp_answer.LOGS_PATH] = otlp_answer.status_answer
 _DESCRIPTION = (
     "Ship a change to a share of your traffic, and be told keep, roll back, iterate,"
     " or can't say yet, and why."
@@ -100,8 +102,11 @@ def create_app(settings: ApiSettings | None = None, *, tools: Tools | None = Non
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[dict[str, Any]]:
-        async with running(chosen, meters, Agents(tools, app)) as shared:
-            yield {"runtime": shared}
+        async with (
+            running(chosen, meters, Agents(tools, app)) as shared,
+            Handouts(shared.store) as handouts,
+        ):
+            yield {"runtime": shared, "handouts": handouts}
 
     # As they stand: to include a router would build all its routes anew, at the first request.
     plain = [route for router in _ROUTERS for route in router.routes]

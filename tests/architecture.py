@@ -4,6 +4,7 @@ import ast
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
@@ -42,12 +43,30 @@ Whatever reads whole days (rebuilds, checks, audits) runs the same text in DuckD
 Each room imports rooms below it, never above; import-linter holds that, in the tests. `|` stands
 between rooms that do not know one another.
 """
+_CORE = """
+## The core
+
+What one must know to follow a deploy to its verdict."""
+_ANNEXES = """
+## The annexes
+
+What hangs on the core. No module of the core imports them, which import-linter holds."""
+
+
+def _contracts() -> list[dict[str, Any]]:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    return settings["tool"]["importlinter"]["contracts"]
+
+
+def annexes() -> list[str]:
+    """Returns the folders that hang on the core: no module of the core may import them."""
+    (contract,) = (each for each in _contracts() if "imports an annex" in each["name"])
+    return [module.replace(".", "/") for module in contract["forbidden_modules"]]
 
 
 def contracts() -> Iterator[str]:
     """Yields the layers of each contract, from the upper to the lower ones."""
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    for contract in settings["tool"]["importlinter"]["contracts"]:
+    for contract in _contracts():
         if contract["type"] == "layers":
             layers = " → ".join(f"`{layer}`" for layer in contract["layers"])
             yield f"- {contract['name']}: {layers}"
@@ -71,9 +90,15 @@ def docstring(path: Path) -> str:
 
 def architecture() -> str:
     """Returns the page."""
-    parts = [_OPENING, *contracts(), "\n## Rooms"]
-    for room in rooms():
+    outside = tuple(f"{ROOT / annex}" for annex in annexes())
+    core = [room for room in rooms() if not str(room).startswith(outside)]
+    parts = [_OPENING, *contracts(), _CORE]
+    for room in core:
         parts += _room(room)
+    parts += [_ANNEXES]
+    for room in rooms():
+        if room not in core:
+            parts += _room(room)
     return "\n".join(parts) + "\n"
 
 

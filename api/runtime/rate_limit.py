@@ -20,9 +20,8 @@ from starlette.requests import Request
 
 from api.runtime.keyring import Caller
 from api.runtime.trusted_proxies import is_trusted
-from api.wire.body import BYTES_A_VALUE, JSON, MEBIBYTE, json_values, read_body
+from api.wire.body import BYTES_A_VALUE, JSON, MEBIBYTE, is_protobuf, json_values, read_body
 from api.wire.fair_queue import Reservation
-from api.wire.otlp.answer import is_protobuf
 from api.wire.problem import Problem
 
 _log = logging.getLogger("api")

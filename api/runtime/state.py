@@ -9,7 +9,6 @@ from starlette.requests import Request
 from api.runtime.admissions import Admissions
 from api.runtime.agents import Agents
 from api.runtime.gauges import StoreGauges
-from api.runtime.handouts import Handouts
 from api.runtime.keyring import Keyring
 from api.runtime.rate_limit import RateLimit
 from api.runtime.settings import ApiSettings
@@ -37,7 +36,6 @@ class Runtime:
     signatures: Signatures
     meters: Meters
     gauges: StoreGauges
-    handouts: Handouts
     agents: Agents
 
 
@@ -48,7 +46,7 @@ async def running(settings: ApiSettings, meters: Meters, agents: Agents) -> Asyn
     # Their own: requests that hold every other connection must not keep an event from its key.
     keys = open_async_engine(settings.database_url, pool_size=2)
     store, keyring = Store(engine), Keyring(Store(keys))
-    rate_limit, handouts = RateLimit(settings.redis_url), Handouts(store)
+    rate_limit = RateLimit(settings.redis_url)
     try:
         async with (
             Admissions(store).running() as admissions,
@@ -68,12 +66,10 @@ async def running(settings: ApiSettings, meters: Meters, agents: Agents) -> Asyn
                 signatures=Signatures(assignments=Assignments(settings.secret), meters=meters),
                 meters=meters,
                 gauges=StoreGauges(store),
-                handouts=handouts,
                 agents=agents,
             )
     finally:
         await keyring.close()
-        await handouts.close()
         await rate_limit.close()
         await keys.dispose()
         await engine.dispose()

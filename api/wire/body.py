@@ -17,6 +17,7 @@ from api.wire.strict_json import strict_document
 
 MEBIBYTE = 2**20
 JSON = "application/json"
+PROTOBUF = "application/x-protobuf"
 # Built, a value takes some sixty bytes, and its text as few as two.
 BYTES_A_VALUE = 8
 _MOST_VALUES = 2**20
@@ -29,6 +30,12 @@ _READER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="body")
 
 ShapeT = TypeVar("ShapeT")
 ResultT = TypeVar("ResultT")
+
+
+def is_protobuf(request: Request) -> bool:
+    """Tells whether a request is in protobuf, and so is its answer."""
+    kind = request.headers.get("Content-Type", "").partition(";")[0]
+    return kind.strip().lower() == PROTOBUF
 
 
 async def read_body(

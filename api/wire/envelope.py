@@ -19,8 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.wire.documentation import PlainRoute
 from api.wire.fair_queue import FairQueue, Reservation
 from api.wire.meters import Meters
-from api.wire.otlp.answer import LOGS_PATH
-from api.wire.problem import Problem, problem_response
+from api.wire.problem import PROTOCOL_FORMS, Problem, problem_response
 from api.wire.unhandled_error import unhandled_error
 
 _access = logging.getLogger("api.access")
@@ -34,8 +33,7 @@ _NOT_MODIFIED, _TOO_MANY = 304, 429
 # Refusals that are answered at once, and how many of them may come together.
 _AT_ONCE_A_SECOND, _TOGETHER = 500, 50
 HELD_BACK_SECONDS = 0.25
-_OF_BROWSERS = frozenset({EVENTS_PATH, LOGS_PATH})
-# Whose operations answer nothing else, but for OTLP, which answers as it is asked.
+# Operations below them answer in JSON alone, but for a protocol that has a form of its own.
 _JSON_ALONE = ("/v1/", "/ofrep/v1/")
 
 
@@ -120,7 +118,7 @@ class Envelope:
 
     async def _answer(self, request: Request, receive: Receive, send: Send) -> None:
         path: str = request.scope["path"]
-        alone = path.startswith(_JSON_ALONE) and path != LOGS_PATH
+        alone = path.startswith(_JSON_ALONE) and path not in PROTOCOL_FORMS
         # Most requests name no types: to look at the bytes costs a tenth of reading the headers.
         names_types = b"accept" in dict(request.scope["headers"])
         if alone and names_types and not accepts_json(request.headers):
@@ -160,7 +158,7 @@ _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD"
 def _headers(request: Request) -> Iterable[tuple[bytes, bytes]]:
     """Yields the headers of CORS in answers to browsers."""
     path: str = request.scope["path"]
-    if path not in _OF_BROWSERS and not path.startswith(EVALUATION_PATH):
+    if path not in {EVENTS_PATH, *PROTOCOL_FORMS} and not path.startswith(EVALUATION_PATH):
         return
     yield b"vary", b"Origin"
     origin = request.headers.get("Origin")

@@ -1,14 +1,12 @@
 """Problems: every way in which a request can fail, as RFC 9457 tells it."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from starlette.requests import Request
 from starlette.responses import Response
-
-from api.wire.otlp.answer import LOGS_PATH, status_answer
 
 # Each code with its status and title: the words that programs may rely on.
 CODES: Mapping[str, tuple[int, str]] = {
@@ -115,6 +113,10 @@ def invalid(faults: Sequence[Fault]) -> Problem:
     return Problem("invalid_request", detail, faults=faults)
 
 
+# The paths of protocols whose failures have a form of their own; the application fills it.
+PROTOCOL_FORMS: dict[str, Callable[[Request, Problem], Response]] = {}
+
+
 def problem_document(problem: Problem, request_id: str) -> bytes:
     """Returns the body that tells of a problem."""
     status, title = CODES[problem.code]
@@ -134,10 +136,10 @@ def problem_document(problem: Problem, request_id: str) -> bytes:
 
 
 def problem_response(request: Request, problem: Problem) -> Response:
-    """Returns the answer that tells of a problem, in OTLP's own form where OTLP was spoken."""
-    if request.scope["path"] == LOGS_PATH and request.method == "POST":
-        message = f"{problem.code}: {problem.detail}"
-        return status_answer(request, message, status=problem.status, headers=problem.headers)
+    """Returns the answer to a failed request, in the form of the protocol that it speaks."""
+    form = PROTOCOL_FORMS.get(request.scope["path"])
+    if form and request.method == "POST":
+        return form(request, problem)
     return Response(
         problem_document(problem, request.state.request_id),
         status_code=problem.status,

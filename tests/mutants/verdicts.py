@@ -183,7 +183,7 @@ MUTANTS = [
     ),
     Mutant(
         breaks="nobody signs for a session that the public key names",
-        of="api.routes.remote_evaluation._token",
+        of="api.adapters.remote_evaluation._token",
         edits=[drop("if caller.kind is not KeyKind.WRITE:\n    return {}")],
         tests=[
             "tests/pipeline/scenarios/test_poisoning.py::test_remote_evaluation_signs_for_no_session_that_nobody_served",
@@ -193,7 +193,7 @@ MUTANTS = [
     ),
     Mutant(
         breaks="a project hands its canaries out to whom its setting names",
-        of="api.routes.remote_evaluation._evaluated",
+        of="api.adapters.remote_evaluation._evaluated",
         edits=[drop("_require_setting(caller)")],
         tests=[
             "tests/api/openfeature/test_evaluation.py::test_the_setting_says_to_which_key_arms_are_handed_out_and_the_write_key_s_are_signed",

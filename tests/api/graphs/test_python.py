@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from api.routes.scripts import FOLDER
+from api.programs.scripts import FOLDER
 from domain.route import RouteTable
 from tests.api.graphs.node_apps import App
 from tests.api.graphs.python_apps import DJANGO, FAST_API

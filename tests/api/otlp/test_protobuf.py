@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
-from api.wire.otlp.json import records_of_json
-from api.wire.otlp.mapping import as_text
-from api.wire.otlp.protobuf import records_of_protobuf
-from api.wire.otlp.record import LogRecord
+from api.adapters.otlp.json import records_of_json
+from api.adapters.otlp.mapping import as_text
+from api.adapters.otlp.protobuf import records_of_protobuf
+from api.adapters.otlp.record import LogRecord
 from api.wire.problem import Problem
 from tests.api.otlp.exports import encoded
 from tests.repetition import examples

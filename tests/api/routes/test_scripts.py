@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from api.routes.scripts import FOLDER, without_comments
+from api.programs.scripts import FOLDER, without_comments
 
 SCRIPTS = {
     "sdk.js": "text/javascript",

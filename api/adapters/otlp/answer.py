@@ -4,15 +4,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.wire.body import JSON, PROTOBUF, is_protobuf
+from api.wire.problem import Problem
+
 LOGS_PATH = "/v1/logs"
-PROTOBUF = "application/x-protobuf"
-JSON = "application/json"
-
-
-def is_protobuf(request: Request) -> bool:
-    """Tells whether a request is in protobuf, and so is its answer."""
-    kind = request.headers.get("Content-Type", "").partition(";")[0]
-    return kind.strip().lower() == PROTOBUF
 
 
 def receipt(request: Request, *, rejected: int, message: str) -> Response:
@@ -38,16 +33,15 @@ def receipt(request: Request, *, rejected: int, message: str) -> Response:
     return Response(msgspec.json.encode(document), media_type=JSON)
 
 
-def status_answer(
-    request: Request, message: str, *, status: int, headers: dict[str, str]
-) -> Response:
+def status_answer(request: Request, problem: Problem) -> Response:
     """Returns the answer to an export of which nothing is stored: a `google.rpc.Status`."""
+    message = f"{problem.code}: {problem.detail}"
     if is_protobuf(request):
         # The one field that clients read: `message`.
         body, media = _field(2, message.encode()), PROTOBUF
     else:
         body, media = msgspec.json.encode({"message": message}), JSON
-    return Response(body, status_code=status, headers=headers, media_type=media)
+    return Response(body, status_code=problem.status, headers=problem.headers, media_type=media)
 
 
 def _field(number: int, content: bytes) -> bytes:

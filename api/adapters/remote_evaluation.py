@@ -9,6 +9,7 @@ from pydantic import Field, TypeAdapter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.adapters.handouts import Handouts
 from api.runtime.keyring import Caller, admitted
 from api.runtime.origin import preflight, require_origin
 from api.runtime.state import Runtime, runtime
@@ -83,6 +84,9 @@ class _Arm:
         return {"true": True, "false": False}.get(self.value or "", self.value)
 
 
+_PROBLEMS = ["invalid_evaluation", "remote_evaluation_off", "origin_not_allowed", "rate_limited"]
+
+
 @router.post(
     EVALUATION_PATH + "/{key}",
     summary="Evaluate one flag for a unit (OFREP)",
@@ -91,13 +95,7 @@ class _Arm:
         body=json_body(EvaluationRequest),
         examples={"a session": _EXAMPLE},
         keys=_KEYS,
-        problems=[
-            "invalid_evaluation",
-            "flag_not_found",
-            "remote_evaluation_off",
-            "origin_not_allowed",
-            "rate_limited",
-        ],
+        problems=[*_PROBLEMS, "flag_not_found"],
     ),
 )
 async def evaluate_flag(request: Request, key: str) -> Response:
@@ -117,12 +115,7 @@ async def evaluate_flag(request: Request, key: str) -> Response:
         body=json_body(EvaluationRequest),
         examples={"a session": _EXAMPLE},
         keys=_KEYS,
-        problems=[
-            "invalid_evaluation",
-            "remote_evaluation_off",
-            "origin_not_allowed",
-            "rate_limited",
-        ],
+        problems=_PROBLEMS,
         parameters=[{"name": "If-None-Match", "in": "header", "schema": {"type": "string"}}],
     ),
 )
@@ -153,7 +146,8 @@ async def _evaluated(request: Request, key: str | None) -> list[dict[str, object
     _require_setting(caller)
     require_origin(request, caller)
     context = (await _read(request, shared, caller, key)).context
-    handout = await shared.handouts.of(caller.project_id, context.environment)
+    handouts: Handouts = request.scope["state"]["handouts"]
+    handout = await handouts.of(caller.project_id, context.environment)
     commit, *flags = _arms(handout, context.targetingKey)
     named = [arm for arm in flags if arm is not None and (key is None or arm.key == key)]
     # Events carry the flags that their page asked for, and so does the token.

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from dataclasses import dataclass
+from typing import Self
 
 from api.runtime.store import Store
 from storage.releases.handout import Handout, read_handout
@@ -51,7 +52,11 @@ class Handouts:
         if failed and known is not None and known.reading is task:
             del self._remembered[where]
 
-    async def close(self) -> None:
+    async def __aenter__(self) -> Self:
+        """Reads nothing yet."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
         """Waits for the reads under way: they use the store."""
         readings = [known.reading for known in self._remembered.values()]
         await asyncio.gather(*readings, return_exceptions=True)

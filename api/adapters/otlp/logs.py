@@ -9,18 +9,18 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.adapters.otlp.answer import LOGS_PATH, receipt
+from api.adapters.otlp.json import records_of_json
+from api.adapters.otlp.mapping import ATTRIBUTES, EVALUATION, NAMES, Draft, draft
+from api.adapters.otlp.protobuf import records_of_protobuf
+from api.adapters.otlp.record import LogRecord
 from api.runtime.intake import Intake
 from api.runtime.keyring import admitted
 from api.runtime.origin import preflight, require_origin
 from api.runtime.state import runtime
-from api.wire.body import LARGE, MEBIBYTE, apart, most_values
+from api.wire.body import JSON, LARGE, MEBIBYTE, PROTOBUF, apart, is_protobuf, most_values
 from api.wire.documentation import PlainRoute, reading
 from api.wire.event_batch import MOST_EVENTS, Batch, EventReader, Rejected
-from api.wire.otlp.answer import JSON, LOGS_PATH, PROTOBUF, is_protobuf, receipt
-from api.wire.otlp.json import records_of_json
-from api.wire.otlp.mapping import ATTRIBUTES, EVALUATION, NAMES, Draft, draft
-from api.wire.otlp.protobuf import records_of_protobuf
-from api.wire.otlp.record import LogRecord
 from api.wire.problem import Fault, Problem
 from storage.tenants.keys import KeyKind
 

@@ -34,6 +34,9 @@ class Python(Response):
 class Script:
     """A script as it is sent, plain and compressed, each with its tag."""
 
+    name: str
+    summary: str
+    description: str
     plain: bytes
     kind: type[Response] = JavaScript
     zipped: bytes = field(init=False)
@@ -44,7 +47,7 @@ class Script:
         object.__setattr__(self, "zipped", gzip.compress(self.plain, mtime=0))
         object.__setattr__(self, "tag", etag(self.plain))
 
-    def answer(self, request: Request) -> Response:
+    async def answer(self, request: Request) -> Response:
         """Returns the script as the request can read it, or that it has it already."""
         headers = {
             "ETag": self.tag,
@@ -74,47 +77,33 @@ def without_comments(source: str) -> str:
     return "".join(f"{line}\n" for line in lines if line and not line.startswith("//"))
 
 
-SDK = Script(plain=without_comments((FOLDER / "sdk.js").read_text()).encode())
-ROUTE_GRAPH = Script(plain=(FOLDER / "route-graph.mjs").read_bytes())
-PYTHON_ROUTE_GRAPH = Script(plain=(FOLDER / "route_graph.py").read_bytes(), kind=Python)
-
-_READING = reading(
-    keys=(),
-    parameters=[{"name": "If-None-Match", "in": "header", "schema": {"type": "string"}}],
-)
-
-
-@router.get(
-    "/sdk.js",
+SDK = Script(
+    name="sdk.js",
     summary="The browser's SDK",
-    response_class=JavaScript,
-    responses={304: {"description": "As `If-None-Match` says."}},
-    openapi_extra=_READING,
+    description="Answer with the file that sends a page's events.",
+    plain=without_comments((FOLDER / "sdk.js").read_text()).encode(),
 )
-async def get_sdk(request: Request) -> Response:
-    """Answer with the file that sends a page's events."""
-    return SDK.answer(request)
-
-
-@router.get(
-    "/route-graph.mjs",
+ROUTE_GRAPH = Script(
+    name="route-graph.mjs",
     summary="The static graph of an app of Next.js, React Router or SvelteKit",
-    response_class=JavaScript,
-    responses={304: {"description": "As `If-None-Match` says."}},
-    openapi_extra=_READING,
+    description="Answer with the program that writes the graph of an app's routes, for Node.",
+    plain=(FOLDER / "route-graph.mjs").read_bytes(),
 )
-async def get_route_graph(request: Request) -> Response:
-    """Answer with the program that writes the graph of an app's routes, for Node."""
-    return ROUTE_GRAPH.answer(request)
-
-
-@router.get(
-    "/route_graph.py",
+PYTHON_ROUTE_GRAPH = Script(
+    name="route_graph.py",
     summary="The static graph of an app of FastAPI or Django",
-    response_class=Python,
-    responses={304: {"description": "As `If-None-Match` says."}},
-    openapi_extra=_READING,
+    description="Answer with the program that writes the graph of an app's routes, for Python.",
+    plain=(FOLDER / "route_graph.py").read_bytes(),
+    kind=Python,
 )
-async def get_python_route_graph(request: Request) -> Response:
-    """Answer with the program that writes the graph of an app's routes, for Python."""
-    return PYTHON_ROUTE_GRAPH.answer(request)
+_PARAMETERS = [{"name": "If-None-Match", "in": "header", "schema": {"type": "string"}}]
+for _script in (SDK, ROUTE_GRAPH, PYTHON_ROUTE_GRAPH):
+    router.add_api_route(
+        f"/{_script.name}",
+        _script.answer,
+        summary=_script.summary,
+        description=_script.description,
+        response_class=_script.kind,
+        responses={304: {"description": "As `If-None-Match` says."}},
+        openapi_extra=reading(keys=(), parameters=_PARAMETERS),
+    )

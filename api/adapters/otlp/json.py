@@ -5,7 +5,7 @@ from typing import Annotated
 
 import msgspec
 
-from api.wire.otlp.record import LogRecord, Scalar, require_few, unreadable
+from api.adapters.otlp.record import LogRecord, Scalar, require_few, unreadable
 
 # Integers of 64 bits stand there as text; a number is taken as well.
 _Digits = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,20}$(?!\n)")]

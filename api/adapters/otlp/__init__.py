@@ -1,4 +1,4 @@
 """OTLP: log events of OpenTelemetry, read as runtime events, and the protocol's own answers.
 
-Only `api` may import it.
+The application alone imports it.
 """

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from api.wire.otlp.record import LogRecord, Scalar
+from api.adapters.otlp.record import LogRecord, Scalar
 from api.wire.problem import Fault
 from domain.millionths import VALUE_RULE
 

@@ -3,7 +3,7 @@
 import struct
 from collections.abc import Collection, Iterator, Mapping
 
-from api.wire.otlp.record import LogRecord, Scalar, require_few, unreadable
+from api.adapters.otlp.record import LogRecord, Scalar, require_few, unreadable
 from api.wire.problem import Problem
 
 # Tags: a field's number and its wire type. Of ExportLogsServiceRequest, ResourceLogs, ScopeLogs:
