@@ -10,7 +10,6 @@ from tests.architecture import COMMAND, PAGE, ROOT, architecture, docstring, roo
 
 # architecture.md of the design: "no folder shows more than about fifteen files".
 MOST_FILES = 15
-MIGRATIONS = "storage/schema/migrations/versions"
 
 
 def test_the_map_is_up_to_date_to_the_byte() -> None:

@@ -16,16 +16,16 @@ changed check checked child children chunk clause cli close cluster colour colum
 comparison computed conflict connection contract copying count counted created cron csv currency
 curve daemon dagster dashboard data dataclass day db decision definitions delivery demo deployed
 derived design diff difference different dir django doctor document documentation domain doubtful
-drafted drop dropped duck duckdb due duplicate durability duration embedded ended entry env
+drafted drop dropped duck duckdb due duplicate durability duration embedded empty ended entry env
 envelope erasure error estimate evaluate event exit explain explanation fact failed failures
 fast fault field figures file filter flag folder forget forgotten form forwarded found frozen full
 future gone group guard harm head headline health holder home hours housekeeping http import
 increment inflation input interruption interval invalid java job json judged keep kind lacking lane
 last lazy limit line links list listed listing lives long main many map mark markup matcher mcp
-measure measurement member memory meters migrate missing module named needed needs newer no node
-not now older once open operations options orchestration outbound outcome own page parquet
+measure measurement member memory meters migrate missing module named needed needs no node
+not now once open operations options orchestration outbound outcome own page parquet
 parser partitions pass passing patch payload pending person phase picture plain plan planned
-planning plot polling posted postgres posting prerelease private problem protobuf protocol
+planning plot polling posted postgres posting private problem protobuf protocol
 provenance pruning publication published pull python question quicker range rate ratio raw read
 reader rebuild rebuilt receipt receiver recent recorded redaction refusal refused register
 registered registration regression rejected relations release remembered remote removal reply

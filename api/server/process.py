@@ -75,7 +75,7 @@ def serve(
     Raises:
         SystemExit: 0 at a signal; another code, after one line in the log, when it cannot start:
             a variable is wrong, the port is taken, or the store may lose acknowledged events
-            or is of a version that `migrate` cannot bring to this one.
+            or is of another version.
     """
     logging.config.dictConfig(dict(LOGGING))
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -120,7 +120,7 @@ def _known_to_be_safe(database_url: str) -> bool:
     """Tells whether the store is fit to serve from; False when it cannot be asked yet.
 
     Raises:
-        StoreVersionError: A later version has migrated it, or it is too old to be upgraded.
+        StoreVersionError: A later version has made it, or an earlier one.
         WeakStoreError: It may lose committed transactions.
     """
     try:
@@ -141,7 +141,7 @@ def _refuse_store(url: str) -> None:
         with engine.connect() as connection:
             refuse_unknown_version(connection)
             if not is_newest(connection):
-                _log.warning("the store is not of this version yet: run `deploy-reward migrate`")
+                _log.warning("the store has no tables yet: run `deploy-reward migrate`")
                 return
             for line in uncounted_values(connection):
                 _log.warning("%s", line)

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine
 
 from storage.postgres.embedded import EmbeddedPostgres, make_data_dir, running_url
 from storage.postgres.engine import opened_engine
-from storage.schema.migrate import OlderStoreError, refuse_other_version, upgrade
+from storage.schema.migrate import EmptyStoreError, refuse_other_version, upgrade
 from storage.tenants.projects import find_project
 
 # How long a command waits for the process that started the store to migrate it.
@@ -74,7 +74,7 @@ def _wait_for_this_version(url: str) -> None:
     """Return when the store is of this version; its server may be about to migrate it.
 
     Raises:
-        storage.migrate.StoreVersionError: a later version has migrated it, or it is not migrated.
+        storage.migrate.StoreVersionError: it is of another version, or has no tables yet.
     """
     deadline = time.monotonic() + MIGRATION_SECONDS
     waits = False
@@ -83,7 +83,7 @@ def _wait_for_this_version(url: str) -> None:
             try:
                 with engine.connect() as connection:
                     return refuse_other_version(connection)
-            except OlderStoreError:
+            except EmptyStoreError:
                 # A named store is migrated by a command, whose end its owner sees.
                 if time.monotonic() > deadline or "SERVICE_DATABASE_URL" in os.environ:
                     raise

@@ -99,7 +99,7 @@ def _own_dagster_home() -> Path | None:
 @click.command("migrate")
 @data_dir_option
 def migrate(data_dir: Path) -> None:
-    """Bring the store to this version.
+    """Make the tables of the store.
 
     Works on SERVICE_DATABASE_URL, or on the data directory's own store. Harmless when repeated,
     and when several run at once.

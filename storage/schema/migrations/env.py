@@ -1,4 +1,4 @@
-"""Runs the migrations on the connection that `storage.schema.migrate` opened."""
+"""Runs the revision on the connection that `storage.schema.migrate` opened."""
 
 from alembic import context
 

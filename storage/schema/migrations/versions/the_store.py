@@ -1,0 +1,13 @@
+"""Makes the whole store at once, from the tables of this version; no earlier store is upgraded."""
+
+from alembic import op
+
+from storage.schema.migrate import VERSION
+from storage.schema.tables import metadata
+
+revision = VERSION
+down_revision = None
+
+
+def upgrade() -> None:
+    metadata.create_all(op.get_bind(), checkfirst=False)
