@@ -1,40 +1,27 @@
-"""Years: the disk in use while days come and go, of the store and of Dagster's records beside it.
+"""Years: the disk in use while days come and go.
 
 Run by `python -m benchmarks.years`. A tick here is an hour of a small service, 24 make a day:
-events on both arms of a canary, 120 sensor ticks, one run of the hourly job; four times a day it
-walks, and with each day comes the housekeeping. Events, walks and housekeeping are the real ones.
-Runs and sensor ticks are copies, row by row, of one that Dagster made.
+events on both arms of a canary; four times a day the pipeline runs, and with each day comes the
+housekeeping. What Dagster's records of the runs take is in docs/operations/keeping.md.
 """
 
 import argparse
 import json
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import dagster as dg
-from dagster._core.definitions.run_request import InstigatorType
-from dagster._core.definitions.selector import InstigatorSelector
-from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
-from dagster._core.scheduler.instigation import TickData, TickStatus
-from dagster._core.storage.tags import REPOSITORY_LABEL_TAG
 from rich.console import Console
 from rich.table import Table
-from sqlalchemy import Connection, DateTime, Engine, Text, bindparam, text
+from sqlalchemy import Connection, Engine, text
 
 from benchmarks.store import deploy, measured_store
 from domain.registration import Registration
-from orchestration.dagster import resources
-from orchestration.dagster.resources import Store
-from orchestration.dagster.upkeep.own_records import OwnRecords
-from orchestration.definitions import definitions
 from orchestration.pipeline.drafts import draft_evidence
 from storage.experiments.experiments import register
 from storage.pipeline.increment import extend_cells, extend_exposures
-from storage.postgres.dagster_schema import create_dagster_schema, dagster_url
 from storage.schema.partitions import create_days
 from storage.tenants.projects import create_project
 from storage.upkeep.retention import (
@@ -45,12 +32,9 @@ from storage.upkeep.retention import (
 )
 from storage.verdicts.publication import publish_verdicts, stage_evidence
 
-SENSOR_TICKS_A_DAY = 2_880  # two a minute
 WALKS_A_DAY = 4
 CANARY_DAYS = 14
 SESSIONS = 40
-JOB, SENSOR = "deploy_reward_day", "deploy_reward_fast"
-ORIGIN = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("deploy_reward"), "__repository__")
 
 _EVENTS = """
 INSERT INTO runtime_events (project_id, environment, event, session_id, occurred_at, received_at,
@@ -64,60 +48,12 @@ FROM generate_series(1, :sessions) AS n,
         + k * interval '1 second' AS at) AS t
 WHERE event <> 'activation' OR mod(n, 10) = 0
 """
-_RUN = (
-    """
-    INSERT INTO dagster.runs (run_id, snapshot_id, pipeline_name, mode, status, run_body, partition,
-        partition_set, create_timestamp, update_timestamp, start_time, end_time)
-    SELECT :new, snapshot_id, pipeline_name, mode, status, replace(run_body, :old, :new),
-        :day, partition_set, :at, :at, start_time, end_time
-    FROM dagster.runs WHERE run_id = :old
-    """,
-    """
-    INSERT INTO dagster.run_tags (run_id, key, value)
-    SELECT :new, key, value FROM dagster.run_tags WHERE run_id = :old
-    """,
-    """
-    INSERT INTO dagster.event_logs (run_id, event, dagster_event_type, timestamp, step_key,
-        asset_key, partition)
-    SELECT :new, replace(event, :old, :new), dagster_event_type, :at, step_key, asset_key,
-        CASE WHEN partition IS NOT NULL THEN :day END
-    FROM dagster.event_logs WHERE run_id = :old ORDER BY id
-    """,
-    """
-    INSERT INTO dagster.asset_event_tags (event_id, asset_key, key, value, event_timestamp)
-    SELECT e.id, t.asset_key, t.key, t.value, :at
-    FROM dagster.event_logs AS e
-    JOIN (
-        SELECT DISTINCT t.asset_key, t.key, t.value FROM dagster.asset_event_tags AS t
-        JOIN dagster.event_logs AS o ON o.id = t.event_id AND o.run_id = :old
-    ) AS t USING (asset_key)
-    WHERE e.run_id = :new AND e.dagster_event_type = 'ASSET_MATERIALIZATION'
-    """,
-    """
-    INSERT INTO dagster.asset_check_executions (asset_key, check_name, partition, run_id,
-        execution_status, evaluation_event, evaluation_event_timestamp, create_timestamp)
-    SELECT asset_key, check_name, CASE WHEN partition IS NOT NULL THEN :day END, :new,
-        execution_status, replace(evaluation_event, :old, :new), :at, :at
-    FROM dagster.asset_check_executions WHERE run_id = :old
-    """,
-)
-_TYPES = {"old": Text(), "new": Text(), "day": Text(), "at": DateTime()}
-_TICKS = """
-INSERT INTO dagster.job_ticks (job_origin_id, selector_id, status, type, timestamp, tick_body,
-    create_timestamp, update_timestamp)
-SELECT job_origin_id, selector_id, status, type, at, tick_body, at, at
-FROM dagster.job_ticks, LATERAL (
-    SELECT CAST(:at AS timestamp) + n * interval '30 seconds' AS at
-    FROM generate_series(1, :each) AS n
-) AS t
-WHERE id = :model
-"""
 _SIZES = """
-SELECT CASE WHEN n.nspname = 'dagster' THEN 'dagster'
-        WHEN c.relname IN ('cells', 'evidence', 'verdicts') THEN 'answers' ELSE 'store' END AS part,
+SELECT CASE WHEN c.relname IN ('cells', 'evidence', 'verdicts') THEN 'answers' ELSE 'store' END
+        AS part,
     sum(pg_total_relation_size(c.oid))::bigint AS size
 FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-WHERE n.nspname IN ('deploy_reward', 'dagster') AND c.relkind = 'r'
+WHERE n.nspname = 'deploy_reward' AND c.relkind = 'r'
 GROUP BY 1
 """
 _STALE = """
@@ -134,17 +70,13 @@ class Reading:
         ticks: So many.
         store: Of the log and of units.
         answers: Of cells, evidence and verdicts, which stay for good.
-        dagster: Of Dagster's records.
         days: How many days of the log there are.
-        runs: How many runs.
     """
 
     ticks: int
     store: int
     answers: int
-    dagster: int
     days: int
-    runs: int
 
 
 @dataclass(kw_only=True)
@@ -152,11 +84,8 @@ class Service:
     """A small service whose clock is the tick.
 
     Attributes:
-        instance: Dagster's, in the same database.
         begins: Its first hour.
         project: Its one project.
-        run: The run that all others are copies of.
-        tick: Likewise the sensor tick.
         a_day: How many ticks make a day.
         ticks: How many went by.
         canary: The commit under test.
@@ -164,11 +93,8 @@ class Service:
     """
 
     engine: Engine
-    instance: dg.DagsterInstance
     begins: datetime
     project: int
-    run: str
-    tick: int
     a_day: int
     ticks: int = 0
     canary: str = f"{1:040x}"
@@ -184,7 +110,6 @@ class Service:
             self._release()
         with self.engine.begin() as connection:
             self._receive(connection)
-            self._record(connection)
         self.ticks += 1
         if self.ticks % max(1, self.a_day // WALKS_A_DAY) == 0:
             self._walk()
@@ -225,18 +150,6 @@ class Service:
         }
         connection.execute(text(_EVENTS), asked)
 
-    def _record(self, connection: Connection) -> None:
-        at = self.now.replace(tzinfo=None)
-        day = (self.now - timedelta(days=1)).date().isoformat()
-        asked = {"old": self.run, "new": str(uuid.uuid4()), "at": at, "day": day}
-        for statement in _RUN:
-            used = {name: asked[name] for name in asked if f":{name}" in statement}
-            typed = [bindparam(name, type_=_TYPES[name]) for name in used]
-            connection.execute(text(statement).bindparams(*typed), used)
-        connection.execute(
-            text(_TICKS), {"at": at, "each": SENSOR_TICKS_A_DAY // self.a_day, "model": self.tick}
-        )
-
     def _walk(self) -> None:
         with self.engine.begin() as connection:
             extend_exposures(connection, as_of=self.now)
@@ -257,16 +170,6 @@ class Service:
         with self.engine.begin() as connection:
             compact_replays(connection)
         delete_expired_units(self.engine, as_of=self.now)
-        records = OwnRecords(
-            instance=self.instance,
-            origin=ORIGIN,
-            jobs=[JOB],
-            schedules_and_sensors=[SENSOR],
-        )
-        records.prune_runs(as_of=self.now)
-        records.prune_runless_events(as_of=self.now)
-        records.prune_ticks(as_of=self.now)
-        records.prune_checks(as_of=self.now)
         self._vacuum()
 
     def _vacuum(self) -> None:
@@ -284,73 +187,34 @@ class Service:
                 ticks=self.ticks,
                 **sizes,
                 days=connection.execute(text(days)).scalar_one(),
-                runs=connection.execute(text("SELECT count(*) FROM dagster.runs")).scalar_one(),
             )
 
 
 @contextmanager
 def service(ticks: int, *, a_day: int) -> Iterator[Service]:
-    """Yields a service that began so many ticks ago, with one run and one sensor tick to copy."""
+    """Yields a service that began so many ticks ago."""
     with measured_store() as store:
-        create_dagster_schema(store.url)
-        storage = {"postgres": {"postgres_url": dagster_url(store.url)}}
         today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         with store.engine.begin() as connection:
             project = create_project(connection, "shop").project_id
-        with dg.instance_for_test(overrides={"storage": storage}) as instance:
-            yield Service(
-                engine=store.engine,
-                instance=instance,
-                begins=today - timedelta(days=ticks / a_day + 1),
-                a_day=a_day,
-                project=project,
-                run=_model_run(instance, store.url),
-                tick=_model_tick(instance),
-            )
-
-
-def _model_run(instance: dg.DagsterInstance, url: str) -> str:
-    return (
-        definitions.resolve_job_def(JOB)
-        .execute_in_process(
-            instance=instance,
-            partition_key=datetime.now(UTC).date().isoformat(),
-            resources={"store": Store(database_url=url), "engine": resources.Engine()},
-            run_config={"loggers": {"console": {"config": {"log_level": "ERROR"}}}},
-            tags={REPOSITORY_LABEL_TAG: ORIGIN.get_label()},
+        yield Service(
+            engine=store.engine,
+            begins=today - timedelta(days=ticks / a_day + 1),
+            a_day=a_day,
+            project=project,
         )
-        .run_id
-    )
-
-
-def _model_tick(instance: dg.DagsterInstance) -> int:
-    selector = InstigatorSelector(
-        location_name="deploy_reward", repository_name="__repository__", name=SENSOR
-    )
-    tick = TickData(
-        instigator_origin_id=ORIGIN.get_instigator_origin(SENSOR).get_id(),
-        instigator_name=SENSOR,
-        instigator_type=InstigatorType.SENSOR,
-        status=TickStatus.SKIPPED,
-        timestamp=datetime.now(UTC).timestamp(),
-        run_ids=[],
-        skip_reason="nothing closed since the last walk",
-        selector_id=selector.get_id(),
-    )
-    return int(instance.create_tick(tick).tick_id)
 
 
 def shown(readings: list[Reading], *, a_day: int) -> Table:
     """Returns the readings as a table, in MiB."""
-    table = Table("ticks", "days", "store", "answers", "Dagster", "days stored", "runs")
+    table = Table("ticks", "days", "store", "answers", "days stored")
     for one in readings:
-        sizes = (one.store, one.answers, one.dagster)
+        sizes = (one.store, one.answers)
         table.add_row(
             f"{one.ticks:,}",
             f"{one.ticks / a_day:,.0f}",
             *(f"{size / 2**20:,.1f}" for size in sizes),
             f"{one.days:,}",
-            f"{one.runs:,}",
         )
     return table
 
@@ -365,7 +229,7 @@ def plateau(readings: list[Reading]) -> dict[str, Any]:
         name: round(
             max(getattr(one, name) for one in last) / max(getattr(one, name) for one in before), 3
         )
-        for name in ("store", "answers", "dagster")
+        for name in ("store", "answers")
     }
 
 

@@ -49,6 +49,5 @@ def test_private_modules_of_libraries_are_imported_where_they_are_checked_alone(
     private = re.compile(r"^\s*(?:from|import) \w+(?:\.\w+)*\._", re.MULTILINE)
     files = (path for room in rooms() for path in room.glob("*.py"))
     assert sorted(path.name for path in files if private.search(path.read_text())) == [
-        "private_dagster.py",
         "uvicorn_protocol.py",
     ]

@@ -26,7 +26,7 @@ measure measurement member memory meters migrate missing module named needed nee
 not now once open operations options orchestration outbound outcome own page parquet
 parser partitions pass passing patch payload pending person phase picture plain plan planned
 planning plot polling posted postgres posting private problem protobuf protocol
-provenance pruning publication published pull python question quicker range rate ratio raw read
+provenance publication published pull python question quicker range rate ratio raw read
 reader rebuild rebuilt receipt receiver recent recorded redaction refusal refused register
 registered registration regression rejected relations release remembered remote removal reply
 report repository request requirement resource resources response result retention returning

@@ -132,7 +132,7 @@ _COMMANDS = {
     "dagster-daemon": ("dagster._daemon.cli", "create_dagster_daemon_cli"),
     # Hands its words on.
     "orchestration.daemon": ("dagster._daemon.cli", "create_dagster_daemon_cli"),
-    "orchestration.web_server": ("orchestration.web_server", "main"),
+    "orchestration.web_server": ("dagster_webserver.cli", "create_dagster_webserver_cli"),
 }
 
 

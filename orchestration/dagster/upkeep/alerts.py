@@ -49,7 +49,7 @@ def alert(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         return dg.SensorResult(skip_reason="SERVICE_ALERT_WEBHOOK is not set")
     if not context.cursor:
         return _skipped("watching from now on", cursor_now(context.instance))
-    failures, cursor = failures_since(context, Cursor(**json.loads(context.cursor)))
+    failures, cursor = failures_since(context, json.loads(context.cursor))
     if not failures:
         return _skipped("nothing failed", cursor)
     _send(failures, url)
@@ -57,7 +57,7 @@ def alert(context: dg.SensorEvaluationContext) -> dg.SensorResult:
 
 
 def _skipped(reason: str, cursor: Cursor) -> dg.SensorResult:
-    return dg.SensorResult(skip_reason=reason, cursor=json.dumps(asdict(cursor)))
+    return dg.SensorResult(skip_reason=reason, cursor=json.dumps(dict(cursor)))
 
 
 def _send(failures: Failures, url: str) -> None:

@@ -3,18 +3,20 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import dagster as dg
 from dagster_shared.error import SerializableErrorInfo
 
-from orchestration.dagster.checks import FACTS
 from orchestration.dagster.keys import PREFIX
-from orchestration.dagster.upkeep.private_dagster import AssetCheckExecutionRecordStatus
 from orchestration.outbound.redaction import redacted
 
-# So many runs, and failures of each check, are told of at once; what is more comes after.
+# So many ended runs of a kind are looked at in a tick; the next one looks at those after them.
 MOST = 20
+_ENDS = (
+    dg.DagsterEventType.RUN_FAILURE,
+    dg.DagsterEventType.RUN_SUCCESS,
+    dg.DagsterEventType.RUN_CANCELED,
+)
 # Set by Dagster where the run is tried again: how the last attempt ends is what matters.
 _WILL_RETRY = "dagster/will_retry"
 
@@ -51,27 +53,22 @@ class Failures:
         return bool(self.runs or self.checks)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cursor:
-    """The newest failures that an alert has reported.
-
-    Attributes:
-        run: Dagster's number of the last failure of a run.
-        checks: By check, its numbers of the last failures. A check has its number since it was
-            planned: one that fails late may have a smaller one than another that failed before.
-    """
-
-    run: int
-    checks: Mapping[str, Sequence[int]]
+# Dagster's number of the last end of a run that was looked at, by the kind of its end.
+Cursor = Mapping[str, int]
 
 
 def cursor_now(instance: dg.DagsterInstance) -> Cursor:
     """Returns the cursor as of now."""
-    records = instance.fetch_run_status_changes(dg.DagsterEventType.RUN_FAILURE, limit=1).records
-    return Cursor(
-        run=records[0].storage_id if records else 0,
-        checks={name: _numbers(failed) for name, failed in _failed_checks(instance).items()},
-    )
+    return {
+        end.value: max(
+            (
+                record.storage_id
+                for record in instance.fetch_run_status_changes(end, limit=1).records
+            ),
+            default=0,
+        )
+        for end in _ENDS
+    }
 
 
 def failures_since(context: dg.SensorEvaluationContext, before: Cursor) -> tuple[Failures, Cursor]:
@@ -79,41 +76,39 @@ def failures_since(context: dg.SensorEvaluationContext, before: Cursor) -> tuple
 
     Others' runs may be in the same instance, and even in the same code location.
     """
-    records = context.instance.fetch_run_status_changes(
-        dg.RunStatusChangeRecordsFilter(
-            event_type=dg.DagsterEventType.RUN_FAILURE, after_storage_id=before.run
-        ),
-        ascending=True,
-        limit=MOST,
-    ).records
-    ids = [record.run_id for record in records]
-    runs = context.instance.get_runs(dg.RunsFilter(run_ids=ids)) if ids else []
-    failed = _failed_checks(context.instance)
-    failures = Failures(
-        runs=[_failed_run(context.instance, run) for run in runs if _is_ours(context, run)],
-        checks=[
-            check
-            for name, newest in failed.items()
-            if (check := _news(newest, before.checks.get(name, ()))) is not None
-        ],
-    )
-    cursor = Cursor(
-        run=max((record.storage_id for record in records), default=before.run),
-        checks={name: _numbers(newest) for name, newest in failed.items()},
-    )
-    return failures, cursor
+    failed: list[FailedRun] = []
+    checks: dict[str, FailedCheck] = {}
+    cursor = dict(before)
+    for end in _ENDS:
+        for record in context.instance.fetch_run_status_changes(
+            dg.RunStatusChangeRecordsFilter(event_type=end, after_storage_id=before[end.value]),
+            ascending=True,
+            limit=MOST,
+        ).records:
+            cursor[end.value] = record.storage_id
+            run = context.instance.get_run_by_id(record.run_id)
+            if run is None or not _is_here(context, run):
+                continue
+            if end is dg.DagsterEventType.RUN_FAILURE and _is_ours(run):
+                failed.append(_failed_run(context.instance, run))
+            checks |= _failed_checks(context.instance, run)
+    return Failures(runs=failed, checks=list(checks.values())), cursor
 
 
 # --- Runs ----------------------------------------------------------------------------------------
 
 
-def _is_ours(context: dg.SensorEvaluationContext, run: dg.DagsterRun) -> bool:
-    """Tells a run of our jobs, or of our assets from the UI, that is not tried again."""
+def _is_here(context: dg.SensorEvaluationContext, run: dg.DagsterRun) -> bool:
+    """Tells a run of this code location, or of none."""
     origin, here = run.remote_job_origin, context.code_location_origin
-    if origin is not None and here is not None:
-        place = origin.repository_origin.code_location_origin.location_name
-        if place != here.location_name:
-            return False
+    if origin is None or here is None:
+        return True
+    place = origin.repository_origin.code_location_origin.location_name
+    return place == here.location_name
+
+
+def _is_ours(run: dg.DagsterRun) -> bool:
+    """Tells a run of our jobs, or of our assets from the UI, that is not tried again."""
     keys = [
         *(run.asset_selection or ()),
         *(check.asset_key for check in run.asset_check_selection or ()),
@@ -153,35 +148,25 @@ def _link(run_id: str) -> str | None:
 # --- Checks --------------------------------------------------------------------------------------
 
 
-def _failed_checks(instance: dg.DagsterInstance) -> dict[str, Sequence[Any]]:
-    """Returns, by fact, Dagster's records of its last failures, the newest first."""
-    return {
-        fact.check_key.name: instance.event_log_storage.get_asset_check_execution_history(
-            fact.check_key, limit=MOST, status={AssetCheckExecutionRecordStatus.FAILED}
-        )
-        for fact in FACTS
-    }
+def _failed_checks(instance: dg.DagsterInstance, run: dg.DagsterRun) -> dict[str, FailedCheck]:
+    """Returns, by name, our checks that failed in a run with severity ERROR.
 
-
-def _numbers(records: Sequence[Any]) -> list[int]:
-    return [record.id for record in records]
-
-
-def _news(newest: Sequence[Any], known: Sequence[int]) -> FailedCheck | None:
-    """Returns the newest failure of severity ERROR that was not known.
-
-    It fails no run: the run found a fault in the data, not in itself.
+    They fail no run: the run found a fault in the data, not in itself.
     """
-    for record in newest:
-        # Old ones come into sight again where newer ones are deleted.
-        if record.id in known or record.id < min(known, default=0):
-            continue
-        evaluation = record.event.dagster_event.asset_check_evaluation_data
-        if evaluation.severity is dg.AssetCheckSeverity.ERROR:
-            return FailedCheck(
-                check=record.key.name,
-                asset=record.key.asset_key.to_user_string(),
-                run_id=record.run_id,
-                url=_link(record.run_id),
-            )
-    return None
+    events = instance.get_records_for_run(
+        run_id=run.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION
+    ).records
+    results = [event.event_log_entry.asset_check_evaluation for event in events]
+    return {
+        result.check_name: FailedCheck(
+            check=result.check_name,
+            asset=result.asset_key.to_user_string(),
+            run_id=run.run_id,
+            url=_link(run.run_id),
+        )
+        for result in results
+        if result is not None
+        and result.asset_key.path[0] == PREFIX
+        and not result.passed
+        and result.severity is dg.AssetCheckSeverity.ERROR
+    }

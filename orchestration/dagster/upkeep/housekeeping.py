@@ -1,15 +1,13 @@
 """Housekeeping: the daily job after which the disk holds no more than the day before."""
 
 import os
-from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any
 
 import dagster as dg
 
 from orchestration.dagster.keys import PREFIX
 from orchestration.dagster.resources import Store
-from orchestration.dagster.upkeep.own_records import OwnRecords
+from orchestration.dagster.upkeep.own_runs import OwnRuns
 from storage.log.erasures import Rewriting, rewrite_files
 from storage.log.lake import open_lake
 from storage.log.removal import delete_unlisted, sweep
@@ -180,72 +178,20 @@ def tend_lake(context: dg.OpExecutionContext, store: Store) -> None:
 
 
 @dg.op(
-    name="prune_runs",
-    description="Deletes our own runs: those that succeeded after 14 days, the others after 30. The"
-    " newest materialization of each asset, and of each day for half a year, stays, and the newest"
-    " run of each job.",
+    name="delete_old_runs",
+    description="Deletes the runs of our own jobs: those that succeeded after 14 days, the others"
+    " after 30. The last one of each day stays for half a year, or the day would show as missing.",
 )
-def prune_runs(context: dg.OpExecutionContext) -> None:
+def delete_old_runs(context: dg.OpExecutionContext) -> None:
     """Nobody else's, whatever their jobs are called."""
-    if records := _own_records(context):
-        as_of = datetime.now(UTC)
-        done = records.prune_runs(as_of=as_of)
-        loose = records.prune_runless_events(as_of=as_of)
-        counts = {"deleted": done.deleted, "thinned": done.thinned, "runless_events": loose}
-        _report_counts(context, counts)
-
-
-@dg.op(
-    name="prune_ticks",
-    description="Deletes the old ticks of our own schedules and sensors: skipped ones after a day,"
-    " failed ones after 30, the others after 7.",
-)
-def prune_ticks(context: dg.OpExecutionContext) -> None:
-    """Also where the instance has no retention settings: by default most ticks stay for ever."""
-    if records := _own_records(context):
-        records.prune_ticks(as_of=datetime.now(UTC))
-        _report_counts(context, {"pruned": list(records.schedules_and_sensors)})
-
-
-@dg.op(
-    name="prune_checks",
-    description="Deletes the rows of our own asset checks after 30 days, but for the newest of each"
-    " check. Dagster deletes none, not even with their runs.",
-)
-def prune_checks(context: dg.OpExecutionContext) -> None:
-    """By Dagster's own table: it has no call for it."""
-    if records := _own_records(context):
-        _report_counts(context, {"rows": records.prune_checks(as_of=datetime.now(UTC))})
-
-
-def _own_records(context: dg.OpExecutionContext) -> OwnRecords | None:
-    """Returns our records, None where this run does not say which code location it is of."""
     origin = context.run.remote_job_origin
     if origin is None:
         context.log.info("this run is of no code location: nothing of the instance is touched")
-        return None
-    repository = context.repository_def
-    instigators = {
-        instigator.name for instigator in (*repository.schedule_defs, *repository.sensor_defs)
-    }
-    return OwnRecords(
-        instance=context.instance,
-        origin=origin.repository_origin,
-        jobs=_ours(repository.job_names),
-        schedules_and_sensors=_ours(instigators),
-    )
-
-
-def _ours(names: Iterable[str]) -> list[str]:
-    """Returns our own names: somebody may have merged our definitions with theirs."""
-    return sorted(name for name in names if name.startswith(f"{PREFIX}_"))
-
-
-def _report_counts(context: dg.OpExecutionContext, counts: dict[str, Any]) -> None:
-    skipped = "the instance's storage is no SQL database: left alone"
-    context.add_output_metadata(
-        {name: skipped if value is None else value for name, value in counts.items()}
-    )
+        return
+    # Somebody may have merged our definitions with theirs.
+    jobs = [name for name in context.repository_def.job_names if name.startswith(f"{PREFIX}_")]
+    runs = OwnRuns(instance=context.instance, origin=origin.repository_origin, jobs=sorted(jobs))
+    context.add_output_metadata({"deleted": runs.delete(as_of=datetime.now(UTC))})
 
 
 # --- When ----------------------------------------------------------------------------------------
@@ -254,8 +200,8 @@ def _report_counts(context: dg.OpExecutionContext, counts: dict[str, Any]) -> No
 @dg.job(
     name=f"{PREFIX}_housekeeping",
     description="Drops old days of raw events and what rests on them, leaves those that are no"
-    " longer hot to the lake, writes those who were forgotten out of the sealed log, and prunes our"
-    " own runs, ticks and check rows: the disk in use stays what it is. One run a day.",
+    " longer hot to the lake, writes those who were forgotten out of the sealed log, and deletes"
+    " our own old runs. One run a day.",
     tags={"dagster/max_runtime": "3600"},
     executor_def=dg.in_process_executor,
 )
@@ -266,9 +212,7 @@ def housekeeping() -> None:
     tend_lake(dropped)
     move_days(dropped)
     expire_deliveries()
-    prune_runs()
-    prune_ticks()
-    prune_checks()
+    delete_old_runs()
 
 
 # Not at the hour, when everybody's backups begin.
