@@ -21,6 +21,6 @@ definitions = dg.Definitions(
     schedules=[*SCHEDULES, each_day],
     sensors=[webhooks, alert],
     resources={"store": Store(), "engine": Engine()},
-    # One process: the steps are one query each, and wait for one another anyway.
+    # A process of its own saves no step time: each is a query, and waits for the step before.
     executor=dg.in_process_executor,
 )

@@ -12,9 +12,9 @@ GLOSSARY = (ROOT / "docs" / "glossary.md").read_text()
 _KNOWN = """
 account actions address advice agents alert aliasing amount answer api app application are asset
 attribute author axis bars batch batching because behind body boundary broken bucket build chain
-changed check checked child children chunk clause cli close cluster colour column command compared
+changed check checked child children chunk clause cli close cluster column command compared
 comparison computed conflict connection contract copying count counted created cron csv currency
-curve daemon dagster dashboard data dataclass day db decision definitions delivery demo deployed
+daemon dagster dashboard data dataclass day db decision definitions delivery demo deployed
 derived design diff difference different dir django doctor document documentation domain doubtful
 drafted drop dropped duck duckdb due duplicate durability duration embedded empty ended entry env
 envelope erasure error estimate evaluate event exit explain explanation fact failed failures
@@ -34,7 +34,7 @@ revenue reward rewriting role round router row rule run runtime sampling scenari
 schema scope script sealer secret seen selection sending sent sequential served server service
 settings setup shape share shortfall shown sign signature silence simple simulate simulations
 snapshot source spark start state statement stats status stop storage store stored storing story
-stratification strict summary sums supervisor svg symbol table tenants tick time too tool tools
+stratification strict summary sums supervisor symbol table tenants tick time too tool tools
 totals traffic transfer transport treatment truth unanswered unavailable unhandled unreadable
 unsealed unused upserts users uvicorn version view watched weak web week whole wire withdraw
 withdrawal withdrawn wording work workers write writer written yes

@@ -9,20 +9,23 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
+from markupsafe import Markup
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
 from api.dashboard.page.assets import VERSION
+from api.dashboard.page.figures import signs
 from api.dashboard.page.markup import markup, page
 from api.dashboard.page.visit import read_for_visitor
-from api.dashboard.plot import plot_of
 from api.dashboard.verdict import advice_of, measured, reason_of, value_of
 from api.routes.verdicts import known_id
 from api.wire.answer import answer
 from api.wire.problem import Problem
 from domain.cause import LEFT_OUT
 from domain.comparison import is_fair
+from domain.drawing.interval import interval_drawing, look_words
+from domain.drawing.traffic import Ramp
 from domain.effect import AfterDecision, served_effect
 from domain.measure import measure_of, typical_lift
 from domain.wording.advice import lasts, while_arriving
@@ -32,6 +35,7 @@ from domain.wording.headline import headline_of
 from domain.wording.left_out import left_out_sentence
 from domain.wording.looks import fired_at, looks_of, seconds
 from domain.wording.metrics import metric_rows
+from domain.wording.picture import picture_of
 from domain.wording.registration import (
     joint_sentence,
     nothing_to_compare_advice,
@@ -45,7 +49,7 @@ from storage.verdicts.evidence import WAITS_FOR_DEPLOY
 from storage.verdicts.publication import read_evidence
 from storage.verdicts.set_aside import read_set_aside
 from storage.views.findings import Finding, finding_version, read_finding
-from storage.views.ramp import Ramp, read_ramp
+from storage.views.ramp import read_ramp
 from storage.views.registrations import RegistrationReading
 
 # Newest first; the whole history is in the evidence document.
@@ -54,6 +58,8 @@ _MOST_LOOKS = 40
 _SOONEST_SECONDS, _LATEST_SECONDS = 5, 60
 # The fast schedule ticks each minute, and a run may take a few of them.
 _OVERDUE = timedelta(minutes=15)
+# In pixels: of a desk's screen, and of a phone's.
+_WIDTHS = {"wide": 900, "narrow": 360}
 _PARTS = ("verdict", "progress", "evidence", "arms", "value", "checks", "looks", "contract")
 
 
@@ -93,7 +99,6 @@ async def get_live(request: Request) -> Response:
         "version": VERSION,
         "decided": read.finding.decided,
         "wait": wait,
-        "plot": members["plot"],
         "parts": {part: markup(f"experiment/{part}.html", **members) for part in _PARTS},
     }
     return answer(document, headers={"ETag": etag})
@@ -206,7 +211,7 @@ def _known(read: _Reading) -> dict[str, Any]:
         "after": None if finding.after is None else finding.after.document(),
         "moments": MOMENTS,
         "near_end": near_end,
-        "plot": plot_of(document, contract, read.ramp) if document is not None and fair else None,
+        "plot": _plot(document, contract, read.ramp) if document is not None and fair else None,
         "ends": _ends(finding, document),
         "lasts": lasts(document),
         "overdue": _is_overdue(finding),
@@ -248,6 +253,24 @@ def _while_arriving(finding: Finding) -> Sequence[str]:
     """Returns the steps while traffic comes that the evidence does not know of yet."""
     arrivals = finding.arrivals
     return while_arriving() if arrivals is not None and (arrivals.units or arrivals.events) else []
+
+
+def _plot(
+    document: Mapping[str, Any], contract: Mapping[str, Any], ramp: Ramp | None
+) -> dict[str, Any] | None:
+    """Returns the drawings of an experiment; None where there are not two looks to draw."""
+    picture = picture_of(document, contract)
+    if picture is None or len(picture.drawn) < 2:
+        return None
+    return {
+        **{
+            name: Markup(interval_drawing(picture, width=width, ramp=ramp, write=signs))  # noqa: S704 - escaped there
+            for name, width in _WIDTHS.items()
+        },
+        "counts": picture.counts,
+        "last": look_words(picture),
+        "held": bool(picture.held),
+    }
 
 
 def _first_look(finding: Finding) -> datetime | None:

@@ -1,11 +1,12 @@
 """The plot of an interval over time: how the lift narrowed down, for a terminal."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from domain.drawing.axis import round_step
 from domain.measure import measure_of_policy
 from domain.wording.looks import Estimate, estimates, extent, fired_at, looks_of
 
@@ -13,30 +14,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 WIDTH, MOST_ROWS = 60, 14
-_STEPS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 10.0)
 _LABEL_WIDTH = 10
 _STYLES = {"░": "cyan", "·": "yellow", "━": "bold", "─": "bright_black", "◆": "bold green"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Column:
-    """The last look that had come by the time that one column stands for."""
-
-    low: float
-    high: float
-    lift: float
-    gated: bool
-    fired: bool
-
-    def mark(self, row: int, step: float) -> str:
-        """Returns the character at the row that stands for `row · step`."""
-        if round(self.lift / step) == row:
-            return "◆" if self.fired else "━"
-        if row == 0:
-            return "─"
-        if round(self.low / step) <= row <= round(self.high / step):
-            return "·" if self.gated else "░"
-        return " "
 
 
 def interval_plot(document: Mapping[str, Any]) -> "Text | None":
@@ -55,11 +34,12 @@ def interval_plot(document: Mapping[str, Any]) -> "Text | None":
         return None
     fired = fired_at(document, looks)
     gated = {look.at for look in looks if look.gated}
-    columns = _columns(drawn, gated, fired)
+    columns, firing = _columns(drawn, fired)
     measure = measure_of_policy(document["policy"], control=None)
     scale = measure.scale
     low, high = extent(drawn)
-    step = _step((high - low) * scale) / scale
+    # Both ends are rounded outward, and zero has a row of its own.
+    step = round_step(max((high - low) * scale, 1e-9) / (MOST_ROWS - 3)) / scale
     from rich.text import Text  # noqa: PLC0415 - a wait without a report does without
 
     plot = Text()
@@ -67,48 +47,41 @@ def interval_plot(document: Mapping[str, Any]) -> "Text | None":
     for row in range(math.ceil(high / step), math.floor(low / step) - 1, -1):
         plot.append(_label(row * step * scale) if row % 2 == 0 else " " * _LABEL_WIDTH)
         plot.append("┤" if row % 2 == 0 else "│")
-        for column in columns:
-            mark = column.mark(row, step)
+        for place, estimate in enumerate(columns):
+            band = "·" if estimate.at in gated else "░"
+            mark = _mark(estimate, row, step, band=band, lift="◆" if place == firing else "━")
             plot.append(mark, style=_STYLES.get(mark, ""))
         plot.append("\n")
     plot.append(_axis(drawn))
-    plot.append(_legend(columns, fired))
+    plot.append(_legend(fired, is_gated=any(estimate.at in gated for estimate in columns)))
     return plot
 
 
-def _columns(
-    drawn: Sequence[Estimate], gated: Collection[float], fired: float | None
-) -> list[Column]:
-    width = (drawn[-1].at - drawn[0].at) / (WIDTH - 1) or 1.0
-    columns: list[Column] = []
-    number = -1
-    for place in range(WIDTH):
-        first = number + 1
-        while number + 1 < len(drawn) and drawn[number + 1].at < drawn[0].at + width * (
-            place + 0.5
-        ):
-            number += 1
-        fresh = drawn[first : number + 1]
-        # The look that fired is shown, though later ones may share its column.
-        shown = next((estimate for estimate in fresh if estimate.at == fired), drawn[number])
-        columns.append(
-            Column(
-                low=shown.low,
-                high=shown.high,
-                lift=shown.lift,
-                gated=shown.at in gated,
-                fired=bool(fresh) and shown.at == fired,
-            )
-        )
-    return columns
+def _columns(drawn: Sequence[Estimate], fired: float | None) -> tuple[list[Estimate], int | None]:
+    """Returns the last estimate by the time of each column, and the column that shows the firing.
+
+    The look that fired is shown, though later ones may share its column.
+    """
+    first, times = drawn[0].at, [estimate.at for estimate in drawn]
+    width = (drawn[-1].at - first) / (WIDTH - 1) or 1.0
+    columns = [
+        drawn[max(bisect_left(times, first + width * (place + 0.5)) - 1, 0)]
+        for place in range(WIDTH)
+    ]
+    if fired is None:
+        return columns, None
+    firing = min(max(round((fired - first) / width), 0), WIDTH - 1)
+    columns[firing] = drawn[max(bisect_right(times, fired) - 1, 0)]
+    return columns, firing
 
 
-def _step(extent: float) -> float:
-    """Returns the smallest round number by which the rows hold an extent."""
-    # Both ends are rounded outward, and zero has a row of its own.
-    least = max(extent, 1e-9) / (MOST_ROWS - 3)
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(step * power for step in _STEPS if step * power >= least * (1 - 1e-9))
+def _mark(estimate: Estimate, row: int, step: float, *, band: str, lift: str) -> str:
+    """Returns a column's character at the row that stands for `row · step`."""
+    if round(estimate.lift / step) == row:
+        return lift
+    if row == 0:
+        return "─"
+    return band if round(estimate.low / step) <= row <= round(estimate.high / step) else " "
 
 
 def _label(value: float) -> str:
@@ -121,10 +94,8 @@ def _axis(drawn: Sequence[Estimate]) -> str:
     return f"{indent}└{'─' * WIDTH}\n{indent} {first}{f'{last} UTC'.rjust(WIDTH - len(first))}\n"
 
 
-def _legend(columns: Sequence[Column], fired: float | None) -> str:
-    parts = ["░ interval", "━ lift", "─ no difference"]
-    if any(column.gated for column in columns):
-        parts.append("· a gate held")
+def _legend(fired: float | None, *, is_gated: bool) -> str:
+    parts = ["░ interval", "━ lift", "─ no difference", *(["· a gate held"] if is_gated else [])]
     lines = ["   ".join(parts)]
     if fired is not None:
         lines.append(f"◆ fired {_time(fired):%Y-%m-%d %H:%M} UTC")

@@ -9,7 +9,6 @@ from domain.wording.headline import Headline, headline_of
 from domain.wording.looks import (
     Estimate,
     Look,
-    e_value_text,
     estimates,
     extent,
     fired_at,
@@ -70,7 +69,7 @@ class Picture:
         held: The spans of time in which gates held.
         lanes: The gates, and the guardrails that tell most.
         counts: The units of each arm, and how many are needed.
-        evidence: The e-value, and the one at which the test fires.
+        fires: The e-value at which the test fires.
     """
 
     measure: Measure
@@ -82,7 +81,7 @@ class Picture:
     held: Sequence[tuple[float, float]]
     lanes: Sequence[Lane]
     counts: str
-    evidence: str
+    fires: float
 
 
 def picture_of(document: Mapping[str, Any], contract: Mapping[str, Any]) -> Picture | None:
@@ -110,7 +109,7 @@ def picture_of(document: Mapping[str, Any], contract: Mapping[str, Any]) -> Pict
         held=held,
         lanes=[_gates(document, looks, held), *_guardrails(document, until=looks[-1].at)],
         counts=_counts(document, measure, is_open=decided is None),
-        evidence=_evidence(document),
+        fires=1 / document["policy"]["level"],
     )
 
 
@@ -180,8 +179,3 @@ def _counts(document: Mapping[str, Any], measure: Measure, *, is_open: bool) -> 
         return counts
     lift = typical_lift(document["policy"]["rho"]["day"])
     return f"{counts}; about {needed:,.0f} are needed to find a change of {lift}"
-
-
-def _evidence(document: Mapping[str, Any]) -> str:
-    e_value, level = document["totals"]["e_value"], document["policy"]["level"]
-    return f"e-value {e_value_text(e_value)}, the test fires at {e_value_text(1 / level)}"

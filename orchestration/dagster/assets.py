@@ -10,8 +10,6 @@ from typing import Any
 import dagster as dg
 from sqlalchemy import Row
 
-from domain.wording.headline import headline_of
-from orchestration.dagster.columns import table_metadata
 from orchestration.dagster.keys import (
     CLOSES_TAG,
     DEPLOYS,
@@ -26,12 +24,13 @@ from orchestration.dagster.keys import (
     STATIC_GRAPHS,
     TAGS,
     VERDICTS,
+    table_metadata,
 )
 from orchestration.dagster.links import experiment_link
 from orchestration.dagster.partitions import DAYS, days_between, key_of, run_days
-from orchestration.dagster.report import chosen, evidence_table, report
+from orchestration.dagster.report import MOST_SHOWN, chosen, report
 from orchestration.dagster.resources import Engine, Store
-from orchestration.dagster.table import MOST_ROWS, Rows, markdown, plain, unbroken
+from orchestration.dagster.table import MOST_ROWS, Rows, markdown, plain
 from orchestration.pipeline.batch import FAST, RUN, Patience
 from orchestration.pipeline.checklist import ChecklistsTooLong, keep_checklists
 from orchestration.pipeline.steps import close_cells, expose, publish, stage, stage_due
@@ -43,7 +42,6 @@ from storage.views.published import (
     nearest_to_an_answer,
     verdicts_changed_since,
 )
-from storage.views.ramp import read_ramps
 
 # The hourly run touches each, also where no block holds a unit.
 FRESHNESS = dg.FreshnessPolicy.time_window(
@@ -86,8 +84,8 @@ def _step(
 ) -> Callable[[Callable[..., dg.MaterializeResult[Any]]], dg.AssetsDefinition]:
     """Returns the decorator that makes an asset of a step."""
     with warnings.catch_warnings():
-        # A range of days in one run rather than a run a day: all do the same, which is nothing
-        # new. A command that names a range wants it of the steps without days as well.
+        # A single run computes a range of days, since a run a day would do the same each time.
+        # A command that names a range wants it of the steps without days as well.
         warnings.simplefilter("ignore", dg.BetaWarning)
         return dg.asset(
             key=key,
@@ -162,7 +160,7 @@ def _units(units: Sequence[Row[Any]]) -> Rows:
 
 
 def _moment(at: datetime | None) -> str:
-    return "" if at is None else unbroken(f"{at.astimezone(UTC):%d %b %H:%M}")
+    return "" if at is None else f"{at.astimezone(UTC):%d %b %H:%M}"
 
 
 @_step(
@@ -248,7 +246,7 @@ def _cells(rows: Sequence[Row[Any]]) -> Rows:
 
 
 def _share(part: int, whole: int) -> str:
-    return unbroken(f"{part:,} of {whole:,}")
+    return f"{part:,} of {whole:,}"
 
 
 @_step(
@@ -277,15 +275,11 @@ def evidence(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
     seconds = _since(begun)
     # Read after the step, outside its lock: experiments without a new look are shown as well.
     with store.reading() as connection:
-        nearest = nearest_to_an_answer(connection, limit=MOST_ROWS)
-        lately = decided_lately(connection, limit=MOST_ROWS)
-        shown = chosen(nearest, lately)
-        ramps = read_ramps(connection, {each.experiment_id: each.document for each in shown})
+        nearest = nearest_to_an_answer(connection, limit=MOST_SHOWN)
+        shown = chosen(nearest, decided_lately(connection, limit=MOST_SHOWN))
     return dg.MaterializeResult(
         metadata={
-            **dict(report(shown, ramps)),
-            "nearest_to_an_answer": markdown(evidence_table(nearest)),
-            "decided_last": markdown(evidence_table(lately)),
+            **dict(report(shown)),
             "computed_now": len(drafted),
             "decided_now": sum(verdict.contract["power_state"]["decided"] for verdict in drafted),
             "seconds": seconds,
@@ -358,11 +352,9 @@ def _changes(changed: Sequence[Row[Any]]) -> Rows:
     return [
         {
             "experiment": experiment_link(row.experiment_id),
-            "answer": unbroken(headline_of(row.contract).text),
-            "decided": "for good" if row.contract["power_state"]["decided"] else "open",
-            "breaches": plain(", ".join(row.contract["guardrail_breaches"])),
-            "at, UTC": _moment(row.published_at),
-            "in words": plain(row.sentence or "Nothing was evaluated yet."),
+            "": plain(row.sentence or "Nothing was evaluated yet."),
+            "decided": "for good" if row.contract["power_state"]["decided"] else "",
+            "at": f"{_moment(row.published_at)} UTC",
         }
         for row in changed
     ]

@@ -2,6 +2,8 @@
 
 import dagster as dg
 
+from storage.postgres.engine import SCHEMA
+
 PREFIX = "deploy_reward"
 OWNERS = [f"team:{PREFIX}"]
 # By which an instance's catalogue finds all that is ours.
@@ -27,3 +29,16 @@ SESSION_CELLS = asset_key("session_cells")
 EVIDENCE = asset_key("evidence")
 VERDICTS = asset_key("verdicts")
 LEDGER = asset_key("ledger")
+
+# Tables whose name is not that of their asset.
+_TABLES = {STATIC_GRAPHS: "graphs", SEALED_LOG: "sealed_hours", SESSION_CELLS: "cells"}
+
+
+def table_of(key: dg.AssetKey) -> str:
+    """Returns the name of the store's table of an asset."""
+    return _TABLES.get(key, key.path[-1])
+
+
+def table_metadata(key: dg.AssetKey) -> dict[str, str]:
+    """Returns what Dagster shows of the table of an asset."""
+    return {"dagster/table_name": f"{SCHEMA}.{table_of(key)}"}

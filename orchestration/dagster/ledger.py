@@ -1,4 +1,4 @@
-"""The ledger as an asset: the sums over each project's verdicts of 28 days, and a picture."""
+"""The ledger as an asset: the sums over each project's verdicts of 28 days."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -11,9 +11,7 @@ from domain.ledger.account import account_of
 from orchestration.dagster.assets import FRESHNESS
 from orchestration.dagster.keys import LEDGER, OWNERS, PREFIX, TAGS, VERDICTS
 from orchestration.dagster.resources import Store
-from orchestration.dagster.table import MOST_ROWS, Rows, markdown, plain, unbroken
-from orchestration.pictures import svg
-from orchestration.pictures.weeks import weeks_picture
+from orchestration.dagster.table import MOST_ROWS, Rows, markdown, plain
 from storage.views.ledger import JudgedProject, judged_projects, read_entries
 
 with warnings.catch_warnings():
@@ -53,7 +51,6 @@ with warnings.catch_warnings():
             ]
         counts = ("judged", "kept", "rolled_back", "standing")
         sums = {name: sum(account[name] for _, account in accounts) for name in counts}
-        picture = weeks_picture([week for _, account in accounts for week in account["weeks"]])
         return dg.MaterializeResult(
             metadata={
                 **sums,
@@ -62,11 +59,6 @@ with warnings.catch_warnings():
                 ),
                 "projects": markdown(_projects(accounts), beyond=len(projects[MOST_ROWS:])),
                 "effects_of_keeps": markdown(_effects(accounts)),
-                **(
-                    {"by_week": dg.MetadataValue.md(svg.as_markdown(picture, alt="weeks"))}
-                    if picture
-                    else {}
-                ),
             }
         )
 
@@ -95,7 +87,7 @@ def _effects(accounts: Accounts) -> Rows:
             "project": plain(project.name),
             "metric": plain(metric["metric"]),
             "kept": f"{metric['kept']:,}",
-            "claimed": unbroken(f"{100 * metric['claimed']:+.1f} %"),
+            "claimed": f"{100 * metric['claimed']:+.1f} %",
             "measured afterwards": f"{metric['measured']:,}",
             "those claimed": _share(metric, "claimed_of_measured"),
             "and brought": _share(metric, "after_decision"),
@@ -106,4 +98,4 @@ def _effects(accounts: Accounts) -> Rows:
 
 
 def _share(metric: Mapping[str, Any], name: str) -> str:
-    return unbroken(f"{100 * metric[name]:+.1f} %") if metric["measured"] else ""
+    return f"{100 * metric[name]:+.1f} %" if metric["measured"] else ""

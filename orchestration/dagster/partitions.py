@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 import dagster as dg
 
 # Today is a partition from its first minute on: units are counted as their blocks close. Cells
-# of imported history before the first day are computed like all others, only not shown as one.
+# of imported history before the first day are computed like all others, but have no partition.
 DAYS = dg.DailyPartitionsDefinition(start_date="2026-01-01", timezone="UTC", end_offset=1)
 
 # Dagster's own tags, by which any launcher, backfills included, says what a run is of.

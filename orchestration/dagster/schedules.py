@@ -28,8 +28,8 @@ from storage.verdicts.backlog import DueWork, due_work, note_nothing_due, settle
 
 _CRON_VARIABLE = "SERVICE_FAST_CRON"
 _EACH_MINUTE = "* * * * *"
-# A run that says for longer that it starts or works may be one whose processes were killed: two at
-# once do no harm, and one that works holds the lock on the derived tables.
+# The processes of a run that says for longer that it starts or works may have been killed. Two runs
+# at once do no harm, and a run that works holds the lock on the derived tables.
 _STARTS_WITHIN = timedelta(seconds=90)
 NOTHING_DUE = "no block closed that holds a unit of an open experiment, and nothing else is due"
 UNDER_WAY = "a run of the pipeline is under way"
@@ -77,7 +77,7 @@ def _due(store: Store, *, ahead: timedelta) -> list[DueWork] | str:
         if not try_claim_derived_tables(connection):
             return UNDER_WAY
         as_of = closed_instant(connection)
-        # Of environments without an experiment too: the first one is asked what users have.
+        # Environments without an experiment are noted too: their first asks what users have.
         note_seen(connection, as_of=as_of)
         due = due_work(connection, as_of=as_of, ahead=ahead)
         if not due:

@@ -7,8 +7,14 @@ from typing import Any
 import dagster as dg
 
 from orchestration.dagster.assets import FRESHNESS
-from orchestration.dagster.columns import table_metadata
-from orchestration.dagster.keys import OWNERS, PREFIX, RUNTIME_EVENTS, SEALED_LOG, TAGS
+from orchestration.dagster.keys import (
+    OWNERS,
+    PREFIX,
+    RUNTIME_EVENTS,
+    SEALED_LOG,
+    TAGS,
+    table_metadata,
+)
 from orchestration.dagster.partitions import DAYS, days_between, run_days
 from orchestration.dagster.resources import Store
 from orchestration.dagster.table import markdown, plain
@@ -19,13 +25,13 @@ from storage.log.sealing import SealedRun, Sealer
 from storage.log.status import note_sealing, read_sealing
 from storage.upkeep.scrubbing import scrub
 
-# Of a run: what is left is sealed by the next one.
+# A run seals so many hours, and the next run the rest.
 _MOST_SECONDS = 1200.0
 _SHOWN = 20
 
 
 with warnings.catch_warnings():
-    # A range of days in one run; in Dagster for long, and still called beta.
+    # A run seals a range of days; Dagster has this for long and still calls it beta.
     warnings.simplefilter("ignore", dg.BetaWarning)
 
     @dg.asset(

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from orchestration.dagster.columns import TABLES, table_metadata
 from orchestration.dagster.keys import (
     DEPLOYS,
     OWNERS,
@@ -14,6 +13,8 @@ from orchestration.dagster.keys import (
     RUNTIME_EVENTS,
     STATIC_GRAPHS,
     TAGS,
+    table_metadata,
+    table_of,
 )
 from orchestration.dagster.resources import Store
 from storage.views.sources import SourceReading, read_sources
@@ -64,7 +65,7 @@ SOURCES = (
 
 
 with warnings.catch_warnings():
-    # Several sources in one step; in Dagster since 1.7, and still called beta.
+    # A step observes several sources; Dagster has this since 1.7 and still calls it beta.
     warnings.simplefilter("ignore", dg.BetaWarning)
 
     @dg.multi_observable_source_asset(specs=SOURCES, name=f"{PREFIX}_log", can_subset=True)
@@ -75,7 +76,7 @@ with warnings.catch_warnings():
         for spec in SOURCES:
             if spec.key in context.selected_asset_keys:
                 yield dg.ObserveResult(
-                    asset_key=spec.key, metadata=_metadata(readings[TABLES[spec.key].name])
+                    asset_key=spec.key, metadata=_metadata(readings[table_of(spec.key)])
                 )
 
 

@@ -13,25 +13,26 @@ _MARKUP = re.compile(r"[\\`*\[\]<>|]")
 
 
 def markdown(rows: Rows, *, beyond: int = 0) -> dg.MarkdownMetadataValue:
-    """Returns a table's first rows as Markdown, and how many there are beyond.
+    """Returns a table's first rows as Markdown, a line each, and how many there are beyond.
+
+    Dagster gives a value some 270 pixels, in which lines are broken and a table would be cut off.
 
     Args:
-        rows: The rows, the most telling first.
+        rows: The rows, the most telling first; of a column without a name the value alone is shown.
         beyond: How many there are that the table itself leaves out.
     """
     if not rows:
         return dg.MetadataValue.md("None.")
-    shown = [list(rows[0]), ["---"] * len(rows[0]), *(row.values() for row in rows[:MOST_ROWS])]
-    text = "\n".join(f"| {' | '.join(cells)} |" for cells in shown)
+    lines = [f"- {_line(*row.items())}" for row in rows[:MOST_ROWS]]
     more = beyond + len(rows) - len(rows[:MOST_ROWS])
-    return dg.MetadataValue.md(f"{text}\n\nand {more} more" if more else text)
+    return dg.MetadataValue.md("\n".join([*lines, *([f"\nand {more} more"] if more else [])]))
+
+
+def _line(first: tuple[str, str], *others: tuple[str, str]) -> str:
+    words = [f"{name} {value}".strip() for name, value in others if value]
+    return f"{first[1]}: {'; '.join(words)}" if words else first[1]
 
 
 def plain(text: str) -> str:
     """Returns a text of others, so that Markdown reads nothing into it."""
     return _MARKUP.sub(r"\\\g<0>", " ".join(text.split()))
-
-
-def unbroken(text: str) -> str:
-    """Returns a text that is not broken into lines where a column is narrow."""
-    return text.replace(" ", "\N{NO-BREAK SPACE}")

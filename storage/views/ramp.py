@@ -1,50 +1,20 @@
 """The ramp of an experiment: the steps of its treatment, and the units of each arm over time."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from itertools import accumulate
 from typing import Any
 
 from sqlalchemy import Connection, text
 
+from domain.drawing.traffic import Ramp, Step
 from storage.experiments.policy import closes_after
 
 # Finer than a page shows.
 _MOST_PERIODS = 120
 _MOST_STEPS = 24
 _BLOCK = timedelta(minutes=5)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Step:
-    """A step of a ramp.
-
-    Attributes:
-        at: When the treatment's deploy declared it.
-        share: The share of traffic that the treatment got from then on.
-    """
-
-    at: datetime
-    share: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ramp:
-    """The steps of an experiment's treatment, and the units of each arm over time.
-
-    Attributes:
-        at: When each period's units were complete, in order: its end, the window and the grace.
-        control: The units of control that were complete by then.
-        treatment: Those of the treatment.
-        steps: The latest steps up to the look, in order.
-    """
-
-    at: Sequence[datetime]
-    control: Sequence[int]
-    treatment: Sequence[int]
-    steps: Sequence[Step]
 
 
 _POLICY = text("""
@@ -107,19 +77,6 @@ def read_ramp(connection: Connection, experiment_id: str, *, until: datetime) ->
             for row in connection.execute(_STEPS, {**bound, **steps})
         ],
     )
-
-
-def read_ramps(
-    connection: Connection, documents: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Ramp]:
-    """Returns the ramps of experiments up to the looks that evidence documents tell of."""
-    ramps = {
-        experiment_id: read_ramp(
-            connection, experiment_id, until=datetime.fromisoformat(document["as_of"])
-        )
-        for experiment_id, document in documents.items()
-    }
-    return {experiment_id: ramp for experiment_id, ramp in ramps.items() if ramp is not None}
 
 
 def _closes_after(policy: Mapping[str, Any]) -> timedelta | None:

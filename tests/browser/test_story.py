@@ -257,18 +257,16 @@ def tells_the_same(engineer: Engineer, experiment: str) -> dict[str, Any]:
     assert json.loads(page.get_by_label("The verdict contract").inner_text()) == contract
     verdict = page.get_by_label("Verdict", exact=True).inner_text()
     assert as_shown(document["sentence"].partition(": ")[2]) in verdict
-    plot = json.loads(page.locator("[data-plot]").get_attribute("data-plot") or "")
-    last = (plot["low"][-1], plot["lift"][-1], plot["high"][-1])
     (low, high), lift = contract["ci"], contract["lift"]
-    assert last == pytest.approx((100 * low, 100 * lift, 100 * high))
-    (decided,) = (mark["at"] for mark in plot["marks"] if mark["words"].endswith("decided"))
-    assert decided == plot["at"][-1] == seconds_of(document["as_of"])
-    arms = document["arms"]
-    assert plot["units"]["control"][-1] == arms["control"]["units"]
-    assert plot["units"]["treatment"][-1] == arms["treatment"]["units"]
-    readout = page.locator("[data-readout]").inner_text()
-    assert as_shown(f"{100 * low:+.2f}") in readout, readout
-    assert as_shown(f"{100 * high:+.2f}") in readout, readout
+    readout = page.locator(".readout").inner_text()
+    for end in (low, high, lift):
+        assert as_shown(f"{100 * end:+.2f}") in readout, readout
+    as_of = f"{datetime.fromtimestamp(seconds_of(document['as_of']), UTC):%d %b %H:%M}"
+    assert f"{as_of} UTC" in readout
+    drawing = page.locator(".drawing").first.inner_text()
+    assert f"decided {as_of}" in drawing
+    arms = {name: f"{arm['units']:,}" for name, arm in document["arms"].items()}
+    assert f"{arms['treatment']} sessions of treatment, {arms['control']} of control" in drawing
     return document
 
 

@@ -156,7 +156,7 @@ MUTANTS = [
         of="domain.wording.looks.Look.fires",
         edits=[swap("self.reached >= 1 and (not self.gated)", "self.reached >= 1")],
         tests=[
-            "tests/orchestration/pictures/test_plot.py::test_a_crossing_that_a_gate_held_is_not_marked_as_fired"
+            "tests/orchestration/dagster/test_pictures.py::test_a_crossing_that_a_gate_held_is_not_marked_as_fired"
         ],
     ),
     Mutant(

@@ -10,7 +10,7 @@ from dagster_shared.error import SerializableErrorInfo
 from orchestration.dagster.keys import PREFIX
 from orchestration.outbound.redaction import redacted
 
-# So many ended runs of a kind are looked at in a tick; the next one looks at those after them.
+# A tick looks at so many ended runs of a kind, and the next tick at those after them.
 MOST = 20
 _ENDS = (
     dg.DagsterEventType.RUN_FAILURE,

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from api.dashboard.page.figures import first_line, money, signs, web_address
-from api.dashboard.plot import MOST_POINTS, plot_of
 from api.dashboard.reach import reach_of
 from api.dashboard.verdict import reason_of, value_of
 from domain.cause import Cause
@@ -19,7 +18,6 @@ from domain.wording.value import value_range
 from domain.wording.warnings import WARNINGS
 from mcp_server.advice import advice as for_agents
 from mcp_server.contract import Verdict
-from orchestration.pictures.interval import interval_picture
 from orchestration.pipeline import document as documents
 from orchestration.pipeline.set_aside import WARNING as SET_ASIDE
 from stats.decision.evidence import (
@@ -84,20 +82,10 @@ def test_every_answer_has_a_word_and_something_to_do() -> None:
     ],
     ids=str,
 )
-def test_an_agent_and_a_picture_say_the_headline_of_the_page(members: dict[str, Any]) -> None:
+def test_an_agent_reads_the_headline_of_the_page(members: dict[str, Any]) -> None:
     contract = told(**members)
     headline = headline_of(contract).text
     assert for_agents(Verdict.model_validate(contract), 60).startswith(headline)
-    looks = [
-        {"at": f"2026-10-01T{hour}:00:00Z", "lift": 0.02, "ci": [-0.01, 0.05], "e_value": 1.0}
-        for hour in (10, 11)
-    ]
-    arms = {name: {"units": 100, "rate": 0.1} for name in ("control", "treatment")}
-    totals = {"lift": 0.02, "ci": [-0.01, 0.05], "e_value": 1.0}
-    shown = [{**look, "gated": False} for look in looks]
-    sessions = {"accumulated": 200, "required": None, "per_day": 1000.0}
-    known = document(looks=shown, guardrails=[], arms=arms, totals=totals, sessions=sessions)
-    assert f">{headline}" in (interval_picture(known, contract) or "").replace("&#x27;", "'")
 
 
 @pytest.mark.parametrize("cause", EndedBecause)
@@ -235,33 +223,6 @@ def test_what_a_day_is_worth_is_the_verdict_s_or_what_the_interval_leaves_open()
     assert value_of(waiting, document(value_range=left_open)) == pytest.approx((-400, 2000))
     kept = told("keep", lift=0.02, confidence=0.96, ci=[0.01, 0.03], value_at_risk=800.0)
     assert value_of(kept, document()) == (800, 800)
-
-
-def test_a_plot_of_a_month_keeps_its_ends_and_the_look_that_fired() -> None:
-    looks = [
-        {
-            "at": f"2026-10-{1 + n // 288:02d}T{n // 12 % 24:02d}:{5 * (n % 12):02d}:00Z",
-            "lift": 0.02,
-            "ci": [-0.01, 0.05],
-            "e_value": 25.0 if n >= 1234 else 1.0,
-            "gated": 1240 <= n < 1250,
-        }
-        for n in range(28 * 288)
-    ]
-    waiting = told("abstain", reason="power", decided=False)
-    arms = {name: {"units": 100, "rate": 0.1} for name in ("control", "treatment")}
-    totals = {"lift": 0.02, "ci": [-0.01, 0.05], "e_value": 25.0}
-    sessions = {"accumulated": 200, "required": None, "per_day": None}
-    known = document(guardrails=[], arms=arms, totals=totals, sessions=sessions)
-    plot = plot_of({**known, "looks": looks}, waiting)
-    assert plot is not None
-    assert len(plot["at"]) <= MOST_POINTS
-    assert plot["at"] == sorted(set(plot["at"]))
-    assert plot["fired"] == plot["at"][0] + 1234 * 300
-    assert plot["fired"] in plot["at"]
-    assert plot["at"][-1] == plot["at"][0] + (28 * 288 - 1) * 300
-    assert plot["held"] == [(plot["at"][0] + 1240 * 300, plot["at"][0] + 1250 * 300)]
-    assert plot_of({**known, "looks": looks[:1]}, waiting) is None
 
 
 def test_figures_are_written_as_people_read_them() -> None:

@@ -80,8 +80,9 @@ def test_an_experiment_says_what_came_of_it_and_what_to_do(signed_in: Opened, wo
         shown = page.get_by_label("The verdict contract").inner_text()
         assert json.loads(shown) == world.story.contract(world.experiments[name])
         # The interval, and the units below it.
-        expect(page.locator("canvas")).to_have_count(2)
-        expect(page.locator("[data-readout]")).to_contain_text("between")
+        expect(page.locator(".drawing.wide .band")).to_have_count(1)
+        expect(page.locator(".drawing.wide .treatment")).to_have_count(1)
+        expect(page.locator(".readout")).to_contain_text("between")
 
 
 def test_an_open_experiment_says_what_it_waits_for_and_what_is_known(

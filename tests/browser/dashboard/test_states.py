@@ -212,7 +212,7 @@ def test_what_is_no_fair_comparison_is_given_no_size_and_no_value(
             assert not re.search(r"[+−]\d[\d.]* ?(points|%)", part(page, name)), (state, name)
         assert "order target not the change’s alone" in part(page, "arms")
         assert not re.search(r"[+−]\d", part(page, "arms").partition("guardrail")[0])
-        assert "data-plot='null'" in page
+        assert 'class="drawing' not in page
         assert "no size of the difference is shown" in part(page, "evidence")
         assert "True difference between" not in page
         assert "Best estimate" not in page

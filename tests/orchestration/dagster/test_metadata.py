@@ -7,7 +7,6 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from orchestration.dagster import columns
 from orchestration.dagster.assets import TURNED_TAG
 from orchestration.dagster.keys import (
     EVIDENCE,
@@ -28,32 +27,13 @@ CANARY = "canary-of-a-user"
 MOST_BYTES = 100_000
 
 
-@pytest.mark.parametrize("key", columns.TABLES, ids=lambda key: key.path[-1])
-def test_every_column_of_an_assets_table_is_described_and_no_other(key) -> None:
-    table = columns.TABLES[key]
-
-    assert set(columns.DESCRIPTIONS[key]) == {column.name for column in table.columns}
-    assert all(words.endswith(".") for words in columns.DESCRIPTIONS[key].values())
-
-
-def test_every_asset_shows_its_table_its_columns_and_how_it_is_kept() -> None:
+def test_every_asset_shows_its_table_and_how_it_is_kept() -> None:
     for node in definitions.resolve_asset_graph().asset_nodes:
         # The ledger is counted anew each time, and stored nowhere.
         if node.key != LEDGER:
-            assert node.metadata["dagster/column_schema"].columns
             assert node.metadata["dagster/table_name"].startswith("deploy_reward.")
         assert node.tags["service"] == "deploy_reward"
         assert "**" in node.description
-
-
-def test_a_columns_type_and_constraints_are_those_of_the_database() -> None:
-    schema = columns.column_schema(columns.TABLES[VERDICTS], columns.DESCRIPTIONS[VERDICTS])
-    found = {column.name: column for column in schema.columns}
-
-    assert found["published_at"].type == "timestamp with time zone"
-    assert not found["contract"].constraints.nullable
-    assert found["experiment_id"].constraints.unique
-    assert "primary key (experiment_id)" in schema.constraints.other
 
 
 # --- What a run tells ---------------------------------------------------------------------------
@@ -132,6 +112,21 @@ def test_no_page_tells_anything_of_a_user_and_all_stay_small(canary, instance, t
     assert len(told) >= 14
     assert not any(CANARY in one for one in told)
     assert max(map(len, told)) < MOST_BYTES
+
+
+def test_an_hourly_run_adds_up_each_project_s_verdicts(canary, instance, today) -> None:
+    result = canary.run("deploy_reward_day", instance, today)
+    (event,) = (
+        event for event in result.get_asset_materialization_events() if event.asset_key == LEDGER
+    )
+    metadata = {name: value.value for name, value in event.materialization.metadata.items()}
+    # Three registrations of one change are three attempts.
+    counts = ("judged", "kept", "standing", "rolled_back", "expected_false")
+    assert [metadata[name] for name in counts] == [3, 1, 1, 0, 0.034]
+    sums = "judged 3; kept 1; stand 1; expected false, at most 0.0; rolled back 0"
+    assert sums in metadata["projects"]
+    effect = "metric click; kept 1; claimed +150.0 %; measured afterwards 0"
+    assert effect in metadata["effects_of_keeps"]
 
 
 # --- What the store says of it --------------------------------------------------------------------

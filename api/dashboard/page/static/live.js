@@ -38,7 +38,6 @@
       return false;
     }
     for (const [part, markup] of Object.entries(told.parts)) replace(part, markup);
-    window.plot(told.plot);
     wait = told.wait;
     return !told.decided;
   }

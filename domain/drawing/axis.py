@@ -1,4 +1,4 @@
-"""An axis: where a value stands in a picture, and the round values to name on it."""
+"""An axis: where a value stands in a drawing, and the round values to name on it."""
 
 import math
 from collections.abc import Iterator
@@ -34,16 +34,20 @@ class Axis:
         return self.start + (self.end - self.start) * (value - self.low) / (self.high - self.low)
 
 
+def round_step(least: float) -> float:
+    """Returns the smallest round number that is not below a positive one."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(power * number for number in (1, 2, 2.5, 5, 10) if power * number >= least)
+
+
 def round_steps(low: float, high: float, *, limit: int) -> list[float]:
     """Returns multiples of a round number between two values, about as many as asked for."""
-    least = (high - low) / limit
-    power = 10.0 ** math.floor(math.log10(least))
-    step = next(power * number for number in (1, 2, 2.5, 5, 10) if power * number >= least)
+    step = round_step((high - low) / limit)
     return [step * number for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def time_steps(low: float, high: float, *, limit: int) -> Iterator[tuple[float, str]]:
-    """Yields round times between two, in seconds since the epoch, and what to call them in UTC."""
+    """Yields round times between two, in seconds since the epoch, and their names in UTC."""
     step = next((time for time in _TIMES if (high - low) / time <= limit), _TIMES[-1])
     for number in range(math.ceil(low / step), math.floor(high / step) + 1):
         moment = datetime.fromtimestamp(number * step, tz=UTC)
