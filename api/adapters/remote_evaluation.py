@@ -168,7 +168,7 @@ def _require_setting(caller: Caller) -> None:
     """Refuses a key to which the project hands out no arms.
 
     Raises:
-        Problem: Its setting says so; the answer is the same whatever the project tests.
+        Problem: Its setting says so; the answer is the same for all tests of the project.
     """
     setting = caller.settings.ofrep
     if caller.kind not in _KINDS[setting]:

@@ -60,7 +60,7 @@ async def post_experiment(request: Request) -> Response:
 
 
 async def _done(request: Request, act: Callable[[Connection, Visitor, Form], str]) -> Response:
-    """Does what a form asks for, and shows the experiment that it is about."""
+    """Carries out the action of a form, and shows the experiment that it is about."""
     form = await posted(request)
 
     def acting(connection: Connection, visitor: Visitor) -> str:

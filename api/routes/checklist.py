@@ -14,7 +14,7 @@ from api.wire.shape import Shape
 from storage.tenants.keys import READING_KINDS
 from storage.views.checklist import read_checklist
 
-# Plain, as the address of a verdict is: of two plain routes the one without a pattern is found.
+# It is plain, as the address of a verdict is: of two plain routes, that without a pattern answers.
 router = APIRouter(route_class=PlainRoute, tags=["reward"])
 
 

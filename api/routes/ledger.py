@@ -18,7 +18,7 @@ from domain.ledger.account import account_of
 from storage.tenants.keys import READING_KINDS
 from storage.views.ledger import read_entries
 
-# Plain, as the address of a verdict is: of two plain routes the one without a pattern is found.
+# It is plain, as the address of a verdict is: of two plain routes, that without a pattern answers.
 router = APIRouter(route_class=PlainRoute, tags=["reward"])
 
 

@@ -16,7 +16,8 @@ _FRESH_SECONDS = 5.0
 # Less than a monitor waits for the whole answer.
 _PATIENCE_SECONDS = 3.0
 
-# The name of each gauge, its help and the attribute that it shows. One that is None is left out.
+# The name of each gauge, its help and the attribute that it shows. A gauge without a
+# value is left out.
 _SHOWN = (
     (
         "last_event_age_seconds",

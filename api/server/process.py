@@ -1,4 +1,4 @@
-"""The API as a process: uvicorn, with logs that hold no query string and no value."""
+"""The API as a process: uvicorn as released, with logs that hold no query string and no value."""
 
 import asyncio
 import gc
@@ -6,23 +6,23 @@ import logging
 import logging.config
 import os
 import resource
+import select
 import shutil
 import signal
 import socket
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, cast
+from typing import Any
 
 import psycopg
 import uvicorn
 from sqlalchemy.exc import OperationalError
 
-from api.runtime.settings import ApiSettings, ServerLimits
-from api.server.connection import Connection, Connections
-from api.server.uvicorn_protocol import STARTUP_FAILURE
-from api.server.workers import Workers
+from api.runtime.settings import ApiSettings
+from api.server.workers import STARTUP_FAILURE, Workers
 from storage.postgres.durability import WeakStoreError, refuse_weak_store
 from storage.postgres.engine import open_engine
 from storage.schema.migrate import StoreVersionError, is_newest, refuse_unknown_version
@@ -30,12 +30,13 @@ from storage.tenants.settings import uncounted_values
 
 _log = logging.getLogger("api")
 
-# From SIGTERM on: when what is unanswered is answered 503, when its work is broken off, and when
-# the process ends whatever it is doing. Orchestrators commonly kill after 10.
-_UNANSWERED_SECONDS = 6.5
-_SHUTDOWN_SECONDS = 8
-_END_SECONDS = 9.5
+# A client that keeps its connection busy sends its next request within this time after SIGTERM.
+_LAST_REQUEST_SECONDS = 1.0
+# What is then unanswered after these is answered 503. Orchestrators commonly kill after 10.
+_UNANSWERED_SECONDS = 6
 _BACKLOG = 2048
+# The most of a request's head that comes in parts: path, query and header fields.
+_HEAD_BYTES = 40 * 1024
 _ASK_AGAIN_SECONDS = 5.0
 
 LOGGING: Mapping[str, Any] = {
@@ -52,7 +53,8 @@ LOGGING: Mapping[str, Any] = {
     "root": {"handlers": ["stderr"], "level": "WARNING"},
     "loggers": {
         "api": {"level": "INFO"},
-        "uvicorn": {"level": "INFO"},
+        # Its warnings are of what clients send: a line for each request would bury the rest.
+        "uvicorn": {"level": "ERROR"},
     },
 }
 
@@ -78,26 +80,23 @@ def serve(
             or is of another version.
     """
     logging.config.dictConfig(dict(LOGGING))
-    for number in (signal.SIGTERM, signal.SIGINT):
-        # uvicorn raises the signal that stopped it anew, once it has stopped.
-        signal.signal(number, _leave)
+    _leave_on_signals()
     try:
-        limits = ServerLimits.from_environment()
-        database_url = ApiSettings.from_environment().database_url
+        settings = ApiSettings.from_environment()
+        database_url = settings.database_url
         unasked = None if _known_to_be_safe(database_url) else database_url
     except (StoreVersionError, ValueError, WeakStoreError) as error:
         _log.error("%s", error)
         raise SystemExit(STARTUP_FAILURE) from None
-    _raise_file_limit(limits)
-    connections = Connections(limits)
+    _raise_file_limit(settings.most_connections)
     config = uvicorn.Config(
         application,
         factory=True,
         host=host,
         port=port,
         loop="uvloop",
-        # Called like the class that it stands for.
-        http=cast("type[asyncio.Protocol]", connections),
+        http=settings.http_parser,
+        h11_max_incomplete_event_size=_HEAD_BYTES,
         # Nothing here speaks WebSocket.
         ws="none",
         log_config=None,
@@ -107,9 +106,17 @@ def serve(
         proxy_headers=False,
         server_header=False,
         backlog=_BACKLOG,
-        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+        limit_concurrency=settings.most_connections,
+        timeout_keep_alive=settings.idle_seconds,
+        timeout_graceful_shutdown=_UNANSWERED_SECONDS,
     )
-    raise SystemExit(_serve_together(config, connections, workers, unasked))
+    raise SystemExit(_serve_together(config, workers, unasked))
+
+
+def _leave_on_signals() -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # uvicorn raises the signal that stopped it anew, once it has stopped.
+        signal.signal(number, _leave)
 
 
 def _leave(*_: object) -> None:
@@ -149,9 +156,8 @@ def _refuse_store(url: str) -> None:
         engine.dispose()
 
 
-def _raise_file_limit(limits: ServerLimits) -> None:
-    # Twice: connections over the limit are refused, and for that accepted.
-    wanted = 2 * limits.most_connections + 256
+def _raise_file_limit(connections: int) -> None:
+    wanted = connections + 256
     soft, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft in (-1, resource.RLIM_INFINITY) or soft >= wanted:
         return
@@ -160,13 +166,11 @@ def _raise_file_limit(limits: ServerLimits) -> None:
     if possible < wanted:
         _log.warning(
             "%d connections need a limit of %d open files; this process may have %d",
-            *(limits.most_connections, wanted, possible),
+            *(connections, wanted, possible),
         )
 
 
-def _serve_together(
-    config: uvicorn.Config, connections: Connections, count: int, unasked: str | None
-) -> int:
+def _serve_together(config: uvicorn.Config, count: int, unasked: str | None) -> int:
     """Serves by worker processes on one address, and returns the exit code.
 
     A single worker is a process of its own too: when it is killed, the next one stands in a tenth
@@ -175,6 +179,16 @@ def _serve_together(
     # Set before the library is first imported, which looks at it then.
     folder = tempfile.mkdtemp(prefix="deploy-reward-metrics-")
     os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+    parent = os.getpid()
+
+    def work(listener: socket.socket) -> int:
+        try:
+            return Server(config, unasked=unasked).outcome(listener)
+        finally:
+            if os.getppid() != parent:
+                # It was killed, and left this to its workers.
+                shutil.rmtree(folder, ignore_errors=True)
+
     try:
         # Once for all: the workers are forks.
         import_module("api.app")
@@ -183,18 +197,7 @@ def _serve_together(
         gc.collect()
         gc.freeze()
         listeners = _listeners(config.host, config.port, count)
-
-        def work(place: int, life: int) -> int:
-            server = Server(config, connections, unasked=unasked, life=life)
-            return server.outcome([listeners[place]])
-
-        return Workers(
-            count=count,
-            work=work,
-            # Held open here, a socket would take connections that nobody serves any more.
-            before_stop=lambda: _close(listeners),
-            ended=mark_process_dead,
-        ).run()
+        return Workers(listeners, work=work, ended=mark_process_dead).run()
     except OSError as error:
         _log.error("cannot listen on %s, port %d: %s", config.host, config.port, error.strerror)
         return STARTUP_FAILURE
@@ -217,134 +220,63 @@ def _listeners(host: str, port: int, count: int) -> list[socket.socket]:
     socket.create_server((host, port), family=family).close()
     listeners: list[socket.socket] = []
     for _ in range(count):
-        listener = socket.socket(family)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        listener.bind((host, port))
+        listener = socket.create_server(
+            (host, port), family=family, backlog=_BACKLOG, reuse_port=True
+        )
         port = listener.getsockname()[1]
         listeners.append(listener)
-    for listener in listeners:
-        listener.listen(_BACKLOG)
     shown = f"[{host}]" if family == socket.AF_INET6 else host
     _log.info("workers: %d, running on http://%s:%d", count, shown, port)
     return listeners
 
 
-def _close(listeners: Sequence[socket.socket]) -> None:
-    for listener in listeners:
-        listener.close()
-
-
 class Server(uvicorn.Server):
-    """uvicorn's server, which answers each request that it accepted, and always ends."""
+    """uvicorn's server, which answers each request that was sent before its port was closed."""
 
-    def __init__(
-        self,
-        config: uvicorn.Config,
-        connections: Connections,
-        *,
-        unasked: str | None = None,
-        life: int | None = None,
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, *, unasked: str | None = None) -> None:
         """Makes a server that does not listen yet.
 
         Args:
-            config: Its `http` is `connections`.
-            connections: What makes its connections.
+            config: uvicorn's.
             unasked: The address of a store whose durability could not be checked yet.
-            life: A file descriptor that comes to its end when the process does that started us.
         """
         super().__init__(config)
-        self._connections = connections
         self._unasked = unasked
-        self._life = life
-        self._asking: asyncio.Task[None] | None = None
-        self._last_resort = threading.Timer(_END_SECONDS, os._exit, [1])
-        self._last_resort.daemon = True
         self._refused = False
 
-    def outcome(self, sockets: list[socket.socket] | None = None) -> int:
+    def outcome(self, listener: socket.socket) -> int:
         """Serves until a signal, and returns the exit code."""
-        try:
-            self.run(sockets)
-        finally:
-            self._last_resort.cancel()
-        return STARTUP_FAILURE if self._refused or not self.started else 0
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Starts to listen."""
-        await super().startup(sockets)
-        # What is here now stays: no collection of garbage need look at it again.
-        gc.collect()
-        gc.freeze()
-        loop = asyncio.get_running_loop()
-        self._connections.watch(loop, self.server_state)
-        if self._life is not None:
-            loop.add_reader(self._life, self._end_as_orphan, loop, self._life)
+        _leave_on_signals()
         if self._unasked is not None:
-            self._asking = loop.create_task(self._refuse_unfit_store(self._unasked))
+            threading.Thread(
+                target=self._refuse_unfit_store, args=(self._unasked,), daemon=True
+            ).start()
+        self.run([listener])
+        return STARTUP_FAILURE if self._refused or not self.started else 0
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stops listening, answers everybody who was let in, and ends the application."""
-        self._last_resort.start()
-        if self._asking is not None:
-            self._asking.cancel()
-        self._connections.stopping = True
-        loop = asyncio.get_running_loop()
-        loop.call_later(_UNANSWERED_SECONDS, self._end_unanswered)
-        await self._accept_the_last(sockets or ())
-        await super().shutdown(sockets)
-        self._connections.unwatch()
-
-    async def _accept_the_last(self, sockets: Sequence[socket.socket]) -> None:
-        """Stops listening, and accepts the connections that the kernel has already completed."""
-        loop = asyncio.get_running_loop()
-        waiting: list[socket.socket] = []
+        _log.info("stopping")
+        # Of the answers under way too: they share the list.
+        self.server_state.default_headers.append((b"connection", b"close"))
+        for _ in range(_BACKLOG):
+            # Connections that the kernel has completed and nobody has accepted would be reset.
+            if not select.select(sockets or (), (), (), 0)[0]:
+                break
+            await asyncio.sleep(0)
         for server in self.servers:
-            # The event loop closes its own at once, and resets those who wait in it.
-            queues = [socket.socket(fileno=os.dup(own.fileno())) for own in server.sockets]
             server.close()
-            for own in sockets:
-                own.close()
-            for queue in queues:
-                waiting += _accepted(queue)
-        for client in waiting:
-            client.settimeout(0)
-            await loop.connect_accepted_socket(self._connection, client)
+        if self.server_state.connections:
+            await asyncio.sleep(_LAST_REQUEST_SECONDS)
+        await super().shutdown(sockets)
 
-    def _connection(self) -> asyncio.Protocol:
-        return self._connections(
-            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-        )
-
-    def _end_unanswered(self) -> None:
-        for connection in list(self.server_state.connections):
-            cast("Connection", connection).end_unanswered()
-
-    def _end_as_orphan(self, loop: asyncio.AbstractEventLoop, life: int) -> None:
-        loop.remove_reader(life)
-        _log.warning("the process that started this worker is gone")
-        self.should_exit = True
-
-    async def _refuse_unfit_store(self, url: str) -> None:
-        while True:
+    def _refuse_unfit_store(self, url: str) -> None:
+        while not self.should_exit:
             try:
-                return await asyncio.to_thread(_refuse_store, url)
+                _refuse_store(url)
+                break
             except (StoreVersionError, WeakStoreError) as error:
                 _log.error("%s", error)
                 self._refused = self.should_exit = True
-                return None
             except (psycopg.Error, OperationalError):
-                await asyncio.sleep(_ASK_AGAIN_SECONDS)
-
-
-def _accepted(queue: socket.socket) -> list[socket.socket]:
-    """Returns the connections that wait in a listening socket, and closes it."""
-    connections: list[socket.socket] = []
-    with queue:
-        while len(connections) < _BACKLOG:
-            try:
-                connections.append(queue.accept()[0])
-            except (BlockingIOError, OSError):
-                break
-    return connections
+                time.sleep(_ASK_AGAIN_SECONDS)

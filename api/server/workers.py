@@ -3,142 +3,124 @@
 import logging
 import os
 import signal
+import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 
-from api.server.uvicorn_protocol import STARTUP_FAILURE
+from storage.postgres.child_process import end_with_parent
 
 _log = logging.getLogger("api.workers")
 
+# The exit code, as uvicorn's, of a server that cannot start: no other worker could either.
+STARTUP_FAILURE = 3
 _ENDS = (signal.SIGTERM, signal.SIGINT)
-_HEARD = (*_ENDS, signal.SIGCHLD)
-_TURN_SECONDS = 1.0
+_AWAITED = (*_ENDS, signal.SIGCHLD)
 # A worker that dies at once would else be started anew as fast as the machine can.
 _SHORTEST_LIFE_SECONDS = 1.0
-STOP_SECONDS = 9.8
-
-# As the standard library's stubs have it: signals it knows, and numbers of others.
-_Mask = set[signal.Signals] | set[int | signal.Signals]
+_STOP_SECONDS = 9.8
 
 
 class Workers:
-    """Processes that do one work.
+    """One process for each listening socket.
 
     They are forks of a process that has imported everything and begun nothing: a worker stands
-    within milliseconds, and its code is in memory once.
+    within milliseconds, and its code is in memory once. uvicorn's own supervisor starts workers
+    that import everything anew, which takes seconds.
     """
 
     def __init__(
         self,
+        listeners: Sequence[socket.socket],
         *,
-        count: int,
-        work: Callable[[int, int], int],
-        before_stop: Callable[[], None],
+        work: Callable[[socket.socket], int],
         ended: Callable[[int], object],
     ) -> None:
-        """Makes none yet.
+        """Starts none yet.
 
         Args:
-            count: How many.
-            work: The function that each runs. It gets its worker's number, which the one that
-                replaces it takes over, and a file descriptor that comes to its end when this
-                process does; it returns the worker's exit code.
-            before_stop: Called before the workers are asked to end.
+            listeners: They stay open here while a worker is replaced: clients wait meanwhile.
+            work: Serves on a socket until a signal, and returns the worker's exit code.
             ended: Called with the number of each process that has ended.
         """
+        self._listeners = listeners
         self._work = work
-        self._before_stop = before_stop
         self._ended = ended
-        # The place and the start of each that lives; the places to be taken, and from when on.
-        self._living: dict[int, tuple[int, float]] = {}
-        self._due: dict[int, float] = dict.fromkeys(range(count), 0.0)
-        self._life, self._own_life = os.pipe()
+        # The socket and the start of each living worker.
+        self._living: dict[int, tuple[socket.socket, float]] = {}
 
     def run(self) -> int:
         """Keeps the workers running until SIGTERM or SIGINT.
 
         Returns:
-            An exit code: 0, or that of a worker which says that none can start.
+            An exit code: 0, or `STARTUP_FAILURE` where a worker says so.
         """
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
         try:
-            self._start_due(mask)
-            while (code := self._turn(mask)) is None:
-                pass
+            for listener in self._listeners:
+                self._start(listener, mask)
+            while signal.sigwait(_AWAITED) not in _ENDS:
+                for pid, code, listener, begun in self._reaped():
+                    if code == STARTUP_FAILURE:
+                        return code
+                    _log.warning("worker %d ended with code %d; starting another", pid, code)
+                    time.sleep(max(begun + _SHORTEST_LIFE_SECONDS - time.monotonic(), 0))
+                    self._start(listener, mask)
+            return 0
         finally:
             self._stop()
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        return code
 
-    def _turn(self, mask: _Mask) -> int | None:
-        received = signal.sigtimedwait(_HEARD, _TURN_SECONDS)
-        if received is not None and received.si_signo in _ENDS:
-            return 0
-        for pid, code in self._buried():
-            if code == STARTUP_FAILURE:
-                return code
-            _log.warning("worker %d ended with code %d; starting another", pid, code)
-            place, begun = self._living.pop(pid)
-            self._due[place] = begun + _SHORTEST_LIFE_SECONDS
-        self._start_due(mask)
-        return None
+    def _start(self, listener: socket.socket, mask: Iterable[int]) -> None:
+        bind = end_with_parent(signal.SIGTERM)
+        if (pid := os.fork()) == 0:
+            # Nothing that this process holds open may be ended by a child: no `finally` runs.
+            os._exit(self._outcome(listener, bind, mask))
+        self._living[pid] = listener, time.monotonic()
 
-    def _start_due(self, mask: _Mask) -> None:
-        now = time.monotonic()
-        for place in [place for place, due in self._due.items() if due <= now]:
-            del self._due[place]
-            self._living[self._start(place, mask)] = (place, now)
-
-    def _start(self, place: int, mask: _Mask) -> int:
-        pid = os.fork()
-        if pid == 0:
-            # Nothing of what this process holds open may be ended by a child: no `finally` runs.
-            os._exit(self._outcome(place, mask))
-        return pid
-
-    def _outcome(self, place: int, mask: _Mask) -> int:
-        """Returns the exit code of the child that we now are."""
+    def _outcome(
+        self, listener: socket.socket, bind: Callable[[], None], mask: Iterable[int]
+    ) -> int:
+        """Returns the exit code of the child that this process is now."""
         try:
-            os.close(self._own_life)
+            bind()
+            for other in self._listeners:
+                if other is not listener:
+                    other.close()
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            return self._work(place, self._life)
+            return self._work(listener)
         except SystemExit as end:
             return end.code if isinstance(end.code, int) else int(end.code is not None)
-        except BaseException:  # noqa: BLE001 - the child's last words
+        except BaseException:  # noqa: BLE001 - a child's last words
             traceback.print_exc()
             return 1
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
 
-    def _buried(self) -> Sequence[tuple[int, int]]:
-        """Returns the number and exit code of each worker that has ended since last asked."""
-        ended: list[tuple[int, int]] = []
+    def _reaped(self) -> Iterator[tuple[int, int, socket.socket, float]]:
+        """Yields number, exit code, socket and start of each worker that has ended."""
         for pid in list(self._living):
             # Each by its number: this process may have other children.
-            known, status = os.waitpid(pid, os.WNOHANG)
-            if known:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
                 self._ended(pid)
-                ended.append((pid, os.waitstatus_to_exitcode(status)))
-        return ended
+                yield pid, os.waitstatus_to_exitcode(status), *self._living.pop(pid)
 
     def _stop(self) -> None:
-        self._before_stop()
+        # A socket that stays open here would take connections that nobody serves any more.
+        for listener in self._listeners:
+            listener.close()
         self._send(signal.SIGTERM)
-        deadline = time.monotonic() + STOP_SECONDS
+        deadline = time.monotonic() + _STOP_SECONDS
         while self._living and (left := deadline - time.monotonic()) > 0:
-            for pid, _ in self._buried():
-                del self._living[pid]
-            if self._living:
-                signal.sigtimedwait([signal.SIGCHLD], min(left, _TURN_SECONDS))
+            signal.sigtimedwait([signal.SIGCHLD], left)
+            list(self._reaped())
         self._send(signal.SIGKILL)
         for pid in self._living:
             os.waitpid(pid, 0)
-        os.close(self._life)
-        os.close(self._own_life)
 
     def _send(self, number: signal.Signals) -> None:
         for pid in self._living:

@@ -25,6 +25,9 @@ _MOST_VALUES = 2**20
 _VALUE_BYTES = 32
 # From this size on, other requests are answered while the body is parsed.
 LARGE = 2**17
+# How long a body may stall, and from when on it must have come with so many bytes a second.
+BODY_SECONDS = 10.0
+BODY_RATE = 8 * 1024
 # One large body at a time: a million values take a hundred megabytes.
 _READER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="body")
 
@@ -51,7 +54,7 @@ async def read_body(
 
     Raises:
         Problem: The type or encoding is another one (415), or the body is too large, or holds too
-            many values (413).
+            many values (413), or stalled (408).
     """
     _require_type(request, media)
     encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
@@ -62,18 +65,35 @@ async def read_body(
     if announced.isascii() and announced.isdigit() and int(announced[:20]) > limit:
         raise _too_large(limit)
     reservation: Reservation = request.scope["state"]["reservation"]
-    raw = bytearray()
-    async for chunk in request.stream():
-        raw += chunk
-        if len(raw) > limit:
-            raise _too_large(limit)
-        reservation.hold(len(chunk))
+    raw = await _received(request, reservation, limit)
     body = _inflated(raw, limit=limit) if encoding == "gzip" else bytes(raw)
     values = json_values(body)
     if values > most_values(limit):
         raise Problem("body_too_large", f"a body holds at most {most_values(limit)} values")
     reservation.hold(values * _VALUE_BYTES + (len(body) if encoding == "gzip" else 0))
     return body
+
+
+async def _received(request: Request, reservation: Reservation, limit: int) -> bytearray:
+    loop = asyncio.get_running_loop()
+    began, raw = loop.time(), bytearray()
+    try:
+        async with asyncio.timeout(BODY_SECONDS) as deadline:
+            async for chunk in request.stream():
+                raw += chunk
+                if len(raw) > limit:
+                    raise _too_large(limit)
+                reservation.hold(len(chunk))
+                # 30 seconds for the whole would be too few for 16 MiB over a slow line, and far
+                # too many for a thousand attackers.
+                latest = min(loop.time(), began + len(raw) / BODY_RATE) + BODY_SECONDS
+                deadline.reschedule(latest)
+    except TimeoutError:
+        # What is left of the body would be read as the next request.
+        close = {"Connection": "close"}
+        detail = "the request's body stalled, or came too slowly"
+        raise Problem("request_timeout", detail, headers=close) from None
+    return raw
 
 
 def most_values(limit: int) -> int:

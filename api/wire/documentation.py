@@ -62,12 +62,7 @@ _HEADERS_BY_STATUS: Mapping[int, Sequence[str]] = {
 # What can befall any request before an operation sees it. A fault of ours (500) is none of the
 # interface.
 _OF_EVERY_REQUEST = (
-    "not_http",
-    "not_one_host",
     "request_timeout",
-    "target_too_long",
-    "head_too_large",
-    "unknown_transfer_coding",
     "overloaded",
     "stopping",
 )

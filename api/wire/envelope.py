@@ -35,6 +35,9 @@ _AT_ONCE_A_SECOND, _TOGETHER = 500, 50
 HELD_BACK_SECONDS = 0.25
 # Operations below them answer in JSON alone, but for a protocol that has a form of its own.
 _JSON_ALONE = ("/v1/", "/ofrep/v1/")
+_STOPPING = Problem(
+    "stopping", "the service stopped before it could answer", headers={"Retry-After": "1"}
+)
 
 
 class Refusals:
@@ -79,15 +82,18 @@ class Envelope:
             await self._app(scope, receive, send)
             return
         state = scope.setdefault("state", {})
-        if "reservation" in state:
-            # A tool's request is part of its agent's, and waits for nothing that that one holds.
-            await self._wrapped(scope, receive, send)
-            return
-        reservation = state["reservation"] = Reservation(self._queue)
+        # A tool's request is part of its agent's, and waits for nothing that the agent's holds.
+        is_part = "reservation" in state
+        reservation = state.setdefault("reservation", Reservation(self._queue))
         try:
             await self._wrapped(scope, receive, send)
+        except asyncio.CancelledError:
+            # The server stops, and every request has its answer.
+            if is_part:
+                raise
         finally:
-            reservation.release()
+            if not is_part:
+                reservation.release()
 
     async def _wrapped(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -109,10 +115,12 @@ class Envelope:
             await self._answer(request, receive, stamped)
         except ClientDisconnect:
             status = status or 499
-        except Exception as error:  # noqa: BLE001 - the last resort: it is logged and answered
-            problem = unhandled_error(request, error)
+        except (Exception, asyncio.CancelledError) as error:  # the last resort
+            problem = _last_problem(request, error)
             if not status:
                 await problem_response(request, problem)(scope, receive, stamped)
+            if problem is _STOPPING:
+                raise
         finally:
             self._record(request, status, time.perf_counter() - began)
 
@@ -150,6 +158,14 @@ class Envelope:
             timed = self._timed[route] = self._meters.request_seconds.labels(route)
         answered.inc()
         timed.observe(seconds)
+
+
+def _last_problem(request: Request, error: BaseException) -> Problem:
+    """Returns the answer to a request that ended without one; a fault of ours is logged."""
+    if isinstance(error, Exception):
+        return unhandled_error(request, error)
+    # The server stops, and has waited for as long as it may.
+    return _STOPPING
 
 
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD"})

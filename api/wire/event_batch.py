@@ -437,7 +437,7 @@ def _encoded(properties: dict[str, Any]) -> str:
 
 
 def _holds_nul(raw: bytes) -> bool:
-    # A backslash alone is found ten times as fast, and most bodies have none.
+    # To look for a backslash alone is ten times as fast, and most bodies have none.
     return b"\\" in raw and rb"\u0000" in raw
 
 

@@ -42,7 +42,7 @@ class Express:
         self._failures = failures
         self._fixed: dict[tuple[str, str], PlainRoute] = {}
         self._patterns: list[PlainRoute] = []
-        # Addresses that a pattern of ours would take for one of its own: `/v1/reward/gate`.
+        # Addresses that the pattern of another route would match: `/v1/reward/gate`.
         self._handed_on: set[tuple[str, str]] = set()
         for route in routes:
             if isinstance(route, PlainRoute) and "{" in route.path:

@@ -7,7 +7,7 @@ from api.wire.problem import Problem
 
 # Of bodies, of their inflated forms, and of the values that are built of them.
 _CAPACITY_BYTES = 128 * 2**20
-# Of one project, where others send too, so many bytes are carried out at once, or one request.
+# A project has so many bytes carried out at once, or a single request, where others send too.
 _SHARE_BYTES = 160 * 1024
 # A small request is as much work as so many bytes of a large one.
 _LEAST_BYTES = 20 * 1024
@@ -16,7 +16,7 @@ _ALONE_SECONDS = 1.0
 
 
 class _Project:
-    """A project's part in the queue: the bytes that it holds, what is carried out, who waits."""
+    """A project's part in the queue: its bytes, its requests under way, and those that wait."""
 
     __slots__ = ("held", "project_id", "reservations", "served", "waiting")
 
@@ -39,7 +39,7 @@ class FairQueue:
     def __init__(self) -> None:
         self._held = 0
         self._projects: dict[int | None, _Project] = {}
-        # Whose request came last, and from when on it alone sends.
+        # The project whose request came last, and the time since which it alone sends.
         self._last: int | None = None
         self._alone_from = 0.0
 
@@ -67,7 +67,7 @@ class FairQueue:
         self._held += size
 
     def leave(self, project: _Project, *, held: int, served: int) -> None:
-        """Gives back what a reservation had, and lets those go on who waited for it."""
+        """Gives back the bytes of a reservation, and lets the requests that waited go on."""
         self._held -= held
         project.held -= held
         project.served -= served

@@ -66,7 +66,7 @@ def plain_moments(texts: Sequence[str], *, latest: datetime) -> list[datetime] |
     if _PLAIN_LINES.fullmatch("\n".join([*texts, ""])) is None:
         return None
     try:
-        # Each string is read alone: no two plain ones may pass for one with a line feed between.
+        # Each string is read alone: two plain strings must not pass for a text with a line feed.
         moments = list(map(datetime.fromisoformat, texts))
     except ValueError:
         return None

@@ -10,8 +10,6 @@ from starlette.responses import Response
 
 # Each code with its status and title: the words that programs may rely on.
 CODES: Mapping[str, tuple[int, str]] = {
-    "not_http": (400, "Not an HTTP request"),
-    "not_one_host": (400, "Not exactly one Host field"),
     "invalid_json": (400, "The body is not JSON"),
     "duplicate_member": (400, "The body names a member twice"),
     "invalid_otlp": (400, "The body is not an export of logs"),
@@ -45,14 +43,11 @@ CODES: Mapping[str, tuple[int, str]] = {
     "history_closed": (409, "History is closed"),
     "history_too_wide": (409, "History of too many days"),
     "body_too_large": (413, "Body too large"),
-    "target_too_long": (414, "The request's target is too long"),
     "unsupported_media_type": (415, "Unsupported media type"),
     "host_not_allowed": (421, "Not a host of this service"),
     "invalid_request": (422, "The request breaks a rule"),
     "rate_limited": (429, "Too many requests"),
-    "head_too_large": (431, "The request's header fields are too large"),
     "internal_error": (500, "A fault of the service"),
-    "unknown_transfer_coding": (501, "A transfer coding that is not read here"),
     "store_unavailable": (503, "The store cannot be reached or written"),
     "not_migrated": (503, "The store is not migrated"),
     "overloaded": (503, "More at once than the service takes"),

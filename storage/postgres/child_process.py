@@ -81,7 +81,7 @@ def spawn(
             extra_groups=[] if user else None,
             umask=umask,
             # Must follow the change of user, which clears the setting: so no wrapper can do it.
-            preexec_fn=_end_with_parent(death_signal),  # noqa: PLW1509 (async-signal-safe calls)
+            preexec_fn=end_with_parent(death_signal),  # noqa: PLW1509 (async-signal-safe calls)
         )
 
 
@@ -90,7 +90,8 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _end_with_parent(death_signal: signal.Signals) -> Callable[[], None]:
+def end_with_parent(death_signal: signal.Signals) -> Callable[[], None]:
+    """Returns what a child calls first, so that it gets this signal when its parent is gone."""
     prctl = ctypes.CDLL(None, use_errno=True).prctl if sys.platform == "linux" else None
     parent = os.getpid()
 

@@ -6,8 +6,7 @@ import pytest
 from playwright.sync_api import Page
 
 from api.app import create_app
-from api.runtime.settings import ApiSettings, ServerLimits
-from api.server.connection import Connections
+from api.runtime.settings import ApiSettings
 from storage.tenants.projects import create_project
 from tests.clients.requests_with_bodies import requests_with_bodies
 from tests.conftest import Store
@@ -44,7 +43,7 @@ def test_a_browser_sends_every_body(store: Store, page: Page) -> None:
         }
         for request in requests_with_bodies(project)
     ]
-    with Served(app=create_app(settings), http=Connections(ServerLimits())) as service:
+    with Served(app=create_app(settings), http="h11") as service:
         # A page of the service's own origin: pages of others may send events alone.
         page.goto(f"{service.url}/healthz")
         assert page.evaluate(SEND, sent) == [202, 202, 201, 200]

@@ -17,16 +17,13 @@ MUTANTS = [
         of="api.server.process.Server.shutdown",
         edits=[
             swap(
-                "self._connections.stopping = True",
-                """
-                for connection in list(self.server_state.connections):
-                    connection.transport.abort()
-                """,
+                'self.server_state.default_headers.append((b"connection", b"close"))',
+                "[connection.transport.abort() for connection in self.server_state.connections]",
             )
         ],
         tests=[
             "tests/reliability/test_stops.py::test_a_stop_under_load_loses_nothing_and_answers_all_that_was_asked",
-            "tests/reliability/test_stops.py::test_requests_that_were_written_before_the_signal_are_answered",
+            "tests/api/server/test_workers.py::test_who_waits_to_be_let_in_when_the_server_is_stopped_is_answered",
         ],
     ),
     Mutant(

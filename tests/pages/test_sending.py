@@ -17,7 +17,8 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.app import create_app
-from api.runtime.settings import ApiSettings, ServerLimits
+from api.runtime.settings import ApiSettings
+from api.wire.body import BODY_RATE, BODY_SECONDS
 from api.wire.event_batch import MOST_EVENTS
 from api.wire.shape import FREE_FORM_BYTES
 from cli.traffic.posting import BATCH_SIZES, PASSING
@@ -159,20 +160,13 @@ def test_the_limits_are_those_of_the_service() -> None:
     section = PAGE.split("## Limits")[1]
     shown = re.findall(r"^\| ([^|]+) \| ([^|]+) \| [^|]+ \|$", section, re.MULTILINE)
     numbers = {name: [int(one) for one in re.findall(r"\d+", limit)] for name, limit in shown}
-    limits, rates = ServerLimits(), RateLimits()
+    rates = RateLimits()
     assert numbers == numbers | {
         "events in a request": [MOST_EVENTS, BATCH_SIZES["/v1/revenue/events"]],
         "`properties`, `attributes` as JSON": [FREE_FORM_BYTES],
-        "path and query": [limits.target_bytes],
-        "header fields": [limits.head_bytes],
-        "time for a request's head": [limits.head_seconds],
-        "a body that stalls; and after that time, its average pace": [
-            limits.body_seconds,
-            limits.body_rate,
-        ],
-        "a connection between two requests": [limits.idle_seconds],
-        "connections to one process": [limits.most_connections],
-        "requests in one process at once": [limits.most_requests],
+        "a body that stalls; and after that time, its average pace": [BODY_SECONDS, BODY_RATE],
+        "a connection between two requests": [ApiSettings.idle_seconds],
+        "connections to one process": [ApiSettings.most_connections],
         "requests with events a minute, by key": [rates.per_key],
         "requests with events a minute, by address": [rates.per_address],
     }

@@ -1,15 +1,19 @@
 """A real nginx with a configuration of ours, where the machine has one."""
 
 import os
+import re
 import shutil
 import subprocess
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.processes.api_process import eventually
+from tests.clients.wire import Wire, get
+from tests.processes.api_process import ApiProcess, eventually, port_of_our_own
+
+CONFIGURATION = Path(__file__).parents[2] / "docs/operations/deployment/nginx.conf"
 
 
 @contextmanager
@@ -47,3 +51,40 @@ def nginx(folder: Path, http: str, *, answers: Callable[[], bool]) -> Generator[
     finally:
         process.terminate()
         process.wait(timeout=30)
+
+
+@contextmanager
+def nginx_in_front(
+    folder: Path, api: ApiProcess, changes: Mapping[str, str] | None = None
+) -> Generator[int]:
+    """Runs nginx as we ship it before an API, but for TLS; yields its port.
+
+    Args:
+        folder: Where it keeps its files.
+        api: What it stands in front of.
+        changes: Further texts of the configuration, and what stands in their place.
+    """
+    shown = CONFIGURATION.read_text()
+    limits, site = shown.index("client_header_timeout"), shown.index("upstream ")
+    shown = (
+        shown[limits : shown.index("# A name that is not ours")]
+        + shown[site : shown.index("# What another site's page")]
+    )
+    with port_of_our_own() as port:
+        for before, after in {
+            "listen 443 ssl;": f"listen 127.0.0.1:{port};",
+            "127.0.0.1:8000": f"127.0.0.1:{api.port}",
+            **(changes or {}),
+        }.items():
+            assert before in shown
+            shown = shown.replace(before, after)
+
+        def answers() -> bool:
+            try:
+                with Wire(port) as wire:
+                    return wire.send(get("/healthz")).answer().status == 200
+            except OSError:
+                return False
+
+        with nginx(folder, re.sub(r"ssl_certificate.*", "", shown), answers=answers):
+            yield port

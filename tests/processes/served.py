@@ -2,7 +2,7 @@
 
 import threading
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Literal, Self
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -17,8 +17,8 @@ class Served:
     app: ASGIApp
     host: str = "127.0.0.1"
     port: int = 0
-    # uvicorn's protocol for connections, or what makes one.
-    http: Any = "auto"
+    # uvicorn's parser.
+    http: Literal["auto", "h11"] = "auto"
     _server: uvicorn.Server | None = field(default=None, repr=False)
     _thread: threading.Thread | None = field(default=None, repr=False)
 

@@ -8,6 +8,7 @@ import pytest
 from storage.postgres.embedded import EmbeddedPostgres
 from tests.clients.shop import Shop, open_shop
 from tests.processes.api_process import ApiProcess
+from tests.processes.nginx import nginx_in_front
 from tests.processes.server_folder import migrated_server, server_folder
 
 
@@ -41,3 +42,13 @@ def api(folder: Path, shop: Shop, workers: int) -> Iterator[ApiProcess]:
     with ApiProcess(log=folder / "api.log", database_url=shop.url, workers=workers) as api:
         api.start()
         yield api
+
+
+@pytest.fixture(params=["bare", "behind nginx"])
+def url(request: pytest.FixtureRequest, api: ApiProcess, tmp_path: Path) -> Iterator[str]:
+    """The address of an API, or of nginx in front of it."""
+    if request.param == "bare":
+        yield api.url
+    else:
+        with nginx_in_front(tmp_path, api) as port:
+            yield f"http://127.0.0.1:{port}"

@@ -35,11 +35,11 @@ def test_a_kill_of_the_service_loses_nothing_that_was_acknowledged(
 
 
 @pytest.mark.parametrize("workers", [2], ids=["two workers"])
-@times(gate=3, deep=80)
+@times(gate=2, deep=40)
 def test_a_kill_of_one_worker_loses_nothing_that_was_acknowledged(
-    shop: Shop, api: ApiProcess, times: int
+    shop: Shop, api: ApiProcess, url: str, times: int
 ) -> None:
-    with load(api.url, shop.keys) as under_load:
+    with load(url, shop.keys) as under_load:
         for turn in range(times):
             under_load.run_on()
             api.kill_worker(turn)

@@ -37,7 +37,7 @@ def status_answer(request: Request, problem: Problem) -> Response:
     """Returns the answer to an export of which nothing is stored: a `google.rpc.Status`."""
     message = f"{problem.code}: {problem.detail}"
     if is_protobuf(request):
-        # The one field that clients read: `message`.
+        # Clients read the field `message` alone.
         body, media = _field(2, message.encode()), PROTOBUF
     else:
         body, media = msgspec.json.encode({"message": message}), JSON

@@ -124,7 +124,7 @@ class _Export:
             self._fields_left -= 1
             if self._fields_left < 0:
                 raise Problem("body_too_large", "the export has too many fields")
-            # Nearly all tags and lengths are of one byte.
+            # Nearly all tags and lengths are a single byte.
             tag, begin = (raw[begin], begin + 1) if raw[begin] < 0x80 else self._varint(begin)
             kind = tag & 7
             if kind == _VARINT:

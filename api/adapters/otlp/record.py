@@ -7,7 +7,7 @@ from api.wire.problem import Problem
 
 Scalar = str | bool | int | float
 
-# An SDK sends 512 at once, a collector 8192, unless they are told otherwise.
+# An SDK sends 512 at once, a collector 8192, unless they are configured otherwise.
 MOST_RECORDS = 10_000
 
 

@@ -38,7 +38,8 @@ def _is_secure(request: Request) -> bool:
 
 
 def _cookie_name(request: Request) -> str:
-    # With the prefix no neighbour under the same domain can plant one; browsers take it on https.
+    # With the prefix no neighbour under the same domain can plant a cookie; browsers
+    # take it on https.
     return f"{'__Host-' if _is_secure(request) else ''}deploy_reward"
 
 

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import urllib.request
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx2
@@ -16,6 +17,7 @@ from storage.postgres.embedded import EmbeddedPostgres
 from storage.tenants.projects import CreatedProject
 from tests.clients.requests_with_bodies import RequestWithBody, requests_with_bodies
 from tests.processes.api_process import ApiProcess
+from tests.processes.nginx import nginx_in_front
 
 pytestmark = pytest.mark.process
 
@@ -23,14 +25,31 @@ PROGRAMS = Path(__file__).parent / "clients"
 PATIENCE_SECONDS = 120
 
 
+@pytest.fixture(scope="module", params=["bare", "behind nginx"])
+def port(
+    request: pytest.FixtureRequest,
+    safe_postgres: EmbeddedPostgres,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[int]:
+    """The port of an API, or of nginx in front of it."""
+    folder = tmp_path_factory.mktemp("api")
+    with ExitStack() as stack:
+        api = stack.enter_context(
+            ApiProcess(log=folder / "api.log", database_url=safe_postgres.url)
+        )
+        if request.param == "bare":
+            api.start()
+            yield api.port
+        else:
+            environment = stack.enter_context(pytest.MonkeyPatch.context())
+            environment.setenv("SERVICE_HTTP_PARSER", "httptools")
+            api.start()
+            yield stack.enter_context(nginx_in_front(folder, api))
+
+
 @pytest.fixture(scope="module")
-def api(
-    safe_postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ApiProcess]:
-    log = tmp_path_factory.mktemp("api") / "api.log"
-    with ApiProcess(log=log, database_url=safe_postgres.url) as api:
-        api.start()
-        yield api
+def url(port: int) -> str:
+    return f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture
@@ -55,13 +74,13 @@ def statuses(*command: str) -> list[int]:
     return [int(word) for word in run.stdout.split()]
 
 
-def arguments(api: ApiProcess, sent: Sequence[RequestWithBody], folder: Path) -> list[str]:
+def arguments(url: str, sent: Sequence[RequestWithBody], folder: Path) -> list[str]:
     """URL, key, content encoding and file of each request, as the programs take them."""
     return [
         word
         for request in sent
         for word in (
-            api.url + request.path,
+            url + request.path,
             request.key,
             request.encoding or "-",
             str(request.write(folder)),
@@ -74,30 +93,24 @@ def taken(*, forms: int = 2) -> list[int]:
     return [202] * 2 * forms + [201, *[200] * (forms - 1)] + [200] * forms
 
 
-def test_java_sends_every_body(
-    api: ApiProcess, sent: Sequence[RequestWithBody], tmp_path: Path
-) -> None:
+def test_java_sends_every_body(url: str, sent: Sequence[RequestWithBody], tmp_path: Path) -> None:
     java = tool("java", "openjdk-17-jdk-headless")
     modules = subprocess.run([java, "--list-modules"], capture_output=True, text=True, check=True)
     if "jdk.compiler" not in modules.stdout:
         pytest.skip("this machine's Java runs no source (Debian: openjdk-17-jdk-headless)")
     options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", str(PROGRAMS / "Client.java"))
-    assert statuses(java, *options, *arguments(api, sent, tmp_path)) == taken()
+    assert statuses(java, *options, *arguments(url, sent, tmp_path)) == taken()
 
 
-def test_go_sends_every_body(
-    api: ApiProcess, sent: Sequence[RequestWithBody], tmp_path: Path
-) -> None:
+def test_go_sends_every_body(url: str, sent: Sequence[RequestWithBody], tmp_path: Path) -> None:
     go = tool("go", "golang-go")
     program = str(PROGRAMS / "client.go")
-    assert statuses(go, "run", program, *arguments(api, sent, tmp_path)) == taken()
+    assert statuses(go, "run", program, *arguments(url, sent, tmp_path)) == taken()
 
 
-def test_node_sends_every_body(
-    api: ApiProcess, sent: Sequence[RequestWithBody], tmp_path: Path
-) -> None:
+def test_node_sends_every_body(url: str, sent: Sequence[RequestWithBody], tmp_path: Path) -> None:
     run = node(
-        [str(PROGRAMS / "client.mjs"), *arguments(api, sent, tmp_path)],
+        [str(PROGRAMS / "client.mjs"), *arguments(url, sent, tmp_path)],
         return_completed_process=True,
         capture_output=True,
         text=True,
@@ -109,7 +122,7 @@ def test_node_sends_every_body(
 
 @pytest.mark.parametrize("version", ["--http2", "--http1.1", "--http1.0"])
 def test_curl_sends_every_body(
-    api: ApiProcess, sent: Sequence[RequestWithBody], tmp_path: Path, version: str
+    url: str, sent: Sequence[RequestWithBody], tmp_path: Path, version: str
 ) -> None:
     curl = tool("curl", "curl")
     quiet = ("--silent", "--show-error", "--output", str(tmp_path / "answer"))
@@ -117,15 +130,15 @@ def test_curl_sends_every_body(
     for request in sent:
         fields = [f"{name}: {value}" for name, value in request.headers.items()]
         command += [
-            *(version, *quiet, "--write-out", "%{http_code} ", api.url + request.path),
+            *(version, *quiet, "--write-out", "%{http_code} ", url + request.path),
             *(word for field in fields for word in ("--header", field)),
             *("--data-binary", f"@{request.write(tmp_path)}", "--next"),
         ]
     assert statuses(*command[:-1]) == taken(forms=1)
 
 
-def test_httpx_sends_every_body(api: ApiProcess, sent: Sequence[RequestWithBody]) -> None:
-    with httpx2.Client(base_url=api.url) as client:
+def test_httpx_sends_every_body(url: str, sent: Sequence[RequestWithBody]) -> None:
+    with httpx2.Client(base_url=url) as client:
         answers = [
             client.post(request.path, content=content, headers=request.headers).status_code
             for request in sent
@@ -134,10 +147,10 @@ def test_httpx_sends_every_body(api: ApiProcess, sent: Sequence[RequestWithBody]
     assert answers == taken()
 
 
-def test_requests_sends_every_body(api: ApiProcess, sent: Sequence[RequestWithBody]) -> None:
+def test_requests_sends_every_body(url: str, sent: Sequence[RequestWithBody]) -> None:
     with requests.Session() as session:
         answers = [
-            session.post(api.url + request.path, data=data, headers=request.headers).status_code
+            session.post(url + request.path, data=data, headers=request.headers).status_code
             for request in sent
             for data in (request.body, iter([request.body]))
         ]
@@ -145,15 +158,14 @@ def test_requests_sends_every_body(api: ApiProcess, sent: Sequence[RequestWithBo
 
 
 def test_the_standard_library_of_python_sends_every_body(
-    api: ApiProcess, sent: Sequence[RequestWithBody]
+    url: str, port: int, sent: Sequence[RequestWithBody]
 ) -> None:
     answers: list[int] = []
     for request in sent:
-        url = api.url + request.path
-        asked = urllib.request.Request(url, request.body, request.headers)  # noqa: S310
+        asked = urllib.request.Request(url + request.path, request.body, request.headers)  # noqa: S310
         with urllib.request.urlopen(asked) as answer:  # noqa: S310
             answers.append(answer.status)
-        connection = http.client.HTTPConnection("127.0.0.1", api.port)
+        connection = http.client.HTTPConnection("127.0.0.1", port)
         connection.request("POST", request.path, iter([request.body]), request.headers)
         answers.append(connection.getresponse().status)
         connection.close()

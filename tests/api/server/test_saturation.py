@@ -6,7 +6,6 @@ import secrets
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -27,7 +26,6 @@ from tests.processes.api_process import ApiProcess, eventually
 
 pytestmark = pytest.mark.process
 
-HALF_OPEN = 300
 # Connections of a worker for requests.
 POOL = 10
 CROWD = 3 * POOL
@@ -38,11 +36,7 @@ def api(
     safe_postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ApiProcess]:
     log = tmp_path_factory.mktemp("api") / "api.log"
-    with (
-        pytest.MonkeyPatch.context() as environment,
-        ApiProcess(log=log, database_url=safe_postgres.url) as api,
-    ):
-        environment.setenv("SERVICE_HEAD_SECONDS", "2")
+    with ApiProcess(log=log, database_url=safe_postgres.url) as api:
         api.start()
         yield api
 
@@ -233,35 +227,3 @@ def _fill(ballast: Path) -> None:
                 pass
         except OSError:
             return
-
-
-def test_half_open_connections_are_dropped_and_others_served_meanwhile(
-    api: ApiProcess, safe_project: CreatedProject
-) -> None:
-    _hold_half_open(api, safe_project)
-
-
-@pytest.mark.deep
-def test_half_open_connections_are_dropped_within_15_seconds(
-    safe_postgres: EmbeddedPostgres, safe_project: CreatedProject, tmp_path: Path
-) -> None:
-    with ApiProcess(log=tmp_path / "api.log", database_url=safe_postgres.url) as api:
-        api.start()
-        begun = time.monotonic()
-        _hold_half_open(api, safe_project)
-        assert time.monotonic() - begun < 15
-
-
-def _hold_half_open(api: ApiProcess, project: CreatedProject) -> None:
-    starts = [b"", b"P", event(project)[:60]]
-    with ExitStack() as stack:
-        wires = all_asked(stack, api.port, [starts[n % 3] for n in range(HALF_OPEN)])
-        answers: list[int] = []
-        with Wire(api.port) as healthy:
-            while not wires[-1].hears(seconds=0.02):
-                answers.append(healthy.send(event(project)).answer().status)
-        assert set(answers) == {202}
-        for number, wire in enumerate(wires):
-            if number % 3:
-                assert wire.answer().is_problem(408, "request_timeout")
-            assert wire.ended()
