@@ -19,5 +19,3 @@ class Cause(StrEnum):
 PERMANENT = (Cause.SAMPLE_RATIO, Cause.CROSSOVER, Cause.LATENESS)
 # The reasons for which a mean leaves outcomes of its units out.
 LEFT_OUT = (Cause.OTHER_CURRENCY, Cause.NO_VALUE)
-# They explain a difference of one side alone, and hold that back.
-ONE_SIDED = (Cause.AFTER_WINDOW, *LEFT_OUT)

@@ -169,11 +169,6 @@ def metrics_of(policy: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [policy["target"], *policy["guardrails"], *policy.get("companions", ())]
 
 
-def companion(policy: Mapping[str, Any], role: str) -> Mapping[str, Any] | None:
-    """Returns the definition of a companion; None where the policy was frozen without it."""
-    return next((own for own in policy.get("companions", ()) if own["role"] == role), None)
-
-
 def metric_definition(name: str, metrics: Mapping[str, Metric]) -> dict[str, object]:
     """Returns the whole definition of a metric, as a policy freezes it."""
     chosen = metrics.get(name, Metric())

@@ -189,8 +189,7 @@ def _policy(reading: ExperimentReading, numbers: Policy) -> dict[str, Any]:
         **({"split_at": numbers.split_at} if reading.splits_by_need else {}),
         **({"segments": segments} if (segments := policy.get("segments")) else {}),
         **({"warmup_seconds": warmup} if (warmup := policy.get("warmup_seconds")) else {}),
-        # A policy that was frozen before this gate keeps its bytes.
-        **({} if numbers.after_window_at is None else {"after_window_at": numbers.after_window_at}),
+        "after_window_at": numbers.after_window_at,
     }
 
 

@@ -9,6 +9,7 @@ from domain.measure import Measure, too_small, typical_lift
 from domain.wording.headline import NO_ANSWER, VERDICTS
 from domain.wording.registration import nothing_to_compare_sentence
 from stats.decision.evidence import Evidence
+from stats.gates.readings import CONTRAST, GATES
 from stats.gates.shortfall import Shortfall
 from stats.looks.words import AbstainReason, EndedBecause, Verdict
 
@@ -20,19 +21,6 @@ _ENDED = {
     EndedBecause.NOTHING_TO_COMPARE: "no other build was ever served beside it, so nothing could be"
     " compared",
     EndedBecause.CLOSED: "it was closed by hand",
-}
-
-
-_BECAUSE = {
-    Cause.SAMPLE_RATIO: "the arms do not get the shares that were declared",
-    Cause.CROSSOVER: "units move between the arms",
-    Cause.LATENESS: "outcomes come too late more often in one arm",
-    Cause.AFTER_WINDOW: "outcomes come after the window more often in the arm with the lower rate",
-    Cause.OTHER_CURRENCY: "payments in another currency are left out, more of them in the arm with"
-    " the lower mean",
-    Cause.NO_VALUE: "events without a value are left out, more of them in the arm with the lower"
-    " mean",
-    Cause.INTERACTION: "the effect differs with what else a build carries",
 }
 _UNFAIR = (AbstainReason.NON_IDENTIFIABLE, AbstainReason.INTERACTING)
 
@@ -131,12 +119,9 @@ def _statement(evidence: Evidence, measure: Measure, futility_margin: float | No
 def _unfair(evidence: Evidence) -> str:
     """Returns why what differs is not the change's alone."""
     if evidence.decision.abstain_reason is AbstainReason.NON_IDENTIFIABLE:
-        return (
-            "treatment and control were not served side by side, so the change cannot be told from"
-            " what else differs between them"
-        )
+        return CONTRAST.why
     causes = evidence.gates.interacting_because
-    why = " and ".join(_BECAUSE[cause] for cause in causes)
+    why = " and ".join(gate.why for gate in GATES if gate.cause in causes)
     if evidence.gates.shortfall is not None and causes == (Cause.SAMPLE_RATIO,):
         return why
     return f"{why}, so the difference is not the change's alone"

@@ -8,18 +8,14 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from domain.cause import LEFT_OUT, Cause
 from domain.lineage.flag import is_segment
-from domain.metric import companion, seconds_open
+from domain.metric import seconds_open
+from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.closed_cells import ClosedCells, Values
+from stats.counts.finding import Findings, LateUnits
 from stats.counts.traits import ABSENT, Traits
-from stats.gates.after_window import LongWindow
-from stats.gates.crossover import Crossings
-from stats.gates.guardrail import Guardrail
-from stats.gates.lateness import LateUnits
-from stats.gates.sample_ratio import Arrivals, Epoch
 from stats.looks.policy import Policy
-from stats.looks.series import Series
+from stats.looks.series import Companion, Guardrail, Series
 from storage.verdicts.evidence import ExperimentReading
 from storage.verdicts.packed_cells import CellColumns
 
@@ -62,38 +58,17 @@ def series_of(reading: ExperimentReading) -> Series:
         arrivals=_arrivals(reading),
         crossings=_crossings(reading),
         late=_late_units(reading),
-        long=_long_window(reading),
-        vouched=_vouched(reading),
-        left_out=_left_out(reading),
+        companions={
+            definition["role"]: Companion(
+                window_seconds=seconds_open(definition, grace=policy["grace_seconds"]),
+                cells=_closed_cells(
+                    reading.cells_by_metric[definition["name"]], kind=definition["kind"]
+                ),
+            )
+            for definition in policy["companions"]
+        },
         traits=_traits(reading) if reading.splits_by_need else None,
     )
-
-
-def _long_window(reading: ExperimentReading) -> LongWindow | None:
-    policy = reading.policy
-    definition = companion(policy, "long_window")
-    if definition is None:
-        return None
-    return LongWindow(
-        window_seconds=seconds_open(definition, grace=policy["grace_seconds"]),
-        cells=_closed_cells(reading.cells_by_metric[definition["name"]], kind="conversion"),
-    )
-
-
-def _vouched(reading: ExperimentReading) -> ClosedCells | None:
-    definition = companion(reading.policy, "vouched")
-    if definition is None:
-        return None
-    return _closed_cells(reading.cells_by_metric[definition["name"]], kind=definition["kind"])
-
-
-def _left_out(reading: ExperimentReading) -> dict[Cause, ClosedCells]:
-    definitions = {reason: companion(reading.policy, reason) for reason in LEFT_OUT}
-    return {
-        reason: _closed_cells(reading.cells_by_metric[definition["name"]], kind="mean")
-        for reason, definition in definitions.items()
-        if definition is not None
-    }
 
 
 def _traits(reading: ExperimentReading) -> Traits:
@@ -170,10 +145,10 @@ def _arrivals(reading: ExperimentReading) -> Arrivals | None:
     )
 
 
-def _crossings(reading: ExperimentReading) -> Crossings:
+def _crossings(reading: ExperimentReading) -> Findings:
     places = {name: place for place, name in enumerate(reading.strata)}
     crossings = reading.gates.crossings
-    return Crossings(
+    return Findings(
         block=_integers(seconds(crossing.block) for crossing in crossings),
         # No cell is in a stratum that is not known, so that none of its units counts.
         stratum=_integers(places.get(crossing.stratum, len(places)) for crossing in crossings),

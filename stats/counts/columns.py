@@ -12,7 +12,7 @@ Rows = NDArray[np.int64] | slice | NDArray[np.bool_]
 class Columns:
     """A dataclass of arrays with one entry a row.
 
-    A member may be None, or columns itself.
+    A member may be columns itself; any other value is the same for all rows.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -23,7 +23,7 @@ class Columns:
         selected = object.__new__(type(self))
         selected.__dict__.update(
             {
-                name: None if column is None else column[rows]
+                name: column[rows] if isinstance(column, np.ndarray | Columns) else column
                 for name, column in self._columns().items()
             }
         )
@@ -31,13 +31,13 @@ class Columns:
 
     def then(self, later: Self) -> Self:
         """These rows, and later ones after them."""
-        after = later._columns()
-        return type(self)(
-            **{
-                name: np.concatenate((column, after[name]))
-                for name, column in self._columns().items()
-            }
-        )
+        joined = dict(later._columns())
+        for name, column in self._columns().items():
+            if isinstance(column, np.ndarray):
+                joined[name] = np.concatenate((column, joined[name]))
+            elif isinstance(column, Columns):
+                joined[name] = column.then(joined[name])
+        return type(self)(**joined)
 
     def _columns(self) -> Mapping[str, Any]:
         members = self.__dict__

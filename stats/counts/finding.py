@@ -1,10 +1,39 @@
-"""A finding: something learned of a unit later, and from when on it counts."""
+"""Findings: something learned of units later, and from when on it counts."""
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from stats.counts.cell import Ints
+from stats.counts.columns import BlockColumns
 
 NEVER = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings(BlockColumns):
+    """Units of which something was learned after their exposure; one entry a unit.
+
+    Attributes:
+        block: Start of the block of the unit's exposure.
+        stratum: Code of its stratum.
+        at: When it was received.
+    """
+
+    block: Ints
+    stratum: Ints
+    at: Ints
+
+
+@dataclass(frozen=True, kw_only=True)
+class LateUnits(Findings):
+    """Units whose outcome would have counted but came too late.
+
+    Attributes:
+        arm: 1 for treatment, 0 for control.
+    """
+
+    arm: Ints
 
 
 def counted_from(row: Ints, received_at: Ints, *, closings: Ints) -> Ints:

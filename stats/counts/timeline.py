@@ -104,6 +104,12 @@ class Timeline:
         """The closings of one stream."""
         return slice(int(self.first[stream]), int(self.first[stream + 1]))
 
+    def row_at(self, stream: int, looks: Ints) -> Ints:
+        """The last closing of a stream up to each look; −1 where there is none."""
+        rows = self.rows(stream)
+        closed = np.searchsorted(self.at[rows], looks, side="right")
+        return np.where(closed > 0, rows.start + closed - 1, -1)
+
     def level(self, rows: slice, is_mean: NDArray[np.bool_], *, treated: bool) -> Floats:
         """The rate of an arm at closings, or its mean; NaN without units.
 

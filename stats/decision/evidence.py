@@ -17,9 +17,9 @@ from stats.decision.served_looks import Looks, served_intervals, served_rows
 from stats.decision.tipping_point import TippingPoint, tipping_point
 from stats.decision.vouched import VouchedOutcomes, vouched_outcomes
 from stats.gates.fading import fading_log_e
-from stats.gates.guardrail import GuardrailReading, Watch, readings
+from stats.gates.guardrail import GuardrailReading, Watch, guardrail_watches, readings
 from stats.gates.interaction import MIN_CONVERSIONS
-from stats.looks.gate import NO_GATES, GateReadings, Gates
+from stats.gates.readings import NO_GATES, GateReadings, Gates, gate_readings
 from stats.looks.policy import Policy
 from stats.looks.series import Series
 from stats.looks.stratification import Split, Stratification, stratified
@@ -225,7 +225,8 @@ def _parts(strata: Sequence[Stratification]) -> Iterator[Sequence[Stratification
 
 def _evaluated(strata: Sequence[Stratification]) -> list[Evidence]:
     batch = traced(strata)
-    views = [_View.of(each, batch, i) for i, each in enumerate(strata)]
+    read = zip(strata, gate_readings(batch), guardrail_watches(batch), strict=True)
+    views = [_View.of(batch.trace[batch.rows(i)], *each) for i, each in enumerate(read)]
     rows = [served_rows(view.trace, view.ruling, view.series.policy) for view in views]
     intervals = served_intervals(batch, rows)
     looks = [
@@ -259,10 +260,14 @@ class _View:
     ruling: Ruling
 
     @classmethod
-    def of(cls, strata: Stratification, batch: Batch, number: int) -> "_View":
+    def of(
+        cls,
+        trace: Trace,
+        strata: Stratification,
+        gates: GateReadings,
+        watches: tuple[Watch, ...],
+    ) -> "_View":
         series = strata.series
-        trace, gates = batch.trace[batch.rows(number)], batch.gates[number]
-        watches = batch.watches[number]
         if gates.arrival is not None:
             watches = (*watches, gates.arrival)
         closed_at = series.closed_at
@@ -289,7 +294,7 @@ class _View:
         look, watches = self.ruling.look, self.watches
         if look < 0:
             return tuple((watch, self.series.start) for watch in watches)
-        if self.gates.arrival is not None and math.isnan(self.gates.log_sample_ratio[look]):
+        if self.gates.arrival is not None and not self.gates.is_declared(look):
             watches = watches[:-1]  # it comes last, and no share was declared yet
         return tuple((watch, int(self.trace.at[look])) for watch in watches)
 
@@ -361,7 +366,7 @@ def _evidence(view: _View, read: _Readings) -> Evidence:
     if ruling.look < 0:
         return _evidence_before_looks(view, read)
     now = view.now
-    gates = view.gates.at(ruling.look, vif=_vif(series, now))
+    gates = view.gates.shown(ruling.look)
     ci = _interval(looks, -1)
     return Evidence(
         as_of=int(now.at[0]),
@@ -375,7 +380,7 @@ def _evidence(view: _View, read: _Readings) -> Evidence:
         p_value=float(p_value(now.log_e)[0]),
         p_running_min=float(looks.p_running_min[-1]),
         ci=ci,
-        vif=_vif(series, now),
+        vif=gates.vif,
         looks=looks,
         sessions=outlook.sessions,
         known=_known(series.policy, ci, float(now.totals.control_rate[0]), outlook),
@@ -481,11 +486,6 @@ def _arms(series: Series, now: Trace) -> Arms:
             total=None if rates else float(now.y1[0]),
         ),
     )
-
-
-def _vif(series: Series, now: Trace) -> float | None:
-    """None before a block of the target closed."""
-    return float(now.vif[0]) if now.end[0] > series.start else None
 
 
 def _warnings(

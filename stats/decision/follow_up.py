@@ -11,6 +11,7 @@ import numpy as np
 
 from stats.counts.cell import Floats
 from stats.decision.ruling import decide
+from stats.gates.readings import gate_readings
 from stats.looks.policy import DAY
 from stats.looks.series import Series
 from stats.looks.stratification import stratified
@@ -103,7 +104,7 @@ def _looked(series: Series) -> tuple[Batch, np.ndarray[tuple[int], np.dtype[np.b
     batch = traced([stratified(series)])
     ruling = decide(
         batch.trace,
-        gates=batch.gates[0],
+        gates=gate_readings(batch)[0],
         watches=(),
         policy=series.policy,
         horizon_end=series.horizon_end,

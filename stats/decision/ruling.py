@@ -6,16 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from domain.cause import ONE_SIDED, Cause
 from stats.counts.cell import Ints
 from stats.gates.guardrail import Watch
+from stats.gates.readings import GateReadings
 from stats.looks.closing import arms_left
-from stats.looks.gate import GateReadings
 from stats.looks.policy import DAY, Policy
 from stats.looks.trace import Trace
 from stats.looks.words import AbstainReason, EndedBecause, Verdict
 
-MIN_TREATMENT_UNITS = 50
 CANDIDATE_WAIT = DAY
 CANDIDATE_UNITS = 2  # as many times its units
 # No concurrent control is left: more traffic would not help.
@@ -147,13 +145,9 @@ def _rules(
     *,
     horizon_end: int,
 ) -> _Rules:
-    aliased = _non_identifiable(looks, policy)
-    by_strata = gates.holds[Cause.INTERACTION]
-    hidden = np.logical_or.reduce([gates.holds[cause] for cause in ONE_SIDED])
     reached = looks.log_e >= policy.log_threshold
     worse = _is_worse(looks, policy)
-    worse_everywhere = gates.strata.falls if policy.better == "higher" else gates.strata.rises
-    gated = aliased | gates.permanent | (by_strata & ~(reached & worse & worse_everywhere)) | hidden
+    gated = gates.held_back(harm=reached & worse)
     crossed = reached & ~gated
     candidate = _first(crossed & ~worse)
     # A cause of `interacting` that stays ends the wait: no later look can fire.
@@ -170,8 +164,8 @@ def _rules(
         policy=policy,
         horizon=horizon,
         ends=ends,
-        aliased=aliased,
-        interacting=gates.permanent | by_strata | hidden,
+        aliased=gates.aliased,
+        interacting=gates.interacting,
         gated=gated,
         candidate=candidate,
         breached=breached,
@@ -253,12 +247,6 @@ def _seen_before(looks: Trace, closed_at: int | None) -> int:
     if closed_at is None:
         return len(looks)
     return int(np.searchsorted(looks.at, closed_at, side="right"))
-
-
-def _non_identifiable(looks: Trace, policy: Policy) -> Flags:
-    """Treatment has units enough, but too little to compare them with, or another flag with it."""
-    aliased = (looks.vif > policy.vif_limit) | looks.confounded
-    return (looks.n1 >= MIN_TREATMENT_UNITS) & aliased
 
 
 def _any_since(at: Ints, moments: Sequence[int | None]) -> Flags:

@@ -10,6 +10,8 @@ from stats.looks.stratification import Stratification
 from stats.looks.trace import Trace
 from stats.sequential.mixture import Mixture, e_value, precisions
 
+VOUCHED = "vouched"
+
 
 @dataclass(frozen=True, kw_only=True)
 class VouchedOutcomes:
@@ -78,13 +80,14 @@ def vouched_outcomes(
 def _vouched(strata: Stratification, look: int) -> Stream | None:
     stage = strata.stage_at(look)
     series, blocks = stage.series, stage.blocks
-    if series.vouched is None:
+    companion = series.companions.get(VOUCHED)
+    if companion is None:
         return None
     closes_after = series.policy.closes_after
     closed = int(np.searchsorted(blocks.ends + closes_after, look, side="right"))
     return Stream(
-        cells=series.vouched,
-        cell_end=blocks.end_of(series.vouched.stratum, series.vouched.block),
+        cells=companion.cells,
+        cell_end=blocks.end_of(companion.cells.stratum, companion.cells.block),
         ends=blocks.ends[:closed],
         closes_after=closes_after,
     )

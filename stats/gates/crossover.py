@@ -1,46 +1,54 @@
 """Crossover: units that were exposed to both arms without a deploy in between."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
-from stats.counts.cell import Floats, Ints
-from stats.counts.columns import BlockColumns
+from domain.cause import Cause
+from stats.counts.cell import Ints, number_or_none
+from stats.counts.finding import counted_from
+from stats.gates.gate import Gate, Reading, no_reading
+from stats.looks.trace import StageLooks
 
 MIN_CROSSINGS = 10
 MOST_CROSSED = 0.05
 
 
-@dataclass(frozen=True, kw_only=True)
-class Crossings(BlockColumns):
-    """Units that crossed; arrays of equal length, one entry a unit.
+class Crossover(Gate):
+    """The router cannot be sticky: 10 units crossed, and more than 5 % of all.
 
-    Attributes:
-        block: Start of the block of the unit's exposure.
-        stratum: Code of its stratum.
-        at: When the crossing was received.
+    The statistic is the share of units that crossed; NaN without units.
     """
 
-    block: Ints
-    stratum: Ints
-    at: Ints
+    cause = Cause.CROSSOVER
+    member = "crossover_share"
+    is_sticky = True
+    why = "units move between the arms"
+
+    def readings(self, stages: Sequence[StageLooks]) -> Sequence[Reading]:
+        """The readings of several experiments, each at all looks of a stage."""
+        return [_reading(looks) for looks in stages]
+
+    def served(self, statistic: float) -> float | None:
+        """The share itself."""
+        return number_or_none(statistic)
 
 
-def crossed_units(counted_from: Ints, at: Ints) -> Ints:
-    """Counts the units known to have crossed, at each look.
-
-    Args:
-        counted_from: When each crossing begins to count.
-        at: The looks.
-    """
-    return np.searchsorted(np.sort(counted_from), at, side="right")
-
-
-def is_not_sticky(crossed: Ints, units: Ints) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    """Whether the router cannot be sticky: 10 units crossed, and more than 5 % of all."""
-    return (crossed >= MIN_CROSSINGS) & (crossed > MOST_CROSSED * units)
+def _reading(looks: StageLooks) -> Reading:
+    if looks.series.crossings is None:
+        return no_reading(looks)
+    crossed, units = _crossed(looks), looks.trace.n1 + looks.trace.n0
+    share = np.divide(crossed, units, out=np.full(units.size, np.nan), where=units > 0)
+    alarm = (crossed >= MIN_CROSSINGS) & (crossed > MOST_CROSSED * units)
+    return Reading(statistic=share, alarm=alarm)
 
 
-def crossover_share(crossed: Ints, units: Ints) -> Floats:
-    """The share of units that crossed; NaN without units."""
-    return np.divide(crossed, units, out=np.full(units.size, np.nan), where=units > 0)
+def _crossed(looks: StageLooks) -> Ints:
+    """How many units of closed cells are known to have crossed, at each look."""
+    crossings, line, rows = looks.series.crossings, looks.line, looks.closings
+    if crossings is None or not crossings.at.size:
+        return np.zeros(len(looks.trace), dtype=np.int64)
+    ends = looks.stage.blocks.end_of(crossings.stratum, crossings.block)
+    row = np.searchsorted(line.end[rows], ends)
+    counted = counted_from(row, crossings.at, closings=line.at[rows])
+    return np.searchsorted(np.sort(counted), looks.trace.at, side="right")

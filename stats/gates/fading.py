@@ -30,4 +30,4 @@ def fading_log_e(cells: AnalysisCells, *, mixture: Mixture) -> float:
     by_row = information[np.searchsorted(cells.row, cells.row, side="right") - 1]
     half: Ints = (by_row > information[-1] / 2).astype(np.int64)
     halves = replace(cells, stratum=half, row=np.zeros_like(cells.row))
-    return float(interaction(halves, first_row=0, mixture=mixture).log_e[0])
+    return float(interaction(halves, first_row=0, mixture=mixture).statistic[0])

@@ -2,59 +2,24 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
-from typing import Literal, Self
+from itertools import islice, pairwise
 
 import numpy as np
 
 from stats.counts.cell import Floats, Ints, Totals, number_or_none
-from stats.counts.closed_cells import ClosedCells
-from stats.counts.columns import Rows
+from stats.counts.columns import Columns
 from stats.gates.arm_levels import ArmLevels, LevelsAt, intervals
+from stats.looks.series import Guardrail
+from stats.looks.trace import Batch, StageLooks, in_turn
 from stats.sequential.harm import log_harm
-from stats.sequential.mixture import e_value
+from stats.sequential.mixture import e_value, precisions
 
-Margin = float | Literal["default"] | None
 DEFAULT_RELATIVE_MARGIN = 0.2
 # Of a rate at most half a point, and no more than it is itself, or a thousandth where it is less:
 # half a point alone let errors triple from 0.1 % in most runs.
 LARGEST_FLOOR, SMALLEST_FLOOR = 0.005, 0.001
-
-
-@dataclass(frozen=True, kw_only=True)
-class Guardrail:
-    """A guardrail as it was registered, with its own closed cells.
-
-    Attributes:
-        name: Of its metric.
-        better: The direction that is an improvement, `higher` or `lower`.
-        window_seconds: Attribution window of its metric, with what its own grace exceeds the
-            policy's by.
-        cells: Its closed cells; those that close after `as_of` don't enter.
-        margin: The loss that is accepted: an absolute number; `default`, which is the larger of
-            20 % of control's rate r and min(0.5 point, max(r, 0.1 point)), and 20 % of control's
-            mean where the metric is continuous; None where a candidate doesn't wait for this
-            guardrail.
-
-    Raises:
-        ValueError: A member is outside its range; the message states the value and the rule.
-    """
-
-    name: str
-    better: str
-    window_seconds: int
-    cells: ClosedCells
-    margin: Margin = "default"
-
-    def __post_init__(self) -> None:
-        if self.better not in {"higher", "lower"}:
-            raise ValueError(f"better is {self.better!r}, but it is 'higher' or 'lower'")
-        if self.window_seconds < 0:
-            raise ValueError(f"window_seconds is {self.window_seconds}, but it is not negative")
-        if isinstance(self.margin, float | int) and not 0 < self.margin < math.inf:
-            raise ValueError(f"margin is {self.margin!r}, but it is positive and finite")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +50,7 @@ class GuardrailReading:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Watch:
+class Watch(Columns):
     """A guardrail over time, one entry for each of its closings.
 
     Attributes:
@@ -118,30 +83,6 @@ class Watch:
     def non_inferior_at(self) -> int | None:
         """The first closing at which harm beyond the margin was excluded."""
         return first_reached(self.at, self.log_excluded, self.threshold)
-
-    def __getitem__(self, rows: Rows) -> Self:
-        return replace(
-            self,
-            at=self.at[rows],
-            log_e=self.log_e[rows],
-            lift=self.lift[rows],
-            log_excluded=self.log_excluded[rows],
-            levels=None if self.levels is None else self.levels[rows],
-        )
-
-    def then(self, later: Self) -> Self:
-        """The same guardrail's closings, and later ones after them."""
-        levels = None
-        if self.levels is not None and later.levels is not None:
-            levels = self.levels.then(later.levels)
-        return replace(
-            self,
-            at=np.concatenate((self.at, later.at)),
-            log_e=np.concatenate((self.log_e, later.log_e)),
-            lift=np.concatenate((self.lift, later.lift)),
-            log_excluded=np.concatenate((self.log_excluded, later.log_excluded)),
-            levels=levels,
-        )
 
 
 def readings(read: Sequence[tuple[Watch, int]]) -> list[GuardrailReading]:
@@ -251,6 +192,46 @@ def watches(
             levels=levels[own],
         )
         for guardrail, threshold, own in zip(guardrails, thresholds, rows, strict=True)
+    ]
+
+
+def guardrail_watches(batch: Batch) -> list[tuple[Watch, ...]]:
+    """The watches over the guardrails of each experiment, each closing as its own stage sees it."""
+    stages = [looks for own in batch.stages for looks in own]
+    guardrails = [guardrail for looks in stages for guardrail in looks.series.guardrails]
+    if not guardrails:
+        return [()] * len(batch.stages)
+    each = iter(watches(guardrails, _closings(stages), _thresholds(stages)))
+    read = [[tuple(islice(each, len(looks.guardrails))) for looks in own] for own in batch.stages]
+    return [
+        tuple(in_turn(same, [watch.at for watch in same], own) for same in zip(*rails, strict=True))
+        for rails, own in zip(read, batch.stages, strict=True)
+    ]
+
+
+def _closings(stages: Sequence[StageLooks]) -> Closings:
+    """The closings of the guardrails of all stages, whose streams follow those of the targets."""
+    line, begin = stages[0].line, stages[0].guardrails.start
+    first, guardrails = line.first[begin:], [rail for s in stages for rail in s.series.guardrails]
+    rows, sizes = slice(int(first[0]), int(first[-1])), np.diff(first)
+    is_mean = np.repeat([guardrail.cells.values is not None for guardrail in guardrails], sizes)
+    rho = precisions([looks.series.policy.rho for looks in stages for _ in looks.guardrails])
+    return Closings(
+        at=line.at[rows],
+        totals=line.totals[rows],
+        control=line.level(rows, is_mean, treated=False),
+        treatment=line.level(rows, is_mean, treated=True),
+        rho=np.repeat(rho, sizes, axis=0) * line.factor[rows, None],
+        first=first - first[0],
+    )
+
+
+def _thresholds(stages: Sequence[StageLooks]) -> list[float]:
+    """The evidence of each guardrail at which it is breached: k/α_g, with k registered."""
+    return [
+        len(looks.guardrails) / looks.series.policy.guardrail_alpha
+        for looks in stages
+        for _ in looks.guardrails
     ]
 
 

@@ -1,32 +1,49 @@
 """Lateness: whether outcomes come too late to count more often in one arm than in the other."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
+from domain.cause import Cause
 from stats.counts.cell import Floats, Ints, terms
-from stats.counts.columns import BlockColumns
-from stats.counts.finding import NEVER
+from stats.counts.finding import NEVER, LateUnits, counted_from
 from stats.counts.timeline import AnalysisCells
+from stats.gates.gate import Gate, Reading, evidence_reading, no_reading
+from stats.looks.trace import StageLooks
 
 SCORE, VARIANCE = 0, 2
 
 
-@dataclass(frozen=True, kw_only=True)
-class LateUnits(BlockColumns):
-    """Units whose outcome would have counted but came too late; one entry a unit.
+class Lateness(Gate):
+    """Outcomes come too late more often in one arm."""
 
-    Attributes:
-        block: Start of the block of the unit's exposure.
-        stratum: Code of its stratum.
-        arm: 1 for treatment, 0 for control.
-        at: When the outcome was received.
-    """
+    cause = Cause.LATENESS
+    member = "lateness_e"
+    is_sticky = True
+    why = "outcomes come too late more often in one arm"
 
-    block: Ints
-    stratum: Ints
-    arm: Ints
-    at: Ints
+    def readings(self, stages: Sequence[StageLooks]) -> Sequence[Reading]:
+        """The readings of several experiments, each at all looks of a stage."""
+        return [_reading(looks) for looks in stages]
+
+
+def _reading(looks: StageLooks) -> Reading:
+    late, size = looks.series.late, len(looks.trace)
+    if late is None:
+        return no_reading(looks)
+    score, variance = np.zeros(size), np.zeros(size)
+    if late.at.size:
+        line, rows = looks.line, looks.closings
+        ends = looks.stage.blocks.end_of(late.stratum, late.block)
+        row = np.searchsorted(line.end[rows], ends)
+        score, variance = lateness(
+            late,
+            line.cells.of_streams(looks.number, looks.number + 1),
+            row=row + rows.start,
+            counted_from=counted_from(row, late.at, closings=line.at[rows]),
+            at=looks.trace.at,
+        )
+    return evidence_reading(looks.mixture(size).log_e(score, variance))
 
 
 def lateness(

@@ -1,72 +1,83 @@
 """The sample ratio: whether the arms receive the shares of units that were declared for them."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import betainc, betaln
 
+from domain.arrival import ARRIVAL
+from domain.cause import Cause
+from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.cell import Floats, Ints
-from stats.counts.columns import BlockColumns
+from stats.gates.gate import Gate, Reading
+from stats.gates.guardrail import Watch
+from stats.looks.series import Series
+from stats.looks.trace import StageLooks
 
+ALARM = 1000.0
 CONCENTRATION = 1000.0
 ROUTER_LAG = 3600
 FAR_TAIL = 1e-280
 
 
 @dataclass(frozen=True, kw_only=True)
-class Epoch:
-    """A time of constant declaration.
-
-    Attributes:
-        start: When it began, epoch seconds.
-        end: When the next one began; None for the last.
-        share: The declared share of the treatment commit; None where none is declared.
-    """
-
-    start: int
-    end: int | None
-    share: float | None
-
-    def __post_init__(self) -> None:
-        if self.share is not None and not 0 <= self.share <= 1:
-            raise ValueError(f"share is {self.share!r}, but it lies in [0, 1] or is null")
-        if self.end is not None and self.end < self.start:
-            raise ValueError(f"end is {self.end}, but an epoch that starts at {self.start} is over")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Arrivals(BlockColumns):
-    """Units of the eligible routes by who served them first, whatever their arm or stratum.
-
-    Attributes:
-        block: Start of the block of a unit's first exposure; strictly ascending.
-        treatment: Units first served by the treatment commit.
-        others: All other units.
-    """
-
-    block: Ints
-    treatment: Ints
-    others: Ints
-
-    def __post_init__(self) -> None:
-        if self.treatment.shape != self.block.shape or self.others.shape != self.block.shape:
-            raise ValueError("the columns of arrivals are of one length")
-        if np.any(np.diff(self.block) <= 0):
-            raise ValueError("the blocks of arrivals ascend")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SampleRatio:
+class SampleRatioReading(Reading):
     """Evidence against the declared shares, one entry a look.
 
+    The statistic is its logarithm on both sides; NaN before a share was declared.
+
     Attributes:
-        log_e: On both sides; NaN before a share was declared.
-        log_too_few: Of too few units of treatment.
+        log_too_few: Logarithm of the evidence of too few units of treatment.
     """
 
-    log_e: Floats
     log_too_few: Floats
+
+
+class SampleRatio(Gate):
+    """The arms do not receive the shares of units that were declared for them."""
+
+    cause = Cause.SAMPLE_RATIO
+    member = "sample_ratio_e"
+    is_sticky = True
+    why = "the arms do not get the shares that were declared"
+
+    def readings(self, stages: Sequence[StageLooks]) -> Sequence[SampleRatioReading]:
+        """The readings of several experiments, each at all looks of a stage."""
+        return [_reading(looks.series, looks.trace.at) for looks in stages]
+
+
+def arrival_watch(series: Series, reading: Reading, at: Ints) -> Watch | None:
+    """The guardrail `arrival`: too few units of treatment; None where no share is declared.
+
+    Args:
+        reading: The gate's, at these looks.
+    """
+    if not isinstance(reading, SampleRatioReading) or not _declared(series.allocation or ()):
+        return None
+    return Watch(
+        metric=ARRIVAL,
+        threshold=ALARM,
+        awaited=False,
+        at=at,
+        log_e=reading.log_too_few,
+        lift=np.full(at.size, np.nan),
+        log_excluded=np.full(at.size, -np.inf),
+    )
+
+
+def _reading(series: Series, at: Ints) -> SampleRatioReading:
+    if series.arrivals is None or not _declared(series.allocation or ()):
+        nothing = np.full(at.size, np.nan)
+        return SampleRatioReading(statistic=nothing, alarm=nothing > 0, log_too_few=nothing)
+    return sample_ratio(
+        series.allocation or (),
+        series.arrivals,
+        at=at,
+        block_seconds=series.policy.block_seconds,
+        grace_seconds=series.policy.grace_seconds,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,22 +102,16 @@ def sample_ratio(
     at: Ints,
     block_seconds: int,
     grace_seconds: int,
-) -> SampleRatio | None:
+) -> SampleRatioReading:
     """The evidence of both e-processes, products over epochs with a share inside (0, 1).
 
     Args:
-        allocation: The epochs, ascending.
+        allocation: The epochs, ascending; one at least declares a share.
         arrivals: Units by block; a block counts once its grace has passed.
         at: The looks.
         block_seconds: Length of a block.
         grace_seconds: Grace of a block.
-
-    Returns:
-        None where no share is declared in any epoch.
     """
-    declared = [epoch.start for epoch in allocation if epoch.share is not None]
-    if not declared:
-        return None
     closed = closed_blocks(
         arrivals, at=at, block_seconds=block_seconds, grace_seconds=grace_seconds
     )
@@ -116,9 +121,17 @@ def sample_ratio(
         log_e += log_two_sided(n1, n0, epoch.share)
         log_too_few += log_one_sided(n1, n0, epoch.share)
     # Until its own block closes a deploy may still be recorded: no look before may speak of it.
-    known_from = declared[0] - declared[0] % block_seconds + block_seconds + grace_seconds
+    declared = _declared(allocation)[0]
+    known_from = declared - declared % block_seconds + block_seconds + grace_seconds
     log_e[at < known_from] = np.nan
-    return SampleRatio(log_e=log_e, log_too_few=log_too_few)
+    return SampleRatioReading(
+        statistic=log_e, alarm=log_e >= math.log(ALARM), log_too_few=log_too_few
+    )
+
+
+def _declared(allocation: Sequence[Epoch]) -> list[int]:
+    """When a share was declared."""
+    return [epoch.start for epoch in allocation if epoch.share is not None]
 
 
 def closed_blocks(

@@ -5,15 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.cell import Floats, Ints
-from stats.gates.sample_ratio import (
-    Arrivals,
-    CountedEpoch,
-    Epoch,
-    closed_blocks,
-    counted_epochs,
-    log_one_sided,
-)
+from stats.gates.sample_ratio import CountedEpoch, closed_blocks, counted_epochs, log_one_sided
 from stats.sequential.harm import log_harm
 
 FALL_ALARM = 1000.0
@@ -45,30 +39,7 @@ class Shortfall:
         return not self.fell and self.actual >= HARDLY_ANY * self.declared
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shortfalls:
-    """The shortfall over time, one entry a look.
-
-    Attributes:
-        declared: The declared share of the epoch that shows the shortfall most.
-        actual: The share of its units that treatment served first.
-        fell: Whether treatment's share is known to have fallen since `arrival` was breached.
-    """
-
-    declared: Floats
-    actual: Floats
-    fell: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
-
-    def at(self, look: int) -> Shortfall:
-        """The shortfall as of one look."""
-        return Shortfall(
-            declared=float(self.declared[look]),
-            actual=float(self.actual[look]),
-            fell=bool(self.fell[look]),
-        )
-
-
-def shortfalls(
+def shortfall(
     allocation: tuple[Epoch, ...],
     arrivals: Arrivals,
     *,
@@ -76,8 +47,8 @@ def shortfalls(
     block_seconds: int,
     grace_seconds: int,
     breached_at: int,
-) -> Shortfalls:
-    """The shortfall at each look.
+) -> Shortfall:
+    """The shortfall at the last look of those up to now.
 
     Args:
         allocation: The epochs, ascending; one at least has a share inside (0, 1).
@@ -85,24 +56,23 @@ def shortfalls(
         at: The looks.
         block_seconds: Length of a block.
         grace_seconds: Grace of a block.
-        breached_at: When `arrival` was first breached.
+        breached_at: When `arrival` was first breached: a fall is remembered from then on.
     """
     closed = closed_blocks(
         arrivals, at=at, block_seconds=block_seconds, grace_seconds=grace_seconds
     )
     epochs = counted_epochs(allocation, arrivals, block_seconds=block_seconds)
-    counts = [(epoch.treatment[closed], epoch.others[closed], epoch.share) for epoch in epochs]
-    clearest = np.stack([log_one_sided(*counted) for counted in counts]).argmax(axis=0)
-    looks = np.arange(at.size)
-    treatment = np.stack([n1 for n1, _, _ in counts])[clearest, looks]
-    units = treatment + np.stack([n0 for _, n0, _ in counts])[clearest, looks]
+    now = closed[-1:]
+    counts = [(epoch.treatment[now], epoch.others[now], epoch.share) for epoch in epochs]
+    clearest = int(np.argmax([float(log_one_sided(*counted)[0]) for counted in counts]))
+    treatment, others = float(counts[clearest][0][0]), float(counts[clearest][1][0])
     fallen = np.logaddexp.reduce([log_fall(epoch, closed) for epoch in epochs]) - math.log(
         len(epochs)
     )
-    return Shortfalls(
-        declared=np.array([epoch.share for epoch in epochs])[clearest],
-        actual=treatment / np.maximum(units, 1.0),
-        fell=np.logical_or.accumulate((fallen >= math.log(FALL_ALARM)) & (at >= breached_at)),
+    return Shortfall(
+        declared=epochs[clearest].share,
+        actual=treatment / max(treatment + others, 1.0),
+        fell=bool(np.any((fallen >= math.log(FALL_ALARM)) & (at >= breached_at))),
     )
 
 

@@ -1,10 +1,52 @@
 """The variance inflation factor: the price in information of comparing within cells only."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 
-from stats.counts.cell import Floats, Ints
+from stats.counts.cell import Floats, Ints, number_or_none
+from stats.gates.gate import Gate, Reading
+from stats.looks.trace import StageLooks
+
+MIN_TREATMENT_UNITS = 50
+
+
+class Contrast(Gate):
+    """Treatment has units enough, but too little to compare them with, or another flag with it.
+
+    The statistic is the variance inflation factor; infinite where W = 0.
+    """
+
+    member = "vif"
+    why = (
+        "treatment and control were not served side by side, so the change cannot be told from what"
+        " else differs between them"
+    )
+
+    def readings(self, stages: Sequence[StageLooks]) -> Sequence[Reading]:
+        """The readings of several experiments, whose targets are the first streams of a line."""
+        line = stages[0].line
+        cells, first = line.cells.of_streams(0, len(stages)), line.first[: len(stages) + 1]
+        vif = variance_inflation(
+            look=cells.row,
+            experiment=cells.stream,
+            stratum=cells.stratum,
+            n1=cells.n1,
+            n0=cells.n0,
+            W=line.weight[: first[-1]],
+            first=first,
+        )
+        return [self._judged(looks, np.append(vif, np.nan)[looks.row]) for looks in stages]
+
+    def _judged(self, looks: StageLooks, vif: Floats) -> Reading:
+        trace = looks.trace
+        aliased = (vif > looks.series.policy.vif_limit) | looks.strata.is_confounded(trace.at)
+        return Reading(statistic=vif, alarm=(trace.n1 >= MIN_TREATMENT_UNITS) & aliased)
+
+    def served(self, statistic: float) -> float | None:
+        """The factor itself."""
+        return number_or_none(statistic)
 
 
 def variance_inflation(

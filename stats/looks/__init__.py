@@ -1,4 +1,4 @@
-"""Looks: analysis blocks, and the counts, test and gates at each point of time.
+"""Looks: analysis blocks, and the counts and test at each point of time.
 
-Imports `counts`, `sequential` and `gates`; decisions may import it.
+Imports `counts` and `sequential`; gates and decisions may import it.
 """

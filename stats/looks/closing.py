@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from stats.counts.arrivals import Epoch
 from stats.counts.cell import Floats, Ints
 from stats.counts.timeline import AnalysisCells, Timeline
-from stats.gates.sample_ratio import Epoch
 from stats.looks.policy import Policy
 from stats.looks.series import Series
 from stats.looks.words import EndedBecause

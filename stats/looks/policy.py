@@ -39,7 +39,7 @@ class Policy:
         fading_at: The evidence that the effect differs between the halves of the experiment from
             which on the verdict carries a warning; None where that is not asked.
         after_window_at: The evidence that outcomes come after the window more often in one arm
-            from which on that arm's lower rate is no answer; None where that is not read.
+            from which on that arm's lower rate is no answer.
 
     Raises:
         ValueError: A member is outside its range; the message states the value and the rule.
@@ -65,7 +65,7 @@ class Policy:
     sample_rate: float = 1.0
     split_at: float | None = None
     fading_at: float | None = None
-    after_window_at: float | None = None
+    after_window_at: float = 100.0
 
     def __post_init__(self) -> None:
         rules = (
@@ -123,8 +123,8 @@ class Policy:
             ),
             (
                 "after_window_at",
-                self.after_window_at is None or 1 < self.after_window_at < math.inf,
-                "is above 1 and finite, or null",
+                1 < self.after_window_at < math.inf,
+                "is above 1 and finite",
             ),
         )
         for name, holds, rule in rules:

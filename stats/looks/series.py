@@ -1,21 +1,71 @@
 """A series: an experiment's stored cells over time, the input of the engine."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 
-from domain.cause import Cause
+from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.cell import Ints
 from stats.counts.closed_cells import ClosedCells
+from stats.counts.finding import Findings, LateUnits
 from stats.counts.traits import Traits
-from stats.gates.after_window import LongWindow
-from stats.gates.crossover import Crossings
-from stats.gates.guardrail import Guardrail
-from stats.gates.lateness import LateUnits
-from stats.gates.sample_ratio import Arrivals, Epoch
 from stats.looks.policy import Policy
+
+Margin = float | Literal["default"] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Companion:
+    """Another metric of the target's units, with closed cells of its own.
+
+    Attributes:
+        window_seconds: Attribution window of the metric, with what its own grace exceeds the
+            policy's by.
+        cells: Its closed cells; those that close after `as_of` don't enter.
+    """
+
+    window_seconds: int
+    cells: ClosedCells
+
+    def between(self, begin: int, end: int) -> Self:
+        """The cells of the blocks from one on, up to before another."""
+        return replace(self, cells=self.cells.between(begin, end))
+
+    def regrouped(self, stratum: Ints) -> Self:
+        """The same units in coarser strata; see `ClosedCells.regrouped`."""
+        return replace(self, cells=self.cells.regrouped(stratum))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guardrail(Companion):
+    """A guardrail as it was registered.
+
+    Attributes:
+        name: Of its metric.
+        better: The direction that is an improvement, `higher` or `lower`.
+        margin: The loss that is accepted: an absolute number; `default`, which is the larger of
+            20 % of control's rate r and min(0.5 point, max(r, 0.1 point)), and 20 % of control's
+            mean where the metric is continuous; None where a candidate doesn't wait for this
+            guardrail.
+
+    Raises:
+        ValueError: A member is outside its range; the message states the value and the rule.
+    """
+
+    name: str
+    better: str
+    margin: Margin = "default"
+
+    def __post_init__(self) -> None:
+        if self.better not in {"higher", "lower"}:
+            raise ValueError(f"better is {self.better!r}, but it is 'higher' or 'lower'")
+        if self.window_seconds < 0:
+            raise ValueError(f"window_seconds is {self.window_seconds}, but it is not negative")
+        if isinstance(self.margin, float | int) and not 0 < self.margin < math.inf:
+            raise ValueError(f"margin is {self.margin!r}, but it is positive and finite")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +89,7 @@ class Series:
         arrivals: Units of the eligible routes by who served them first; None likewise.
         crossings: Units exposed to both arms; None likewise.
         late: Units whose outcome on the target came too late; None likewise.
-        long: The target's outcomes within four times its window; None likewise.
-        vouched: The target's cells by the vouched outcomes alone; None likewise.
-        left_out: Of each reason that is read, the outcomes that the target leaves out, as the
-            values of cells of the same units.
+        companions: By their role, other outcomes of the target's units that are read.
         traits: The traits that the strata differ by; None where strata are never pooled.
 
     Raises:
@@ -58,11 +105,9 @@ class Series:
     guardrails: tuple[Guardrail, ...] = ()
     allocation: tuple[Epoch, ...] | None = None
     arrivals: Arrivals | None = None
-    crossings: Crossings | None = None
+    crossings: Findings | None = None
     late: LateUnits | None = None
-    long: LongWindow | None = None
-    vouched: ClosedCells | None = None
-    left_out: Mapping[Cause, ClosedCells] = field(default_factory=dict[Cause, ClosedCells])
+    companions: Mapping[str, Companion] = field(default_factory=dict[str, Companion])
     traits: Traits | None = None
 
     def __post_init__(self) -> None:
@@ -99,9 +144,9 @@ class Series:
             arrivals=None if self.arrivals is None else self.arrivals.between(begin, end),
             crossings=None if self.crossings is None else self.crossings.between(begin, end),
             late=None if self.late is None else self.late.between(begin, end),
-            long=None if self.long is None else self.long.between(begin, end),
-            vouched=None if self.vouched is None else self.vouched.between(begin, end),
-            left_out={reason: cells.between(begin, end) for reason, cells in self.left_out.items()},
+            companions={
+                role: companion.between(begin, end) for role, companion in self.companions.items()
+            },
         )
 
     def regrouped(self, stratum: Ints) -> Self:
@@ -117,19 +162,16 @@ class Series:
         return replace(
             self,
             target=self.target.regrouped(stratum),
-            guardrails=tuple(
-                replace(guardrail, cells=guardrail.cells.regrouped(stratum))
-                for guardrail in self.guardrails
-            ),
+            guardrails=tuple(guardrail.regrouped(stratum) for guardrail in self.guardrails),
             crossings=None
             if self.crossings is None
             else replace(self.crossings, stratum=known[self.crossings.stratum]),
             late=None
             if self.late is None
             else replace(self.late, stratum=known[self.late.stratum]),
-            long=None if self.long is None else self.long.regrouped(stratum),
-            vouched=None if self.vouched is None else self.vouched.regrouped(stratum),
-            left_out={reason: cells.regrouped(stratum) for reason, cells in self.left_out.items()},
+            companions={
+                role: companion.regrouped(stratum) for role, companion in self.companions.items()
+            },
             traits=None,
         )
 

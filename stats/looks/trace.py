@@ -1,35 +1,31 @@
-"""A trace: counts, totals, e-process, VIF, guardrails and gates of experiments at every look."""
+"""A trace: counts, totals and e-process of experiments at every look."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 from itertools import islice, pairwise
 from typing import TypeVar
 
 import numpy as np
 
 from stats.counts.cell import Floats, Ints, Totals
-from stats.counts.closed_cells import ClosedCells
 from stats.counts.columns import Columns
 from stats.counts.timeline import AnalysisCells, Stream, Timeline, timeline
-from stats.gates.guardrail import Closings, Watch, watches
-from stats.gates.vif import variance_inflation
 from stats.looks.block import AnalysisBlocks
 from stats.looks.closing import contrast_gone
-from stats.looks.gate import GateReadings, gate_readings, left_out_outcomes, missed_outcomes
-from stats.looks.marginal import MarginalInteractions, marginal_interactions
 from stats.looks.policy import DAY
-from stats.looks.series import Series
+from stats.looks.series import Companion, Series
 from stats.looks.stratification import Stage, Stratification
 from stats.sequential.mixture import Mixture, log_component, precisions, variance_at
 
 Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 Number = TypeVar("Number", np.int64, np.float64, np.bool_)
+Read = TypeVar("Read", bound=Columns)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trace(Columns):
-    """Counts, test and gates at each look, one entry a look; counts are cumulative.
+    """Counts and test at each look, one entry a look; counts are cumulative.
 
     Attributes:
         at: When the look is taken, epoch seconds.
@@ -47,9 +43,7 @@ class Trace(Columns):
         log_fast: Logarithm of the fast component of E(0).
         log_e: Logarithm of E(0).
         futile: Whether the interval lies inside the futility margin.
-        vif: Variance inflation factor; infinite where W = 0.
         contrast_gone: Whether units come but none can be compared any more.
-        confounded: Whether another flag depends on the change, by which no strata are split.
         weight_before: Σ w a day of exposure earlier, in the same strata.
         units_before: Units of both arms then.
     """
@@ -69,14 +63,56 @@ class Trace(Columns):
     log_fast: Floats
     log_e: Floats
     futile: Flags
-    vif: Floats
     contrast_gone: Flags
-    confounded: Flags
     weight_before: Floats
     units_before: Ints
 
     def __len__(self) -> int:
         return self.at.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageLooks:
+    """All looks of an experiment, computed in the strata of one of its stages.
+
+    Attributes:
+        strata: The experiment.
+        stage: The stage; its own looks are those of the moments that lie in it.
+        line: The timeline of the batch; its first streams are the targets of all stages.
+        number: The number of this target's stream.
+        guardrails: The numbers of its guardrails' streams.
+        trace: The looks.
+        row: The last closing of the target up to each look; −1 where there is none.
+    """
+
+    strata: Stratification
+    stage: Stage
+    line: Timeline
+    number: int
+    guardrails: range
+    trace: Trace
+    row: Ints
+
+    @property
+    def series(self) -> Series:
+        """The experiment in the strata of the stage."""
+        return self.stage.series
+
+    @property
+    def closings(self) -> slice:
+        """The closings of the target."""
+        return self.line.rows(self.number)
+
+    def stream(self, metric: Companion) -> Stream:
+        """The stream of a metric of the same units."""
+        return _stream(self.series, self.stage.blocks, metric)
+
+    def mixture(self, entries: int) -> Mixture:
+        """The precisions of the experiment's test, so many times over; no threshold."""
+        return Mixture(
+            rho=np.tile(self.series.policy.rho, (entries, 1)),
+            log_threshold=np.zeros(entries),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,16 +124,14 @@ class Batch:
         first: The first look of each experiment, and the number of looks at the end.
         mixture: The precisions and thresholds, one entry a look.
         rates: Whether each experiment's target is a conversion.
-        watches: The guardrails of each experiment.
-        gates: Readings of each experiment's gates.
+        stages: The stages of each experiment.
     """
 
     trace: Trace
     first: Ints
     mixture: Mixture
     rates: Flags
-    watches: tuple[tuple[Watch, ...], ...]
-    gates: tuple[GateReadings, ...]
+    stages: tuple[tuple[StageLooks, ...], ...]
 
     def rows(self, experiment: int) -> slice:
         """The looks of one experiment."""
@@ -112,11 +146,28 @@ def traced(experiments: Sequence[Stratification]) -> Batch:
     Args:
         experiments: The experiments, with the strata that they are compared in.
     """
-    stages = [(experiment, stage) for experiment in experiments for stage in experiment.stages]
-    batch = _of_stages(stages)
-    if len(stages) == len(experiments):
+    batch = _of_stages(
+        [(experiment, stage) for experiment in experiments for stage in experiment.stages]
+    )
+    if len(batch.stages) == len(experiments):
         return batch
-    return _joined(experiments, batch)
+    each = iter([looks for own in batch.stages for looks in own])
+    stages = tuple(tuple(islice(each, len(experiment.stages))) for experiment in experiments)
+    rows = [
+        _own(looks.trace.at, looks.stage) + batch.first[looks.number]
+        for own in stages
+        for looks in own
+    ]
+    order = np.concatenate(rows)
+    stages_first = np.cumsum([0, *(len(own) for own in stages)])
+    sizes = np.concatenate(([0], np.cumsum([own.size for own in rows])))
+    return Batch(
+        trace=batch.trace[order],
+        first=sizes[stages_first].astype(np.int64),
+        mixture=batch.mixture[order],
+        rates=batch.rates[stages_first[:-1]],
+        stages=stages,
+    )
 
 
 def _of_stages(stages: Sequence[tuple[Stratification, Stage]]) -> Batch:
@@ -125,7 +176,8 @@ def _of_stages(stages: Sequence[tuple[Stratification, Stage]]) -> Batch:
     own, owners = _streams(series, blocks)
     line = timeline(own)
     looks, first = _looks(line, owners, len(series))
-    row = np.concatenate([_last_closed(line, looks[i], i) for i in range(len(series))])
+    rows = [line.row_at(i, looks[i]) for i in range(len(series))]
+    row = np.concatenate(rows)
     mixture = _mixture(series, np.diff(first), _gathered(line.factor, row, 1.0))
     begin = np.repeat(
         np.array([experiment.begin for experiment in series], dtype=np.int64), np.diff(first)
@@ -147,7 +199,6 @@ def _of_stages(stages: Sequence[tuple[Stratification, Stage]]) -> Batch:
         log_fast=log_component(totals.S, totals.V0, mixture.rho[:, 1]),
         log_e=mixture.log_e(totals.S, totals.V0),
         futile=_futile(series, totals, mixture, np.diff(first)),
-        vif=_gathered(_vif(line, len(series)), row, np.inf),
         contrast_gone=_gathered(
             np.concatenate(
                 [contrast_gone(experiment, line, i) for i, experiment in enumerate(series)]
@@ -155,53 +206,53 @@ def _of_stages(stages: Sequence[tuple[Stratification, Stage]]) -> Batch:
             row,
             0,
         ),
-        confounded=np.concatenate(
-            [
-                experiment.is_confounded(own)
-                for (experiment, _), own in zip(stages, looks, strict=True)
-            ]
-        ),
         weight_before=_gathered(_day_before(line, line.weight, len(series)), row, 0.0),
         units_before=_gathered(_day_before(line, line.n1 + line.n0, len(series)), row, 0),
     )
-    looked = [slice(int(begin), int(stop)) for begin, stop in pairwise(first)]
-    units = trace.n1 + trace.n0
-    margins, missed = _margins(stages), missed_outcomes(series, blocks, looks)
-    left_out = left_out_outcomes(series, blocks, looks)
     return Batch(
         trace=trace,
         first=first,
         mixture=mixture,
         rates=np.array([experiment.target.values is None for experiment in series], dtype=np.bool_),
-        watches=tuple(_watches(series, line, owners)),
-        gates=tuple(
-            gate_readings(
-                experiment,
-                line,
-                i,
-                blocks=blocks[i],
-                at=trace.at[own],
-                row=row[own],
-                units=units[own],
-                score=trace.totals.S[own],
-                missed=missed[i],
-                left_out=left_out[i],
-                margins=margins[i],
+        stages=tuple(
+            (
+                StageLooks(
+                    strata=strata,
+                    stage=stage,
+                    line=line,
+                    number=i,
+                    guardrails=guardrails,
+                    trace=trace[begin:stop],
+                    row=rows[i],
+                ),
             )
-            for i, (experiment, own) in enumerate(zip(series, looked, strict=True))
+            for i, ((strata, stage), guardrails, (begin, stop)) in enumerate(
+                zip(stages, _guardrails(series), pairwise(first.tolist()), strict=True)
+            )
         ),
     )
 
 
-def _margins(
-    stages: Sequence[tuple[Stratification, Stage]],
-) -> list[MarginalInteractions | None]:
-    """The marginal interactions of each stage's experiment, worked out once for each."""
-    marginals: list[MarginalInteractions | None] = []
-    for number, (experiment, _) in enumerate(stages):
-        same = number > 0 and stages[number - 1][0] is experiment
-        marginals.append(marginals[-1] if same else marginal_interactions(experiment))
-    return marginals
+def in_turn(read: Sequence[Read], at: Sequence[Ints], stages: Sequence[StageLooks]) -> Read:
+    """What an experiment's stages read, each at its own moments, one after the other.
+
+    Args:
+        read: The columns that each stage reads.
+        at: The moments of their rows.
+        stages: All of the experiment.
+    """
+    if len(stages) == 1:
+        return read[0]
+    own = [
+        columns[_own(moments, looks.stage)]
+        for columns, moments, looks in zip(read, at, stages, strict=True)
+    ]
+    return reduce(type(own[0]).then, own)
+
+
+def _own(at: Ints, stage: Stage) -> Ints:
+    """The numbers of the moments that lie in a stage."""
+    return np.flatnonzero((at >= stage.begin) & (at < stage.end))
 
 
 def _day_before(
@@ -216,60 +267,10 @@ def _day_before(
     return before
 
 
-def _joined(experiments: Sequence[Stratification], batch: Batch) -> Batch:
-    """The traces of stages, each cut to its own looks, one after the other."""
-    rows: list[Ints] = []
-    watches: list[tuple[Watch, ...]] = []
-    gates: list[GateReadings] = []
-    number = 0
-    for experiment in experiments:
-        chosen = [
-            _own(batch.trace.at[batch.rows(number + i)], s) for i, s in enumerate(experiment.stages)
-        ]
-        rows += [own + batch.first[number + i] for i, own in enumerate(chosen)]
-        watches.append(_watches_in_turn(experiment, batch.watches[number : number + len(chosen)]))
-        read = [batch.gates[number + i][own] for i, own in enumerate(chosen)]
-        gates.append(reduce(partial(GateReadings.then, series=experiment.series), read))
-        number += len(chosen)
-    order = np.concatenate(rows)
-    stages_first = np.cumsum([0, *(len(experiment.stages) for experiment in experiments)])
-    sizes = np.concatenate(([0], np.cumsum([own.size for own in rows])))
-    return Batch(
-        trace=batch.trace[order],
-        first=sizes[stages_first].astype(np.int64),
-        mixture=batch.mixture[order],
-        rates=batch.rates[stages_first[:-1]],
-        watches=tuple(watches),
-        gates=tuple(gates),
-    )
-
-
-def _own(at: Ints, stage: Stage) -> Ints:
-    """The numbers of the moments that lie in a stage."""
-    return np.flatnonzero((at >= stage.begin) & (at < stage.end))
-
-
-def _watches_in_turn(
-    experiment: Stratification, watches: Sequence[tuple[Watch, ...]]
-) -> tuple[Watch, ...]:
-    """The watches over an experiment's guardrails, each closing as its own stage sees it."""
-    return tuple(
-        reduce(
-            Watch.then,
-            [
-                watch[_own(watch.at, stage)]
-                for watch, stage in zip(same, experiment.stages, strict=True)
-            ],
-        )
-        for same in zip(*watches, strict=True)
-    )
-
-
 def target_cells(strata: Stratification, look: int) -> AnalysisCells:
     """The cells of analysis blocks of an experiment's target that had closed by a look."""
     stage = strata.stage_at(look)
-    own = _target_stream(stage.series, stage.blocks)
-    line = timeline([own])
+    line = timeline([_target_stream(stage.series, stage.blocks)])
     return line.cells[line.at[line.cells.row] <= look]
 
 
@@ -280,26 +281,28 @@ def _streams(
     streams = [_target_stream(*pair) for pair in zip(series, blocks, strict=True)]
     owners = list(range(len(series)))
     for number, (experiment, own) in enumerate(zip(series, blocks, strict=True)):
-        streams += [
-            _stream(experiment, own, rail.window_seconds, rail.cells)
-            for rail in experiment.guardrails
-        ]
+        streams += [_stream(experiment, own, guardrail) for guardrail in experiment.guardrails]
         owners += [number] * len(experiment.guardrails)
     return streams, np.array(owners, dtype=np.int64)
 
 
+def _guardrails(series: Sequence[Series]) -> list[range]:
+    """The numbers of the streams of each experiment's guardrails."""
+    stops = np.cumsum([len(series), *(len(each.guardrails) for each in series)]).tolist()
+    return [range(*bounds) for bounds in pairwise(stops)]
+
+
 def _target_stream(series: Series, blocks: AnalysisBlocks) -> Stream:
-    return _stream(series, blocks, series.policy.window_seconds, series.target)
+    target = Companion(window_seconds=series.policy.window_seconds, cells=series.target)
+    return _stream(series, blocks, target)
 
 
-def _stream(
-    series: Series, blocks: AnalysisBlocks, window_seconds: int, cells: ClosedCells
-) -> Stream:
-    closes_after = window_seconds + series.policy.grace_seconds
+def _stream(series: Series, blocks: AnalysisBlocks, metric: Companion) -> Stream:
+    closes_after = metric.window_seconds + series.policy.grace_seconds
     closed = int(np.searchsorted(blocks.ends, series.as_of - closes_after, side="right"))
     return Stream(
-        cells=cells,
-        cell_end=blocks.end_of(cells.stratum, cells.block),
+        cells=metric.cells,
+        cell_end=blocks.end_of(metric.cells.stratum, metric.cells.block),
         ends=blocks.ends[:closed],
         closes_after=closes_after,
     )
@@ -317,64 +320,11 @@ def _looks(line: Timeline, owners: Ints, experiments: int) -> tuple[list[Ints], 
     return looks, first
 
 
-def _last_closed(line: Timeline, looks: Ints, experiment: int) -> Ints:
-    """The last closing of an experiment's target up to each look; −1 where there is none."""
-    rows = line.rows(experiment)
-    closed = np.searchsorted(line.at[rows], looks, side="right")
-    return np.where(closed > 0, rows.start + closed - 1, -1)
-
-
 def _gathered(
     values: np.ndarray[tuple[int, ...], np.dtype[Number]], row: Ints, missing: float
 ) -> np.ndarray[tuple[int, ...], np.dtype[Number]]:
     """The values of closings at looks; `missing` before the first closing."""
     return np.append(values, np.array(missing, dtype=values.dtype))[row]
-
-
-def _vif(line: Timeline, experiments: int) -> Floats:
-    """The variance inflation factor at the closings of targets."""
-    cells = line.cells.of_streams(0, experiments)
-    first = line.first[: experiments + 1]
-    return variance_inflation(
-        look=cells.row,
-        experiment=cells.stream,
-        stratum=cells.stratum,
-        n1=cells.n1,
-        n0=cells.n0,
-        W=line.weight[: first[-1]],
-        first=first,
-    )
-
-
-def _watches(series: Sequence[Series], line: Timeline, owners: Ints) -> list[tuple[Watch, ...]]:
-    """The watches over each experiment's guardrails, whose streams follow those of the targets."""
-    guardrails = [guardrail for own in series for guardrail in own.guardrails]
-    if not guardrails:
-        return [()] * len(series)
-    first = line.first[len(series) :]
-    rows = slice(int(first[0]), int(first[-1]))
-    sizes = np.diff(first)
-    rho = precisions([series[owner].policy.rho for owner in owners[len(series) :].tolist()])
-    is_mean = np.repeat([guardrail.cells.values is not None for guardrail in guardrails], sizes)
-    each = iter(
-        watches(
-            guardrails,
-            Closings(
-                at=line.at[rows],
-                totals=line.totals[rows],
-                control=line.level(rows, is_mean, treated=False),
-                treatment=line.level(rows, is_mean, treated=True),
-                rho=np.repeat(rho, sizes, axis=0) * line.factor[rows, None],
-                first=first - first[0],
-            ),
-            [
-                len(own.guardrails) / own.policy.guardrail_alpha
-                for own in series
-                for _ in own.guardrails
-            ],
-        )
-    )
-    return [tuple(islice(each, len(own.guardrails))) for own in series]
 
 
 def _futile(series: Sequence[Series], totals: Totals, mixture: Mixture, looks: Ints) -> Flags:

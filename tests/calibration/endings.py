@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.closed_cells import Values
-from stats.gates.sample_ratio import Arrivals, Epoch
 from stats.looks.policy import DAY
 from stats.looks.series import Series
 from tests.calibration.scenario import Draw, of_one_stratum, rail, units

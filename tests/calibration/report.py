@@ -256,7 +256,7 @@ def sample_ratios(run: Run) -> Section:
         run.say(f"sample ratio: {name}")
         rng = np.random.default_rng([20_261_406, len(rows)])
         found = [shares_seen(rng, allocation, days=14, lag=lag) for _ in range(count)]
-        for what in ("log_e", "log_too_few"):
+        for what in ("statistic", "log_too_few"):
             hits = sum(bool(np.any(getattr(one, what) >= np.log(1000))) for one in found)
             kind = "alarm" if what == "log_e" else "`arrival` breached"
             rows.append(Proportion(name=f"{kind}, {name}", hits=hits, count=count, at_most=0.001))
@@ -265,7 +265,7 @@ def sample_ratios(run: Run) -> Section:
         size = run.replications(500)
         split = np.full(3 * BLOCKS_A_DAY, real)
         hits = sum(
-            bool(np.any(of_shares(rng, ramp_declared(share), split).log_e >= np.log(1000)))
+            bool(np.any(of_shares(rng, ramp_declared(share), split).statistic >= np.log(1000)))
             for _ in range(size)
         )
         name = f"alarm within 3 days, {100 * real:g} % instead of {100 * share:g} %"

@@ -7,15 +7,16 @@ from typing import Any
 import numpy as np
 
 from domain.cause import Cause
+from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.closed_cells import ClosedCells, Values
+from stats.counts.finding import LateUnits
 from stats.counts.traits import Traits
 from stats.decision.evidence import Evidence, evaluate
-from stats.gates.after_window import LongWindow
-from stats.gates.guardrail import Guardrail
-from stats.gates.lateness import LateUnits
-from stats.gates.sample_ratio import Arrivals, Epoch, SampleRatio, sample_ratio
+from stats.decision.vouched import VOUCHED
+from stats.gates.after_window import LONG_WINDOW
+from stats.gates.sample_ratio import SampleRatioReading, sample_ratio
 from stats.looks.policy import DAY, Policy
-from stats.looks.series import Series
+from stats.looks.series import Companion, Guardrail, Series
 from storage.experiments.policy import SPLIT_AT
 from tests.calibration.traffic import BLOCK, BLOCKS_A_DAY, DELAY, Ints
 
@@ -147,7 +148,7 @@ def ramp_declared(*shares: float) -> tuple[Epoch, ...]:
 
 def shares_seen(
     rng: np.random.Generator, allocation: tuple[Epoch, ...], *, days: int, lag: int = 0
-) -> SampleRatio:
+) -> SampleRatioReading:
     """Both evidences at every block, where a router applies a new share `lag` seconds late."""
     block = np.arange(days * BLOCKS_A_DAY, dtype=np.int64) * BLOCK
     share = np.zeros(block.size)
@@ -157,20 +158,20 @@ def shares_seen(
     return of_shares(rng, allocation, share)
 
 
-def of_shares(rng: np.random.Generator, allocation: tuple[Epoch, ...], share: Any) -> SampleRatio:
+def of_shares(
+    rng: np.random.Generator, allocation: tuple[Epoch, ...], share: Any
+) -> SampleRatioReading:
     """Both evidences at every block, where units split by `share`, one entry a block."""
     block = np.arange(share.size, dtype=np.int64) * BLOCK
     arrived = rng.poisson(83, block.size)
     n1 = rng.binomial(arrived, share)
-    found = sample_ratio(
+    return sample_ratio(
         allocation,
         Arrivals(block=block, treatment=n1, others=arrived - n1),
         at=block + BLOCK + 120,
         block_seconds=BLOCK,
         grace_seconds=120,
     )
-    assert found is not None
-    return found
 
 
 def quiet(
@@ -289,15 +290,16 @@ def partly_after_the_window(
         days: How long they come.
         is_read: Whether the gate reads the long window.
     """
-    policy = Policy(after_window_at=100.0 if is_read else None)
+    policy = Policy()
 
     def draw(rng: np.random.Generator) -> Series:
         n1, n0 = units(rng, BLOCKS_A_DAY * days, 83, 0.5)
         end1, end0 = rng.binomial(n1, 0.05 * (1 + lift)), rng.binomial(n0, 0.05)
         x1, x0 = rng.binomial(end1, inside[0]), rng.binomial(end0, inside[1])
         whole = of_one_stratum(n1, end1, n0, end0).target
-        long = LongWindow(window_seconds=4 * policy.window_seconds, cells=whole)
-        return of_one_stratum(n1, x1, n0, x0, policy=policy, long=long)
+        long = Companion(window_seconds=4 * policy.window_seconds, cells=whole)
+        read = {LONG_WINDOW: long} if is_read else {}
+        return of_one_stratum(n1, x1, n0, x0, policy=policy, companions=read)
 
     return draw
 
@@ -318,8 +320,9 @@ def partly_left_out(shares: tuple[float, float], *, days: int, is_read: bool = T
         y1, y0 = x1.astype(np.float64), x0.astype(np.float64)
         values = Values(y1=y1, yy1=y1, y0=y0, yy0=y0)
         cells = of_one_stratum(n1, x1, n0, x0, values=values).target
-        read = {Cause.OTHER_CURRENCY: cells} if is_read else {}
-        return of_one_stratum(n1, paid[0] - x1, n0, paid[1] - x0, left_out=read)
+        companion = Companion(window_seconds=Policy().window_seconds, cells=cells)
+        read = {Cause.OTHER_CURRENCY: companion} if is_read else {}
+        return of_one_stratum(n1, paid[0] - x1, n0, paid[1] - x0, companions=read)
 
     return draw
 
@@ -356,7 +359,9 @@ def with_forged_units(share: float, *, lift: float, days: int) -> Draw:
         forged = rng.poisson(83 * share, n1.size)
         x1, x0 = rng.binomial(n1, 0.05 * (1 + lift)), rng.binomial(n0, 0.05)
         honest = of_one_stratum(n1 + forged, x1, n0, x0).target
-        return of_one_stratum(n1 + forged, x1 + forged, n0, x0, vouched=honest)
+        vouched = Companion(window_seconds=Policy().window_seconds, cells=honest)
+        read = {VOUCHED: vouched}
+        return of_one_stratum(n1 + forged, x1 + forged, n0, x0, companions=read)
 
     return draw
 

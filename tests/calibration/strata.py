@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.closed_cells import ClosedCells
 from stats.decision.evidence import Evidence, evaluate
-from stats.gates.sample_ratio import Arrivals, Epoch
 from stats.looks.block import analysis_blocks
 from stats.looks.policy import DAY, Policy
 from stats.looks.series import Series

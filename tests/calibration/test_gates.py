@@ -104,7 +104,7 @@ def test_declared_shares_that_are_kept_raise_no_alarm(name: str, count: int) -> 
     both = few = 0
     for _ in range(count):
         found = shares_seen(rng, allocation, days=days, lag=lag)
-        both += bool(np.any(found.log_e >= np.log(1000)))
+        both += bool(np.any(found.statistic >= np.log(1000)))
         few += bool(np.any(found.log_too_few >= np.log(1000)))
     low, _ = report(f"sample-ratio alarms, {name}", both, count, 0.001)
     assert low <= 0.001
@@ -120,7 +120,7 @@ def test_arms_that_lose_units_are_found(share: float, seen: float, count: int) -
     first: dict[str, list[int]] = {"sample ratio": [], "arrival": []}
     for _ in range(count):
         found = of_shares(rng, ramp_declared(share), split)
-        for name, log_e in (("sample ratio", found.log_e), ("arrival", found.log_too_few)):
+        for name, log_e in (("sample ratio", found.statistic), ("arrival", found.log_too_few)):
             reached = np.flatnonzero(log_e >= np.log(1000))
             first[name].append(int(reached[0]) if reached.size else split.size)
     for name, looks in first.items():

@@ -133,8 +133,8 @@ MUTANTS = [
     ),
     Mutant(
         breaks="payments that are left out hold back the answer that they explain",
-        of="stats.looks.gate.gate_readings",
-        edits=[swap("outcomes.score * score < 0", "outcomes.score * score > 0")],
+        of="stats.gates.companion.CompanionGate._reading",
+        edits=[swap("totals.S * looks.trace.totals.S < 0", "totals.S * looks.trace.totals.S > 0")],
         tests=[
             "tests/stats/gates/test_left_out.py::test_it_is_not_sticky_and_asks_for_the_cells_of_the_same_look"
         ],

@@ -13,10 +13,10 @@ from cli.main import main
 from domain.measure import Measure
 from orchestration.pipeline.sentence import statement
 from stats.counts.closed_cells import ClosedCells
+from stats.counts.finding import Findings
 from stats.decision.evidence import Series, evaluate
-from stats.gates.crossover import Crossings
-from stats.gates.guardrail import Guardrail
 from stats.looks.policy import Policy
+from stats.looks.series import Guardrail
 from stats.looks.words import AbstainReason, EndedBecause, Verdict
 
 PAGE = (Path(__file__).parents[2] / "docs" / "concepts.md").read_text()
@@ -80,7 +80,7 @@ class World:
                         x0=every(self.orders[1]),
                     ),
                     guardrails=(rail,),
-                    crossings=Crossings(block=crossed, stratum=0 * crossed, at=crossed + BLOCK),
+                    crossings=Findings(block=crossed, stratum=0 * crossed, at=crossed + BLOCK),
                 )
             ]
         )

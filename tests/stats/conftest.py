@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from stats.counts.closed_cells import ClosedCells, Values
-from stats.gates.guardrail import Guardrail, Margin
 from stats.looks.policy import Policy
-from stats.looks.series import Series
+from stats.looks.series import Guardrail, Margin, Series
 
 Row = tuple[int, ...]
 BLOCK = 300

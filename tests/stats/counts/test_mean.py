@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from stats.counts.closed_cells import ClosedCells, Values
 from stats.decision.evidence import Evidence, evaluate
-from stats.gates.guardrail import Guardrail
 from stats.looks.policy import Policy
-from stats.looks.series import Series
+from stats.looks.series import Guardrail, Series
 from stats.looks.words import Verdict
 from stats.sequential.mixture import Mixture
 from stats.sequential.requirement import required_sessions_of_mean, smallest_lift_of_mean

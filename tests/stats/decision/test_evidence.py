@@ -10,14 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.closed_cells import ClosedCells
+from stats.counts.finding import Findings, LateUnits
 from stats.decision.evidence import Evidence, evaluate
-from stats.gates.crossover import Crossings
-from stats.gates.guardrail import Guardrail
-from stats.gates.lateness import LateUnits
-from stats.gates.sample_ratio import Arrivals, Epoch
 from stats.looks.policy import DAY, Policy
-from stats.looks.series import Series
+from stats.looks.series import Guardrail, Series
 from tests.oracle.analysis_blocks import joined
 
 Maker = Callable[..., Series]
@@ -90,7 +88,7 @@ def findings(draw: st.DrawFn, rows: list[Row]) -> dict[str, Any]:
     delays = st.integers(0, 2 * DAY)
     if draw(st.booleans()) and rows:
         chosen = draw(st.lists(st.tuples(st.sampled_from(rows), delays), max_size=30))
-        read["crossings"] = Crossings(
+        read["crossings"] = Findings(
             block=np.array([row[0] * 300 for row, _ in chosen], dtype=np.int64),
             stratum=np.array([row[1] for row, _ in chosen], dtype=np.int64),
             at=np.array([row[0] * 300 + delay for row, delay in chosen], dtype=np.int64),

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from stats.counts.arrivals import Arrivals, Epoch
 from stats.decision.evidence import Evidence, evaluate
 from stats.decision.tipping_point import TippingPoint
-from stats.gates.sample_ratio import Arrivals, Epoch
 from stats.looks.policy import Policy
 from tests.stats.conftest import make_series
 

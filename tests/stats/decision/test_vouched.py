@@ -8,12 +8,18 @@ import pytest
 
 from stats.counts.closed_cells import ClosedCells, Values
 from stats.decision.evidence import Evidence, evaluate
-from stats.looks.series import Series
+from stats.decision.vouched import VOUCHED
+from stats.looks.policy import Policy
+from stats.looks.series import Companion, Series
 from tests.stats.conftest import make_series
 
 Maker = Callable[..., Series]
 Cell = tuple[int, int, int, int]
 MORE = (4000, 560, 4000, 400)
+
+
+def vouched_only(cells: ClosedCells) -> dict[str, Companion]:
+    return {VOUCHED: Companion(window_seconds=Policy().window_seconds, cells=cells)}
 
 
 def seen_of(cell: Cell, vouched: tuple[int, int] | None, *, hours: int = 4) -> Evidence:
@@ -22,7 +28,7 @@ def seen_of(cell: Cell, vouched: tuple[int, int] | None, *, hours: int = 4) -> E
     own = make_series([(hour * 12, 0, *cell) for hour in range(hours)], as_of=hours * 3600 + 1920)
     if vouched is not None:
         known = [(hour * 12, 0, n1, vouched[0], n0, vouched[1]) for hour in range(hours)]
-        own = replace(own, vouched=make_series(known).target)
+        own = replace(own, companions=vouched_only(make_series(known).target))
     (seen,) = evaluate([own])
     return seen
 
@@ -79,11 +85,11 @@ def test_of_a_mean_the_values_of_vouched_events_are_tested() -> None:
         return replace(own, target=cells)
 
     few = replace(series(1.0).target, x1=n - 1)
-    (seen,) = evaluate([replace(series(1.5), vouched=few)])
+    (seen,) = evaluate([replace(series(1.5), companions=vouched_only(few))])
     assert seen.decision.verdict == "keep"
     assert seen.warnings == ("unverified",)
     few = replace(series(1.5).target, x1=n - 1)
-    (seen,) = evaluate([replace(series(1.5), vouched=few)])
+    (seen,) = evaluate([replace(series(1.5), companions=vouched_only(few))])
     assert seen.warnings == ()
     assert seen.vouched is not None
     assert seen.vouched.e_value == pytest.approx(seen.e_value)

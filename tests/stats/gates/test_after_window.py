@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from stats.decision.evidence import Evidence, evaluate
-from stats.gates.after_window import LongWindow, missed_outcomes
+from stats.gates.after_window import LONG_WINDOW, missed_outcomes
 from stats.looks.policy import Policy
-from stats.looks.series import Series
+from stats.looks.series import Companion, Series
 
 Maker = Callable[..., Series]
 HOUR = 12  # blocks
@@ -26,7 +26,7 @@ def seen_of(
     after: tuple[int, int],
     *,
     hours: int = 4,
-    threshold: float | None = 100.0,
+    is_read: bool = True,
     better: str = "higher",
     as_of: int | None = None,
     alpha: float = 0.05,
@@ -34,13 +34,13 @@ def seen_of(
     """Evidence of hours that are alike; each misses so many outcomes of treatment and control."""
     n1, x1, n0, x0 = cell
     rows = [(hour * HOUR, 0, *cell) for hour in range(hours)]
-    policy = Policy(after_window_at=threshold, better=better, alpha=alpha)
+    policy = Policy(better=better, alpha=alpha)
     own = series(rows, policy=policy, as_of=as_of or hours * 3600 + WINDOW + GRACE)
     whole = series(
         [(hour * HOUR, 0, n1, x1 + after[0], n0, x0 + after[1]) for hour in range(hours)]
     )
-    long = LongWindow(window_seconds=LONG, cells=whole.target)
-    (seen,) = evaluate([replace(own, long=long)])
+    long = Companion(window_seconds=LONG, cells=whole.target)
+    (seen,) = evaluate([replace(own, companions={LONG_WINDOW: long}) if is_read else own])
     return seen
 
 
@@ -56,7 +56,7 @@ def plain(hours: int, x1: int, after1: int, x0: int, after0: int) -> float:
 def test_a_harm_of_an_arm_that_converts_later_is_no_answer(series: Maker) -> None:
     # No test fires before the first long window has passed.
     asked, unasked = (
-        seen_of(series, LESS, (80, 0), alpha=1e-4, threshold=at) for at in (100.0, None)
+        seen_of(series, LESS, (80, 0), alpha=1e-4, is_read=read) for read in (True, False)
     )
     assert unasked.decision.verdict == "rollback"
     assert unasked.gates.after_window_e is None
@@ -104,7 +104,7 @@ def test_what_has_not_closed_within_four_windows_does_not_count(series: Maker) -
 
 def test_it_is_over_when_the_evidence_is(series: Maker) -> None:
     late = [(hour * HOUR, 0, *LESS) for hour in range(12)]
-    own = series(late, policy=Policy(after_window_at=100.0, alpha=1e-200), as_of=60_000)
+    own = series(late, policy=Policy(alpha=1e-200), as_of=60_000)
     # First treatment's outcomes are missed, then control's as often.
     whole = series(
         [
@@ -119,8 +119,8 @@ def test_it_is_over_when_the_evidence_is(series: Maker) -> None:
             for hour in range(12)
         ]
     )
-    long = LongWindow(window_seconds=LONG, cells=whole.target)
-    (seen,) = evaluate([replace(own, long=long)])
+    long = Companion(window_seconds=LONG, cells=whole.target)
+    (seen,) = evaluate([replace(own, companions={LONG_WINDOW: long})])
     assert seen.looks.gated.any()
     assert not seen.looks.gated[-1]
 

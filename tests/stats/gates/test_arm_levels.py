@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from stats.counts.cell import Totals
 from stats.counts.closed_cells import ClosedCells
 from stats.gates.arm_levels import ArmLevels, LevelsAt, intervals
-from stats.gates.guardrail import Closings, Guardrail, readings, watches
+from stats.gates.guardrail import Closings, readings, watches
+from stats.looks.series import Guardrail
 from stats.sequential.harm import log_harm
 
 counts = st.integers(0, 400)

@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
+from stats.counts.arrivals import Arrivals, Epoch
+from stats.counts.finding import Findings, LateUnits
 from stats.decision.evidence import Evidence, evaluate
-from stats.gates.crossover import Crossings
-from stats.gates.guardrail import Guardrail
-from stats.gates.lateness import LateUnits
-from stats.gates.sample_ratio import Arrivals, Epoch, log_one_sided, log_two_sided
+from stats.gates.sample_ratio import log_one_sided, log_two_sided
 from stats.looks.policy import DAY, Policy
-from stats.looks.series import Series
+from stats.looks.series import Guardrail, Series
 
 Maker = Callable[..., Series]
 RailMaker = Callable[..., Guardrail]
@@ -54,9 +53,9 @@ def declared(*shares: float | None, every: int = 2 * 3600) -> tuple[Epoch, ...]:
     )
 
 
-def crossed(count: int, *, at: int = 0, block: int = 0) -> Crossings:
+def crossed(count: int, *, at: int = 0, block: int = 0) -> Findings:
     found = np.arange(count, dtype=np.int64)
-    return Crossings(block=0 * found + block * 300, stratum=0 * found, at=0 * found + at)
+    return Findings(block=0 * found + block * 300, stratum=0 * found, at=0 * found + at)
 
 
 def late(treated: int, controlled: int, *, at: int = 300 + DELAY, block: int = 0) -> LateUnits:

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from stats.decision.evidence import Evidence, evaluate
-from stats.gates.guardrail import Guardrail
 from stats.looks.policy import DAY, Policy
-from stats.looks.series import Series
+from stats.looks.series import Guardrail, Series
 from stats.sequential.harm import log_harm
 
 Maker = Callable[..., Series]

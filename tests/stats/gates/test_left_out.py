@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from domain.cause import LEFT_OUT, Cause
-from stats.counts.closed_cells import Values
+from stats.counts.closed_cells import ClosedCells, Values
 from stats.decision.evidence import Evidence, evaluate
 from stats.looks.policy import Policy
-from stats.looks.series import Series
+from stats.looks.series import Companion, Series
 
 Maker = Callable[..., Series]
 HOURS, HOUR = 4, 12
@@ -41,8 +41,13 @@ def seen_of(
     y1, y0 = np.full(HOURS, float(x1 * each)), np.full(HOURS, float(x0 * each))
     values = Values(y1=y1, yy1=y1 * each, y0=y0, yy0=y0 * each)
     rows = [(hour * HOUR, 0, n1, x1, n0, x0) for hour in range(HOURS)]
-    (seen,) = evaluate([replace(own, left_out={reason: series(rows, values=values).target})])
+    cells = series(rows, values=values).target
+    (seen,) = evaluate([replace(own, companions=of_reason(reason, cells))])
     return seen
+
+
+def of_reason(reason: Cause, cells: ClosedCells) -> dict[str, Companion]:
+    return {reason: Companion(window_seconds=Policy().window_seconds, cells=cells)}
 
 
 def plain(x1: int, x0: int, *, hours: int) -> float:
@@ -101,6 +106,6 @@ def test_it_is_not_sticky_and_asks_for_the_cells_of_the_same_look(series: Maker)
     cells = series(
         [(hour * HOUR, 0, 4000, x1[hour], 4000, x0[hour]) for hour in range(8)], values=values
     ).target
-    (seen,) = evaluate([replace(own, left_out={Cause.NO_VALUE: cells})])
+    (seen,) = evaluate([replace(own, companions=of_reason(Cause.NO_VALUE, cells))])
     assert seen.looks.gated.any()
     assert not seen.looks.gated[-1]

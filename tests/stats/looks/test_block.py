@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.finding import NEVER
 from stats.decision.evidence import evaluate
-from stats.gates.sample_ratio import Arrivals, Epoch
 from stats.looks.block import analysis_blocks
 from stats.looks.policy import DAY, HOUR, Policy
 from stats.looks.series import Series

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stats.counts.arrivals import Arrivals, Epoch
 from stats.decision.evidence import Decision, evaluate
-from stats.gates.sample_ratio import Arrivals, Epoch
 from stats.looks.policy import DAY, Policy
 from stats.looks.series import Series
 

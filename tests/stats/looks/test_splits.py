@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.closed_cells import ClosedCells
 from stats.counts.traits import ABSENT, MOST_VALUES, OTHER, Traits
 from stats.decision.evidence import evaluate
@@ -35,6 +36,20 @@ def test_an_evaluation_as_of_an_earlier_look_is_what_it_was_then() -> None:
         assert then.as_of == look
         assert then.e_value == last.looks.e_value[number]
         assert then.p_running_min == last.looks.p_running_min[number]
+
+
+def test_what_is_read_of_one_experiment_does_not_depend_on_the_stages_of_another() -> None:
+    many = one_series(LEANING, 1)
+    block = np.arange(12, dtype=np.int64) * 3600
+    few = replace(
+        many,
+        traits=None,
+        allocation=(Epoch(start=0, end=None, share=0.5),),
+        arrivals=Arrivals(block=block, treatment=0 * block + 100, others=0 * block + 900),
+    )
+    (alone,), (_, beside) = evaluate([few]), evaluate([many, few])
+    assert alone.gates.shortfall is not None
+    assert beside.gates == alone.gates
 
 
 def test_a_flag_that_splits_does_so_in_every_block_that_went_before() -> None:

@@ -1,0 +1,94 @@
+"""A gate on a companion of the target: outcomes that do not count, more often of one arm.
+
+They make the rate of that arm look lower, and explain nothing of the other side.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stats.counts.cell import Ints
+from stats.counts.closed_cells import ClosedCells
+from stats.counts.timeline import Timeline, timeline
+from stats.gates.gate import ALARM, Gate, Reading
+from stats.looks.policy import Policy
+from stats.looks.series import Companion, Series
+from stats.looks.trace import StageLooks
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompanionReading(Reading):
+    """A reading with its outcomes, which are cumulative.
+
+    Attributes:
+        treatment: Outcomes of treatment's units that do not count.
+        control: Outcomes of control's units.
+    """
+
+    treatment: Ints
+    control: Ints
+
+
+class CompanionGate(Gate):
+    """Outcomes of one arm do not count more often than those of the other.
+
+    It holds back the answer that they explain, and that alone.
+
+    Attributes:
+        role: Of the target's companion that holds these outcomes.
+    """
+
+    role: str
+
+    @abstractmethod
+    def uncounted(self, series: Series, companion: Companion) -> ClosedCells:
+        """The units that had an outcome which does not count, out of those that it is read of."""
+
+    def alarm_at(self, policy: Policy) -> float:
+        """The evidence at which it alarms."""
+        del policy
+        return ALARM
+
+    def readings(self, stages: Sequence[StageLooks]) -> Sequence[CompanionReading]:
+        """The readings of several experiments, each at all looks of a stage."""
+        asked = [looks for looks in stages if self.role in looks.series.companions]
+        if not asked:
+            return [_nothing(len(looks.trace)) for looks in stages]
+        line = timeline([looks.stream(self._metric(looks.series)) for looks in asked])
+        read = iter([self._reading(looks, line, number) for number, looks in enumerate(asked)])
+        return [
+            next(read) if self.role in looks.series.companions else _nothing(len(looks.trace))
+            for looks in stages
+        ]
+
+    def _metric(self, series: Series) -> Companion:
+        companion = series.companions[self.role]
+        return Companion(
+            window_seconds=companion.window_seconds, cells=self.uncounted(series, companion)
+        )
+
+    def _reading(self, looks: StageLooks, line: Timeline, number: int) -> CompanionReading:
+        row = line.row_at(number, looks.trace.at)
+        totals, size = line.events.gathered(row), row.size
+        log_e = looks.mixture(size).log_e(totals.S, totals.V0)
+        # Of a mean's companion a unit may have several.
+        sums = (line.x1, line.x0) if line.cells.values is None else (line.y1, line.y0)
+        treatment, control = (np.append(column, 0)[row].astype(np.int64) for column in sums)
+        explains = totals.S * looks.trace.totals.S < 0
+        return CompanionReading(
+            statistic=log_e,
+            alarm=(log_e >= math.log(self.alarm_at(looks.series.policy))) & explains,
+            treatment=treatment,
+            control=control,
+        )
+
+
+def _nothing(size: int) -> CompanionReading:
+    """The reading of an experiment without such a companion."""
+    nothing = np.zeros(size, dtype=np.int64)
+    return CompanionReading(
+        statistic=np.full(size, np.nan), alarm=nothing > 0, treatment=nothing, control=nothing
+    )
