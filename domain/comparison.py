@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+# So many units that were served both arms, and more than such a share of all: no router is sticky.
+MIN_CROSSINGS = 10
+MOST_CROSSED = 0.05
 _UNFAIR = ("non_identifiable", "interacting")
 _CONTRAST_ENDED = ("promoted", "withdrawn", "superseded", "nothing_to_compare")
 

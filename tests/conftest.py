@@ -204,7 +204,8 @@ class Service:
 
 @contextmanager
 def serving_store(store: Store) -> Generator[TestClient]:
-    settings = ApiSettings(database_url=store.url, secret=b"a secret of the tests")
+    secret = b"a secret of the tests"
+    settings = ApiSettings(database_url=store.url, secret=secret, checklist_seconds=0)
     with TestClient(create_app(settings), raise_server_exceptions=False) as client:
         yield client
 

@@ -21,7 +21,7 @@ envelope erasure error estimate evaluate event exit explain explanation fact fai
 fast fault field figures file filter flag folder forget forgotten form forwarded found frozen full
 future gone group guard harm headline health holder home hours housekeeping http import
 increment inflation input interruption interval invalid java job json judged keep kind lacking lane
-last lazy limit line links list listed listing lives long main many map mark markup matcher mcp
+last lazy limit line links list listed listing lives main many map mark markup matcher mcp
 measure measurement member memory meters migrate missing module named needed needs no node
 not now once open operations options orchestration outbound outcome own page parquet
 partitions pass passing patch payload pending person picture plain plan planned

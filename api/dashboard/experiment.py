@@ -122,7 +122,7 @@ class _Reading:
     """An experiment as its page shows it.
 
     Attributes:
-        finding: The experiment with what is served of it.
+        finding: The experiment with its served verdict.
         etag: Another one whenever the page is.
         fault: Why it cannot be computed; None where it can.
         evidence: The evidence document; None before the first look.

@@ -27,6 +27,7 @@ from api.dashboard.settings.kinds import KINDS
 from api.dashboard.settings.simple import get_settings, post_settings
 from api.dashboard.sign_in import get_sign_in, post_sign_in, post_sign_out
 from api.dashboard.verdict import before_any_look
+from api.runtime.state import runtime
 from api.wire.problem import Problem
 from domain.comparison import is_fair
 from domain.wording.headline import headline_of
@@ -34,7 +35,6 @@ from storage.experiments.deploys import read_deploy
 from storage.experiments.reach import reached_routes
 from storage.postgres.refusal import Missing
 from storage.tenants.sign_ins import Visitor
-from storage.views.checklist import UNSEEN, ServedChecklist, read_checklist
 from storage.views.findings import ListedFinding, findings_of_commits, list_findings
 from storage.views.ramps import ListedRamp, list_ramps, read_ramp_of
 from storage.views.recent_traffic import read_names
@@ -53,22 +53,21 @@ async def get_overview(request: Request) -> Response:
 
     def reading(
         connection: Connection, visitor: Visitor
-    ) -> tuple[ServedChecklist, list[ListedFinding], list[ListedFinding], list[ListedRamp]]:
+    ) -> tuple[list[ListedFinding], list[ListedFinding], list[ListedRamp]]:
         project_id = visitor.project_id
         return (
-            read_checklist(connection, project_id),
             list_findings(connection, project_id, limit=_ON_THE_FIRST + 1, decided=False),
             list_findings(connection, project_id, limit=_ON_THE_FIRST, decided=True),
             list_ramps(connection, project_id, limit=5),
         )
 
-    _, (checklist, running, decided, ramps) = await read_for_visitor(request, reading)
+    visitor, (running, decided, ramps) = await read_for_visitor(request, reading)
+    checklist = await runtime(request).checklists.of(visitor.project_id)
     return page(
         request,
         "overview.html",
         checklist=checklist.lines,
-        looked_at=checklist.looked_at,
-        unseen=UNSEEN,
+        looked_at=checklist.computed_at,
         # What nobody needs, such as revenue, is never right and no fault.
         all_right=all(line.ok is not False for line in checklist.lines),
         running=[_line(finding) for finding in running[:_ON_THE_FIRST]],
@@ -130,7 +129,7 @@ async def get_deploy(request: Request) -> Response:
             ramp,
             reached_routes(connection, visitor.project_id, deploy),
             findings_of_commits(connection, visitor.project_id, deploy["environment"], commits),
-            read_names(connection, [visitor.project_id])[visitor.project_id],
+            read_names(connection, visitor.project_id),
         )
 
     _, (deploy, ramp, routes, findings, names) = await read_for_visitor(request, reading)

@@ -1,6 +1,4 @@
-"""`GET /v1/reward/checklist`: the project's set-up checks, as of the last tick."""
-
-from functools import partial
+"""`GET /v1/reward/checklist`: the project's set-up checks, as of this minute."""
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -12,7 +10,6 @@ from api.wire.answer import answer
 from api.wire.documentation import PlainRoute, reading
 from api.wire.shape import Shape
 from storage.tenants.keys import READING_KINDS
-from storage.views.checklist import read_checklist
 
 # It is plain, as the address of a verdict is: of two plain routes, that without a pattern answers.
 router = APIRouter(route_class=PlainRoute, tags=["reward"])
@@ -36,14 +33,12 @@ class ChecklistLine(Shape):
 async def get_checklist(request: Request) -> Response:
     """Return ten checks: `ok` is null while there is nothing to judge, `fix` the next thing to do.
 
-    Kept by a tick each minute; nothing is computed by asking. The header `Age` says how many
-    seconds ago the last tick looked.
+    Computed when somebody asks, from the log's end and the experiments, and kept for a minute. The
+    header `Age` says how many seconds ago that was.
     """
     shared = runtime(request)
     caller = await admitted(shared.keyring, request, *READING_KINDS)
-    checklist = await shared.store.run(partial(read_checklist, project_id=caller.project_id))
-    age = checklist.age
+    checklist = await shared.checklists.of(caller.project_id)
     return answer(
-        [line.document() for line in checklist.lines],
-        headers=None if age is None else {"Age": str(int(age.total_seconds()))},
+        [line.document() for line in checklist.lines], headers={"Age": str(checklist.age)}
     )

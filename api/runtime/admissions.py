@@ -13,12 +13,15 @@ from sqlalchemy import Connection
 from api.runtime.store import Store
 from api.wire.event_batch import EVENT_MEMBERS, Rejected
 from api.wire.problem import Fault, Problem
-from storage.log import admissions
+from domain.checklist.setup import Admissions as Counts
+from storage.log.admissions import add_admissions
+from storage.log.events import note_names
 from storage.postgres.engine import StoreUnavailable
 
 _NOTED_SECONDS = 5.0
 # A process that stops has some seconds, and owes its clients more than its counts.
 _PATIENCE_SECONDS = 3.0
+_MOST_NAMES = 100
 _MEMBER = re.compile(r"(?:/events/\d+)?/(\w+)", re.ASCII)
 
 
@@ -34,7 +37,7 @@ class _Count:
 
 
 class Admissions:
-    """Counts stored and refused events of each project; no request waits for it.
+    """Counts stored and refused events of each project, and their names; no request waits for it.
 
     Counts that are not yet noted may be lost, with the process or while the store is away: they
     serve the set-up checklist, and faults of a set-up repeat.
@@ -49,6 +52,7 @@ class Admissions:
         """
         self._store, self._noted_seconds = store, noted_seconds
         self._counts: dict[int, _Count] = {}
+        self._names: dict[int, set[str]] = {}
         self._ending = asyncio.Event()
 
     @contextlib.asynccontextmanager
@@ -67,6 +71,7 @@ class Admissions:
         *,
         accepted: int,
         late: int,
+        names: Sequence[str],
         rejected: Sequence[Rejected] = (),
         sampled_out: int = 0,
     ) -> None:
@@ -75,6 +80,10 @@ class Admissions:
         count.accepted += accepted
         count.late += late
         count.sampled_out += sampled_out
+        known = self._names.setdefault(project_id, set())
+        # Anybody who has a public key can invent names.
+        if len(known) < _MOST_NAMES:
+            known.update(names)
         if rejected:
             count.rejected += len(rejected)
             count.reason = _reason(rejected[0].faults[0])
@@ -98,17 +107,19 @@ class Admissions:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._ending.wait(), self._noted_seconds)
             counts, self._counts = self._counts, {}
+            names, self._names = self._names, {}
             if counts:
                 with contextlib.suppress(StoreUnavailable, TimeoutError):
                     async with asyncio.timeout(_PATIENCE_SECONDS):
-                        await self._store.run(partial(_add, counts))
+                        await self._store.run(partial(_add, counts, names))
 
 
-def _add(counts: Mapping[int, _Count], connection: Connection) -> None:
-    added = {
-        project_id: admissions.Admissions(**vars(count)) for project_id, count in counts.items()
-    }
-    admissions.add_admissions(connection, added)
+def _add(
+    counts: Mapping[int, _Count], names: Mapping[int, set[str]], connection: Connection
+) -> None:
+    added = {project_id: Counts(**vars(count)) for project_id, count in counts.items()}
+    add_admissions(connection, added)
+    note_names(connection, names)
 
 
 def _reason(fault: Fault) -> str:

@@ -54,6 +54,7 @@ class Intake:
                 self.caller.project_id,
                 accepted=len(batch.events),
                 late=late,
+                names=[event.event for event in batch.events],
                 rejected=batch.rejected,
                 sampled_out=batch.sampled_out,
             )
@@ -63,7 +64,9 @@ class Intake:
         """Stores events that are lines already, and returns how many of them came late."""
         late = await self._appended(lines)
         accepted = len(lines.occurred_at)
-        self.shared.admissions.took(self.caller.project_id, accepted=accepted, late=late)
+        self.shared.admissions.took(
+            self.caller.project_id, accepted=accepted, late=late, names=lines.names
+        )
         return late
 
     def count(self, batch: Batch) -> None:

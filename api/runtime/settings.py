@@ -32,6 +32,8 @@ class ApiSettings:
     most_connections: int = 2000
     # Rate limits shared by all workers; by default each worker counts for itself.
     redis_url: str | None = field(default=None, repr=False)
+    # For how long a project's checklist is kept; a test wants it of now.
+    checklist_seconds: float = 60.0
 
     @classmethod
     def from_environment(cls) -> Self:

@@ -8,6 +8,7 @@ from starlette.requests import Request
 
 from api.runtime.admissions import Admissions
 from api.runtime.agents import Agents
+from api.runtime.checklists import Checklists
 from api.runtime.gauges import StoreGauges
 from api.runtime.keyring import Keyring
 from api.runtime.rate_limit import RateLimit
@@ -32,6 +33,7 @@ class Runtime:
     keyring: Keyring
     rate_limit: RateLimit
     admissions: Admissions
+    checklists: Checklists
     pseudonyms: Pseudonyms
     signatures: Signatures
     meters: Meters
@@ -62,6 +64,7 @@ async def running(settings: ApiSettings, meters: Meters, agents: Agents) -> Asyn
                 keyring=keyring,
                 rate_limit=rate_limit,
                 admissions=admissions,
+                checklists=Checklists(store, kept_seconds=settings.checklist_seconds),
                 pseudonyms=Pseudonyms(settings.secret),
                 signatures=Signatures(assignments=Assignments(settings.secret), meters=meters),
                 meters=meters,

@@ -65,7 +65,7 @@ class Storing:
             part = next_part(connection, tally.days)
             copy_history(connection, self._blocks("Storing events"), part=part)
             note_part_of_days(connection, part, tally.days)
-            note_names(connection, self.plan.project_id, tally.events)
+            note_names(connection, {self.plan.project_id: tally.events}, live=False)
             counts = self.plan.counts(connection, tally)
             # Only now the log's lock, for which the service's writers would wait: a registration
             # that came during the copy is seen under it.

@@ -14,7 +14,6 @@ from rich.text import Text
 from cli.operations.options import data_dir_option, project_option
 from cli.operations.remote import READING_KEY, RemoteFault, Response, remote
 
-_TICKING_SECONDS = 300
 _MARKS = {True: ("✓", "green"), False: ("✗", "bold red"), None: ("?", "yellow")}
 
 
@@ -36,7 +35,7 @@ def doctor(ctx: click.Context, project: str, as_json: bool, data_dir: Path) -> N
         answer = service.get("/v1/reward/checklist")
         lines, age = _answered(answer), answer.age
     else:
-        lines, age = _stored(project, data_dir)
+        lines, age = _stored(project, data_dir), 0.0
     if as_json:
         click.echo(json.dumps(lines, ensure_ascii=False))
     else:
@@ -44,16 +43,13 @@ def doctor(ctx: click.Context, project: str, as_json: bool, data_dir: Path) -> N
     ctx.exit(int(any(line["ok"] is False for line in lines)))
 
 
-def _stored(project: str, data_dir: Path) -> tuple[Sequence[Mapping[str, Any]], float | None]:
-    """Returns the lines, and how many seconds ago they were so."""
+def _stored(project: str, data_dir: Path) -> Sequence[Mapping[str, Any]]:
     # The store's rooms take a second to load, and the client does not hold them.
     from cli.operations.store import project_transaction  # noqa: PLC0415
     from storage.views.checklist import read_checklist  # noqa: PLC0415
 
     with project_transaction(data_dir, project) as (connection, project_id):
-        checklist = read_checklist(connection, project_id)
-    age = None if checklist.age is None else checklist.age.total_seconds()
-    return [line.document() for line in checklist.lines], age
+        return [line.document() for line in read_checklist(connection, project_id)]
 
 
 def _answered(answer: Response) -> Sequence[Mapping[str, Any]]:
@@ -82,8 +78,7 @@ def _print(lines: Sequence[Mapping[str, Any]], age: float | None) -> None:
     red = sum(line["ok"] is False for line in lines)
     waiting = sum(line["ok"] is None for line in lines)
     console.print(Padding(_summary(len(lines), red=red, waiting=waiting), (1, 0, 0, 1)))
-    # What is older than a few ticks says so in the first line.
-    if age is not None and age <= _TICKING_SECONDS:
+    if age is not None:
         console.print(f" As of {_ago(age)}: the service looks once a minute.", highlight=False)
 
 

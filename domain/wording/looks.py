@@ -58,7 +58,7 @@ def clock(at: float) -> str:
 
 
 def e_value_text(value: float) -> str:
-    """Returns an e-value as people read it: three digits, and no more of what is beyond doubt."""
+    """Returns an e-value as people read it: three digits, or that it is over a million."""
     if value > _BEYOND_DOUBT:
         return f"over {_BEYOND_DOUBT:,}"
     digits = f"{value:.3g}"

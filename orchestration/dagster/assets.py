@@ -3,7 +3,6 @@
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -32,7 +31,6 @@ from orchestration.dagster.report import MOST_SHOWN, chosen, report
 from orchestration.dagster.resources import Engine, Store
 from orchestration.dagster.table import MOST_ROWS, Rows, markdown, plain
 from orchestration.pipeline.batch import FAST, RUN, Patience
-from orchestration.pipeline.checklist import ChecklistsTooLong, keep_checklists
 from orchestration.pipeline.steps import close_cells, expose, publish, stage, stage_due
 from storage.schema.clock import seconds_until
 from storage.views.counts import cells_added_since, cells_of_days, closed_cells, units_by_experiment
@@ -307,8 +305,6 @@ def verdicts(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
         published = publish(connection, patience=_patience(context))
         answers = count_answers(connection)
         changed = verdicts_changed_since(connection, shown_to, limit=MOST_ROWS)
-    with suppress(ChecklistsTooLong), store.reading() as connection:
-        keep_checklists(connection)
     _tag(context, sorted(verdict.experiment_id for verdict in published if verdict.changed))
     total = changed[0].total if changed else 0
     return dg.MaterializeResult(

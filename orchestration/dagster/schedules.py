@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 
 import dagster as dg
@@ -20,7 +19,6 @@ from orchestration.dagster.keys import (
 from orchestration.dagster.partitions import DAYS, key_of
 from orchestration.dagster.resources import Store
 from orchestration.dagster.sources import SOURCES
-from orchestration.pipeline.checklist import keep_checklists
 from orchestration.pipeline.failed_tick import failures_counted
 from orchestration.pipeline.steps import note_seen
 from storage.schema.clock import closed_instant, try_claim_derived_tables
@@ -57,7 +55,6 @@ def _fast(
         answer = _due(store, ahead=max(timedelta(), until_next))
         if not isinstance(answer, str):
             answer = _not_asked_for(answer, context.instance) or UNDER_WAY
-    _keep_checklists(store)
     if isinstance(answer, str):
         return dg.SkipReason(answer)
     # Of many closings the first and the last get a run: each takes seconds of CPU to start.
@@ -109,16 +106,6 @@ def _is_starting(instance: dg.DagsterInstance, *, closes_at: datetime | None) ->
         created_before=now + _STARTS_WITHIN,
     )
     return any(instance.get_runs_count(runs) for runs in (queued, begun))
-
-
-def _keep_checklists(store: Store) -> None:
-    """Keeps the checklists; a failure is counted, and holds no verdict back."""
-    with (
-        suppress(Exception),
-        failures_counted(store.engine, "checklists"),
-        store.reading() as connection,
-    ):
-        keep_checklists(connection)
 
 
 def fast_schedule(cron: str) -> dg.ScheduleDefinition:

@@ -5,13 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from domain.cause import Cause
+from domain.comparison import MIN_CROSSINGS, MOST_CROSSED
 from stats.counts.cell import Ints, number_or_none
 from stats.counts.finding import counted_from
 from stats.gates.gate import Gate, Reading, no_reading
 from stats.looks.trace import StageLooks
-
-MIN_CROSSINGS = 10
-MOST_CROSSED = 0.05
 
 
 class Crossover(Gate):

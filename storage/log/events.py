@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import repeat
@@ -104,10 +104,17 @@ class RuntimeEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EventLines:
-    """Events as COPY's text, a line each, but for their time of receipt; and when they occurred."""
+    """Events as COPY's text, a line each, but for their time of receipt.
+
+    Attributes:
+        text: The lines.
+        occurred_at: When each occurred.
+        names: The name of each.
+    """
 
     text: str
     occurred_at: Sequence[datetime]
+    names: Sequence[str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,7 +142,9 @@ class EventColumns:
 
     def lines(self) -> EventLines:
         """Returns the events as lines."""
-        return EventLines(text=_lines(self._fields()), occurred_at=self.occurred_at)
+        return EventLines(
+            text=_lines(self._fields()), occurred_at=self.occurred_at, names=self.names
+        )
 
     def _fields(self) -> list[tuple[str, ...]]:
         """Returns the members of each event as texts, in the order of COLUMNS, but for the last."""
@@ -176,6 +185,7 @@ def event_lines(events: Sequence[RuntimeEvent]) -> EventLines:
     return EventLines(
         text=_lines([event.fields() for event in events]),
         occurred_at=[event.occurred_at for event in events],
+        names=[event.event for event in events],
     )
 
 
@@ -285,29 +295,48 @@ def append_history(
     )
     copy_history(connection, [history_lines(events).encode()], part=part)
     note_part(connection, part, hours)
-    note_names(connection, events[0].project_id, {event.event for event in events})
+    names = {event.event for event in events}
+    note_names(connection, {events[0].project_id: names}, live=False)
 
 
 # Anybody who has a key can invent names.
 _MOST_NAMES = 100
 _NOTE_NAMES = text("""
-INSERT INTO seen_names (project_id, event, newest_at)
-SELECT :project_id, name, '-infinity' FROM unnest(CAST(:names AS text[])) AS name
+INSERT INTO seen_names AS s (project_id, event, newest_at)
+SELECT n.project_id, n.event, t.newest_at
+FROM unnest(CAST(:ids AS int[]), CAST(:names AS text[])) AS n (project_id, event)
+CROSS JOIN (
+    SELECT CASE WHEN :live THEN clock_timestamp() ELSE '-infinity' END AS newest_at
+) AS t
+-- To an hour: a name that comes all the time costs a look at the index.
 WHERE NOT EXISTS (
-    SELECT FROM seen_names AS s WHERE s.project_id = :project_id AND s.event = name
+    SELECT FROM seen_names AS s
+    WHERE s.project_id = n.project_id AND s.event = n.event
+      AND s.newest_at >= t.newest_at - interval '1 hour'
 )
-ON CONFLICT DO NOTHING
+-- In one order, so that no two processes wait for one another.
+ORDER BY n.project_id, n.event
+ON CONFLICT (project_id, event) DO UPDATE SET newest_at = excluded.newest_at
+WHERE s.newest_at < excluded.newest_at
 """)
 
 
-def note_names(connection: Connection, project_id: int, names: Collection[str]) -> None:
-    """Notes the names of events of the past, which no tick sees come.
+def note_names(
+    connection: Connection, names: Mapping[int, Collection[str]], *, live: bool = True
+) -> None:
+    """Notes the names of events by project, and to an hour when each came last.
 
     Args:
-        names: Of the events; a hundred of them are noted.
+        names: Of the events, a hundred of a project at most are noted.
+        live: Whether they came now, rather than in the past.
     """
-    first = sorted(names)[:_MOST_NAMES]
-    connection.execute(_NOTE_NAMES, {"project_id": project_id, "names": first})
+    pairs = [
+        (project_id, name) for project_id, of in names.items() for name in sorted(of)[:_MOST_NAMES]
+    ]
+    if pairs:
+        ids, events = zip(*pairs, strict=True)
+        bound = {"ids": list(ids), "names": list(events), "live": live}
+        connection.execute(_NOTE_NAMES, bound)
 
 
 def history_lines(events: Sequence[RuntimeEvent]) -> str:

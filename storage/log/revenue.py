@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from domain.registration import PRODUCTION
 from storage.experiments.graphs import document_digest
-from storage.log.events import require_open_history
+from storage.log.events import note_names, require_open_history
 from storage.postgres.refusal import Conflict
 from storage.schema.clock import receipt_time
 from storage.schema.tables import revenue_events
@@ -102,6 +102,7 @@ def record_revenue(
         ).scalars()
     )
     _require_same_payloads(connection, project_id, events)
+    note_names(connection, {project_id: {event.event for event in events}}, live=not history)
     accepted: list[bool] = []
     for event in events:
         accepted.append(event.idempotency_key in new)

@@ -570,31 +570,6 @@ self_checks = _table(
 
 # --- Whether projects are wired right: nothing here is read by a verdict --------------------------
 
-# The runtime events of the last minutes that had any, counted as they come: all of a minute, and
-# those of the commits and routes that are seen most. Page views stand apart.
-recent_counts = _table(
-    "recent_counts",
-    _project(),
-    Column("environment", Text, nullable=False),
-    _moment("minute"),
-    Column("kind", Text, nullable=False),
-    # The commit or the route; empty of all.
-    Column("value", Text, nullable=False),
-    Column("page_view", Boolean, nullable=False),
-    *(
-        Column(name, BigInteger, nullable=False)
-        for name in ("events", "committed", "routed", "named", "skewed")
-    ),
-    # Of the skewed ones, from occurring to receipt, in all.
-    Column("skew_seconds", Double, nullable=False),
-    _moment("newest_at"),
-    # Of a route: whether the graph has it, and which graph that was.
-    Column("graph_id", Text),
-    Column("matched", Boolean),
-    PrimaryKeyConstraint("project_id", "environment", "minute", "kind", "value", "page_view"),
-    CheckConstraint("kind IN ('all', 'commit', 'route')", name="kind"),
-)
-
 # The names of runtime and revenue events that ever came, to an hour when last.
 seen_names = _table(
     "seen_names",
@@ -622,38 +597,6 @@ admissions = _table(
     Column("sampled_out", BigInteger, nullable=False, server_default=text("0")),
     PrimaryKeyConstraint("project_id", "minute"),
     Index(None, "minute"),
-)
-
-# The lines of each project's checklist, as they are served.
-checklists = _table(
-    "checklists",
-    Column(
-        "project_id",
-        Integer,
-        ForeignKey("projects.project_id"),
-        primary_key=True,
-        autoincrement=False,
-    ),
-    Column("lines", JSON, nullable=False),
-    _moment("newest_event_at", nullable=True),
-    # A digest of what the lines depend on beside the traffic: settings, deploys, experiments.
-    Column("setup", Text, nullable=False),
-    # Of the last hundred or so: how many came, of how many a user could be looked for, and found.
-    Column("revenue_events", BigInteger, nullable=False, server_default=text("0")),
-    Column("revenue_tested", BigInteger, nullable=False, server_default=text("0")),
-    Column("revenue_joined", BigInteger, nullable=False, server_default=text("0")),
-)
-
-# How far the log was counted for the checklists, and when a tick last looked; one row.
-checklist_marks = _table(
-    "checklist_marks",
-    Column("place", Integer, primary_key=True, autoincrement=False, server_default=text("1")),
-    _moment("kept_at"),
-    _moment("read_to", nullable=True),
-    # How many pages the newest days had then, by the name of their partition.
-    Column("pages", JSON, nullable=False),
-    _moment("revenue_to"),
-    CheckConstraint("place = 1", name="one"),
 )
 
 # When somebody last showed that the store can be written; one row.

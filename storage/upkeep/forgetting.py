@@ -539,17 +539,6 @@ VALUES (:project_id, clock_timestamp(), :kind, :runtime_events, :revenue_events,
 """)
 
 
-# A path may name its visitor, and nobody knows whose it was: all recent ones go, and the checklist
-# is made anew of what comes next.
-_RECENT = ("checklists", "recent_counts")
-_FORGET_ROUTES = text("""
-DELETE FROM recent_counts WHERE project_id = :project_id AND kind = 'route'
-""")
-_CHECK_ANEW = text("""
-UPDATE checklists SET lines = '[]', setup = '' WHERE project_id = :project_id
-""")
-
-
 def _forget(
     connection: Connection,
     project_id: int,
@@ -606,7 +595,6 @@ def _forget(
         tables=sorted(
             [
                 *(row.sources or ()),
-                *(_RECENT if row.sources else ()),
                 *(_derived() if row.units else ()),
             ]
         ),
@@ -614,8 +602,6 @@ def _forget(
     if forgotten.tables:
         counts = {name: getattr(forgotten, name) for name in _COUNTS}
         connection.execute(_REMEMBER, {"project_id": project_id, "kind": kind, **counts})
-        for statement in (_FORGET_ROUTES, _CHECK_ANEW):
-            connection.execute(statement, {"project_id": project_id})
         # How much of theirs went, as in the counts; never who.
         changes = [
             Change(member=name, before=None, after=value)

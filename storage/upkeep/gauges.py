@@ -20,7 +20,7 @@ _MOST_COMMITS = 500
 
 # Where an error can end a tick of the fast schedule, or a step of a run.
 PIPELINE = ("exposures", "session_cells", "evidence", "verdicts")
-TICK_STAGES = ("backlog", *PIPELINE, "checklists")
+TICK_STAGES = ("backlog", *PIPELINE)
 
 _STEP_ENDED = text("""
 INSERT INTO pipeline_steps (stage, ended_at, seconds)

@@ -103,8 +103,8 @@ _ARRIVALS = """CASE
     WHEN NOT v.decided AND coalesce((v.evidence #>> '{sessions,accumulated}')::bigint, 0) = 0
     THEN (
         SELECT json_build_array(coalesce(sum(u.treatment + u.control), 0), coalesce((
-            SELECT c.newest_event_at >= x.starts_at FROM checklists AS c
-            WHERE c.project_id = x.project_id
+            SELECT bool_or(a.accepted > 0) FROM admissions AS a
+            WHERE a.project_id = x.project_id AND a.minute >= date_trunc('minute', x.starts_at)
         ), false))
         FROM block_units AS u WHERE u.experiment_id = x.experiment_id
     )

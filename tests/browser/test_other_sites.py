@@ -87,7 +87,7 @@ def stored(url: str) -> dict[str, Any]:
         tables = connection.execute(
             "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = 'deploy_reward'"
             # What ticks and gauges write, whoever looks on.
-            " AND tablename NOT IN ('pipeline_steps', 'ticks', 'checklists', 'checklist_marks',"
+            " AND tablename NOT IN ('pipeline_steps', 'ticks',"
             " 'cursors', 'next_looks', 'publication_progress')"
         ).fetchall()
         connection.execute("SET search_path = deploy_reward")

@@ -20,7 +20,6 @@ from sqlalchemy import Connection, func, select
 from api.app import create_app
 from api.runtime.settings import ApiSettings
 from benchmarks.server.running import running_service
-from orchestration.pipeline.checklist import keep_checklists
 from orchestration.pipeline.steps import publish, stage_due
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.schema.clock import claim_derived_tables
@@ -50,12 +49,11 @@ PATIENCE_MS = 180_000
 
 @dataclass(kw_only=True)
 class Story:
-    """Everybody who is in it; and what makes the service tick, where it does not by itself."""
+    """Everybody who is in it."""
 
     engineer: Engineer
     shop: Shop
     visitors: Visitors
-    tick: Callable[[], object] = lambda: None
 
 
 Told = Callable[..., Story]
@@ -109,7 +107,6 @@ def finds_an_empty_project(story: Story) -> None:
     engineer = story.engineer
 
     def found() -> bool:
-        story.tick()
         engineer.page.reload()
         return "No event has come yet." in engineer.page.locator("main").inner_text()
 
@@ -240,7 +237,6 @@ def stands_right(story: Story, *checks: str) -> None:
     """The checklist's lines turned green that are named."""
 
     def right() -> bool:
-        story.tick()
         story.engineer.page.reload()
         lines = story.engineer.page.locator(".checks li.keep strong").all_text_contents()
         return set(checks) <= set(lines)
@@ -360,11 +356,10 @@ def test_from_an_empty_project_to_a_canary_that_waits_for_its_first_look(
 ) -> None:
     """The story up to its first look, which a day brings that passes for the walk alone."""
     project = in_store(store, lambda connection: create_project(connection, "default"))
-    settings = ApiSettings(database_url=store.url, secret=SECRET)
+    settings = ApiSettings(database_url=store.url, secret=SECRET, checklist_seconds=0)
     with Served(app=create_app(settings)) as api:
         named = {"SERVICE_DATABASE_URL": store.url, "SERVICE_SECRET": SECRET.decode()}
         story = told(api.url, {kind.value: key for kind, key in project.keys.items()}, **named)
-        story.tick = lambda: in_store(store, keep_checklists)
         engineer, visitors = story.engineer, story.visitors
         experiment = begins(story)
 

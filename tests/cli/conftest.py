@@ -28,7 +28,8 @@ def command() -> Callable[..., Result]:
 @contextmanager
 def serving(service: Any, port: int = 0) -> Iterator[str]:
     """The address of the service's API behind a port, for as long as the context lasts."""
-    app = create_app(ApiSettings(database_url=service.store.url, secret=b"a secret of the tests"))
+    secret, url = b"a secret of the tests", service.store.url
+    app = create_app(ApiSettings(database_url=url, secret=secret, checklist_seconds=0))
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning"))
     thread = threading.Thread(target=server.run)
     thread.start()

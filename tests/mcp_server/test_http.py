@@ -19,7 +19,6 @@ from api.app import create_app
 from api.runtime.settings import ApiSettings
 from cli.processes.application import tools_of
 from mcp_server.explanation import LONGEST_BYTES
-from orchestration.pipeline.checklist import keep_checklists
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import create_project
 from tests.conftest import Store
@@ -58,7 +57,9 @@ def keys(store: Store) -> dict[str, dict[KeyKind, str]]:
 
 @pytest.fixture
 def served(store: Store) -> Iterator[Served]:
-    settings = ApiSettings(database_url=store.url, secret=b"a secret of the tests")
+    settings = ApiSettings(
+        database_url=store.url, secret=b"a secret of the tests", checklist_seconds=0
+    )
     with Served(app=create_app(settings, tools=tools_of)) as served:
         yield served
 
@@ -298,7 +299,9 @@ def test_who_hangs_up_leaves_no_traceback(
 
 
 def test_a_process_without_tools_says_so(store: Store, keys: Any) -> None:
-    settings = ApiSettings(database_url=store.url, secret=b"a secret of the tests")
+    settings = ApiSettings(
+        database_url=store.url, secret=b"a secret of the tests", checklist_seconds=0
+    )
     with Served(app=create_app(settings)) as served:
         answer = posted(served, **{"X-Service-Project-Key": keys["shop"][KeyKind.PROJECT]})
         assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
@@ -344,7 +347,7 @@ def test_the_next_step_of_a_set_up_has_an_example_with_the_service_s_address(
     assert (step["step"], step["example"]) == ("events", None)
     assert step["do"].startswith("Start Dagster")
     with store.engine.begin() as connection:
-        keep_checklists(connection)
+        connection.execute(text("INSERT INTO ticks (succeeded_at) VALUES (clock_timestamp())"))
     step = in_session(asked, keys["shop"][KeyKind.PROJECT]).structured_content
     assert (step["step"], step["done"]) == ("events", 0)
     assert step["do"]

@@ -9,7 +9,6 @@ from click.testing import CliRunner
 
 from cli.main import main
 from cli.processes.up import KEY_USES
-from orchestration.pipeline.checklist import keep_checklists
 from tests.cli.conftest import serving
 from tests.processes.terminal import has_tools, terminal
 
@@ -73,7 +72,6 @@ def test_the_quick_start_leads_to_a_decided_verdict(
         terminal(tmp_path, SERVICE_DATABASE_URL=service.store.url) as shell,
     ):
         for step in steps():
-            service.in_store(keep_checklists)  # Dagster's part, each half minute
             commands = handed_over(step.commands, keys).replace("http://127.0.0.1:8000", url)
             seen = shell.type(commands)
             assert seen.exit == step.exits, seen.text
@@ -86,7 +84,6 @@ def test_the_quick_start_leads_to_a_decided_verdict(
     (rehearsed,) = read(service, "/v1/reward", keys["rk_"])["experiments"]
     assert rehearsed["contract"]["verdict"] == "keep"
     # And the reader's own project is wired right, as far as four events can show.
-    service.in_store(keep_checklists)
     lines = read(service, "/v1/reward/checklist", first["rk_"])
     assert not [line for line in lines if line["ok"] is False]
     told = {line["check"] for line in lines if line["ok"]}

@@ -263,7 +263,7 @@ async def get_settings(request: Request) -> Response:
 
 def seen_names(connection: Connection, visitor: Visitor) -> Sequence[str]:
     """Returns the names of events that came to the visitor's project, the newest first."""
-    return read_names(connection, [visitor.project_id])[visitor.project_id][:_NAMES_OFFERED]
+    return read_names(connection, visitor.project_id)[:_NAMES_OFFERED]
 
 
 async def post_settings(request: Request) -> Response:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from orchestration.pipeline.checklist import keep_checklists
 from tests.clients.owner import Owner
+from tests.processes.api_process import eventually
 from tests.stores.pipeline_run import run_pipeline
 
 OLD, NEW = "a" * 40, "b" * 40
@@ -52,7 +52,8 @@ def test_from_the_first_event_on_the_page_says_that_traffic_comes(
 ) -> None:
     assert "Nothing was measured yet. What to do now Send traffic" in verdict(owner, experiment)
     send(owner, 0)
-    owner.service.in_store(keep_checklists)
+    # The API notes every few seconds whose events came.
+    eventually(lambda: "Events are coming in." in verdict(owner, experiment))
     page = verdict(owner, experiment)
     assert "Events are coming in. Units are counted when a block of 5 minutes has closed." in page
     assert "What to do now Leave the canary running." in page
@@ -85,7 +86,6 @@ def test_the_first_look_is_told_by_the_page_the_checklist_and_the_registration(
     # A block, the metric's window, and the grace.
     assert timedelta(minutes=32) <= at - BEGUN <= timedelta(minutes=37)
     run_pipeline(owner.service.store.engine)
-    owner.service.in_store(keep_checklists)
     page = owner.page(f"/dashboard/experiments/{experiment}")
     assert f'First look</dt><dd><time datetime="{at:%Y-%m-%dT%H:%M:%SZ}"' in page
     assert "Next look" not in page

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from orchestration.pipeline.checklist import keep_checklists
 from storage.tenants.keys import KeyKind
 
 ASKED = {"treatment_commit": "b" * 8}
@@ -27,7 +26,6 @@ def test_where_else_its_commit_is_deployed_is_told(service: Any) -> None:
     deployed(service, "canada")
     answer = service.client.get(f"{page}/live", headers=known).json()
     assert "so far it is deployed to canada, staging<" in answer["parts"]["progress"]
-    service.in_store(keep_checklists)
     told = {line["check"]: line["seen"] for line in service.get("/v1/reward/checklist").json()}
     assert told["both arms in one block"] == (
         f"{experiment} waits for its deploy to production;"

@@ -338,11 +338,14 @@ def test_neither_keys_nor_users_nor_queries_are_logged(
 
 SCOPED = {name for name, table in metadata.tables.items() if "project_id" in table.columns}
 # A key says whose it is, and a project's settings are found by its number.
-# Of the whole service: its version, whether it is frozen, when a tick last looked, and how sealing
-# the log last ended.
-UNSCOPED = {"alembic_version", "freezes", "checklist_marks", "sealing_runs"}
+# Of the whole service: its version, whether it is frozen, when a tick last ended well, and how
+# sealing the log last ended.
+UNSCOPED = {"alembic_version", "freezes", "sealing_runs", "ticks"}
 # Of one experiment, and so of its project: read only beside `experiments` or `verdicts`.
-OF_EXPERIMENT = {"set_aside", "follow_ups", "block_units"}
+OF_EXPERIMENT = {
+    *("set_aside", "follow_ups", "block_units", "cursors", "whole_lives"),
+    *("exposures", "sightings", "conversions", "amounts"),
+}
 _READ_OR_CHANGED = re.compile(
     r"\b(?:FROM|JOIN|UPDATE|INTO|COPY)\s+(?:ONLY\s+)?(\w+)", re.IGNORECASE
 )

@@ -405,12 +405,6 @@ def test_two_instances_that_run_on_one_store_do_each_other_no_harm(canary, insta
 # --- What a tick leaves behind -------------------------------------------------------------------
 
 
-def test_a_checklist_that_cannot_be_kept_keeps_nobody_from_a_verdict(canary, instance) -> None:
-    canary.tamper("ALTER TABLE checklist_marks RENAME TO checklist_marks_away")
-
-    assert tick(canary.url, instance).run_requests
-
-
 def test_a_tick_without_a_store_fails_and_says_so(instance) -> None:
     with pytest.raises(dg.DagsterUserCodeExecutionError) as raised:
         tick("postgresql://nobody@127.0.0.1:1/none", instance)

@@ -14,7 +14,6 @@ import pytest
 from sqlalchemy import text
 
 from cli.repository.private_service import PrivateService, private_service
-from orchestration.pipeline.checklist import keep_checklists
 from orchestration.pipeline.steps import note_seen
 from storage.schema.clock import claim_derived_tables, closed_instant
 from storage.tenants.keys import KeyKind
@@ -97,8 +96,6 @@ class Release:
         return registration["control_commit"], registration["change"]
 
     def checklist(self) -> dict[str, dict[str, Any]]:
-        with self.service.engine.begin() as connection:
-            keep_checklists(connection)
         headers = {"X-Service-Project-Key": self.service.project.keys[KeyKind.PROJECT]}
         lines = self.service.client.get("/v1/reward/checklist", headers=headers).json()
         return {line["check"]: line for line in lines}

@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-from orchestration.pipeline.checklist import keep_checklists
-
 A, K = "aaaaaaa1", "ccccccc3"
 DAY = 1440.0
 USD, JPY = {"value": 3000, "currency": "USD"}, {"value": 4500, "currency": "JPY"}
@@ -81,8 +79,6 @@ def test_outcomes_that_one_arm_leaves_out_hold_back_the_answer_that_they_explain
     assert evidence["warnings"] == ["outcomes_left_out"]
     (advice,) = evidence["advice"]
     assert advice.startswith(cure)
-    with story.service.store.engine.begin() as connection:
-        keep_checklists(connection)
     *_, line = story.service.get("/v1/reward/checklist").json()
     assert (line["check"], line["ok"], line["fix"]) == ("outcomes counted", False, advice)
     assert f"{more} {why}" in line["seen"]

@@ -6,17 +6,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 from starlette.testclient import TestClient
 
 from api.app import create_app
 from api.runtime.settings import ApiSettings
-from orchestration.pipeline.checklist import keep_checklists
+from domain.checklist.lines import CHECKS
+from storage.schema.partitions import create_days
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import CreatedProject, create_project
 from storage.tenants.settings import apply_settings
 from storage.upkeep.forgetting import forget_session
-from storage.views.checklist import CHECKS
 from tests.conftest import Store, fresh_store
 from tests.stores.pipeline_run import run_pipeline
 
@@ -120,6 +120,18 @@ class Shop:
             apply_settings(connection, self.project.project_id, settings)
 
 
+def age(connection: Connection, project_id: int, *, minutes: float) -> None:
+    """Lets a project's live events have come so much earlier, and nothing since."""
+    create_days(connection, [(datetime.now(UTC) - timedelta(minutes=minutes)).date()])
+    earlier = "{0} = {0} - make_interval(mins => :minutes)".format
+    events = f"{earlier('received_at')}, {earlier('occurred_at')}"
+    for statement in (
+        f"UPDATE runtime_events SET {events} WHERE project_id = :id AND received_at <> occurred_at",
+        f"UPDATE seen_names SET {earlier('newest_at')} WHERE project_id = :id",
+    ):
+        connection.execute(text(statement), {"id": project_id, "minutes": minutes})
+
+
 # --- Ways to set a project up wrong: two or so for each of the ten lines --------------------------
 
 
@@ -128,9 +140,10 @@ def nothing_is_sent(shop: Shop) -> None:
 
 
 def sending_stopped(shop: Shop) -> None:
-    shop.deploy()
-    shop.send_past()
-    shop.register()
+    shop.outcome = "page_view"
+    shop.live()
+    with shop.store.engine.begin() as connection:
+        age(connection, shop.project.project_id, minutes=30)
 
 
 def another_environment_is_named(shop: Shop) -> None:
@@ -281,13 +294,14 @@ ALSO_RED = {
 
 
 def opened(store: Store) -> TestClient:
-    settings = ApiSettings(database_url=store.url, secret=b"a secret of the tests")
+    secret = b"a secret of the tests"
+    settings = ApiSettings(database_url=store.url, secret=secret, checklist_seconds=0)
     return TestClient(create_app(settings))
 
 
 @pytest.fixture(scope="module")
 def shops(postgres_url: str, migrated_template: str) -> Iterator[dict[str, Shop]]:
-    """Every project of this page in one store: each lives its story, then one tick looks at all."""
+    """Every project of this page in one store: each lives its story, then the pipeline runs."""
     with fresh_store(postgres_url, migrated_template) as store:
         found: dict[str, Shop] = {}
         # When the API ends, what it refused is noted.
@@ -298,8 +312,6 @@ def shops(postgres_url: str, migrated_template: str) -> Iterator[dict[str, Shop]
                 found[live.__name__] = Shop(store=store, client=client, project=project)
                 live(found[live.__name__])
         run_pipeline(store.engine)
-        with store.engine.begin() as connection:
-            keep_checklists(connection)
         with opened(store) as client:
             for shop in found.values():
                 shop.client = client
@@ -349,8 +361,9 @@ class Lived:
         project, client = service.project, service.client
         self.shop = Shop(store=service.store, client=client, project=project)
 
-    def tick(self) -> int:
-        return self.service.in_store(keep_checklists)
+    def age(self, *, minutes: float) -> None:
+        project_id = self.shop.project.project_id
+        self.service.in_store(lambda connection: age(connection, project_id, minutes=minutes))
 
     def execute(self, statement: str) -> None:
         self.service.in_store(lambda connection: connection.execute(text(statement)))
@@ -364,15 +377,23 @@ def lived(service: Any) -> Lived:
     return Lived(service)
 
 
-def test_a_line_turns_green_at_the_tick_after_its_fix(lived: Lived) -> None:
+def test_a_line_turns_green_with_its_fix(lived: Lived) -> None:
     lived.shop.send_present()
-    assert lived.tick() == 1
     assert lived.line("commit known")["ok"] is False
     lived.shop.deploy()
-    assert lived.line("commit known")["ok"] is False
-    assert lived.tick() == 1
     assert lived.line("commit known")["ok"] is True
     assert lived.line("routes matched")["ok"] is True
+
+
+def test_a_checklist_is_computed_once_a_minute_however_many_ask(lived: Lived) -> None:
+    settings = ApiSettings(database_url=lived.shop.store.url, secret=b"a secret of the tests")
+    with TestClient(create_app(settings)) as client:
+        lived.shop.client = client
+        before = lived.shop.lines()
+        lived.shop.send_present()
+        assert lived.shop.lines() == before
+        key = {"X-Service-Project-Key": lived.shop.project.keys[KeyKind.PROJECT]}
+        assert int(client.get("/v1/reward/checklist", headers=key).headers["Age"]) >= 0
 
 
 def test_events_may_write_more_of_a_commit_than_its_deploy(lived: Lived) -> None:
@@ -381,30 +402,23 @@ def test_events_may_write_more_of_a_commit_than_its_deploy(lived: Lived) -> None
     lived.shop.page_view["commit"] = whole[K]
     lived.shop.live()
     run_pipeline(lived.shop.store.engine)
-    lived.tick()
     lines = lived.shop.lines()
     assert all(lines[check]["ok"] for check in ("commit known", "both arms in one block")), lines
 
 
-def test_silence_turns_the_first_line_red_without_a_tick(lived: Lived) -> None:
+def test_silence_turns_the_first_line_red(lived: Lived) -> None:
     lived.shop.live()
-    lived.tick()
     assert lived.line("events")["ok"] is True
-    lived.execute("UPDATE checklists SET newest_event_at = newest_event_at - interval '16 minutes'")
+    lived.age(minutes=16)
     assert lived.line("events")["ok"] is False
     assert lived.line("events")["seen"] == "The last event came 16 minutes ago."
 
 
 def test_history_alone_is_said_and_no_fault(lived: Lived) -> None:
-    # What others received meanwhile has moved the tick's mark beyond all history.
-    busy = lived.service.new_project("busy")
-    Shop(store=lived.shop.store, client=lived.shop.client, project=busy).send_present()
-    lived.tick()
     lived.shop.deploy()
     lived.shop.send_past()
     lived.shop.register()
     run_pipeline(lived.shop.store.engine)
-    lived.tick()
     assert lived.line("events")["ok"] is None
     assert lived.line("events")["seen"].startswith("History alone came, with units up to ")
     lived.execute("UPDATE verdicts SET decided = true")
@@ -412,11 +426,7 @@ def test_history_alone_is_said_and_no_fault(lived: Lived) -> None:
 
 
 def test_history_without_an_experiment_is_said_too(lived: Lived) -> None:
-    busy = lived.service.new_project("busy")
-    Shop(store=lived.shop.store, client=lived.shop.client, project=busy).send_present()
-    lived.tick()
     lived.shop.send_past()
-    lived.tick()
     assert lived.line("events")["ok"] is True
     assert lived.line("events")["seen"] == "History alone came."
     assert lived.line("events")["fix"] == ""
@@ -424,8 +434,7 @@ def test_history_without_an_experiment_is_said_too(lived: Lived) -> None:
 
 def test_silence_is_no_fault_where_no_experiment_is_open(lived: Lived) -> None:
     lived.shop.send_present()
-    lived.tick()
-    lived.execute("UPDATE checklists SET newest_event_at = newest_event_at - interval '20 hours'")
+    lived.age(minutes=1200)
     assert lived.line("events")["ok"] is True
     assert lived.line("events")["seen"] == (
         "The last event came 20 hours ago; no experiment waits for any."
@@ -433,56 +442,35 @@ def test_silence_is_no_fault_where_no_experiment_is_open(lived: Lived) -> None:
 
 
 def test_where_nothing_ticks_the_first_line_says_since_when(lived: Lived) -> None:
-    assert (lived.line("events")["ok"], lived.line("events")["seen"]) == (
-        None,
-        "Not looked at yet.",
-    )
-    lived.execute("UPDATE projects SET created_at = created_at - interval '6 minutes'")
-    assert lived.line("events")["seen"] == "Nothing looks at the events: no tick ever has."
     lived.shop.live()
-    lived.tick()
-    lived.execute("UPDATE checklist_marks SET kept_at = kept_at - interval '6 minutes'")
-    found = lived.line("events")
-    assert found["ok"] is False
-    assert "the rest is of then" in found["seen"]
-    assert "deploy-reward up" in found["fix"]
+    assert lived.line("events")["ok"] is True
+    lived.execute("UPDATE projects SET created_at = created_at - interval '11 minutes'")
+    stopped = lived.line("events")
+    assert stopped["seen"] == "No verdict is computed: no tick ever came."
+    assert "deploy-reward up" in stopped["fix"]
+    run_pipeline(lived.shop.store.engine)
+    assert lived.line("events")["ok"] is True
+    lived.execute("UPDATE ticks SET succeeded_at = succeeded_at - interval '11 minutes'")
+    stopped = lived.line("events")
+    assert stopped["ok"] is False
+    assert stopped["seen"].startswith("No verdict is computed: no tick ended well since ")
     assert lived.line("commit known")["ok"] is True
 
 
-def test_a_tick_without_news_looks_at_no_project(lived: Lived) -> None:
-    lived.shop.live()
-    lived.tick()
-    lived.execute("DELETE FROM admissions")
-    assert lived.tick() == 0
-    lived.shop.set(default_metric="signup")
-    assert lived.tick() == 1
-
-
-def test_events_count_once_however_many_ticks_look(lived: Lived) -> None:
-    for _ in range(3):
-        lived.shop.send_present()
-        lived.tick()
-        lived.tick()
-    assert lived.line("commit on events")["seen"] == "60 of 60 page views name a commit."
-
-
 def test_the_paths_of_whoever_is_forgotten_are_forgotten(lived: Lived) -> None:
-    lived.shop.page_view["route"] = "/members/jane"
     lived.shop.live()
-    lived.tick()
+    member = {**lived.shop.page_view, "route": "/members/jane", "session_id": "n2"}
+    lived.shop.posted("/v1/events", {"events": [member] * 9})
     assert "/members/jane" in lived.line("routes matched")["seen"]
     lived.service.in_store(
         lambda connection: forget_session(connection, lived.service.project_id, "n2")
     )
-    assert "jane" not in str(lived.shop.lines())
-    lived.tick()
     assert "jane" not in str(lived.shop.lines())
 
 
 def test_another_project_sees_nothing_of_it(lived: Lived) -> None:
     other = lived.service.new_project("other")
     lived.shop.live()
-    lived.tick()
     theirs = Shop(store=lived.shop.store, client=lived.shop.client, project=other)
     assert theirs.lines()["events"]["seen"] == "No event has come yet."
     assert [line for line in theirs.lines().values() if line["ok"]] == []

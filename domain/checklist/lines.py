@@ -1,39 +1,38 @@
-"""The checklist's ten lines: checks of a project's set-up, each with its observation and fix."""
+"""The lines of a checklist: checks of a project's set-up, each with its observation and fix."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 
-import psycopg
-from sqlalchemy import Connection, text
-from sqlalchemy.exc import OperationalError
-
-from domain.metric import metric_definition
+from domain.checklist.setup import OpenExperiment, ProjectSetup, Seen, Traffic
+from domain.comparison import MOST_CROSSED
 from domain.wording.base_move import base_move_sentence
 from domain.wording.left_out import CURES, left_out_sentence
 from domain.wording.registration import nothing_to_compare_advice, nothing_to_compare_sentence
-from orchestration.pipeline.failed_tick import NotNow
-from stats.gates.crossover import MIN_CROSSINGS, MOST_CROSSED
-from storage.views.checklist import (
-    CHECKS,
-    COUNTED,
-    NO_EVENT,
-    SILENCE,
-    Checklist,
-    Line,
-    OpenExperiment,
-    ProjectSetup,
-    keep_lines,
-    projects_to_check,
-    read_setups,
-)
-from storage.views.recent_traffic import Seen, Traffic
 
-# A tick has a minute, and the pipeline 20 seconds of it: it waits for no lock.
-_LIMITS = text("""
-SELECT set_config('statement_timeout', '10s', true), set_config('lock_timeout', '300ms', true)
-""")
-_TOO_LONG = (psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable)
+# What is checked, in the order of a set-up: the words that every face shows.
+CHECKS = (
+    "events",
+    "commit on events",
+    "commit known",
+    "routes matched",
+    "both arms in one block",
+    "target seen",
+    "revenue joinable",
+    "clock skew",
+    "crossover",
+    "rejected, late, limited",
+)
+# A line beside these for each experiment that is set aside, and none while none is.
+COMPUTED = "experiment computed"
+# A line while the log cannot be sealed into files, whoever's events they are.
+SEALED = "log sealed"
+# A line for each experiment that leaves outcomes out, and none while none does.
+COUNTED = "outcomes counted"
+# So long without an event, and the first line turns red.
+SILENCE = timedelta(minutes=15)
+# A tick comes each minute, and a run of the pipeline may hold some of them up.
+_STOPPED = timedelta(minutes=10)
 # Every exposure should say what a canary is told by: one build of several that forgets to shows
 # as its share of the traffic, and canaries begin at a few percent.
 _LEAST_NAMED = 0.99
@@ -51,68 +50,73 @@ _LONGEST_SHOWN = 40
 
 _NO_EVENT = "No event to look at."
 _SEND = "Send events first: the line `events`."
+_POST = (
+    'POST /v1/events with the public key: {"event": "page_view", "session_id": "s1",'
+    ' "commit": "<sha>", "route": "/"}'
+)
+_START = (
+    "Start Dagster: `deploy-reward up`, or `deploy-reward dagster`; where it runs, its failed runs"
+    " say why."
+)
+_SILENT_FIX = (
+    "Look at the sender: does it run, and is each of its requests to POST /v1/events answered 202?"
+)
+_UNSEALED_FIX = (
+    "Tell whoever runs the service: the lake (SERVICE_LAKE) needs room, or a folder or bucket that"
+    " can be written; Dagster's check of `sealed_log` shows the whole error. No event is lost"
+    " meanwhile, and the next run goes on."
+)
 
 
-def keep_checklists(connection: Connection) -> int:
-    """Makes anew the checklists that anything new concerns.
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """A line of a checklist.
 
-    They are of the present, and no verdict reads anything of them.
-
-    Args:
-        connection: In a transaction of its own.
-
-    Returns:
-        How many projects were looked at.
-
-    Raises:
-        ChecklistsTooLong: A query took too long; nothing of the transaction stays.
+    Attributes:
+        check: The name of the check, in a few stable words.
+        ok: Whether it is as it should be; None where that cannot be told yet.
+        seen: The observation, in figures.
+        fix: The very next thing to do; empty where all is well.
     """
-    connection.execute(_LIMITS)
-    try:
-        return _kept(connection)
-    except OperationalError as error:
-        if isinstance(error.orig, _TOO_LONG):
-            raise ChecklistsTooLong("the checklists take too long for one tick") from error
-        raise
 
+    check: str
+    ok: bool | None
+    seen: str
+    fix: str = ""
 
-class ChecklistsTooLong(NotNow):
-    """Another transaction holds the checklists' input; they show since when it was not read."""
-
-
-def _kept(connection: Connection) -> int:
-    setups = projects_to_check(connection)
-    if not setups:
-        return 0
-    by_project = read_setups(connection, sorted(setups), some_crossings=MIN_CROSSINGS)
-    keep_lines(
-        connection,
-        {
-            project_id: Checklist(
-                lines=lines(setup),
-                newest_event_at=setup.newest_event_at,
-                setup=setups[project_id],
-            )
-            for project_id, setup in by_project.items()
-        },
-    )
-    return len(by_project)
+    def document(self) -> dict[str, object]:
+        """Returns the line as it is served."""
+        return {"check": self.check, "ok": self.ok, "seen": self.seen, "fix": self.fix}
 
 
 def lines(setup: ProjectSetup) -> list[Line]:
-    """Returns the ten lines of a project, in the order of a set-up, and those of outcomes left out.
+    """Returns the ten lines of a project, in the order of a set-up, and those of single faults.
 
-    These are there for experiments alone that leave some out.
+    These are there for experiments that leave outcomes out or cannot be computed, and while the
+    log cannot be sealed.
     """
-    return [
+    ten = [
         Line(check=check, ok=ok, seen=seen, fix="" if ok else fix)
         for check, judge in zip(CHECKS, _LINES, strict=True)
         for ok, seen, fix in [judge(setup)]
-    ] + [
-        Line(check=COUNTED, ok=False, seen=f"{experiment.experiment_id}: {seen}", fix=fix)
-        for experiment in setup.experiments
-        for seen, fix in _left_out(experiment)
     ]
+    return [
+        *ten,
+        *(Line(check=check, ok=False, seen=seen, fix=fix) for check, seen, fix in _faults(setup)),
+    ]
+
+
+def _faults(setup: ProjectSetup) -> Iterator[tuple[str, str, str]]:
+    for experiment in setup.experiments:
+        for seen, fix in _left_out(experiment):
+            yield COUNTED, f"{experiment.experiment_id}: {seen}", fix
+    for experiment_id, reason in setup.set_aside:
+        fix = f"`deploy-reward close {experiment_id}`, or update the service."
+        yield COMPUTED, f"{experiment_id}: {reason}", fix
+    if setup.unsealed is not None:
+        # Its kind alone: the message names folders and buckets, which are the operator's.
+        kind = setup.unsealed.partition(":")[0]
+        yield SEALED, f"Hours of the log could not be written to files: {kind}.", _UNSEALED_FIX
 
 
 def _left_out(experiment: OpenExperiment) -> list[tuple[str, str]]:
@@ -127,8 +131,9 @@ _Judgment = tuple[bool | None, str, str]
 
 
 def _events(setup: ProjectSetup) -> _Judgment:
+    if (stopped := _stopped(setup)) is not None:
+        return stopped
     here, latest = " and ".join(setup.environments), setup.newest_event_at
-    count = _sum(_measured(setup), "of_all")
     elsewhere = sorted(
         name
         for name, traffic in setup.traffic.items()
@@ -139,12 +144,46 @@ def _events(setup: ProjectSetup) -> _Judgment:
         seen = f"No event of {here}, where it is measured; some of {_listed(elsewhere)}."
         return False, seen, f"Leave `environment` out of events, or set it to {here}."
     if latest is None:
-        fix = (
-            'POST /v1/events with the public key: {"event": "page_view", "session_id": "s1",'
-            ' "commit": "<sha>", "route": "/"}'
+        return _history(setup) if setup.has_history else (False, "No event has come yet.", _POST)
+    return _recent(setup, here, max(timedelta(0), setup.now - latest))
+
+
+def _stopped(setup: ProjectSetup) -> _Judgment | None:
+    """Judges whether the pipeline runs; None where it does, and in a project's first minutes."""
+    if setup.now - (setup.ticked_at or setup.created_at) <= _STOPPED:
+        return None
+    seen = "No verdict is computed: no tick ever came."
+    if setup.ticked_at is not None:
+        seen = (
+            f"No verdict is computed: no tick ended well since {setup.ticked_at:%d %b %H:%M} UTC."
         )
-        return False, NO_EVENT, fix
-    return True, f"{_events_of(count)} of {here} in the newest 5 minutes.", ""
+    return False, seen, _START
+
+
+def _history(setup: ProjectSetup) -> _Judgment:
+    to = setup.history_to
+    seen = f"History alone came{'' if to is None else f', with units up to {to:%d %b %H:%M} UTC'}."
+    fix = "Send live events too, to POST /v1/events, once there is traffic."
+    return None if setup.experiments else True, seen, fix
+
+
+def _recent(setup: ProjectSetup, here: str, age: timedelta) -> _Judgment:
+    if age <= SILENCE:
+        count = _events_of(_sum(_measured(setup), "of_all"))
+        seen = f"{count} of {here} in the newest 5 minutes. The last one came {_ago(age)}."
+        return True, seen, ""
+    if not setup.experiments:
+        return True, f"The last event came {_ago(age)}; no experiment waits for any.", ""
+    return False, f"The last event came {_ago(age)}.", _SILENT_FIX
+
+
+def _ago(age: timedelta) -> str:
+    seconds = int(age.total_seconds())
+    for length, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= length:
+            count = seconds // length
+            return f"{count} {unit}{'' if count == 1 else 's'} ago"
+    return f"{seconds} second{'' if seconds == 1 else 's'} ago"
 
 
 def _commit_on_events(setup: ProjectSetup) -> _Judgment:
@@ -228,7 +267,7 @@ def _shares(experiment: OpenExperiment, setup: ProjectSetup) -> _Judgment:
     seen = (
         f"{name}: {experiment.treated:,} units of treatment, {experiment.controlled:,} of control"
     )
-    recent = timedelta(hours=setup.settings.contrast_hours)
+    recent = timedelta(hours=setup.contrast_hours)
     newest, shared = experiment.newest_block, experiment.newest_shared_block
     if newest is not None and shared is not None and newest - shared < recent:
         both = f"both in the block of {shared:%d %b %H:%M} UTC."
@@ -291,14 +330,12 @@ def _elsewhere(experiment: OpenExperiment) -> str:
 
 
 def _target_seen(setup: ProjectSetup) -> _Judgment:
-    default = setup.settings.default_metric
     targets = [
         (experiment.metric, experiment.sources, experiment.converted)
         for experiment in setup.experiments
     ]
     if not targets:
-        definition = metric_definition(default, setup.settings.metrics)
-        targets = [(default, definition["sources"], False)]
+        targets = [(*setup.target, False)]
     return _worst(
         _target(metric, setup.names, sources=sources, converted=converted)
         for metric, sources, converted in targets
@@ -320,7 +357,7 @@ def _target(metric: str, names: Sequence[str], *, sources: object, converted: bo
 
 def _revenue_joinable(setup: ProjectSetup) -> _Judgment:
     tested, joined = setup.revenue_tested, setup.revenue_joined
-    if not setup.revenue_events:
+    if not setup.has_revenue:
         seen = "No revenue event to look at."
         return None, seen, "None is needed, unless a metric is money: POST /v1/revenue/events."
     traffic = _measured(setup)
@@ -347,8 +384,8 @@ def _clock_skew(setup: ProjectSetup) -> _Judgment:
     of, skewed = _sum(traffic, "of_all"), _sum(traffic, "skewed")
     if not of:
         return None, _NO_EVENT, _SEND
-    grace = setup.settings.grace_seconds
-    seen = f"{skewed:,} of {of:,} events are dated over {grace} s before or 5 s after their receipt"
+    late = f"over {setup.grace_seconds:g} s before or 5 s after their receipt"
+    seen = f"{skewed:,} of {of:,} events are dated {late}"
     if skewed:
         mean = sum(part.skew_seconds * part.skewed for part in traffic) / skewed
         seen += f", by {_span(abs(mean))} {'before' if mean > 0 else 'after'} in the mean"

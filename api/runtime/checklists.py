@@ -1,0 +1,58 @@
+"""The checklists of one process: computed when somebody asks, and kept for a minute."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+
+from api.runtime.store import Store
+from domain.checklist.lines import Line
+from storage.views.checklist import read_checklist
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checklist:
+    """The lines of a project, and when they were computed."""
+
+    lines: Sequence[Line]
+    computed_at: datetime
+
+    @property
+    def age(self) -> int:
+        """How many seconds ago they were computed."""
+        return max(0, int((datetime.now(UTC) - self.computed_at).total_seconds()))
+
+
+class Checklists:
+    """The checklist of each project; who asks while it is computed waits for the same one."""
+
+    def __init__(self, store: Store, *, kept_seconds: float) -> None:
+        """Computes nothing yet.
+
+        Args:
+            store: Where the set-up of projects is read.
+            kept_seconds: For how long a checklist is kept.
+        """
+        self._store, self._kept_seconds = store, kept_seconds
+        self._kept: dict[int, tuple[float, asyncio.Task[Checklist]]] = {}
+
+    async def of(self, project_id: int) -> Checklist:
+        """Returns a project's checklist, of this minute."""
+        now = time.monotonic()
+        # A failed one counts as none, and so does an old one: it goes, whoever's it is.
+        self._kept = {
+            project: (until, task)
+            for project, (until, task) in self._kept.items()
+            if not task.done() or (until > now and task.exception() is None)
+        }
+        if project_id not in self._kept:
+            task = asyncio.create_task(self._computed(project_id))
+            self._kept[project_id] = now + self._kept_seconds, task
+        # Nobody who leaves ends it for the others.
+        return await asyncio.shield(self._kept[project_id][1])
+
+    async def _computed(self, project_id: int) -> Checklist:
+        lines = await self._store.run(partial(read_checklist, project_id=project_id))
+        return Checklist(lines=lines, computed_at=datetime.now(UTC))

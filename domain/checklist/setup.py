@@ -1,0 +1,179 @@
+"""The set-up of a project: what tells whether it is wired right."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from domain.lineage.control_state import ControlState
+
+
+@dataclass(frozen=True, kw_only=True)
+class Admissions:
+    """What became of requests and events.
+
+    Attributes:
+        requests: To `/v1/events`, with a live key of the project.
+        limited: Of these, beyond a rate limit.
+        accepted: Events.
+        late: Of these, too old for any verdict to count.
+        rejected: Events that broke a rule; of a request refused whole, one.
+        sampled_out: Valid events outside the project's sample, which are not stored.
+        reason: Why the last one was rejected; None where none was.
+    """
+
+    requests: int = 0
+    limited: int = 0
+    accepted: int = 0
+    late: int = 0
+    rejected: int = 0
+    sampled_out: int = 0
+    reason: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """A commit or a route, how many events name it, and whether it is known.
+
+    Attributes:
+        is_ambiguous: Whether it is an id that begins several commits.
+    """
+
+    value: str
+    events: int
+    known: bool
+    is_ambiguous: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """The newest five minutes of events of one project in one environment.
+
+    Attributes:
+        newest_at: When the newest one was received.
+        page_views: Whether the counts below are of page views, else of every event: an outcome
+            need not carry the members of an exposure.
+        events: How many there were.
+        committed: How many name a commit.
+        routed: How many name a route.
+        named: How many of all events, page views or not, name a user.
+        of_all: How many events there were, page views or not.
+        skewed: Of all, dated more than the grace before their receipt, or 5 seconds after it.
+        skew_seconds: By how much, in the mean; negative ahead of us.
+        commits: Those seen most, and whether they were deployed.
+        routes: Those seen most, and whether the current graph has them.
+    """
+
+    newest_at: datetime
+    page_views: bool
+    events: int
+    committed: int
+    routed: int
+    named: int
+    of_all: int
+    skewed: int
+    skew_seconds: float
+    commits: Sequence[Seen]
+    routes: Sequence[Seen]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenExperiment:
+    """An open experiment, as far as it tells how its project is wired.
+
+    Attributes:
+        experiment_id: Its name.
+        environment: Where it measures.
+        treatment: The commit under test; None before the binding, if it was not named.
+        bound: Whether its deploy has come.
+        elsewhere: Before that: where else its commit is deployed.
+        metric: The target.
+        sources: The events that the target counts.
+        first_look_at: When the target can be looked at first; None once that time came.
+        converted: Whether any outcome of the target was ever counted.
+        closed_blocks: How many blocks have closed since it began.
+        newest_block: The newest one with units of either arm.
+        newest_shared_block: The newest one with units of both.
+        treated: Units of treatment in the day up to the newest block.
+        controlled: Likewise of control.
+        crossed: Units that were found in both arms.
+        units: Of both arms, in all; None where hardly any crossed.
+        mean: Of a mean alone: the target as its policy froze it.
+        left_out: Of a mean alone: the member of its evidence.
+        control_state: The builds beside the treatment; asked where the arms lately shared no block.
+    """
+
+    experiment_id: str
+    environment: str
+    treatment: str | None
+    bound: bool
+    elsewhere: Sequence[str]
+    metric: str
+    sources: Sequence[str]
+    first_look_at: datetime | None
+    converted: bool
+    closed_blocks: int
+    newest_block: datetime | None
+    newest_shared_block: datetime | None
+    treated: int
+    controlled: int
+    crossed: int
+    units: int | None
+    mean: Mapping[str, Any] | None
+    left_out: Sequence[Mapping[str, Any]] | None
+    control_state: ControlState
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectSetup:
+    """What tells whether a project is wired right.
+
+    Attributes:
+        grace_seconds: How late an event may come and count.
+        contrast_hours: For how long the arms may be apart.
+        target: The default metric and the events that it counts, which matter while no
+            experiment is open.
+        graph: Whether it has a static graph.
+        deployed: Whether a deploy is recorded where it measures.
+        environments: Where it measures.
+        traffic: The recent events, by environment.
+        names: Of events that ever came, the newest first.
+        experiments: The open ones, in order.
+        rivals: Pairs of builds that are served though neither was built on the other.
+        admissions: Recent refused requests; None where nothing was sent.
+        newest_event_at: When the last event came where it measures, if ever; to an hour where that
+            was long ago.
+        history_to: Of a project that has history alone: up to when, or None without units.
+        has_history: Whether history was imported.
+        has_revenue: Whether a revenue event ever came.
+        revenue_tested: Of the last hundred of a day, of how many a user could be looked for.
+        revenue_joined: Of how many of these the user was found.
+        set_aside: Its experiments that cannot be computed, each with the reason.
+        unsealed: Why the log cannot be written to files; None while it can.
+        now: By the database's clock.
+        created_at: When the project was created.
+        ticked_at: When a tick or a run of the pipeline last ended well; None before the first.
+    """
+
+    grace_seconds: float
+    contrast_hours: float
+    target: tuple[str, object]
+    graph: bool
+    deployed: bool
+    environments: Sequence[str]
+    traffic: Mapping[str, Traffic]
+    names: Sequence[str]
+    experiments: Sequence[OpenExperiment]
+    rivals: Sequence[tuple[str, str]]
+    admissions: Admissions | None
+    newest_event_at: datetime | None
+    has_history: bool
+    history_to: datetime | None
+    has_revenue: bool
+    revenue_tested: int
+    revenue_joined: int
+    set_aside: Sequence[tuple[str, str]]
+    unsealed: str | None
+    now: datetime
+    created_at: datetime
+    ticked_at: datetime | None
