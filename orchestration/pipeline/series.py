@@ -67,7 +67,7 @@ def series_of(reading: ExperimentReading) -> Series:
             )
             for definition in policy["companions"]
         },
-        traits=_traits(reading) if reading.splits_by_need else None,
+        traits=_traits(reading),
     )
 
 

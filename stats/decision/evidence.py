@@ -350,15 +350,17 @@ def _effect(view: _View, batch: Batch, number: int) -> Effect | None:
 
 def _is_fading(view: _View, batch: Batch, number: int) -> bool:
     """Whether the effect at the ruling's look is another one than at first."""
-    threshold, look = view.series.policy.fading_at, view.ruling.look
-    if threshold is None or look < 0:
+    look = view.ruling.look
+    if look < 0:
         return False
     # Each half needs so many conversions of each arm: fewer in all can't be compared.
     if min(view.trace.x1[look], view.trace.x0[look]) < 2 * MIN_CONVERSIONS:
         return False
     row = batch.first[number] + look
     cells = target_cells(view.strata, int(view.trace.at[look]))
-    return fading_log_e(cells, mixture=batch.mixture[row : row + 1]) >= math.log(threshold)
+    return fading_log_e(cells, mixture=batch.mixture[row : row + 1]) >= math.log(
+        view.series.policy.fading_at
+    )
 
 
 def _evidence(view: _View, read: _Readings) -> Evidence:

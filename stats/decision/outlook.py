@@ -142,7 +142,7 @@ class _Progress:
     """How far the test has come, in sessions of a constant share in one stratum.
 
     That is in information: W over π(1−π), so that a ramp, thin strata and what stratification
-    costs are in it. Policies that were frozen before count sessions as they come.
+    costs are in it. Before any, sessions count as they come.
 
     Attributes:
         accumulated: Sessions in closed cells.
@@ -163,8 +163,7 @@ class _Progress:
         accumulated = looks.n1 + looks.n0
         start = np.array([experiment.start for experiment in series], dtype=np.int64)
         share = _ratio(looks.n1, accumulated, where=accumulated > 0)
-        informed = np.array([one.policy.counts_information for one in series], dtype=np.bool_)
-        informed &= looks.weight > 0
+        informed = looks.weight > 0
         unit = np.where(informed, share * (1.0 - share), 1.0)
         gained = (looks.weight - looks.weight_before) / unit
         came = (accumulated - looks.units_before).astype(np.float64)

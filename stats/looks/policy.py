@@ -2,11 +2,17 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Self
+from dataclasses import dataclass
+from typing import Annotated, Literal, Self
+
+import msgspec
+from msgspec import Meta
 
 HOUR = 3600
 DAY = 86_400
+Seconds = Annotated[int, Meta(ge=0)]
+Precision = Annotated[float, Meta(gt=0)]
+Evidence = Annotated[float, Meta(gt=1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,101 +41,34 @@ class Policy:
         value_per_conversion: Dollars that one conversion is worth, where configured.
         sample_rate: The share of all units that are measured, in (0, 1].
         split_at: The evidence that the arms carry the values of another flag unequally from which
-            on the strata are split by it; None where strata stand as the store holds them.
+            on the strata are split by it.
         fading_at: The evidence that the effect differs between the halves of the experiment from
-            which on the verdict carries a warning; None where that is not asked.
+            which on the verdict carries a warning.
         after_window_at: The evidence that outcomes come after the window more often in one arm
             from which on that arm's lower rate is no answer.
-
-    Raises:
-        ValueError: A member is outside its range; the message states the value and the rule.
     """
 
-    alpha: float = 0.05
-    attempt: int = 1
-    rho_day: float = 25.0
-    rho_fast: float = 4.0
-    rho_between: tuple[float, ...] = ()
-    better: str = "higher"
-    window_seconds: int = 1800
-    grace_seconds: int = 120
-    block_seconds: int = 300
-    block_min_units: int = 50
-    undeclared_min_units: int = 20
-    horizon_seconds: int = 28 * DAY
-    contrast_seconds: int = DAY
-    vif_limit: float = 10.0
-    futility_margin: float | None = None
-    guardrail_alpha: float = 0.05
+    alpha: Annotated[float, Meta(gt=0, lt=1)] = 0.05
+    attempt: Annotated[int, Meta(ge=1)] = 1
+    rho_day: Precision = 25.0
+    rho_fast: Precision = 4.0
+    rho_between: tuple[Precision, ...] = ()
+    better: Literal["higher", "lower"] = "higher"
+    window_seconds: Seconds = 1800
+    grace_seconds: Seconds = 120
+    block_seconds: Annotated[int, Meta(ge=1)] = 300
+    block_min_units: Annotated[int, Meta(ge=1)] = 50
+    undeclared_min_units: Annotated[int, Meta(ge=1)] = 20
+    horizon_seconds: Annotated[int, Meta(ge=1)] = 28 * DAY
+    contrast_seconds: Annotated[int, Meta(ge=1)] = DAY
+    vif_limit: Annotated[float, Meta(ge=1)] = 10.0
+    futility_margin: Annotated[float, Meta(gt=0)] | None = None
+    guardrail_alpha: Annotated[float, Meta(gt=0, lt=1)] = 0.05
     value_per_conversion: float | None = None
-    sample_rate: float = 1.0
-    split_at: float | None = None
-    fading_at: float | None = None
-    after_window_at: float = 100.0
-
-    def __post_init__(self) -> None:
-        rules = (
-            ("alpha", 0 < self.alpha < 1, "lies in (0, 1)"),
-            ("attempt", self.attempt >= 1, "is at least 1"),
-            ("rho_day", 0 < self.rho_day < math.inf, "is positive and finite"),
-            ("rho_fast", 0 < self.rho_fast < math.inf, "is positive and finite"),
-            (
-                "rho_between",
-                all(0 < rho < math.inf for rho in self.rho_between),
-                "holds positive and finite numbers",
-            ),
-            ("better", self.better in {"higher", "lower"}, "is 'higher' or 'lower'"),
-            (
-                "block_seconds",
-                self.block_seconds > 0 and DAY % self.block_seconds == 0,
-                "is positive and divides a day",
-            ),
-            (
-                "window_seconds",
-                self.window_seconds >= 0 and self.window_seconds % max(1, self.block_seconds) == 0,
-                "is a whole multiple of the block",
-            ),
-            ("grace_seconds", self.grace_seconds >= 0, "is not negative"),
-            ("block_min_units", self.block_min_units >= 1, "is at least 1"),
-            ("undeclared_min_units", self.undeclared_min_units >= 1, "is at least 1"),
-            (
-                "horizon_seconds",
-                self.horizon_seconds >= self.block_seconds,
-                "holds at least one block",
-            ),
-            ("contrast_seconds", self.contrast_seconds > 0, "is positive"),
-            ("vif_limit", self.vif_limit >= 1, "is at least 1"),
-            (
-                "futility_margin",
-                self.futility_margin is None or 0 < self.futility_margin < math.inf,
-                "is positive and finite, or null",
-            ),
-            ("guardrail_alpha", 0 < self.guardrail_alpha < 1, "lies in (0, 1)"),
-            (
-                "value_per_conversion",
-                self.value_per_conversion is None or math.isfinite(self.value_per_conversion),
-                "is finite or null",
-            ),
-            ("sample_rate", 0 < self.sample_rate <= 1, "lies in (0, 1]"),
-            (
-                "split_at",
-                self.split_at is None or 1 < self.split_at < math.inf,
-                "is above 1 and finite, or null",
-            ),
-            (
-                "fading_at",
-                self.fading_at is None or 1 < self.fading_at < math.inf,
-                "is above 1 and finite, or null",
-            ),
-            (
-                "after_window_at",
-                1 < self.after_window_at < math.inf,
-                "is above 1 and finite",
-            ),
-        )
-        for name, holds, rule in rules:
-            if not holds:
-                raise ValueError(f"{name} is {getattr(self, name)!r}, but it {rule}")
+    sample_rate: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    split_at: Evidence = 2.0
+    fading_at: Evidence = 100.0
+    after_window_at: Evidence = 100.0
 
     @classmethod
     def from_json(cls, document: Mapping[str, object]) -> Self:
@@ -139,14 +78,9 @@ class Policy:
             document: The parsed JSON; keys are named like the members of this class.
 
         Raises:
-            TypeError: A member is of another type than its default.
-            ValueError: A member is outside its range.
+            msgspec.ValidationError: A member is of another type, or outside its range.
         """
-        members: dict[str, object] = {}
-        for field in fields(cls):
-            if field.name in document:
-                members[field.name] = _typed(field.name, document[field.name], field.type)
-        return cls(**members)  # pyright: ignore[reportArgumentType]  # checked by _typed
+        return msgspec.convert(document, cls)
 
     @property
     def level(self) -> float:
@@ -164,25 +98,6 @@ class Policy:
         return (self.rho_day, self.rho_fast, *self.rho_between)
 
     @property
-    def counts_information(self) -> bool:
-        """Whether progress is counted in information rather than sessions.
-
-        So it is of every experiment whose policy was frozen since strata are split by need.
-        """
-        return self.split_at is not None
-
-    @property
     def log_threshold(self) -> float:
         """The logarithm of 1/level: where the e-process crosses."""
         return -math.log(self.level)
-
-
-def _typed(name: str, value: object, kind: object) -> object:
-    if isinstance(value, list) and kind == tuple[float, ...]:
-        return tuple(_typed(name, each, float) for each in value)
-    numbers = (int, float) if kind is not int else (int,)
-    expected = (str,) if kind is str else numbers
-    optional = value is None and kind not in (str, int, float)
-    if optional or (isinstance(value, expected) and not isinstance(value, bool)):
-        return float(value) if kind is not int and isinstance(value, int) else value
-    raise TypeError(f"{name} is {value!r}, but its type is {kind}")

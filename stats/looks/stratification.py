@@ -149,15 +149,14 @@ class Stratification:
 def stratified(series: Series) -> Stratification:
     """The stratification of an experiment.
 
-    Where its policy names no threshold for splits, strata are those that the store holds.
+    Without traits the strata are those of the cells.
     """
-    traits, threshold = series.traits, series.policy.split_at
-    if traits is None or threshold is None:
+    if series.traits is None:
         whole = Stage(
             begin=FIRST, end=LAST, flags=(), series=series, blocks=analysis_blocks(series)
         )
         return Stratification(series=series, stages=(whole,))
-    return _by_need(series, traits, threshold)
+    return _by_need(series, series.traits, series.policy.split_at)
 
 
 def _by_need(series: Series, traits: Traits, threshold: float) -> Stratification:

@@ -241,7 +241,7 @@ def _steps(steps: Sequence[tuple[float, float]], block: Ints) -> Any:
 def with_effects(first: float, second: float, *, days: int) -> Draw:
     """48,000 units a day, a rate that goes up and down by day, and an effect in each half."""
     # No test fires: all of it is measured.
-    policy = Policy(fading_at=100.0, alpha=1e-200)
+    policy = Policy(alpha=1e-200)
 
     def draw(rng: np.random.Generator) -> Series:
         n1, n0 = units(rng, BLOCKS_A_DAY * days, 167, 0.5)
@@ -397,8 +397,7 @@ def of_two_segments(
             n0=n0.ravel(),
             x0=rng.binomial(n0, rates).ravel(),
         )
-        policy = Policy(split_at=SPLIT_AT if is_read else None)
-        whole = of_cells(cells, policy=policy, as_of=looks * BLOCK + DELAY)
+        whole = of_cells(cells, policy=Policy(split_at=SPLIT_AT), as_of=looks * BLOCK + DELAY)
         return (
             replace(whole, traits=traits)
             if is_read

@@ -58,8 +58,3 @@ def test_sessions_of_a_ramp_come_at_what_its_share_of_today_brings(
     to_come = (needed - seen.W) / 0.25
     assert sessions.required == pytest.approx(sessions.accumulated + to_come)
     assert sessions.projected_decision_at == pytest.approx(seen.as_of + to_come / 2880 * DAY, abs=2)
-
-
-def test_a_policy_of_before_counts_sessions(series: Callable[..., Series]) -> None:
-    (seen,) = evaluate([series(ramp(1, 5), as_of=2 * DAY + 1920)])
-    assert seen.sessions.required == pytest.approx(16578.0122, abs=1e-3)

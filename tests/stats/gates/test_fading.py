@@ -14,34 +14,27 @@ LIKE = (400, 44, 400, 40)
 MUCH = (400, 80, 400, 40)
 
 
-def seen_of(series: Maker, cells: list[tuple[int, int, int, int]], **policy: float) -> Evidence:
+def seen_of(
+    series: Maker, cells: list[tuple[int, int, int, int]], *, alpha: float = 1e-9
+) -> Evidence:
     rows = [(number, 0, *cell) for number, cell in enumerate(cells)]
-    own = series(rows, policy=Policy(**policy), as_of=len(cells) * 300 + DELAY)  # pyright: ignore[reportArgumentType]
+    own = series(rows, policy=Policy(alpha=alpha), as_of=len(cells) * 300 + DELAY)
     (seen,) = evaluate([own])
     return seen
 
 
-def test_a_gain_that_wears_off_carries_a_warning_and_keeps_its_answer(series: Maker) -> None:
-    cells = [MUCH] * 2 + [LIKE] * 2
-    asked, unasked = (
-        seen_of(series, cells, **more) for more in ({"fading_at": 100.0}, dict[str, float]())
-    )
-    # Kept at an early look, at which nothing had worn off.
-    assert asked.decision == unasked.decision
-    assert asked.warnings == ()
+def test_a_gain_that_wears_off_after_it_was_kept_is_no_warning(series: Maker) -> None:
+    seen = seen_of(series, [MUCH] * 2 + [LIKE] * 2, alpha=0.05)
+    assert (seen.decision.verdict, seen.warnings) == ("keep", ())
 
 
 def test_an_effect_that_turns_round_carries_a_warning(series: Maker) -> None:
-    half = (4000, 400, 4000, 520)
-    less = (4000, 520, 4000, 400)
-    turned = [LIKE, less, half, LIKE]
-    seen = seen_of(series, turned, fading_at=100.0, alpha=1e-9)
-    assert seen.warnings == ("fading",)
-    assert seen.decision == seen_of(series, turned, alpha=1e-9).decision
+    less, more = (4000, 520, 4000, 400), (4000, 400, 4000, 520)
+    assert seen_of(series, [LIKE, less, more, LIKE]).warnings == ("fading",)
 
 
 @pytest.mark.parametrize("cells", [[LIKE] * 6, [MUCH] * 6, [(9, 3, 9, 0)], [(0, 0, 50, 5)] * 3])
 def test_an_effect_that_stays_carries_none(
     cells: list[tuple[int, int, int, int]], series: Maker
 ) -> None:
-    assert seen_of(series, cells, fading_at=100.0, alpha=1e-9).warnings == ()
+    assert seen_of(series, cells).warnings == ()

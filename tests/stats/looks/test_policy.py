@@ -1,41 +1,11 @@
 """The policy: its ranges, its level, and how it is read."""
 
 import math
-from typing import Any
 
+import msgspec
 import pytest
 
 from stats.looks.policy import Policy
-
-
-@pytest.mark.parametrize(
-    ("member", "value"),
-    [
-        ("alpha", 0.0),
-        ("alpha", 1.0),
-        ("alpha", math.nan),
-        ("attempt", 0),
-        ("rho_day", 0.0),
-        ("rho_fast", math.inf),
-        ("better", "faster"),
-        ("window_seconds", 301),
-        ("window_seconds", -300),
-        ("grace_seconds", -1),
-        ("block_seconds", 7 * 60),
-        ("block_seconds", 0),
-        ("block_min_units", 0),
-        ("horizon_seconds", 299),
-        ("contrast_seconds", 0),
-        ("vif_limit", 0.5),
-        ("value_per_conversion", math.nan),
-    ],
-)
-def test_a_policy_out_of_range_cannot_be_built_and_the_error_names_the_value(
-    member: str, value: Any
-) -> None:
-    with pytest.raises(ValueError, match=member) as caught:
-        Policy(**{member: value})
-    assert repr(value) in str(caught.value)
 
 
 def test_a_policy_is_read_from_its_document_and_ignores_what_others_read() -> None:
@@ -53,10 +23,17 @@ def test_an_empty_document_is_the_default_policy() -> None:
 
 @pytest.mark.parametrize(
     "document",
-    [{"alpha": "0.05"}, {"attempt": 1.5}, {"attempt": True}, {"better": 1}, {"alpha": None}],
+    [
+        *({"alpha": value} for value in ("0.05", None, 1.0)),
+        *({"attempt": value} for value in (1.5, True, 0)),
+        {"better": "faster"},
+        {"rho_day": 0.0},
+    ],
 )
-def test_a_document_with_a_member_of_another_type_is_refused(document: dict[str, object]) -> None:
-    with pytest.raises(TypeError, match=next(iter(document))):
+def test_a_document_with_a_member_of_another_type_or_range_is_refused_by_its_name(
+    document: dict[str, object],
+) -> None:
+    with pytest.raises(msgspec.ValidationError, match=next(iter(document))):
         Policy.from_json(document)
 
 

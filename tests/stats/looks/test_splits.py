@@ -62,8 +62,7 @@ def test_a_flag_that_splits_does_so_in_every_block_that_went_before() -> None:
     assert before < after
     (evidence,) = evaluate([series])
     # The same counts in strata that were split from the start.
-    split = replace(now.series, policy=replace(series.policy, split_at=None), as_of=series.as_of)
-    (alone,) = evaluate([split])
+    (alone,) = evaluate([replace(now.series, policy=series.policy, as_of=series.as_of)])
     assert (evidence.S, evidence.W, evidence.V) == (alone.S, alone.W, alone.V)
 
 
