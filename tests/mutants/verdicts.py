@@ -136,7 +136,7 @@ MUTANTS = [
         of="stats.gates.companion.CompanionGate._reading",
         edits=[swap("totals.S * looks.trace.totals.S < 0", "totals.S * looks.trace.totals.S > 0")],
         tests=[
-            "tests/stats/gates/test_left_out.py::test_it_is_not_sticky_and_asks_for_the_cells_of_the_same_look"
+            "tests/stats/gates/test_companion.py::test_it_is_not_sticky_and_asks_for_the_cells_of_the_same_look"
         ],
     ),
     Mutant(

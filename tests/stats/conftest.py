@@ -1,5 +1,6 @@
 """The makers of series that the statistics' tests share."""
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -63,6 +64,16 @@ def make_guardrail(
     return Guardrail(
         name=name, better=better, window_seconds=window_seconds, margin=margin, cells=cells
     )
+
+
+def plain_e_value(treatment: tuple[int, int], control: tuple[int, int], *, cells: int = 1) -> float:
+    """E(0) of cells that are alike, of units and conversions of either arm."""
+    (n1, x1), (n0, x0) = treatment, control
+    n, m = n1 + n0, x1 + x0
+    S = cells * (x1 * n0 - x0 * n1) / n
+    V = cells * n1 * n0 / n * m * (n - m) / (n * (n - 1))
+    parts = [math.sqrt(r / (r + V)) * math.exp(S * S / (2 * (r + V))) for r in (25.0, 4.0)]
+    return sum(parts) / 2
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ from stats.decision.evidence import Evidence, evaluate
 from stats.gates.sample_ratio import log_one_sided, log_two_sided
 from stats.looks.policy import DAY, Policy
 from stats.looks.series import Guardrail, Series
+from tests.stats.conftest import plain_e_value
 
 Maker = Callable[..., Series]
 RailMaker = Callable[..., Guardrail]
@@ -236,26 +237,17 @@ def test_a_crossover_alarm_stays(series: Maker) -> None:
 # Lateness
 
 
-def plain_lateness(x1: int, late1: int, x0: int, late0: int) -> float:
-    n1, n0 = x1 + late1, x0 + late0
-    n, m = n1 + n0, late1 + late0
-    S = (late1 * n0 - late0 * n1) / n
-    V = n1 * n0 / n * m * (n - m) / (n * (n - 1))
-    parts = [math.sqrt(r / (r + V)) * math.exp(S * S / (2 * (r + V))) for r in (25.0, 4.0)]
-    return sum(parts) / 2
-
-
 def test_outcomes_that_come_too_late_in_one_arm_are_interacting(series: Maker) -> None:
     cell = (5000, 400, 5000, 500)
     seen = seen_of(series, [[cell, cell]], late=late(100, 5))
-    assert seen.gates.lateness_e == pytest.approx(plain_lateness(400, 100, 500, 5), rel=1e-9)
+    assert seen.gates.lateness_e == pytest.approx(plain_e_value((500, 100), (505, 5)), rel=1e-9)
     assert seen.gates.interacting_because == ("lateness",)
     assert seen.decision.abstain_reason == "interacting"
 
 
 def test_outcomes_that_come_too_late_in_both_alike_are_not(series: Maker) -> None:
     seen = seen_of(series, [[(5000, 400, 5000, 400)] * 2], late=late(60, 60))
-    assert seen.gates.lateness_e == pytest.approx(plain_lateness(400, 60, 400, 60), rel=1e-9)
+    assert seen.gates.lateness_e == pytest.approx(plain_e_value((460, 60), (460, 60)), rel=1e-9)
     assert seen.gates.interacting_because == ()
 
 
@@ -265,7 +257,7 @@ def test_a_late_outcome_counts_once_received(series: Maker) -> None:
     before = seen_of(series, cells, late=found, as_of=3600 + 300 + DELAY - 1)
     assert before.gates.lateness_e == 1.0
     then = seen_of(series, cells, late=found, as_of=3600 + 300 + DELAY)
-    assert then.gates.lateness_e == pytest.approx(plain_lateness(400, 100, 400, 0), rel=1e-9)
+    assert then.gates.lateness_e == pytest.approx(plain_e_value((500, 100), (400, 0)), rel=1e-9)
 
 
 @given(st.permutations(range(6)))
