@@ -22,9 +22,10 @@ from cli.imports.layouts import Draft, EventLayout
 from cli.imports.map import MEMBERS, ImportMap, Times, read_map
 from cli.imports.progress import Bars, Pass, shown_bars
 from cli.imports.tables import Chunk, chunks, file_format, header, opened
-from cli.operations.remote import WRITING_KEY, Remote, remote
+from cli.operations.remote import WRITING_KEY, address_of
 from cli.traffic.posting import BATCH_SIZES, Batch, connected, post
 from cli.traffic.run_record import Posted
+from mcp_server.address import Address
 from storage.tenants.secret import Pseudonyms
 
 _PATH = "/v1/events"
@@ -57,8 +58,8 @@ def outcomes(file: str, *, map_file: Path | None, kind: str, as_json: bool) -> N
     The whole file is checked before its first event is sent. To send a file again, or after a
     failure, adds nothing twice.
     """
-    service = remote(WRITING_KEY)
-    if service is None:
+    address = address_of(WRITING_KEY)
+    if address is None:
         raise click.ClickException("SERVICE_API_URL is not set: outcomes go to a running service")
     try:
         with _local(file, kind) as path:
@@ -66,7 +67,7 @@ def outcomes(file: str, *, map_file: Path | None, kind: str, as_json: bool) -> N
             outcome_file = _OutcomeFile(path=path, layout=layout)
             with shown_bars(Console(stderr=True)) as bars:
                 outcome_file.check(bars)
-                posted = outcome_file.send(service, bars)
+                posted = outcome_file.send(address, bars)
     except ImportFailedError as fault:
         raise click.ClickException(str(fault)) from fault
     _report(posted, as_json=as_json)
@@ -149,11 +150,11 @@ class _OutcomeFile:
             for _ in checks.events(chunk, drafts):
                 pass
 
-    def send(self, service: Remote, bars: Bars) -> Posted:
+    def send(self, address: Address, bars: Bars) -> Posted:
         """Sends every row, again where the service is busy, and returns its counts."""
         shown = bars.begin(f"Sending {self.path.name}")
-        with connected(service.address.url) as client:
-            key = service.address.key
+        with connected(address.url) as client:
+            key = address.key
             return post(client, self._batches(shown), key=key, replay=False)
 
     def _batches(self, shown: Pass) -> Iterator[Batch]:

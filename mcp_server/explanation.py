@@ -1,4 +1,4 @@
-"""The evidence behind a verdict, cut to one kilobyte."""
+"""The evidence behind a verdict, cut to a kilobyte."""
 
 import json
 import math

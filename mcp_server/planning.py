@@ -1,4 +1,4 @@
-"""The plan of a canary, and the next step of a set-up, each cut to one kilobyte."""
+"""The plan of a canary, the checklist of a set-up and its next step, each cut to a kilobyte."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,11 +6,12 @@ from typing import Any
 from domain.planning.boundary import Boundary
 from domain.planning.design import Design
 from domain.planning.plan import planned
-from mcp_server.contract import Plan, PlannedLift, Quicker, SetUp
-from mcp_server.explanation import cut
+from mcp_server.contract import Checklist, Plan, PlannedLift, Quicker, SetUp
+from mcp_server.explanation import LONGEST_BYTES, as_json, cut
 
 _QUICKER_LIFT = 0.2
 _TEXT_BYTES = 250
+_LINE_BYTES = 260
 # For each line of the checklist: what to write, where the line alone does not show it.
 _EXAMPLES = {
     "events": '<script async src="{url}/sdk.js" data-key="pk_…" data-commit="$SHA" '
@@ -89,3 +90,30 @@ def set_up(lines: Sequence[Mapping[str, Any]], *, url: str) -> SetUp:
         do=cut(str(line.get("fix", "")), _TEXT_BYTES),
         example=None if example is None else example.format(url=url),
     )
+
+
+def checklist(lines: Sequence[Mapping[str, Any]]) -> Checklist:
+    """Returns the failed, the unjudged and the passed checks of a project's set-up.
+
+    Args:
+        lines: The body of `GET /v1/reward/checklist`.
+
+    Returns:
+        A checklist of at most 1,024 bytes as JSON; `left_out` counts the lines that did not fit.
+    """
+    red = [_line_text(line) for line in lines if line.get("ok") is False]
+    waiting = [str(line.get("check", ""))[:40] for line in lines if line.get("ok") is None]
+    green = [str(line.get("check", ""))[:40] for line in lines if line.get("ok") is True]
+    fitted = Checklist(red=red, waiting=waiting, green=green, left_out=0)
+    parts = (green, waiting, red)
+    left_out = 0
+    while len(as_json(fitted.model_dump())) > LONGEST_BYTES:
+        next(part for part in parts if part).pop()
+        left_out += 1
+        fitted = Checklist(red=red, waiting=waiting, green=green, left_out=left_out)
+    return fitted
+
+
+def _line_text(line: Mapping[str, Any]) -> str:
+    text = f"{line.get('check', '')}: {line.get('seen', '')} {line.get('fix', '')}"
+    return cut(text.strip(), _LINE_BYTES)

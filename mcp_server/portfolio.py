@@ -1,4 +1,4 @@
-"""The portfolio, cut to one kilobyte: the whole first, then the steps, then single changes."""
+"""The portfolio, cut to a kilobyte: the whole first, then the steps, then single changes."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,22 +1,18 @@
-"""The service's reward endpoints, as seen over HTTP."""
+"""The service's reward endpoints, as the tools of MCP ask them."""
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
-from urllib.parse import quote, urlencode, urlsplit
+from typing import Any
+from urllib.parse import quote, urlencode
 
-import anyio
 import httpx2
 from mcp.server.mcpserver.exceptions import ToolError
 from starlette.requests import Request
 
 from mcp_server.address import Address
 from mcp_server.advice import span
+from mcp_server.client import Answer, Client, ServiceError
 
 ANSWER_SECONDS = 8.0
-ANSWER_BYTES = 4 * 1024 * 1024
 TEXT_CHARACTERS = 1500
 
 # Other routes under /v1/reward/ and path steps: asked for as an experiment, each would reach
@@ -57,36 +53,8 @@ class Refused(ToolError):  # noqa: N818 - a refusal is an answer, not a fault
         self.code = code
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """A successful answer.
-
-    Attributes:
-        body: The decoded JSON.
-        retry_after: Seconds until the next look can come, where the service says so.
-    """
-
-    body: Any
-    retry_after: int | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Reply:
-    """A response: its status, headers and undecoded body."""
-
-    status: int
-    headers: httpx2.Headers
-    content: bytes
-
-
-class RewardApi:
-    """The reward endpoints of one project; an async context manager around its connections.
-
-    Args:
-        address: Where the endpoints are, and the key.
-        answer_seconds: How long one answer may take, from connecting to its last byte.
-        transport: By which they are reached; by default connections of its own.
-    """
+class RewardApi(Client):
+    """The reward endpoints of a project; every fault is a tool error that says what to do."""
 
     def __init__(
         self,
@@ -95,33 +63,11 @@ class RewardApi:
         answer_seconds: float = ANSWER_SECONDS,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        self.address = address
-        self._answer_seconds = answer_seconds
-        self._client = httpx2.AsyncClient(
-            headers={"X-Service-Project-Key": address.key, "Accept": "application/json"},
-            timeout=answer_seconds,
-            # A redirect would carry the key to an address that nobody chose.
-            follow_redirects=False,
-            transport=transport,
-        )
+        super().__init__(address, answer_seconds=answer_seconds, transport=transport)
 
     def of(self, request: Request | None) -> "RewardApi":  # noqa: ARG002 (others look at it)
         """Returns the endpoints as the caller of a request may use them: over stdio, these."""
         return self
-
-    async def __aenter__(self) -> Self:
-        """Open the connections."""
-        await self._client.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the connections."""
-        await self._client.__aexit__(kind, error, trace)
 
     async def register(self, registration: Mapping[str, object]) -> Answer:
         """`POST /v1/reward/register`."""
@@ -162,84 +108,29 @@ class RewardApi:
     async def _answer(
         self, method: str, path: str, *, body: Mapping[str, object] | None = None
     ) -> Answer:
-        """The decoded answer to one request.
+        """The answer to a request.
 
         Raises:
             ToolError: If there is none, or it is no success; the message says what to do.
         """
-        reply = await self._reply(method, path, body)
-        decoded = _decoded(reply.content)
-        retry_after = _retry_after(reply.headers)
-        if 200 <= reply.status < 300 and decoded is not None:
-            return Answer(body=decoded, retry_after=retry_after)
-        raise self._fault(reply, decoded, retry_after)
-
-    async def _reply(self, method: str, path: str, body: Mapping[str, object] | None) -> _Reply:
-        origin = self.address.origin
-        request = self._request(method, path, body)
         try:
-            # httpx2 bounds each read, not their sum: a server that drips would hold us for ever.
-            with anyio.fail_after(self._answer_seconds):
-                response = await self._client.send(request, stream=True)
-                try:
-                    content = await _whole(response)
-                finally:
-                    await response.aclose()
-        except (TimeoutError, httpx2.TimeoutException):
-            raise ToolError(
-                f"The service at {origin} gave no answer within {self._answer_seconds:g} seconds. "
-                "Try again in a minute; if it stays silent, ask its operator whether it runs."
-            ) from None
-        except httpx2.ConnectError:
-            raise ToolError(
-                f"No connection to the service at {origin}. Check that it runs "
-                "(`deploy-reward up` starts it) and that SERVICE_API_URL is right."
-            ) from None
-        except httpx2.HTTPError:
-            raise ToolError(
-                f"The exchange with the service at {origin} broke off. Try again in a minute; "
-                "if it happens again, check that SERVICE_API_URL names the service itself."
-            ) from None
-        return _Reply(status=response.status_code, headers=response.headers, content=content)
+            return await self.ask(method, path, body=body)
+        except ServiceError as fault:
+            raise self._tool_error(fault) from None
 
-    def _request(self, method: str, path: str, body: Mapping[str, object] | None) -> httpx2.Request:
-        try:
-            return self._client.build_request(method, f"{self.address.url}{path}", json=body)
-        except ValueError:
-            # Half a surrogate pair, NaN or Infinity: Python holds them, JSON in UTF-8 does not.
-            raise ToolError(
-                f"The arguments hold a character or number that JSON cannot carry. {CORRECT}"
-            ) from None
-
-    def _fault(self, reply: _Reply, decoded: object, retry_after: int | None) -> ToolError:
+    def _tool_error(self, fault: ServiceError) -> ToolError:
         """Returns the fault and its advice, without the key even if the answer repeated it."""
-        if isinstance(decoded, dict) and isinstance(decoded.get("detail"), str):
-            code = str(decoded.get("code"))
-            message = f"{_problem(decoded)}\n{_advice(reply.status, code, retry_after)}".strip()
+        if fault.problem:
+            code = str(fault.problem.get("code"))
+            message = f"{_problem(fault.problem)}\n{_advice(fault, code)}".strip()
             return Refused(self.address.redacted(message), code=code)
-        return ToolError(self.address.redacted(self._foreign(reply, retry_after)))
-
-    def _foreign(self, reply: _Reply, retry_after: int | None) -> str:
-        """Explains an answer that is not a problem of the service."""
-        if 300 <= reply.status < 400:
-            return (
-                f"The service at {self.address.origin} redirects{_target(reply.headers)}; the key "
-                "is not sent on. Set SERVICE_API_URL to the service's own address."
-            )
-        if reply.status >= 500:
-            return (
-                f"The service at {self.address.origin} failed with status {reply.status}. "
-                f"{_advice(reply.status, '', retry_after)}"
-            )
-        return (
-            f"{self.address.origin} answered with status {reply.status} and no JSON of the service "
-            "(a login page or a proxy, perhaps). Check that SERVICE_API_URL names the service "
-            "itself."
-        )
+        if fault.status is not None and fault.status >= 500:
+            return ToolError(f"{fault} {_advice(fault, '')}")
+        return ToolError(str(fault))
 
 
 def _step(experiment_id: str) -> str:
-    """The identifier as one step of a path."""
+    """The identifier as a step of a path."""
     if experiment_id in NOT_EXPERIMENTS:
         raise ToolError(
             f"{experiment_id!r} is no experiment's identifier. {FIND}",
@@ -247,45 +138,7 @@ def _step(experiment_id: str) -> str:
     return quote(experiment_id, safe="", errors="replace")
 
 
-async def _whole(response: httpx2.Response) -> bytes:
-    """Reads the body, up to the longest answer of the service."""
-    content = bytearray()
-    async for chunk in response.aiter_bytes():
-        content += chunk
-        if len(content) > ANSWER_BYTES:
-            raise httpx2.RemoteProtocolError("the answer is too long")
-    return bytes(content)
-
-
-def _decoded(content: bytes) -> dict[str, Any] | list[Any] | None:
-    """The JSON object or array, or None where it is none."""
-    try:
-        decoded = json.loads(content, parse_constant=_refused)
-    except (ValueError, RecursionError):
-        return None
-    return decoded if isinstance(decoded, dict | list) else None
-
-
-def _refused(constant: str) -> None:
-    """NaN and Infinity are no JSON, though Python reads them."""
-    raise ValueError(constant)
-
-
-def _retry_after(headers: httpx2.Headers) -> int | None:
-    value = headers.get("retry-after", "")
-    return int(value) if value.isascii() and value.isdigit() and len(value) <= 9 else None
-
-
-def _target(headers: httpx2.Headers) -> str:
-    """Where a redirect leads: scheme and host only, since a path may hold anything."""
-    try:
-        parts = urlsplit(headers.get("location", ""))
-    except ValueError:
-        return ""
-    return f" to {parts.scheme}://{parts.hostname}"[:200] if parts.hostname else ""
-
-
-def _problem(problem: dict[str, Any]) -> str:
+def _problem(problem: Mapping[str, Any]) -> str:
     """The detail of an RFC 9457 problem, with the members that it names."""
     errors = problem.get("errors")
     named = (
@@ -301,9 +154,10 @@ def _location(fault: dict[str, Any]) -> str:
     return str(fault.get("pointer") or fault.get("parameter") or fault.get("header") or "")
 
 
-def _advice(status: int, code: str, retry_after: int | None) -> str:
+def _advice(fault: ServiceError, code: str) -> str:
     """Returns the advice for a problem, and how long to wait where waiting helps."""
+    status = fault.status or 0
     advice = ADVICE.get(code, ADVICE_BY_STATUS.get(status, ""))
-    if retry_after is None and status != 429 and status < 500:
+    if fault.retry_after is None and status != 429 and status < 500:
         return advice
-    return f"{advice} Try again in {span(retry_after or 60)}.".strip()
+    return f"{advice} Try again in {span(fault.retry_after or 60)}.".strip()

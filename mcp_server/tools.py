@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, ValidationError
 from domain.planning.boundary import Boundary
 from domain.planning.design import Design
 from mcp_server.advice import advice
-from mcp_server.checklist import checklist
+from mcp_server.client import Answer
 from mcp_server.contract import (
     Checklist,
     ExperimentId,
@@ -31,11 +31,12 @@ from mcp_server.contract import (
 )
 from mcp_server.explanation import explanation, is_decided, progress
 from mcp_server.listing import MOST, fits, listing, room
+from mcp_server.planning import checklist
 from mcp_server.planning import plan as planned
 from mcp_server.planning import set_up as next_step
 from mcp_server.portfolio import portfolio as portfolio_of
 from mcp_server.registration import note_of
-from mcp_server.reward_api import Answer, Refused, RewardApi
+from mcp_server.reward_api import Refused, RewardApi
 
 Reward = Context[RewardApi, Any]
 ModelT = TypeVar("ModelT", bound=BaseModel)

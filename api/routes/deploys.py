@@ -40,7 +40,6 @@ from storage.experiments.deploys import (
 )
 from storage.experiments.withdrawal import withdraw_deploy
 from storage.postgres.refusal import Missing
-from storage.tenants.keys import key_actor
 from storage.verdicts.announcements import announce_base_moves
 
 router = APIRouter(tags=["deploys"])
@@ -277,7 +276,7 @@ async def delete_deploy(request: Request, caller: Writer, deploy_id: str) -> Res
     def withdrawing(connection: Connection) -> tuple[dict[str, Any], datetime]:
         if not _DEPLOY_ID.fullmatch(deploy_id):
             raise Missing("unknown_deploy", "there is no such deploy")
-        by = key_actor(connection, bytes.fromhex(caller.key))
+        by = caller.actor(connection)
         return withdraw_deploy(connection, caller.project_id, deploy_id, by=by)
 
     deploy, withdrawn_at = await runtime(request).store.run(withdrawing)

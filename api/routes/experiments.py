@@ -23,7 +23,6 @@ from api.wire.shape import Actor, Commit, FreeForm, MetricName, RoutePattern, Sh
 from domain.lineage.flag import Flag
 from domain.registration import GUARDRAIL_PACE_SECONDS, Registration
 from storage.experiments.experiments import close, register
-from storage.tenants.keys import key_actor
 from storage.verdicts.publication import PublishedVerdict, read_verdict
 from storage.views.registrations import RegistrationReading, read_registration
 
@@ -251,7 +250,7 @@ async def post_close(
     """End an experiment by hand: it is decided at its last look, without a verdict by hand."""
 
     def closing(connection: Connection) -> PublishedVerdict:
-        by = key_actor(connection, bytes.fromhex(caller.key))
+        by = caller.actor(connection)
         close(connection, caller.project_id, known_id(experiment_id), by=by)
         return read_verdict(connection, caller.project_id, experiment_id)
 

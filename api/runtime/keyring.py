@@ -19,7 +19,15 @@ from api.wire.fair_queue import Reservation
 from api.wire.problem import Problem
 from domain.metric import REVENUE_EVENTS, Metric, metric_definition
 from storage.postgres.engine import StoreUnavailable
-from storage.tenants.keys import KeyKind, holder, is_well_formed, key_digest, note_use
+from storage.tenants.audit_trail import Actor
+from storage.tenants.keys import (
+    KeyKind,
+    holder,
+    is_well_formed,
+    key_actor,
+    key_digest,
+    note_use,
+)
 from storage.tenants.sample import Sample, read_sample
 from storage.tenants.settings import Settings, read_settings
 
@@ -32,15 +40,29 @@ _MOST_REMEMBERED = 10_000
 _NOTED_SECONDS = 60.0
 
 
+# The member of a request's scope that names its operator. A server makes the scope of each request
+# that comes over the network, and puts no such member into it.
+OPERATOR = "deploy_reward.operator"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operator:
+    """Whoever runs a command that has the store, in whose process the application works."""
+
+    project_id: int
+    actor: Actor
+
+
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """A project that speaks through a live key, with its settings."""
+    """A project that speaks through a live key, or through an operator, with its settings."""
 
     project_id: int
     kind: KeyKind
     settings: Settings
-    # The digest of its key, in hexadecimal.
+    # The digest of its key, in hexadecimal; empty where an operator speaks.
     key: str
+    operator: Operator | None = None
     # The units whose events are stored; None for all.
     sample: Sample | None = None
 
@@ -56,6 +78,12 @@ class Caller:
             if isinstance(window, int):
                 longest = max(longest, window + max(own or 0, chosen.grace_seconds))
         return timedelta(seconds=longest)
+
+    def actor(self, connection: Connection) -> Actor:
+        """Returns who changes something by this caller's request."""
+        if self.operator is not None:
+            return self.operator.actor
+        return key_actor(connection, bytes.fromhex(self.key))
 
     @cached_property
     def trusted_proxies(self) -> list[IPv4Network | IPv6Network]:
@@ -107,6 +135,12 @@ class Keyring:
             self._remembered[digest] = known
         return known.lookup.result() if known.lookup.done() else await asyncio.shield(known.lookup)
 
+    async def operated(self, operator: Operator, kind: KeyKind) -> Caller:
+        """Returns the caller that an operator is, with the rights of keys of a kind."""
+        return await self._store.run(
+            lambda connection: _caller(connection, operator.project_id, kind, operator=operator)
+        )
+
     def _settle(self, digest: bytes, task: asyncio.Task[Caller | None]) -> None:
         if not task.cancelled() and task.exception() is None and task.result() is not None:
             self._note_use(digest)
@@ -136,16 +170,29 @@ def _looked_up(key: str) -> Callable[[Connection], Caller | None]:
         key_holder = holder(connection, key)
         if key_holder is None:
             return None
-        settings = read_settings(connection, key_holder.project_id)
-        return Caller(
-            project_id=key_holder.project_id,
-            kind=key_holder.kind,
-            settings=settings,
-            key=key_digest(key).hex(),
-            sample=read_sample(connection, key_holder.project_id, settings),
-        )
+        digest = key_digest(key).hex()
+        return _caller(connection, key_holder.project_id, key_holder.kind, key=digest)
 
     return look_up
+
+
+def _caller(
+    connection: Connection,
+    project_id: int,
+    kind: KeyKind,
+    *,
+    key: str = "",
+    operator: Operator | None = None,
+) -> Caller:
+    settings = read_settings(connection, project_id)
+    return Caller(
+        project_id=project_id,
+        kind=kind,
+        settings=settings,
+        key=key,
+        operator=operator,
+        sample=read_sample(connection, project_id, settings),
+    )
 
 
 def _presented_key(request: Request, *, bearer: bool, query: bool, inside: str | None) -> str:
@@ -191,9 +238,12 @@ async def admitted(
         Problem: There is no key (401), no such live key (401), or it is of another kind (403).
         StoreUnavailable: The store cannot be reached.
     """
-    caller = await keyring.caller(
-        _presented_key(request, bearer=bearer, query=query, inside=inside)
-    )
+    operator: Operator | None = request.scope.get(OPERATOR)
+    if operator is not None:
+        caller = await keyring.operated(operator, kinds[0])
+    else:
+        key = _presented_key(request, bearer=bearer, query=query, inside=inside)
+        caller = await keyring.caller(key)
     if caller is None:
         raise Problem("unknown_key", "the key is unknown or revoked", headers=_CHALLENGE)
     if caller.kind not in kinds:

@@ -171,7 +171,7 @@ def _raise_file_limit(connections: int) -> None:
 
 
 def _serve_together(config: uvicorn.Config, count: int, unasked: str | None) -> int:
-    """Serves by worker processes on one address, and returns the exit code.
+    """Serves by worker processes on an address, and returns the exit code.
 
     A single worker is a process of its own too: when it is killed, the next one stands in a tenth
     of a second, because everything is imported here, and its clients wait in the kernel meanwhile.
@@ -206,7 +206,7 @@ def _serve_together(config: uvicorn.Config, count: int, unasked: str | None) -> 
 
 
 def _listeners(host: str, port: int, count: int) -> list[socket.socket]:
-    """Returns sockets on one address, among which the kernel divides the connections evenly.
+    """Returns sockets on an address, among which the kernel divides the connections evenly.
 
     From one socket, the worker that wakes first takes all that wait: with long connections it
     keeps them. Here each has its own, which stays open in this process while the worker is

@@ -1,4 +1,4 @@
-"""The worker processes of one server: forked, replaced when they die, stopped together."""
+"""The worker processes of a server: forked, replaced when they die, stopped together."""
 
 import logging
 import os
@@ -24,7 +24,7 @@ _STOP_SECONDS = 9.8
 
 
 class Workers:
-    """One process for each listening socket.
+    """A process for each listening socket.
 
     They are forks of a process that has imported everything and begun nothing: a worker stands
     within milliseconds, and its code is in memory once. uvicorn's own supervisor starts workers

@@ -77,7 +77,7 @@ class Envelope:
         self._timed: dict[str, Histogram] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
+        """Answers a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -161,7 +161,7 @@ class Envelope:
 
 
 def _last_problem(request: Request, error: BaseException) -> Problem:
-    """Returns the answer to a request that ended without one; a fault of ours is logged."""
+    """Returns the answer to a request that ended without an answer; a fault of ours is logged."""
     if isinstance(error, Exception):
         return unhandled_error(request, error)
     # The server stops, and has waited for as long as it may.

@@ -53,7 +53,7 @@ class Express:
                 self._handed_on |= {(method, route.path) for method in route.methods or ()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request."""
+        """Answers a request."""
         route = self._route(scope) if scope["type"] == "http" else None
         if route is None:
             await self._app(scope, receive, send)

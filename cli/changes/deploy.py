@@ -69,14 +69,9 @@ def deploy(
     store of the data directory is written, and --project names the project.
     """
     members = _members(commit, chosen)
-    if (service := remote(WRITING_KEY)) is not None:
-        headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+    headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+    with remote(WRITING_KEY, data_dir, project=project) as service:
         record = document(service.post("/v1/deploys", members, headers=headers))["deploy"]
-    else:
-        # The store's rooms take a second to load, and the client does not hold them.
-        from cli.changes.stored import recorded_deploy  # noqa: PLC0415
-
-        record = recorded_deploy(members, idempotency_key, project, data_dir)
     if as_json:
         click.echo(json.dumps(record))
         return

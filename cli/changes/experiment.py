@@ -1,52 +1,26 @@
-"""An experiment as commands reach it: over HTTP where an address is set, else in the store."""
+"""An experiment as commands reach it."""
 
-import json
 import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.operations.remote import READING_KEY, Remote, RemoteFault, Response, document, remote
+from cli.operations.remote import READING_KEY, Remote, RemoteFault, document, remote
 from domain.wording.registration import first_look_sentence
+
+if TYPE_CHECKING:
+    from mcp_server.client import Answer
 
 _ID = re.compile(r"[0-9A-Za-z_-]{1,128}", re.ASCII)
 
 
-class Experiment(Protocol):
-    """The requests that commands make of an experiment."""
-
-    def contract(self) -> Response:
-        """The verdict contract."""
-        ...
-
-    def evidence(self) -> str | None:
-        """The evidence document as JSON; None before the first look."""
-        ...
-
-    def effect(self) -> str | None:
-        """The effect as it is served now, as JSON; None where there is none."""
-        ...
-
-    def registration(self) -> Mapping[str, Any]:
-        """The experiment as it was registered and bound, with its present needs."""
-        ...
-
-    def freeze(self) -> str | None:
-        """The reason for a freeze of the service; None where it is not frozen."""
-        ...
-
-    def close(self) -> Response:
-        """Ends it by hand."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
-class RemoteExperiment:
-    """An experiment of a running service."""
+class Experiment:
+    """An experiment of a service."""
 
     service: Remote
     experiment_id: str
@@ -55,7 +29,7 @@ class RemoteExperiment:
     def _path(self) -> str:
         return f"/v1/reward/{self.experiment_id}"
 
-    def contract(self) -> Response:
+    def contract(self) -> "Answer":
         """The verdict contract, as the service answers it."""
         return self.service.get(self._path)
 
@@ -81,9 +55,9 @@ class RemoteExperiment:
 
     def freeze(self) -> str | None:
         """Why the service is frozen."""
-        return json.loads(self.service.get("/v1/reward/freeze").text)["reason"]
+        return document(self.service.get("/v1/reward/freeze"))["reason"]
 
-    def close(self) -> Response:
+    def close(self) -> "Answer":
         """Ends it by hand."""
         return self.service.post(f"{self._path}/close", {})
 
@@ -113,11 +87,5 @@ def experiment(experiment_id: str, data_dir: Path) -> Generator[Experiment]:
             f"there is no such experiment: {experiment_id!r} is no id, which is exp_ and 20 digits"
             " or letters, as `deploy-reward register` prints it"
         )
-    if (service := remote(READING_KEY)) is not None:
-        yield RemoteExperiment(service=service, experiment_id=experiment_id)
-        return
-    # The store's rooms take a second to load, and the client does not hold them.
-    from cli.changes.stored import stored_experiment  # noqa: PLC0415
-
-    with stored_experiment(experiment_id, data_dir) as stored:
-        yield stored
+    with remote(READING_KEY, data_dir, experiment_id=experiment_id) as service:
+        yield Experiment(service=service, experiment_id=experiment_id)

@@ -53,17 +53,12 @@ def portfolio(
     """
     chosen = {"environment": environment, "metric": metric, "hold_back": hold_back}
     query = {name: value for name, value in chosen.items() if value is not None}
-    if (service := remote(READING_KEY)) is not None:
-        path = f"/v1/reward/portfolio?{urlencode(query)}"
+    path = f"/v1/reward/portfolio?{urlencode(query)}"
+    with remote(READING_KEY, data_dir, project=project) as service:
         figures = document(service.get(path))
         if (members := registration_of(figures)) is not None:
             service.post("/v1/reward/register", members)
             figures = document(service.get(path))
-    else:
-        # The store's rooms take a second to load, and the client does not hold them.
-        from cli.changes.stored import stored_portfolio  # noqa: PLC0415
-
-        figures = stored_portfolio(query, registration_of, project, data_dir)
     if as_json:
         click.echo(json.dumps(figures))
     else:

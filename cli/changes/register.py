@@ -1,8 +1,6 @@
 """The command `register`: a change becomes an experiment."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -47,20 +45,12 @@ def register(project: str, data_dir: Path, as_json: bool, **chosen: Any) -> None
     project.
     """
     members = _members(chosen)
-    if (service := remote(READING_KEY)) is not None:
+    with remote(READING_KEY, data_dir, project=project) as service:
         experiment_id = document(service.post("/v1/reward/register", members))["experiment_id"]
-        # Told first: what is asked after it may fail, and the experiment is registered.
-        _tell(experiment_id, as_json=as_json)
-        notes = _notes_there(service, experiment_id)
-    else:
-        experiment_id, notes = _registered(members, project, data_dir)
-        _tell(experiment_id, as_json=as_json)
-    for note in notes:
-        click.echo(note, err=True)
-
-
-def _tell(experiment_id: str, *, as_json: bool) -> None:
-    click.echo(json.dumps({"experiment_id": experiment_id}) if as_json else experiment_id)
+        # Printed at once: the experiment is registered, whatever becomes of the notes.
+        click.echo(json.dumps({"experiment_id": experiment_id}) if as_json else experiment_id)
+        for note in _notes(service, experiment_id):
+            click.echo(note, err=True)
 
 
 def _members(chosen: dict[str, Any]) -> dict[str, object]:
@@ -114,23 +104,11 @@ def _object(text: str | None) -> object:
         raise click.BadParameter("is not JSON", param_hint="--metadata") from None
 
 
-def _registered(members: dict[str, object], project: str, data_dir: Path) -> tuple[str, list[str]]:
-    # The store's rooms take a second to load, and the client does not hold them.
-    from cli.changes.stored import registered_change  # noqa: PLC0415
-
-    registered = registered_change(members, project, data_dir)
-    return registered.experiment_id, _notes(asdict(registered))
-
-
-def _notes(registered: Mapping[str, Any]) -> list[str]:
-    notes = (registration_note(registered), first_look_sentence(registered))
-    return [note for note in notes if note is not None]
-
-
-def _notes_there(service: Remote, experiment_id: str) -> list[str]:
-    """Returns the notes of a running service on a new experiment, as `_registered` does."""
+def _notes(service: Remote, experiment_id: str) -> list[str]:
+    """Returns the notes on a new experiment; none where the service does not give it again."""
     try:
         registered = document(service.get(f"/v1/reward/{experiment_id}/registration"))
     except RemoteFault:
         return []
-    return _notes(registered)
+    notes = (registration_note(registered), first_look_sentence(registered))
+    return [note for note in notes if note is not None]

@@ -14,11 +14,13 @@ from cli.changes.experiment import experiment as reached
 from cli.changes.outcome import UNIT_SECONDS, Outcome, Poll, outcome, while_frozen
 from cli.changes.report import junit, markdown
 from cli.operations.options import Share, data_dir_option
-from cli.operations.remote import RemoteFault, Response
+from cli.operations.remote import RemoteFault
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
+
+    from mcp_server.client import Answer
 
 # What was published can change with each tick, whatever the next look of the target is.
 TICK_SECONDS = 60.0
@@ -181,7 +183,7 @@ def _passing(fault: RemoteFault, answered: float | None) -> bool:
     return time.monotonic() - answered < OUTAGE_SECONDS
 
 
-def _polled(handle: Experiment) -> tuple[Poll, Response]:
+def _polled(handle: Experiment) -> tuple[Poll, "Answer"]:
     # Evidence first: a breach that came with it then stands in the contract.
     evidence = handle.evidence()
     contract = handle.contract()
@@ -194,7 +196,7 @@ def _polled(handle: Experiment) -> tuple[Poll, Response]:
 
 
 class _Progress:
-    """One line on stderr: kept up to date in a terminal, in a log repeated when it changes."""
+    """A line on stderr: kept up to date in a terminal, in a log repeated when it changes."""
 
     def __init__(self) -> None:
         self._console: Console | None = None
@@ -209,7 +211,7 @@ class _Progress:
             self._status.stop()
 
     def say(self, text: str) -> None:
-        """Shows a line, unless it is the one that is shown."""
+        """Shows a line, unless it is shown already."""
         if text == self._said:
             return
         self._said = text

@@ -20,12 +20,7 @@ def withdraw(deploy_id: str, project: str, data_dir: Path) -> None:
     asked, with the write key in SERVICE_PROJECT_KEY; without it the store of the data directory is
     written, and --project names the project.
     """
-    if (service := remote(WRITING_KEY)) is not None:
+    with remote(WRITING_KEY, data_dir, project=project) as service:
         record = document(service.delete(f"/v1/deploys/{deploy_id}"))["deploy"]
-    else:
-        # The store's rooms take a second to load, and the client does not hold them.
-        from cli.changes.stored import withdrawn_deploy  # noqa: PLC0415
-
-        record = withdrawn_deploy(deploy_id, project, data_dir)
     commit = record["commit"]["sha"][:12]
     click.echo(f"Withdrew the deploy of commit {commit} in {record['environment']}.")

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -12,7 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.operations.options import data_dir_option, project_option
-from cli.operations.remote import READING_KEY, RemoteFault, Response, remote
+from cli.operations.remote import READING_KEY, RemoteFault, remote
+
+if TYPE_CHECKING:
+    from mcp_server.client import Answer
 
 _MARKS = {True: ("✓", "green"), False: ("✗", "bold red"), None: ("?", "yellow")}
 
@@ -31,11 +34,9 @@ def doctor(ctx: click.Context, project: str, as_json: bool, data_dir: Path) -> N
     SERVICE_PROJECT_KEY; without it the store of the data directory, and --project names the
     project.
     """
-    if (service := remote(READING_KEY)) is not None:
+    with remote(READING_KEY, data_dir, project=project) as service:
         answer = service.get("/v1/reward/checklist")
-        lines, age = _answered(answer), answer.age
-    else:
-        lines, age = _stored(project, data_dir), 0.0
+    lines, age = _answered(answer), answer.age
     if as_json:
         click.echo(json.dumps(lines, ensure_ascii=False))
     else:
@@ -43,17 +44,8 @@ def doctor(ctx: click.Context, project: str, as_json: bool, data_dir: Path) -> N
     ctx.exit(int(any(line["ok"] is False for line in lines)))
 
 
-def _stored(project: str, data_dir: Path) -> Sequence[Mapping[str, Any]]:
-    # The store's rooms take a second to load, and the client does not hold them.
-    from cli.operations.store import project_transaction  # noqa: PLC0415
-    from storage.views.checklist import read_checklist  # noqa: PLC0415
-
-    with project_transaction(data_dir, project) as (connection, project_id):
-        return [line.document() for line in read_checklist(connection, project_id)]
-
-
-def _answered(answer: Response) -> Sequence[Mapping[str, Any]]:
-    lines = json.loads(answer.text)
+def _answered(answer: "Answer") -> Sequence[Mapping[str, Any]]:
+    lines = answer.body
     members = {"check", "ok", "seen", "fix"}
     if not isinstance(lines, list) or not all(
         isinstance(line, dict) and line.keys() >= members for line in lines

@@ -1,10 +1,12 @@
-"""A running service as a command asks it: each request has one answer, or one plain line."""
+"""A service as a command asks it, over HTTP or in this process: an answer, or a plain line."""
 
-import json
 import os
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,9 +14,13 @@ import click
 from mcp_server.address import Address
 
 if TYPE_CHECKING:
-    import httpx2
+    from anyio.from_thread import BlockingPortal
+
+    from mcp_server.client import Answer, Client, ServiceError
 
 ANSWER_SECONDS = 10.0
+# A graph of 16 MiB takes its time over a slow line.
+_WHOLE_SECONDS = 600.0
 LONGEST_FAULT = 500
 READING_KEY = "the project key (rk_…)"
 WRITING_KEY = "the write key (wk_…)"
@@ -44,160 +50,148 @@ class RemoteFault(click.ClickException):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Response:
-    """A successful answer.
+class Remote:
+    """A service, and how the requests of a command reach it.
 
     Attributes:
-        text: The body, to the byte.
-        retry_after: Seconds until it can change; None where it cannot, or where that is unknown.
-        age: Seconds since the body was true; None where the service says none.
+        client: The client of its endpoints.
+        portal: The event loop in which the client lives.
+        key_hint: What to say where the key is refused.
+        project_hint: What to say where the project lacks an id.
     """
 
-    text: str
-    retry_after: float | None
-    age: float | None = None
+    client: "Client"
+    portal: "BlockingPortal"
+    key_hint: str
+    project_hint: str
 
-
-@dataclass(frozen=True, kw_only=True)
-class Remote:
-    """A running service, and the key that opens the endpoints of one command."""
-
-    address: Address
-    needed_key: str
-
-    def get(self, path: str) -> Response:
+    def get(self, path: str) -> "Answer":
         """The answer to a GET.
 
         Raises:
             RemoteFault: There is none, or it is no success.
         """
-        return self._ask("GET", path, body=None, headers={})
+        return self._ask("GET", path)
 
-    def delete(self, path: str) -> Response:
+    def delete(self, path: str) -> "Answer":
         """The answer to a DELETE.
 
         Raises:
             RemoteFault: There is none, or it is no success.
         """
-        return self._ask("DELETE", path, body=None, headers={})
+        return self._ask("DELETE", path)
 
     def post(
         self, path: str, body: Mapping[str, object], *, headers: Mapping[str, str] | None = None
-    ) -> Response:
+    ) -> "Answer":
         """The answer to a POST of JSON.
 
         Raises:
             RemoteFault: There is none, or it is no success.
         """
-        return self._ask("POST", path, body=body, headers=headers or {})
+        return self._ask("POST", path, body=body, headers=headers)
 
-    def _ask(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: Mapping[str, object] | None,
-        headers: Mapping[str, str],
-    ) -> Response:
-        # Half of what a command's start would cost; help and wrong usages do without.
-        import httpx2  # noqa: PLC0415
+    def _ask(self, method: str, path: str, **request: Any) -> "Answer":  # noqa: ANN401 (the client's)
+        from mcp_server.client import ServiceError  # noqa: PLC0415 - as below
 
         try:
-            response = httpx2.request(
-                method,
-                f"{self.address.url}{path}",
-                json=body,
-                headers={"X-Service-Project-Key": self.address.key, **headers},
-                timeout=ANSWER_SECONDS,
-                # To read the certificates takes 50 ms, and http:// has no use for them.
-                verify=self.address.url.startswith("https:"),
-                # A redirect would carry the key to an address that nobody chose.
-                follow_redirects=False,
-            )
-        except httpx2.TimeoutException:
-            message = f"{self.address.origin} gave no answer within {ANSWER_SECONDS:g} seconds"
-            raise RemoteFault(message, passing=True) from None
-        except httpx2.HTTPError:
-            message = f"{self.address.origin} does not answer; is SERVICE_API_URL right?"
-            raise RemoteFault(message, passing=True) from None
-        decoded = _decoded(response)
-        if response.is_success and decoded is not None:
-            return Response(
-                text=response.text,
-                retry_after=_seconds(response, "Retry-After"),
-                age=_seconds(response, "Age"),
-            )
-        raise self._fault(response, decoded)
+            return self.portal.call(partial(self.client.ask, method, path, **request))
+        except ServiceError as error:
+            raise self._fault(error) from None
 
-    def _fault(self, response: "httpx2.Response", decoded: object) -> RemoteFault:
-        problem: dict[str, Any] = decoded if isinstance(decoded, dict) else {}
-        detail = problem.get("detail")
-        if not isinstance(detail, str):
-            detail = (
-                f"{self.address.origin} answered {response.status_code} and no JSON of the service;"
-                " is SERVICE_API_URL the service's own address?"
-            )
-        if response.status_code in (401, 403):
-            detail = f"{detail} (SERVICE_PROJECT_KEY must hold {self.needed_key})"
-        code = problem.get("code")
-        if code in ("unknown_experiment", "unknown_deploy"):
-            detail = f"{detail} in this project; SERVICE_PROJECT_KEY may hold another project's key"
+    def _fault(self, error: "ServiceError") -> RemoteFault:
+        message = str(error)
+        if error.problem and error.status in (401, 403):
+            message += self.key_hint
+        elif error.code in ("unknown_experiment", "unknown_deploy"):
+            message += self.project_hint
         return RemoteFault(
-            self.address.redacted(" ".join(detail.split()))[:LONGEST_FAULT],
-            code=code if isinstance(code, str) else None,
-            passing=response.status_code == 429 or response.status_code >= 500,
-            retry_after=_seconds(response, "Retry-After"),
+            " ".join(message.split())[:LONGEST_FAULT],
+            code=error.code,
+            passing=error.status is None or error.status == 429 or error.status >= 500,
+            retry_after=error.retry_after,
         )
 
 
-def remote(needed_key: str) -> Remote | None:
-    """The service that SERVICE_API_URL names; None where it names none and there is a store.
+@contextmanager
+def remote(
+    needed_key: str, data_dir: Path, *, project: str = "", experiment_id: str = ""
+) -> Generator[Remote]:
+    """The service that SERVICE_API_URL names; without it the application in this process.
 
     Args:
         needed_key: Which key the command needs in SERVICE_PROJECT_KEY, in words.
+        data_dir: Where the store is, if no address is set.
+        project: The project's name or number there.
+        experiment_id: Instead of it an experiment of the project.
 
     Raises:
         click.ClickException: Address or key are unusable; the message never shows the key. Or
             there is no address in the client, which has no store.
+        storage.refusal.Missing: The store holds no such project or experiment.
     """
-    url = os.environ.get("SERVICE_API_URL", "").strip().rstrip("/")
-    key = os.environ.get("SERVICE_PROJECT_KEY", "").strip()
-    if not url:
+    # Half of what a command's start would cost; help and wrong usages do without.
+    from anyio.from_thread import start_blocking_portal  # noqa: PLC0415
+
+    from mcp_server.client import Client  # noqa: PLC0415
+
+    if (address := address_of(needed_key)) is not None:
+        client = Client(address, answer_seconds=ANSWER_SECONDS, whole_seconds=_WHOLE_SECONDS)
+        with (
+            start_blocking_portal() as portal,
+            portal.wrap_async_context_manager(client) as opened,
+        ):
+            yield Remote(
+                client=opened,
+                portal=portal,
+                key_hint=f" (SERVICE_PROJECT_KEY must hold {needed_key})",
+                project_hint=" in this project; SERVICE_PROJECT_KEY may hold another project's key",
+            )
+        return
+    # Its rooms take seconds to load, and the client does not hold them.
+    from cli.operations.own_process import application  # noqa: PLC0415
+
+    with (
+        application(data_dir, project=project, experiment_id=experiment_id) as inside,
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(inside) as opened,
+    ):
+        yield Remote(
+            client=opened,
+            portal=portal,
+            key_hint="",
+            project_hint=f" in project {project!r}: --project names another",
+        )
+
+
+def address_of(needed_key: str) -> Address | None:
+    """The address and key that the environment names; None where there is a store instead.
+
+    Raises:
+        click.ClickException: As `remote` raises it.
+    """
+    if not os.environ.get("SERVICE_API_URL", "").strip():
         if find_spec("storage") is None:
             raise click.ClickException(
                 "SERVICE_API_URL is not set: the client asks a running service, and has no store"
             )
         return None
-    if not key:
+    if not os.environ.get("SERVICE_PROJECT_KEY", "").strip():
         raise click.ClickException(
             f"SERVICE_PROJECT_KEY is not set: this command needs {needed_key}"
         )
     try:
-        return Remote(address=Address(url=url, key=key), needed_key=needed_key)
+        return Address.from_environment(os.environ)
     except ValueError as error:
         raise click.ClickException(str(error)) from None
 
 
-def _decoded(response: "httpx2.Response") -> object:
-    """The JSON of an answer, or None."""
-    try:
-        return response.json()
-    except (ValueError, RecursionError):
-        return None
-
-
-def _seconds(response: "httpx2.Response", header: str) -> int | None:
-    seconds = response.headers.get(header, "")
-    return int(seconds) if seconds.isascii() and seconds.isdigit() and len(seconds) <= 9 else None
-
-
-def document(answer: Response) -> dict[str, Any]:
+def document(answer: "Answer") -> dict[str, Any]:
     """The object that an answer holds.
 
     Raises:
         RemoteFault: It holds something else, so that the service is none of ours.
     """
-    document = json.loads(answer.text)
-    if not isinstance(document, dict):
+    if not isinstance(answer.body, dict):
         raise RemoteFault("the answer is JSON, but not the service's")
-    return document
+    return answer.body

@@ -61,13 +61,8 @@ def served(service: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 @pytest.fixture
 def stored(service: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The service's store, named to the commands, and no address of an API."""
+    """The service's store, named to the commands, and neither an address nor a key of an API."""
     monkeypatch.delenv("SERVICE_API_URL", raising=False)
+    monkeypatch.delenv("SERVICE_PROJECT_KEY", raising=False)
     monkeypatch.setenv("SERVICE_DATABASE_URL", service.store.url)
     return service
-
-
-@pytest.fixture(params=["over HTTP", "in the store"])
-def reached(request: pytest.FixtureRequest) -> Any:
-    """The service both ways."""
-    return request.getfixturevalue("served" if request.param == "over HTTP" else "stored")

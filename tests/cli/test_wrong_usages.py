@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from cli.main import COMMANDS, MEANT
-from storage.tenants.keys import KeyKind
 from tests.processes.api_process import port_of_our_own
 
 NOBODY = "exp_00000000000000000000"
@@ -17,11 +16,8 @@ def message(result: Any) -> str:
 
 
 @pytest.mark.parametrize("words", [["deploy", "nothex"], ["register", "--commit", "nothex"]])
-def test_a_commit_that_is_none_is_told_where_one_is_found(reached, command, words) -> None:
-    key = "project" if words[0] == "register" else "write"
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("SERVICE_PROJECT_KEY", reached.project.keys[KeyKind(key)])
-        result = command(*words, *_project(reached))
+def test_a_commit_that_is_none_is_told_where_one_is_found(stored, command, words) -> None:
+    result = command(*words, *_project(stored))
     assert result.exit_code == 1
     assert "must be 7 to 64 hexadecimal digits, as `git rev-parse HEAD` prints" in message(result)
 

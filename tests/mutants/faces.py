@@ -59,7 +59,7 @@ MUTANTS = [
     ),
     Mutant(
         breaks="an agent never sees the project key, though the service echoes it",
-        of="mcp_server.reward_api.RewardApi._fault",
+        of="mcp_server.reward_api.RewardApi._tool_error",
         edits=[swap("self.address.redacted(message)", "message")],
         tests=[
             "tests/mcp_server/test_stdio.py::test_whatever_the_service_does_each_call_is_answered_in_time_and_the_key_never_shown[100 calls]"

@@ -18,7 +18,7 @@ class Served:
     host: str = "127.0.0.1"
     port: int = 0
     # uvicorn's parser.
-    http: Literal["auto", "h11"] = "auto"
+    http: Literal["auto", "h11", "httptools"] = "auto"
     _server: uvicorn.Server | None = field(default=None, repr=False)
     _thread: threading.Thread | None = field(default=None, repr=False)
 

@@ -154,9 +154,9 @@ def explained(_model: Any) -> str:
     return _model[1][1]
 
 
-def test_evidence_is_told_whole(reached, command, explained) -> None:
+def test_evidence_is_told_whole(served, command, explained) -> None:
     result = command("explain", explained)
-    document = reached.get(f"/v1/reward/{explained}/evidence").json()
+    document = served.get(f"/v1/reward/{explained}/evidence").json()
     assert result.exit_code == 0, result.output
     flat = " ".join(result.stdout.split())
     assert flat.startswith(document["sentence"])
@@ -171,16 +171,16 @@ def test_evidence_is_told_whole(reached, command, explained) -> None:
     assert max(map(len, result.stdout.splitlines())) <= 80
 
 
-def test_the_document_is_printed_to_the_byte(reached, command, explained) -> None:
-    text = reached.get(f"/v1/reward/{explained}/evidence").text
+def test_the_document_is_printed_to_the_byte(served, command, explained) -> None:
+    text = served.get(f"/v1/reward/{explained}/evidence").text
     assert command("explain", explained, "--json").stdout == text + "\n"
 
 
-def test_before_any_look_it_says_so(reached, command) -> None:
+def test_before_any_look_it_says_so(served, command) -> None:
     for sha in ("ccccccc", "ddddddd"):
-        answer = reached.post("/v1/deploys", {"commit": {"sha": sha}, "environment": "staging"})
+        answer = served.post("/v1/deploys", {"commit": {"sha": sha}, "environment": "staging"})
     body = {"deploy_id": answer.json()["deploy"]["deploy_id"]}
-    experiment_id = reached.post("/v1/reward/register", body).json()["experiment_id"]
+    experiment_id = served.post("/v1/reward/register", body).json()["experiment_id"]
     result = command("explain", experiment_id)
     assert result.exit_code == 1
     assert "nothing was evaluated yet" in result.stderr
@@ -188,13 +188,13 @@ def test_before_any_look_it_says_so(reached, command) -> None:
 
 
 def test_it_tells_the_effect_that_was_measured_after_the_decision(
-    reached, command, explained
+    served, command, explained
 ) -> None:
-    effect = reached.get(f"/v1/reward/{explained}/effect").json()
+    effect = served.get(f"/v1/reward/{explained}/effect").json()
     assert effect["after_decision"]["state"] != "final"
     fresh = {**effect, "estimate": 0.1234, "basis": "after_decision"}
     del fresh["after_decision"]
-    with reached.store.engine.begin() as connection:
+    with served.store.engine.begin() as connection:
         changed = connection.execute(
             sql("UPDATE follow_ups SET state = 'final', effect = CAST(:effect AS json)"),
             {

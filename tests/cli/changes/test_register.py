@@ -22,21 +22,14 @@ def deployed(service: Any, *shas: str) -> None:
         assert service.post("/v1/deploys", {"commit": {"sha": sha}}).status_code == 201
 
 
-@pytest.fixture
-def writing(reached: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The service with the write key in the environment, which `deploy` needs."""
-    monkeypatch.setenv("SERVICE_PROJECT_KEY", reached.project.keys[KeyKind.WRITE])
-    return reached
-
-
 def listed(service: Any) -> list[dict[str, Any]]:
     return service.get("/v1/reward").json()["experiments"]
 
 
-def test_a_registration_prints_the_id_alone_so_that_a_shell_can_keep_it(reached, command) -> None:
-    deployed(reached, "aaaaaaa", "bbbbbbb")
+def test_a_registration_prints_the_id_alone_so_that_a_shell_can_keep_it(stored, command) -> None:
+    deployed(stored, "aaaaaaa", "bbbbbbb")
     result = command("register", "--commit", "bbbbbbb", "--metric", "order", "-p", "shop")
-    (found,) = listed(reached)
+    (found,) = listed(stored)
     assert (result.exit_code, result.stdout) == (0, f"{found['experiment_id']}\n")
     assert (found["treatment_commit"], found["control_commit"]) == ("bbbbbbb", "aaaaaaa")
     # A block of 5 minutes, the window of 30, and 2 minutes for events that are late.
@@ -48,31 +41,31 @@ def test_a_registration_prints_the_id_alone_so_that_a_shell_can_keep_it(reached,
     assert json.loads(again.stdout) == {"experiment_id": found["experiment_id"]}
 
 
-def test_a_registration_that_waits_for_its_deploy_says_so(reached, command) -> None:
-    deployed(reached, "aaaaaaa")
+def test_a_registration_that_waits_for_its_deploy_says_so(stored, command) -> None:
+    deployed(stored, "aaaaaaa")
     elsewhere = {"commit": {"sha": "bbbbbbb"}, "environment": "staging"}
-    assert reached.post("/v1/deploys", elsewhere).status_code == 201
+    assert stored.post("/v1/deploys", elsewhere).status_code == 201
     result = command("register", "--commit", "bbbbbbb", "-p", "shop", "--json")
-    (found,) = listed(reached)
+    (found,) = listed(stored)
     assert json.loads(result.stdout) == {"experiment_id": found["experiment_id"]}
     assert result.stderr.startswith(
         "It begins with a deploy of bbbbbbb to production, of which none is recorded"
     )
-    deployed(reached, "bbbbbbb")
+    deployed(stored, "bbbbbbb")
     bound = command("register", "--commit", "bbbbbbb", "-p", "shop")
     assert re.fullmatch(FIRST_LOOK, bound.stderr)
 
 
 def test_a_canary_that_stands_on_a_withdrawn_one_says_whose_effect_is_joint(
-    reached, command
+    stored, command
 ) -> None:
-    deployed(reached, "aaaaaaa")
+    deployed(stored, "aaaaaaa")
     for sha, base in (("bbbbbbb", "aaaaaaa"), ("ccccccc", "aaaaaaa"), ("ddddddd", "bbbbbbb")):
         canary = {"commit": {"sha": sha}, "allocation": 0.1, "diff": {"base_commit": base}}
         canary["diff"]["files"] = []
-        assert reached.post("/v1/deploys", canary).status_code == 201
+        assert stored.post("/v1/deploys", canary).status_code == 201
     withdrawn = {"commit": {"sha": "bbbbbbb"}, "allocation": 0}
-    assert reached.post("/v1/deploys", withdrawn).status_code == 201
+    assert stored.post("/v1/deploys", withdrawn).status_code == 201
     beside = command("register", "--commit", "ccccccc", "-p", "shop")
     stacked = command("register", "--commit", "ddddddd", "-p", "shop")
     assert beside.exit_code == 0
@@ -82,14 +75,14 @@ def test_a_canary_that_stands_on_a_withdrawn_one_says_whose_effect_is_joint(
         "Its effect is measured together with that of bbbbbbb: the control lacks them too."
     )
     assert re.fullmatch(FIRST_LOOK, rest)
-    joint = {row["treatment_commit"]: row["joint_with"] for row in listed(reached)}
+    joint = {row["treatment_commit"]: row["joint_with"] for row in listed(stored)}
     assert joint == {"ccccccc": [], "ddddddd": ["bbbbbbb"]}
     flag = {
-        "deploy_id": listed(reached)[0]["deploy_id"],
+        "deploy_id": listed(stored)[0]["deploy_id"],
         "treatment_flag": {"name": "f", "treatment": True},
     }
-    assert reached.post("/v1/reward/register", flag).status_code == 201
-    assert listed(reached)[0]["joint_with"] == []
+    assert stored.post("/v1/reward/register", flag).status_code == 201
+    assert listed(stored)[0]["joint_with"] == []
 
 
 @pytest.mark.parametrize("status", [404, 503])
@@ -105,13 +98,13 @@ def test_a_registration_of_which_nothing_more_can_be_told_prints_its_id(
     assert (result.exit_code, result.stdout, result.stderr) == (0, "exp_1\n", "")
 
 
-def test_every_option_of_a_registration_reaches_the_experiment(reached, command) -> None:
-    deployed(reached, "aaaaaaa", "bbbbbbb", "ccccccc")
+def test_every_option_of_a_registration_reaches_the_experiment(stored, command) -> None:
+    deployed(stored, "aaaaaaa", "bbbbbbb", "ccccccc")
     words = ["--metric", "order", "--value", "40", "--control", "aaaaaaa", "--route", "/cart"]
     words += ["--guardrail", "error", "--guardrail", "refund", "--metadata", '{"ticket": 7}']
     assert command("register", *words, "-p", "shop").exit_code == 0
-    (found,) = listed(reached)
-    with reached.store.engine.connect() as connection:
+    (found,) = listed(stored)
+    with stored.store.engine.connect() as connection:
         request, policy = connection.exec_driver_sql(
             "SELECT request, policy FROM deploy_reward.experiments"
         ).one()
@@ -122,13 +115,13 @@ def test_every_option_of_a_registration_reaches_the_experiment(reached, command)
     assert [one["name"] for one in policy["guardrails"]] == ["error", "refund"]
 
 
-def test_a_flag_is_registered_with_both_values_and_no_guardrails(reached, command) -> None:
-    deployed(reached, "aaaaaaa")
-    reached.settings(locked=[])
+def test_a_flag_is_registered_with_both_values_and_no_guardrails(stored, command) -> None:
+    deployed(stored, "aaaaaaa")
+    stored.settings(locked=[])
     words = ["--flag", "new_cart=true", "--flag-control", "false", "--no-guardrails"]
     result = command("register", *words, "-p", "shop")
     assert result.exit_code == 0, result.output
-    with reached.store.engine.connect() as connection:
+    with stored.store.engine.connect() as connection:
         change, policy = connection.exec_driver_sql(
             "SELECT change, policy FROM deploy_reward.experiments"
         ).one()
@@ -136,8 +129,8 @@ def test_a_flag_is_registered_with_both_values_and_no_guardrails(reached, comman
     assert policy["guardrails"] == []
 
 
-def test_the_project_s_guardrails_cannot_be_dropped_unless_it_says_so(reached, command) -> None:
-    deployed(reached, "aaaaaaa")
+def test_the_project_s_guardrails_cannot_be_dropped_unless_it_says_so(stored, command) -> None:
+    deployed(stored, "aaaaaaa")
     result = command("register", "--no-guardrails", "-p", "shop")
     assert result.exit_code == 1
     assert "`locked` keeps guardrails for the project" in result.output
@@ -159,7 +152,7 @@ def test_what_contradicts_itself_is_refused_before_anyone_is_asked(command, word
     assert said in result.stderr
 
 
-@pytest.mark.usefixtures("reached")
+@pytest.mark.usefixtures("stored")
 def test_what_breaks_a_rule_is_one_line_that_says_where(command) -> None:
     result = command("register", "--commit", "no hex", "-p", "shop")
     assert result.exit_code == 1
@@ -168,17 +161,17 @@ def test_what_breaks_a_rule_is_one_line_that_says_where(command) -> None:
     assert "no hex" not in result.stderr
 
 
-def test_a_deploy_prints_its_id_and_says_what_was_assumed(writing, command) -> None:
+def test_a_deploy_prints_its_id_and_says_what_was_assumed(stored, command) -> None:
     command("deploy", "aaaaaaa", "-p", "shop")
     result = command("deploy", "BBBBBBB", "--allocation", "0.1", "-p", "shop")
-    last = writing.get("/v1/deploys/last").json()["deploy"]
+    last = stored.get("/v1/deploys/last").json()["deploy"]
     assert (result.exit_code, result.stdout) == (0, f"{last['deploy_id']}\n")
     assert result.stderr == (
         "Commit bbbbbbb in production; 10 % of units; on aaaaaaa (assumed: name it with --base)\n"
     )
 
 
-def test_every_option_of_a_deploy_reaches_its_record(writing, command, tmp_path: Path) -> None:
+def test_every_option_of_a_deploy_reaches_its_record(stored, command, tmp_path: Path) -> None:
     graph, diff = tmp_path / "graph.json", tmp_path / "diff.json"
     routes = [{"path": "/cart", "files": ["lib/cart.ts"]}]
     graph.write_text(json.dumps({"schema_version": 1, "routes": routes}))
@@ -192,7 +185,7 @@ def test_every_option_of_a_deploy_reaches_its_record(writing, command, tmp_path:
     result = command("deploy", "bbbbbbb", *words, "-p", "shop")
     assert result.exit_code == 0, result.output
     record = json.loads(result.stdout)
-    shown = writing.get("/v1/deploys/last?environment=staging").json()["deploy"]
+    shown = stored.get("/v1/deploys/last?environment=staging").json()["deploy"]
     assert record == shown
     assert record["commit"] == {
         "sha": "bbbbbbb",
@@ -206,7 +199,7 @@ def test_every_option_of_a_deploy_reaches_its_record(writing, command, tmp_path:
     assert (record["allocation"], record["affected_routes"]) == (0.5, ["/cart"])
 
 
-@pytest.mark.usefixtures("writing")
+@pytest.mark.usefixtures("stored")
 def test_a_deploy_under_one_idempotency_key_is_recorded_once(command) -> None:
     first, again = (
         command("deploy", "aaaaaaa", "--idempotency-key", "run 17", "-p", "shop") for _ in range(2)
@@ -247,7 +240,8 @@ def test_an_address_where_nobody_answers_is_one_line_without_the_key(command, mo
         result = command(*words)
         assert (result.exit_code, result.stdout) == (1, "")
         assert result.stderr == (
-            "Error: http://127.0.0.1:1 does not answer; is SERVICE_API_URL right?\n"
+            "Error: No connection to the service at http://127.0.0.1:1. Check that it runs"
+            " (`deploy-reward up` starts it) and that SERVICE_API_URL is right.\n"
         )
 
 
@@ -260,16 +254,14 @@ def test_a_key_that_no_header_holds_is_refused_and_not_shown(command, monkeypatc
     assert key not in result.output
 
 
-def test_a_closed_experiment_says_what_comes_and_closing_again_is_harmless(
-    reached, command
-) -> None:
-    deployed(reached, "aaaaaaa", "bbbbbbb")
+def test_a_closed_experiment_says_what_comes_and_closing_again_is_harmless(stored, command) -> None:
+    deployed(stored, "aaaaaaa", "bbbbbbb")
     experiment_id = command("register", "-p", "shop").stdout.strip()
     first, again = (command("close", experiment_id) for _ in range(2))
     assert first.exit_code == again.exit_code == 0
     assert first.stdout == (f"{experiment_id} is closed: it will be decided without a verdict.\n")
     contract = json.loads(command("close", experiment_id, "--json").stdout)
-    assert contract == reached.get(f"/v1/reward/{experiment_id}").json()
+    assert contract == stored.get(f"/v1/reward/{experiment_id}").json()
 
 
 @pytest.mark.usefixtures("served")
@@ -282,7 +274,7 @@ def test_an_experiment_that_the_project_lacks_may_be_another_project_s(command) 
     )
 
 
-@pytest.mark.usefixtures("reached")
+@pytest.mark.usefixtures("stored")
 @pytest.mark.parametrize("experiment", ["exp_unknown", "../deploys/last", "a b"])
 def test_an_unknown_experiment_is_one_line(command, experiment) -> None:
     for name in ("close", "explain", "wait"):

@@ -41,13 +41,13 @@ def whole(metric: str = "order", **members: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def reported(reached: Any, command: Any, tmp_path: Path) -> Any:
+def reported(served: Any, command: Any, tmp_path: Path) -> Any:
     """Waits once, and returns the summary and the suite."""
 
     def report(answer: dict[str, Any], document: dict[str, Any] | None) -> tuple[str, Any]:
-        experiment_id = registered(reached)
+        experiment_id = registered(served)
         if document is not None:
-            published(reached, experiment_id, answer, document)
+            published(served, experiment_id, answer, document)
         summary, suite = tmp_path / "summary.md", tmp_path / "suite.xml"
         words = ("--timeout", "0", "--summary", summary, "--junit", suite)
         command("wait", experiment_id, *words)

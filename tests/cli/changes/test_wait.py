@@ -127,14 +127,14 @@ def test_each_end_has_its_exit_code_and_says_why(
 
 
 @pytest.mark.parametrize("verdict", ["keep", "rollback"])
-def test_while_frozen_there_is_nothing_to_act_on(reached, command, verdict: str) -> None:
-    experiment_id = registered(reached)
-    published(reached, experiment_id, {"verdict": verdict, **FOUND}, evidence())
-    reached.in_store(lambda connection: freeze(connection, "an incident"))
+def test_while_frozen_there_is_nothing_to_act_on(served, command, verdict: str) -> None:
+    experiment_id = registered(served)
+    published(served, experiment_id, {"verdict": verdict, **FOUND}, evidence())
+    served.in_store(lambda connection: freeze(connection, "an incident"))
     held = command("wait", experiment_id, "--timeout", "0")
     assert held.exit_code == 14
     assert held.stdout.splitlines()[1].startswith("frozen: an incident.")
-    reached.in_store(unfreeze)
+    served.in_store(unfreeze)
     ended = command("wait", experiment_id, "--timeout", "0")
     assert ended.exit_code == {"keep": 0, "rollback": 10}[verdict]
 
@@ -148,16 +148,16 @@ def test_the_store_is_asked_where_no_address_is_set(stored, command, answer, cod
     assert command("wait", experiment_id, "--timeout", "0").exit_code == code
 
 
-def test_the_contract_is_printed_to_the_byte_and_nothing_else(reached, command) -> None:
-    experiment_id = registered(reached)
-    published(reached, experiment_id, {"verdict": "rollback", **FOUND}, evidence())
+def test_the_contract_is_printed_to_the_byte_and_nothing_else(served, command) -> None:
+    experiment_id = registered(served)
+    published(served, experiment_id, {"verdict": "rollback", **FOUND}, evidence())
     result = command("wait", experiment_id, "--json")
     assert result.exit_code == 10
-    assert result.stdout == reached.get(f"/v1/reward/{experiment_id}").text + "\n"
+    assert result.stdout == served.get(f"/v1/reward/{experiment_id}").text + "\n"
 
 
-def test_before_any_look_it_waits_and_says_so(reached, command) -> None:
-    result = command("wait", registered(reached), "--timeout", "0", "--accept-harm", "0.2")
+def test_before_any_look_it_waits_and_says_so(served, command) -> None:
+    result = command("wait", registered(served), "--timeout", "0", "--accept-harm", "0.2")
     assert result.exit_code == 14
     assert (
         "No look yet: nothing was measured. The first look at activation can come" in result.stdout

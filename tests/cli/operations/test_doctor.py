@@ -17,8 +17,8 @@ def set_up(service: Any) -> None:
     assert service.post("/v1/events", {"events": events}).status_code == 202
 
 
-def test_a_project_without_a_red_line_exits_with_0(reached, command) -> None:
-    set_up(reached)
+def test_a_project_without_a_red_line_exits_with_0(stored, command) -> None:
+    set_up(stored)
     result = command("doctor", "--project", "shop")
     assert result.exit_code == 0, result.output
     flat = " ".join(result.stdout.split())
@@ -30,7 +30,7 @@ def test_a_project_without_a_red_line_exits_with_0(reached, command) -> None:
     assert max(map(len, result.stdout.splitlines())) <= 80
 
 
-@pytest.mark.usefixtures("reached")
+@pytest.mark.usefixtures("stored")
 def test_a_red_line_exits_with_1_and_shows_its_fix(command) -> None:
     result = command("doctor", "--project", "shop")
     assert result.exit_code == 1
@@ -39,8 +39,8 @@ def test_a_red_line_exits_with_1_and_shows_its_fix(command) -> None:
     assert "1 of 10 red: begin with the first." in flat
 
 
-def test_a_program_gets_what_the_endpoint_answers(reached, command) -> None:
-    set_up(reached)
+def test_a_program_gets_what_the_endpoint_answers(stored, command) -> None:
+    set_up(stored)
     result = command("doctor", "--project", "shop", "--json")
     assert result.exit_code == 0
 
@@ -48,7 +48,7 @@ def test_a_program_gets_what_the_endpoint_answers(reached, command) -> None:
         # How many seconds ago the last event came is told anew at each look.
         return [(line["check"], line["ok"], line["fix"]) for line in lines]
 
-    answer = reached.get("/v1/reward/checklist").json()
+    answer = stored.get("/v1/reward/checklist").json()
     assert judged(json.loads(result.stdout)) == judged(answer)
 
 
