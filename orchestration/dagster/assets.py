@@ -33,7 +33,7 @@ from orchestration.dagster.table import MOST_ROWS, Rows, markdown, plain
 from orchestration.pipeline.batch import FAST, RUN, Patience
 from orchestration.pipeline.steps import close_cells, expose, publish, stage, stage_due
 from storage.schema.clock import seconds_until
-from storage.views.counts import cells_added_since, cells_of_days, closed_cells, units_by_experiment
+from storage.views.counts import cells_added_since, cells_of_days, closed_cells, open_units
 from storage.views.published import (
     count_answers,
     decided_lately,
@@ -120,45 +120,23 @@ def exposures(
     begun = time.monotonic()
     with store.step("exposures") as connection:
         exposed = expose(connection, settings=engine.settings, patience=_patience(context))
-        units = units_by_experiment(connection)
+        units = open_units(connection)
+    lag = (exposed.as_of - (units.read_to or exposed.as_of)).total_seconds()
     return dg.MaterializeResult(
         metadata={
-            "dagster/row_count": sum(row.treatment + row.control + row.others for row in units),
+            "dagster/row_count": units.units,
             "added": exposed.added,
-            "experiments": len(units),
+            "experiments": units.experiments,
             "read_to": dg.MetadataValue.timestamp(exposed.as_of),
-            "lag_seconds": _lag(units, exposed.as_of),
+            # Of the experiment that was read least.
+            "lag_seconds": lag,
             "seconds": _since(begun),
-            "units_of_open_experiments": markdown(_units(units)),
         }
     )
 
 
 def _since(begun: float) -> float:
     return round(time.monotonic() - begun, 3)
-
-
-def _lag(units: Sequence[Row[Any]], as_of: datetime) -> float:
-    """Returns how far the experiment that was read least is behind the log."""
-    read_to = [row.read_to for row in units if row.read_to is not None]
-    return (as_of - min(read_to)).total_seconds() if read_to else 0.0
-
-
-def _units(units: Sequence[Row[Any]]) -> Rows:
-    return [
-        {
-            "experiment": experiment_link(row.experiment_id),
-            "treatment": f"{row.treatment:,}",
-            "control": f"{row.control:,}",
-            "neither": f"{row.others:,}",
-            "read to, UTC": _moment(row.read_to),
-        }
-        for row in units
-    ]
-
-
-def _moment(at: datetime | None) -> str:
-    return "" if at is None else f"{at.astimezone(UTC):%d %b %H:%M}"
 
 
 @_step(
@@ -190,15 +168,18 @@ def session_cells(
         total = close_cells(connection, settings=engine.settings, patience=_patience(context))
         added = cells_added_since(connection, before)
         cells = cells_of_days(connection, {*days, *added})
-    for day, rows in cells.items():
-        metadata = _of_day(rows, added=added.get(day, 0))
+    for day, counts in cells.items():
+        metadata = {
+            "dagster/partition_row_count": counts.cells,
+            "added": added.get(day, 0),
+            "experiments": counts.experiments,
+            "units": counts.units,
+        }
         if requested and day in days:
             context.add_asset_metadata(metadata, partition_key=day.isoformat())
         elif DAYS.has_partition_key(day.isoformat()):
             context.log_event(
-                dg.AssetMaterialization(
-                    SESSION_CELLS, partition=day.isoformat(), metadata=dict(metadata)
-                )
+                dg.AssetMaterialization(SESSION_CELLS, partition=day.isoformat(), metadata=metadata)
             )
     run: dict[str, Any] = {
         "added_by_the_run": total,
@@ -208,43 +189,6 @@ def session_cells(
     if not requested:
         run["no_partition_was_named"] = f"today's is reported: {key_of(datetime.now(UTC))}"
     return dg.MaterializeResult(metadata=run)
-
-
-def _of_day(rows: Sequence[Row[Any]], *, added: int) -> dict[str, Any]:
-    """Returns a day's metadata, from the sums of its cells."""
-    return {
-        "dagster/partition_row_count": sum(row.cells for row in rows),
-        "added": added,
-        "experiments": len({row.experiment_id for row in rows}),
-        "units": sum(_largest(rows).values()),
-        "cells_of_this_day": markdown(_cells(rows)),
-    }
-
-
-def _largest(rows: Sequence[Row[Any]]) -> dict[str, int]:
-    """Returns each experiment's units: every metric counts them all, the shortest window first."""
-    units: dict[str, int] = {}
-    for row in rows:
-        here = int(row.treatment_units + row.control_units)
-        units[row.experiment_id] = max(units.get(row.experiment_id, 0), here)
-    return units
-
-
-def _cells(rows: Sequence[Row[Any]]) -> Rows:
-    return [
-        {
-            "experiment": experiment_link(row.experiment_id),
-            "metric": plain(row.metric),
-            "cells": f"{row.cells:,}",
-            "treatment": _share(row.treatment_conversions, row.treatment_units),
-            "control": _share(row.control_conversions, row.control_units),
-        }
-        for row in rows
-    ]
-
-
-def _share(part: int, whole: int) -> str:
-    return f"{part:,} of {whole:,}"
 
 
 @_step(
@@ -342,6 +286,10 @@ def _tag(context: dg.AssetExecutionContext, experiments: Sequence[str]) -> None:
     more = len(experiments) - _MOST_TAGGED
     named = [*experiments[:_MOST_TAGGED], *([f"and {more} more"] if more > 0 else [])]
     context.instance.add_run_tags(context.run.run_id, {TURNED_TAG: ", ".join(named)})
+
+
+def _moment(at: datetime | None) -> str:
+    return "" if at is None else f"{at.astimezone(UTC):%d %b %H:%M}"
 
 
 def _changes(changed: Sequence[Row[Any]]) -> Rows:

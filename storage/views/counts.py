@@ -1,65 +1,71 @@
-"""Counts: units and cells of the derived tables, by experiment."""
+"""Counts: units and cells of the derived tables."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
+from storage.postgres.rows import value_of
+
 _UNITS = text("""
-SELECT u.experiment_id, sum(u.treatment)::bigint AS treatment, sum(u.control)::bigint AS control,
-    sum(u.partial + u.in_flight + u.excluded + u.warming)::bigint AS others,
-    (
-        SELECT c.at FROM cursors AS c
-        WHERE c.stage = 'exposures' AND c.experiment_id = u.experiment_id
-    ) AS read_to
-FROM block_units AS u
-JOIN verdicts AS v USING (experiment_id)
-WHERE NOT v.decided
-GROUP BY u.experiment_id
-ORDER BY sum(
-    u.treatment + u.control + u.partial + u.in_flight + u.excluded + u.warming
-) DESC, u.experiment_id
+SELECT count(*) AS experiments, coalesce(sum(u.units), 0)::bigint AS units, min(c.at) AS read_to
+FROM (
+    SELECT u.experiment_id, sum(
+        u.treatment + u.control + u.partial + u.in_flight + u.excluded + u.warming
+    )::bigint AS units
+    FROM block_units AS u JOIN verdicts AS v USING (experiment_id)
+    WHERE NOT v.decided
+    GROUP BY u.experiment_id
+) AS u
+LEFT JOIN cursors AS c ON c.stage = 'exposures' AND c.experiment_id = u.experiment_id
 """)
 
 
-def units_by_experiment(connection: Connection) -> Sequence[Row[Any]]:
-    """Returns the exposed units of each open experiment that has any, the most first.
+def open_units(connection: Connection) -> Row[Any]:
+    """Returns the exposed units of the open experiments.
 
     Returns:
-        Rows of experiment_id, treatment, control, others (units of neither arm) and read_to.
+        A row of experiments (those with a unit), units, and read_to of the one that was read least.
     """
-    return connection.execute(_UNITS).all()
+    return connection.execute(_UNITS).one()
 
 
 _DAYS = text("""
-SELECT (c.block AT TIME ZONE 'UTC')::date AS day, c.experiment_id, c.metric, count(*) AS cells,
-    sum(c.n1) AS treatment_units, sum(c.x1) AS treatment_conversions,
-    sum(c.n0) AS control_units, sum(c.x0) AS control_conversions
-FROM unnest(CAST(:days AS date[])) AS asked (day)
-JOIN cells AS c
-  ON c.block >= asked.day::timestamp AT TIME ZONE 'UTC'
- AND c.block < (asked.day + 1)::timestamp AT TIME ZONE 'UTC'
-GROUP BY 1, c.experiment_id, c.metric
-ORDER BY 1, c.experiment_id, c.metric
+SELECT day, sum(cells)::bigint AS cells, count(*) AS experiments, sum(units)::bigint AS units
+FROM (
+    -- Every metric counts all units, the one with the shortest window first.
+    SELECT day, experiment_id, sum(cells) AS cells, max(units) AS units
+    FROM (
+        SELECT asked.day, c.experiment_id, count(*) AS cells, sum(c.n1 + c.n0) AS units
+        FROM unnest(CAST(:days AS date[])) AS asked (day)
+        JOIN cells AS c
+          ON c.block >= asked.day::timestamp AT TIME ZONE 'UTC'
+         AND c.block < (asked.day + 1)::timestamp AT TIME ZONE 'UTC'
+        GROUP BY asked.day, c.experiment_id, c.metric
+    ) AS of_metric
+    GROUP BY day, experiment_id
+) AS of_experiment
+GROUP BY day
 """)
 
 
-def cells_of_days(connection: Connection, days: Iterable[date]) -> dict[date, list[Row[Any]]]:
-    """Returns the sums of each of some days' cells, a row for each experiment and metric.
+@dataclass(frozen=True, kw_only=True)
+class DayCounts:
+    """The cells of a day, the experiments that have some, and the units that are in them."""
 
-    Args:
-        days: In UTC.
+    cells: int = 0
+    experiments: int = 0
+    units: int = 0
 
-    Returns:
-        By day rows of day, experiment_id, metric, cells, treatment_units, treatment_conversions,
-        control_units, control_conversions; no row of a day without cells.
-    """
+
+def cells_of_days(connection: Connection, days: Iterable[date]) -> dict[date, DayCounts]:
+    """Returns the counts of each of some days, in UTC and in order."""
     wanted = sorted(set(days))
-    rows_of_day: dict[date, list[Row[Any]]] = {day: [] for day in wanted}
-    for row in connection.execute(_DAYS, {"days": wanted}):
-        rows_of_day[row.day].append(row)
-    return rows_of_day
+    rows = connection.execute(_DAYS, {"days": wanted})
+    counts = {row.day: value_of(DayCounts, row) for row in rows}
+    return {day: counts.get(day, DayCounts()) for day in wanted}
 
 
 _CLOSED_TO = text("""

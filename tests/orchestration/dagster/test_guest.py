@@ -174,9 +174,3 @@ def test_every_name_of_ours_says_whose_it_is() -> None:
     assert all(node.group_name.startswith("deploy_reward_") for node in nodes)
     for named in (*jobs, *repository.schedule_defs, *repository.sensor_defs):
         assert named.name.startswith("deploy_reward_"), named.name
-
-
-def test_no_run_of_ours_can_hang_for_ever() -> None:
-    for job in definitions.get_repository_def().get_all_jobs():
-        if not job.name.startswith("__"):
-            assert int(job.run_tags["dagster/max_runtime"]) > 0
