@@ -60,6 +60,11 @@ class ServiceError(Exception):
         code = self.problem.get("code")
         return code if isinstance(code, str) else None
 
+    @property
+    def is_passing(self) -> bool:
+        """Whether the same request may be answered later."""
+        return self.status is None or self.status == 429 or self.status >= 500
+
 
 class Client:
     """The endpoints of a project; an async context manager around its connections.

@@ -71,7 +71,7 @@ def deploy(
     members = _members(commit, chosen)
     headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
     with remote(WRITING_KEY, data_dir, project=project) as service:
-        record = document(service.post("/v1/deploys", members, headers=headers))["deploy"]
+        record = document(service.ask("POST", "/v1/deploys", members, headers=headers))["deploy"]
     if as_json:
         click.echo(json.dumps(record))
         return

@@ -31,7 +31,7 @@ class Experiment:
 
     def contract(self) -> "Answer":
         """The verdict contract, as the service answers it."""
-        return self.service.get(self._path)
+        return self.service.ask("GET", self._path)
 
     def evidence(self) -> str | None:
         """The evidence document; None before the first look."""
@@ -43,7 +43,7 @@ class Experiment:
 
     def _published(self, name: str) -> str | None:
         try:
-            return self.service.get(f"{self._path}/{name}").text
+            return self.service.ask("GET", f"{self._path}/{name}").text
         except RemoteFault as fault:
             if fault.code == "no_evidence_yet":
                 return None
@@ -51,15 +51,15 @@ class Experiment:
 
     def registration(self) -> Mapping[str, Any]:
         """The experiment as it was registered and bound."""
-        return document(self.service.get(f"{self._path}/registration"))
+        return document(self.service.ask("GET", f"{self._path}/registration"))
 
     def freeze(self) -> str | None:
         """Why the service is frozen."""
-        return document(self.service.get("/v1/reward/freeze"))["reason"]
+        return document(self.service.ask("GET", "/v1/reward/freeze"))["reason"]
 
     def close(self) -> "Answer":
         """Ends it by hand."""
-        return self.service.post(f"{self._path}/close", {})
+        return self.service.ask("POST", f"{self._path}/close", {})
 
 
 def first_look_of(handle: Experiment, contract: Mapping[str, Any] | None = None) -> str | None:

@@ -55,10 +55,10 @@ def portfolio(
     query = {name: value for name, value in chosen.items() if value is not None}
     path = f"/v1/reward/portfolio?{urlencode(query)}"
     with remote(READING_KEY, data_dir, project=project) as service:
-        figures = document(service.get(path))
+        figures = document(service.ask("GET", path))
         if (members := registration_of(figures)) is not None:
-            service.post("/v1/reward/register", members)
-            figures = document(service.get(path))
+            service.ask("POST", "/v1/reward/register", members)
+            figures = document(service.ask("GET", path))
     if as_json:
         click.echo(json.dumps(figures))
     else:

@@ -46,7 +46,9 @@ def register(project: str, data_dir: Path, as_json: bool, **chosen: Any) -> None
     """
     members = _members(chosen)
     with remote(READING_KEY, data_dir, project=project) as service:
-        experiment_id = document(service.post("/v1/reward/register", members))["experiment_id"]
+        experiment_id = document(service.ask("POST", "/v1/reward/register", members))[
+            "experiment_id"
+        ]
         # Printed at once: the experiment is registered, whatever becomes of the notes.
         click.echo(json.dumps({"experiment_id": experiment_id}) if as_json else experiment_id)
         for note in _notes(service, experiment_id):
@@ -107,7 +109,7 @@ def _object(text: str | None) -> object:
 def _notes(service: Remote, experiment_id: str) -> list[str]:
     """Returns the notes on a new experiment; none where the service does not give it again."""
     try:
-        registered = document(service.get(f"/v1/reward/{experiment_id}/registration"))
+        registered = document(service.ask("GET", f"/v1/reward/{experiment_id}/registration"))
     except RemoteFault:
         return []
     notes = (registration_note(registered), first_look_sentence(registered))

@@ -21,6 +21,6 @@ def withdraw(deploy_id: str, project: str, data_dir: Path) -> None:
     written, and --project names the project.
     """
     with remote(WRITING_KEY, data_dir, project=project) as service:
-        record = document(service.delete(f"/v1/deploys/{deploy_id}"))["deploy"]
+        record = document(service.ask("DELETE", f"/v1/deploys/{deploy_id}"))["deploy"]
     commit = record["commit"]["sha"][:12]
     click.echo(f"Withdrew the deploy of commit {commit} in {record['environment']}.")

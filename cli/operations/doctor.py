@@ -35,7 +35,7 @@ def doctor(ctx: click.Context, project: str, as_json: bool, data_dir: Path) -> N
     project.
     """
     with remote(READING_KEY, data_dir, project=project) as service:
-        answer = service.get("/v1/reward/checklist")
+        answer = service.ask("GET", "/v1/reward/checklist")
     lines, age = _answered(answer), answer.age
     if as_json:
         click.echo(json.dumps(lines, ensure_ascii=False))

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -35,18 +35,11 @@ class RemoteFault(click.ClickException):
         retry_after: Seconds to wait before it, where the service says so.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        code: str | None = None,
-        passing: bool = False,
-        retry_after: int | None = None,
-    ) -> None:
+    def __init__(self, message: str, error: "ServiceError | None" = None) -> None:
         super().__init__(message)
-        self.code = code
-        self.passing = passing
-        self.retry_after = retry_after
+        self.code = error and error.code
+        self.passing = error is not None and error.is_passing
+        self.retry_after = error and error.retry_after
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,37 +58,25 @@ class Remote:
     key_hint: str
     project_hint: str
 
-    def get(self, path: str) -> "Answer":
-        """The answer to a GET.
-
-        Raises:
-            RemoteFault: There is none, or it is no success.
-        """
-        return self._ask("GET", path)
-
-    def delete(self, path: str) -> "Answer":
-        """The answer to a DELETE.
-
-        Raises:
-            RemoteFault: There is none, or it is no success.
-        """
-        return self._ask("DELETE", path)
-
-    def post(
-        self, path: str, body: Mapping[str, object], *, headers: Mapping[str, str] | None = None
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, object] | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
     ) -> "Answer":
-        """The answer to a POST of JSON.
+        """The answer to a request.
 
         Raises:
             RemoteFault: There is none, or it is no success.
         """
-        return self._ask("POST", path, body=body, headers=headers)
-
-    def _ask(self, method: str, path: str, **request: Any) -> "Answer":  # noqa: ANN401 (the client's)
         from mcp_server.client import ServiceError  # noqa: PLC0415 - as below
 
         try:
-            return self.portal.call(partial(self.client.ask, method, path, **request))
+            return self.portal.call(
+                partial(self.client.ask, method, path, body=body, headers=headers)
+            )
         except ServiceError as error:
             raise self._fault(error) from None
 
@@ -105,12 +86,7 @@ class Remote:
             message += self.key_hint
         elif error.code in ("unknown_experiment", "unknown_deploy"):
             message += self.project_hint
-        return RemoteFault(
-            " ".join(message.split())[:LONGEST_FAULT],
-            code=error.code,
-            passing=error.status is None or error.status == 429 or error.status >= 500,
-            retry_after=error.retry_after,
-        )
+        return RemoteFault(" ".join(message.split())[:LONGEST_FAULT], error)
 
 
 @contextmanager
@@ -135,33 +111,21 @@ def remote(
 
     from mcp_server.client import Client  # noqa: PLC0415
 
-    if (address := address_of(needed_key)) is not None:
-        client = Client(address, answer_seconds=ANSWER_SECONDS, whole_seconds=_WHOLE_SECONDS)
-        with (
-            start_blocking_portal() as portal,
-            portal.wrap_async_context_manager(client) as opened,
-        ):
-            yield Remote(
-                client=opened,
-                portal=portal,
-                key_hint=f" (SERVICE_PROJECT_KEY must hold {needed_key})",
-                project_hint=" in this project; SERVICE_PROJECT_KEY may hold another project's key",
-            )
-        return
-    # Its rooms take seconds to load, and the client does not hold them.
-    from cli.operations.own_process import application  # noqa: PLC0415
+    key_hint, project_hint = "", f" in project {project!r}: --project names another"
+    with ExitStack() as stack:
+        if (address := address_of(needed_key)) is not None:
+            key_hint = f" (SERVICE_PROJECT_KEY must hold {needed_key})"
+            project_hint = " in this project; SERVICE_PROJECT_KEY may hold another project's key"
+            client = Client(address, answer_seconds=ANSWER_SECONDS, whole_seconds=_WHOLE_SECONDS)
+        else:
+            # Its rooms take seconds to load, and the client does not hold them.
+            from cli.operations.own_process import application  # noqa: PLC0415
 
-    with (
-        application(data_dir, project=project, experiment_id=experiment_id) as inside,
-        start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(inside) as opened,
-    ):
-        yield Remote(
-            client=opened,
-            portal=portal,
-            key_hint="",
-            project_hint=f" in project {project!r}: --project names another",
-        )
+            inside = application(data_dir, project=project, experiment_id=experiment_id)
+            client = stack.enter_context(inside)
+        portal = stack.enter_context(start_blocking_portal())
+        opened = stack.enter_context(portal.wrap_async_context_manager(client))
+        yield Remote(client=opened, portal=portal, key_hint=key_hint, project_hint=project_hint)
 
 
 def address_of(needed_key: str) -> Address | None:

@@ -1,18 +1,17 @@
 """Commands against a running API, and against the store alone."""
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
-import uvicorn
 from click.testing import CliRunner, Result
 
 from api.app import create_app
 from api.runtime.settings import ApiSettings
 from cli.main import main
 from storage.tenants.keys import KeyKind
+from tests.processes.served import Served
 
 
 @pytest.fixture
@@ -26,21 +25,12 @@ def command() -> Callable[..., Result]:
 
 
 @contextmanager
-def serving(service: Any, port: int = 0) -> Iterator[str]:
+def serving(service: Any, port: int = 0) -> Generator[str]:
     """The address of the service's API behind a port, for as long as the context lasts."""
     secret, url = b"a secret of the tests", service.store.url
-    app = create_app(ApiSettings(database_url=url, secret=secret, checklist_seconds=0))
-    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    waiting = threading.Event()
-    while thread.is_alive() and not server.started:
-        waiting.wait(0.01)
-    try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join()
+    settings = ApiSettings(database_url=url, secret=secret, checklist_seconds=0)
+    with Served(app=create_app(settings), port=port) as served:
+        yield served.url
 
 
 @pytest.fixture

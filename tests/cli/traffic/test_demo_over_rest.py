@@ -2,13 +2,11 @@
 
 import io
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-import uvicorn
 from click.testing import CliRunner
 from rich.console import Console
 
@@ -19,6 +17,7 @@ from cli.traffic.demo import METRIC, Keys, play
 from cli.traffic.posting import answer, connected
 from storage.tenants.keys import FIRST_KINDS
 from storage.tenants.projects import create_project
+from tests.processes.served import Served
 
 REPLAY = ["--replay", "--hours", "2", "--baseline", "0.2", "--lift", "0.5"]
 REPLAY += ["--duplicated", "0.1", "--disordered", "0.2"]
@@ -43,17 +42,9 @@ def running(store: Any) -> Iterator[Running]:
     with store.engine.begin() as connection:
         project = create_project(connection, "shop")
     app = create_app(ApiSettings(database_url=store.url, secret=b"a secret of the tests"))
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    answered = threading.Event()
-    while thread.is_alive() and not server.started:
-        answered.wait(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
     names = {kind.value: project.keys[kind] for kind in FIRST_KINDS}
-    yield Running(url=f"http://127.0.0.1:{port}", keys=Keys(**names))
-    server.should_exit = True
-    thread.join()
+    with Served(app=app) as served:
+        yield Running(url=served.url, keys=Keys(**names))
 
 
 def told(running: Running) -> tuple[int, str]:
