@@ -35,8 +35,8 @@ From the request to the served verdict, in the order of the code:
 6. `storage/verdicts/publication.py` publishes verdict and evidence in one transaction.
 7. `api/routes/verdicts.py` serves the row (`storage/verdicts/polling.py`).
 
-Whatever reads whole days (rebuilds, checks, audits) runs the same text in DuckDB:
-`storage/pipeline/whole_lives.py`.
+Whatever reads whole days (rebuilds, checks, audits, who is hours behind) runs the same text in
+DuckDB: `storage/pipeline/recompute.py`.
 
 ## Layers
 

@@ -12,7 +12,7 @@ GLOSSARY = (ROOT / "docs" / "glossary.md").read_text()
 _KNOWN = """
 account actions address advice agents alert aliasing amount answer api app application are asset
 attribute author axis bars batch batching because body boundary broken bucket build chain changed
-check checked child children chunk clause cli client close cluster column command compared
+check child children chunk clause cli client close cluster column command compared
 comparison computed conflict connection contract copying count counted created cron csv currency
 daemon dagster dashboard data dataclass day db decision definitions delivery demo deployed derived
 design diff difference different dir django doctor document documentation domain doubtful drafted
@@ -34,7 +34,7 @@ script sealer secret seen selection sending sent sequential served server servic
 shape share shortfall shown sign signature silence simple simulate simulations snapshot source
 spark start state statement stats status stop storage store stored storing story stratification
 strict summary sums supervisor symbol table tenants tick time too tool tools totals traffic
-transfer treatment truth unanswered unavailable unhandled unreadable unsealed unused upserts users
+treatment truth unanswered unavailable unhandled unreadable unsealed unused users
 version view watched weak web week whole wire withdraw withdrawal withdrawn wording work workers
 write writer written yes
 """

@@ -3,7 +3,8 @@
 Run by `python -m benchmarks.days.rebuild`. One day of canary traffic is laid in the log of an
 embedded PostgreSQL, walked, and sealed into a lake as each hour is; then, in turns and with
 everything warm, the sessions of the day are counted by `SELECT count(DISTINCT session_id)`, and the
-day is computed anew and compared.
+day is computed anew and compared. With `--days` its experiments have run for so many such days,
+which the check of the last one reads as well.
 """
 
 import resource
@@ -18,7 +19,7 @@ from sqlalchemy import Connection, text
 from benchmarks.report import numbers, options, report
 from benchmarks.store import MeasuredStore, deploy, measured_store
 from domain.registration import PRODUCTION, Registration
-from orchestration.pipeline.day_rebuild import compare_days
+from orchestration.pipeline.day_check import compare_days
 from storage.experiments.experiments import register
 from storage.log.lake import open_lake
 from storage.log.sealing import Sealer
@@ -81,16 +82,28 @@ class Laid:
     events: int
 
 
-def stored(store: MeasuredStore, *, events: int, experiments: int) -> Laid:
-    """Stores a day that ended two days ago, and registers experiments on it."""
+def stored(store: MeasuredStore, *, events: int, experiments: int, days: int = 1) -> Laid:
+    """Stores days of which the last ended two days ago, and registers experiments on the first."""
     engine = store.engine
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     midnight = today - timedelta(days=3)
+    midnights = [midnight - timedelta(days=number) for number in reversed(range(days))]
     with engine.begin() as connection:
         project_id = create_project(connection, "shop").project_id
-        create_days(connection, [midnight.date()])
-        deploy(connection, project_id, CONTROL, midnight - timedelta(days=1))
-        deploy(connection, project_id, TREATMENT, midnight, base=CONTROL, share=0.5)
+        create_days(connection, [begin.date() for begin in midnights])
+        deploy(connection, project_id, CONTROL, midnights[0] - timedelta(days=1))
+        deploy(connection, project_id, TREATMENT, midnights[0], base=CONTROL, share=0.5)
+    for begin in midnights:
+        _store_day(store, project_id, begin, events=events)
+    with engine.begin() as connection:
+        for metric in METRICS[:experiments]:
+            asked = Registration(treatment_commit=TREATMENT, target_metric=metric)
+            register(connection, project_id, asked)
+    store.vacuum()
+    return Laid(store=store, midnight=midnight, events=events)
+
+
+def _store_day(store: MeasuredStore, project_id: int, midnight: datetime, *, events: int) -> None:
     day = _DAY.format(
         project=f"{project_id}::int",
         environment=PRODUCTION,
@@ -105,22 +118,16 @@ def stored(store: MeasuredStore, *, events: int, experiments: int) -> Laid:
         " occurred_at, received_at, commit_sha, route, pseudonym, trusted, signed)"
         " FROM STDIN (FORMAT binary)"
     )
-    with engine.connect() as told, engine.begin() as kept:
+    with store.engine.connect() as told, store.engine.begin() as kept:
         source, sink = told.connection.cursor(), kept.connection.cursor()
         with source.copy(day) as rows, sink.copy(target) as copy:
             for row in rows:
                 copy.write(row)
-    with engine.begin() as connection:
-        for metric in METRICS[:experiments]:
-            asked = Registration(treatment_commit=TREATMENT, target_metric=metric)
-            register(connection, project_id, asked)
-    store.vacuum()
-    return Laid(store=store, midnight=midnight, events=events)
 
 
-def laid(store: MeasuredStore, *, events: int, experiments: int) -> Laid:
-    """Stores such a day, and adds its exposures and cells."""
-    day = stored(store, events=events, experiments=experiments)
+def laid(store: MeasuredStore, *, events: int, experiments: int, days: int = 1) -> Laid:
+    """Stores such days, and adds their exposures and cells."""
+    day = stored(store, events=events, experiments=experiments, days=days)
     with store.engine.begin() as connection:
         claim_derived_tables(connection)
         extend_exposures(connection, as_of=day.midnight + timedelta(days=3))
@@ -217,13 +224,14 @@ def main() -> None:
     """Measures each size and prints it."""
     parser = options(__doc__, sizes=SIZES)
     parser.add_argument("--experiments", type=numbers, default=(1, 3), help="at most 3")
+    parser.add_argument("--days", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     chosen = parser.parse_args()
     rows: list[Measured] = []
     for events in chosen.sizes:
         for experiments in chosen.experiments:
             with measured_store() as store:
-                day = laid(store, events=events, experiments=experiments)
+                day = laid(store, events=events, experiments=experiments, days=chosen.days)
                 rows.append(measured(day, experiments=experiments, rounds=chosen.rounds))
     title = "One day checked, beside SELECT count(DISTINCT session_id) of the same rows"
     report(rows, _COLUMNS, lines=chosen.lines, title=title)

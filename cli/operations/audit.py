@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from cli.operations.options import data_dir_option
-from cli.operations.store import store_transaction
+from cli.operations.store import store_engine
 from domain.contract import document_text
 from orchestration.pipeline.audit import Audit
 from orchestration.pipeline.audit import audit as audited
@@ -17,7 +17,6 @@ from storage.pipeline.engines.engine import EngineError
 from storage.pipeline.experiments import UnreadablePolicyError
 from storage.pipeline.inputs import TooManyAssignmentsError
 from storage.postgres.refusal import Missing
-from storage.upkeep.raw_events import freeze_reads
 
 _SHOWN = 20
 
@@ -52,9 +51,8 @@ def audit(ctx: click.Context, experiment: str, as_json: bool, data_dir: Path) ->
     recomputed.
     """
     try:
-        with store_transaction(data_dir) as connection, explained_failures(experiment):
-            freeze_reads(connection)
-            result = audited(connection, experiment, lake=open_lake(data_dir=data_dir))
+        with store_engine(data_dir) as engine, explained_failures(experiment):
+            result = audited(engine, experiment, lake=open_lake(data_dir=data_dir))
     except Missing as missing:
         raise click.BadParameter(str(missing), param_hint="EXPERIMENT") from missing
     click.echo(_document(result) if as_json else _as_text(result))

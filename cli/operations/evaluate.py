@@ -17,8 +17,8 @@ from cli.operations.audit import Exit
 from cli.operations.options import data_dir_option
 from cli.operations.store import store_url
 from domain.contract import document_text
-from orchestration.pipeline.day_rebuild import rebuild as walk_anew
 from orchestration.pipeline.drafts import Drafted
+from orchestration.pipeline.recompute import evaluate_as_of
 from storage.experiments.experiments import experiments_of_project
 from storage.log.lake import open_lake
 from storage.log.verification import WrongFileError
@@ -89,7 +89,7 @@ def evaluate(
             ):
                 decided = decided_without_events(connection, as_of=as_of)
                 lake = open_lake(data_dir=data_dir)
-                drafted = walk_anew(
+                drafted = evaluate_as_of(
                     connection, as_of=as_of, lake=lake, leave_out=broken.__setitem__
                 )
                 printed = _of_project(connection, asked, _answers(drafted, decided))

@@ -165,7 +165,7 @@ def session_cells(
     days = days_between(requested) if requested else [datetime.now(UTC).date()]
     with store.step("session_cells") as connection:
         before = closed_cells(connection)
-        total = close_cells(connection, settings=engine.settings, patience=_patience(context))
+        close_cells(connection, settings=engine.settings, patience=_patience(context))
         added = cells_added_since(connection, before)
         cells = cells_of_days(connection, {*days, *added})
     for day, counts in cells.items():
@@ -182,7 +182,7 @@ def session_cells(
                 dg.AssetMaterialization(SESSION_CELLS, partition=day.isoformat(), metadata=metadata)
             )
     run: dict[str, Any] = {
-        "added_by_the_run": total,
+        "added_by_the_run": sum(added.values()),
         "days_added_to": len(added),
         "seconds": _since(begun),
     }

@@ -15,7 +15,7 @@ from orchestration.dagster.links import experiment_link
 from orchestration.dagster.partitions import newest, run_days
 from orchestration.dagster.resources import Engine, Store
 from orchestration.dagster.table import Rows, markdown, plain
-from orchestration.pipeline.day_rebuild import compare_days
+from orchestration.pipeline.day_check import compare_days
 from orchestration.pipeline.regression import MOST_CELLS, read_inflations
 from storage.schema.clock import closed_instant
 from storage.upkeep.gauges import note_self_check
@@ -196,17 +196,17 @@ def every_received_unit_is_accounted(store: Store) -> dg.AssetCheckResult:
 @dg.asset_check(
     asset=SESSION_CELLS,
     additional_deps=[VERDICTS],
-    description="The run's days, computed anew from their own log in one go, have the same"
-    " exposures, sightings, outcomes and cells as those built block by block, row for row; and"
-    " the verdicts and evidence that follow from the served cells are, byte for byte, those"
-    " served.\n\n"
-    "Computes beside the store, so that no reader or writer notices, and begins where the days"
-    " before had ended: each day is checked once, and so all are. Of a run without a partition the"
-    " newest day that has settled. **When it fails**, the log or what was derived from it has"
-    " changed since: the rows that differ are below, `served` and `rebuilt`; `audit` compares one"
-    " experiment's whole life. Experiments that cannot be computed, for want of memory for one, are"
-    " named as `not_computed`. Those that were over when they were first read are left out: no day"
-    " of theirs was added to another.",
+    description="The run's days, computed anew from the log in one go, have the same exposures,"
+    " sightings, outcomes and cells as those built block by block, row for row; and the verdicts"
+    " and evidence that follow from the served cells are, byte for byte, those served.\n\n"
+    "Computes beside the store, so that no reader or writer notices: all experiments that read the"
+    " days and are decided by now, and of the open ones as many as half a minute of CPU computes,"
+    " others on each day; those that were decided on the days from their first block on. Of a run"
+    " without a partition the newest day that has settled. **When it fails**, the log or what was"
+    " derived from it has changed since: the rows that differ are below, `served` and `raw`;"
+    " `audit` compares one experiment's whole life. Experiments that cannot be computed, for want"
+    " of memory for one, are named as `not_computed`. Those that were over when they were first"
+    " read are left out: no day of theirs was added to another.",
 )
 def rebuild_equals_increment(
     context: dg.AssetCheckExecutionContext, store: Store, engine: Engine
@@ -229,13 +229,16 @@ def rebuild_equals_increment(
             "first_day": days.first.isoformat(),
             "last_day": days.last.isoformat(),
             "experiments": comparison.experiments,
-            "different_cells": len(comparison.cells),
+            "left_for_another_day": comparison.left,
+            "different_rows": sum(count.total for count in comparison.counts),
             **_filled(
                 without_their_events=list(comparison.gone[:_SHOWN]),
                 not_computed=list(comparison.not_computed[:_SHOWN]),
-                cells=comparison.cells[:_SHOWN],
-                different_rows=comparison.rows[:_SHOWN],
-                different_verdicts=comparison.verdicts[:_SHOWN],
+                differing=[count.sentence for count in comparison.counts[:_SHOWN]],
+                first_rows=[
+                    f"{row.experiment_id} {row.sentence}" for row in comparison.rows[:_SHOWN]
+                ],
+                different_verdicts=list(comparison.verdicts[:_SHOWN]),
                 pages=_pages(comparison.verdicts),
             ),
         },

@@ -1,10 +1,11 @@
 """The days, in UTC, that session cells are partitioned by: the days of their units' exposure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
 import dagster as dg
+
+from storage.pipeline.comparison import Days
 
 # Today is a partition from its first minute on: units are counted as their blocks close. Cells
 # of imported history before the first day are computed like all others, but have no partition.
@@ -13,14 +14,6 @@ DAYS = dg.DailyPartitionsDefinition(start_date="2026-01-01", timezone="UTC", end
 # Dagster's own tags, by which any launcher, backfills included, says what a run is of.
 PARTITION_TAG = "dagster/partition"
 _RANGE_TAGS = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Days:
-    """A range of days, both ends included."""
-
-    first: date
-    last: date
 
 
 def key_of(moment: datetime) -> str:

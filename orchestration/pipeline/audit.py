@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 
 from domain.contract import document_text, waiting_contract
 from domain.published_evidence import facts
@@ -15,18 +15,13 @@ from orchestration.pipeline.drafts import draft_bound
 from orchestration.pipeline.follow_up import draft_follow_ups
 from storage.log.lake import Lake, open_lake
 from storage.log.reader import SealedLog, open_log
-from storage.pipeline.derived_rows import store_evidence_rows
-from storage.pipeline.differing_rows import DifferingRows, differing_rows
-from storage.pipeline.engines.day_engines import (
-    DayEngineSettings,
-    day_engine_settings,
-    open_day_engine,
-)
+from storage.pipeline.comparison import Reach, compare, over_when_first_read
+from storage.pipeline.engines.day_engines import DayEngineSettings, day_engine_settings
 from storage.pipeline.engines.engine import EngineError
 from storage.pipeline.experiments import PipelineExperiment, bound_experiment
 from storage.pipeline.moments import block_of, microseconds, moment_of
+from storage.pipeline.recompute import every_row, evidence_rows, recompute
 from storage.pipeline.steps import BLOCK
-from storage.pipeline.whole_lives import compute_whole_lives
 from storage.upkeep.raw_events import (
     FrozenExperiment,
     ServedVerdict,
@@ -34,7 +29,7 @@ from storage.upkeep.raw_events import (
     read_frozen,
     read_served,
 )
-from storage.upkeep.reading import derived_tables_aside
+from storage.upkeep.reading import separate_reading
 from storage.verdicts.follow_ups import ServedFollowUp, read_follow_ups
 from storage.verdicts.publication import Draft
 
@@ -68,12 +63,12 @@ class Audit:
         return not self.gone and not self.count
 
 
-def audit(connection: Connection, experiment_id: str, *, lake: Lake | None = None) -> Audit:
+def audit(engine: Engine, experiment_id: str, *, lake: Lake | None = None) -> Audit:
     """Computes a served verdict from the raw events and compares all that led to it.
 
     Args:
-        connection: To the store, in a transaction whose reads see one state of it, and which may
-            create temporary tables; they are gone afterwards.
+        engine: Of the store.
+        experiment_id: The experiment.
         lake: Of the sealed log; by default that of the settings.
 
     Raises:
@@ -83,14 +78,19 @@ def audit(connection: Connection, experiment_id: str, *, lake: Lake | None = Non
         EngineError: DuckDB's settings are wrong, or leave it too little memory.
         LakeError: A file of the sealed log cannot be read.
     """
-    served = read_served(connection, experiment_id)
+    with separate_reading(engine) as separate:
+        return _audit(separate, experiment_id, lake=lake or open_lake())
+
+
+def _audit(separate: Connection, experiment_id: str, *, lake: Lake) -> Audit:
+    served = read_served(separate, experiment_id)
     if not served.bound:
         return _audit_unbound(experiment_id, served)
-    frozen = read_frozen(connection, experiment_id)
-    experiment = bound_experiment(connection, experiment_id)
-    followed = next(iter(read_follow_ups(connection, [experiment_id])), None)
+    frozen = read_frozen(separate, experiment_id)
+    experiment = bound_experiment(separate, experiment_id)
+    followed = next(iter(read_follow_ups(separate, [experiment_id])), None)
     until = _read_until(experiment, frozen, served, followed)
-    if gone := days_gone(connection, frozen, until=moment_of(until)):
+    if gone := days_gone(separate, frozen, until=moment_of(until)):
         return Audit(
             experiment_id=experiment_id,
             as_of=served.as_of,
@@ -99,8 +99,9 @@ def audit(connection: Connection, experiment_id: str, *, lake: Lake | None = Non
             count=0,
             differences=(),
         )
-    with open_log(connection, lake or open_lake()) as log:
-        return _compared(log, experiment, served, followed, until=until)
+    with open_log(separate, lake) as log:
+        events = _recompute(log, experiment, until=until)
+        return _compared(separate, experiment, served, followed, events=events)
 
 
 def _audit_unbound(experiment_id: str, served: ServedVerdict) -> Audit:
@@ -145,58 +146,54 @@ def _read_until(
 _FIRST_MIB = (64, 192)
 
 
-def _compared(
-    log: SealedLog,
-    experiment: PipelineExperiment,
-    served: ServedVerdict,
-    followed: ServedFollowUp | None,
-    *,
-    until: int,
-) -> Audit:
-    """Computes and compares within little memory, or else within the limit of the settings."""
+def _recompute(log: SealedLog, experiment: PipelineExperiment, *, until: int) -> int:
+    """Recomputes within little memory, or else within the limit of the settings."""
     settings = day_engine_settings()
     for memory_mib in _FIRST_MIB if settings.spark_remote is None else ():
         if memory_mib < settings.limits.memory_mib:
             first = replace(settings, limits=replace(settings.limits, memory_mib=memory_mib))
-            with suppress(EngineError):
-                return _compared_within(first, log, experiment, served, followed, until=until)
-    return _compared_within(settings, log, experiment, served, followed, until=until)
+            with suppress(EngineError), log.connection.begin_nested():
+                return _recompute_within(first, log, experiment, until=until)
+    return _recompute_within(settings, log, experiment, until=until)
 
 
-# The log's rows are of all environments of a project.
-_EVENTS_READ = """
-SELECT count(*) FROM log_rows AS e
-JOIN scope AS s ON s.project_id = e.project_id AND s.environment = e.environment
-"""
+def _recompute_within(
+    settings: DayEngineSettings, log: SealedLog, experiment: PipelineExperiment, *, until: int
+) -> int:
+    is_over = bool(over_when_first_read(log.connection, [experiment.experiment_id]))
+    return recompute(
+        log,
+        log.connection,
+        [experiment],
+        as_of=moment_of(until),
+        settings=settings,
+        wanted=evidence_rows if is_over else every_row,
+    )
 
 
-def _compared_within(
-    settings: DayEngineSettings,
-    log: SealedLog,
+def _compared(
+    separate: Connection,
     experiment: PipelineExperiment,
     served: ServedVerdict,
     followed: ServedFollowUp | None,
     *,
-    until: int,
+    events: int,
 ) -> Audit:
-    """Computes the experiment's whole life and compares it with the served rows."""
-    connection = log.connection
-    with open_day_engine(settings, lake=log.lake) as engine:
-        lives = compute_whole_lives(engine, log, [experiment], as_of=until)
-        with derived_tables_aside(connection):
-            store_evidence_rows(connection, lives)
-            ((events,),) = engine.rows(_EVENTS_READ)
-            (drafted,) = draft_bound(connection, only=[experiment.experiment_id])
-            differences = _different_answers(served, drafted.draft)
-            differences += _different_follow_ups(connection, followed)
-            count = len(differences)
-            if served.as_of is not None:
-                look = microseconds(served.as_of)
-                if followed is not None and followed.read_to is not None:
-                    look = max(look, microseconds(followed.read_to) + experiment.grace)
-                for table in differing_rows(engine, log, experiment, until=look):
-                    differences += _different_rows(table)
-                    count += table.count
+    """Compares what was recomputed with what is served."""
+    (drafted,) = draft_bound(separate, only=[experiment.experiment_id])
+    differences = _different_answers(served, drafted.draft)
+    differences += _different_follow_ups(separate, followed)
+    count = len(differences)
+    if served.as_of is not None:
+        look = microseconds(served.as_of)
+        if followed is not None and followed.read_to is not None:
+            look = max(look, microseconds(followed.read_to) + experiment.grace)
+        to_block = look - experiment.grace
+        rows = compare(
+            separate, [Reach(experiment=experiment, to_block=to_block, read_to=to_block)]
+        )
+        differences += [row.sentence for row in rows.rows]
+        count += sum(counted.total for counted in rows.counts)
     return Audit(
         experiment_id=experiment.experiment_id,
         as_of=served.as_of,
@@ -274,24 +271,3 @@ def _different_members(path: str, served: Any, raw: Any) -> Iterable[str]:  # no
 def _short(value: object) -> str:
     text = json.dumps(value)
     return text if len(text) <= _AROUND else f"{text[:_AROUND]}..."
-
-
-def _different_rows(table: DifferingRows) -> Iterable[str]:
-    """Yields the rows of a derived table that the raw events tell otherwise, by name."""
-    for row in table.rows:
-        sides = _words(row.served), _words(row.computed)
-        yield f"{row.kind} {_words(row.key)}: served {sides[0]}, raw {sides[1]}"
-
-
-def _words(value: object) -> str:
-    match value:
-        case None:
-            return "none"
-        case tuple() | list():
-            return " ".join("-" if part is None else _words(part) for part in value)
-        case bytes():
-            return value.hex()[:12]
-        case datetime():
-            return value.isoformat()
-        case _:
-            return str(value)

@@ -10,8 +10,9 @@ from orchestration.pipeline.follow_up import differing_follow_ups
 from orchestration.pipeline.steps import close_cells, expose, publish, stage, stage_due
 from storage.log.lake import Lake, open_lake
 from storage.log.reader import read_apart
-from storage.pipeline.derived_rows import compute_derived_rows, store_all_rows
 from storage.pipeline.engines.day_engines import day_engine_settings
+from storage.pipeline.experiments import open_experiments
+from storage.pipeline.recompute import every_row, recompute
 from storage.schema.clock import claim_derived_tables, closed_instant
 from storage.upkeep.gone_events import require_raw_events
 from storage.upkeep.side_tables import (
@@ -102,9 +103,8 @@ def _fill(side: Connection, lake: Lake) -> None:
     with read_apart(side.engine, lake) as log:
 
         def computed(ids: Sequence[str]) -> None:
-            compute_derived_rows(
-                log, side, store_all_rows, as_of=as_of, only=ids, settings=settings
-            )
+            experiments = open_experiments(side, only=ids)
+            recompute(log, side, experiments, as_of=as_of, settings=settings, wanted=every_row)
 
         ids = experiments_to_compute(side, "exposures")
         compute(side, "exposures", computed, ids=ids, patience=REBUILD)

@@ -11,7 +11,7 @@ from orchestration.pipeline.drafts import Drafted, draft_bound, draft_waited_out
 from orchestration.pipeline.follow_up import follow_decisions
 from orchestration.pipeline.set_aside import draft_set_aside
 from storage.log.seen_commits import note_seen_commits
-from storage.pipeline.catching_up import catch_up_cells, catch_up_exposures
+from storage.pipeline.catching_up import catch_up
 from storage.pipeline.engines.day_engines import DayEngineSettings, day_engine_settings
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.schema.clock import closed_instant
@@ -59,7 +59,7 @@ def expose(
     note_seen(connection, as_of=as_of)
 
     def added(ids: Sequence[str]) -> int:
-        caught_up = catch_up_exposures(connection, as_of=as_of, only=ids, settings=settings)
+        caught_up = catch_up(connection, as_of=as_of, only=ids, settings=settings)
         return caught_up + extend_exposures(connection, as_of=as_of, only=ids)
 
     ids = experiments_to_compute(connection, "exposures")
@@ -73,11 +73,12 @@ def close_cells(
     connection: Connection, *, settings: DayEngineSettings | None = None, patience: Patience = RUN
 ) -> int:
     """Takes the second step: the cells whose outcomes have closed; returns how many came."""
-    settings = settings or day_engine_settings()
+    as_of, settings = closed_instant(connection), settings or day_engine_settings()
 
     def added(ids: Sequence[str]) -> int:
-        caught_up = catch_up_cells(connection, only=ids, settings=settings)
-        return caught_up + extend_cells(connection, only=ids)
+        # Where the first step was taken none is behind, but for those that this step broke on.
+        catch_up(connection, as_of=as_of, only=ids, settings=settings)
+        return extend_cells(connection, only=ids)
 
     ids = experiments_to_compute(connection, "cells")
     return sum(compute(connection, "cells", added, ids=ids, patience=patience))

@@ -1,4 +1,4 @@
-"""Catching up: experiments hours behind the log are read by the engine of whole days.
+"""Catching up: experiments hours behind the log are computed whole by the engine of whole days.
 
 So are those of an import before their first evaluation, and all that were open while the service
 was down. From there on PostgreSQL adds the minute's increment. An experiment that is over when it
@@ -6,8 +6,8 @@ is first read, as most of an import are, meets no unit again: of its units no ro
 those that evidence is read from.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sqlalchemy import Connection, text
@@ -15,63 +15,49 @@ from sqlalchemy import Connection, text
 from storage.log.lake import open_lake
 from storage.log.reader import read_apart
 from storage.log.sealed_hours import moved_to
-from storage.pipeline.block_ranges import compute_cells, compute_exposures
-from storage.pipeline.cursors import set_cursors
-from storage.pipeline.derived_rows import copy_evidence_rows
-from storage.pipeline.engines.day_engines import DayEngineSettings, open_day_engine
-from storage.pipeline.engines.engine import DayEngine
-from storage.pipeline.experiments import PipelineExperiment, ReadExperiment
-from storage.pipeline.increment import note_outcomes, unread_exposures, unread_outcomes
-from storage.pipeline.inputs import ReadOutcomes
-from storage.pipeline.moments import SECOND, microseconds
-from storage.pipeline.samples import sample_grown
+from storage.pipeline.cursors import read_cursors, set_cursors
+from storage.pipeline.engines.day_engines import DayEngineSettings
+from storage.pipeline.experiments import (
+    PipelineExperiment,
+    ReadExperiment,
+    blocks_to_expose,
+    open_experiments,
+)
+from storage.pipeline.moments import EARLIEST, SECOND, microseconds
+from storage.pipeline.recompute import RowSelection, add_to_stored, recomputed
 from storage.pipeline.steps import AHEAD
-from storage.pipeline.transfer.count_rows import (
-    copy_cells,
-    register_experiment_ids,
-)
-from storage.pipeline.transfer.unit_rows import copy_computed
-from storage.pipeline.transfer.upserts import (
-    KEEP_FIRST_AMOUNT,
-    KEEP_FIRST_CONVERSION,
-    KEEP_FIRST_SIGHTING,
-    KEEP_STORED,
-)
-from storage.pipeline.whole_lives import compute_whole_lives
-from storage.schema.tables import metadata
 
 # The longest part of the log that PostgreSQL reads: well beyond the hour between two runs of the
 # day schedule, since a service that is idle is not behind.
 LONGEST_INCREMENT = 3 * 3600 * SECOND
 
-_UPSERTS = {
-    "exposures": KEEP_STORED,
-    "strata": KEEP_STORED,
-    "sightings": KEEP_FIRST_SIGHTING,
-    "block_units": KEEP_STORED,
-    "conversions": KEEP_FIRST_CONVERSION,
-    "amounts": KEEP_FIRST_AMOUNT,
-    "cells": KEEP_STORED,
-}
-_COMPUTED = "computed_"
+
+@dataclass(frozen=True, kw_only=True)
+class _Backlog:
+    """An experiment that is far behind, and how many of its rows are stored.
+
+    Attributes:
+        unread: Its blocks that exposures or outcomes were not read of.
+        stored_to: All rows of an earlier moment are stored.
+        is_over: Whether it is read for the first time when nothing of it is left to come.
+    """
+
+    unread: ReadExperiment
+    stored_to: int
+    is_over: bool
+
+    @property
+    def wanted(self) -> RowSelection:
+        """Its rows that are to be added."""
+        return RowSelection(since=self.stored_to, evidence_only=self.is_over)
 
 
-def _in_lake_before(connection: Connection) -> int:
-    """Returns up to when PostgreSQL may lack events, in microseconds since the epoch."""
-    moved = moved_to(connection)
-    return 0 if moved is None else microseconds(moved)
-
-
-def _is_behind(scope: ReadExperiment | ReadOutcomes, in_lake: int) -> bool:
-    """Tells whether an experiment is read by the engine of whole days."""
-    unread = scope.to_block - scope.from_block
-    return unread > LONGEST_INCREMENT or (unread > 0 and scope.from_block - AHEAD < in_lake)
-
-
-def catch_up_exposures(
+def catch_up(
     connection: Connection, *, as_of: datetime, only: Sequence[str], settings: DayEngineSettings
 ) -> int:
-    """Adds the exposures of the experiments that are far behind.
+    """Computes the experiments anew that are far behind, and adds the rows that were missing.
+
+    Their cells are there at once, and are noted as closed by the step that follows.
 
     Args:
         connection: In a transaction that is the only writer of derived tables.
@@ -86,129 +72,102 @@ def catch_up_exposures(
         UnreadablePolicyError: The policy of one of them is of another version, or broken.
         TooManyAssignmentsError: One of them has more assignments than can be numbered.
     """
-    in_lake = _in_lake_before(connection)
-    behind = [
-        scope
-        for scope in unread_exposures(connection, as_of=as_of, only=only)
-        if _is_behind(scope, in_lake)
+    behind = _far_behind(connection, as_of=as_of, only=only)
+    if not behind:
+        return 0
+    experiments = [
+        replace(each.unread.experiment, number=number)
+        for number, each in enumerate(behind.values())
     ]
-    over = [scope.experiment for scope in behind if scope.is_whole_life]
-    begun = [scope for scope in behind if not scope.is_whole_life]
-    added = _add_whole_lives(connection, over, as_of=as_of, settings=settings) if over else 0
-    added += _add_exposures(connection, begun, settings=settings) if begun else 0
+    with (
+        read_apart(connection.engine, open_lake()) as log,
+        recomputed(
+            log,
+            experiments,
+            as_of=microseconds(as_of),
+            settings=_limited(connection, settings),
+            wanted=lambda experiment: behind[experiment.experiment_id].wanted,
+        ) as lives,
+    ):
+        before = _units(connection, list(behind))
+        add_to_stored(connection, lives)
+        added = _units(connection, list(behind)) - before
+    over = [experiment_id for experiment_id, each in behind.items() if each.is_over]
+    connection.execute(_NOTE_WHOLE_LIVES, {"ids": over})
     set_cursors(
         connection,
-        [("exposures", scope.experiment.experiment_id, scope.to_block) for scope in behind],
-    )
-    return added
-
-
-def _add_exposures(
-    connection: Connection, read: Sequence[ReadExperiment], *, settings: DayEngineSettings
-) -> int:
-    with (
-        read_apart(connection.engine, open_lake()) as log,
-        open_day_engine(_limited(connection, settings), lake=log.lake) as engine,
-    ):
-        compute_exposures(engine, log, connection, read)
-        register_experiment_ids(engine, [scope.experiment for scope in read])
-        for table in ("strata", "block_units", "sightings"):
-            _add_rows(engine, connection, table)
-        return _add_rows(engine, connection, "exposures")
-
-
-_UNITS = """
-SELECT x.experiment_id, count(*) AS units
-FROM new_exposures AS r JOIN experiment_ids AS x ON x.number = r.number
-GROUP BY x.experiment_id
-"""
-_NOTE_WHOLE_LIFE = text("INSERT INTO whole_lives (experiment_id, units) VALUES (:id, :units)")
-
-
-def _add_whole_lives(
-    connection: Connection,
-    experiments: Sequence[PipelineExperiment],
-    *,
-    as_of: datetime,
-    settings: DayEngineSettings,
-) -> int:
-    """Adds the rows that evidence is read from, cells included, and returns the number of units.
-
-    The cells' own step has nothing to do but to let them be read.
-    """
-    with (
-        read_apart(connection.engine, open_lake()) as log,
-        open_day_engine(_limited(connection, settings), lake=log.lake) as engine,
-    ):
-        lives = compute_whole_lives(engine, log, experiments, as_of=microseconds(as_of))
-        copy_evidence_rows(connection, lives)
-        units: dict[str, int] = {row[0]: row[1] for row in engine.rows(_UNITS)}
-    connection.execute(
-        _NOTE_WHOLE_LIFE,
         [
-            {"id": experiment.experiment_id, "units": units.get(experiment.experiment_id, 0)}
-            for experiment in experiments
+            (stage, scope.experiment.experiment_id, scope.to_block)
+            for scope in lives.read
+            for stage in ("exposures", "conversions")
         ],
     )
-    return sum(units.values())
-
-
-_WHOLE = text("""
-SELECT experiment_id FROM whole_lives WHERE experiment_id = ANY(:ids)
-""")
-_CELLS = text("SELECT count(*) FROM cells WHERE experiment_id = ANY(:ids)")
-
-
-def catch_up_cells(
-    connection: Connection, *, only: Sequence[str], settings: DayEngineSettings
-) -> int:
-    """Adds the outcomes and cells of the experiments that are far behind their exposures.
-
-    Args:
-        connection: In a transaction that is the only writer of derived tables.
-        only: The experiments to look at; those that are far behind are read.
-        settings: Which engine computes.
-
-    Returns:
-        The number of new cells.
-
-    Raises:
-        UnreadablePolicyError: The policy of one of them is of another version, or broken.
-    """
-    unread = [
-        scope
-        for scope in unread_outcomes(connection, only=only)
-        if scope.to_block > scope.from_block
-    ]
-    if not unread:
-        return 0
-    ids = [scope.experiment.experiment_id for scope in unread]
-    whole = set(connection.execute(_WHOLE, {"ids": ids}).scalars())
-    in_lake = _in_lake_before(connection)
-    begun = [
-        scope
-        for scope in unread
-        if scope.experiment.experiment_id not in whole and _is_behind(scope, in_lake)
-    ]
-    added: int = connection.execute(_CELLS, {"ids": list(whole)}).scalar_one()
-    added += _add_cells(connection, begun, settings=settings) if begun else 0
-    read = whole | {scope.experiment.experiment_id for scope in begun}
-    note_outcomes(connection, [scope for scope in unread if scope.experiment.experiment_id in read])
     return added
 
 
-def _add_cells(
-    connection: Connection, read: Sequence[ReadOutcomes], *, settings: DayEngineSettings
-) -> int:
-    with (
-        read_apart(connection.engine, open_lake()) as log,
-        open_day_engine(_limited(connection, settings), lake=log.lake) as engine,
-    ):
-        compute_cells(engine, log, connection, read)
-        register_experiment_ids(engine, [scope.experiment for scope in read])
-        for table in ("conversions", "amounts"):
-            _add_rows(engine, connection, table)
-        return _add(engine, connection, "cells", copy_cells)
+def _far_behind(
+    connection: Connection, *, as_of: datetime, only: Sequence[str]
+) -> dict[str, _Backlog]:
+    """Returns the experiments that are far behind, by their ids."""
+    experiments = open_experiments(connection, only=only)
+    cursors = read_cursors(connection, [experiment.experiment_id for experiment in experiments])
+    stored_to = {
+        experiment.experiment_id: _stored_to(experiment, cursors) for experiment in experiments
+    }
+    read_to = {
+        experiment_id: min(cursors[experiment_id, stage] for stage in ("exposures", "conversions"))
+        for experiment_id in stored_to
+        if (experiment_id, "conversions") in cursors
+    }
+    moved = moved_to(connection)
+    in_lake = 0 if moved is None else microseconds(moved)
+    return {
+        scope.experiment.experiment_id: _Backlog(
+            unread=scope,
+            stored_to=stored_to[scope.experiment.experiment_id],
+            is_over=scope.is_whole_life
+            and (scope.experiment.experiment_id, "exposures") not in cursors,
+        )
+        for scope in blocks_to_expose(experiments, read_to=read_to, as_of=microseconds(as_of))
+        if _is_behind(scope, in_lake)
+    }
+
+
+def _stored_to(experiment: PipelineExperiment, cursors: Mapping[tuple[str, str], int]) -> int:
+    """Returns from when on rows of an experiment may be missing: the cells close last."""
+    own = experiment.experiment_id
+    stages = ("exposures", "conversions", *(f"cells/{each.name}" for each in experiment.metrics))
+    return min(cursors.get((own, stage), EARLIEST) for stage in stages) - AHEAD
+
+
+def _is_behind(scope: ReadExperiment, in_lake: int) -> bool:
+    """Tells whether an experiment is read by the engine of whole days.
+
+    Args:
+        scope: Its blocks that were not read yet.
+        in_lake: Up to when PostgreSQL may lack events, in microseconds since the epoch.
+    """
+    return (
+        scope.to_block - scope.from_block > LONGEST_INCREMENT or scope.from_block - AHEAD < in_lake
+    )
+
+
+_EXPOSED = "treatment + control + partial + in_flight + excluded + warming"
+_UNITS = text(f"""
+SELECT coalesce(sum({_EXPOSED}), 0)::bigint FROM block_units WHERE experiment_id = ANY(:ids)
+""")
+_NOTE_WHOLE_LIVES = text(f"""
+INSERT INTO whole_lives (experiment_id, units)
+SELECT x.experiment_id, coalesce(sum({_EXPOSED}), 0)
+FROM unnest(CAST(:ids AS text[])) AS x (experiment_id) LEFT JOIN block_units USING (experiment_id)
+GROUP BY x.experiment_id
+""")
+
+
+def _units(connection: Connection, ids: Sequence[str]) -> int:
+    """Returns how many units of experiments are exposed."""
+    units: int = connection.execute(_UNITS, {"ids": ids}).scalar_one()
+    return units
 
 
 _STATEMENT_TIMEOUT = text(
@@ -220,44 +179,3 @@ def _limited(connection: Connection, settings: DayEngineSettings) -> DayEngineSe
     """Returns settings by which a step takes no longer than a statement of the connection may."""
     seconds = connection.execute(_STATEMENT_TIMEOUT).scalar_one()
     return replace(settings, seconds=seconds or None)
-
-
-_IDS = "SELECT experiment_id FROM experiment_ids"
-_HAS_NONE = "SELECT NOT EXISTS (SELECT FROM {table} WHERE experiment_id = ANY(:ids))"
-
-
-def _add_rows(engine: DayEngine, connection: Connection, table: str) -> int:
-    """Adds the computed rows of a derived table.
-
-    Of experiments that have none yet no key can be stored already: their rows are copied at once,
-    in the order of their keys, for two thirds of PostgreSQL's time.
-    """
-    ids = [experiment_id for (experiment_id,) in engine.rows(_IDS)]
-    if connection.execute(text(_HAS_NONE.format(table=table)), {"ids": ids}).scalar_one():
-        keys = [column.name for column in metadata.tables[table].primary_key]
-        added = copy_computed(engine, connection, table, order=keys)
-        sample_grown(connection, table, added)
-        return added
-
-    def copy_table(engine: DayEngine, connection: Connection, *, prefix: str) -> None:
-        copy_computed(engine, connection, table, prefix=prefix)
-
-    return _add(engine, connection, table, copy_table)
-
-
-def _add(
-    engine: DayEngine, connection: Connection, table: str, copy_table: Callable[..., None]
-) -> int:
-    """Copies a table's rows beside it, then inserts them into it in the order of their keys."""
-    computed = f"{_COMPUTED}{table}"
-    connection.execute(
-        text(f"CREATE TEMP TABLE {computed} (LIKE {table} INCLUDING DEFAULTS) ON COMMIT DROP")
-    )
-    copy_table(engine, connection, prefix=_COMPUTED)
-    keys = ", ".join(column.name for column in metadata.tables[table].primary_key)
-    added = connection.execute(
-        text(f"INSERT INTO {table} SELECT * FROM {computed} ORDER BY {keys} {_UPSERTS[table]}")
-    ).rowcount
-    connection.execute(text(f"DROP TABLE {computed}"))
-    sample_grown(connection, table, added)
-    return added

@@ -3,19 +3,25 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import Connection, text
 
 from domain.millionths import LARGEST_AMOUNT
 from storage.pipeline.cursors import outcome_cursors, read_cursors, set_cursors
+from storage.pipeline.derived import (
+    AMOUNTS,
+    BLOCK_UNITS,
+    CONVERSIONS,
+    EXPOSURES,
+    SIGHTINGS,
+    STRATA,
+    Derived,
+)
 from storage.pipeline.engines.postgres_engine import (
     AT_ONCE,
     PostgresEngine,
     epoch_microseconds,
     moment,
-    number_of_arm,
-    number_of_kind,
 )
 from storage.pipeline.experiments import (
     PipelineExperiment,
@@ -38,7 +44,6 @@ from storage.pipeline.moments import block_of, microseconds, moment_of
 from storage.pipeline.samples import sample_grown
 from storage.pipeline.steps import (
     AHEAD,
-    ARMS,
     CLOSING,
     COUNTED,
     EXPOSED_COUNTS,
@@ -51,28 +56,27 @@ from storage.pipeline.steps import (
     OUTCOMES,
     PAID,
     RETURNED,
-    SIGHTING_KINDS,
     USER_EXPOSURES,
 )
-from storage.pipeline.sums import ArmSums
-from storage.pipeline.transfer.upserts import (
-    KEEP_FIRST_AMOUNT,
-    KEEP_FIRST_CONVERSION,
-    KEEP_FIRST_SIGHTING,
-)
+from storage.pipeline.sums import CELLS, COMPUTED_CELLS, stored_cell
 
 # --- What both halves read ---------------------------------------------------------------------
 
 _OCCURRED, _RECEIVED = epoch_microseconds("e.occurred_at"), epoch_microseconds("e.received_at")
-_ARM_NUMBER = number_of_arm("p.arm")
-_ARM_NAME = f"(ARRAY{list(ARMS)!r})[{{arm}} + 1]"
 
-# The derived exposures, as the text knows them.
-_EXPOSURES_NOW = f"""
-SELECT p.experiment_id AS experiment, p.unit, {epoch_microseconds("p.exposed_at")} AS exposed_at,
-    {epoch_microseconds("p.block")} AS block, {_ARM_NUMBER} AS arm, p.stratum, p.pseudonym
-FROM exposures AS p
-"""
+
+def _stored(table: Derived) -> str:
+    """Returns the rows of a derived table, as the text knows them."""
+    return f"SELECT p.experiment_id AS experiment, {table.read('p')} FROM {table.name} AS p"
+
+
+def _buried(table: Derived, on: str) -> str:
+    """Returns the tombstones of a derived table that hold a condition on the scope `s`."""
+    return (
+        f"SELECT s.number, {table.read('p')}"
+        f" FROM scope AS s JOIN tombstone_{table.name} AS p"
+        f" ON p.experiment_id = s.experiment AND {on}"
+    )
 
 
 def _sharing(read: Sequence[ReadExperiment] | Sequence[ReadOutcomes]) -> int:
@@ -98,29 +102,12 @@ _KNOWN_IN_FLIGHT = """
 SELECT experiment_id AS experiment, unit FROM sightings WHERE kind = 'in_flight'
 """
 
-_BURIED_EXPOSURES = f"""
-SELECT s.number, p.unit, {epoch_microseconds("p.exposed_at")} AS exposed_at,
-    {epoch_microseconds("p.block")} AS block, {_ARM_NUMBER} AS arm, p.stratum, p.commit_sha,
-    p.pseudonym
-FROM scope AS s
-JOIN tombstone_exposures AS p
-  ON p.experiment_id = s.experiment AND p.block >= {moment("s.from_block")}
- AND p.block < {moment("s.to_block")}
-"""
-
-_KIND_NUMBER = number_of_kind("p.kind")
-_KIND_NAME = "CASE n.kind {} END".format(
-    " ".join(f"WHEN {number} THEN '{name}'" for number, name in SIGHTING_KINDS.items())
+_BURIED_EXPOSURES = _buried(
+    EXPOSURES, f"p.block >= {moment('s.from_block')} AND p.block < {moment('s.to_block')}"
 )
-
-_BURIED_SIGHTINGS = f"""
-SELECT s.number, {_KIND_NUMBER} AS kind, p.unit, {epoch_microseconds("p.at")} AS sighted_at,
-    {epoch_microseconds("p.block")} AS block, {_ARM_NUMBER} AS arm, p.stratum
-FROM scope AS s
-JOIN tombstone_sightings AS p
-  ON p.experiment_id = s.experiment AND p.at >= {moment("s.from_block")}
- AND p.at <= {moment("s.received_to")}
-"""
+_BURIED_SIGHTINGS = _buried(
+    SIGHTINGS, f"p.at >= {moment('s.from_block')} AND p.at <= {moment('s.received_to')}"
+)
 
 _IDENTITY = f"interval '{IDENTITY // 1_000_000} seconds'"
 _IDENTITY_ROWS = f"""
@@ -149,42 +136,6 @@ CROSS JOIN LATERAL (
       AND e.environment = c.environment
     OFFSET 0
 ) AS i
-"""
-
-_ADD_EXPOSURES = f"""
-INSERT INTO exposures
-    (experiment_id, unit, exposed_at, block, arm, stratum, commit_sha, pseudonym)
-SELECT s.experiment, n.unit, {moment("n.exposed_at")}, {moment("n.block")},
-    {_ARM_NAME.format(arm="n.arm")}, n.stratum, n.commit_sha, n.pseudonym
-FROM new_exposures AS n JOIN scope AS s ON s.number = n.number
--- In the order of their key, which takes a third of the time of any other.
-ORDER BY s.experiment, n.unit
-"""
-
-_ADD_STRATA = """
-INSERT INTO strata (experiment_id, stratum, commit_sha, lineage, flags)
-SELECT s.experiment, n.stratum, n.commit_sha, n.lineage, CAST(n.flags AS jsonb)
-FROM new_strata AS n JOIN scope AS s ON s.number = n.number
-ON CONFLICT DO NOTHING
-"""
-
-_ADD_SIGHTINGS = f"""
-INSERT INTO sightings (experiment_id, kind, unit, at, block, arm, stratum)
-SELECT s.experiment, {_KIND_NAME}, n.unit, {moment("n.sighted_at")}, {moment("n.block")},
-    {_ARM_NAME.format(arm="n.arm")}, n.stratum
-FROM new_sightings AS n JOIN scope AS s ON s.number = n.number
-{KEEP_FIRST_SIGHTING}
-"""
-
-_ADD_BLOCK_UNITS = f"""
-INSERT INTO block_units (
-    experiment_id, block, treatment, control, partial, in_flight, excluded, warming, own, returned,
-    strayed
-)
-SELECT s.experiment, {moment("n.block")}, n.treatment, n.control, n.partial, n.in_flight,
-    n.excluded, n.warming, n.own, n.returned, n.strayed
-FROM new_block_units AS n JOIN scope AS s ON s.number = n.number
-ON CONFLICT DO NOTHING
 """
 
 
@@ -256,7 +207,7 @@ def _expose(connection: Connection, read: Sequence[ReadExperiment], *, at_once: 
     register_routes(engine, connection, experiments)
     register_deploy_times(engine, connection, environments.histories)
     for name, sql in (
-        ("known_exposures", _EXPOSURES_NOW),
+        ("known_exposures", _stored(EXPOSURES)),
         ("known_in_flight", _KNOWN_IN_FLIGHT),
         ("buried_exposures", _BURIED_EXPOSURES),
         ("buried_sightings", _BURIED_SIGHTINGS),
@@ -271,12 +222,7 @@ def _expose(connection: Connection, read: Sequence[ReadExperiment], *, at_once: 
             engine.view("user_exposures", USER_EXPOSURES)
         engine.run(step)
     added = engine.add(
-        {
-            "exposures": _ADD_EXPOSURES,
-            "strata": _ADD_STRATA,
-            "sightings": _ADD_SIGHTINGS,
-            "block_units": _ADD_BLOCK_UNITS,
-        }
+        {table.name: table.insert for table in (EXPOSURES, STRATA, SIGHTINGS, BLOCK_UNITS)}
     )
     engine.close()
     for table in ("exposures", "sightings"):
@@ -313,62 +259,15 @@ WHERE e.received_at BETWEEN timestamptz '{{begins}}' AND timestamptz '{{ends}}'
 
 _CLOSING_BLOCKS = {"experiment": "experiment", "from_block": "bigint", "to_block": "bigint"}
 _CLOSING_EXPOSURES = f"""
-SELECT p.experiment_id AS experiment, p.unit, {epoch_microseconds("p.block")} AS block,
-    {_ARM_NUMBER} AS arm, p.stratum
-FROM closing_blocks AS c
-JOIN exposures AS p
+{_stored(EXPOSURES)} JOIN closing_blocks AS c
   ON p.experiment_id = c.experiment
  AND p.block >= {moment("c.from_block")} AND p.block < {moment("c.to_block")}
 """
 
-_BURIED_CONVERSIONS = f"""
-SELECT s.number, p.metric, p.unit, {epoch_microseconds("p.received_at")} AS received,
-    p.late::integer AS late, {epoch_microseconds("p.block")} AS block, {_ARM_NUMBER} AS arm,
-    p.stratum
-FROM scope AS s
-JOIN metrics AS m ON m.number = s.number
-JOIN tombstone_conversions AS p
-  ON p.experiment_id = s.experiment AND p.metric = m.metric
+_RECEIVED_NOW = f"""
+p.metric IN (SELECT m.metric FROM metrics AS m WHERE m.number = s.number)
  AND p.received_at > {moment("s.from_block")}
  AND p.received_at <= {moment("(s.to_block + s.grace)")}
-"""
-
-_BURIED_AMOUNTS = f"""
-SELECT s.number, p.metric, p.unit, p.key AS event_key,
-    {epoch_microseconds("p.received_at")} AS received, p.value
-FROM scope AS s
-JOIN metrics AS m ON m.number = s.number
-JOIN tombstone_amounts AS p
-  ON p.experiment_id = s.experiment AND p.metric = m.metric
- AND p.received_at > {moment("s.from_block")}
- AND p.received_at <= {moment("(s.to_block + s.grace)")}
-"""
-
-_KNOWN_CONVERSIONS = """
-SELECT experiment_id AS experiment, metric, unit, late::integer AS late FROM conversions
-"""
-
-_KNOWN_AMOUNTS = f"""
-SELECT experiment_id AS experiment, metric, unit, {epoch_microseconds("received_at")} AS received,
-    value
-FROM amounts
-"""
-
-_ADD_CONVERSIONS = f"""
-INSERT INTO conversions (experiment_id, metric, unit, received_at, late, block, arm, stratum)
-SELECT s.experiment, n.metric, n.unit, {moment("n.received")}, n.late = 1,
-    CASE WHEN n.late = 1 THEN {moment("n.block")} END,
-    CASE WHEN n.late = 1 THEN {_ARM_NAME.format(arm="n.arm")} END,
-    CASE WHEN n.late = 1 THEN n.stratum END
-FROM new_conversions AS n JOIN scope AS s ON s.number = n.number
-{KEEP_FIRST_CONVERSION}
-"""
-
-_ADD_AMOUNTS = f"""
-INSERT INTO amounts (experiment_id, metric, unit, key, received_at, value)
-SELECT s.experiment, n.metric, n.unit, n.event_key, {moment("n.received")}, n.value
-FROM new_amounts AS n JOIN scope AS s ON s.number = n.number
-{KEEP_FIRST_AMOUNT}
 """
 
 _ADD_CELLS = f"""
@@ -379,16 +278,14 @@ WHERE n.is_mean = 0
 ON CONFLICT DO NOTHING
 """
 
-_MEAN_CELLS = """
-SELECT s.experiment, n.metric, n.block, n.stratum, n.n1, n.x1, n.n0, n.x0,
-    n.y1, n.hh1, n.hl1, n.ll1, n.y0, n.hh0, n.hl0, n.ll0
-FROM new_cells AS n JOIN scope AS s ON s.number = n.number
-WHERE n.is_mean = 1
+_MEAN_CELLS = f"""
+SELECT s.experiment, {COMPUTED_CELLS}
+FROM new_cells AS r JOIN scope AS s ON s.number = r.number
+WHERE r.is_mean = 1
 """
 
-_ADD_MEAN_CELLS = text("""
-INSERT INTO cells (experiment_id, metric, block, stratum, n1, x1, n0, x0, y1, yy1, y0, yy0)
-VALUES (:experiment, :metric, :block, :stratum, :n1, :x1, :n0, :x0, :y1, :yy1, :y0, :yy0)
+_ADD_MEAN_CELLS = text(f"""
+INSERT INTO cells ({", ".join(CELLS)}) VALUES ({", ".join(f":{name}" for name in CELLS)})
 ON CONFLICT DO NOTHING
 """)
 
@@ -473,18 +370,18 @@ def _close(connection: Connection, read: Sequence[ReadOutcomes], *, at_once: int
     engine.define("outcome_events", _OUTCOME_EVENTS.format(**span))
     engine.define("revenue", _REVENUE.format(**span))
     for name, sql in (
-        ("exposed_units", _EXPOSURES_NOW),
-        ("exposed_users", _EXPOSURES_NOW),
+        ("exposed_units", _stored(EXPOSURES)),
+        ("exposed_users", _stored(EXPOSURES)),
         ("closing_exposures", _CLOSING_EXPOSURES),
-        ("buried_conversions", _BURIED_CONVERSIONS),
-        ("buried_amounts", _BURIED_AMOUNTS),
-        ("known_conversions", _KNOWN_CONVERSIONS),
-        ("known_amounts", _KNOWN_AMOUNTS),
+        ("buried_conversions", _buried(CONVERSIONS, _RECEIVED_NOW)),
+        ("buried_amounts", _buried(AMOUNTS, _RECEIVED_NOW)),
+        ("known_conversions", _stored(CONVERSIONS)),
+        ("known_amounts", _stored(AMOUNTS)),
     ):
         engine.view(name, sql)
     for step in (PAID, OUTCOMES, NEW_CONVERSIONS, NEW_AMOUNTS):
         engine.run(step)
-    added = engine.add({"conversions": _ADD_CONVERSIONS, "amounts": _ADD_AMOUNTS})
+    added = engine.add({table.name: table.insert for table in (CONVERSIONS, AMOUNTS)})
     for table, rows in added.items():
         sample_grown(connection, table, rows)
     engine.run(CLOSING)
@@ -517,25 +414,5 @@ def _closing_blocks(read: ReadOutcomes) -> Iterator[tuple[str, int, int]]:
 
 
 def _add_mean_cells(engine: PostgresEngine) -> int:
-    rows: list[dict[str, Any]] = []
-    for experiment, metric, block, stratum, n1, x1, n0, x0, *sums in engine.rows(_MEAN_CELLS):
-        treatment, control = (
-            ArmSums(*(int(part) for part in parts)) for parts in (sums[:4], sums[4:])
-        )
-        rows.append(
-            {
-                "experiment": experiment,
-                "metric": metric,
-                "block": moment_of(block),
-                "stratum": stratum,
-                "n1": n1,
-                "x1": x1,
-                "n0": n0,
-                "x0": x0,
-                "y1": treatment.y,
-                "yy1": treatment.yy,
-                "y0": control.y,
-                "yy0": control.yy,
-            }
-        )
+    rows = [dict(zip(CELLS, stored_cell(row), strict=True)) for row in engine.rows(_MEAN_CELLS)]
     return engine.connection.execute(_ADD_MEAN_CELLS, rows).rowcount if rows else 0

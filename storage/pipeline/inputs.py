@@ -545,14 +545,12 @@ class ReadOutcomes:
         from_block: Up to which block of exposure outcomes were read before.
         to_block: Up to which they are read now.
         closed_from: Of each metric, the first block whose cells are not there yet.
-        exposed_to: The units of later blocks are left out; None where there are none.
     """
 
     experiment: PipelineExperiment
     from_block: int
     to_block: int
     closed_from: Mapping[str, int]
-    exposed_to: int | None = None
 
 
 def register_metrics(engine: Engine, read: Sequence[ReadOutcomes]) -> None:

@@ -1,8 +1,10 @@
 """Sums: the doubles that a cell keeps of a mean, from the whole numbers that the text adds up."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from domain.millionths import MILLION
+from storage.pipeline.moments import moment_of
 from storage.pipeline.steps import HALF
 
 
@@ -31,3 +33,29 @@ class ArmSums(NamedTuple):
         """The double nearest to the sum of their squares, in the square of that unit."""
         square = self.high_squares * HALF**2 + 2 * self.products * HALF + self.low_squares
         return square / MILLION**2
+
+
+def stored_cell(row: Sequence[Any]) -> tuple[Any, ...]:
+    """Returns the columns of `CELLS` of a cell, from the columns of `COMPUTED_CELLS`.
+
+    The doubles of a mean are made here: no engine rounds whole numbers of any size correctly.
+
+    Args:
+        row: The experiment's id, then those columns.
+    """
+    experiment_id, metric, block, stratum, *counts = row
+    sums: Sequence[float | None] = (None,) * 4
+    if counts[4]:
+        treatment, control = (ArmSums(*map(int, counts[at : at + 4])) for at in (5, 9))
+        sums = (treatment.y, treatment.yy, control.y, control.yy)
+    return (experiment_id, metric, moment_of(block), stratum, *map(int, counts[:4]), *sums)
+
+
+CELLS = (
+    *("experiment_id", "metric", "block", "stratum"),
+    *("n1", "x1", "n0", "x0", "y1", "yy1", "y0", "yy0"),
+)
+COMPUTED_CELLS = """
+r.metric, r.block, r.stratum, r.n1, r.x1, r.n0, r.x0, r.is_mean,
+r.y1, r.hh1, r.hl1, r.ll1, r.y0, r.hh0, r.hl0, r.ll0
+"""

@@ -1,18 +1,14 @@
 """Whole lives: the text over all that experiments ever read of the log."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection, RowMapping, text
 
 from domain.millionths import LARGEST_AMOUNT
 from storage.log.reader import Extent, SealedLog
-from storage.pipeline.engines.engine import Columns, DayEngine
-from storage.pipeline.engines.postgres_engine import (
-    epoch_microseconds,
-    number_of_arm,
-    number_of_kind,
-)
+from storage.pipeline.derived import AMOUNTS, CONVERSIONS, EXPOSURES, SIGHTINGS, Derived
+from storage.pipeline.engines.engine import DayEngine
 from storage.pipeline.experiments import (
     PipelineExperiment,
     ReadExperiment,
@@ -50,75 +46,38 @@ from storage.pipeline.steps import (
 
 # --- What no event stands behind any more ---------------------------------------------------------
 
-# Of each table of tombstones the columns that the steps read, by their types, and where they differ
-# the SQL that reads them.
-_EXPOSURE = {"block": "bigint", "arm": "int", "stratum": "text"}
-_BURIED: Mapping[str, Columns] = {
-    "exposures": {
-        "unit": "text",
-        "exposed_at": "bigint",
-        **_EXPOSURE,
-        "commit_sha": "text",
-        "pseudonym": "text",
-    },
-    "sightings": {"kind": "int", "unit": "text", "sighted_at": "bigint", **_EXPOSURE},
-    "conversions": {
-        "metric": "text",
-        "unit": "text",
-        "received": "bigint",
-        "late": "int",
-        **_EXPOSURE,
-    },
-    "amounts": {
-        "metric": "text",
-        "unit": "text",
-        "event_key": "text",
-        "received": "bigint",
-        "value": "bigint",
-    },
-}
-_READ = {
-    "exposed_at": epoch_microseconds("exposed_at"),
-    "block": epoch_microseconds("block"),
-    "arm": number_of_arm("arm"),
-    "pseudonym": "encode(pseudonym, 'hex')",
-    "kind": number_of_kind("kind"),
-    "sighted_at": epoch_microseconds("at"),
-    "received": epoch_microseconds("received_at"),
-    "late": "late::integer",
-    "event_key": "key",
-}
-
 
 def _register_buried(
     engine: DayEngine,
     connection: Connection,
     read: Sequence[ReadExperiment],
-    table: str,
+    table: Derived,
     *,
     is_read: Callable[[ReadExperiment, RowMapping], bool],
 ) -> None:
     """Registers the tombstones of a table that hold a condition."""
-    columns = _BURIED[table]
     by_id = {part.experiment.experiment_id: part for part in read}
-    selected = ", ".join(f"{_READ.get(name, name)} AS {name}" for name in columns)
-    statement = f"SELECT experiment_id, {selected} FROM tombstone_{table}"
+    columns = table.read("p", encoded=True)
     rows = connection.execute(
-        text(f"{statement} WHERE experiment_id = ANY(:ids)"), {"ids": list(by_id)}
+        text(
+            f"SELECT p.experiment_id, {columns} FROM tombstone_{table.name} AS p"
+            " WHERE p.experiment_id = ANY(:ids)"
+        ),
+        {"ids": list(by_id)},
     ).mappings()
     engine.register(
-        f"tombstone_{table}",
-        {"number": "int", **columns},
+        f"tombstone_{table.name}",
+        {"number": "int", **table.inputs},
         (
-            (part.experiment.number, *(row[name] for name in columns))
+            (part.experiment.number, *(row[name] for name in table.inputs))
             for row in rows
             if is_read(part := by_id[row["experiment_id"]], row)
         ),
     )
-    engine.distribute(f"buried_{table}", f"SELECT * FROM tombstone_{table}", ("unit",))
+    engine.distribute(f"buried_{table.name}", f"SELECT * FROM tombstone_{table.name}", ("unit",))
 
 
-def register_buried_units(
+def _register_buried_units(
     engine: DayEngine, connection: Connection, read: Sequence[ReadExperiment]
 ) -> None:
     """Registers the exposures and sightings of tombstones, in the blocks that are read."""
@@ -126,23 +85,23 @@ def register_buried_units(
         engine,
         connection,
         read,
-        "exposures",
+        EXPOSURES,
         is_read=lambda part, row: part.from_block <= row["block"] < part.to_block,
     )
     _register_buried(
         engine,
         connection,
         read,
-        "sightings",
+        SIGHTINGS,
         is_read=lambda part, row: part.from_block <= row["sighted_at"] <= part.received_to,
     )
 
 
-def register_buried_outcomes(
+def _register_buried_outcomes(
     engine: DayEngine, connection: Connection, read: Sequence[ReadExperiment]
 ) -> None:
     """Registers the outcomes of tombstones that were received by then."""
-    for table in ("conversions", "amounts"):
+    for table in (CONVERSIONS, AMOUNTS):
         _register_buried(
             engine,
             connection,
@@ -217,15 +176,15 @@ def compute_whole_lives(
     read = blocks_to_expose(experiments, read_to={}, as_of=as_of)
     if not read:
         return WholeLives(engine=engine, read=())
-    extent = replace(extent_of(read), units=units)
-    attach_extent(engine, log, extent, segments=segments_of(read))
-    split_by_size(engine, [part.experiment for part in read])
+    extent = replace(_extent_of(read), units=units)
+    _attach_extent(engine, log, extent, segments=segments_of(read))
+    engine.split(_bounds_of_readings(engine, [part.experiment for part in read]))
     _expose(engine, log.connection, read)
     _close(engine, log.connection, read)
     return WholeLives(engine=engine, read=read)
 
 
-def extent_of(read: Sequence[ReadExperiment]) -> Extent:
+def _extent_of(read: Sequence[ReadExperiment]) -> Extent:
     """Returns the part of the log that the exposures of these blocks, and their outcomes, need."""
     return Extent(
         named_from=min(part.from_block for part in read) - IDENTITY,
@@ -240,16 +199,10 @@ def extent_of(read: Sequence[ReadExperiment]) -> Extent:
 _UNIT_EVENTS = "unit_events"
 
 
-def attach_extent(
-    engine: DayEngine, log: SealedLog, extent: Extent, *, segments: Sequence[str] = ()
+def _attach_extent(
+    engine: DayEngine, log: SealedLog, extent: Extent, *, segments: Sequence[str]
 ) -> None:
-    """Defines the log's relations.
-
-    Args:
-        engine: On a database that holds nothing else.
-        extent: The part of it that is read.
-        segments: The properties that experiments read.
-    """
+    """Defines the log's relations, with the properties of events that experiments read."""
     with log.rows(extent) as rows:
         attach_log(engine, rows)
     engine.define(_UNIT_EVENTS, "SELECT * FROM events")
@@ -269,11 +222,6 @@ def attach_extent(
         " * 1000000 AS value"
         " FROM revenue_events AS r",
     )
-
-
-def split_by_size(engine: DayEngine, experiments: Sequence[PipelineExperiment]) -> None:
-    """Has an engine compute in as many parts as the log's size asks for."""
-    engine.split(_bounds_of_readings(engine, experiments))
 
 
 def _bounds_of_readings(
@@ -312,18 +260,13 @@ def _expose(engine: DayEngine, connection: Connection, read: Sequence[ReadExperi
     register_assignments(engine, connection, read, environments)
     register_routes(engine, connection, experiments)
     register_deploy_times(engine, connection, environments.histories)
-    register_buried_units(engine, connection, read)
+    _register_buried_units(engine, connection, read)
     for name, sql in _NOTHING_KNOWN.items():
         engine.define(name, sql)
     for _ in engine.each_part():
         for step in EXPOSURE_STEPS:
             engine.run(step)
         engine.drop(EXPOSURE_STEPS)
-    count_exposures(engine)
-
-
-def count_exposures(engine: DayEngine) -> None:
-    """Materializes the steps from all new exposures to counts of them."""
     engine.distribute("user_exposures", USER_EXPOSURES, ("pseudonym",))
     for _ in engine.each_part():
         engine.run(RETURNED)
@@ -333,7 +276,7 @@ def count_exposures(engine: DayEngine) -> None:
 
 def _close(engine: DayEngine, connection: Connection, read: Sequence[ReadExperiment]) -> None:
     register_metrics(engine, [_outcomes(part) for part in read])
-    register_buried_outcomes(engine, connection, read)
+    _register_buried_outcomes(engine, connection, read)
     engine.define(
         "outcome_events",
         "SELECT e.* FROM log_rows AS e WHERE e.event IN (SELECT event FROM sources)",
@@ -346,16 +289,11 @@ def _close(engine: DayEngine, connection: Connection, read: Sequence[ReadExperim
             engine.run(step)
         for name, sql in _DERIVED.items():
             engine.define(name, sql)
-        count_cells(engine)
+        # Read in place: it has a row for each unit and metric, and each reader needs few columns.
+        engine.define(CLOSING.name, CLOSING.sql)
+        engine.run(COUNTED)
+        engine.drop([OUTCOMES])
     engine.run(NEW_CELLS)
-
-
-def count_cells(engine: DayEngine) -> None:
-    """Counts the units of a part whose outcomes close, and drops the outcomes."""
-    # Read in place: it has a row for each unit and metric, of which each reader needs few columns.
-    engine.define(CLOSING.name, CLOSING.sql)
-    engine.run(COUNTED)
-    engine.drop([OUTCOMES])
 
 
 def _outcomes(read: ReadExperiment) -> ReadOutcomes:

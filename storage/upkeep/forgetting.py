@@ -15,11 +15,11 @@ from storage.log.erasures import note_erasure
 from storage.log.lake import Lake, LakeError, open_lake
 from storage.log.reader import Extent, read_apart
 from storage.log.sealed_hours import moved_to
-from storage.pipeline.derived_rows import store_rows_of_units
 from storage.pipeline.engines.day_engines import day_engine_settings, open_day_engine
 from storage.pipeline.engines.postgres_engine import STORED_EVENT_KEY
 from storage.pipeline.log_relations import attach_log
 from storage.pipeline.moments import microseconds
+from storage.pipeline.recompute import store_rows_of_units
 from storage.postgres.refusal import Conflict
 from storage.postgres.rows import value_of
 from storage.schema.clock import await_rebuild, claim_derived_tables, closed_instant

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from storage.experiments.histories import joint_with
-from storage.log.reader import keep_log
+from storage.postgres.engine import SCHEMA
 from storage.postgres.refusal import Missing, unknown_to_the_store
 from storage.schema.partitions import existing_days, partition_name
 from storage.upkeep.gone_events import days_dropped
@@ -46,10 +46,10 @@ class ServedVerdict:
     bound: bool
 
 
-_SERVED = text("""
+_SERVED = text(f"""
 SELECT v.contract::text AS contract, v.evidence::text AS evidence, v.decided, v.as_of,
     x.bound_at IS NOT NULL AS bound
-FROM verdicts AS v JOIN experiments AS x USING (experiment_id)
+FROM {SCHEMA}.verdicts AS v JOIN experiments AS x USING (experiment_id)
 WHERE v.experiment_id = :id
 """)
 
@@ -58,18 +58,6 @@ SELECT experiment_id, project_id, environment, starts_at, bound_at, closed_at, c
     treatment_commit, control_commit, {joint_with("experiments")} AS joint_with, deploy_id, policy
 FROM experiments WHERE experiment_id = :id AND bound_at IS NOT NULL
 """)
-
-
-def freeze_reads(connection: Connection) -> None:
-    """Makes all reads of this connection's transaction see one state of the store.
-
-    It may still write: temporary tables are created where evidence is computed anew.
-
-    Args:
-        connection: Before its first statement.
-    """
-    connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
-    keep_log(connection)
 
 
 def read_served(connection: Connection, experiment_id: str) -> ServedVerdict:
@@ -98,13 +86,13 @@ def read_frozen(connection: Connection, experiment_id: str) -> FrozenExperiment:
 
 # --- Gone days -------------------------------------------------------------------------------
 
-_COUNTED = text("""
+_COUNTED = text(f"""
 SELECT DISTINCT block AS from_moment,
     block + interval '5 minutes' + make_interval(secs => :grace) AS to_moment
-FROM cells WHERE experiment_id = :id AND block <= :until AND n1 + n0 > 0
+FROM {SCHEMA}.cells WHERE experiment_id = :id AND block <= :until AND n1 + n0 > 0
 UNION ALL
 SELECT DISTINCT s.at - interval '5 minutes' - make_interval(secs => :grace), s.at
-FROM sightings AS s
+FROM {SCHEMA}.sightings AS s
 WHERE s.experiment_id = :id AND s.kind = 'in_flight' AND s.at <= :until
 """)
 

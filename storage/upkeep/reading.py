@@ -36,27 +36,6 @@ def separate_reading(engine: Engine) -> Generator[Connection]:
             transaction.rollback()
 
 
-@contextlib.contextmanager
-def derived_tables_aside(connection: Connection) -> Generator[None]:
-    """Lays empty temporary tables before the derived ones until the context ends.
-
-    Rows written to them go with them. The served ones are read by the name of their schema.
-
-    Args:
-        connection: In a transaction that may write.
-    """
-    with unprepared(connection):
-        connection.execute(text("SAVEPOINT aside"))
-        try:
-            create_temporary_tables(connection, on_commit="DROP", keys=True)
-            yield
-        finally:
-            # Released as well, which SQLAlchemy's own savepoint is not: within one no snapshot can
-            # be exported, so that a second audit in the transaction could not read the log.
-            connection.execute(text("ROLLBACK TO SAVEPOINT aside"))
-            connection.execute(text("RELEASE SAVEPOINT aside"))
-
-
 def create_temporary_tables(
     connection: Connection, *, on_commit: Literal["DROP", "PRESERVE ROWS"], keys: bool
 ) -> None:

@@ -8,11 +8,13 @@ from sqlalchemy import JSON, Column, Connection, Engine, Table, TextClause, text
 
 from domain.published_evidence import holds
 from storage.experiments.experiments import publish_waiting
+from storage.pipeline.comparison import WITHIN, Reach, create_reaches
+from storage.pipeline.cursors import read_cursors
+from storage.pipeline.experiments import open_experiments
 from storage.pipeline.samples import sample_grown
 from storage.postgres.engine import SCHEMA
 from storage.postgres.rows import value_of
 from storage.schema.clock import claim_rebuild, is_rebuilding
-from storage.schema.policy_columns import GRACE
 from storage.schema.tables import DERIVED, set_aside, verdicts
 from storage.upkeep.reading import SETTINGS, create_temporary_tables, primary_key, unprepared
 
@@ -109,39 +111,28 @@ def decided_differences(connection: Connection) -> list[Difference]:
 
 # --- The swap ------------------------------------------------------------------------------------
 
-# A decided experiment is read no further by any tick: how far it was read.
-_REACH = text(f"""
-CREATE TEMP TABLE reach ON COMMIT DROP AS
-SELECT v.experiment_id, e.at AS exposed_to,
-    e.at + {GRACE} AS known_to, o.at + {GRACE} AS received_to
-FROM {SCHEMA}.verdicts AS v
-JOIN {SCHEMA}.experiments AS x USING (experiment_id)
-JOIN {SCHEMA}.cursors AS e ON e.stage = 'exposures' AND e.experiment_id = v.experiment_id
-JOIN {SCHEMA}.cursors AS o ON o.stage = 'conversions' AND o.experiment_id = v.experiment_id
-WHERE v.decided
+# A decided experiment is read no further by any tick.
+_DECIDED = text(f"""
+SELECT v.experiment_id FROM {SCHEMA}.verdicts AS v
+WHERE v.decided AND v.experiment_id NOT IN (SELECT experiment_id FROM pg_temp.set_aside)
 """)
+_READ_BY = ("exposures", "conversions")
 
-_OUTCOMES_BEYOND = """
-side.received_at > r.received_to OR NOT EXISTS (
-    SELECT FROM pg_temp.exposures AS p
-    WHERE p.experiment_id = side.experiment_id AND p.unit = side.unit
-)
-"""
-# By table, in this order: what the side tables hold beyond that.
-_BEYOND = {
-    "exposures": "side.block >= r.exposed_to",
-    "block_units": "side.block >= r.exposed_to",
-    "sightings": "side.at > r.known_to",
-    "conversions": _OUTCOMES_BEYOND,
-    "amounts": _OUTCOMES_BEYOND,
-    "cells": f"""
-EXISTS (
-    SELECT FROM {SCHEMA}.cursors AS c
-    WHERE c.experiment_id = side.experiment_id AND c.stage = 'cells/' || side.metric
-      AND side.block >= c.at
-)
-""",
-}
+
+def _reaches_of_decided(connection: Connection) -> list[Reach]:
+    """Returns how far each decided experiment was read."""
+    decided = list(connection.execute(_DECIDED).scalars())
+    cursors = read_cursors(connection, decided, schema=f"{SCHEMA}.")
+    return [
+        Reach(
+            experiment=experiment,
+            to_block=cursors[experiment.experiment_id, "exposures"],
+            read_to=cursors[experiment.experiment_id, "conversions"],
+        )
+        for experiment in open_experiments(connection, only=decided)
+        if all((experiment.experiment_id, stage) in cursors for stage in _READ_BY)
+    ]
+
 
 # Experiments whose own data breaks a stage, or that a stage has not come to: their served rows
 # stay as they are, all of them.
@@ -171,7 +162,7 @@ _NAME_SET_ASIDE = (
     """),
 )
 
-_IS_IN_REACH = "served.experiment_id IN (SELECT experiment_id FROM reach)"
+_IS_IN_REACH = "served.experiment_id IN (SELECT experiment_id FROM reaches)"
 # Rows that say what became of the served verdicts, which no log tells.
 _KEPT = {
     "cursors": _IS_IN_REACH,
@@ -198,13 +189,15 @@ def swap_in(connection: Connection) -> None:
     Args:
         connection: Of `side_tables`, in a transaction that is the only writer of derived tables.
     """
-    connection.execute(_REACH)
+    create_reaches(connection, _reaches_of_decided(connection))
     connection.execute(_UNFINISHED)
-    for name, beyond in _BEYOND.items():
+    # Outcomes are told by the exposures of their units, which go last.
+    for name, within in reversed(WITHIN.items()):
         connection.execute(
             text(
-                f"DELETE FROM pg_temp.{name} AS side USING reach AS r"
-                f" WHERE side.experiment_id = r.experiment_id AND ({beyond})"
+                f"DELETE FROM pg_temp.{name} AS r USING reaches AS b"
+                f" WHERE r.experiment_id = b.experiment_id"
+                f" AND NOT ({within.format(schema='pg_temp')})"
             )
         )
     for table in DERIVED:

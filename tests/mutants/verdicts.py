@@ -273,11 +273,9 @@ MUTANTS = [
     ),
     Mutant(
         breaks="an audit compares what is served, not what it has just computed",
-        of="storage.pipeline.differing_rows._cells",
-        edits=[swap("side.cell_closed", "'false'")],
-        tests=[
-            "tests/orchestration/dagster/test_audit.py::test_a_tampered_row_of_each_stage_is_named"
-        ],
+        of="storage.pipeline.comparison._differing",
+        edits=[swap("WITHIN[table.name].format(schema=schema)", "'false'")],
+        tests=["tests/cli/operations/test_audit.py::test_a_tampered_row_of_each_stage_is_named"],
     ),
     Mutant(
         breaks="a withdrawn deploy changes nothing that a verdict has read",
@@ -306,16 +304,16 @@ MUTANTS = [
         ],
     ),
     Mutant(
-        breaks="nobody is exposed twice, however short a part of the log is read",
-        of="storage.pipeline.transfer.known_rows.known_experiments",
+        breaks="whoever catches up misses no cell that closes later than its exposures",
+        of="storage.pipeline.catching_up._stored_to",
         edits=[
             swap(
-                "scope.from_block > block_of(scope.experiment.starts_at - IN_FLIGHT)",
-                "scope.from_block < block_of(scope.experiment.starts_at - IN_FLIGHT)",
+                "min((cursors.get((own, stage), EARLIEST) for stage in stages))",
+                "cursors.get((own, 'exposures'), EARLIEST)",
             )
         ],
         tests=[
-            "tests/pipeline/consistency/test_days.py::test_each_day_computed_anew_is_what_ticks_of_any_rhythm_made_of_it[1-session]"
+            "tests/pipeline/engines/test_engines.py::test_each_engine_tells_of_a_world_what_the_specification_tells[0]"
         ],
     ),
     Mutant(
@@ -323,7 +321,7 @@ MUTANTS = [
         of="storage.upkeep.reading.unprepared",
         edits=[drop("driver.prepare_threshold = None")],
         tests=[
-            "tests/pipeline/consistency/test_days.py::test_an_evaluation_as_of_a_time_ignores_what_its_connection_read_before"
+            "tests/pipeline/consistency/test_purity.py::test_an_evaluation_as_of_a_time_ignores_what_its_connection_read_before"
         ],
     ),
     Mutant(

@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 from orchestration.dagster import checks
 from orchestration.dagster.resources import Store
 from orchestration.pipeline.batch import Patience, compute
-from orchestration.pipeline.day_rebuild import compare_days
+from orchestration.pipeline.day_check import compare_days
 from orchestration.pipeline.steps import expose
 from storage.log.comparison import compare_files
 from storage.log.lake import open_lake
@@ -201,7 +201,8 @@ GRAPH = NO_GRAPH.replace("5}", '[{"path": "/cart/[id]"}]}')
 # What is broken, the stage that it breaks, and what a release that can read it again restores.
 WAYS = {
     "exposures that cannot be written": (raising("exposures"), "exposures", HEAL),
-    "cells that cannot be written": (raising("cells"), "cells", HEAL),
+    # Who is hours behind is computed whole in the first stage, cells included.
+    "cells that cannot be written": (raising("cells"), "exposures", HEAL),
     "evidence that cannot be staged": (raising("evidence"), "evidence", HEAL),
     "a verdict that cannot be published": (raising("verdicts"), "verdicts", HEAL),
     "a policy of a later version": (LATER, "exposures", EARLIER),
@@ -308,13 +309,13 @@ def test_an_experiment_that_is_set_aside_is_named_wherever_a_person_looks(
     guilty, name = neighbours.guilty, neighbours.guilty_experiment
     red = [line for line in guilty.get("/v1/reward/checklist").json() if line["ok"] is False]
     (line,) = (line for line in red if line["check"] == "experiment computed")
-    assert line["seen"].startswith(f"{name}: The cells of this experiment cannot be computed since")
+    assert line["seen"].startswith(f"{name}: The exposures of this experiment cannot be ")
     assert f"deploy-reward close {name}" in line["fix"]
     others = neighbours.clean.get("/v1/reward/checklist").json()
     assert "experiment computed" not in [line["check"] for line in others]
     owner = Owner(guilty)
     for page in ("/dashboard", f"/dashboard/experiments/{name}"):
-        assert "The cells of this experiment cannot be computed since" in owner.page(page)
+        assert "The exposures of this experiment cannot be computed since" in owner.page(page)
     metrics = guilty.client.get("/metrics").text
     assert "\ndeploy_reward_experiments_set_aside 1.0\n" in metrics
     store = Store(database_url=guilty.store.url)
@@ -327,7 +328,7 @@ def test_an_experiment_that_is_set_aside_is_named_wherever_a_person_looks(
     # Where, and what kind of error; no word of what the data said.
     told = f"{line} {metrics} {found.metadata}"
     assert "InvalidParameterValue" in told or "DataException" in told or "DataError" in told
-    assert "storage/pipeline/catching_up.py" in told
+    assert "storage/pipeline/recompute.py" in told
     assert "a secret value" not in told
 
 

@@ -11,14 +11,12 @@ from sqlalchemy import Connection, CursorResult, text
 
 from storage.pipeline.engines.engine import Columns
 from storage.pipeline.steps import (
-    ARMS,
     CANDIDATES,
     COMPUTED_ONCE,
     EVENT_KEY,
     IN_PART,
     IN_SAMPLE,
     SEEN,
-    SIGHTING_KINDS,
     Step,
 )
 from storage.tenants.sample import IN_SAMPLE as UNIT_IN_SAMPLE
@@ -60,21 +58,6 @@ def epoch_microseconds(column: str) -> str:
 def moment(column: str) -> str:
     """Returns SQL for the time of whole microseconds since the epoch."""
     return f"timestamptz 'epoch' + {column} * interval '1 microsecond'"
-
-
-def number_of_arm(column: str) -> str:
-    """Returns SQL for the text's number of a stored arm."""
-    return _number_of_name(column, {name: number for number, name in enumerate(ARMS)})
-
-
-def number_of_kind(column: str) -> str:
-    """Returns SQL for the text's number of a stored kind of sighting."""
-    return _number_of_name(column, {name: number for number, name in SIGHTING_KINDS.items()})
-
-
-def _number_of_name(column: str, numbers: Mapping[str, int]) -> str:
-    cases = " ".join(f"WHEN '{name}' THEN {number}" for name, number in numbers.items())
-    return f"CASE {column} {cases} END"
 
 
 # The key of an event of the log as it is stored, `e`.

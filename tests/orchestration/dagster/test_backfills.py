@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import partial
@@ -22,6 +21,7 @@ from orchestration.dagster.keys import SESSION_CELLS
 from orchestration.dagster.resources import Engine
 from storage.postgres.child_process import spawn
 from tests.processes.api_process import eventually
+from tests.repetition import examples
 from tests.stores.derived import between, derived_of
 from tests.stores.emptied import empty_derived_tables
 
@@ -66,21 +66,21 @@ def backfills(draw: st.DrawFn) -> Backfill:
     return Backfill(first=ends[0], last=ends[1], whole=draw(st.booleans()))
 
 
-def _any_order(most: int) -> Any:
-    return given(told=st.lists(backfills(), min_size=1, max_size=most), walked_before=st.booleans())
-
-
-_EXAMPLES = settings(
+@given(
+    backfilled=st.lists(backfills(), min_size=1, max_size=4),
+    walked_before=st.booleans(),
+)
+@settings(
+    examples(gate=4, deep=200),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     database=None,
 )
-
-
-def _backfilled_in_order(
-    canary: Any, instance: Any, told: Sequence[Backfill], *, walked_before: bool
+@pytest.mark.timeout(1800)
+def test_backfills_of_any_days_in_any_order_change_no_byte(
+    canary, instance, backfilled: list[Backfill], walked_before: bool
 ) -> None:
-    """Backfills a store that was walked, or an empty one that is walked afterwards."""
+    """The store was walked before, or is empty and walked afterwards."""
     walk = Backfill(first=DAYS - 1, last=DAYS - 1, whole=True)
     if not derived_of(canary.engine)["cells"]:
         walk.run(canary, instance)
@@ -88,30 +88,12 @@ def _backfilled_in_order(
     if not walked_before:
         with canary.engine.begin() as connection:
             empty_derived_tables(connection)
-    for backfill in told:
+    for backfill in backfilled:
         backfill.run(canary, instance)
     if not walked_before:
         walk.run(canary, instance)
     assert canary.contract("click")["verdict"] == "keep"
     assert between(derived_of(canary.engine), once) == {}
-
-
-@settings(_EXAMPLES, max_examples=4)
-@_any_order(2)
-def test_backfills_of_any_days_in_any_order_change_no_byte(
-    canary, instance, told: list[Backfill], walked_before: bool
-) -> None:
-    _backfilled_in_order(canary, instance, told, walked_before=walked_before)
-
-
-@pytest.mark.deep
-@pytest.mark.timeout(1800)
-@settings(_EXAMPLES, max_examples=200)
-@_any_order(8)
-def test_no_order_of_backfills_changes_a_byte(
-    canary, instance, told: list[Backfill], walked_before: bool
-) -> None:
-    _backfilled_in_order(canary, instance, told, walked_before=walked_before)
 
 
 def environment(canary: Any, home: Path) -> dict[str, str]:

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine, text
 from cli.main import main
 from cli.operations.rebuild import LEFT_OUT
 from domain.registration import Registration
-from orchestration.pipeline.day_rebuild import compare_days
+from orchestration.pipeline.day_check import compare_days
 from orchestration.pipeline.full_rebuild import rebuild_all
 from orchestration.pipeline.steps import close_cells, expose, publish, stage
 from storage.experiments.experiments import register
@@ -365,7 +365,7 @@ def differences(canary: Any) -> list[str]:
     with separate_reading(canary.engine) as separate:
         found = compare_days(separate, first, last, as_of=as_of)
     assert found.experiments > 0
-    return [*found.cells, *found.rows, *found.verdicts]
+    return [*(row.sentence for row in found.rows), *found.verdicts]
 
 
 def test_whoever_is_forgotten_during_a_rebuild_does_not_come_back_by_it(shop) -> None:

@@ -12,13 +12,12 @@ from sqlalchemy import text
 from cli.main import main
 from domain.registration import Registration
 from orchestration.pipeline.audit import audit
-from orchestration.pipeline.day_rebuild import compare_days
+from orchestration.pipeline.day_check import compare_days
 from storage.experiments.experiments import register
 from storage.log.events import RuntimeEvent, append_history
 from storage.schema.partitions import create_days, existing_days, partition_name, write_past_days
 from storage.tenants.projects import create_project
 from storage.upkeep.gone_events import days_dropped
-from storage.upkeep.raw_events import freeze_reads
 from storage.upkeep.reading import separate_reading
 from storage.upkeep.retention import (
     DEFAULT_DAYS,
@@ -264,9 +263,7 @@ def test_the_days_self_check_passes_over_what_is_gone(decided) -> None:
 def test_an_audit_names_the_days_that_are_gone(decided) -> None:
     drop(decided.engine, limit=1)
 
-    with decided.engine.connect() as connection, connection.begin():
-        freeze_reads(connection)
-        found = audit(connection, decided.experiments["click"])
+    found = audit(decided.engine, decided.experiments["click"])
 
     assert found.gone == [partition_name(decided.first_day.date())]
     assert not found.equal

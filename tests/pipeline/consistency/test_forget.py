@@ -15,8 +15,8 @@ from sqlalchemy import Connection, Engine, text
 
 from domain.registration import Registration
 from orchestration.pipeline.audit import audit
-from orchestration.pipeline.day_rebuild import rebuild
 from orchestration.pipeline.drafts import draft_evidence
+from orchestration.pipeline.recompute import evaluate_as_of
 from storage.experiments.deploys import DeployRequest, record_deploy
 from storage.experiments.experiments import register
 from storage.pipeline.increment import extend_cells, extend_exposures
@@ -27,7 +27,6 @@ from storage.tenants.projects import create_project
 from storage.tenants.settings import apply_settings
 from storage.upkeep.forgetting import Forgotten, TooManyUsers, forget_session, forget_user
 from storage.upkeep.invariants import units_that_do_not_add_up
-from storage.upkeep.raw_events import freeze_reads
 from storage.upkeep.reading import separate_reading
 from storage.verdicts.publication import publish_verdicts, stage_evidence
 from storage.verdicts.set_aside import bound_experiments
@@ -252,16 +251,15 @@ class Shop:
         with separate_reading(self.engine) as connection:
             return {
                 one.draft.experiment_id: (one.draft.contract, one.draft.document)
-                for one in rebuild(connection, as_of=as_of)
+                for one in evaluate_as_of(connection, as_of=as_of)
                 if one.draft.experiment_id in self.ids
             }
 
     def differences(self) -> list[str]:
         """What the audit finds of all experiments, and the counts that do not add up."""
         with self.engine.begin() as connection:
-            freeze_reads(connection)
-            found = [audit(connection, one) for one in self.ids]
             uneven = units_that_do_not_add_up(connection)
+        found = [audit(self.engine, one) for one in self.ids]
         assert not any(one.gone for one in found)
         return [*(line for one in found for line in one.differences), *map(str, uneven)]
 
@@ -578,7 +576,7 @@ def test_a_reading_under_way_sees_the_log_as_it_was(shop: Shop) -> None:
         shop.forget(user=1)
         told = {
             one.draft.experiment_id: (one.draft.contract, one.draft.document)
-            for one in rebuild(connection, as_of=NIGHT)
+            for one in evaluate_as_of(connection, as_of=NIGHT)
         }
     assert told == shop.served()
 

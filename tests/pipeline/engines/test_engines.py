@@ -1,5 +1,6 @@
 """One text on every engine: PostgreSQL's, DuckDB's and the oracle's rows of random worlds."""
 
+import json
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -10,10 +11,13 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from orchestration.pipeline.day_check import compare_days
+from orchestration.pipeline.drafts import Drafted, draft_bound
+from orchestration.pipeline.recompute import evaluate_as_of
 from storage.experiments.experiments import publish_waiting
 from storage.log.lake import open_lake
 from storage.log.reader import read_apart
-from storage.pipeline.catching_up import catch_up_cells, catch_up_exposures
+from storage.pipeline.catching_up import catch_up
 from storage.pipeline.engines.day_engines import DayEngineSettings
 from storage.pipeline.engines.duckdb_engine import DuckDBLimits, open_duckdb
 from storage.pipeline.engines.engine import watched_parts
@@ -23,8 +27,11 @@ from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.pipeline.moments import microseconds, moment_of
 from storage.pipeline.whole_lives import compute_whole_lives
 from storage.upkeep.forgetting import forget_session, forget_user
+from storage.upkeep.raw_events import read_frozen
+from storage.upkeep.reading import separate_reading
 from storage.verdicts.set_aside import bound_experiments
 from tests.conftest import Store
+from tests.oracle.answers import answers_of
 from tests.pipeline.engines.rows import (
     Rows,
     computed_rows,
@@ -87,11 +94,9 @@ def extended(
         with store.engine.begin() as connection:
             if catches_up:
                 ids = bound_experiments(connection)
-                catch_up_exposures(connection, as_of=as_of, only=ids, settings=settings)
+                catch_up(connection, as_of=as_of, only=ids, settings=settings)
             extend_exposures(connection, as_of=as_of, at_once=draw.choice([0, AT_ONCE]))
         with store.engine.begin() as connection:
-            if catches_up:
-                catch_up_cells(connection, only=bound_experiments(connection), settings=settings)
             extend_cells(connection, at_once=draw.choice([0, AT_ONCE]))
         for world, after in forgetting:
             if after == as_of:
@@ -192,7 +197,10 @@ def unequal_worlds(
     seeds = list(seeds)
     worlds = built(store, seeds)
     extended(store, worlds, Random(seeds[0]), decided=decided, settings=settings)
-    return unequal_rows(store, worlds, folder, limits=settings.limits)
+    return {
+        **unequal_rows(store, worlds, folder, limits=settings.limits),
+        **unequal_answers(store, worlds),
+    }
 
 
 def unequal_rows(
@@ -230,6 +238,56 @@ def unequal_rows(
                 if unequal:
                     found[f"world {world.seed}, experiment {number}"] = unequal
     return found
+
+
+def unequal_answers(store: Store, worlds: Iterable[World]) -> dict[str, Any]:
+    """Returns the open experiments of which three sides give another contract or evidence.
+
+    They are the stored rows, a recomputation of the log in one go, and the oracle. The day check
+    must find no row that differs.
+    """
+    with separate_reading(store.engine) as separate:
+        days = compare_days(separate, T.date(), END.date(), as_of=END)
+    assert not days.counts, days.rows
+    with separate_reading(store.engine) as separate:
+        recomputed = documents(evaluate_as_of(separate, as_of=END))
+    with store.engine.begin() as connection:
+        stored = documents(draft_bound(connection))
+        by_oracle = {
+            own: answers_of(connection, read_frozen(connection, own), until=END)
+            for own in recomputed
+        }
+    unequal: dict[str, Any] = {}
+    for world in worlds:
+        for own in stored.keys() & set(world.experiments):
+            if stored[own] != recomputed[own]:
+                unequal[f"world {world.seed}, stored"] = stored[own], recomputed[own]
+            expected = by_oracle[own].contract, without_shares(by_oracle[own].evidence)
+            answer = recomputed[own][0], without_shares(recomputed[own][1])
+            if answer != expected:
+                unequal[f"world {world.seed}, oracle"] = answer, expected
+    return unequal
+
+
+def documents(drafted: Iterable[Drafted]) -> dict[str, tuple[str, str]]:
+    """Returns contract and evidence of the experiments that have a look."""
+    drafts = [entry.draft for entry in drafted]
+    return {
+        draft.experiment_id: (draft.contract, draft.document)
+        for draft in drafts
+        if draft.as_of is not None
+    }
+
+
+def without_shares(document: str) -> dict[str, Any]:
+    """Returns evidence without what it says of the declared shares.
+
+    The oracle does not follow the shares of deploys that are recorded late.
+    """
+    evidence = json.loads(document)
+    del evidence["gates"]["sample_ratio_e"]
+    evidence["guardrails"] = [row for row in evidence["guardrails"] if row["metric"] != "arrival"]
+    return evidence
 
 
 @pytest.mark.parametrize("first", [0, pytest.param(WORLDS_A_STORE, marks=pytest.mark.nightly)])
@@ -278,8 +336,8 @@ def test_of_experiments_that_are_over_when_they_are_first_read_evidence_has_the_
     draw = Random(first)
     with store.engine.begin() as connection:
         ids = bound_experiments(connection)
-        catch_up_exposures(connection, as_of=LONG_AFTER, only=ids, settings=SETTINGS)
-        catch_up_cells(connection, only=ids, settings=SETTINGS)
+        catch_up(connection, as_of=LONG_AFTER, only=ids, settings=SETTINGS)
+        extend_cells(connection)
         whole = set(connection.execute(text("SELECT experiment_id FROM whole_lives")).scalars())
     assert whole == set(ids)
     # The others hold what was read at first.

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from cli.main import main
 from cli.traffic.demo import Keys, play
-from orchestration.pipeline.day_rebuild import Comparison, compare_days
+from orchestration.pipeline.day_check import Comparison, compare_days
 from storage.log.lake import FolderLake
 from storage.log.reader import read_apart
 from storage.log.sealing import Sealer

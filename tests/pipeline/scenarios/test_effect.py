@@ -10,7 +10,6 @@ from sqlalchemy import text
 
 from orchestration.pipeline.audit import audit
 from storage.postgres.refusal import Invalid
-from storage.upkeep.raw_events import freeze_reads
 
 A, K = "aaaaaaa1", "ccccccc3"
 DAY = 1440.0
@@ -167,9 +166,7 @@ def test_it_equals_what_the_log_gives_at_once(story, kept) -> None:
 
 
 def differences(story, experiment: str) -> list[str]:
-    with story.service.store.engine.connect() as connection, connection.begin():
-        freeze_reads(connection)
-        return list(audit(connection, experiment).differences)
+    return list(audit(story.service.store.engine, experiment).differences)
 
 
 def test_the_lifts_that_a_project_names_are_those_that_the_test_is_made_for(story) -> None:

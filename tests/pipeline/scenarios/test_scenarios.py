@@ -7,7 +7,6 @@ import pytest
 from sqlalchemy import text
 
 from orchestration.pipeline.audit import audit
-from storage.upkeep.raw_events import freeze_reads
 from tests.repetition import also_nightly
 
 A, B, K, L, M = "aaaaaaa1", "bbbbbbb2", "ccccccc3", "ddddddd4", "eeeeeee5"
@@ -208,9 +207,7 @@ def test_a_step_of_the_ramp_that_is_posted_late_counts_from_then_on(story) -> No
     story.walk(minutes=DAY)
     gates = story.evidence(experiment)["gates"]
     assert gates["interacting_because"] == []
-    with story.service.store.engine.connect() as connection:
-        freeze_reads(connection)
-        assert audit(connection, experiment).equal
+    assert audit(story.service.store.engine, experiment).equal
 
 
 @pytest.mark.parametrize(("share", "left"), [(1.0, K), (0.0, A)])

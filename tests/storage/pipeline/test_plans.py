@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Connection, Engine, text
 
 from domain.registration import Registration
-from orchestration.pipeline.day_rebuild import compare_days
+from orchestration.pipeline.day_check import compare_days
 from storage.experiments.deploys import DeployRequest, record_deploy
 from storage.experiments.experiments import register
 from storage.pipeline.increment import extend_cells, extend_exposures

@@ -1,0 +1,80 @@
+"""The recomputation of evidence: whole lives from the log, beside the served tables."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from orchestration.pipeline.batch import Patience, work_apart
+from orchestration.pipeline.drafts import Drafted, draft_bound, draft_waited_out
+from storage.log.lake import Lake, open_lake
+from storage.log.reader import open_log
+from storage.pipeline.engines.day_engines import day_engine_settings
+from storage.pipeline.experiments import open_experiments
+from storage.pipeline.recompute import evidence_rows, recompute
+from storage.verdicts.publication import stage_evidence
+from storage.verdicts.set_aside import bound_experiments
+
+# Whole lives are read at once: only the server's own limit of time holds.
+PATIENCE = Patience(together=None, alone=0.0, retry_all=True)
+
+
+def evaluate_as_of(
+    separate: Connection,
+    *,
+    as_of: datetime,
+    lake: Lake | None = None,
+    leave_out: Callable[[str, Exception], None] = lambda _id, _error: None,
+) -> list[Drafted]:
+    """Computes evidence from the log in one go, by the engine of the settings, and stages it.
+
+    Args:
+        separate: A separate reading of the store: its derived tables are empty and its own.
+        as_of: How far the log is read.
+        lake: Of the sealed log; by default that of the settings.
+        leave_out: Called with each experiment that cannot be computed, and the error.
+
+    Returns:
+        The drafts of all experiments that the reading does not hold for decided.
+    """
+    settings = day_engine_settings()
+    with open_log(separate, lake or open_lake()) as log:
+
+        def computed(only: Sequence[str]) -> None:
+            experiments = open_experiments(separate, only=only)
+            recompute(
+                log, separate, experiments, as_of=as_of, settings=settings, wanted=evidence_rows
+            )
+
+        ids = bound_experiments(separate)
+        _, broken = work_apart(separate, ids, computed, patience=PATIENCE, limit=len(ids) + 1)
+    drafted, undrafted = stage_drafts(
+        separate, [each for each in ids if each not in broken], as_of=as_of
+    )
+    for experiment_id, error in {**broken, **undrafted}.items():
+        leave_out(experiment_id, error)
+    return drafted
+
+
+def stage_drafts(
+    separate: Connection, ids: Sequence[str], *, as_of: datetime
+) -> tuple[list[Drafted], dict[str, Exception]]:
+    """Stages evidence from the cells of a separate reading.
+
+    Args:
+        separate: A separate reading of the store.
+        ids: The experiments of which cells are there.
+        as_of: How far the log was read.
+
+    Returns:
+        The drafts, and the errors of experiments whose data allows none.
+    """
+
+    def bound(only: Sequence[str]) -> list[Drafted]:
+        return draft_bound(separate, only=only)
+
+    parts, broken = work_apart(separate, ids, bound, patience=PATIENCE, limit=len(ids) + 1)
+    drafted = [draft for part in parts for draft in part]
+    drafted += draft_waited_out(separate, as_of=as_of)
+    stage_evidence(separate, [entry.draft for entry in drafted])
+    return sorted(drafted, key=lambda entry: entry.draft.experiment_id), broken

@@ -1,0 +1,385 @@
+"""The comparison: recomputed rows of experiments, in tables aside, with the served ones.
+
+Whoever compares says how far: an audit, a day and a swap of all tables read different parts of an
+experiment's life, by the same conditions.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Table, text
+
+from storage.pipeline.cursors import read_cursors
+from storage.pipeline.experiments import PipelineExperiment
+from storage.pipeline.moments import block_of, microseconds, moment_of
+from storage.postgres.engine import SCHEMA
+from storage.schema.tables import metadata
+
+# Of each table; their number tells of the others.
+MOST = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Days:
+    """Some days of exposure, in UTC, both ends included."""
+
+    first: date
+    last: date
+
+    @property
+    def from_block(self) -> int:
+        """Their first moment, in microseconds since the epoch."""
+        return _midnight(self.first)
+
+    @property
+    def to_block(self) -> int:
+        """The first moment after them."""
+        return _midnight(self.last + timedelta(days=1))
+
+
+def _midnight(day: date) -> int:
+    return microseconds(datetime.combine(day, time(), tzinfo=UTC))
+
+
+# --- How far --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reach:
+    """How far an experiment's rows are compared.
+
+    Attributes:
+        to_block: The block after the last one whose exposures are compared.
+        read_to: The block after the last one up to which outcomes are read.
+        from_block: The first block; None where the experiment begins.
+    """
+
+    experiment: PipelineExperiment
+    to_block: int
+    read_to: int
+    from_block: int | None = None
+
+    def closed_to(self, open_for: int) -> int:
+        """Returns the block after the last one whose cells are compared."""
+        return min(self.to_block, self.read_to - open_for)
+
+
+# Where an experiment begins: the epoch, before all others.
+_BEFORE_ALL = 0
+
+_CREATE_REACHES = text("""
+CREATE TEMP TABLE reaches ON COMMIT DROP AS
+SELECT * FROM unnest(
+    CAST(:experiments AS text[]), CAST(:over AS boolean[]),
+    CAST(:from_block AS timestamptz[]), CAST(:to_block AS timestamptz[]),
+    CAST(:known_after AS timestamptz[]), CAST(:known_to AS timestamptz[]),
+    CAST(:received_to AS timestamptz[])
+) AS b (experiment_id, is_over, from_block, to_block, known_after, known_to, received_to)
+""")
+_CREATE_CLOSED = text("""
+CREATE TEMP TABLE closed_metrics ON COMMIT DROP AS
+SELECT * FROM unnest(
+    CAST(:experiments AS text[]), CAST(:metrics AS text[]), CAST(:closed_to AS timestamptz[])
+) AS m (experiment_id, metric, closed_to)
+""")
+
+
+def create_reaches(
+    connection: Connection, reaches: Sequence[Reach], *, over: Collection[str] = ()
+) -> None:
+    """Creates `reaches` and `closed_metrics`, which last until the transaction ends.
+
+    Args:
+        connection: To the store.
+        reaches: How far each experiment is compared.
+        over: The experiments of whose units those rows alone are stored that evidence is read from.
+    """
+    ids = [reach.experiment.experiment_id for reach in reaches]
+    firsts = [_BEFORE_ALL if each.from_block is None else each.from_block for each in reaches]
+    graces = [each.experiment.grace for each in reaches]
+    known_after = [first and first + grace for first, grace in zip(firsts, graces, strict=True)]
+    connection.execute(
+        _CREATE_REACHES,
+        {
+            "experiments": ids,
+            "over": [experiment_id in over for experiment_id in ids],
+            "from_block": [moment_of(at) for at in firsts],
+            "to_block": [moment_of(each.to_block) for each in reaches],
+            "known_after": [moment_of(at) for at in known_after],
+            "known_to": [moment_of(each.to_block + each.experiment.grace) for each in reaches],
+            "received_to": [moment_of(each.read_to + each.experiment.grace) for each in reaches],
+        },
+    )
+    metrics = [(each, metric) for each in reaches for metric in each.experiment.metrics]
+    connection.execute(
+        _CREATE_CLOSED,
+        {
+            "experiments": [each.experiment.experiment_id for each, _ in metrics],
+            "metrics": [metric.name for _, metric in metrics],
+            "closed_to": [moment_of(each.closed_to(metric.open_for)) for each, metric in metrics],
+        },
+    )
+
+
+def drop_reaches(connection: Connection) -> None:
+    """Drops the tables of `create_reaches` before the transaction ends."""
+    connection.execute(text("DROP TABLE reaches, closed_metrics"))
+
+
+_IN_BLOCKS = "r.block >= b.from_block AND r.block < b.to_block"
+_OF_UNIT = "p.experiment_id = r.experiment_id AND p.unit = r.unit"
+_EXPOSED = f"""
+r.received_at <= b.received_to AND NOT EXISTS (
+    SELECT FROM {{schema}}.exposures AS p WHERE {_OF_UNIT} AND p.block >= b.to_block
+) AND (b.from_block = timestamptz 'epoch' OR EXISTS (
+    SELECT FROM {{schema}}.exposures AS p WHERE {_OF_UNIT} AND p.block >= b.from_block
+))
+"""
+# By table the condition that a row `r` is within the reach `b` of its experiment, for the tables of
+# either schema. Conditions of other tables read exposures. An outcome of a person who was forgotten
+# is dated to the closing of its cell, which may be later than all that was read: it is left out on
+# both sides.
+WITHIN: dict[str, str] = {
+    "exposures": f"""
+{_IN_BLOCKS} AND (NOT b.is_over OR EXISTS (
+    SELECT FROM {{schema}}.sightings AS s
+    WHERE s.experiment_id = r.experiment_id AND s.unit = r.unit AND s.at <= b.known_to
+))
+""",
+    # Those of exposures within the reach.
+    "strata": f"""
+EXISTS (
+    SELECT FROM {{schema}}.exposures AS p
+    WHERE p.experiment_id = r.experiment_id AND p.stratum = r.stratum
+      AND {_IN_BLOCKS.replace("r.", "p.")}
+)
+""",
+    "block_units": _IN_BLOCKS,
+    "sightings": "r.at > b.known_after AND r.at <= b.known_to",
+    "conversions": f"""
+CASE WHEN b.is_over THEN r.late AND r.received_at <= b.received_to AND {_IN_BLOCKS}
+     ELSE {_EXPOSED} END
+""",
+    "amounts": f"NOT b.is_over AND {_EXPOSED}",
+    "cells": """
+r.block >= b.from_block AND EXISTS (
+    SELECT FROM closed_metrics AS m
+    WHERE m.experiment_id = r.experiment_id AND m.metric = r.metric AND r.block < m.closed_to
+)
+""",
+}
+# What a person calls a row.
+_ROWS = {
+    "exposures": "exposure",
+    "strata": "stratum",
+    "block_units": "units of a block",
+    "sightings": "sighting",
+    "conversions": "conversion",
+    "amounts": "amount",
+    "cells": "cell",
+}
+
+
+def reaches_on_days(
+    connection: Connection,
+    experiments: Sequence[PipelineExperiment],
+    days: Days,
+    *,
+    decided: Collection[str],
+) -> list[Reach]:
+    """Returns how far experiments are compared for some days: as far as they were read.
+
+    Args:
+        connection: A separate reading of the store.
+        experiments: Those that read some of the days.
+        days: The days.
+        decided: Those of them that were decided on the days: they are compared from their first
+            block on.
+    """
+    ids = [experiment.experiment_id for experiment in experiments]
+    cursors = read_cursors(connection, ids, schema=f"{SCHEMA}.")
+    reaches: list[Reach] = []
+    for experiment in experiments:
+        own = experiment.experiment_id
+        is_whole = own in decided or experiment.starts_at >= days.from_block
+        to_block = min(days.to_block, cursors[own, "exposures"])
+        longest_open = max(metric.open_for for metric in experiment.metrics)
+        first = block_of(experiment.starts_at)
+        reaches.append(
+            Reach(
+                experiment=experiment,
+                from_block=None if is_whole else days.from_block,
+                to_block=to_block,
+                # No cell of these blocks closes later.
+                read_to=min(cursors.get((own, "conversions"), first), to_block + longest_open),
+            )
+        )
+    return reaches
+
+
+# --- Rows that differ -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class DifferingRow:
+    """A row that both sides hold otherwise.
+
+    Attributes:
+        table: The derived table.
+        key: Its key beside the experiment.
+        served: The other columns as they are served; None where there is no such row.
+        computed: The same as computed from the log.
+    """
+
+    table: str
+    experiment_id: str
+    key: tuple[Any, ...]
+    served: tuple[Any, ...] | None
+    computed: tuple[Any, ...] | None
+
+    @property
+    def sentence(self) -> str:
+        """The row and both of its sides, in words."""
+        sides = f"served {_words(self.served)}, raw {_words(self.computed)}"
+        return f"{_ROWS[self.table]} {_words(self.key)}: {sides}"
+
+
+def _words(value: object) -> str:
+    match value:
+        case None:
+            return "none"
+        case tuple():
+            return " ".join("-" if part is None else _words(part) for part in value)
+        case bytes():
+            return value.hex()[:12]
+        case datetime():
+            return value.isoformat()
+        case _:
+            return str(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DifferingCount:
+    """How many rows of a table, of one experiment, differ.
+
+    Attributes:
+        table: The derived table.
+        missing: How many computed rows are not served.
+        surplus: How many served rows are not computed.
+        changed: How many differ in other columns than their key.
+    """
+
+    table: str
+    experiment_id: str
+    missing: int
+    surplus: int
+    changed: int
+
+    @property
+    def total(self) -> int:
+        """How many rows differ."""
+        return self.missing + self.surplus + self.changed
+
+    @property
+    def sentence(self) -> str:
+        """The counts in words."""
+        return (
+            f"{self.experiment_id} {self.table}: {self.missing} missing, {self.surplus} surplus,"
+            f" {self.changed} changed"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Differences:
+    """The rows that differ: how many, and of each table the first by their keys."""
+
+    counts: Sequence[DifferingCount]
+    rows: Sequence[DifferingRow]
+
+
+_COUNTS = text("""
+SELECT experiment_id, count(*) FILTER (WHERE missing) AS missing,
+    count(*) FILTER (WHERE surplus) AS surplus,
+    count(*) FILTER (WHERE NOT missing AND NOT surplus) AS changed
+FROM differing GROUP BY experiment_id ORDER BY experiment_id
+""")
+
+
+def compare(connection: Connection, reaches: Sequence[Reach]) -> Differences:
+    """Compares rows aside with the served ones, table after table.
+
+    Args:
+        connection: A separate reading of the store, in whose temporary tables the rows lie.
+        reaches: The experiments, and how far each is compared.
+    """
+    ids = [reach.experiment.experiment_id for reach in reaches]
+    create_reaches(connection, reaches, over=over_when_first_read(connection, ids))
+    counts: list[DifferingCount] = []
+    rows: list[DifferingRow] = []
+    for name in WITHIN:
+        table = metadata.tables[name]
+        connection.execute(text(_differing(table)))
+        differing = connection.execute(_COUNTS).mappings().all()
+        counts += [DifferingCount(table=name, **row) for row in differing]
+        if differing:
+            rows += _first_rows(connection, table)
+        connection.execute(text("DROP TABLE differing"))
+    drop_reaches(connection)
+    return Differences(counts=counts, rows=rows)
+
+
+_OVER = text(f"""
+SELECT experiment_id FROM {SCHEMA}.whole_lives WHERE experiment_id = ANY(:ids)
+""")
+
+
+def over_when_first_read(connection: Connection, ids: Sequence[str]) -> set[str]:
+    """Returns those experiments of whose units the rows alone are served that evidence reads."""
+    return set(connection.execute(_OVER, {"ids": list(ids)}).scalars())
+
+
+def _columns(table: Table) -> tuple[list[str], list[str]]:
+    """Returns the columns of a table's key, the experiment's id first, and the others."""
+    keys = [column.name for column in table.primary_key]
+    # Any commit may stand for a stratum: which one does is as the first run chose.
+    chosen = {"commit_sha"} if table.name == "strata" else set[str]()
+    return keys, [column.name for column in table.columns if column.name not in {*keys, *chosen}]
+
+
+def _differing(table: Table) -> str:
+    """Returns the statement that creates `differing`: rows of one side, or unlike the other's."""
+    keys, values = _columns(table)
+    served, computed = (
+        f"SELECT r.* FROM {schema}.{table.name} AS r JOIN reaches AS b USING (experiment_id)"
+        f" WHERE {WITHIN[table.name].format(schema=schema)}"
+        for schema in (SCHEMA, "pg_temp")
+    )
+    both = [f"coalesce(s.{key}, c.{key}) AS {key}" for key in keys]
+    both += [f"s.{name} AS served_{name}, c.{name} AS computed_{name}" for name in values]
+    unlike = " OR ".join(f"s.{name} IS DISTINCT FROM c.{name}" for name in values)
+    return f"""
+CREATE TEMP TABLE differing ON COMMIT DROP AS
+SELECT {", ".join(both)}, s.experiment_id IS NULL AS missing, c.experiment_id IS NULL AS surplus
+FROM ({served}) AS s FULL JOIN ({computed}) AS c
+  ON {" AND ".join(f"s.{key} = c.{key}" for key in keys)}
+WHERE s.experiment_id IS NULL OR c.experiment_id IS NULL OR {unlike}
+"""
+
+
+def _first_rows(connection: Connection, table: Table) -> list[DifferingRow]:
+    keys, values = _columns(table)
+    rows = connection.execute(
+        text(f"SELECT * FROM differing ORDER BY {', '.join(keys)} LIMIT {MOST}")
+    ).mappings()
+    return [
+        DifferingRow(
+            table=table.name,
+            experiment_id=row["experiment_id"],
+            key=tuple(row[key] for key in keys[1:]),
+            served=None if row["missing"] else tuple(row[f"served_{name}"] for name in values),
+            computed=None if row["surplus"] else tuple(row[f"computed_{name}"] for name in values),
+        )
+        for row in rows
+    ]
