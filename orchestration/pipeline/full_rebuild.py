@@ -26,7 +26,7 @@ from storage.verdicts.next_look import put_off_looks
 from storage.verdicts.progress import note_staged
 from storage.verdicts.set_aside import SetAside, experiments_to_compute, read_set_aside
 
-# As `begin` is called with them, in this order.
+# `begin` is called with each of them, in this order.
 PHASES = ("units and cells", "evidence", "what came meanwhile", "swap")
 
 

@@ -15,7 +15,7 @@ from storage.pipeline.recompute import evidence_rows, recompute
 from storage.verdicts.publication import stage_evidence
 from storage.verdicts.set_aside import bound_experiments
 
-# Whole lives are read at once: only the server's own limit of time holds.
+# A whole life is read at once: only the server's own limit of time holds.
 PATIENCE = Patience(together=None, alone=0.0, retry_all=True)
 
 

@@ -17,7 +17,7 @@ from storage.pipeline.moments import block_of, microseconds, moment_of
 from storage.postgres.engine import SCHEMA
 from storage.schema.tables import metadata
 
-# Of each table; their number tells of the others.
+# The report names so many rows of each table, and counts all of them.
 MOST = 1000
 
 
@@ -66,7 +66,7 @@ class Reach:
         return min(self.to_block, self.read_to - open_for)
 
 
-# Where an experiment begins: the epoch, before all others.
+# The epoch stands for the beginning of an experiment.
 _BEFORE_ALL = 0
 
 _CREATE_REACHES = text("""
@@ -143,12 +143,14 @@ r.received_at <= b.received_to AND NOT EXISTS (
 # both sides.
 WITHIN: dict[str, str] = {
     "exposures": f"""
-{_IN_BLOCKS} AND (NOT b.is_over OR EXISTS (
-    SELECT FROM {{schema}}.sightings AS s
-    WHERE s.experiment_id = r.experiment_id AND s.unit = r.unit AND s.at <= b.known_to
+{_IN_BLOCKS} AND (NOT b.is_over OR (r.experiment_id, r.unit) IN (
+    SELECT s.experiment_id, s.unit
+    FROM {{schema}}.sightings AS s
+    JOIN reaches AS o ON o.experiment_id = s.experiment_id AND s.at <= o.known_to
+    WHERE o.is_over
 ))
 """,
-    # Those of exposures within the reach.
+    # Exposures within the reach have it.
     "strata": f"""
 EXISTS (
     SELECT FROM {{schema}}.exposures AS p

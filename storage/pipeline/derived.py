@@ -70,7 +70,7 @@ JSON = Kind(input="text", stored=lambda sql: f"CAST({sql} AS jsonb)", as_text=as
 MOMENT = Kind(input="bigint", stored=moment, computed=epoch_microseconds, as_text=as_moments)
 ARM = _named(dict(enumerate(ARMS)))
 SIGHTING = _named(SIGHTING_KINDS)
-# Some are sums, and engines differ in the type of a sum.
+# Some are sums, of which engines choose different types.
 NUMBER = Kind(input="bigint", copied=lambda sql: f"CAST({sql} AS BIGINT)")
 FLAG = Kind(
     input="int",
@@ -148,7 +148,7 @@ class Derived:
         values = ", ".join(
             f"{column.kind.stored(f'({column.value})')} AS {column.name}" for column in self.columns
         )
-        # In the order of their key, which takes a third of the time of any other.
+        # An insert in the order of the key takes a third of the time of any other.
         return f"""
 INSERT INTO {self.name} (experiment_id, {names})
 SELECT s.experiment AS experiment_id, {values}
@@ -211,7 +211,7 @@ EXPOSURES = Derived(
         DerivedColumn(name="commit_sha", kind=TEXT),
         DerivedColumn(name="pseudonym", kind=PSEUDONYM),
     ],
-    # It asks of an exposure alone whether a unit that was sighted is exposed as well.
+    # Evidence asks of an exposure alone whether a unit that was sighted is exposed as well.
     evidence="""
 EXISTS (SELECT 1 FROM new_sightings AS s WHERE s.number = r.number AND s.unit = r.unit)
 """,
@@ -293,7 +293,7 @@ WHERE (excluded.received_at, excluded.value) < (amounts.received_at, amounts.val
 """,
     evidence="1 = 0",
 )
-# Those with a row for each unit.
+# These tables have a row for each unit.
 UNIT_TABLES = (EXPOSURES, SIGHTINGS, CONVERSIONS, AMOUNTS)
-# All but cells, whose sums Python makes of whole numbers.
+# Engines copy all tables but cells, whose sums Python makes of whole numbers.
 COPIED_TABLES = (*UNIT_TABLES, STRATA, BLOCK_UNITS)

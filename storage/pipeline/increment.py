@@ -86,7 +86,7 @@ def _sharing(read: Sequence[ReadExperiment] | Sequence[ReadOutcomes]) -> int:
 
 # --- Exposures ---------------------------------------------------------------------------------
 
-# Of the log those events that any experiment of the batch may read; `log` asks the rest.
+# The log's events that any experiment of the batch may read; `log` adds what else it asks.
 _LOG_ROWS = f"""
 SELECT e.project_id, e.environment, e.session_id, {_OCCURRED} AS occurred, {_RECEIVED} AS received,
     e.commit_sha, e.route, e.pseudonym, encode(e.pseudonym, 'hex') AS user_unit, e.trusted,

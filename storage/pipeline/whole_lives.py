@@ -113,7 +113,7 @@ def _register_buried_outcomes(
 
 # --- The computation ------------------------------------------------------------------------------
 
-# Nothing was derived before.
+# A whole life begins where nothing was derived before.
 _NOTHING_KNOWN = {
     "known_exposures": """
 SELECT 0 AS experiment, '' AS unit, 0 AS exposed_at, 0 AS block, 0 AS arm, '' AS stratum,
@@ -195,7 +195,7 @@ def _extent_of(read: Sequence[ReadExperiment]) -> Extent:
     )
 
 
-# The log's events: of all units, or of the part of them that is computed.
+# This relation holds the log's events, of all units or of the part that is computed.
 _UNIT_EVENTS = "unit_events"
 
 
@@ -289,7 +289,7 @@ def _close(engine: DayEngine, connection: Connection, read: Sequence[ReadExperim
             engine.run(step)
         for name, sql in _DERIVED.items():
             engine.define(name, sql)
-        # Read in place: it has a row for each unit and metric, and each reader needs few columns.
+        # It is read in place: each reader needs few columns of its many rows.
         engine.define(CLOSING.name, CLOSING.sql)
         engine.run(COUNTED)
         engine.drop([OUTCOMES])

@@ -17,6 +17,7 @@ _LOOK_BACK = f"{LOOK_BACK // 1_000_000} seconds"
 # its last look.
 READ = f"""
 SELECT x.experiment_id, x.bound_at, v.decided, v.as_of, v.published_at,
+    NOT v.decided OR coalesce(f.state = 'running', false) AS is_read,
     coalesce(x.starts_at, x.registered_at) - interval '30 minutes' AS counts_from,
     coalesce(x.starts_at, x.registered_at) - interval '{_LOOK_BACK}' AS reads_from,
     CASE WHEN v.decided THEN greatest(v.as_of, x.closed_at, x.starts_at, f.read_to)

@@ -31,7 +31,7 @@ WHERE kept.day < :first_kept
   )
   AND NOT EXISTS (
       SELECT FROM ({READ}) AS x
-      WHERE NOT x.decided AND x.reads_from < kept.day + 1
+      WHERE x.is_read AND x.reads_from < kept.day + 1
   )
 ORDER BY kept.day
 """)
@@ -41,7 +41,7 @@ def old_days(connection: Connection, *, as_of: datetime, retention_days: int) ->
     """Returns the days of the log that may go, the oldest first.
 
     Those that ended, and were last written, more than the retention ago, and that no open
-    experiment, nor one that waits for its deploy, can need.
+    experiment can need, nor one that waits for its deploy, or is followed up after its decision.
     """
     present = [day for name in existing_days(connection) if (day := day_of(name)) is not None]
     first_kept = as_of.astimezone(UTC).date() - timedelta(days=retention_days)

@@ -34,7 +34,7 @@ def side_tables(engine: Engine, *, waiting: Callable[[], None]) -> Generator[Con
         waiting: Called where another rebuild must end first.
     """
     with engine.connect() as connection, unprepared(connection):
-        # Closed at the end rather than used again: tables and lock end with the session.
+        # It is closed at the end rather than used again: tables and lock end with the session.
         connection.detach()
         with connection.begin():
             for setting in (*SETTINGS, f"client_connection_check_interval = '{_NOTICED_AFTER}'"):
@@ -111,7 +111,7 @@ def decided_differences(connection: Connection) -> list[Difference]:
 
 # --- The swap ------------------------------------------------------------------------------------
 
-# A decided experiment is read no further by any tick.
+# No tick reads a decided experiment any further.
 _DECIDED = text(f"""
 SELECT v.experiment_id FROM {SCHEMA}.verdicts AS v
 WHERE v.decided AND v.experiment_id NOT IN (SELECT experiment_id FROM pg_temp.set_aside)
@@ -191,7 +191,7 @@ def swap_in(connection: Connection) -> None:
     """
     create_reaches(connection, _reaches_of_decided(connection))
     connection.execute(_UNFINISHED)
-    # Outcomes are told by the exposures of their units, which go last.
+    # The condition on outcomes reads the exposures of their units, which go last.
     for name, within in reversed(WITHIN.items()):
         connection.execute(
             text(

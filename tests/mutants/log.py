@@ -138,7 +138,7 @@ MUTANTS = [
         breaks="a day that an open experiment reads is kept",
         of="storage.upkeep.retention._OLD_DAYS",
         edits=[
-            reword("      WHERE NOT x.decided AND x.reads_from < kept.day + 1", "      WHERE false")
+            reword("      WHERE x.is_read AND x.reads_from < kept.day + 1", "      WHERE false")
         ],
         tests=[
             "tests/orchestration/dagster/test_retention.py::test_what_an_open_experiment_reads_stays",

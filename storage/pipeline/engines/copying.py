@@ -84,7 +84,7 @@ def copy_into_store(
     Returns:
         The number of rows.
     """
-    # Under names of their own: a column's name in the store may be a keyword of an engine.
+    # Fields have names of their own: a column's name may be a keyword of an engine.
     columns = ", ".join(
         f"{field.sql} AS field_{number}" for number, field in enumerate(fields.values())
     )

@@ -131,6 +131,26 @@ def test_what_an_open_experiment_reads_stays(canary) -> None:
     assert dropped(canary.engine) == [(first - timedelta(days=30)).date()]
 
 
+def test_what_an_experiment_reads_that_is_followed_up_stays(canary) -> None:
+    """Where a run is hours behind, its whole life is read."""
+    replay(canary, canary.project_id, canary.first_day - timedelta(days=20))
+    as_though_live(canary.engine)
+    with canary.engine.begin() as connection:
+        connection.execute(text("UPDATE verdicts SET decided = true"))
+        connection.execute(
+            text(
+                "INSERT INTO follow_ups (experiment_id, begins_at, ends_at, state)"
+                " SELECT experiment_id, starts_at, starts_at + interval '7 days', 'running'"
+                " FROM experiments"
+            )
+        )
+    assert dropped(canary.engine) == []
+
+    with canary.engine.begin() as connection:
+        connection.execute(text("UPDATE follow_ups SET state = 'final'"))
+    assert (canary.first_day - timedelta(days=20)).date() in dropped(canary.engine)
+
+
 def test_what_a_waiting_experiment_may_come_to_read_stays(store, project_id) -> None:
     with store.engine.begin() as connection:
         register(connection, project_id, Registration())

@@ -289,16 +289,6 @@ def test_order_repetition_delay_and_splitting_of_deliveries_change_no_verdict(
     _the_way_it_came(store, seed, order, lift)
 
 
-@pytest.mark.nightly
-@_any_lift
-@settings(_EXAMPLES, max_examples=67)
-@_any_way
-def test_none_of_two_hundred_ways_of_delivery_changes_a_verdict(
-    store, seed: int, order: Random, lift: float
-) -> None:
-    _the_way_it_came(store, seed, order, lift)
-
-
 @pytest.mark.deep
 @pytest.mark.timeout(7200)
 @_any_lift

@@ -6,11 +6,16 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from storage.pipeline.moments import microseconds
-from storage.pipeline.steps import ARMS, SIGHTING_KINDS
-from storage.pipeline.sums import ArmSums
-from storage.pipeline.whole_lives import WholeLives
+from storage.log.lake import Lake, open_lake
+from storage.log.reader import open_log
+from storage.pipeline.engines.day_engines import DayEngineSettings
+from storage.pipeline.experiments import blocks_to_expose, open_experiments
+from storage.pipeline.moments import microseconds, moment_of
+from storage.pipeline.recompute import every_row, recompute
+from storage.pipeline.steps import ARMS
 from storage.upkeep.raw_events import FrozenExperiment, read_frozen
+from storage.upkeep.reading import separate_reading
+from tests.conftest import Store
 from tests.oracle.answers import attribution_of
 from tests.oracle.attribution import BY_BLOCK, Attribution
 from tests.oracle.calendar import Calendar
@@ -68,55 +73,19 @@ def evidence_rows(rows: Rows) -> Rows:
     }
 
 
-def computed_rows(lives: WholeLives) -> dict[str, Rows]:
-    """Returns the rows that DuckDB computed, by experiment."""
-    ids = {one.experiment.number: one.experiment.experiment_id for one in lives.read}
-    found: dict[str, Rows] = {own: {name: [] for name in _STORED} for own in ids.values()}
-
-    def put(name: str, sql: str, shape: Any = lambda row: row) -> None:
-        for number, *row in lives.engine.rows(sql):
-            found[ids[number]][name].append(tuple(shape(tuple(row))))
-
-    put(
-        "exposures",
-        "SELECT number, unit, exposed_at, block, arm, stratum, commit_sha, pseudonym"
-        " FROM new_exposures",
-        lambda row: (*row[:3], ARMS[row[3]], *row[4:]),
-    )
-    put(
-        "sightings",
-        "SELECT number, kind, unit, sighted_at, block, arm, stratum FROM new_sightings",
-        lambda row: (
-            SIGHTING_KINDS[row[0]],
-            *row[1:4],
-            None if row[4] is None else ARMS[row[4]],
-            row[5],
-        ),
-    )
-    put("block_units", f"SELECT number, {_STORED['block_units']} FROM new_block_units")
-    put(
-        "conversions",
-        "SELECT number, metric, unit, received, late = 1 FROM new_conversions",
-    )
-    put(
-        "late_outcomes",
-        "SELECT number, metric, unit, block, arm, stratum FROM new_conversions WHERE late = 1",
-        lambda row: (*row[:3], ARMS[row[3]], row[4]),
-    )
-    put("amounts", "SELECT number, metric, unit, event_key, received, value FROM new_amounts")
-    put(
-        "cells",
-        "SELECT number, metric, block, stratum, n1, x1, n0, x0, is_mean, y1, hh1, hl1, ll1,"
-        " y0, hh0, hl0, ll0 FROM new_cells",
-        _cell,
-    )
-    return {own: {name: _sorted(rows) for name, rows in of.items()} for own, of in found.items()}
-
-
-def _cell(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    treatment, control = (ArmSums(*(int(part) for part in row[at : at + 4])) for at in (8, 12))
-    sums = (treatment.y, treatment.yy, control.y, control.yy) if row[7] else (None,) * 4
-    return (*row[:3], *(int(count) for count in row[3:7]), *sums)
+def recomputed_rows(
+    store: Store, *, as_of: datetime, settings: DayEngineSettings, lake: Lake | None = None
+) -> tuple[dict[str, Rows], dict[str, datetime]]:
+    """Returns the rows that another engine computes, by experiment, and up to when each is read."""
+    with (
+        separate_reading(store.engine) as separate,
+        open_log(separate, lake or open_lake()) as log,
+    ):
+        experiments = open_experiments(separate, only=None)
+        recompute(log, separate, experiments, as_of=as_of, settings=settings, wanted=every_row)
+        read = blocks_to_expose(experiments, read_to={}, as_of=microseconds(as_of))
+        ends = {scope.experiment.experiment_id: moment_of(scope.received_to) for scope in read}
+        return {own: stored_rows(separate, own) for own in ends}, ends
 
 
 # --- The oracle -----------------------------------------------------------------------------------

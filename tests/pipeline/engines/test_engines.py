@@ -2,30 +2,26 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import datetime, timedelta
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 from sqlalchemy import text
 
+from orchestration.pipeline.audit import audit
 from orchestration.pipeline.day_check import compare_days
 from orchestration.pipeline.drafts import Drafted, draft_bound
 from orchestration.pipeline.recompute import evaluate_as_of
+from orchestration.pipeline.steps import publish, stage
 from storage.experiments.experiments import publish_waiting
-from storage.log.lake import open_lake
-from storage.log.reader import read_apart
 from storage.pipeline.catching_up import catch_up
 from storage.pipeline.engines.day_engines import DayEngineSettings
-from storage.pipeline.engines.duckdb_engine import DuckDBLimits, open_duckdb
+from storage.pipeline.engines.duckdb_engine import DuckDBLimits
 from storage.pipeline.engines.engine import watched_parts
 from storage.pipeline.engines.postgres_engine import AT_ONCE
-from storage.pipeline.experiments import open_experiments
 from storage.pipeline.increment import extend_cells, extend_exposures
-from storage.pipeline.moments import microseconds, moment_of
-from storage.pipeline.whole_lives import compute_whole_lives
+from storage.pipeline.moments import microseconds
 from storage.upkeep.forgetting import forget_session, forget_user
 from storage.upkeep.raw_events import read_frozen
 from storage.upkeep.reading import separate_reading
@@ -34,8 +30,8 @@ from tests.conftest import Store
 from tests.oracle.answers import answers_of
 from tests.pipeline.engines.rows import (
     Rows,
-    computed_rows,
     evidence_rows,
+    recomputed_rows,
     stored_rows,
     told_rows,
     without_keys,
@@ -134,20 +130,6 @@ def forget_someone(store: Store, world: World, draw: Random) -> None:
             forget_session(connection, world.project_id, f"s{draw.randrange(20)}")
 
 
-def computed(
-    store: Store, folder: Path, *, as_of: datetime, limits: DuckDBLimits
-) -> tuple[dict[str, Rows], dict[str, datetime]]:
-    """Returns DuckDB's rows by experiment, and up to when each is read."""
-    with (
-        read_apart(store.engine, open_lake()) as log,
-        open_duckdb(replace(limits, folder=folder)) as engine,
-    ):
-        experiments = open_experiments(log.connection, only=None)
-        lives = compute_whole_lives(engine, log, experiments, as_of=microseconds(as_of))
-        ends = {one.experiment.experiment_id: moment_of(one.received_to) for one in lives.read}
-        return computed_rows(lives), ends
-
-
 def read_by(stored: Rows, end: datetime) -> Rows:
     """Returns stored rows without outcomes of the forgotten that are dated past the reading's end.
 
@@ -188,7 +170,6 @@ _IS_WHOLE = text("SELECT EXISTS (SELECT FROM whole_lives WHERE experiment_id = :
 def unequal_worlds(
     store: Store,
     seeds: Iterable[int],
-    folder: Path,
     *,
     decided: Random | None = None,
     settings: DayEngineSettings = SETTINGS,
@@ -198,7 +179,7 @@ def unequal_worlds(
     worlds = built(store, seeds)
     extended(store, worlds, Random(seeds[0]), decided=decided, settings=settings)
     return {
-        **unequal_rows(store, worlds, folder, limits=settings.limits),
+        **unequal_rows(store, worlds, settings=settings),
         **unequal_answers(store, worlds),
     }
 
@@ -206,13 +187,12 @@ def unequal_worlds(
 def unequal_rows(
     store: Store,
     worlds: Iterable[World],
-    folder: Path,
     *,
     as_of: datetime = END,
-    limits: DuckDBLimits = LIMITS,
+    settings: DayEngineSettings = SETTINGS,
 ) -> dict[str, Any]:
     """Returns what any two sides tell otherwise of worlds whose rows are stored."""
-    by_duckdb, ends = computed(store, folder, as_of=as_of, limits=limits)
+    by_duckdb, ends = recomputed_rows(store, as_of=as_of, settings=settings)
     found: dict[str, Any] = {}
     with store.engine.begin() as connection:
         for world in worlds:
@@ -292,19 +272,17 @@ def without_shares(document: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("first", [0, pytest.param(WORLDS_A_STORE, marks=pytest.mark.nightly)])
 def test_each_engine_tells_of_a_world_what_the_specification_tells(
-    store: Store, tmp_path: Path, first: int
+    store: Store, first: int
 ) -> None:
-    assert unequal_worlds(store, range(first, first + WORLDS_A_STORE), tmp_path) == {}
+    assert unequal_worlds(store, range(first, first + WORLDS_A_STORE)) == {}
 
 
-def test_a_day_that_is_computed_in_parts_of_its_units_has_the_same_rows(
-    store: Store, tmp_path: Path
-) -> None:
+def test_a_day_that_is_computed_in_parts_of_its_units_has_the_same_rows(store: Store) -> None:
     settings = DayEngineSettings(limits=IN_PARTS)
     told: list[tuple[int, int] | None] = []
 
     with watched_parts(told.append):
-        assert unequal_worlds(store, range(6000, 6025), tmp_path, settings=settings) == {}
+        assert unequal_worlds(store, range(6000, 6025), settings=settings) == {}
 
     last = max(parts for _, parts in filter(None, told))
     assert last > 2
@@ -322,15 +300,15 @@ def test_a_day_that_is_computed_in_parts_of_its_units_has_the_same_rows(
     ],
 )
 def test_each_engine_goes_on_alike_with_what_is_followed_up_after_its_decision(
-    store: Store, tmp_path: Path, first: int
+    store: Store, first: int
 ) -> None:
     seeds = range(first, first + WORLDS_A_STORE)
-    assert unequal_worlds(store, seeds, tmp_path, decided=Random(first)) == {}
+    assert unequal_worlds(store, seeds, decided=Random(first)) == {}
 
 
 @pytest.mark.parametrize("first", [5000])
 def test_of_experiments_that_are_over_when_they_are_first_read_evidence_has_the_same_rows(
-    store: Store, tmp_path: Path, first: int
+    store: Store, first: int
 ) -> None:
     worlds = built(store, range(first, first + WORLDS_A_STORE))
     draw = Random(first)
@@ -344,13 +322,17 @@ def test_of_experiments_that_are_over_when_they_are_first_read_evidence_has_the_
     for world in worlds[::2]:
         forget_someone(store, world, draw)
 
-    assert unequal_rows(store, worlds, tmp_path, as_of=LONG_AFTER) == {}
+    assert unequal_rows(store, worlds, as_of=LONG_AFTER) == {}
+    with store.engine.begin() as connection:
+        stage(connection)
+        publish(connection)
+    for world in worlds[:3]:
+        for experiment in world.experiments:
+            assert audit(store.engine, experiment).differences == []
 
 
 @pytest.mark.deep
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("first", range(1000, 3000, WORLDS_A_STORE))
-def test_each_engine_tells_the_same_of_two_thousand_worlds(
-    store: Store, tmp_path: Path, first: int
-) -> None:
-    assert unequal_worlds(store, range(first, first + WORLDS_A_STORE), tmp_path) == {}
+def test_each_engine_tells_the_same_of_two_thousand_worlds(store: Store, first: int) -> None:
+    assert unequal_worlds(store, range(first, first + WORLDS_A_STORE)) == {}

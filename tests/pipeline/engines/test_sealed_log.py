@@ -1,33 +1,16 @@
 """DuckDB reads sealed files and what is not sealed yet as it reads PostgreSQL's own rows."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import text
 
 from storage.log.lake import FolderLake
-from storage.log.reader import read_apart
 from storage.log.sealing import Sealer
-from storage.pipeline.engines.duckdb_engine import DuckDBLimits, open_duckdb
-from storage.pipeline.experiments import open_experiments
-from storage.pipeline.moments import microseconds
-from storage.pipeline.whole_lives import compute_whole_lives
 from tests.conftest import Store
-from tests.pipeline.engines.rows import Rows, computed_rows
-from tests.pipeline.engines.test_engines import END, built
+from tests.pipeline.engines.rows import recomputed_rows
+from tests.pipeline.engines.test_engines import END, SETTINGS, built
 from tests.repetition import also_nightly
-
-
-def computed(store: Store, folder: Path, lake: FolderLake) -> dict[str, Rows]:
-    """Returns the rows by experiment."""
-    with (
-        read_apart(store.engine, lake) as log,
-        open_duckdb(DuckDBLimits(memory_mib=256, folder=folder)) as engine,
-    ):
-        experiments = open_experiments(log.connection, only=None)
-        lives = compute_whole_lives(engine, log, experiments, as_of=microseconds(END))
-        return computed_rows(lives)
 
 
 @pytest.mark.parametrize("unsealed", also_nightly(["some hours"], ["nothing", "everything"]))
@@ -36,7 +19,7 @@ def test_cells_are_the_same_from_files_and_from_the_log(
 ) -> None:
     built(store, range(12))
     lake = FolderLake(tmp_path / "lake")
-    expected = computed(store, tmp_path, lake)
+    expected, _ = recomputed_rows(store, as_of=END, settings=SETTINGS, lake=lake)
     if unsealed != "everything":
         run = Sealer(engine=store.engine, lake=lake).seal()
         assert run is not None
@@ -50,7 +33,7 @@ def test_cells_are_the_same_from_files_and_from_the_log(
     with store.engine.begin() as connection:
         connection.execute(text(gone))
 
-    found: dict[str, Any] = computed(store, tmp_path, lake)
+    recomputed, _ = recomputed_rows(store, as_of=END, settings=SETTINGS, lake=lake)
 
     assert any(rows["cells"] for rows in expected.values())
-    assert found == expected
+    assert recomputed == expected

@@ -21,19 +21,15 @@ from cli.main import main
 from cli.traffic.demo import Keys, play
 from orchestration.pipeline.day_check import Comparison, compare_days
 from storage.log.lake import FolderLake
-from storage.log.reader import read_apart
 from storage.log.sealing import Sealer
-from storage.pipeline.engines.day_engines import DayEngineSettings, open_day_engine
-from storage.pipeline.experiments import open_experiments
-from storage.pipeline.moments import microseconds, moment_of
-from storage.pipeline.whole_lives import compute_whole_lives
+from storage.pipeline.engines.day_engines import DayEngineSettings
 from storage.schema.clock import closed_instant
 from storage.tenants.keys import FIRST_KINDS
 from storage.tenants.projects import create_project
 from storage.upkeep.reading import separate_reading
 from tests.cli.conftest import serving
 from tests.conftest import Store
-from tests.pipeline.engines.rows import Rows, computed_rows, told_rows, without_keys
+from tests.pipeline.engines.rows import Rows, recomputed_rows, told_rows, without_keys
 from tests.pipeline.engines.test_engines import END, built, differences, unequal_worlds
 from tests.pipeline.scenarios.test_real_data import DATA, MAPS
 from tests.processes.api_process import eventually
@@ -70,11 +66,7 @@ def computed(
     store: Store, lake: FolderLake, settings: DayEngineSettings
 ) -> tuple[dict[str, Rows], dict[str, datetime]]:
     """Returns an engine's rows by experiment, and up to when each is read."""
-    with read_apart(store.engine, lake) as log, open_day_engine(settings, lake=lake) as engine:
-        experiments = open_experiments(log.connection, only=None)
-        lives = compute_whole_lives(engine, log, experiments, as_of=microseconds(END))
-        ends = {one.experiment.experiment_id: moment_of(one.received_to) for one in lives.read}
-        return computed_rows(lives), ends
+    return recomputed_rows(store, as_of=END, settings=settings, lake=lake)
 
 
 @pytest.mark.parametrize("first", [0, 50])
@@ -104,7 +96,6 @@ def test_what_is_caught_up_on_spark_goes_on_in_postgresql_as_the_specification_t
     cluster: Cluster,
     store: Store,
     lake: FolderLake,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     decided: Random | None,
 ) -> None:
@@ -113,7 +104,7 @@ def test_what_is_caught_up_on_spark_goes_on_in_postgresql_as_the_specification_t
     spent = cluster.cpu_seconds()
     settings = DayEngineSettings(spark_remote=cluster.remote)
     worlds = range(4000, 4010)
-    assert unequal_worlds(store, worlds, tmp_path, decided=decided, settings=settings) == {}
+    assert unequal_worlds(store, worlds, decided=decided, settings=settings) == {}
     assert cluster.cpu_seconds() > spent + 5
     assert not list(lake.folder.glob("scratch/*"))
 
@@ -208,7 +199,10 @@ def test_the_demo_is_decided_checked_and_rebuilt_on_spark_as_in_duckdb(
             "DELETE FROM exposures WHERE (experiment_id, unit) ="
             " (SELECT experiment_id, min(unit) FROM exposures GROUP BY 1 LIMIT 1)"
         )
-    found = [compared(service.store, days, settings).rows for settings in (duckdb, spark)]
+    found = [
+        [count.sentence for count in compared(service.store, days, settings).counts]
+        for settings in (duckdb, spark)
+    ]
     assert found[0] == found[1]
     assert any("exposures: 1 missing, 0 surplus" in row for row in found[1])
     # A rebuild on Spark puts it back.
