@@ -46,8 +46,14 @@ class Address:
         return text.replace(self.key, "[key]")
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str]) -> Self:
+    def from_environment(
+        cls, environ: Mapping[str, str], *, needed_key: str = "the project key (rk_…)"
+    ) -> Self:
         """The address that SERVICE_API_URL and SERVICE_PROJECT_KEY give.
+
+        Args:
+            environ: The environment.
+            needed_key: Which key the endpoints take, in words.
 
         Raises:
             ValueError: If one is missing or unusable; the message says which.
@@ -60,9 +66,7 @@ class Address:
                 "such as http://127.0.0.1:8000"
             )
         if not key:
-            raise ValueError(
-                "SERVICE_PROJECT_KEY is not set: give the project key (it begins with rk_)"
-            )
+            raise ValueError(f"SERVICE_PROJECT_KEY is not set: it must hold {needed_key}")
         return cls(url=url, key=key)
 
 

@@ -21,6 +21,7 @@ from domain.metric import REVENUE_EVENTS, Metric, metric_definition
 from storage.postgres.engine import StoreUnavailable
 from storage.tenants.audit_trail import Actor
 from storage.tenants.keys import (
+    Holder,
     KeyKind,
     holder,
     is_well_formed,
@@ -129,7 +130,7 @@ class Keyring:
                 self._remembered.clear()
                 self._noted.clear()
             # Requests that come meanwhile wait for the same look-up.
-            lookup = asyncio.create_task(self._store.run(_looked_up(key)))
+            lookup = asyncio.create_task(self._store.run(_looked_up(digest)))
             lookup.add_done_callback(lambda task: self._settle(digest, task))
             known = _Remembered(until=now + _REMEMBERED_SECONDS, lookup=lookup)
             self._remembered[digest] = known
@@ -137,8 +138,9 @@ class Keyring:
 
     async def operated(self, operator: Operator, kind: KeyKind) -> Caller:
         """Returns the caller that an operator is, with the rights of keys of a kind."""
+        speaker = Holder(project_id=operator.project_id, kind=kind)
         return await self._store.run(
-            lambda connection: _caller(connection, operator.project_id, kind, operator=operator)
+            lambda connection: _caller(connection, speaker, operator=operator)
         )
 
     def _settle(self, digest: bytes, task: asyncio.Task[Caller | None]) -> None:
@@ -165,33 +167,25 @@ class Keyring:
             await self._store.run(lambda connection: note_use(connection, digest))
 
 
-def _looked_up(key: str) -> Callable[[Connection], Caller | None]:
+def _looked_up(digest: bytes) -> Callable[[Connection], Caller | None]:
     def look_up(connection: Connection) -> Caller | None:
-        key_holder = holder(connection, key)
-        if key_holder is None:
-            return None
-        digest = key_digest(key).hex()
-        return _caller(connection, key_holder.project_id, key_holder.kind, key=digest)
+        key_holder = holder(connection, digest)
+        return None if key_holder is None else _caller(connection, key_holder, key=digest.hex())
 
     return look_up
 
 
 def _caller(
-    connection: Connection,
-    project_id: int,
-    kind: KeyKind,
-    *,
-    key: str = "",
-    operator: Operator | None = None,
+    connection: Connection, speaker: Holder, *, key: str = "", operator: Operator | None = None
 ) -> Caller:
-    settings = read_settings(connection, project_id)
+    settings = read_settings(connection, speaker.project_id)
     return Caller(
-        project_id=project_id,
-        kind=kind,
+        project_id=speaker.project_id,
+        kind=speaker.kind,
         settings=settings,
         key=key,
         operator=operator,
-        sample=read_sample(connection, project_id, settings),
+        sample=read_sample(connection, speaker.project_id, settings),
     )
 
 

@@ -140,12 +140,8 @@ def address_of(needed_key: str) -> Address | None:
                 "SERVICE_API_URL is not set: the client asks a running service, and has no store"
             )
         return None
-    if not os.environ.get("SERVICE_PROJECT_KEY", "").strip():
-        raise click.ClickException(
-            f"SERVICE_PROJECT_KEY is not set: this command needs {needed_key}"
-        )
     try:
-        return Address.from_environment(os.environ)
+        return Address.from_environment(os.environ, needed_key=needed_key)
     except ValueError as error:
         raise click.ClickException(str(error)) from None
 

@@ -160,13 +160,11 @@ def key_actor(connection: Connection, digest: bytes) -> Actor:
     return Actor(kind=ActorKind.KEY, name=row.label, identity=row.display)
 
 
-def holder(connection: Connection, key: str) -> Holder | None:
-    """Returns a key's holder; None when it is malformed, unknown or revoked."""
-    if not is_well_formed(key):
-        return None
+def holder(connection: Connection, digest: bytes) -> Holder | None:
+    """Returns the holder of the key with a digest; None when it is unknown or revoked."""
     row = connection.execute(
         select(keys.c.project_id, keys.c.kind).where(
-            keys.c.digest == key_digest(key), keys.c.revoked_at.is_(None)
+            keys.c.digest == digest, keys.c.revoked_at.is_(None)
         )
     ).one_or_none()
     return None if row is None else value_of(Holder, row, kind=KeyKind(row.kind))
