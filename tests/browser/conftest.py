@@ -36,13 +36,13 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     Playwright's own launch would keep an event loop running in this thread for just as long, and
     no other test could run one.
     """
-    found = next(filter(None, map(shutil.which, _NAMES)), None)
-    if found is None:
+    chromium = next(filter(None, map(shutil.which, _NAMES)), None)
+    if chromium is None:
         pytest.skip("there is no Chromium on this machine (Debian: apt-get install chromium)")
     profile = tmp_path_factory.mktemp("chromium")
     with (profile / "log").open("wb") as log:
         process = subprocess.Popen(
-            [found, *_ARGUMENTS, f"--user-data-dir={profile}", "about:blank"],
+            [chromium, *_ARGUMENTS, f"--user-data-dir={profile}", "about:blank"],
             stdout=log,
             stderr=log,
         )
@@ -56,8 +56,8 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def _port(process: subprocess.Popen[bytes], profile: Path) -> str:
     """Where it listens, once it has written that down."""
     assert process.poll() is None, (profile / "log").read_text()[-4000:]
-    told = profile / "DevToolsActivePort"
-    port, written, _ = told.read_text().partition("\n") if told.exists() else ("", "", "")
+    port_file = profile / "DevToolsActivePort"
+    port, written, _ = port_file.read_text().partition("\n") if port_file.exists() else ("", "", "")
     return port if written else ""
 
 

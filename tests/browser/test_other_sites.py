@@ -113,16 +113,16 @@ def whole(_server: str, _template: str, folder: Path) -> Iterator[Opened]:
         up = UpProcess(data_dir=data / "data", log=folder / "up.log", port=port)
         try:
             up.start()
-            found = re.search(r"Dagster\s+(http://\S+)", up.log.read_text())
+            match = re.search(r"Dagster\s+(http://\S+)", up.log.read_text())
             store = running_url(up.data_dir)
-            assert found is not None
+            assert match is not None
             assert store is not None
             workspace = yaml.safe_load((up.data_dir / "dagster/workspace.yaml").read_text())
             code = workspace["load_from"][0]["grpc_server"]["port"]
             yield Opened(
                 store=store,
                 api=f"http://127.0.0.1:{port}",
-                dagster=found[1],
+                dagster=match[1],
                 others=[f"http://127.0.0.1:{code}"],
             )
         finally:
@@ -185,8 +185,8 @@ def test_a_page_of_another_site_changes_nothing(opened: Opened, owner: BrowserCo
         for name in (EVIL, "127.0.0.1"):
             page = owner.new_page()
             page.goto(f"http://{name}:{evil.port}/")
-            for address, means, told in told_by(page):
-                assert not told.startswith(("told:", "answered: cors")), (address, means, told)
+            for address, means, answer in told_by(page):
+                assert not answer.startswith(("told:", "answered: cors")), (address, means, answer)
     assert opened.state() == before
 
 

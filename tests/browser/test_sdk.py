@@ -108,8 +108,8 @@ class Shop:
     def shows(self, *, before: str = "", after: str = "", **attributes: str) -> None:
         """Gives every page these parts, and the file's element these `data-` attributes."""
         given = {"key": self.key, "commit": SHA, **attributes}
-        told = " ".join(f"data-{name}='{value}'" for name, value in given.items() if value)
-        script = f"<script src='{self.api.url}/sdk.js' {told}></script>"
+        attributes = " ".join(f"data-{name}='{value}'" for name, value in given.items() if value)
+        script = f"<script src='{self.api.url}/sdk.js' {attributes}></script>"
         self.site.html = f"<!doctype html><title>shop</title>{before}{script}<h1>Shop</h1>{after}"
 
     def url(self, path: str = "/") -> str:
@@ -146,11 +146,11 @@ class Shop:
     def stored(self, count: int, *, event: str | None = None) -> list[Any]:
         """What is in the store, once it is so many."""
 
-        def found() -> list[Any] | None:
+        def rows_of_session() -> list[Any] | None:
             rows = [row for row in self.rows if event in (None, row.event)]
             return rows if len(rows) >= count else None
 
-        rows = eventually(found)
+        rows = eventually(rows_of_session)
         assert len(rows) == count, [row.event for row in rows]
         return rows
 
@@ -198,9 +198,9 @@ def measured(page: Page, kind: str, which: str = "true") -> None:
 
 def faults(page: Page) -> list[str]:
     """What goes wrong on a page from now on."""
-    found: list[str] = []
-    page.on("pageerror", lambda error: found.append(str(error)))
-    return found
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    return errors
 
 
 @pytest.mark.requirement("runtime-event.sender")
@@ -231,7 +231,7 @@ def test_a_page_view_tells_the_unit_the_build_the_flags_and_the_route(
 
 
 def test_a_page_has_one_name_more_and_no_other_trace(shop: Shop, page: Page) -> None:
-    found = faults(page)
+    errors = faults(page)
     script, shop.site.html = shop.site.html, "<!doctype html>"
     names = "Object.getOwnPropertyNames(window)"
     page.goto(shop.url())
@@ -248,23 +248,23 @@ def test_a_page_has_one_name_more_and_no_other_trace(shop: Shop, page: Page) -> 
         page.evaluate("history.pushState({}, '', 'https://elsewhere.example/')")
     leave(page)
     assert [row.route for row in shop.stored(2, event="page_view")] == ["/", "/cart"]
-    assert found == []
+    assert errors == []
 
 
 def test_where_nothing_may_be_kept_events_are_sent_all_the_same(shop: Shop, page: Page) -> None:
-    found = faults(page)
+    errors = faults(page)
     inner = shop.site.html.replace('"', "&quot;")
     shop.site.html = f'<iframe sandbox="allow-scripts" srcdoc="{inner}"></iframe>'
     page.goto(shop.url())
     (row,) = shop.stored(1)
     assert (row.event, row.route) == ("page_view", "/srcdoc")
-    assert found == []
+    assert errors == []
 
 
 def test_a_view_of_a_page_is_one_of_its_path_however_it_came_about(shop: Shop, page: Page) -> None:
     shop.shows(route="/products/[id]")
     page.goto(shop.url("/products/7"))
-    for told in (
+    for call in (
         "history.replaceState({}, '', '/products/7')",
         "history.pushState({}, '', '/products/7?colour=red')",
         "history.pushState({}, '', '#reviews')",
@@ -273,7 +273,7 @@ def test_a_view_of_a_page_is_one_of_its_path_however_it_came_about(shop: Shop, p
         "deployReward.page('/checkout/[step]')",
         "history.go(-1)",
     ):
-        page.evaluate(told)
+        page.evaluate(call)
     eventually(lambda: page.evaluate("location.pathname") == "/products/7")
     leave(page)
     routes = [row.route for row in shop.stored(5, event="page_view")]
@@ -358,11 +358,11 @@ def test_vitals_are_told_when_the_page_is_left(shop: Shop, page: Page) -> None:
     assert values["lcp"] > 0
     assert 0 < values["cls"] < 1
     assert values["inp"] >= 600
-    told = [row for row in shop.rows if row.event.removeprefix("poor_") in POOR]
+    reported = [row for row in shop.rows if row.event.removeprefix("poor_") in POOR]
     for name, poor in POOR.items():
-        assert (f"poor_{name}" in {row.event for row in told}) == (values[name] > poor)
+        assert (f"poor_{name}" in {row.event for row in reported}) == (values[name] > poor)
     # Of the page that was loaded, wherever its script went meanwhile.
-    assert {row.route for row in told} == {"/cart"}
+    assert {row.route for row in reported} == {"/cart"}
 
 
 @pytest.mark.parametrize("keepalive", [True, False], ids=["fetch", "beacon"])
@@ -417,7 +417,7 @@ def test_what_is_refused_is_not_sent_again(shop: Shop, page: Page) -> None:
     eventually(lambda: len(shop.moody.attempts) == 1)
     page.evaluate("deployReward.track('later')")
     eventually(lambda: len(shop.moody.attempts) == 2)
-    names = [[event["event"] for event in one.events] for one in shop.moody.attempts]
+    names = [[event["event"] for event in attempt.events] for attempt in shop.moody.attempts]
     assert names == [["page_view"], ["later"]]
 
 
@@ -436,7 +436,7 @@ def test_a_unit_outside_the_sample_is_silent_after_its_first_answer(shop: Shop, 
     page.goto(shop.url("/third"))
     eventually(lambda: len(shop.moody.attempts) > answered)
     shop.stored(1)
-    later = [event for one in shop.moody.attempts[answered:] for event in one.events]
+    later = [event for attempt in shop.moody.attempts[answered:] for event in attempt.events]
     assert {event["session_id"] for event in later} == {inside}
     assert [row.session_id for row in shop.rows] == [inside]
 
@@ -444,7 +444,7 @@ def test_a_unit_outside_the_sample_is_silent_after_its_first_answer(shop: Shop, 
 def test_while_the_service_is_away_events_wait_for_it_from_page_to_page(
     shop: Shop, page: Page
 ) -> None:
-    found = faults(page)
+    errors = faults(page)
     page.goto(shop.url("/first"))
     shop.stored(1)
     shop.api.stop()
@@ -457,7 +457,7 @@ def test_while_the_service_is_away_events_wait_for_it_from_page_to_page(
     eventually(lambda: [row.route for row in shop.rows if row.event == "page_view"][1:])
     (order,) = (row for row in shop.rows if row.event == "order_placed")
     assert order.route == "/first"
-    assert found == []
+    assert errors == []
 
 
 def test_who_asks_not_to_be_tracked_is_not_where_the_page_respects_it(
@@ -524,7 +524,7 @@ def test_what_a_router_signed_is_handed_on_as_it_gave_it(
     (row,) = shop.stored(1, event="page_view")
     assert (row.session_id, row.commit_sha, row.signed) == ("unit-1", SHA, True)
     # The router's unit is enough: no other is kept.
-    assert {one["name"] for one in page.context.cookies()} == cookies.keys()
+    assert {cookie["name"] for cookie in page.context.cookies()} == cookies.keys()
 
 
 def test_without_the_routers_cookie_a_visitor_has_a_unit_of_its_own(shop: Shop, page: Page) -> None:

@@ -69,7 +69,7 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-def told(new_context: Callable[..., BrowserContext], folder: Path) -> Iterator[Told]:
+def new_story(new_context: Callable[..., BrowserContext], folder: Path) -> Iterator[Told]:
     """Begins the story on a service, with a project's keys and what its commands need."""
     with ExitStack() as stack:
 
@@ -106,11 +106,11 @@ def signs_in(engineer: Engineer) -> None:
 def finds_an_empty_project(story: Story) -> None:
     engineer = story.engineer
 
-    def found() -> bool:
+    def is_empty() -> bool:
         engineer.page.reload()
         return "No event has come yet." in engineer.page.locator("main").inner_text()
 
-    eventually(found, seconds=PATIENCE_MS / 1000)
+    eventually(is_empty, seconds=PATIENCE_MS / 1000)
     for text in ("0 of 10 right", "Nothing was deployed yet"):
         expect(engineer.page.locator("main")).to_contain_text(text)
     lines = engineer.page.locator(".checks li")
@@ -215,8 +215,8 @@ def stands_so(story: Story, document: dict[str, Any]) -> None:
     """The evidence counts those who came, each in the arm whose build served them."""
     came, ordered = story.visitors.came, story.visitors.ordered
     for arm, shown in (("control", OLD), ("treatment", NEW)):
-        found = document["arms"][arm]
-        assert (found["units"], found["conversions"]) == (came[shown], ordered[shown]), arm
+        units = document["arms"][arm]
+        assert (units["units"], units["conversions"]) == (came[shown], ordered[shown]), arm
 
 
 def block_of(at: datetime) -> datetime:
@@ -266,21 +266,21 @@ def tells_the_same(engineer: Engineer, experiment: str) -> dict[str, Any]:
     return document
 
 
-def as_shown(told: str) -> str:
-    return told.replace("-", "−").replace(" %", "\u202f%")
+def as_shown(text: str) -> str:
+    return text.replace("-", "−").replace(" %", "\u202f%")
 
 
-def seconds_of(told: str) -> float:
-    return datetime.fromisoformat(told).timestamp()
+def seconds_of(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
 
 
 @pytest.mark.deep
 @pytest.mark.timeout(2400)
-def test_a_change_is_tried_on_half_of_all_visitors_and_kept(told: Told, folder: Path) -> None:
+def test_a_change_is_tried_on_half_of_all_visitors_and_kept(new_story: Told, folder: Path) -> None:
     with running_service(folder / "data") as service:
         printed = (folder / "up.log").read_text()
         keys = dict(re.findall(r"^ +(write|public|project) +(\w+)", printed, re.MULTILINE))
-        story = told(service.api_url, keys, SERVICE_DATA_DIR=str(service.data_dir))
+        story = new_story(service.api_url, keys, SERVICE_DATA_DIR=str(service.data_dir))
         engineer, visitors = story.engineer, story.visitors
         experiment = begins(story)
 
@@ -327,8 +327,8 @@ def ships_it(story: Story, experiment: str) -> None:
     """What pipelines and auditors are told agrees; all get the change, which changes no verdict."""
     engineer = story.engineer
     contract = engineer.asks(f"/v1/reward/{experiment}")
-    told = engineer.types(f"deploy-reward wait {experiment} --timeout 1m --json")
-    assert json.loads(told) == contract
+    answer = engineer.types(f"deploy-reward wait {experiment} --timeout 1m --json")
+    assert json.loads(answer) == contract
     audit = engineer.types(f"deploy-reward audit {experiment}", **engineer.store)
     assert audit.strip().endswith("equal to the byte.")
     engineer.types(
@@ -352,14 +352,14 @@ def ships_it(story: Story, experiment: str) -> None:
 
 
 def test_from_an_empty_project_to_a_canary_that_waits_for_its_first_look(
-    told: Told, store: Store
+    new_story: Told, store: Store
 ) -> None:
     """The story up to its first look, which a day brings that passes for the walk alone."""
     project = in_store(store, lambda connection: create_project(connection, "default"))
     settings = ApiSettings(database_url=store.url, secret=SECRET, checklist_seconds=0)
     with Served(app=create_app(settings)) as api:
         named = {"SERVICE_DATABASE_URL": store.url, "SERVICE_SECRET": SECRET.decode()}
-        story = told(api.url, {kind.value: key for kind, key in project.keys.items()}, **named)
+        story = new_story(api.url, {kind.value: key for kind, key in project.keys.items()}, **named)
         engineer, visitors = story.engineer, story.visitors
         experiment = begins(story)
 

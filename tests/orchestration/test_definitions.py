@@ -47,7 +47,7 @@ def test_the_definitions_load() -> None:
 
 
 def test_the_asset_graph_is_the_one_that_is_told(graph) -> None:
-    found = {
+    upstream = {
         node.key.path[-1]: (
             node.group_name.removeprefix("deploy_reward_"),
             node.is_partitioned,
@@ -56,15 +56,15 @@ def test_the_asset_graph_is_the_one_that_is_told(graph) -> None:
         for node in graph.asset_nodes
     }
 
-    assert found == GRAPH
+    assert upstream == GRAPH
 
 
 def test_each_fact_stands_with_the_asset_that_it_is_about(graph) -> None:
-    found: dict[str, set[str]] = {}
+    facts: dict[str, set[str]] = {}
     for key in graph.asset_check_keys:
-        found.setdefault(key.asset_key.path[-1], set()).add(key.name)
+        facts.setdefault(key.asset_key.path[-1], set()).add(key.name)
 
-    assert found == CHECKS
+    assert facts == CHECKS
 
 
 def test_verdicts_come_of_two_schedules_and_no_sensor_has_a_job() -> None:
@@ -96,14 +96,16 @@ def test_sources_are_observed_and_the_rest_is_kept_fresh(graph) -> None:
     } == SOURCES
 
 
-def test_no_run_can_hang_for_ever() -> None:
-    for name in ("deploy_reward_fast", "deploy_reward_day"):
-        assert int(definitions.resolve_job_def(name).run_tags["dagster/max_runtime"]) > 0
+def test_every_job_runs_in_one_process_and_no_run_can_hang_for_ever() -> None:
+    jobs = [job for job in definitions.get_repository_def().get_all_jobs() if job.name[0] != "_"]
+    assert len(jobs) == 3
+    assert {job.executor_def.name for job in jobs} == {"in_process"}
+    assert all(int(job.run_tags["dagster/max_runtime"]) > 0 for job in jobs)
 
 
-def test_jobs_run_in_one_process() -> None:
-    for name in ("deploy_reward_fast", "deploy_reward_day"):
-        assert definitions.resolve_job_def(name).executor_def.name == "in_process"
+def test_every_schedule_runs_without_being_switched_on() -> None:
+    schedules = definitions.get_repository_def().schedule_defs
+    assert {each.default_status for each in schedules} == {dg.DefaultScheduleStatus.RUNNING}
 
 
 def test_the_hourly_job_observes_the_log_and_checks_every_fact(canary, instance, today) -> None:
@@ -112,8 +114,8 @@ def test_the_hourly_job_observes_the_log_and_checks_every_fact(canary, instance,
     assert result.success
     assert {event.asset_key.path[-1] for event in result.get_asset_observation_events()} == SOURCES
     evaluations = result.get_asset_check_evaluations()
-    assert {one.check_name for one in evaluations} == set().union(*CHECKS.values())
-    assert all(one.passed for one in evaluations)
+    assert {evaluation.check_name for evaluation in evaluations} == set().union(*CHECKS.values())
+    assert all(evaluation.passed for evaluation in evaluations)
 
 
 def test_a_run_loads_no_library_that_only_a_reading_of_the_log_needs() -> None:

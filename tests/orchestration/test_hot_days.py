@@ -85,7 +85,7 @@ def test_commands_tell_the_same_of_days_that_are_in_the_lake_alone(canary) -> No
     seal(canary.engine)
     early = (canary.first_day + timedelta(hours=30)).isoformat()
 
-    def told() -> Any:
+    def answers() -> Any:
         past = [
             json.loads(command("evaluate", "--json", "--as-of", moment).stdout)
             for moment in (early, NOW.isoformat())
@@ -93,14 +93,14 @@ def test_commands_tell_the_same_of_days_that_are_in_the_lake_alone(canary) -> No
         audits = [command("audit", name).exit_code for name in canary.experiments.values()]
         return past, audits, derived_of(canary.engine), verdicts(canary.engine)
 
-    before, whole = told(), events_stored(canary.engine)
+    before, whole = answers(), events_stored(canary.engine)
     assert before[1] == [0, 0, 0]
 
     assert moved(canary.engine) == 3
     assert events_stored(canary.engine) < whole / 50
-    assert told() == before
+    assert answers() == before
     assert command("rebuild").exit_code == 0
-    assert told() == before
+    assert answers() == before
 
 
 def test_derived_tables_that_were_lost_are_computed_anew_from_the_lake(canary) -> None:

@@ -93,10 +93,10 @@ def test_nothing_is_computed_of_a_wrong_file_and_whoever_needs_it_is_told(
     assert rebuild.stderr.count(f"{wrong.name} of the lake") == len(experiments)
     assert served(walked) == before
 
-    found = checks(walked, instance)
-    assert not found[CHECKS[0]].passed
-    assert wrong.name in found[CHECKS[0]].metadata["files"].value
-    assert not found[CHECKS[1]].passed
+    results = checks(walked, instance)
+    assert not results[CHECKS[0]].passed
+    assert wrong.name in results[CHECKS[0]].metadata["files"].value
+    assert not results[CHECKS[1]].passed
 
     forgotten = command("forget", "--project", "shop", "--session", "s40")
     assert forgotten.exit_code == INCOMPLETE
@@ -133,10 +133,10 @@ def test_while_postgresql_has_the_day_a_wrong_file_changes_nothing_and_is_writte
     assert command("audit", walked.experiments["click"]).exit_code == 0
     assert command("rebuild").exit_code == 0
     assert served(walked) == before
-    found = checks(walked, instance)
+    results = checks(walked, instance)
     # The size tells; a file that PostgreSQL stands behind is not read whole until it is needed.
-    assert found[CHECKS[0]].passed == (how == "another byte")
-    assert found[CHECKS[1]].passed
+    assert results[CHECKS[0]].passed == (how == "another byte")
+    assert results[CHECKS[1]].passed
     # It is sealed anew from PostgreSQL: nothing is left in it, and nobody has to act.
     assert command("forget", "--project", "shop", "--session", "s40").exit_code == 0
 

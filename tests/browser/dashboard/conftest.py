@@ -27,15 +27,18 @@ def context(browser: Browser) -> Iterator[Callable[..., BrowserContext]]:
     faults: list[str] = []
 
     def new(**options: Any) -> BrowserContext:
-        found = browser.new_context(**options)
-        found.on("weberror", lambda error: faults.append(str(error.error)))
-        found.on("console", lambda told: faults.append(told.text) if told.type == "error" else None)
-        made.append(found)
-        return found
+        profile = browser.new_context(**options)
+        profile.on("weberror", lambda error: faults.append(str(error.error)))
+        profile.on(
+            "console",
+            lambda message: faults.append(message.text) if message.type == "error" else None,
+        )
+        made.append(profile)
+        return profile
 
     yield new
-    for one in made:
-        one.close()
+    for profile in made:
+        profile.close()
     assert [fault for fault in faults if "status of 4" not in fault] == []
 
 

@@ -108,7 +108,7 @@ def _unfair(gallery: Gallery) -> None:
     old, new, deploy = _canary(gallery, "crossing", "Remember the basket", share=None)
     for commit, other in ((old, new), (new, old)):
         for session in _visit(gallery, "crossing", commit, 200, order=0.1)[::2]:
-            begun = next(one for one in gallery.story.events if one["session_id"] == session)
+            begun = next(event for event in gallery.story.events if event["session_id"] == session)
             moved = datetime.fromisoformat(begun["occurred_at"]).timestamp() + 300
             again = datetime.fromtimestamp(moved, tz=datetime.fromisoformat(at(0)).tzinfo)
             gallery.story.events.append(
@@ -130,9 +130,9 @@ def _alone(gallery: Gallery) -> None:
     # What is under test came together with another change.
     old, between, _ = _canary(gallery, "aliased", "Translate the shop")
     third = "a11a5ed123"
-    told = {"message": "Show prices with tax", "author": "grace"}
+    commit = {"message": "Show prices with tax", "author": "grace"}
     deploy = gallery.story.deploy(
-        third, minutes=LATE, base=between, environment="aliased", commit=told
+        third, minutes=LATE, base=between, environment="aliased", commit=commit
     )["deploy_id"]
     _visit(gallery, "aliased", old, 200, order=0.1)
     _visit(gallery, "aliased", third, 200, order=0.2)

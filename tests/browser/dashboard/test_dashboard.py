@@ -55,13 +55,13 @@ def test_a_link_signs_in_once_and_its_code_stays_nowhere(
 
 def test_an_experiment_says_what_came_of_it_and_what_to_do(signed_in: Opened, world: World) -> None:
     page = signed_in()
-    told = {
+    expected = {
         "keep": ("Keep", "Ship it", "Each day of waiting costs up to $"),
         "rollback": ("Roll back", "Done: withdrawn", "so waiting costs nothing now"),
         "iterate": ("Iterate", "it helps order, but harms error", "there for a fix"),
         "open": ("Can’t say yet", "Leave the canary running", "A day of waiting costs"),
     }
-    for name, (word, advice, waiting) in told.items():
+    for name, (word, advice, waiting) in expected.items():
         page.goto(f"{world.url}{world.path(name)}")
         verdict = page.get_by_label("Verdict", exact=True)
         expect(verdict).to_contain_text(word)

@@ -36,15 +36,15 @@ class Seen:
 
 def every_page(world: World) -> list[Seen]:
     shop, lab, bare = world.served, world.gallery.story.service, world.bare
-    owned = [SETTINGS + one for one in ("", "/keys", "/metrics", "/values", "/webhooks")]
+    owned = [SETTINGS + path for path in ("", "/keys", "/metrics", "/values", "/webhooks")]
     owned.append(f"{SETTINGS}/audit-trail")
     names = ("", "/deploys", "/experiments", "/ledger", "/portfolio")
     lists = [f"/dashboard{name}" for name in names]
-    told = [*lists, f"/dashboard/deploys/{world.deploys[HARMS]}", "/dashboard/experiments/exp_1"]
-    told += [f"/dashboard/deploys/dep_{'0' * 20}", "/dashboard/nowhere"]
+    paths = [*lists, f"/dashboard/deploys/{world.deploys[HARMS]}", "/dashboard/experiments/exp_1"]
+    paths += [f"/dashboard/deploys/dep_{'0' * 20}", "/dashboard/nowhere"]
     return [
         Seen(path="/dashboard/sign-in", served=None),
-        *(Seen(path=path, served=shop) for path in (*told, "/dashboard/sign-in", SETTINGS)),
+        *(Seen(path=path, served=shop) for path in (*paths, "/dashboard/sign-in", SETTINGS)),
         *(Seen(path=path, served=shop, role=Role.OWNER) for path in owned),
         *(Seen(path=world.path(name), served=shop) for name in world.experiments),
         *(Seen(path=world.gallery.path(name), served=lab) for name in world.gallery.experiments),
@@ -57,7 +57,7 @@ def _is_like_others(world: World, seen: Seen) -> bool:
     """Of these another page is made of the same parts, or another test looks at them."""
     names = set(world.gallery.experiments) - set(UNLIKE)
     alike = {world.path("rollback"), world.path("iterate"), *map(world.gallery.path, names)}
-    alike |= {SETTINGS + one for one in ("/keys", "/values", "/webhooks")}
+    alike |= {SETTINGS + path for path in ("/keys", "/values", "/webhooks")}
     alike |= {f"/dashboard/deploys/dep_{'0' * 20}", "/dashboard/experiments/exp_1"}
     if seen.served is world.bare:
         return seen.path != "/dashboard"
@@ -79,22 +79,22 @@ class Visits:
         page.on("request", lambda request: asked.append(request.url))
         page.goto(f"{self._world.url}{seen.path}")
         page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true })")
-        found = [
-            f"{one['id']} {[node['html'][:200] for node in one['nodes']]}"
-            for one in Axe().run(page, options=_VIOLATIONS).response["violations"]
-            if one["impact"] in ("serious", "critical")
+        faults = [
+            f"{violation['id']} {[node['html'][:200] for node in violation['nodes']]}"
+            for violation in Axe().run(page, options=_VIOLATIONS).response["violations"]
+            if violation["impact"] in ("serious", "critical")
         ]
-        found += [url for url in asked if not url.startswith(f"{self._world.url}/dashboard")]
+        faults += [url for url in asked if not url.startswith(f"{self._world.url}/dashboard")]
         if (wide := page.evaluate("document.documentElement.scrollWidth - innerWidth")) > 0:
-            found.append(f"wider by {wide} than the window")
+            faults.append(f"wider by {wide} than the window")
         # What a phone's reader comes for is not behind an edge.
-        found += [f"{name} is cut" for name in page.evaluate(_CUT)]
+        faults += [f"{name} is cut" for name in page.evaluate(_CUT)]
         if not page.title().endswith(" · Deploy Reward") or page.title().startswith(" ·"):
-            found.append(f"title {page.title()!r}")
+            faults.append(f"title {page.title()!r}")
         counts = page.evaluate(_LANDMARKS)
         if counts != {"main": 1, "header": 1, "h1": 1, "unnamed": 0, "plain": 0}:
-            found.append(f"landmarks {counts}")
-        self.wrong += [f"{mode} {seen.path}: {one}" for one in found]
+            faults.append(f"landmarks {counts}")
+        self.wrong += [f"{mode} {seen.path}: {violation}" for violation in faults]
         return page
 
     def _page(self, seen: Seen, mode: str) -> Page:
@@ -142,9 +142,9 @@ def _cookie(url: str, served: Served, role: Role) -> Any:
 @pytest.fixture
 def visits(context: NewContext, world: World) -> Iterator[Visits]:
     """Fails the test by whatever was wrong with any page."""
-    found = Visits(context, world)
-    yield found
-    assert found.wrong == []
+    visits = Visits(context, world)
+    yield visits
+    assert visits.wrong == []
 
 
 def test_every_page_serves_whoever_cannot_see_point_or_hold_a_screen_of_that_width(

@@ -41,12 +41,12 @@ def test_a_page_that_is_told_nothing_new_asks_again_when_it_was_told_to(
 ) -> None:
     page = signed_in()
     # Sooner than the page was told at first, as the service does when a look is due.
-    told = {"Retry-After": "2"}
+    headers = {"Retry-After": "2"}
 
     def sooner(route: Route) -> None:
-        found = route.fetch()
-        assert found.status == 304
-        route.fulfill(response=found, headers={**found.headers, **told})
+        response = route.fetch()
+        assert response.status == 304
+        route.fulfill(response=response, headers={**response.headers, **headers})
 
     page.route("**/live", sooner)
     page.clock.install(time=0)

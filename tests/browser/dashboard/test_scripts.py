@@ -109,10 +109,10 @@ def _stored_beyond_the_rules(world: World, project: CreatedProject) -> None:
         "guardrails": NAMES,
         "allowed_origins": PAYLOADS,
         "trusted_proxies": PAYLOADS,
-        "metrics": {one: {"sources": PAYLOADS, "currency": ALL} for one in PAYLOADS},
+        "metrics": {payload: {"sources": PAYLOADS, "currency": ALL} for payload in PAYLOADS},
         "value_routes": [
-            {"metric": one, "route": one, "currency": ALL, "value_per_conversion": 1}
-            for one in PAYLOADS
+            {"metric": payload, "route": payload, "currency": ALL, "value_per_conversion": 1}
+            for payload in PAYLOADS
         ],
         "webhooks": [
             {"url": "https://hooks.example/" + payload.replace(" ", "/")}
@@ -129,9 +129,10 @@ def _stored_beyond_the_rules(world: World, project: CreatedProject) -> None:
             ("verdicts SET contract = :value", {**contract, "guardrail_breaches": PAYLOADS}),
             ("verdicts SET evidence = :value", _evidence(world)),
         ):
-            told = statement.replace(":value", "CAST(:value AS jsonb)")
+            change = statement.replace(":value", "CAST(:value AS jsonb)")
             connection.execute(
-                text(f"UPDATE {told} WHERE project_id = :id"), {**asked, "value": json.dumps(value)}
+                text(f"UPDATE {change} WHERE project_id = :id"),
+                {**asked, "value": json.dumps(value)},
             )
 
 
@@ -141,7 +142,7 @@ def _evidence(world: World) -> dict[str, Any]:
     return {
         **document,
         "policy": {**document["policy"], "target": target, "unit": ALL},
-        "guardrails": [{**document["guardrails"][0], "metric": one} for one in NAMES],
+        "guardrails": [{**document["guardrails"][0], "metric": name} for name in NAMES],
         "sentence": ALL,
         "warnings": PAYLOADS,
         "ended_because": ALL,
@@ -150,14 +151,14 @@ def _evidence(world: World) -> dict[str, Any]:
 
 def _pages(world: World, served: Served) -> list[str]:
     with world.served.store.engine.begin() as connection:
-        found = connection.execute(
+        row = connection.execute(
             text(
                 "SELECT deploy_id, array_agg(experiment_id) FROM experiments"
                 " WHERE project_id = :id GROUP BY deploy_id"
             ),
             {"id": served.project.project_id},
         ).one()
-    deploy_id, experiments = found
+    deploy_id, experiments = row
     return [
         "/dashboard",
         "/dashboard/deploys",
@@ -263,7 +264,7 @@ def test_a_post_of_another_site_does_nothing_with_the_visitors_cookie_or_without
     sent: list[dict[str, str]] = []
     page.on(
         "request",
-        lambda told: sent.append(told.all_headers()) if told.method == "POST" else None,
+        lambda request: sent.append(request.all_headers()) if request.method == "POST" else None,
     )
     # The same host under another port is the same site, to which SameSite lets the cookie go.
     for address, same_site in (
@@ -272,9 +273,9 @@ def test_a_post_of_another_site_does_nothing_with_the_visitors_cookie_or_without
     ):
         page.route(address, lambda route: route.fulfill(body=form, content_type="text/html"))
         page.goto(address)
-        with page.expect_response(f"{world.url}{SETTINGS}/keys") as told:
+        with page.expect_response(f"{world.url}{SETTINGS}/keys") as response:
             page.get_by_role("button").click()
-        assert told.value.status == 403
+        assert response.value.status == 403
         assert ("cookie" in sent[-1]) is same_site
         expect(page.get_by_role("heading", name="Origin not allowed")).to_be_visible()
     with world.served.store.engine.begin() as connection:

@@ -113,8 +113,12 @@ def test_forms_and_their_faults_are_accessible_and_fit_a_phone(
     page = owner(**PHONE)
 
     def look() -> None:
-        found = Axe().run(page).response["violations"]
-        assert [one["id"] for one in found if one["impact"] in ("serious", "critical")] == []
+        violations = Axe().run(page).response["violations"]
+        assert [
+            violation["id"]
+            for violation in violations
+            if violation["impact"] in ("serious", "critical")
+        ] == []
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["viewport"]["width"]
 
     page.goto(f"{world.url}{SETTINGS}/webhooks")

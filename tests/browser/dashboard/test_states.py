@@ -147,20 +147,20 @@ def test_every_state_of_the_gallery_is_told_here(world: World) -> None:
 def test_a_page_says_what_is_known_what_to_do_and_what_it_waits_for(
     reader: httpx2.Client, world: World, state: str
 ) -> None:
-    told = STATES[state]
+    expected = STATES[state]
     page = reader.get(world.gallery.path(state)).text
     verdict, progress = part(page, "verdict"), part(page, "progress")
-    assert verdict.startswith(f"{told.word} ")
-    assert told.known in verdict
+    assert verdict.startswith(f"{expected.word} ")
+    assert expected.known in verdict
     _, _, advice = verdict.partition("What to do now")
-    assert told.advice in advice
+    assert expected.advice in advice
     contract = world.gallery.story.contract(world.gallery.experiments[state])
     decided = contract["power_state"]["decided"]
     assert ("This verdict is final" in verdict) is decided
     if decided:
         assert "What it waits for" not in progress
     else:
-        assert told.waits in progress
+        assert expected.waits in progress
         assert "Ends in any case" in progress or state in ("quiet", "second")
     assert contract["experiment_id"] in part(page, "contract")
 

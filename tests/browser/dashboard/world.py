@@ -125,15 +125,15 @@ def _served(engine: Engine, url: str, client: httpx2.Client, name: str) -> Serve
 
 
 def _deploys(story: Story) -> dict[str, str]:
-    told = {
+    changes = {
         HELPS: ("Shorter checkout: one page instead of three", "ada", 0),
         HARMS: ("Lazy-load the payment form", "grace", 2 * DAY),
         MIXED: ("Ask for the phone number later", "barbara", 4 * DAY),
         OPEN: ("Show delivery dates in the cart", "katherine", 6 * DAY),
     }
     first = story.deploy(OLD, minutes=-DAY, commit={"message": "Open the shop"}, graph=GRAPH)
-    found = {"old": first["deploy_id"]}
-    for sha, (message, author, minutes) in told.items():
+    deploys = {"old": first["deploy_id"]}
+    for sha, (message, author, minutes) in changes.items():
         body = {
             "base_commit": OLD,
             "files": [
@@ -150,11 +150,11 @@ def _deploys(story: Story) -> dict[str, str]:
             "pull_request": 412,
         }
         deploy = story.deploy(sha, minutes=minutes, allocation=0.5, commit=commit, diff=body)
-        found[sha] = deploy["deploy_id"]
+        deploys[sha] = deploy["deploy_id"]
         # Before the next one comes, this one is withdrawn; the last one goes on.
         if sha != OPEN:
             story.deploy(sha, minutes=minutes + DAY, allocation=0, commit=commit, diff=body)
-    return found
+    return deploys
 
 
 def _traffic(story: Story) -> dict[str, str]:
@@ -168,14 +168,14 @@ def _traffic(story: Story) -> dict[str, str]:
     for number, (sha, (old, new)) in enumerate(rates.items()):
         start = 2 * DAY * number
         # Closely served, so that there are few blocks and the world is made in seconds.
-        for commit, told in ((OLD, old), (sha, new)):
-            story.crowd(commit, start=start, minutes=UNTIL, units=400, rates=told, **route)
+        for commit, rates_of_arm in ((OLD, old), (sha, new)):
+            story.crowd(commit, start=start, minutes=UNTIL, units=400, rates=rates_of_arm, **route)
     story.send()
     worth = {"name": "order", "value_per_conversion": 40}
     guarded = {"guardrails": ["error"], "routes": ["/checkout/[id]"]}
-    found = {
+    experiments = {
         name: story.register(treatment_commit=sha, target_metric=worth, **guarded)
         for name, sha in (("keep", HELPS), ("rollback", HARMS), ("iterate", MIXED), ("open", OPEN))
     }
     story.walk(minutes=6 * DAY + UNTIL + 180)
-    return found
+    return experiments

@@ -51,7 +51,7 @@ class Checkout:
     @property
     def compare(self) -> dict[str, Any]:
         """What GitHub answers when asked to compare both commits, as far as anybody reads it."""
-        told = _git(self.folder, "diff", "--numstat", self.base, self.change)
+        changes = _git(self.folder, "diff", "--numstat", self.base, self.change)
         return {
             "status": "ahead",
             "base_commit": {"sha": self.base},
@@ -64,7 +64,7 @@ class Checkout:
                     "deletions": int(gone),
                     "changes": int(added) + int(gone),
                 }
-                for added, gone, name in (line.split("\t") for line in told.splitlines())
+                for added, gone, name in (line.split("\t") for line in changes.splitlines())
             ],
         }
 

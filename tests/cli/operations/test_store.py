@@ -3,8 +3,7 @@
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -18,6 +17,7 @@ from cli.processes.dagster_home import POSTGRES_VARIABLE, dagster_environment, w
 from storage.postgres.embedded import EmbeddedPostgres, running_url
 from storage.postgres.engine import connection_string
 from storage.schema.migrate import upgrade
+from tests.processes.api_process import eventually
 from tests.processes.server_folder import server_folder
 
 pytestmark = pytest.mark.process
@@ -28,15 +28,6 @@ def data_dir(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.delenv("SERVICE_DATABASE_URL", raising=False)
     with server_folder() as folder:
         yield folder / "data"
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def migrated(url: str) -> bool:

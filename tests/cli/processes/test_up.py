@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from sqlalchemy import text
 
 from storage.postgres.embedded import EmbeddedPostgres
 from storage.postgres.engine import opened_engine
+from tests.processes.api_process import eventually
 
 pytestmark = [
     pytest.mark.process,
@@ -40,15 +41,6 @@ def data_dir() -> Iterator[Path]:
         os.kill(pid, signal.SIGKILL)
     eventually(lambda: not processes(folder))
     shutil.rmtree(folder)
-
-
-def eventually(condition: Callable[[], bool], seconds: float = SECONDS) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def processes(data_dir: Path) -> list[int]:
@@ -112,7 +104,7 @@ class Up:
 
 def start(data_dir: Path) -> Up:
     up = Up(data_dir, "--api-port", "0", "--dagster-port", "0")
-    assert eventually(up.serves)
+    eventually(up.serves, seconds=SECONDS)
     assert up.process.poll() is None, up.printed()
     return up
 
@@ -133,12 +125,12 @@ def test_up_starts_heals_refuses_a_second_starts_again_after_a_kill_and_stops(
 
     server = next(pid for pid in processes(data_dir) if " -m cli api " in command_of(pid))
     os.kill(server, signal.SIGKILL)
-    assert eventually(lambda: "API started again" in up.printed())
-    assert eventually(up.healthy)
+    eventually(lambda: "API started again" in up.printed())
+    eventually(up.healthy)
 
     postgres = int((data_dir / "postgres" / "postmaster.pid").read_text().split()[0])
     os.kill(postgres, signal.SIGKILL)
-    assert eventually(lambda: "PostgreSQL started again" in up.printed())
+    eventually(lambda: "PostgreSQL started again" in up.printed())
 
     second = Up(data_dir, "--api-port", "0", "--dagster-port", "0")
     assert second.process.wait(timeout=SECONDS) == 1
@@ -152,7 +144,7 @@ def test_up_starts_heals_refuses_a_second_starts_again_after_a_kill_and_stops(
 
     assert up.end(signal.SIGKILL) == -signal.SIGKILL
     # Nothing outlives it, though who was killed may still be on the way out.
-    assert eventually(lambda: processes(data_dir) == [])
+    eventually(lambda: processes(data_dir) == [])
 
     last = start(data_dir)
     assert last.healthy()
@@ -161,7 +153,7 @@ def test_up_starts_heals_refuses_a_second_starts_again_after_a_kill_and_stops(
     for output in (last.printed(), log):
         assert "project default: order on /cart is worth 4500 JPY by `value_routes`" in output
     assert last.end(signal.SIGTERM) == 0, last.printed()
-    assert eventually(lambda: processes(data_dir) == [])
+    eventually(lambda: processes(data_dir) == [])
 
 
 @pytest.mark.nightly
@@ -170,7 +162,7 @@ def test_up_starts_again_after_each_signal_that_stops_it(data_dir: Path) -> None
         up = start(data_dir)
         assert up.healthy()
         assert up.end(number) == 0, up.printed()
-        assert eventually(lambda: processes(data_dir) == [])
+        eventually(lambda: processes(data_dir) == [])
 
 
 def test_a_port_in_use_is_named_before_anything_starts(data_dir: Path) -> None:
@@ -232,12 +224,12 @@ def test_a_run_whose_process_was_killed_is_started_again(data_dir: Path) -> None
         up, LAUNCH, tags=[{"key": key, "value": value} for key, value in tags.items()]
     )
     assert launched["launchPipelineExecution"]["__typename"] == "LaunchRunSuccess"
-    assert eventually(lambda: statuses(up) == {"first": "STARTED"})
+    eventually(lambda: statuses(up) == {"first": "STARTED"}, seconds=SECONDS)
 
     worker = next(pid for pid in processes(data_dir) if "spawn_main" in command_of(pid))
     os.kill(worker, signal.SIGKILL)
 
-    assert eventually(
+    eventually(
         lambda: statuses(up) == {"first": "FAILURE", "retry": "SUCCESS"}, seconds=2 * SECONDS
     )
     assert up.end(signal.SIGTERM) == 0, up.printed()

@@ -23,19 +23,25 @@ ROWS = "dagster/partition_row_count"
 
 
 def materialization(result, key) -> Any:
-    (event,) = [one for one in result.get_asset_materialization_events() if one.asset_key == key]
+    (event,) = [
+        event for event in result.get_asset_materialization_events() if event.asset_key == key
+    ]
     return event.materialization.metadata
 
 
 def reported(result) -> dict[str | None, dict[str, Any]]:
     """What a run reported of each partition of the cells."""
-    events = [one for one in result.get_asset_materialization_events() if one.asset_key == CELLS]
-    found = {
-        one.partition: {name: value.value for name, value in one.materialization.metadata.items()}
-        for one in events
+    events = [
+        event for event in result.get_asset_materialization_events() if event.asset_key == CELLS
+    ]
+    reports = {
+        event.partition: {
+            name: value.value for name, value in event.materialization.metadata.items()
+        }
+        for event in events
     }
-    assert len(found) == len(events)
-    return found
+    assert len(reports) == len(events)
+    return reports
 
 
 def held(canary) -> dict[str, int]:
@@ -87,12 +93,12 @@ def test_a_second_run_changes_nothing_and_says_so(canary, instance, today) -> No
 def test_a_run_reports_every_day_that_it_added_cells_to_with_that_days_own_counts(
     canary, instance, today
 ) -> None:
-    found = reported(canary.run("deploy_reward_fast", instance, today))
+    reports = reported(canary.run("deploy_reward_fast", instance, today))
 
-    assert len(found) > 2
-    assert {day: report[ROWS] for day, report in found.items()} == {today: 0} | held(canary)
-    assert {day: report["added"] for day, report in found.items()} == {today: 0} | held(canary)
-    assert instance.get_materialized_partitions(CELLS) == set(found)
+    assert len(reports) > 2
+    assert {day: report[ROWS] for day, report in reports.items()} == {today: 0} | held(canary)
+    assert {day: report["added"] for day, report in reports.items()} == {today: 0} | held(canary)
+    assert instance.get_materialized_partitions(CELLS) == set(reports)
 
 
 def test_a_backfill_of_a_range_reports_each_of_its_days_with_its_own_counts(
@@ -105,19 +111,19 @@ def test_a_backfill_of_a_range_reports_each_of_its_days_with_its_own_counts(
         tags={RANGE_START: canary.first_day.date().isoformat(), RANGE_END: today},
         resources={"store": canary.resource, "engine": Engine()},
     )
-    found = {day: report[ROWS] for day, report in reported(result).items()}
+    reports = {day: report[ROWS] for day, report in reported(result).items()}
 
-    assert len(found) == 9
-    assert {day: count for day, count in found.items() if count} == held(canary)
+    assert len(reports) == 9
+    assert {day: count for day, count in reports.items() if count} == held(canary)
 
 
 def test_a_run_without_a_partition_is_todays_and_says_so(canary, instance, today) -> None:
     job = definitions.resolve_job_def("deploy_reward_fast")
     result = job.execute_in_process(instance=instance)
-    found = reported(result)
+    reports = reported(result)
 
-    assert found.pop(None)["no_partition_was_named"].endswith(today)
-    assert {day: report[ROWS] for day, report in found.items()} == {today: 0} | held(canary)
+    assert reports.pop(None)["no_partition_was_named"].endswith(today)
+    assert {day: report[ROWS] for day, report in reports.items()} == {today: 0} | held(canary)
 
 
 def test_a_store_without_experiments_is_walked_without_harm(store, instance, today) -> None:

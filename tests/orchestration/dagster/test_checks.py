@@ -45,14 +45,14 @@ def test_every_fact_holds_of_an_honest_store(bench, check) -> None:
 
 @pytest.mark.requirement("transition.keep-without-breaches")
 def test_a_keep_with_a_breach_is_seen(bench) -> None:
-    found = bench.outcome(
+    result = bench.outcome(
         checks.no_keep_with_a_breach,
         "UPDATE verdicts SET contract = jsonb_set(contract::jsonb, '{{guardrail_breaches}}',"
         " '[\"error\"]')::json WHERE experiment_id = '{click}'",
     )
 
-    assert not found.passed
-    assert found.metadata["first"].value == [bench.canary.experiments["click"]]
+    assert not result.passed
+    assert result.metadata["first"].value == [bench.canary.experiments["click"]]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_decided_verdict_that_was_rewritten_is_seen(bench, tampering) -> None:
 
 
 def test_a_decided_contract_that_its_evidence_does_not_support_is_seen(bench) -> None:
-    found = bench.outcome(
+    result = bench.outcome(
         checks.decided_verdicts_are_unchanged,
         "UPDATE verdicts SET contract = jsonb_set(contract::jsonb, '{{lift}}', '0.5')::json"
         " WHERE experiment_id = '{click}'",
@@ -81,17 +81,17 @@ def test_a_decided_contract_that_its_evidence_does_not_support_is_seen(bench) ->
         " WHERE e.experiment_id = v.experiment_id AND v.experiment_id = '{click}'",
     )
 
-    assert not found.passed
+    assert not result.passed
 
 
 def test_a_running_p_that_rises_is_seen(bench) -> None:
-    found = bench.outcome(
+    result = bench.outcome(
         checks.running_p_never_rose,
         "UPDATE verdicts SET evidence = jsonb_set(evidence::jsonb, '{{looks,0,p_running_min}}',"
         " '0.000001')::json WHERE experiment_id = '{view}'",
     )
 
-    assert not found.passed
+    assert not result.passed
 
 
 @pytest.mark.parametrize(
@@ -113,19 +113,19 @@ def test_a_unit_that_is_counted_nowhere_or_twice_is_seen(bench, tampering) -> No
 
 
 def test_a_vif_that_is_not_that_of_a_regression_is_seen(bench) -> None:
-    found = bench.outcome(
+    result = bench.outcome(
         checks.vif_equals_that_of_a_regression,
         "UPDATE verdicts SET evidence = jsonb_set(evidence::jsonb, '{{gates,vif}}', '1.25')::json"
         " WHERE experiment_id = '{view}'",
     )
 
-    assert not found.passed
-    assert found.metadata["experiments"].value == 2
-    assert bench.canary.experiments["view"] in found.metadata["unequal"].value
+    assert not result.passed
+    assert result.metadata["experiments"].value == 2
+    assert bench.canary.experiments["view"] in result.metadata["unequal"].value
 
 
 def test_a_session_that_the_walk_lost_is_seen(bench) -> None:
-    found = bench.outcome(
+    result = bench.outcome(
         checks.every_received_unit_is_accounted,
         # As though they had come within the last hour that was read.
         "INSERT INTO runtime_events (project_id, environment, event, session_id, occurred_at,"
@@ -135,8 +135,8 @@ def test_a_session_that_the_walk_lost_is_seen(bench) -> None:
         " WHERE experiment_id = '{view}' AND stage = 'exposures'",
     )
 
-    assert not found.passed
-    assert found.metadata["lost_sessions"].value[bench.canary.experiments["view"]] == 1
+    assert not result.passed
+    assert result.metadata["lost_sessions"].value[bench.canary.experiments["view"]] == 1
 
 
 @pytest.mark.parametrize(
@@ -153,9 +153,9 @@ def test_a_session_that_the_walk_lost_is_seen(bench) -> None:
 def test_a_day_that_was_built_otherwise_than_a_rebuild_is_seen(bench, tampering) -> None:
     day = bench.canary.first_day.date().isoformat()
 
-    found = bench.outcome(checks.rebuild_equals_increment, tampering, day=day)
+    result = bench.outcome(checks.rebuild_equals_increment, tampering, day=day)
 
-    assert not found.passed
+    assert not result.passed
     with bench.canary.engine.begin() as connection:
         assert read_gauges(connection).unequal_days == 1
 
@@ -163,10 +163,10 @@ def test_a_day_that_was_built_otherwise_than_a_rebuild_is_seen(bench, tampering)
 def test_the_rebuild_compares_the_experiments_of_its_day(bench) -> None:
     day = bench.canary.first_day.date().isoformat()
 
-    found = bench.outcome(checks.rebuild_equals_increment, day=day)
+    result = bench.outcome(checks.rebuild_equals_increment, day=day)
 
-    assert found.passed
-    assert found.metadata["experiments"].value == 3
+    assert result.passed
+    assert result.metadata["experiments"].value == 3
 
 
 def test_the_rebuild_leaves_the_served_tables_alone(bench) -> None:
@@ -178,7 +178,7 @@ def test_the_rebuild_leaves_the_served_tables_alone(bench) -> None:
 
 
 def test_events_that_come_after_the_grace_are_warned_of(bench) -> None:
-    found = bench.outcome(
+    result = bench.outcome(
         checks.source_lag_is_under_the_grace,
         "INSERT INTO runtime_events (project_id, environment, event, session_id, occurred_at,"
         " received_at, trusted) SELECT project_id, environment, 'page_view', 'slow',"
@@ -186,6 +186,6 @@ def test_events_that_come_after_the_grace_are_warned_of(bench) -> None:
         " FROM experiments WHERE experiment_id = '{view}'",
     )
 
-    assert not found.passed
-    assert found.severity is dg.AssetCheckSeverity.WARN
-    assert "shop" in found.metadata["projects"].value
+    assert not result.passed
+    assert result.severity is dg.AssetCheckSeverity.WARN
+    assert "shop" in result.metadata["projects"].value

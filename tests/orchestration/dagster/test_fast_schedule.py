@@ -107,16 +107,16 @@ def reasons(canary: Any, *statements: str, minutes: float = 0.0) -> set[str]:
         for statement in statements:
             connection.execute(text(statement.format(**canary.experiments)))
         as_of = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
-        found = due_work(connection, as_of=as_of + timedelta(minutes=minutes))
+        due = due_work(connection, as_of=as_of + timedelta(minutes=minutes))
         transaction.rollback()
-    return {reason for work in found for reason in work.reasons}
+    return {reason for work in due for reason in work.reasons}
 
 
 def test_a_tick_without_an_experiment_launches_no_run_and_says_why(store, instance) -> None:
-    found = tick(store.url, instance)
+    answer = tick(store.url, instance)
 
-    assert not found.run_requests
-    assert found.skip_message == NOTHING_DUE
+    assert not answer.run_requests
+    assert answer.skip_message == NOTHING_DUE
 
 
 def test_a_tick_asks_for_a_run_that_says_why_and_ends_in_the_verdicts(
@@ -196,8 +196,8 @@ def test_a_run_is_due_for_new_units_and_for_what_comes_whatever_the_traffic(quie
         ("set aside lately", [earlier(20), aside % "20 seconds", event()], set()),
         ("set aside a while ago", [aside % "2 minutes"], {"set aside, tried again"}),
     ]
-    found = {name: reasons(quiet, *statements) for name, statements, _ in cases}
-    assert found == {name: expected for name, _, expected in cases}
+    named = {name: reasons(quiet, *statements) for name, statements, _ in cases}
+    assert named == {name: expected for name, _, expected in cases}
     assert reasons(quiet, minutes=50) == set()
 
 
@@ -350,10 +350,10 @@ def test_what_another_run_read_meanwhile_does_not_count_as_published(canary) -> 
 def test_a_tick_does_not_wait_for_a_run_that_writes(canary, instance) -> None:
     with canary.engine.begin() as other:
         claim_derived_tables(other)
-        found = tick(canary.url, instance)
+        answer = tick(canary.url, instance)
 
-    assert not found.run_requests
-    assert found.skip_message == UNDER_WAY
+    assert not answer.run_requests
+    assert answer.skip_message == UNDER_WAY
     assert reasons(canary)
 
 
@@ -373,7 +373,7 @@ def test_a_tick_asks_for_no_second_run_while_one_starts_and_waits_for_none_that_
         (dg.DagsterRunStatus.STARTED, -39 * 60): False,
         (dg.DagsterRunStatus.FAILURE, 0): False,
     }
-    found: dict[tuple[dg.DagsterRunStatus, int], bool] = {}
+    waited: dict[tuple[dg.DagsterRunStatus, int], bool] = {}
     for status, minutes_ago in waits:
         run = instance.create_run_for_job(job)
         at = datetime.now(UTC) - timedelta(minutes=minutes_ago)
@@ -384,10 +384,10 @@ def test_a_tick_asks_for_no_second_run_while_one_starts_and_waits_for_none_that_
                 .values(status=status.value, create_timestamp=at.replace(tzinfo=None))
             )
         asked = tick(store.url, instance)
-        found[status, minutes_ago] = asked.skip_message == UNDER_WAY
-        assert bool(asked.run_requests) is not found[status, minutes_ago]
+        waited[status, minutes_ago] = asked.skip_message == UNDER_WAY
+        assert bool(asked.run_requests) is not waited[status, minutes_ago]
         instance.delete_run(run.run_id)
-    assert found == waits
+    assert waited == waits
 
 
 def test_two_instances_that_run_on_one_store_do_each_other_no_harm(canary, instance) -> None:
@@ -414,9 +414,8 @@ def test_a_tick_without_a_store_fails_and_says_so(instance) -> None:
 # --- Settings ------------------------------------------------------------------------------------
 
 
-def test_the_schedule_ticks_each_minute_without_being_switched_on() -> None:
+def test_the_schedule_ticks_each_minute() -> None:
     assert each_minute.cron_schedule == "* * * * *"
-    assert each_minute.default_status is dg.DefaultScheduleStatus.RUNNING
 
 
 @pytest.mark.process

@@ -42,9 +42,9 @@ def test_every_asset_shows_its_table_and_how_it_is_kept() -> None:
 def metadata_of(result: Any, key: dg.AssetKey) -> dict[str, Any]:
     own = (None, result.dagster_run.tags["dagster/partition"])
     (event,) = [
-        one
-        for one in result.get_asset_materialization_events()
-        if one.asset_key == key and one.partition in own
+        event
+        for event in result.get_asset_materialization_events()
+        if event.asset_key == key and event.partition in own
     ]
     return {name: value.value for name, value in event.materialization.metadata.items()}
 
@@ -52,16 +52,22 @@ def metadata_of(result: Any, key: dg.AssetKey) -> dict[str, Any]:
 def test_a_run_tells_of_the_units_the_cells_and_the_answers(canary, instance) -> None:
     day = canary.first_day.date().isoformat()
     result = canary.run("deploy_reward_fast", instance, day)
-    told = {key: metadata_of(result, key) for key in (EXPOSURES, SESSION_CELLS, EVIDENCE, VERDICTS)}
+    metadata = {
+        key: metadata_of(result, key) for key in (EXPOSURES, SESSION_CELLS, EVIDENCE, VERDICTS)
+    }
 
     # 31 minutes after midnight the first unit comes, and one every 3 minutes: 470 on that day.
-    assert told[SESSION_CELLS]["units"] == 3 * 470
-    assert (told[VERDICTS]["open"], told[VERDICTS]["decided"], told[VERDICTS]["keep"]) == (2, 1, 1)
-    assert told[EXPOSURES]["added"] == 3 * 1200
-    assert told[EXPOSURES]["lag_seconds"] >= 0
-    assert all(told[key]["seconds"] > 0 for key in told)
-    assert told[VERDICTS]["pictures"] == EVIDENCE
-    assert told[EVIDENCE]["published_by"] == VERDICTS
+    assert metadata[SESSION_CELLS]["units"] == 3 * 470
+    assert (
+        metadata[VERDICTS]["open"],
+        metadata[VERDICTS]["decided"],
+        metadata[VERDICTS]["keep"],
+    ) == (2, 1, 1)
+    assert metadata[EXPOSURES]["added"] == 3 * 1200
+    assert metadata[EXPOSURES]["lag_seconds"] >= 0
+    assert all(metadata[key]["seconds"] > 0 for key in metadata)
+    assert metadata[VERDICTS]["pictures"] == EVIDENCE
+    assert metadata[EVIDENCE]["published_by"] == VERDICTS
     turned = instance.get_run_by_id(result.run_id).tags[TURNED_TAG]
     assert canary.experiments["click"] in turned
 
@@ -76,11 +82,11 @@ def test_a_run_tells_of_what_changed_since_the_one_before_whoever_walked(
         " AND experiment_id = '{view}'"
     )
 
-    told = metadata_of(canary.run("deploy_reward_fast", instance, today), VERDICTS)
+    metadata = metadata_of(canary.run("deploy_reward_fast", instance, today), VERDICTS)
 
-    assert (told["changed"], told["published_now"]) == (1, 0)
-    assert canary.experiments["view"] in told["verdicts_that_changed"]
-    assert canary.experiments["click"] not in told["verdicts_that_changed"]
+    assert (metadata["changed"], metadata["published_now"]) == (1, 0)
+    assert canary.experiments["view"] in metadata["verdicts_that_changed"]
+    assert canary.experiments["click"] not in metadata["verdicts_that_changed"]
 
 
 def test_no_page_tells_anything_of_a_user_and_all_stay_small(canary, instance, today) -> None:
@@ -92,9 +98,9 @@ def test_no_page_tells_anything_of_a_user_and_all_stay_small(canary, instance, t
     )
     result = canary.run("deploy_reward_day", instance, today)
 
-    told = [
-        json.dumps({name: str(value.value) for name, value in found.metadata.items()})
-        for found in (
+    pages = [
+        json.dumps({name: str(value.value) for name, value in entry.metadata.items()})
+        for entry in (
             *(event.materialization for event in result.get_asset_materialization_events()),
             *(
                 event.asset_observation_data.asset_observation
@@ -109,9 +115,9 @@ def test_no_page_tells_anything_of_a_user_and_all_stay_small(canary, instance, t
         for event in result.get_asset_observation_events()
     }
     assert "dagster/row_count" in observed[RUNTIME_EVENTS]
-    assert len(told) >= 14
-    assert not any(CANARY in one for one in told)
-    assert max(map(len, told)) < MOST_BYTES
+    assert len(pages) >= 14
+    assert not any(CANARY in page for page in pages)
+    assert max(map(len, pages)) < MOST_BYTES
 
 
 def test_an_hourly_run_adds_up_each_project_s_verdicts(canary, instance, today) -> None:
@@ -146,14 +152,15 @@ def test_the_nearest_to_an_answer_comes_first_and_the_decided_apart(settled) -> 
 
     # A second attempt has a higher threshold to reach.
     reached = [
-        one.document["totals"]["e_value"] * one.document["policy"]["level"] for one in nearest
+        experiment.document["totals"]["e_value"] * experiment.document["policy"]["level"]
+        for experiment in nearest
     ]
-    assert {one.experiment_id for one in nearest} == {
+    assert {experiment.experiment_id for experiment in nearest} == {
         settled.experiments["view"],
         settled.experiments["activation"],
     }
     assert reached == sorted(reached, reverse=True)
-    assert [one.experiment_id for one in lately] == [settled.experiments["click"]]
+    assert [experiment.experiment_id for experiment in lately] == [settled.experiments["click"]]
 
 
 def test_changes_are_those_after_a_time_and_by_default_of_a_day(settled) -> None:

@@ -242,9 +242,9 @@ def test_before_the_first_look_there_is_no_picture() -> None:
     waiting = {"experiment_id": "exp_1", "sentence": "No answer.", "as_of": None}
 
     assert picture_of(waiting, contract()) is None
-    one = picture_of(document(looks=1), contract())
-    assert one is not None
-    assert thumbnail(one) is None
+    picture = picture_of(document(looks=1), contract())
+    assert picture is not None
+    assert thumbnail(picture) is None
 
 
 def test_a_look_tells_its_numbers_in_points_and_in_percent_of_control() -> None:

@@ -1,27 +1,17 @@
 """The store below an asset: a connection that was lost is made again, an error stays an error."""
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import dagster as dg
 from sqlalchemy import text
 
 from storage.schema.clock import DERIVED_LOCK, claim_derived_tables
+from tests.processes.api_process import eventually
 
 _WAITING = """
 SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objid = :key AND NOT granted
 """
-
-
-def eventually(found: Callable[[], Any]) -> Any:
-    """What is found, once something is."""
-    pause = threading.Event()
-    for _ in range(6_000):
-        if (one := found()) is not None:
-            return one
-        pause.wait(0.05)
-    raise AssertionError("nothing was found in five minutes")
 
 
 def kinds(result: Any) -> list[dg.DagsterEventType]:

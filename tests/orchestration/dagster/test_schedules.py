@@ -66,7 +66,3 @@ def test_a_day_whose_outcomes_can_still_come_is_not_rebuilt(canary, instance, to
     canary.tamper("UPDATE cursors SET at = at - interval '9 days' WHERE stage = 'cells/activation'")
 
     assert len(tick(each_hour, canary.url, instance).run_requests) == 1
-
-
-def test_the_schedule_runs_without_being_switched_on() -> None:
-    assert each_hour.default_status is dg.DefaultScheduleStatus.RUNNING

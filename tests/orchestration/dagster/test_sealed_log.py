@@ -50,7 +50,9 @@ def metadata(result: Any) -> dict[str, Any]:
 
 def check(result: Any) -> Any:
     (evaluation,) = [
-        one for one in result.get_asset_check_evaluations() if one.check_name == CHECK.name
+        evaluation
+        for evaluation in result.get_asset_check_evaluations()
+        if evaluation.check_name == CHECK.name
     ]
     return evaluation
 
@@ -58,18 +60,18 @@ def check(result: Any) -> Any:
 def test_a_run_seals_what_has_ended_and_tells_of_its_day(canary, instance, lake) -> None:
     result = sealed(canary, instance)
 
-    found = metadata(result)
+    entries = metadata(result)
     with canary.engine.begin() as connection:
         events = connection.execute(text("SELECT count(*) FROM runtime_events")).scalar_one()
         of_day = connection.execute(
             text("SELECT count(*) FROM runtime_events WHERE received_at < :end"),
             {"end": canary.first_day + timedelta(days=1)},
         ).scalar_one()
-    assert found["rows_sealed_now"] == events
-    assert found["dagster/partition_row_count"] == of_day
-    assert found["hours"] == 24
-    assert found["hours_waiting"] == 0
-    assert found["bytes"] == sum(
+    assert entries["rows_sealed_now"] == events
+    assert entries["dagster/partition_row_count"] == of_day
+    assert entries["hours"] == 24
+    assert entries["hours_waiting"] == 0
+    assert entries["bytes"] == sum(
         path.stat().st_size for path in (lake / f"{canary.first_day:%Y-%m-%d}").iterdir()
     )
     assert check(result).passed

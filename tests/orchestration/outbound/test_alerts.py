@@ -32,11 +32,11 @@ class Watch:
     def tick(self) -> str:
         """What a tick says."""
         with dg.build_sensor_context(instance=self.instance, cursor=self.cursor) as context:
-            told = alert.evaluate_tick(context)
-        self.cursor = told.cursor or self.cursor
-        assert told.skip_message is not None
-        assert not told.run_requests
-        return told.skip_message
+            tick = alert.evaluate_tick(context)
+        self.cursor = tick.cursor or self.cursor
+        assert tick.skip_message is not None
+        assert not tick.run_requests
+        return tick.skip_message
 
     def fail(self, name: str, message: str = "it broke", tags: dict[str, str] | None = None) -> str:
         """Runs a job that fails, and gives back its run."""
@@ -58,8 +58,8 @@ class Watch:
 
         @dg.asset(key=key.asset_key, check_specs=[dg.AssetCheckSpec(key.name, asset=key.asset_key)])
         def checked() -> dg.MaterializeResult:
-            found = dg.AssetCheckResult(passed=passed, severity=severity, check_name=key.name)
-            return dg.MaterializeResult(check_results=[found])
+            result = dg.AssetCheckResult(passed=passed, severity=severity, check_name=key.name)
+            return dg.MaterializeResult(check_results=[result])
 
         return dg.materialize([checked], instance=self.instance).run_id
 
@@ -196,7 +196,7 @@ def test_without_an_address_nothing_is_looked_at(watch: Watch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "shown"),
     [
         (
             f"cannot reach postgresql://reward:{CANARY}@db.internal:5432/reward?x={CANARY} now",
@@ -212,9 +212,9 @@ def test_without_an_address_nothing_is_looked_at(watch: Watch) -> None:
         (f"with {CANARY} in it", "with … in it"),
     ],
 )
-def test_an_error_s_line_is_told_without_what_is_secret(line: str, told: str) -> None:
+def test_an_error_s_line_is_told_without_what_is_secret(line: str, shown: str) -> None:
     environment = {"SERVICE_DATABASE_URL": f"postgresql://reward:{CANARY}@db/reward"}
-    assert redacted(line, environment) == told
+    assert redacted(line, environment) == shown
 
 
 def test_a_secret_of_the_environment_is_told_to_nobody(

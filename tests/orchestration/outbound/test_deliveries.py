@@ -231,9 +231,9 @@ def test_while_frozen_everything_waits_and_then_goes(shop: Shop, receiver: Recei
 
 def said(*words: str) -> str:
     """What the command line prints of the shop's webhooks."""
-    told = CliRunner().invoke(main, ["webhooks", *words, "--project", "shop"])
-    assert told.exit_code == 0, told.output
-    return told.output
+    result = CliRunner().invoke(main, ["webhooks", *words, "--project", "shop"])
+    assert result.exit_code == 0, result.output
+    return result.output
 
 
 def test_what_was_given_up_is_listed_and_sent_again_when_asked(
@@ -305,9 +305,9 @@ def test_the_path_of_an_address_is_told_to_its_receiver_alone(
         parse_settings({"webhooks": [{"url": f"http://shop.example/{canary}"}]})
     assert len(receiver.got) == 3
     assert all(canary in got.path for got in receiver.got)
-    told = "\n".join([*said, *capfd.readouterr(), caplog.text, str(refused.value)])
-    assert "127.0.0.1: status 500" in told
-    assert canary not in told
+    output = "\n".join([*said, *capfd.readouterr(), caplog.text, str(refused.value)])
+    assert "127.0.0.1: status 500" in output
+    assert canary not in output
     shop.service.settings(webhooks=[])
     assert canary not in dumped(shop.service.store.url)
 
@@ -318,14 +318,14 @@ def test_the_path_of_an_address_is_told_to_its_receiver_alone(
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
     """Names of a resolver of the test's own: each look-up takes the next address."""
-    found: dict[str, list[str]] = {}
+    addresses: dict[str, list[str]] = {}
     real = socket.getaddrinfo
 
     def getaddrinfo(host: Any, port: Any, *more: Any, **options: Any) -> Any:
-        return real(found[host].pop(0) if host in found else host, port, *more, **options)
+        return real(addresses[host].pop(0) if host in addresses else host, port, *more, **options)
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    return found
+    return addresses
 
 
 def test_a_public_name_that_leads_to_a_private_network_is_not_posted_to(

@@ -303,40 +303,40 @@ def opened(store: Store) -> TestClient:
 def shops(postgres_url: str, migrated_template: str) -> Iterator[dict[str, Shop]]:
     """Every project of this page in one store: each lives its story, then the pipeline runs."""
     with fresh_store(postgres_url, migrated_template) as store:
-        found: dict[str, Shop] = {}
+        by_story: dict[str, Shop] = {}
         # When the API ends, what it refused is noted.
         with opened(store) as client:
             for live in (Shop.live, half_is_measured, *(way[0] for way in WAYS)):
                 with store.engine.begin() as connection:
                     project = create_project(connection, live.__name__)
-                found[live.__name__] = Shop(store=store, client=client, project=project)
-                live(found[live.__name__])
+                by_story[live.__name__] = Shop(store=store, client=client, project=project)
+                live(by_story[live.__name__])
         run_pipeline(store.engine)
         with opened(store) as client:
-            for shop in found.values():
+            for shop in by_story.values():
                 shop.client = client
-            yield found
+            yield by_story
 
 
 @pytest.mark.parametrize("story", ["live", "half_is_measured"])
 def test_a_project_that_is_set_up_right_is_green_in_every_line(
     shops: dict[str, Shop], story: str
 ) -> None:
-    found = shops[story].lines()
-    assert [line for line in found.values() if line["ok"] is not True] == []
-    assert {line["fix"] for line in found.values()} == {""}
-    assert ("outside the sample" in found[CHECKS[-1]]["seen"]) == (story == "half_is_measured")
+    lines = shops[story].lines()
+    assert [line for line in lines.values() if line["ok"] is not True] == []
+    assert {line["fix"] for line in lines.values()} == {""}
+    assert ("outside the sample" in lines[CHECKS[-1]]["seen"]) == (story == "half_is_measured")
 
 
 @pytest.mark.parametrize(("wrong", "check", "seen", "fix"), WAYS, ids=NAMES)
 def test_each_way_to_set_it_up_wrong_is_named_with_its_fix(
     shops: dict[str, Shop], wrong: Wrong, check: str, seen: str, fix: str
 ) -> None:
-    found = shops[wrong.__name__].lines()
-    red = {name for name, line in found.items() if line["ok"] is False}
-    assert red == {check, *ALSO_RED.get(wrong.__name__, ())}, found
-    assert seen in found[check]["seen"]
-    assert fix in found[check]["fix"]
+    lines = shops[wrong.__name__].lines()
+    red = {name for name, line in lines.items() if line["ok"] is False}
+    assert red == {check, *ALSO_RED.get(wrong.__name__, ())}, lines
+    assert seen in lines[check]["seen"]
+    assert fix in lines[check]["fix"]
 
 
 def test_every_line_has_a_way_to_turn_red() -> None:

@@ -6,8 +6,7 @@ import signal
 import stat
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -23,6 +22,7 @@ from storage.postgres.embedded import (
     running_url,
 )
 from storage.postgres.engine import connection_string
+from tests.processes.api_process import eventually
 from tests.processes.server_folder import server_folder
 
 pytestmark = pytest.mark.process
@@ -50,15 +50,6 @@ def data_dir(empty: Path, made: Path) -> Path:
     # `cp` keeps the owner, which is nobody where we are root.
     subprocess.run(["cp", "-a", str(made), str(empty)], check=True)
     return empty
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def write(url: str, value: int) -> None:
@@ -101,7 +92,7 @@ def owner(data_dir: Path) -> Iterator[subprocess.Popen[str]]:
         server = server_pid(data_dir)
         yield process
         process.kill()
-    assert eventually(lambda: not alive(server))
+    eventually(lambda: not alive(server))
 
 
 def test_rows_stay_over_a_stop_and_a_second_start(data_dir: Path) -> None:
@@ -198,7 +189,7 @@ def test_a_server_ends_with_its_killed_owner_and_loses_nothing(
         assert server.process is not None
         assert server.process.pid != orphan
         assert kept(server.url) == [7]
-    assert eventually(lambda: not alive(orphan))
+    eventually(lambda: not alive(orphan))
 
 
 def test_owner_and_server_killed_together_lose_nothing(
