@@ -21,6 +21,6 @@ definitions = dg.Definitions(
     schedules=[*SCHEDULES, each_day],
     sensors=[webhooks, alert],
     resources={"store": Store(), "engine": Engine()},
-    # A process of its own saves no step time: each is a query, and waits for the step before.
+    # Steps run in one process: each is one query, and waits for the step before it.
     executor=dg.in_process_executor,
 )

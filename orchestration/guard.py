@@ -20,7 +20,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 _OWN_SITES = frozenset({None, "same-origin", "none"})
 # A page must ask (by a preflight, which Dagster declines) before it may send these.
 _PREFLIGHTED_TYPES = frozenset({"application/json", "application/graphql"})
-# Of a header that a message quotes: enough to recognize it.
+# A message quotes so much of a header: enough to recognize it.
 _QUOTED_CHARACTERS = 100
 
 

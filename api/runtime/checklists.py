@@ -45,7 +45,8 @@ class Checklists:
         self._kept = {
             project: (until, task)
             for project, (until, task) in self._kept.items()
-            if not task.done() or (until > now and task.exception() is None)
+            if not task.done()
+            or (until > now and not task.cancelled() and task.exception() is None)
         }
         if project_id not in self._kept:
             task = asyncio.create_task(self._computed(project_id))

@@ -71,12 +71,7 @@ def _print(lines: Sequence[Mapping[str, Any]], age: float | None) -> None:
     waiting = sum(line["ok"] is None for line in lines)
     console.print(Padding(_summary(len(lines), red=red, waiting=waiting), (1, 0, 0, 1)))
     if age is not None:
-        console.print(f" As of {_ago(age)}: the service looks once a minute.", highlight=False)
-
-
-def _ago(seconds: float) -> str:
-    count = int(seconds)
-    return f"{count} second{'' if count == 1 else 's'} ago"
+        console.print(f" As of {age:.0f} s ago: the service looks once a minute.", highlight=False)
 
 
 def _summary(count: int, *, red: int, waiting: int) -> str:

@@ -10,7 +10,7 @@ from domain.wording.base_move import base_move_sentence
 from domain.wording.left_out import CURES, left_out_sentence
 from domain.wording.registration import nothing_to_compare_advice, nothing_to_compare_sentence
 
-# What is checked, in the order of a set-up: the words that every face shows.
+# The checks in the order of a set-up, by the words that every face shows.
 CHECKS = (
     "events",
     "commit on events",
@@ -29,18 +29,18 @@ COMPUTED = "experiment computed"
 SEALED = "log sealed"
 # A line for each experiment that leaves outcomes out, and none while none does.
 COUNTED = "outcomes counted"
-# So long without an event, and the first line turns red.
+# The first line turns red after so long without an event.
 SILENCE = timedelta(minutes=15)
 # A tick comes each minute, and a run of the pipeline may hold some of them up.
 _STOPPED = timedelta(minutes=10)
-# Every exposure should say what a canary is told by: one build of several that forgets to shows
-# as its share of the traffic, and canaries begin at a few percent.
+# Every exposure should name its commit: a build that forgets to shows as its share of the
+# traffic, and canaries begin at a few percent.
 _LEAST_NAMED = 0.99
-# A page of another app, or one that is not found, is no fault of the set-up.
+# A page of another app, or a page that does not exist, is no fault of the set-up.
 _LEAST_MATCHED = 0.9
 _MOST_SKEWED = 0.05
 _MOST_REFUSED = 0.05
-# Below it one arm without a unit is chance, at a small share.
+# Among fewer units an arm of a small share has none by chance.
 _SOME_UNITS = 20
 _SOME_BLOCKS = 3
 _SOME_REVENUE = 5
@@ -114,7 +114,7 @@ def _faults(setup: ProjectSetup) -> Iterator[tuple[str, str, str]]:
         fix = f"`deploy-reward close {experiment_id}`, or update the service."
         yield COMPUTED, f"{experiment_id}: {reason}", fix
     if setup.unsealed is not None:
-        # Its kind alone: the message names folders and buckets, which are the operator's.
+        # Its kind alone is shown: the message names folders and buckets, which are the operator's.
         kind = setup.unsealed.partition(":")[0]
         yield SEALED, f"Hours of the log could not be written to files: {kind}.", _UNSEALED_FIX
 
@@ -126,7 +126,7 @@ def _left_out(experiment: OpenExperiment) -> list[tuple[str, str]]:
     return [] if seen is None else [(seen, " ".join(fixes))]
 
 
-# Whether it is so, what was seen, and what to do if it is not so.
+# A judgment says whether it is so, what was seen, and what to do if it is not so.
 _Judgment = tuple[bool | None, str, str]
 
 

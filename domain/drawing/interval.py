@@ -13,13 +13,13 @@ from domain.wording.headline import Tone
 from domain.wording.looks import Estimate, clock, e_value_text, thinned
 from domain.wording.picture import Lane, Mark, Picture
 
-# Finer than a pointer finds.
+# A pointer finds no finer look.
 MOST_POINTS = 160
 _LEFT, _RIGHT, _TOP, _PLOT, _LANE = 56.0, 12.0, 34.0, 240.0, 34.0
 # Dagster's pages show Markdown of fewer letters than 1,000 in place: a thumbnail must fit.
 _SMALL = (240, 44)
 _MOST_SMALL_POINTS = 11
-# Of Okabe and Ito's colours, which the colour-blind can tell apart, the ones that read on white.
+# These colours of Okabe and Ito, which the colour-blind can tell apart, read well on white.
 _COLOURS: dict[Tone, str] = {
     "keep": "#00734f",
     "rollback": "#b34a00",
@@ -154,7 +154,7 @@ def _fires(mark: Mark) -> bool:
 
 def _scene(picture: Picture, width: int, text: Callable[..., str]) -> _Scene:
     begin, end = picture.looks[0].at, picture.looks[-1].at
-    # Of a single look, or two at once: a block's breadth to each side.
+    # A single look, or two at once, get a block's breadth to each side.
     breadth = 150.0 if end == begin else 0.0
     low, high = picture.extent
     return _Scene(
@@ -211,7 +211,7 @@ def _band(scene: _Scene) -> list[str]:
         middle = (_LEFT + scene.time.end) / 2
         return [scene.text((middle, _TOP + 30), look_words(scene.picture), anchor="middle")]
     if len(shown) == 1:
-        # A bar, where there is no way to go.
+        # A single look is drawn as a bar.
         shown = [replace(shown[0], at=shown[0].at + side) for side in (-30.0, 30.0)]
     upper, estimate, lower = (
         [(x, scene.value.at(end)) for x, end in ends] for ends in _ends(shown, scene.time)

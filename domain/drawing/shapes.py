@@ -33,7 +33,7 @@ def steps(places: Sequence[Place]) -> str:
     steps: list[str] = []
     x = y = 0.0
     for place in places:
-        # Relative to the last place as it was written, so that rounding does not add up.
+        # Steps are relative to the last place as it was written, so that rounding does not add up.
         dx, dy = round(place[0] - x, 1), round(place[1] - y, 1)
         x, y = x + dx, y + dy
         steps.append(f"{dx:g} {dy:g}")

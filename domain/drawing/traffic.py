@@ -9,7 +9,7 @@ from domain.drawing.shapes import Place, line, window
 
 HEIGHT = 90.0
 _LABEL, _LINES = 16.0, 46.0
-# Where steps come faster, those that have room say their share.
+# Steps that have so much room say their share.
 _LEAST_APART = 80.0
 
 

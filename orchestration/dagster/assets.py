@@ -45,7 +45,7 @@ from storage.views.published import (
 FRESHNESS = dg.FreshnessPolicy.time_window(
     fail_window=timedelta(hours=3), warn_window=timedelta(minutes=90)
 )
-# On a run: the experiments whose answers it turned.
+# This tag of a run names the experiments whose answers it changed.
 TURNED_TAG = f"{PREFIX}/turned"
 _MOST_TAGGED = 10
 _SHOWN_TO = "shown_to"
@@ -128,7 +128,7 @@ def exposures(
             "added": exposed.added,
             "experiments": units.experiments,
             "read_to": dg.MetadataValue.timestamp(exposed.as_of),
-            # Of the experiment that was read least.
+            # It is that of the experiment that was read least.
             "lag_seconds": lag,
             "seconds": _since(begun),
         }
@@ -215,7 +215,7 @@ def evidence(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
         work = stage_due if patience is FAST else stage
         drafted = work(connection, patience=patience)
     seconds = _since(begun)
-    # Read after the step, outside its lock: experiments without a new look are shown as well.
+    # This is read after the step, outside its lock: experiments without a new look are shown too.
     with store.reading() as connection:
         nearest = nearest_to_an_answer(connection, limit=MOST_SHOWN)
         shown = chosen(nearest, decided_lately(connection, limit=MOST_SHOWN))

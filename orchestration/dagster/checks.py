@@ -31,9 +31,9 @@ from storage.verdicts.set_aside import read_set_aside
 from storage.views.published import open_evidence_by_turns
 from storage.views.sources import lags_of_measured_projects
 
-# Enough to begin a search with; a check's record is kept for ever.
+# So many rows begin a search, and a check's record is kept for ever.
 _SHOWN = 20
-# A regression takes a tenth of a second; statsmodels itself, some seconds to import.
+# A regression takes a tenth of a second, and the import of statsmodels some seconds.
 _REGRESSED = 20
 
 

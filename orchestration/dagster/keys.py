@@ -6,11 +6,11 @@ from storage.postgres.engine import SCHEMA
 
 PREFIX = "deploy_reward"
 OWNERS = [f"team:{PREFIX}"]
-# By which an instance's catalogue finds all that is ours.
+# An instance's catalogue finds all that is ours by this tag.
 TAGS = {"service": PREFIX}
-# On a run that the fast schedule asked for: when the last block that it waits for closes.
+# This tag of a run of the fast schedule says when the last block that it waits for closes.
 CLOSES_TAG = f"{PREFIX}/closes_at"
-# And why it was asked for.
+# This one says why it was asked for.
 DUE_TAG = f"{PREFIX}/due"
 
 
@@ -30,7 +30,7 @@ EVIDENCE = asset_key("evidence")
 VERDICTS = asset_key("verdicts")
 LEDGER = asset_key("ledger")
 
-# Tables whose name is not that of their asset.
+# These tables are not named as their asset is.
 _TABLES = {STATIC_GRAPHS: "graphs", SEALED_LOG: "sealed_hours", SESSION_CELLS: "cells"}
 
 

@@ -30,7 +30,7 @@ from storage.upkeep.gauges import note_step
 from storage.upkeep.passing_error import is_passing
 from storage.upkeep.reading import separate_reading
 
-# A minute in all: longer than a managed PostgreSQL takes to fail over.
+# The retries take a minute in all, longer than a managed PostgreSQL takes to fail over.
 RETRIES = dg.RetryPolicy(
     max_retries=6, delay=1, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS
 )

@@ -57,7 +57,7 @@ def _fast(
             answer = _not_asked_for(answer, context.instance) or UNDER_WAY
     if isinstance(answer, str):
         return dg.SkipReason(answer)
-    # Of many closings the first and the last get a run: each takes seconds of CPU to start.
+    # The first and the last of many closings get a run: each takes seconds of CPU to start.
     return [_request(work) for work in answer[:1] + answer[1:][-1:]]
 
 
@@ -102,7 +102,7 @@ def _is_starting(instance: dg.DagsterInstance, *, closes_at: datetime | None) ->
         ],
         tags=tags,
         created_after=now - _STARTS_WITHIN,
-        # Under a clock that ran ahead runs were created in the future.
+        # A clock that ran ahead created runs in the future.
         created_before=now + _STARTS_WITHIN,
     )
     return any(instance.get_runs_count(runs) for runs in (queued, begun))
@@ -138,7 +138,7 @@ each_minute = fast_schedule(os.environ.get(_CRON_VARIABLE) or _EACH_MINUTE)
 
 # --- Day ------------------------------------------------------------------------------------------
 
-# Carried by the run that rebuilt a day: once a day's last metric has closed, once is enough.
+# The run that rebuilt a day carries this tag: once its last metric has closed, once is enough.
 REBUILT_TAG = f"{PREFIX}/rebuilt"
 _DONE_OR_TO_COME = [
     status
@@ -170,7 +170,7 @@ def each_hour(context: dg.ScheduleEvaluationContext, store: Store) -> Iterator[d
     )
     with store.reading() as connection:
         settled = settled_days(connection, as_of=closed_instant(connection))
-    # One an hour: after an import of weeks the machine is not held up by all of them at once.
+    # A day an hour is rebuilt, so that an import of weeks does not hold the machine up.
     for key in _not_rebuilt(context.instance, settled)[:1]:
         yield dg.RunRequest(
             run_key=f"{at.isoformat()}/{key}",

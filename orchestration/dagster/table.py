@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import dagster as dg
 
-# Each with the same columns.
+# All rows have the same columns.
 Rows = Sequence[Mapping[str, str]]
 # Each run's record is kept: a table says what to look at, the store holds the rest.
 MOST_ROWS = 20

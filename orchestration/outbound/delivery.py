@@ -29,7 +29,7 @@ _AT_ONCE = 8
 # With one exchange more, a round stays well under the minute that Dagster gives a tick, and under
 # the shortest wait, after which an attempt would count as broken off.
 ROUND_SECONDS = 10.0
-# What lacks on our side, a secret or a token, comes with a restart.
+# A secret or a token that is missing on our side comes with a restart.
 _POSTPONED = timedelta(minutes=1)
 _GONE = 410
 
@@ -81,8 +81,7 @@ class _Sending:
         self._environment = environment
         self._round = Round()
         self._tls: ssl.SSLContext | None = None
-        # Under way, or failed in this round: a receiver that is slow or dead takes one place of
-        # the eight, for one exchange.
+        # A receiver that is slow or dead takes a single place of the eight, for one exchange.
         self._avoided: set[str] = set()
         self._ends_at = time.monotonic() + ROUND_SECONDS
 

@@ -15,7 +15,7 @@ import httpx2
 from storage.tenants.receiver_address import Address, RefusedAddressError, judged, resolve
 
 TIMEOUT_SECONDS = 10.0
-# Enough for the receiver to see its answer taken; it is read and dropped.
+# So much of an answer is read and dropped, for the receiver to see it taken.
 _ANSWER_BYTES = 1024
 
 
@@ -115,7 +115,7 @@ async def _posted(
         "Host": target.netloc.decode("ascii"),
         **headers,
     }
-    # A client for each: no receiver's cookies or connections serve another.
+    # Each receiver has a client: no cookies or connections of one serve another.
     async with (
         httpx2.AsyncClient(
             verify=tls or open_tls(), timeout=TIMEOUT_SECONDS, follow_redirects=False

@@ -7,13 +7,13 @@ from urllib.parse import unquote, urlsplit
 
 _LONGEST = 300
 _MASK = "…"
-# Shorter ones are in any text.
+# Shorter secrets occur in any text.
 _SHORTEST_SECRET = 6
 _NAMES = re.compile(r"SECRET|TOKEN|PASSWORD|WEBHOOK|_KEY$")
 _SHAPES = (
     # A database quotes the value that it could not take, which may be a person's.
     (re.compile(r'"[^"]*"'), f'"{_MASK}"'),
-    # Of an address, whoever it logs in and its path, which may be what opens it.
+    # The login of an address and its path may be what opens it.
     (re.compile(r"(\w[\w+.-]*://)(?:\S*@)?([^\s/?#@]*)\S*"), rf"\1\2/{_MASK}"),
     (re.compile(r"(?i)(password\s*[=:]\s*)\S+"), rf"\1{_MASK}"),
     (re.compile(r"\b(wk|pk|rk|ak|whsec)_[A-Za-z0-9+/=]+"), rf"\1_{_MASK}"),

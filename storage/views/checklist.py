@@ -210,7 +210,7 @@ def _newest(
     if here:
         return max(here)
     elsewhere = [part.newest_at for part in traffic.values()]
-    # A name tells of any environment: of events at the log's end it is known that they are others'.
+    # A name belongs to any environment; events at the log's end are known to be of others.
     return None if elsewhere and named_at and max(elsewhere) + SILENCE > named_at else named_at
 
 

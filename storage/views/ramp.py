@@ -11,7 +11,7 @@ from sqlalchemy import Connection, text
 from domain.drawing.traffic import Ramp, Step
 from storage.experiments.policy import closes_after
 
-# Finer than a page shows.
+# A page shows no finer periods.
 _MOST_PERIODS = 120
 _MOST_STEPS = 24
 _BLOCK = timedelta(minutes=5)

@@ -259,10 +259,11 @@ def tells_the_same(engineer: Engineer, experiment: str) -> dict[str, Any]:
         assert as_shown(f"{100 * end:+.2f}") in readout, readout
     as_of = f"{datetime.fromtimestamp(seconds_of(document['as_of']), UTC):%d %b %H:%M}"
     assert f"{as_of} UTC" in readout
-    drawing = page.locator(".drawing").first.inner_text()
+    drawing = page.locator(".drawing").first.text_content() or ""
     assert f"decided {as_of}" in drawing
     arms = {name: f"{arm['units']:,}" for name, arm in document["arms"].items()}
-    assert f"{arms['treatment']} sessions of treatment, {arms['control']} of control" in drawing
+    units = f"{document['policy']['unit']}s"
+    assert f"{arms['treatment']} {units} of treatment, {arms['control']} of control" in drawing
     return document
 
 

@@ -17,7 +17,7 @@ _ENDS = (
     dg.DagsterEventType.RUN_SUCCESS,
     dg.DagsterEventType.RUN_CANCELED,
 )
-# Set by Dagster where the run is tried again: how the last attempt ends is what matters.
+# Dagster sets this tag where it tries the run again: the end of the last attempt matters.
 _WILL_RETRY = "dagster/will_retry"
 
 
@@ -53,7 +53,7 @@ class Failures:
         return bool(self.runs or self.checks)
 
 
-# Dagster's number of the last end of a run that was looked at, by the kind of its end.
+# A cursor holds, by the kind of a run's end, Dagster's number of the last one that was read.
 Cursor = Mapping[str, int]
 
 

@@ -215,7 +215,7 @@ def housekeeping() -> None:
     delete_old_runs()
 
 
-# Not at the hour, when everybody's backups begin.
+# Backups of everybody begin at the hour, so this does not.
 each_day = dg.ScheduleDefinition(
     name=f"{PREFIX}_housekeeping",
     job=housekeeping,

@@ -11,7 +11,7 @@ from orchestration.dagster.partitions import PARTITION_TAG
 
 SUCCEEDED_DAYS = 14
 FAILED_DAYS = 30
-# For so long a day that was materialized once shows as such, by the run that did it last.
+# A day that was materialized once shows as such for so long, by the run that did it last.
 PARTITION_DAYS = 180
 
 
