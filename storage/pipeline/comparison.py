@@ -150,9 +150,9 @@ WITHIN: dict[str, str] = {
     WHERE o.is_over
 ))
 """,
-    # Exposures within the reach have it.
+    # Exposures within the reach have it, where a row of each unit is stored.
     "strata": f"""
-EXISTS (
+NOT b.is_over AND EXISTS (
     SELECT FROM {{schema}}.exposures AS p
     WHERE p.experiment_id = r.experiment_id AND p.stratum = r.stratum
       AND {_IN_BLOCKS.replace("r.", "p.")}
