@@ -15,6 +15,8 @@ from domain.wording.picture import Lane, Mark, Picture
 
 # A pointer finds no finer look.
 MOST_POINTS = 160
+# A phone has no pointer, and titles are half of a drawing's bytes.
+_PHONE = 500
 _LEFT, _RIGHT, _TOP, _PLOT, _LANE = 56.0, 12.0, 34.0, 240.0, 34.0
 # Dagster's pages show Markdown of fewer letters than 1,000 in place: a thumbnail must fit.
 _SMALL = (240, 44)
@@ -90,7 +92,7 @@ def interval_drawing(
             for row, lane in enumerate(picture.lanes)
             for shape in _lane(scene, lane, below + _LANE * row)
         ),
-        *_titles(scene, write),
+        *(_titles(scene, write) if width > _PHONE else ()),
     ]
     return (
         f'<svg viewBox="0 0 {width} {height:.0f}" role="img"'

@@ -8,7 +8,6 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from dagster._core.storage.runs.schema import RunsTable
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
@@ -376,13 +375,11 @@ def test_a_tick_asks_for_no_second_run_while_one_starts_and_waits_for_none_that_
     waited: dict[tuple[dg.DagsterRunStatus, int], bool] = {}
     for status, minutes_ago in waits:
         run = instance.create_run_for_job(job)
-        at = datetime.now(UTC) - timedelta(minutes=minutes_ago)
+        at = datetime.now(UTC).replace(tzinfo=None) - timedelta(minutes=minutes_ago)
+        aged = text("UPDATE runs SET status = :status, create_timestamp = :at WHERE run_id = :id")
+        bound = {"status": status.value, "at": at.isoformat(" "), "id": run.run_id}
         with instance.run_storage.connect() as connection:
-            connection.execute(
-                RunsTable.update()
-                .where(RunsTable.c.run_id == run.run_id)
-                .values(status=status.value, create_timestamp=at.replace(tzinfo=None))
-            )
+            connection.execute(aged, bound)
         asked = tick(store.url, instance)
         waited[status, minutes_ago] = asked.skip_message == UNDER_WAY
         assert bool(asked.run_requests) is not waited[status, minutes_ago]
