@@ -7,10 +7,10 @@ from starlette.responses import Response
 
 from api.runtime.intake import Intake
 from api.runtime.keyring import admitted
-from api.runtime.origin import preflight, require_origin
+from api.runtime.origin import preflight
 from api.runtime.state import runtime
 from api.wire.answer import answer
-from api.wire.body import JSON, LARGE, apart
+from api.wire.body import JSON
 from api.wire.documentation import PlainRoute, json_body, reading
 from api.wire.envelope import EVENTS_PATH
 from api.wire.event_batch import Batch, EventReader, RuntimeEventBatch, RuntimeEventBody
@@ -111,8 +111,7 @@ async def post_events(request: Request) -> Response:
 
 
 async def _received(request: Request, intake: Intake) -> Response:
-    require_origin(request, intake.caller)
-    batch = await _batch(request, intake)
+    batch = await intake.read(request, _read, media=(JSON, "text/plain"))
     if isinstance(batch, EventLines):
         accepted, late = len(batch.occurred_at), await intake.store_lines(batch)
         return answer({"accepted": accepted, "late": late, "rejected": []}, status=202)
@@ -121,15 +120,6 @@ async def _received(request: Request, intake: Intake) -> Response:
         raise invalid(batch.faults)
     late = await intake.store(batch)
     return answer(_receipt(batch, late=late, sample=intake.caller.sample), status=202)
-
-
-async def _batch(request: Request, intake: Intake) -> EventLines | Batch:
-    # Nothing of the body is kept while its lines wait: memory that is used again soon is quicker.
-    raw = await intake.shared.rate_limit.body(
-        request, intake.caller, media=(JSON, "text/plain"), gzip=True
-    )
-    reader = intake.reader()
-    return await apart(lambda: _read(reader, raw)) if len(raw) > LARGE else _read(reader, raw)
 
 
 def _read(reader: EventReader, raw: bytes) -> EventLines | Batch:

@@ -1,15 +1,23 @@
 """The intake: every runtime event of a request is read, stored and counted here."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
+
+from starlette.requests import Request
 
 from api.runtime.keyring import Caller
+from api.runtime.origin import require_origin
 from api.runtime.state import Runtime
+from api.wire.body import LARGE, MEBIBYTE, apart
 from api.wire.event_batch import Batch, EventReader
 from api.wire.problem import Problem
 from storage.log.events import EventLines, append_history, event_lines
 from storage.tenants.keys import KeyKind
+
+ReadT = TypeVar("ReadT")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +34,7 @@ class Intake:
     caller: Caller
     history: bool = False
 
-    def reader(self) -> EventReader:
-        """Returns the reader of the caller's events."""
+    def _reader(self) -> EventReader:
         return EventReader(
             project_id=self.caller.project_id,
             now=self.shared.writer.now(),
@@ -39,6 +46,27 @@ class Intake:
             # History was measured whole: experiments take their sample of it.
             sample=None if self.history else self.caller.sample,
         )
+
+    async def read(
+        self,
+        request: Request,
+        reading: Callable[[EventReader, bytes], ReadT],
+        *,
+        limit: int = MEBIBYTE,
+        media: tuple[str, ...],
+    ) -> ReadT:
+        """Returns what a function reads of a body; others are answered while a large one is read.
+
+        Raises:
+            Problem: The request is not admitted, or its body is none that is taken.
+        """
+        require_origin(request, self.caller)
+        # Nothing of the body is kept while its events wait: memory that is used again is quicker.
+        raw = await self.shared.rate_limit.body(
+            request, self.caller, limit=limit, media=media, gzip=True
+        )
+        read = partial(reading, self._reader(), raw)
+        return await apart(read) if len(raw) > LARGE else read()
 
     async def store(self, batch: Batch) -> int:
         """Stores the events of a batch and returns how many of them came late."""

@@ -4,10 +4,9 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from ipaddress import IPv4Network, IPv6Network
 
 from sqlalchemy import Connection
@@ -130,7 +129,7 @@ class Keyring:
                 self._remembered.clear()
                 self._noted.clear()
             # Requests that come meanwhile wait for the same look-up.
-            lookup = asyncio.create_task(self._store.run(_looked_up(digest)))
+            lookup = asyncio.create_task(self._store.run(partial(_looked_up, digest=digest)))
             lookup.add_done_callback(lambda task: self._settle(digest, task))
             known = _Remembered(until=now + _REMEMBERED_SECONDS, lookup=lookup)
             self._remembered[digest] = known
@@ -139,9 +138,7 @@ class Keyring:
     async def operated(self, operator: Operator, kind: KeyKind) -> Caller:
         """Returns the caller that an operator is, with the rights of keys of a kind."""
         speaker = Holder(project_id=operator.project_id, kind=kind)
-        return await self._store.run(
-            lambda connection: _caller(connection, speaker, operator=operator)
-        )
+        return await self._store.run(partial(_caller, speaker=speaker, operator=operator))
 
     def _settle(self, digest: bytes, task: asyncio.Task[Caller | None]) -> None:
         if not task.cancelled() and task.exception() is None and task.result() is not None:
@@ -167,12 +164,9 @@ class Keyring:
             await self._store.run(lambda connection: note_use(connection, digest))
 
 
-def _looked_up(digest: bytes) -> Callable[[Connection], Caller | None]:
-    def look_up(connection: Connection) -> Caller | None:
-        key_holder = holder(connection, digest)
-        return None if key_holder is None else _caller(connection, key_holder, key=digest.hex())
-
-    return look_up
+def _looked_up(connection: Connection, digest: bytes) -> Caller | None:
+    speaker = holder(connection, digest)
+    return None if speaker is None else _caller(connection, speaker, key=digest.hex())
 
 
 def _caller(

@@ -10,6 +10,7 @@ import select
 import shutil
 import signal
 import socket
+import sys
 import tempfile
 import threading
 import time
@@ -116,11 +117,7 @@ def serve(
 def _leave_on_signals() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         # uvicorn raises the signal that stopped it anew, once it has stopped.
-        signal.signal(number, _leave)
-
-
-def _leave(*_: object) -> None:
-    raise SystemExit(0)
+        signal.signal(number, lambda _signal, _frame: sys.exit(0))
 
 
 def _known_to_be_safe(database_url: str) -> bool:

@@ -108,7 +108,11 @@ class Envelope:
                 status = message["status"]
                 if 300 <= status < 500 and status != _NOT_MODIFIED:
                     await self._refusals.hold_back()
-                message["headers"] = [*message.get("headers", ()), stamp, *_headers(request)]
+                message["headers"] = [
+                    *message.get("headers", ()),
+                    stamp,
+                    *_headers(request, status),
+                ]
             await send(message)
 
         try:
@@ -171,8 +175,11 @@ def _last_problem(request: Request, error: BaseException) -> Problem:
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD"})
 
 
-def _headers(request: Request) -> Iterable[tuple[bytes, bytes]]:
-    """Yields the headers of CORS in answers to browsers."""
+def _headers(request: Request, status: int) -> Iterable[tuple[bytes, bytes]]:
+    """Yields the headers of CORS in answers to browsers, and the end of a connection."""
+    if status >= 400 and "Expect" in request.headers:
+        # The client waits to be asked for its body, and may now send it or not (RFC 9110, 10.1.1).
+        yield b"connection", b"close"
     path: str = request.scope["path"]
     if path not in {EVENTS_PATH, *PROTOCOL_FORMS} and not path.startswith(EVALUATION_PATH):
         return

@@ -1,7 +1,6 @@
 """The commands that run one part of the service each: `api`, `dagster`, `migrate`."""
 
 import os
-import signal
 from pathlib import Path
 
 import click
@@ -39,18 +38,12 @@ def api(host: str, port: int, workers: int, data_dir: Path) -> None:
     with any_store_url(data_dir) as url:
         os.environ["SERVICE_DATABASE_URL"] = url
         os.environ["SERVICE_DATA_DIR"] = str(data_dir)
-        signal.signal(signal.SIGTERM, _leave)
-        signal.signal(signal.SIGINT, _leave)
         serve(
             host=host,
             port=port,
             workers=workers,
             application="cli.processes.application:application",
         )
-
-
-def _leave(*_: object) -> None:
-    raise SystemExit(0)
 
 
 @click.command("dagster")

@@ -1,7 +1,7 @@
 """Commands against a running API, and against the store alone."""
 
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -31,12 +31,6 @@ def serving(service: Any, port: int = 0) -> Generator[str]:
     settings = ApiSettings(database_url=url, secret=secret, checklist_seconds=0)
     with Served(app=create_app(settings), port=port) as served:
         yield served.url
-
-
-@pytest.fixture
-def serve() -> Callable[..., AbstractContextManager[str]]:
-    """Serves a service's API, on a port of choice."""
-    return serving
 
 
 @pytest.fixture

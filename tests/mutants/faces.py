@@ -58,6 +58,19 @@ MUTANTS = [
         ],
     ),
     Mutant(
+        breaks="nobody on the network is the operator whose commands need no key",
+        of="api.runtime.keyring.admitted",
+        edits=[
+            swap(
+                "request.scope.get(OPERATOR)",
+                "request.scope.get(OPERATOR) or request.headers.get(OPERATOR)",
+            )
+        ],
+        tests=[
+            "tests/cli/operations/test_own_process.py::test_no_request_of_the_network_is_an_operator_s"
+        ],
+    ),
+    Mutant(
         breaks="an agent never sees the project key, though the service echoes it",
         of="mcp_server.reward_api.RewardApi._tool_error",
         edits=[swap("self.address.redacted(message)", "message")],

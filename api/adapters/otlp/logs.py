@@ -1,7 +1,8 @@
 """`POST /v1/logs`: log events of OpenTelemetry, by OTLP, as runtime events."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,12 +14,11 @@ from api.adapters.otlp.answer import LOGS_PATH, receipt
 from api.adapters.otlp.json import records_of_json
 from api.adapters.otlp.mapping import ATTRIBUTES, EVALUATION, NAMES, Draft, draft
 from api.adapters.otlp.protobuf import records_of_protobuf
-from api.adapters.otlp.record import LogRecord
 from api.runtime.intake import Intake
 from api.runtime.keyring import admitted
-from api.runtime.origin import preflight, require_origin
+from api.runtime.origin import preflight
 from api.runtime.state import runtime
-from api.wire.body import JSON, LARGE, MEBIBYTE, PROTOBUF, apart, is_protobuf, most_values
+from api.wire.body import JSON, MEBIBYTE, PROTOBUF, is_protobuf, most_values
 from api.wire.documentation import PlainRoute, reading
 from api.wire.event_batch import MOST_EVENTS, Batch, EventReader, Rejected
 from api.wire.problem import Fault, Problem
@@ -104,11 +104,8 @@ async def post_logs(request: Request) -> Response:
     caller = await admitted(shared.keyring, request, KeyKind.PUBLIC, KeyKind.WRITE, bearer=True)
     intake = Intake(shared=shared, caller=caller)
     try:
-        require_origin(request, caller)
-        raw = await shared.rate_limit.body(
-            request, caller, limit=_LIMIT, media=(JSON, PROTOBUF), gzip=True
-        )
-        batch = await _read(raw, intake.reader(), protobuf=is_protobuf(request))
+        reading = partial(_batch, protobuf=is_protobuf(request))
+        batch = await intake.read(request, reading, limit=_LIMIT, media=(JSON, PROTOBUF))
         intake.count(batch)
         await intake.store(batch)
     except Problem as problem:
@@ -120,27 +117,16 @@ async def post_logs(request: Request) -> Response:
 router.add_api_route(LOGS_PATH, preflight, methods=["OPTIONS"], include_in_schema=False)
 
 
-async def _read(raw: bytes, reader: EventReader, *, protobuf: bool) -> Batch:
-    """Returns the events of an export; other requests are answered while a large one is read.
+def _batch(reader: EventReader, raw: bytes, *, protobuf: bool) -> Batch:
+    """Returns the records of an export as the reader of `POST /v1/events` reads them.
 
     Raises:
         Problem: The body is no export of logs, or it is too large.
     """
-
-    def read() -> Batch:
-        return _batch(_records(raw, protobuf=protobuf), reader)
-
-    return await apart(read) if len(raw) > LARGE else read()
-
-
-def _records(raw: bytes, *, protobuf: bool) -> Sequence[LogRecord]:
     if protobuf:
-        return records_of_protobuf(raw, NAMES, most_fields=most_values(_LIMIT))
-    return records_of_json(raw, NAMES)
-
-
-def _batch(records: Iterable[LogRecord], reader: EventReader) -> Batch:
-    """Returns the records as the reader of `POST /v1/events` reads them."""
+        records = records_of_protobuf(raw, NAMES, most_fields=most_values(_LIMIT))
+    else:
+        records = records_of_json(raw, NAMES)
     whole = Batch()
     drafts: list[tuple[int, Draft]] = []
     for index, record in enumerate(records):

@@ -10,7 +10,7 @@ import pytest
 from storage.postgres.embedded import EmbeddedPostgres
 from storage.tenants.keys import KeyKind
 from storage.tenants.projects import CreatedProject
-from tests.clients.wire import Wire, get, post
+from tests.clients.wire import Wire, post
 from tests.processes.api_process import ApiProcess
 from tests.processes.nginx import nginx_in_front
 
@@ -67,13 +67,3 @@ def test_a_client_that_comes_while_the_api_is_away_is_told_to_come_again(
         assert (answer.status, answer.headers["retry-after"]) == (503, "1")
         api.start()
         assert wire.send(post("/v1/events", EVENT, key)).answer().status == 202
-
-
-def test_a_body_in_packets_of_a_byte_reaches_the_api_whole(
-    api: ApiProcess, tmp_path: Path, key: str
-) -> None:
-    with nginx_in_front(tmp_path, api) as port, Wire(port) as wire:
-        for byte in post("/v1/events", EVENT, key):
-            wire.send(bytes([byte]))
-        assert wire.answer().document["accepted"] == 1
-        assert wire.send(get("/healthz")).answer().status == 200

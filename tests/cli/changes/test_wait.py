@@ -15,6 +15,7 @@ from cli.changes.wait import pause
 from domain.contract import contract
 from storage.releases.freeze import freeze, unfreeze
 from storage.tenants.keys import KeyKind
+from tests.cli.conftest import serving
 from tests.conftest import Service
 from tests.stores.publication import publish
 
@@ -139,13 +140,10 @@ def test_while_frozen_there_is_nothing_to_act_on(served, command, verdict: str) 
     assert ended.exit_code == {"keep": 0, "rollback": 10}[verdict]
 
 
-@pytest.mark.parametrize(
-    ("answer", "code"), [({"verdict": "keep", **FOUND}, 0), (ABSTAIN, 14), (ENDED, 12)]
-)
-def test_the_store_is_asked_where_no_address_is_set(stored, command, answer, code) -> None:
+def test_without_an_address_it_asks_the_application_in_its_own_process(stored, command) -> None:
     experiment_id = registered(stored)
-    published(stored, experiment_id, answer, evidence())
-    assert command("wait", experiment_id, "--timeout", "0").exit_code == code
+    published(stored, experiment_id, ENDED, evidence())
+    assert command("wait", experiment_id, "--timeout", "0").exit_code == 12
 
 
 def test_the_contract_is_printed_to_the_byte_and_nothing_else(served, command) -> None:
@@ -243,11 +241,11 @@ def test_polls_come_when_the_service_says_and_never_too_often(
 
 
 @pytest.mark.process
-def test_a_restart_of_the_service_is_waited_out(service, serve) -> None:
+def test_a_restart_of_the_service_is_waited_out(service) -> None:
     experiment_id = registered(service)
     published(service, experiment_id, ABSTAIN, evidence(sentence="Can't say yet."))
     with ExitStack() as first:
-        url = first.enter_context(serve(service))
+        url = first.enter_context(serving(service))
         environment = {
             **os.environ,
             "SERVICE_API_URL": url,
@@ -262,7 +260,7 @@ def test_a_restart_of_the_service_is_waited_out(service, serve) -> None:
             first.close()
             assert waiting.stderr.readline().endswith("asking again\n")
             published(service, experiment_id, {"verdict": "keep", **FOUND}, evidence())
-            with serve(service, port=int(url.rsplit(":", 1)[1])):
+            with serving(service, port=int(url.rsplit(":", 1)[1])):
                 assert waiting.wait(timeout=60) == 0
 
 

@@ -44,13 +44,12 @@ def test_what_a_command_changes_without_a_key_has_its_login_in_the_trail(
     service: Any, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SERVICE_DATABASE_URL", service.store.url)
-    deploys = [command("deploy", sha, "-p", "shop").stdout.strip() for sha in ("a" * 7, "b" * 7)]
+    for sha in ("a" * 7, "b" * 7):
+        command("deploy", sha, "-p", "shop")
     experiment = command("register", "-p", "shop", "--commit", "b" * 7).stdout.strip()
     assert command("close", experiment).exit_code == 0
-    assert command("deploy", "c" * 7, "--environment", "staging", "-p", "shop").exit_code == 0
     mistake = command("deploy", "d" * 7, "--environment", "staging", "-p", "shop").stdout.strip()
     assert command("withdraw", mistake, "-p", "shop").exit_code == 0
-    assert len({*deploys, mistake}) == 3
     entries = json.loads(command("audit-trail", "-p", "shop", "--json").stdout)
     ours = [entry for entry in entries if entry["actor"]["name"] == getpass.getuser()]
     assert {entry["action"] for entry in ours} >= {"experiment_closed", "deploy_withdrawn"}

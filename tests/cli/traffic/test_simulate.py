@@ -26,6 +26,7 @@ from cli.traffic.canary import Scenario, traffic
 from cli.traffic.posting import Refused, connected
 from cli.traffic.simulate import sent
 from storage.tenants.keys import KeyKind
+from tests.cli.conftest import serving
 
 PUBLIC = "pk_1"
 LATER = {"Retry-After": "1"}
@@ -149,9 +150,7 @@ def test_an_interrupt_ends_with_the_summary_of_all_that_was_sent(
     assert told["requests"] == len(service.bodies) >= 2
 
 
-def test_live_traffic_comes_as_it_occurs_with_its_revenue_and_its_late_events(
-    service: Any, serve: Any
-) -> None:
+def test_live_traffic_comes_as_it_occurs_with_its_revenue_and_its_late_events(service: Any) -> None:
     start = datetime.now(UTC)
     scenario = Scenario(
         start=start,
@@ -167,7 +166,7 @@ def test_live_traffic_comes_as_it_occurs_with_its_revenue_and_its_late_events(
         revenue=0.5,
     )
     run = traffic(scenario, np.random.default_rng(3))
-    with serve(service) as url, connected(url) as client:
+    with serving(service) as url, connected(url) as client:
         told = sent(client, run, key=key(service), replay=False, console=nowhere())
     assert not told.interrupted
     assert told.document["accepted"] == told.document["events"] == len(run)
@@ -182,7 +181,7 @@ def test_live_traffic_comes_as_it_occurs_with_its_revenue_and_its_late_events(
     assert np.mean([delay >= timedelta(seconds=2) for delay in delays]) > 0.1
 
 
-def test_the_truth_of_the_sample_is_what_the_service_stored(service: Any, serve: Any) -> None:
+def test_the_truth_of_the_sample_is_what_the_service_stored(service: Any) -> None:
     service.settings(sample_rate=0.5)
     start = datetime.now(UTC)
     scenario = Scenario(
@@ -196,7 +195,7 @@ def test_the_truth_of_the_sample_is_what_the_service_stored(service: Any, serve:
         delay_spread=0.1,
     )
     run = traffic(scenario, np.random.default_rng(3))
-    with serve(service) as url, connected(url) as client:
+    with serving(service) as url, connected(url) as client:
         told = sent(client, run, key=key(service), replay=False, console=nowhere())
     assert told.document["accepted"] + told.document["sampled_out"] == len(run)
     assert told.sample is not None
@@ -223,7 +222,7 @@ def nowhere() -> Console:
     return Console(file=io.StringIO())
 
 
-def test_a_refusal_ends_live_traffic_before_the_next_batch_is_due(service: Any, serve: Any) -> None:
+def test_a_refusal_ends_live_traffic_before_the_next_batch_is_due(service: Any) -> None:
     start = datetime.now(UTC)
     hourly = Scenario(
         start=start,
@@ -238,7 +237,7 @@ def test_a_refusal_ends_live_traffic_before_the_next_batch_is_due(service: Any, 
     just_begun = replace(hourly, start=start - shift, end=hourly.end - shift)
     run = traffic(just_begun, np.random.default_rng(1))
     reward = service.project.keys[KeyKind.PROJECT]
-    with serve(service) as url, connected(url) as client, pytest.raises(Refused, match="403"):
+    with serving(service) as url, connected(url) as client, pytest.raises(Refused, match="403"):
         sent(client, run, key=reward, replay=False, console=nowhere())
 
 
