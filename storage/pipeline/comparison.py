@@ -123,11 +123,6 @@ def create_reaches(
     )
 
 
-def drop_reaches(connection: Connection) -> None:
-    """Drops the tables of `create_reaches` before the transaction ends."""
-    connection.execute(text("DROP TABLE reaches, closed_metrics"))
-
-
 _IN_BLOCKS = "r.block >= b.from_block AND r.block < b.to_block"
 _OF_UNIT = "p.experiment_id = r.experiment_id AND p.unit = r.unit"
 _EXPOSED = f"""
@@ -328,7 +323,7 @@ def compare(connection: Connection, reaches: Sequence[Reach]) -> Differences:
         if differing:
             rows += _first_rows(connection, table)
         connection.execute(text("DROP TABLE differing"))
-    drop_reaches(connection)
+    connection.execute(text("DROP TABLE reaches, closed_metrics"))
     return Differences(counts=counts, rows=rows)
 
 

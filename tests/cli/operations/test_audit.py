@@ -61,9 +61,9 @@ def test_an_untouched_verdict_is_equal(command: Callable[..., Any], experiment: 
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.startswith(f"{experiment}, as of ")
     assert result.stdout.endswith("from 200 raw events: equal to the byte.\n")
-    told = json.loads(command("audit", experiment, "--json").stdout)
-    assert told["equal"]
-    assert (told["events"], told["gone"], told["differences"]) == (200, [], [])
+    report = json.loads(command("audit", experiment, "--json").stdout)
+    assert report["equal"]
+    assert (report["events"], report["gone"], report["differences"]) == (200, [], [])
 
 
 @contextmanager

@@ -123,9 +123,9 @@ def test_the_command_line_backfills_days_and_ranges_at_once(canary, instance, tm
         )
         for number, words in enumerate(asked)
     ]
-    told = [process.communicate()[0] for process in running]
+    output = [process.communicate()[0] for process in running]
 
-    assert [process.returncode for process in running] == [0, 0], told
+    assert [process.returncode for process in running] == [0, 0], output
     assert canary.contract("click")["verdict"] == "keep"
     backfilled = derived_of(canary.engine)
     with canary.engine.begin() as connection:

@@ -158,7 +158,7 @@ def test_what_was_lost_or_wrong_comes_back_and_the_catalogue_is_left_alone(shop)
     result = rebuild("--json")
 
     assert (result.exit_code, result.stderr) == (0, "")
-    assert [one["experiment_id"] for one in json.loads(result.stdout)] == list(
+    assert [contract["experiment_id"] for contract in json.loads(result.stdout)] == list(
         shop.experiments.values()
     )
     assert derived_of(shop.engine) == whole
@@ -284,7 +284,7 @@ def test_sessions_of_any_characters_are_rebuilt_to_the_byte(canary) -> None:
 
 def set_aside(engine: Engine) -> list[str]:
     with engine.connect() as connection:
-        return [one.experiment_id for one in read_set_aside(connection)]
+        return [failure.experiment_id for failure in read_set_aside(connection)]
 
 
 def test_a_decided_verdict_that_the_log_gives_otherwise_is_named_and_stays(shop) -> None:
@@ -363,9 +363,9 @@ def differences(canary: Any) -> list[str]:
     with canary.engine.connect() as connection:
         as_of = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
     with separate_reading(canary.engine) as separate:
-        found = compare_days(separate, first, last, as_of=as_of)
-    assert found.experiments > 0
-    return [*(row.sentence for row in found.rows), *found.verdicts]
+        comparison = compare_days(separate, first, last, as_of=as_of)
+    assert comparison.experiments > 0
+    return [*(row.sentence for row in comparison.rows), *comparison.verdicts]
 
 
 def test_whoever_is_forgotten_during_a_rebuild_does_not_come_back_by_it(shop) -> None:

@@ -60,7 +60,7 @@ def deliveries(
     project_id: int, generator: np.random.Generator, *, lift: float, sessions: int = 400
 ) -> list[Delivery]:
     """Sessions with delays, duplicates, disorder, users and unknown commits."""
-    told: list[Delivery] = []
+    delivered: list[Delivery] = []
     for number in range(sessions):
         commit = str(generator.choice([A, K, B, K_ON_B, "ccccccc"], p=[0.4, 0.4, 0.08, 0.08, 0.04]))
         exposed = T + timedelta(seconds=float(generator.uniform(-2400, 5 * 3600)))
@@ -84,16 +84,16 @@ def deliveries(
             )
             for _ in range(1 + (generator.random() < 0.1)):
                 late = generator.choice([0.0, 30.0, 300.0, 3000.0], p=[0.7, 0.1, 0.1, 0.1])
-                told.append((occurred + timedelta(seconds=float(late)), stored))
-    return told
+                delivered.append((occurred + timedelta(seconds=float(late)), stored))
+    return delivered
 
 
-def stored(connection: Connection, told: Sequence[Delivery]) -> None:
-    create_days(connection, {received.date() for received, _ in told})
+def stored(connection: Connection, delivered: Sequence[Delivery]) -> None:
+    create_days(connection, {received.date() for received, _ in delivered})
     columns = ", ".join(f":{name}" for name in COLUMNS)
     connection.execute(
         text(f"INSERT INTO runtime_events ({', '.join(COLUMNS)}) VALUES ({columns})"),
-        [{**asdict(event), "received_at": received} for received, event in told],
+        [{**asdict(event), "received_at": received} for received, event in delivered],
     )
 
 
@@ -152,9 +152,9 @@ def bought(connection: Connection, project_id: int, generator: np.random.Generat
 
 def documents(drafted: Sequence[Any], ids: Sequence[str]) -> dict[str, tuple[str, str]]:
     return {
-        one.draft.experiment_id: (one.draft.contract, one.draft.document)
-        for one in drafted
-        if one.draft.experiment_id in ids
+        entry.draft.experiment_id: (entry.draft.contract, entry.draft.document)
+        for entry in drafted
+        if entry.draft.experiment_id in ids
     }
 
 
@@ -200,8 +200,8 @@ def _ticked(
     generator = np.random.default_rng(seed)
     with store.engine.begin() as connection:
         project_id = create_project(connection, secrets.token_hex(8)).project_id
-        told = deliveries(project_id, generator, lift=lift)
-        stored(connection, told)
+        delivered = deliveries(project_id, generator, lift=lift)
+        stored(connection, delivered)
         bought(connection, project_id, generator)
         ids = recorded(connection, project_id, share=share)
 
@@ -231,13 +231,13 @@ def _of(project_id: int, event: RuntimeEvent) -> RuntimeEvent:
 
 
 def verdicts_of(engine: Engine, pieces: Sequence[Sequence[Delivery]]) -> tuple[Any, ...]:
-    """Contracts and cells of a project that was told events piece by piece; nothing of it stays."""
+    """Contracts and cells of a project that got events piece by piece; nothing of it stays."""
     with separate_reading(engine) as connection:
         project_id = create_project(connection, secrets.token_hex(8)).project_id
         for piece in pieces:
             stored(connection, [(at, _of(project_id, event)) for at, event in piece])
         ids = recorded(connection, project_id)
-        found = documents(evaluate_as_of(connection, as_of=T + timedelta(hours=9)), ids)
+        answers = documents(evaluate_as_of(connection, as_of=T + timedelta(hours=9)), ids)
         cells = connection.execute(
             text(
                 "SELECT experiment_id = :first, metric, block, stratum, n1, x1, n0, x0, y1, y0"
@@ -245,13 +245,13 @@ def verdicts_of(engine: Engine, pieces: Sequence[Sequence[Delivery]]) -> tuple[A
             ),
             {"first": ids[0], "ids": ids},
         )
-        contracts = [found[one][0].replace(one, "exp") for one in ids]
+        contracts = [answers[own][0].replace(own, "exp") for own in ids]
         return contracts, [tuple(row) for row in cells]
 
 
-def retold(told: Sequence[Delivery], order: Random) -> list[list[Delivery]]:
+def delivered_again(delivered: Sequence[Delivery], order: Random) -> list[list[Delivery]]:
     """The same deliveries, in another order, some twice, each later by less than the grace."""
-    again = [*told, *order.sample(told, len(told) // 5)]
+    again = [*delivered, *order.sample(delivered, len(delivered) // 5)]
     order.shuffle(again)
     # What was late stays so, what was not does not become it.
     delayed = [
@@ -263,10 +263,12 @@ def retold(told: Sequence[Delivery], order: Random) -> list[list[Delivery]]:
 
 
 def _the_way_it_came(store: Any, seed: int, order: Random, lift: float) -> None:
-    told = deliveries(0, np.random.default_rng(seed), lift=lift, sessions=80)
+    delivered = deliveries(0, np.random.default_rng(seed), lift=lift, sessions=80)
     with store.engine.begin() as connection:
-        create_days(connection, {(at + timedelta(minutes=1)).date() for at, _ in told})
-    assert verdicts_of(store.engine, [told]) == verdicts_of(store.engine, retold(told, order))
+        create_days(connection, {(at + timedelta(minutes=1)).date() for at, _ in delivered})
+    assert verdicts_of(store.engine, [delivered]) == verdicts_of(
+        store.engine, delivered_again(delivered, order)
+    )
 
 
 _any_way = given(seed=st.integers(0, 2**32 - 1), order=st.randoms(use_true_random=False))
@@ -312,7 +314,7 @@ def test_a_decided_verdict_is_the_same_however_much_later_it_is_recomputed(
         with separate_reading(store.engine) as connection:
             drafted = evaluate_as_of(connection, as_of=T + timedelta(hours=hours))
             answers.append(documents(drafted, ids)[ids[0]])
-            decided = {one.draft.experiment_id: one.contract for one in drafted}[ids[0]]
+            decided = {entry.draft.experiment_id: entry.contract for entry in drafted}[ids[0]]
             assert decided["power_state"] == {"clock": "decided", "decided": True}
             assert decided["verdict"] == ("keep" if lift > 0 else "rollback")
     assert len(set(answers)) == 1
@@ -335,8 +337,7 @@ def test_an_evaluation_as_of_a_time_ignores_what_its_connection_read_before(stor
     expected = as_of(fresh)
     fresh.dispose()
     # The driver prepares a statement that is repeated, on the tables that it reads at that time.
-    for _ in range(10):
-        with store.engine.begin() as connection:
-            drafted = draft_evidence(connection, as_of=T + timedelta(hours=7))
+    with store.engine.begin() as connection:
+        drafted = [draft_evidence(connection, as_of=T + timedelta(hours=7)) for _ in range(10)]
     assert as_of(store.engine) == expected
-    assert documents(drafted, ids) != expected
+    assert documents(drafted[-1], ids) != expected

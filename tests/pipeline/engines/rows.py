@@ -37,11 +37,11 @@ _STORED = {
 
 
 def _sorted(rows: Any) -> list[tuple[Any, ...]]:
-    told = (
+    plain = (
         tuple(microseconds(value) if isinstance(value, datetime) else value for value in row)
         for row in rows
     )
-    return sorted(told, key=repr)
+    return sorted(plain, key=repr)
 
 
 def stored_rows(connection: Connection, experiment_id: str) -> Rows:
@@ -91,28 +91,28 @@ def recomputed_rows(
 # --- The oracle -----------------------------------------------------------------------------------
 
 
-def told_rows(connection: Connection, experiment_id: str, *, until: datetime) -> Rows:
+def oracle_rows(connection: Connection, experiment_id: str, *, until: datetime) -> Rows:
     """Returns the rows that a plain reading of the specification tells."""
     experiment = read_frozen(connection, experiment_id)
     calendar = Calendar.of(experiment, until=microseconds(until))
-    told = attribution_of(connection, experiment, calendar, until=until)
-    exposed = told.exposures
+    attribution = attribution_of(connection, experiment, calendar, until=until)
+    exposed = attribution.exposures
     by_block = {
-        kind: {unit: calendar.closes(block) for unit, block in told.sightings[kind].items()}
+        kind: {unit: calendar.closes(block) for unit, block in attribution.sightings[kind].items()}
         for kind in BY_BLOCK
     }
     return {
         "exposures": _sorted(
             (
                 unit,
-                one.at,
-                one.block,
-                one.arm,
-                one.standing.stratum,
-                one.standing.commit,
-                None if one.pseudonym is None else one.pseudonym.hex(),
+                exposure.at,
+                exposure.block,
+                exposure.arm,
+                exposure.standing.stratum,
+                exposure.standing.commit,
+                None if exposure.pseudonym is None else exposure.pseudonym.hex(),
             )
-            for unit, one in exposed.items()
+            for unit, exposure in exposed.items()
         ),
         "sightings": _sorted(
             (
@@ -125,10 +125,10 @@ def told_rows(connection: Connection, experiment_id: str, *, until: datetime) ->
                     else (None, None, None)
                 ),
             )
-            for kind, units in {**told.sightings, **by_block}.items()
+            for kind, units in {**attribution.sightings, **by_block}.items()
             for unit, at in units.items()
         ),
-        "block_units": _sorted(_block_units(experiment, told)),
+        "block_units": _sorted(_block_units(experiment, attribution)),
         "conversions": _sorted(
             (
                 outcomes.metric.name,
@@ -136,7 +136,7 @@ def told_rows(connection: Connection, experiment_id: str, *, until: datetime) ->
                 received,
                 received > calendar.closes(exposed[unit].block, outcomes.metric.open_for),
             )
-            for outcomes in told.outcomes
+            for outcomes in attribution.outcomes
             for unit, received in outcomes.received.items()
         ),
         "cells": _sorted(
@@ -145,33 +145,33 @@ def told_rows(connection: Connection, experiment_id: str, *, until: datetime) ->
                 *(cell.block, cell.stratum, cell.n1, cell.x1, cell.n0, cell.x0),
                 *(cell.y1, cell.yy1, cell.y0, cell.yy0),
             )
-            for outcomes in told.outcomes
-            for cell in cells_of(told, outcomes, calendar=calendar)
+            for outcomes in attribution.outcomes
+            for cell in cells_of(attribution, outcomes, calendar=calendar)
         ),
         # Without keys, which are the pipeline's own.
         "amounts": _sorted(
             (outcomes.metric.name, unit, *value)
-            for outcomes in told.outcomes
+            for outcomes in attribution.outcomes
             for unit, values in outcomes.values.items()
             for value in values.values()
         ),
     }
 
 
-def _block_units(experiment: FrozenExperiment, told: Attribution) -> list[tuple[int, ...]]:
+def _block_units(experiment: FrozenExperiment, attribution: Attribution) -> list[tuple[int, ...]]:
     blocks: dict[int, Counter[str]] = defaultdict(Counter)
     users: dict[bytes, list[Any]] = defaultdict(list)
-    for one in told.exposures.values():
-        blocks[one.block][one.arm] += 1
-        own = one.standing.commit == experiment.treatment_commit
-        blocks[one.block]["own"] += own and one.arm not in ("in_flight", "excluded")
-        if one.counts and one.pseudonym is not None:
-            users[one.pseudonym].append(one)
+    for exposure in attribution.exposures.values():
+        blocks[exposure.block][exposure.arm] += 1
+        own = exposure.standing.commit == experiment.treatment_commit
+        blocks[exposure.block]["own"] += own and exposure.arm not in ("in_flight", "excluded")
+        if exposure.counts and exposure.pseudonym is not None:
+            users[exposure.pseudonym].append(exposure)
     for sessions in users.values():
         if len(sessions) > 1:
-            blocks[sorted(one.block for one in sessions)[1]]["returned"] += 1
+            blocks[sorted(exposure.block for exposure in sessions)[1]]["returned"] += 1
         first = {
-            arm: min((one.block for one in sessions if one.arm == arm), default=None)
+            arm: min((exposure.block for exposure in sessions if exposure.arm == arm), default=None)
             for arm in ARMS[:2]
         }
         if None not in first.values():

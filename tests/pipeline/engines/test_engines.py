@@ -31,9 +31,9 @@ from tests.oracle.answers import answers_of
 from tests.pipeline.engines.rows import (
     Rows,
     evidence_rows,
+    oracle_rows,
     recomputed_rows,
     stored_rows,
-    told_rows,
     without_keys,
 )
 from tests.pipeline.engines.worlds import HOURS, T, World, build_world
@@ -144,23 +144,23 @@ def read_by(stored: Rows, end: datetime) -> Rows:
     }
 
 
-def differences(one: Rows, other: Rows) -> dict[str, Any]:
+def differences(rows: Rows, others: Rows) -> dict[str, Any]:
     return {
-        name: (set(one[name]) - set(rows), set(rows) - set(one[name]))
-        for name, rows in other.items()
-        if one[name] != rows
+        name: (set(rows[name]) - set(other), set(other) - set(rows[name]))
+        for name, other in others.items()
+        if rows[name] != other
     }
 
 
-def whole_differences(stored: Rows, told: Rows) -> dict[str, Any]:
+def whole_differences(stored: Rows, computed: Rows) -> dict[str, Any]:
     """Returns how an experiment's rows differ where no row of each unit is stored.
 
     Those that evidence is read from are the same; any other that is stored, since its unit was
-    forgotten, is told as well.
+    forgotten, is computed as well.
     """
     return {
-        **differences(evidence_rows(stored), evidence_rows(told)),
-        **{f"stored {k}": more for k in told if (more := set(stored[k]) - set(told[k]))},
+        **differences(evidence_rows(stored), evidence_rows(computed)),
+        **{f"stored {k}": more for k in computed if (more := set(stored[k]) - set(computed[k]))},
     }
 
 
@@ -174,7 +174,7 @@ def unequal_worlds(
     decided: Random | None = None,
     settings: DayEngineSettings = SETTINGS,
 ) -> dict[str, Any]:
-    """Returns what any two sides tell otherwise, by world and experiment."""
+    """Returns the rows that any two sides hold otherwise, by world and experiment."""
     seeds = list(seeds)
     worlds = built(store, seeds)
     extended(store, worlds, Random(seeds[0]), decided=decided, settings=settings)
@@ -191,9 +191,9 @@ def unequal_rows(
     as_of: datetime = END,
     settings: DayEngineSettings = SETTINGS,
 ) -> dict[str, Any]:
-    """Returns what any two sides tell otherwise of worlds whose rows are stored."""
+    """Returns the rows that any two sides hold otherwise of worlds whose rows are stored."""
     by_duckdb, ends = recomputed_rows(store, as_of=as_of, settings=settings)
-    found: dict[str, Any] = {}
+    by_world: dict[str, Any] = {}
     with store.engine.begin() as connection:
         for world in worlds:
             for number, experiment in enumerate(world.experiments):
@@ -201,23 +201,23 @@ def unequal_rows(
                     # It begins after the end of its world, which one in two thousand does.
                     stored = stored_rows(connection, experiment)
                     if any(stored.values()):
-                        found[f"world {world.seed}, experiment {number}"] = {"stored": stored}
+                        by_world[f"world {world.seed}, experiment {number}"] = {"stored": stored}
                     continue
                 stored = read_by(stored_rows(connection, experiment), ends[experiment])
-                told = told_rows(connection, experiment, until=ends[experiment])
+                expected = oracle_rows(connection, experiment, until=ends[experiment])
                 without = {**stored, "amounts": without_keys(stored["amounts"])}
                 whole = connection.execute(_IS_WHOLE, {"id": experiment}).scalar_one()
                 differing = whole_differences if whole else differences
                 unequal = {
-                    **{f"oracle {k}": v for k, v in differing(without, told).items()},
+                    **{f"oracle {k}": v for k, v in differing(without, expected).items()},
                     **{
                         f"duckdb {k}": v
                         for k, v in differing(stored, by_duckdb[experiment]).items()
                     },
                 }
                 if unequal:
-                    found[f"world {world.seed}, experiment {number}"] = unequal
-    return found
+                    by_world[f"world {world.seed}, experiment {number}"] = unequal
+    return by_world
 
 
 def unequal_answers(store: Store, worlds: Iterable[World]) -> dict[str, Any]:
@@ -279,14 +279,14 @@ def test_each_engine_tells_of_a_world_what_the_specification_tells(
 
 def test_a_day_that_is_computed_in_parts_of_its_units_has_the_same_rows(store: Store) -> None:
     settings = DayEngineSettings(limits=IN_PARTS)
-    told: list[tuple[int, int] | None] = []
+    parts_done: list[tuple[int, int] | None] = []
 
-    with watched_parts(told.append):
+    with watched_parts(parts_done.append):
         assert unequal_worlds(store, range(6000, 6025), settings=settings) == {}
 
-    last = max(parts for _, parts in filter(None, told))
+    last = max(parts for _, parts in filter(None, parts_done))
     assert last > 2
-    assert told[-last - 1 :] == [*((part, last) for part in range(1, last + 1)), None]
+    assert parts_done[-last - 1 :] == [*((part, last) for part in range(1, last + 1)), None]
 
 
 @pytest.mark.parametrize(

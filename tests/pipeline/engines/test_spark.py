@@ -29,7 +29,7 @@ from storage.tenants.projects import create_project
 from storage.upkeep.reading import separate_reading
 from tests.cli.conftest import serving
 from tests.conftest import Store
-from tests.pipeline.engines.rows import Rows, recomputed_rows, told_rows, without_keys
+from tests.pipeline.engines.rows import Rows, oracle_rows, recomputed_rows, without_keys
 from tests.pipeline.engines.test_engines import END, built, differences, unequal_worlds
 from tests.pipeline.scenarios.test_real_data import DATA, MAPS
 from tests.processes.api_process import eventually
@@ -77,16 +77,16 @@ def test_spark_tells_of_random_worlds_what_duckdb_and_the_specification_tell(
     by_duckdb, ends = computed(store, lake, DayEngineSettings())
     by_spark, _ = computed(store, lake, DayEngineSettings(spark_remote=cluster.remote))
     assert by_spark.keys() == by_duckdb.keys() == set(experiments)
-    found: dict[str, Any] = {}
+    unequal: dict[str, Any] = {}
     with store.engine.connect() as connection:
         for experiment, rows in by_spark.items():
-            oracle = told_rows(connection, experiment, until=ends[experiment])
+            oracle = oracle_rows(connection, experiment, until=ends[experiment])
             without = {**rows, "amounts": without_keys(rows["amounts"])}
-            found[experiment] = [
+            unequal[experiment] = [
                 differences(by_duckdb[experiment], rows),
                 differences(without, oracle),
             ]
-    assert found == {experiment: [{}, {}] for experiment in experiments}
+    assert unequal == {experiment: [{}, {}] for experiment in experiments}
     # Nothing of the computation is left beside the log.
     assert not list(lake.folder.glob("scratch/*"))
 
@@ -199,12 +199,12 @@ def test_the_demo_is_decided_checked_and_rebuilt_on_spark_as_in_duckdb(
             "DELETE FROM exposures WHERE (experiment_id, unit) ="
             " (SELECT experiment_id, min(unit) FROM exposures GROUP BY 1 LIMIT 1)"
         )
-    found = [
+    differing = [
         [count.sentence for count in compared(service.store, days, settings).counts]
         for settings in (duckdb, spark)
     ]
-    assert found[0] == found[1]
-    assert any("exposures: 1 missing, 0 surplus" in row for row in found[1])
+    assert differing[0] == differing[1]
+    assert any("exposures: 1 missing, 0 surplus" in row for row in differing[1])
     # A rebuild on Spark puts it back.
     documents("rebuild", "--json", **on_spark)
     assert compared(service.store, days, duckdb).equal
