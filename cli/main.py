@@ -13,7 +13,7 @@ COMMANDS = {
         "cli.processes.parts:dagster",
         "Run Dagster alone: code server, daemon and web server.",
     ),
-    "migrate": ("cli.processes.parts:migrate", "Bring the store to this version."),
+    "migrate": ("cli.processes.parts:migrate", "Make the tables of the store."),
     "project": ("cli.operations.projects:project", "Create and list projects."),
     "keys": (
         "cli.operations.projects:keys",
