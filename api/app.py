@@ -46,6 +46,11 @@ from api.wire.fair_queue import FairQueue
 from api.wire.meters import Meters
 from api.wire.problem import PROTOCOL_FORMS, Fault, Problem, invalid, problem_response
 from api.wire.shape import code, detail
+from domain.contract import Contract
+from domain.evidence.document import ClosedExperiment, Evidence
+from domain.evidence.effect import Effect
+from domain.listing import VerdictList
+from domain.registration import RegisteredExperiment, RegistrationAnswer
 from storage.postgres.engine import StoreUnavailable
 from storage.postgres.refusal import Invalid, Refusal
 
@@ -143,7 +148,17 @@ def create_app(settings: ApiSettings | None = None, *, tools: Tools | None = Non
             release_gate.GateRequest,
             remote_evaluation.EvaluationRequest,
         ],
-        structs=[RuntimeEventBody, RuntimeEventBatch],
+        structs=[
+            RuntimeEventBody,
+            RuntimeEventBatch,
+            Contract,
+            VerdictList,
+            Evidence,
+            ClosedExperiment,
+            Effect,
+            RegisteredExperiment,
+            RegistrationAnswer,
+        ],
     )
     return app
 

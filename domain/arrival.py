@@ -1,14 +1,14 @@
 """Arrival: whether treatment's shortfall of units looks like a mis-set weight, and its advice."""
 
-from collections.abc import Mapping
-from typing import Any
+from domain.contract import Contract
+from domain.evidence.document import Evidence
 
 ARRIVAL = "arrival"
 # Every face shows this beside the evidence's sentence, which names both causes.
 STEADY_SHORTFALL = "arrival alone is breached, at a steady ratio"
 
 
-def is_steady_shortfall(contract: Mapping[str, Any], evidence: Mapping[str, Any]) -> bool:
+def is_steady_shortfall(contract: Contract, evidence: Evidence | None) -> bool:
     """Tells whether nothing but `arrival` is breached, at a ratio that was steady all along.
 
     A router whose weight is mis-set looks like that, and so does a build that dies in some
@@ -16,7 +16,8 @@ def is_steady_shortfall(contract: Mapping[str, Any], evidence: Mapping[str, Any]
 
     Args:
         contract: The verdict contract.
-        evidence: The evidence document behind it; empty before any look.
+        evidence: The evidence document behind it; None before any look.
     """
-    shortfall = evidence.get("gates", {}).get("shortfall") or {}
-    return list(contract["guardrail_breaches"]) == [ARRIVAL] and shortfall.get("steady", False)
+    shortfall = None if evidence is None else evidence.gates.shortfall
+    is_alone = contract.guardrail_breaches == (ARRIVAL,)
+    return is_alone and shortfall is not None and shortfall.steady

@@ -1,11 +1,11 @@
 """A measure: formats the differences of an experiment's target metric."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from domain.currency import minor_unit_digits
+from domain.evidence.document import Evidence
+from domain.evidence.policy import EvidencePolicy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,38 +109,31 @@ def too_small(futility_margin: float) -> str:
     return f"smaller than the {100 * futility_margin:g} % that this project set"
 
 
-def measure_of(document: Mapping[str, Any]) -> Measure:
+def measure_of(evidence: Evidence) -> Measure:
     """Returns the measure of an evidence document's target."""
-    policy = document["policy"]
-    return measure_of_policy(policy, control=level_of(document["arms"]["control"]))
+    return measure_of_policy(evidence.policy, control=evidence.arms.control.level)
 
 
-def measure_of_policy(policy: Mapping[str, Any], *, control: float | None) -> Measure:
+def measure_of_policy(policy: EvidencePolicy, *, control: float | None) -> Measure:
     """Returns the measure of a policy's target."""
-    target = policy["target"]
+    target = policy.target
     return Measure(
-        name=target["name"],
-        mean=target.get("kind") == "mean",
-        currency=target.get("currency"),
-        unit=policy["unit"],
+        name=target.name,
+        mean=target.kind == "mean",
+        currency=target.currency,
+        unit=policy.unit,
         control=control,
     )
 
 
-def level_of(arm: Mapping[str, Any]) -> float | None:
-    """Returns the rate of an evidence document's arm, or its mean where it has one."""
-    return arm.get("mean", arm["rate"])
-
-
-def excludes_loss(evidence: Mapping[str, Any], share: float) -> bool:
+def excludes_loss(evidence: Evidence | None, share: float) -> bool:
     """Tells whether a loss beyond a share of control's level is excluded, on its worse side.
 
     Args:
-        evidence: The evidence document; empty before any look.
+        evidence: The evidence document; None before any look.
         share: The accepted loss, as a share of control's rate or mean.
     """
-    known = evidence.get("known", {}).get("not_worse_than")
-    if known is None:
+    known = None if evidence is None else evidence.known.not_worse_than
+    if evidence is None or known is None:
         return False
-    higher = evidence["policy"]["target"]["better"] == "higher"
-    return (-known if higher else known) <= share
+    return (-known if evidence.policy.target.better == "higher" else known) <= share

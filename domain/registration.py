@@ -1,10 +1,15 @@
-"""A registration: a request to measure a change on a target metric."""
+"""A registration: a request to measure a change on a target metric, and the answer to it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Meta
+
+from domain.document import Document, Moment
+from domain.lineage.control_state import BaseMove
 from domain.lineage.flag import Flag
+from domain.lineage.serving import MissingControl
 
 # The environment that a registration means where it names no deploy.
 PRODUCTION = "production"
@@ -37,3 +42,68 @@ class Registration:
     def is_portfolio(self) -> bool:
         """Whether it compares the standing build with a hold-back."""
         return self.metadata is not None and self.metadata.get(PORTFOLIO) is True
+
+
+class RegisteredExperiment(Document, frozen=True, kw_only=True):
+    """The answer to a registration."""
+
+    experiment_id: Annotated[str, Meta(description="By which its verdict is asked for.")]
+
+
+class MissingDeploy(Document, frozen=True, kw_only=True):
+    """The deploy that an experiment waits for."""
+
+    commit: Annotated[
+        str | None, Meta(description="The commit it must be of; null for the next deploy.")
+    ]
+    elsewhere: Annotated[
+        tuple[str, ...], Meta(description="Environments in which that commit is deployed.")
+    ]
+    nearest: Annotated[
+        str | None,
+        Meta(
+            description="A deployed commit that `commit` looks like, where a typing error is"
+            " likely."
+        ),
+    ]
+
+
+class RegistrationAnswer(Document, frozen=True, kw_only=True):
+    """An experiment as it was registered and bound, with its needs before it can answer."""
+
+    experiment_id: str
+    registered_at: Moment
+    environment: str
+    metric: str
+    treatment_commit: str | None
+    control_commit: str | None
+    deploy_id: str | None
+    change: Annotated[
+        tuple[str, ...] | None,
+        Meta(description="The changes under test; null before its deploy."),
+    ]
+    joint_with: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Those that are not the treatment's own: what is measured is the effect of"
+            " all of them together."
+        ),
+    ]
+    attempt: int
+    starts_at: Moment | None
+    waits_for_deploy: MissingDeploy | None
+    base_moved: Annotated[
+        BaseMove | None,
+        Meta(description="Null while a build is served that the treatment can be compared with."),
+    ]
+    nothing_to_compare: Annotated[
+        MissingControl | None,
+        Meta(
+            description="Null once a unit was compared, or while a build without the change is"
+            " served beside the treatment."
+        ),
+    ]
+    first_look_at: Annotated[
+        Moment | None,
+        Meta(description="When the target can be looked at first; null before the deploy."),
+    ]

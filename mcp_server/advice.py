@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
+from domain.contract import Contract
+from domain.registration import RegistrationAnswer
 from domain.wording.headline import ABSTENTIONS, headline_of
-from mcp_server.contract import Verdict
-from mcp_server.registration import note_of, rebase_of, waits_for_deploy
+from domain.wording.registration import registration_note
+from domain.words import AbstainReason, Verdict
 
 LONGEST = 300
 DAY_PACE_SECONDS = 3600
@@ -13,39 +15,41 @@ FAST_PACE_SECONDS = 300
 SOONEST_SECONDS = 30
 
 WAITING = {
-    "power": "Leave the canary running and log abstain_reason.",
-    "non_identifiable": "Log abstain_reason; give both arms traffic at the same time.",
-    "interacting": "Log abstain_reason; call explain to see what to repair.",
+    AbstainReason.POWER: "Leave the canary running and log abstain_reason.",
+    AbstainReason.NON_IDENTIFIABLE: "Log abstain_reason; give both arms traffic at the same time.",
+    AbstainReason.INTERACTING: "Log abstain_reason; call explain to see what to repair.",
 }
 ACTIONS = {
-    "keep": "Ship the treatment.",
-    "rollback": "Revert the treatment.",
-    "iterate": "Revise the treatment for {breaches}, then register it again.",
+    Verdict.KEEP: "Ship the treatment.",
+    Verdict.ROLLBACK: "Revert the treatment.",
+    Verdict.ITERATE: "Revise the treatment for {breaches}, then register it again.",
 }
 
 
-def advice(verdict: Verdict, retry_after: int | None, registration: object = None) -> str:
+def advice(
+    contract: Contract, retry_after: int | None, registration: RegistrationAnswer | None = None
+) -> str:
     """Says the verdict, the next step, and when to look again.
 
     Args:
-        verdict: The contract.
+        contract: The verdict contract.
         retry_after: Seconds until the next look can come, or None where the service said nothing.
-        registration: The body of an open experiment's registration, or None.
+        registration: The registration of an open experiment, or None.
 
     Returns:
         One line of at most 300 characters.
     """
-    if (need := _need(registration)) is not None:
-        return _cut(note_of(registration) or "", need)
-    doing = f"{_action(verdict)} {_next_look(verdict, retry_after)}"
-    return _cut(_sentence(verdict), doing)
+    if registration is not None and (need := _need(registration)) is not None:
+        return _cut(registration_note(registration) or "", need)
+    doing = f"{_action(contract)} {_next_look(contract, retry_after)}"
+    return _cut(_sentence(contract), doing)
 
 
-def _need(registration: object) -> str | None:
+def _need(registration: RegistrationAnswer) -> str | None:
     """Returns the need of an open experiment that no waiting meets; None where it has none."""
-    if waits_for_deploy(registration):
+    if registration.waits_for_deploy is not None:
         return "Do not poll until that deploy is posted: no traffic counts before."
-    if rebase_of(registration) is not None:
+    if registration.base_moved is not None:
         return "Call explain: rebase says on what, and which changes to post."
     return None
 
@@ -55,37 +59,37 @@ def _cut(sentence: str, doing: str) -> str:
     return f"{sentence if len(sentence) <= room else sentence[: room - 1] + '…'} {doing}"
 
 
-def _sentence(verdict: Verdict) -> str:
-    if verdict.verdict == "abstain":
-        reason = verdict.abstain_reason or "power"
-        if verdict.power_state.decided:
-            return f"{_headline(verdict)} (abstain, {reason}): it ended without a verdict."
-        return f"{_headline(verdict)} (abstain, {reason}): {ABSTENTIONS[reason]}."
-    return f"{_headline(verdict)}: {_measured(verdict)}."
+def _sentence(contract: Contract) -> str:
+    if contract.abstain_reason is not None:
+        reason = contract.abstain_reason
+        if contract.decided:
+            return f"{_headline(contract)} (abstain, {reason}): it ended without a verdict."
+        return f"{_headline(contract)} (abstain, {reason}): {ABSTENTIONS[reason]}."
+    return f"{_headline(contract)}: {_measured(contract)}."
 
 
-def _headline(verdict: Verdict) -> str:
-    return headline_of(verdict.model_dump()).text
+def _headline(contract: Contract) -> str:
+    return headline_of(contract).text
 
 
-def _measured(verdict: Verdict) -> str:
-    if verdict.lift is None or verdict.ci is None or verdict.confidence is None:
+def _measured(contract: Contract) -> str:
+    if contract.lift is None or contract.ci is None or contract.confidence is None:
         return "the test has fired"
-    low, high = verdict.ci
-    worth = verdict.value_at_risk
+    low, high = contract.ci
+    worth = contract.value_at_risk
     return (
-        f"lift {verdict.lift:+.4g} over control, between {low:+.4g} and {high:+.4g}, "
-        f"confidence {verdict.confidence:.4g}"
+        f"lift {contract.lift:+.4g} over control, between {low:+.4g} and {high:+.4g}, "
+        f"confidence {contract.confidence:.4g}"
         f"{'' if worth is None else f', {worth:+,.0f} dollars a day'}"
     )
 
 
-def _action(verdict: Verdict) -> str:
-    if verdict.verdict == "abstain":
-        if verdict.power_state.decided:
+def _action(contract: Contract) -> str:
+    if contract.abstain_reason is not None:
+        if contract.decided:
             return "Log abstain_reason. Call explain to see what ended it."
-        return WAITING[verdict.abstain_reason or "power"]
-    return ACTIONS[verdict.verdict].format(breaches=_named(verdict.guardrail_breaches))
+        return WAITING[contract.abstain_reason]
+    return ACTIONS[contract.verdict].format(breaches=_named(contract.guardrail_breaches))
 
 
 def _named(breaches: Sequence[str]) -> str:
@@ -96,11 +100,11 @@ def _named(breaches: Sequence[str]) -> str:
     return first if len(breaches) == 1 else f"{first} and {len(breaches) - 1} more"
 
 
-def _next_look(verdict: Verdict, retry_after: int | None) -> str:
+def _next_look(contract: Contract, retry_after: int | None) -> str:
     """The seed's rule: poll until decided, or until the verdict is no abstention."""
-    if verdict.power_state.decided or verdict.verdict != "abstain":
+    if contract.decided or contract.verdict is not Verdict.ABSTAIN:
         return "No need to look again."
-    pace = FAST_PACE_SECONDS if verdict.cadence == "fast" else DAY_PACE_SECONDS
+    pace = FAST_PACE_SECONDS if contract.cadence == "fast" else DAY_PACE_SECONDS
     seconds = pace if retry_after is None else max(retry_after, SOONEST_SECONDS)
     return f"Look again in {span(seconds)}."
 

@@ -1,8 +1,10 @@
 """The shapes that the tools take and give: the REST models of the reward endpoints."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from domain.words import AbstainReason, Verdict
 
 ExperimentId = Annotated[
     str,
@@ -12,8 +14,6 @@ ExperimentId = Annotated[
         description="Identifier that register_experiment gave, or list_experiments shows.",
     ),
 ]
-VerdictWord = Literal["keep", "rollback", "iterate", "abstain"]
-AbstainReason = Literal["power", "non_identifiable", "interacting"]
 
 
 class Shape(BaseModel):
@@ -42,58 +42,6 @@ class TreatmentFlag(Shape):
     ] = None
 
 
-class Registered(Shape):
-    """The answer to a registration."""
-
-    experiment_id: Annotated[str, Field(description="Pass this to get_verdict.")]
-
-
-class PowerState(Shape):
-    """Whether the verdict is final."""
-
-    clock: Annotated[
-        Literal["open", "decided"], Field(description="open: still running; decided: final.")
-    ]
-    decided: Annotated[bool, Field(description="True when the verdict is final.")]
-
-
-class Verdict(Shape):
-    """The verdict contract: ten members, in this order."""
-
-    experiment_id: Annotated[str, Field(description="The experiment.")]
-    lift: Annotated[
-        float | None,
-        Field(description="Treatment minus control conversion rate; null while abstaining."),
-    ]
-    confidence: Annotated[
-        float | None,
-        Field(description="1 minus the running-minimum always-valid p-value; or null."),
-    ]
-    ci: Annotated[
-        tuple[float, float] | None,
-        Field(description="Always-valid interval of the lift; null while abstaining."),
-    ]
-    verdict: Annotated[
-        VerdictWord,
-        Field(description="keep: ship. rollback: revert. iterate: revise. abstain: wait or log."),
-    ]
-    abstain_reason: Annotated[
-        AbstainReason | None,
-        Field(description="Why there is no verdict; null unless verdict is abstain."),
-    ]
-    value_at_risk: Annotated[
-        float | None,
-        Field(description="Dollars a day, signed; null without a value per conversion."),
-    ]
-    cadence: Annotated[
-        Literal["day", "fast"] | None, Field(description="Which of the two cadences closes it.")
-    ]
-    power_state: Annotated[PowerState, Field(description="Poll until its decided is true.")]
-    guardrail_breaches: Annotated[
-        list[str], Field(description="Guardrail metrics that the treatment harmed.")
-    ]
-
-
 class Listed(Shape):
     """An experiment in the list: its id, commit and state."""
 
@@ -102,7 +50,7 @@ class Listed(Shape):
         str | None, Field(description="First 12 characters; null for a change behind a flag.")
     ]
     metric: Annotated[str, Field(description="The metric to lift.")]
-    verdict: Annotated[VerdictWord, Field(description="The verdict that get_verdict returns.")]
+    verdict: Annotated[Verdict, Field(description="The verdict that get_verdict returns.")]
     abstain_reason: Annotated[
         AbstainReason | None, Field(description="Null unless verdict is abstain.")
     ]
@@ -244,7 +192,7 @@ class PortfolioChange(Shape):
     """A change that was measured by itself."""
 
     experiment_id: Annotated[str, Field(description="Its experiment.")]
-    verdict: Annotated[VerdictWord, Field(description="Its verdict.")]
+    verdict: Annotated[Verdict, Field(description="Its verdict.")]
     claimed: Annotated[float | None, Field(description="Its relative lift, as claimed.")]
     effect: Annotated[float | None, Field(description="Its best estimate, relative.")]
 

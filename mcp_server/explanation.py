@@ -3,10 +3,14 @@
 import json
 import math
 from collections.abc import Sequence
-from typing import Any
 
+from domain.evidence.document import AnyEvidence, Evidence
+from domain.evidence.effect import Effect as ServedEffect
+from domain.evidence.results import MetricRow
+from domain.registration import RegistrationAnswer
+from domain.wording.registration import registration_note
 from mcp_server.contract import Effect, Explanation, Metric, Progress
-from mcp_server.registration import note_of, rebase_of
+from mcp_server.registration import rebase_of
 
 LONGEST_BYTES = 1024
 SENTENCE_BYTES = 280
@@ -15,28 +19,36 @@ NAME_BYTES = 60
 
 
 def explanation(
-    experiment_id: str, evidence: dict[str, Any], checklist: object, registration: object = None
+    evidence: AnyEvidence,
+    checklist: object,
+    registration: RegistrationAnswer | None = None,
+    *,
+    effect: ServedEffect | None = None,
 ) -> Explanation:
     """Returns the evidence, the progress of the traffic, and the failed set-up checks.
 
     Args:
-        evidence: The body of `GET /v1/reward/{experiment_id}/evidence`.
+        evidence: The answer of `GET /v1/reward/{experiment_id}/evidence`.
         checklist: The body of `GET /v1/reward/checklist`, or None where it could not be read.
-        registration: The body of `GET /v1/reward/{experiment_id}/registration`, or None.
+        registration: The answer of `GET /v1/reward/{experiment_id}/registration`, or None.
+        effect: The effect as it was measured since; None where that is the evidence's own.
 
     Returns:
         An explanation of at most 1,024 bytes as JSON; `left_out` counts what did not fit.
     """
-    notes = [note] if (note := note_of(registration)) is not None else []
+    note = None if registration is None else registration_note(registration)
+    numbers = evidence if isinstance(evidence, Evidence) else None
+    known = None if numbers is None else numbers.known.sentence
+    best = effect or (None if numbers is None else numbers.effect)
     whole = Explanation(
-        experiment_id=experiment_id,
-        sentence=_sentence(evidence.get("sentence")),
-        known=_sentence(_object(evidence.get("known")).get("sentence")),
-        effect=effect(evidence),
-        metrics=_metrics(evidence.get("metrics")),
-        rebase=rebase_of(registration),
-        progress=progress(evidence),
-        warnings=[*_lines(notes), *_lines(evidence.get("warnings"))],
+        experiment_id=evidence.experiment_id,
+        sentence=cut(evidence.sentence, SENTENCE_BYTES),
+        known=None if known is None else cut(known, SENTENCE_BYTES),
+        effect=None if best is None else _effect(best),
+        metrics=[] if numbers is None else _metrics(numbers.metrics),
+        rebase=None if registration is None else rebase_of(registration),
+        progress=progress(numbers),
+        warnings=_lines([*([] if note is None else [note]), *evidence.warnings]),
         faults=_faults(checklist),
         left_out=0,
     )
@@ -76,65 +88,55 @@ def _last_quiet(metrics: Sequence[Metric]) -> int | None:
     return quiet[-1] if quiet else None
 
 
-def _metrics(rows: object) -> list[Metric]:
+def _metrics(rows: Sequence[MetricRow]) -> list[Metric]:
     """The target's row and those of the guardrails; breached ones come next to it."""
-    if not isinstance(rows, list):
-        return []
-    metrics = [_metric(row) for row in map(_object, rows)]
-    breached = [row.state == "breached" for row in metrics]
-    first = [row for n, row in enumerate(metrics) if n == 0 or breached[n]]
-    return first + [row for n, row in enumerate(metrics) if n > 0 and not breached[n]]
+    target, guardrails = rows[:1], rows[1:]
+    breached = [row for row in guardrails if row.state == "breached"]
+    others = [row for row in guardrails if row.state != "breached"]
+    return [_metric(row) for row in (*target, *breached, *others)]
 
 
-def _metric(row: dict[str, Any]) -> Metric:
-    ends = row.get("interval")
-    numbers = [_number(end) for end in ends] if isinstance(ends, list) else []
-    known = [_rounded(end, 4) for end in numbers if end is not None]
+def _metric(row: MetricRow) -> Metric:
+    low, high = row.interval or (None, None)
     return Metric(
-        metric=cut(str(row.get("metric", "")), NAME_BYTES),
-        state=cut(str(row.get("state", "not_known")), NAME_BYTES),
-        control=_short(row.get("control")),
-        treatment=_short(row.get("treatment")),
-        interval=(known[0], known[1]) if len(known) == 2 else None,
+        metric=cut(row.metric, NAME_BYTES),
+        state=row.state,
+        control=_short(row.control),
+        treatment=_short(row.treatment),
+        interval=None if low is None or high is None else (_rounded(low, 4), _rounded(high, 4)),
     )
 
 
-def _short(value: object) -> float | None:
-    return None if (number := _number(value)) is None else _rounded(number, 4)
+def _short(number: float | None) -> float | None:
+    return None if number is None else _rounded(number, 4)
 
 
-def progress(evidence: dict[str, Any]) -> Progress:
+def progress(evidence: Evidence | None) -> Progress:
     """How far the traffic has come, by the same evidence."""
-    sessions = _object(evidence.get("sessions"))
-    decision = sessions.get("projected_decision_at")
+    sessions = None if evidence is None else evidence.sessions
+    if sessions is None:
+        return Progress(accumulated=None, required=None, per_day=None, projected_decision_at=None)
+    at = sessions.projected_decision_at
     return Progress(
-        accumulated=_number(sessions.get("accumulated")),
-        required=_whole(sessions.get("required")),
-        per_day=_whole(sessions.get("per_day")),
-        projected_decision_at=decision[:40] if isinstance(decision, str) else None,
+        accumulated=sessions.accumulated,
+        required=_whole(sessions.required),
+        per_day=_whole(sessions.per_day),
+        projected_decision_at=None if at is None else at.isoformat().replace("+00:00", "Z"),
     )
 
 
-def effect(evidence: dict[str, Any]) -> Effect | None:
+def _effect(effect: ServedEffect) -> Effect | None:
     """The best estimate of the effect; None where there is none, or it is no estimate."""
-    member = _object(evidence.get("effect"))
-    estimate, error = _number(member.get("estimate")), _number(member.get("standard_error"))
+    estimate, error, relative = effect.estimate, effect.standard_error, effect.relative
     if estimate is None or error is None:
         return None
     return Effect(
         estimate=_rounded(estimate),
         standard_error=_rounded(error),
-        relative=None
-        if (relative := _number(member.get("relative"))) is None
-        else _rounded(relative),
-        final=member.get("final") is True,
-        basis=cut(str(member.get("basis", "open")), NAME_BYTES),
+        relative=None if relative is None else _rounded(relative),
+        final=effect.final,
+        basis=effect.basis,
     )
-
-
-def is_decided(evidence: dict[str, Any]) -> bool:
-    """Whether the evidence is that of a decided verdict."""
-    return _object(evidence.get("effect")).get("final") is True
 
 
 def _rounded(number: float, digits: int = 6) -> float:
@@ -146,16 +148,13 @@ def _faults(checklist: object) -> list[str] | None:
     """The checks that failed, each with its fix."""
     if not isinstance(checklist, list):
         return None
-    failed = [check for check in map(_object, checklist) if check.get("ok") is False]
+    checks = [check for check in checklist if isinstance(check, dict)]
+    failed = [check for check in checks if check.get("ok") is False]
     return _lines([f"{check.get('check', '')}: {check.get('fix', '')}" for check in failed])
 
 
-def _lines(value: object) -> list[str]:
-    return [cut(str(line), FAULT_BYTES) for line in value] if isinstance(value, list) else []
-
-
-def _sentence(value: object) -> str | None:
-    return cut(value, SENTENCE_BYTES) if isinstance(value, str) else None
+def _lines(lines: Sequence[str]) -> list[str]:
+    return [cut(line, FAULT_BYTES) for line in lines]
 
 
 def cut(text: str, longest: int) -> str:
@@ -172,15 +171,6 @@ def as_json(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def _number(value: object) -> int | float | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _whole(value: object) -> int | float | None:
+def _whole(number: float | None) -> int | None:
     """The number rounded up: there is no half a session."""
-    number = _number(value)
-    return math.ceil(number) if isinstance(number, float) and math.isfinite(number) else number
-
-
-def _object(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+    return None if number is None else math.ceil(number)

@@ -1,8 +1,6 @@
 """The list of experiments, cut to pages of one kilobyte that follow on one another."""
 
-from collections.abc import Mapping
-from typing import Any
-
+from domain.listing import ListedVerdict, VerdictList
 from mcp_server.contract import Experiments, Listed
 from mcp_server.explanation import LONGEST_BYTES, as_json, cut
 
@@ -12,17 +10,10 @@ COMMIT_CHARACTERS = 12
 METRIC_BYTES = 160
 
 
-def listing(page: Mapping[str, Any]) -> Experiments:
-    """A page of the service as an agent reads it.
-
-    Args:
-        page: The body of `GET /v1/reward`.
-
-    Raises:
-        KeyError, TypeError, ValueError: It is no such body.
-    """
-    rows = [_listed(row) for row in page["experiments"]]
-    return Experiments(experiments=rows, next_cursor=page["next_cursor"])
+def listing(page: VerdictList) -> Experiments:
+    """A page of the service as an agent reads it."""
+    rows = [_listed(row) for row in page.experiments]
+    return Experiments(experiments=rows, next_cursor=page.next_cursor)
 
 
 def fits(page: Experiments) -> bool:
@@ -42,14 +33,13 @@ def room(page: Experiments) -> int:
     return shown
 
 
-def _listed(row: Mapping[str, Any]) -> Listed:
-    contract, commit = row["contract"], row["treatment_commit"]
-    members = {
-        "experiment_id": row["experiment_id"],
-        "treatment_commit": None if commit is None else commit[:COMMIT_CHARACTERS],
-        "metric": cut(row["metric"], METRIC_BYTES),
-        "verdict": contract["verdict"],
-        "abstain_reason": contract["abstain_reason"],
-        "decided": contract["power_state"]["decided"],
-    }
-    return Listed.model_validate(members, strict=True)
+def _listed(row: ListedVerdict) -> Listed:
+    contract, commit = row.contract, row.treatment_commit
+    return Listed(
+        experiment_id=row.experiment_id,
+        treatment_commit=None if commit is None else commit[:COMMIT_CHARACTERS],
+        metric=cut(row.metric, METRIC_BYTES),
+        verdict=contract.verdict,
+        abstain_reason=contract.abstain_reason,
+        decided=contract.decided,
+    )

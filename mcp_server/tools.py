@@ -6,14 +6,22 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Literal, TypeVar
 
+import msgspec
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
+from mcp.server.mcpserver.utilities.func_metadata import FuncMetadata
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, RootModel
 
+from domain.contract import Contract
+from domain.evidence.document import AnyEvidence, Evidence, evidence_from, looked_at
+from domain.evidence.effect import Effect
+from domain.listing import VerdictList
 from domain.planning.boundary import Boundary
 from domain.planning.design import Design
+from domain.registration import RegisteredExperiment, RegistrationAnswer
+from domain.wording.registration import registration_note
 from mcp_server.advice import advice
 from mcp_server.client import Answer
 from mcp_server.contract import (
@@ -23,23 +31,20 @@ from mcp_server.contract import (
     Explanation,
     Plan,
     Portfolio,
-    Registered,
     SetUp,
     TargetMetric,
     TreatmentFlag,
-    Verdict,
 )
-from mcp_server.explanation import explanation, is_decided, progress
+from mcp_server.explanation import explanation, progress
 from mcp_server.listing import MOST, fits, listing, room
 from mcp_server.planning import checklist
 from mcp_server.planning import plan as planned
 from mcp_server.planning import set_up as next_step
 from mcp_server.portfolio import portfolio as portfolio_of
-from mcp_server.registration import note_of
 from mcp_server.reward_api import Refused, RewardApi
 
 Reward = Context[RewardApi, Any]
-ModelT = TypeVar("ModelT", bound=BaseModel)
+DocumentT = TypeVar("DocumentT", bound=msgspec.Struct)
 
 # Progress only adds to a poll: a poll that is answered waits no longer for it.
 PROGRESS_SECONDS = 1.0
@@ -80,7 +85,7 @@ async def register_experiment(
     metadata: Annotated[
         dict[str, object] | None, Field(description="Anything to keep with it, up to 4 KiB.")
     ] = None,
-) -> Annotated[CallToolResult, Registered]:
+) -> CallToolResult:
     """Register a deployed change as a randomized canary experiment.
 
     Call this after the deploy is recorded and while control and treatment both get traffic. Every
@@ -100,19 +105,18 @@ async def register_experiment(
     }
     registration = {name: value for name, value in members.items() if value is not None}
     api = _api(ctx)
-    registered = _shaped(Registered, await api.register(registration), api)
-    note = note_of(await _registration(api, registered.experiment_id))
+    registered = _shaped(RegisteredExperiment, await api.register(registration), api)
+    read = await _registration(api, registered.experiment_id)
+    note = None if read is None else registration_note(read)
     return _result(
-        registered.model_dump(),
+        msgspec.to_builtins(registered),
         "Registered. Call get_verdict with this experiment_id until the verdict is decided; "
         "abstain on every poll is expected while traffic accumulates."
         f"{'' if note is None else f' {note}'}",
     )
 
 
-async def get_verdict(
-    ctx: Reward, experiment_id: ExperimentId
-) -> Annotated[CallToolResult, Verdict]:
+async def get_verdict(ctx: Reward, experiment_id: ExperimentId) -> CallToolResult:
     """Poll the verdict of an experiment.
 
     Poll as often as you like, until `power_state.decided` is true or the verdict is not `abstain`:
@@ -124,7 +128,7 @@ async def get_verdict(
     return await _polled(_api(ctx), experiment_id)
 
 
-async def subscribe(ctx: Reward, experiment_id: ExperimentId) -> Annotated[CallToolResult, Verdict]:
+async def subscribe(ctx: Reward, experiment_id: ExperimentId) -> CallToolResult:
     """Poll the verdict of an experiment once, exactly as get_verdict does.
 
     In this version nothing is pushed: call it again to poll until `power_state.decided` is true or
@@ -181,20 +185,19 @@ async def explain(
         _registration(api, experiment_id),
     )
     if isinstance(evidence, ToolError):
-        if isinstance(evidence, Refused) and (note := note_of(registration)) is not None:
+        note = None if registration is None else registration_note(registration)
+        if isinstance(evidence, Refused) and note is not None:
             raise ToolError(f"{note} {evidence}")
         raise evidence
-    if not isinstance(evidence.body, dict):
-        raise _foreign(api)
+    document = _evidence(evidence, api)
     # The checklist only adds to the evidence: without it the explanation still stands.
     checks = checklist.body if isinstance(checklist, Answer) else None
-    body = evidence.body
-    if is_decided(body):
+    effect = None
+    if isinstance(document, Evidence) and document.effect is not None and document.effect.final:
         # The evidence of a decided verdict stands; its effect may have been measured since.
         fresh = await _outcome(api.effect(experiment_id))
-        if isinstance(fresh, Answer):
-            body = {**body, "effect": fresh.body}
-    return _result(explanation(experiment_id, body, checks, registration).model_dump())
+        effect = _shaped(Effect, fresh, api) if isinstance(fresh, Answer) else None
+    return _result(explanation(document, checks, registration, effect=effect).model_dump())
 
 
 async def check_setup(ctx: Reward) -> Annotated[CallToolResult, Checklist]:
@@ -277,10 +280,7 @@ async def _page(
     limit = MOST
     while limit > 0:
         answer = await api.experiments(status=status, limit=limit, cursor=cursor)
-        try:
-            page = listing(answer.body)
-        except (KeyError, TypeError, ValueError):
-            raise _foreign(api) from None
+        page = listing(_shaped(VerdictList, answer, api))
         if len(page.experiments) > limit:
             raise _foreign(api)
         if fits(page):
@@ -302,9 +302,12 @@ async def _report(ctx: Reward, evidence: Answer | ToolError) -> None:
     """Report how far the traffic has come, where the evidence shows it."""
     if isinstance(evidence, Refused) and evidence.code == "no_evidence_yet":
         await ctx.report_progress(0, message="No look at the traffic yet.")
-    if isinstance(evidence, ToolError) or not isinstance(evidence.body, dict):
+    if isinstance(evidence, ToolError):
         return
-    come = progress(evidence.body)
+    try:
+        come = progress(looked_at(evidence_from(evidence.body)))
+    except msgspec.ValidationError:
+        return
     counted, needed = come.accumulated or 0, come.required
     of = "" if needed is None else f" of about {needed:,}"
     await ctx.report_progress(counted, needed, f"{counted:,}{of} sessions.")
@@ -320,9 +323,9 @@ def tools() -> list[Tool]:
         open_world_hint=False,
     )
     return [
-        _tool(register_experiment, registering),
-        _tool(get_verdict, _reading("Get a verdict")),
-        _tool(subscribe, _reading("Poll a verdict once")),
+        _tool(register_experiment, registering, RegisteredExperiment),
+        _tool(get_verdict, _reading("Get a verdict"), Contract),
+        _tool(subscribe, _reading("Poll a verdict once"), Contract),
         _tool(list_experiments, _reading("List experiments")),
         _tool(explain, _reading("Explain an experiment")),
         _tool(check_setup, _reading("Check the project's set-up")),
@@ -332,15 +335,65 @@ def tools() -> list[Tool]:
     ]
 
 
-def _tool(function: Callable[..., Any], annotations: ToolAnnotations) -> Tool:
+class _Document(RootModel[dict[str, Any]]):
+    """An answer whose schema is that of a document, by which the tool has read it already."""
+
+
+def _tool(
+    function: Callable[..., Any],
+    annotations: ToolAnnotations,
+    answer: type[msgspec.Struct] | None = None,
+) -> Tool:
+    """A tool with its schemas.
+
+    Args:
+        answer: The document of the service that it returns as it is; None where its annotation
+            names a shape of its own.
+    """
     paragraphs = (inspect.getdoc(function) or "").split("\n\n")
     described = "\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)
     tool = Tool.from_function(function, description=described, annotations=annotations)
+    if answer is not None:
+        tool.fn_metadata = FuncMetadata(
+            arg_model=tool.fn_metadata.arg_model,
+            output_schema=_schema_of(answer),
+            output_model=_Document,
+        )
     # The SDK drops arguments that a tool does not name; the schema says that we refuse them.
     tool.parameters["additionalProperties"] = False
     for schema in (tool.parameters, tool.output_schema):
+        _inline_words(schema)
         _drop_titles(schema)
     return tool
+
+
+def _schema_of(answer: type[msgspec.Struct]) -> dict[str, Any]:
+    """The schema of a document, at whose root clients look for an object."""
+    _, parts = msgspec.json.schema_components([answer], ref_template="#/$defs/{name}")
+    for part in parts.values():
+        part["additionalProperties"] = False
+    return {**parts.pop(answer.__name__), **({"$defs": parts} if parts else {})}
+
+
+def _inline_words(schema: dict[str, Any] | None) -> None:
+    """Write the words of a verdict where a member takes them, not as a part of their own."""
+    parts: dict[str, Any] = {} if schema is None else schema.get("$defs", {})
+    words = {name: part["enum"] for name, part in parts.items() if "enum" in part}
+    for name in words:
+        del parts[name]
+
+    def inline(node: object) -> None:
+        if isinstance(node, dict):
+            name = str(node.get("$ref", "")).removeprefix("#/$defs/")
+            if name in words:
+                del node["$ref"]
+                node["enum"] = words[name]
+            node = list(node.values())
+        if isinstance(node, list):
+            for part in node:
+                inline(part)
+
+    inline(schema)
 
 
 def _drop_titles(schema: object) -> None:
@@ -366,17 +419,24 @@ def _reading(title: str) -> ToolAnnotations:
 
 async def _polled(api: RewardApi, experiment_id: str) -> CallToolResult:
     answer = await api.verdict(experiment_id)
-    verdict = _shaped(Verdict, answer, api)
-    contract = {name: answer.body[name] for name in Verdict.model_fields}
-    waits = verdict.verdict == "abstain" and not verdict.power_state.decided
+    contract = _shaped(Contract, answer, api)
+    waits = contract.abstain_reason is not None and not contract.decided
     registration = await _registration(api, experiment_id) if waits else None
-    return _result(contract, advice(verdict, answer.retry_after, registration))
+    members = {name: answer.body[name] for name in Contract.__struct_fields__}
+    return _result(members, advice(contract, answer.retry_after, registration))
 
 
-async def _registration(api: RewardApi, experiment_id: str) -> object:
-    """The body of a registration; None where the service answers none: it only adds."""
+async def _registration(api: RewardApi, experiment_id: str) -> RegistrationAnswer | None:
+    """A registration; None where the service answers none that we know: it only adds."""
     outcome = await _outcome(api.registration(experiment_id))
-    return outcome.body if isinstance(outcome, Answer) else None
+    try:
+        return (
+            msgspec.convert(outcome.body, RegistrationAnswer)
+            if isinstance(outcome, Answer)
+            else None
+        )
+    except msgspec.ValidationError:
+        return None
 
 
 async def _outcome(request: Awaitable[Answer]) -> Answer | ToolError:
@@ -387,15 +447,18 @@ async def _outcome(request: Awaitable[Answer]) -> Answer | ToolError:
         return fault
 
 
-def _shaped(model: type[ModelT], answer: Answer, api: RewardApi) -> ModelT:
-    """The answer as the shape it must have; members that later versions add are left aside."""
-    if not isinstance(answer.body, dict):
-        raise _foreign(api)
-    named = {name: answer.body[name] for name in model.model_fields if name in answer.body}
+def _shaped(document_type: type[DocumentT], answer: Answer, api: RewardApi) -> DocumentT:
+    """The answer as the document it must be; members that later versions add are left aside."""
     try:
-        # Strict from JSON: an array may be a tuple there, but a string is never a number.
-        return model.model_validate_json(json.dumps(named), strict=True)
-    except ValidationError:
+        return msgspec.convert(answer.body, document_type)
+    except msgspec.ValidationError:
+        raise _foreign(api) from None
+
+
+def _evidence(answer: Answer, api: RewardApi) -> AnyEvidence:
+    try:
+        return evidence_from(answer.body)
+    except msgspec.ValidationError:
         raise _foreign(api) from None
 
 

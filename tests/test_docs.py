@@ -20,10 +20,10 @@ from cli.imports.map import MEMBERS as EVENT_MEMBERS
 from cli.imports.map import Experiment, ImportMap, Outcome, Times, read_map
 from cli.main import main
 from domain.cause import Cause
-from domain.contract import MEMBERS
+from domain.contract import Contract
+from domain.words import AbstainReason, Verdict
 from mcp_server.address import Address
 from mcp_server.tools import tools
-from stats.looks.words import AbstainReason, Verdict
 from storage.tenants.settings import Settings, parse_settings
 
 ROOT = Path(__file__).parents[1]
@@ -83,7 +83,7 @@ def test_every_code_of_a_problem_is_named_with_its_status() -> None:
 
 def test_every_member_of_the_contract_is_named_in_order() -> None:
     section = page("api.md").split("## The verdict contract")[1].split("\n## ")[0]
-    assert tuple(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == MEMBERS
+    assert tuple(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == Contract.__struct_fields__
 
 
 def test_every_command_is_named() -> None:
@@ -266,7 +266,12 @@ def test_a_link_to_the_glossary_leads_to_a_word_that_stands_there(path: Path) ->
 def test_the_glossary_has_the_words_that_answers_use() -> None:
     words = {name for title in WORDS for name in re.findall(r"[\w ρα-]+", title)}
     text = page("glossary.md")
-    spoken = {*Verdict, *AbstainReason, *Cause, *(m for m in MEMBERS if m in {"lift", "cadence"})}
+    spoken = {
+        *Verdict,
+        *AbstainReason,
+        *Cause,
+        *({"lift", "cadence"} & set(Contract.__struct_fields__)),
+    }
     assert not {word for word in spoken if word not in words and f"`{word}`" not in text}
 
 

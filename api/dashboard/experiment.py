@@ -1,10 +1,9 @@
 """An experiment's page: its parts, each of which a script can replace while it is open."""
 
 import hashlib
-import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -24,16 +23,20 @@ from api.wire.answer import answer
 from api.wire.problem import Problem
 from domain.cause import LEFT_OUT
 from domain.comparison import is_fair
+from domain.contract import Contract, contract_of
 from domain.drawing.interval import interval_drawing, look_words
 from domain.drawing.traffic import Ramp
-from domain.effect import AfterDecision, served_effect
+from domain.evidence.document import AnyEvidence, Evidence, evidence_of, looked_at
+from domain.evidence.effect import AfterDecision, Effect
+from domain.evidence.results import EvidenceLook
 from domain.measure import measure_of, typical_lift
+from domain.registration import RegistrationAnswer
 from domain.wording.advice import lasts, while_arriving
 from domain.wording.base_move import base_move_advice, base_move_sentence
 from domain.wording.effect import MOMENTS, near_end
 from domain.wording.headline import headline_of
 from domain.wording.left_out import left_out_sentence
-from domain.wording.looks import fired_at, looks_of, seconds
+from domain.wording.looks import fired_at, looks_of
 from domain.wording.metrics import metric_rows
 from domain.wording.picture import picture_of
 from domain.wording.registration import (
@@ -50,7 +53,6 @@ from storage.verdicts.publication import read_evidence
 from storage.verdicts.set_aside import read_set_aside
 from storage.views.findings import Finding, finding_version, read_finding
 from storage.views.ramp import read_ramp
-from storage.views.registrations import RegistrationReading
 
 # Newest first; the whole history is in the evidence document.
 _MOST_LOOKS = 40
@@ -132,7 +134,7 @@ class _Reading:
     finding: Finding
     etag: str
     fault: str | None
-    evidence: Mapping[str, Any] | None
+    evidence: AnyEvidence | None
     ramp: Ramp | None
 
 
@@ -155,11 +157,10 @@ def _read(
     etag = _etag(version if fault is None else f"{version} {fault}")
     evidence = ramp = None
     if etag != known and finding.evidence is not None:
-        evidence = msgspec.json.decode(finding.evidence)
+        evidence = evidence_of(finding.evidence)
     # An experiment that no deploy came for has a sentence and nothing else.
-    if evidence is not None and evidence["as_of"] is not None:
-        until = datetime.fromisoformat(evidence["as_of"])
-        ramp = read_ramp(connection, experiment_id, until=until)
+    if evidence is not None and evidence.as_of is not None:
+        ramp = read_ramp(connection, experiment_id, until=evidence.as_of)
     return _Reading(finding=finding, etag=etag, fault=fault, evidence=evidence, ramp=ramp)
 
 
@@ -178,18 +179,18 @@ def _wait(finding: Finding) -> int:
 def _known(read: _Reading) -> dict[str, Any]:
     """Returns the values that the templates of an experiment use."""
     finding, evidence = read.finding, read.evidence
-    contract: dict[str, Any] = msgspec.json.decode(finding.contract)
+    contract = contract_of(finding.contract)
     # An experiment that no deploy came for has a sentence and nothing else.
-    document = evidence if evidence is not None and evidence["as_of"] is not None else None
+    document = looked_at(evidence)
     bound = finding.starts_at is not None
-    candidate = document is not None and document.get("candidate") is not None
+    candidate = document is not None and document.candidate is not None
     fair = is_fair(contract, document)
     registration = finding.registration
     return {
         "finding": finding,
         "fault": read.fault,
         "contract": contract,
-        "contract_text": json.dumps(contract, indent=2, ensure_ascii=False),
+        "contract_text": msgspec.json.format(finding.contract, indent=2),
         "document": document,
         "headline": headline_of(contract, candidate=candidate),
         "reason": reason_of(contract, evidence, bound=bound, arrivals=finding.arrivals),
@@ -203,12 +204,12 @@ def _known(read: _Reading) -> dict[str, Any]:
         "followed": _is_followed(finding, contract),
         "bound": bound,
         "value": value_of(contract, document),
-        "lift": None if document is None else typical_lift(document["policy"]["rho"]["day"]),
+        "lift": None if document is None else typical_lift(document.policy.rho.day),
         "measure": None if document is None else measure_of(document),
         "fair": fair,
         "measured": measured(contract, document) if document is not None and fair else None,
         "effect": None if document is None else _effect(document, finding.after),
-        "after": None if finding.after is None else finding.after.document(),
+        "after": finding.after,
         "moments": MOMENTS,
         "near_end": near_end,
         "plot": _plot(document, contract, read.ramp) if document is not None and fair else None,
@@ -219,30 +220,31 @@ def _known(read: _Reading) -> dict[str, Any]:
         "warnings": [] if document is None else warning_sentences(document),
         "metrics": [] if document is None else metric_rows(document),
         "guardrails": {
-            guardrail["metric"]: guardrail for guardrail in (document or {}).get("guardrails", ())
+            guardrail.metric: guardrail
+            for guardrail in (() if document is None else document.guardrails)
         },
         "looks": [] if document is None else _looks(document),
     }
 
 
-def _is_followed(finding: Finding, contract: Mapping[str, Any]) -> bool:
+def _is_followed(finding: Finding, contract: Contract) -> bool:
     """Returns whether the change was promoted after a keep, or withdrawn after a rollback."""
-    advised = {"keep": "promoted", "rollback": "withdrawn"}.get(contract["verdict"])
+    advised = {"keep": "promoted", "rollback": "withdrawn"}.get(contract.verdict)
     return finding.acted is not None and finding.acted.word == advised
 
 
-def _beside(registration: RegistrationReading) -> str | None:
+def _beside(registration: RegistrationAnswer) -> str | None:
     """Returns the sentence on a change that has nothing to be compared with; None for others."""
     if registration.nothing_to_compare is not None:
-        return nothing_to_compare_sentence(asdict(registration.nothing_to_compare))
+        return nothing_to_compare_sentence(registration.nothing_to_compare)
     moved = registration.base_moved
     return None if moved is None else base_move_sentence(moved.rebase_on)
 
 
-def _advice(registration: RegistrationReading) -> list[str]:
+def _advice(registration: RegistrationAnswer) -> list[str]:
     """Returns the steps of a change that has nothing to be compared with: they come first."""
     if registration.nothing_to_compare is not None:
-        return nothing_to_compare_advice(asdict(registration.nothing_to_compare))
+        return nothing_to_compare_advice(registration.nothing_to_compare)
     moved = registration.base_moved
     if moved is None:
         return []
@@ -255,9 +257,7 @@ def _while_arriving(finding: Finding) -> Sequence[str]:
     return while_arriving() if arrivals is not None and (arrivals.units or arrivals.events) else []
 
 
-def _plot(
-    document: Mapping[str, Any], contract: Mapping[str, Any], ramp: Ramp | None
-) -> dict[str, Any] | None:
+def _plot(document: Evidence, contract: Contract, ramp: Ramp | None) -> dict[str, Any] | None:
     """Returns the drawings of an experiment; None where there are not two looks to draw."""
     picture = picture_of(document, contract)
     if picture is None or len(picture.drawn) < 2:
@@ -279,12 +279,10 @@ def _first_look(finding: Finding) -> datetime | None:
     return None if at is None or finding.decided or at <= datetime.now(UTC) else at
 
 
-def _effect(document: Mapping[str, Any], after: AfterDecision | None) -> Mapping[str, Any] | None:
+def _effect(document: Evidence, after: AfterDecision | None) -> Effect | None:
     """Returns the best estimate of the effect, where there is one."""
-    effect = document.get("effect")
-    if effect is None or effect["estimate"] is None:
-        return None
-    return served_effect(effect, after)
+    effect = document.effect
+    return None if effect is None or effect.estimate is None else effect.served(after)
 
 
 def _is_overdue(finding: Finding) -> bool:
@@ -292,68 +290,67 @@ def _is_overdue(finding: Finding) -> bool:
     return finding.next_look_at is not None and datetime.now(UTC) > finding.next_look_at + _OVERDUE
 
 
-def _ends(finding: Finding, document: Mapping[str, Any] | None) -> datetime | None:
+def _ends(finding: Finding, document: Evidence | None) -> datetime | None:
     """Returns when it ends in any case."""
     if finding.starts_at is None:
         return finding.registered_at + WAITS_FOR_DEPLOY
     if document is None:
         return None
-    return finding.starts_at + timedelta(days=document["policy"]["horizon_days"])
+    return finding.starts_at + timedelta(days=document.policy.horizon_days)
 
 
-def _looks(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the last looks, the newest first."""
-    latest: Sequence[dict[str, Any]] = document["looks"][-_MOST_LOOKS:]
+def _looks(document: Evidence) -> list[tuple[EvidenceLook, bool]]:
+    """Returns the last looks, the newest first, each with whether the test fired at it."""
+    latest = document.looks[-_MOST_LOOKS:]
     fired = fired_at(document, looks_of(document))
-    return [{**look, "fired": seconds(look["at"]) == fired} for look in reversed(latest)]
+    return [(look, look.at.timestamp() == fired) for look in reversed(latest)]
 
 
-def _checks(document: Mapping[str, Any], contract: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _checks(document: Evidence, contract: Contract) -> list[dict[str, Any]]:
     """Returns what must hold for a comparison to be fair, and whether it does."""
-    gates = document["gates"]
-    causes = set(gates["interacting_because"])
-    compared = contract["abstain_reason"] != "non_identifiable" or is_fair(contract, document)
-    share = gates["crossover_share"]
+    gates = document.gates
+    causes = gates.interacting_because
+    compared = contract.abstain_reason != "non_identifiable" or is_fair(contract, document)
+    share = gates.crossover_share
     crossed = None if share is None else f"{100 * share:.2f} % of units were seen in both"
     return [
-        _check("Both builds served at the same time", gates["vif"], holds=compared),
+        _check("Both builds served at the same time", gates.vif, holds=compared),
         _check(
             "Shares as declared",
-            gates["sample_ratio_e"],
+            gates.sample_ratio_e,
             holds="sample_ratio" not in causes,
             detail=_shares(document) if "sample_ratio" in causes else tipping_sentence(document),
         ),
         _check("Units stay in their arm", share, holds="crossover" not in causes, detail=crossed),
         _check(
             "Outcomes arrive alike",
-            gates["lateness_e"],
+            gates.lateness_e,
             holds="lateness" not in causes,
-            detail=vouched_sentence(document),
+            detail=vouched_sentence(document.vouched),
         ),
         _check(
             "Outcomes inside the window alike",
-            gates.get("after_window_e"),
+            gates.after_window_e,
             holds="after_window" not in causes,
         ),
         *_left_out(document),
-        _check("One effect everywhere", gates["interaction_e"], holds="interaction" not in causes),
+        _check("One effect everywhere", gates.interaction_e, holds="interaction" not in causes),
     ]
 
 
-def _left_out(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _left_out(document: Evidence) -> list[dict[str, Any]]:
     """Returns the row of a mean, which alone leaves outcomes out."""
-    gates = document["gates"]
-    if not (evidence := gates.get("left_out_e")):
+    gates = document.gates
+    if not (evidence := gates.left_out_e):
         return []
-    holds = set(LEFT_OUT).isdisjoint(gates["interacting_because"])
-    detail = left_out_sentence(document["left_out"], document["policy"]["target"])
+    holds = set(LEFT_OUT).isdisjoint(gates.interacting_because)
+    detail = left_out_sentence(document.left_out, document.policy.target)
     return [_check("Outcomes left out alike", evidence, holds=holds, detail=detail)]
 
 
-def _shares(document: Mapping[str, Any]) -> str:
-    arms = {name: arm["units"] for name, arm in document["arms"].items()}
-    unit = document["policy"]["unit"]
-    return f"{arms['treatment']:,} of {sum(arms.values()):,} {unit}s got the change"
+def _shares(document: Evidence) -> str:
+    control, treatment = document.arms.control.units, document.arms.treatment.units
+    return f"{treatment:,} of {control + treatment:,} {document.policy.unit}s got the change"
 
 
 def _check(name: str, value: object, *, holds: bool, detail: str | None = None) -> dict[str, Any]:

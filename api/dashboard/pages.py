@@ -30,6 +30,7 @@ from api.dashboard.verdict import before_any_look
 from api.runtime.state import runtime
 from api.wire.problem import Problem
 from domain.comparison import is_fair
+from domain.document import Interval
 from domain.wording.headline import headline_of
 from storage.experiments.deploys import read_deploy
 from storage.experiments.reach import reached_routes
@@ -256,9 +257,10 @@ def _whole(deploy: Mapping[str, Any]) -> dict[str, Any]:
 
 def _line(finding: ListedFinding) -> dict[str, Any]:
     """Returns an experiment's row in a list."""
-    contract, totals = finding.contract, finding.totals or {}
-    lift = totals.get("lift") if contract["lift"] is None else contract["lift"]
-    interval = totals.get("ci") if contract["ci"] is None else contract["ci"]
+    contract, totals = finding.contract, finding.totals
+    lift, interval = contract.lift, contract.ci
+    if totals is not None and (lift is None or interval is None):
+        lift, interval = totals.lift, totals.ci
     return {
         "finding": finding,
         "headline": headline_of(contract, candidate=finding.waits_for is not None),
@@ -266,19 +268,19 @@ def _line(finding: ListedFinding) -> dict[str, Any]:
         "fair": is_fair(contract, None),
         "relative": _relative(lift, finding.control),
         "bar": None if lift is None or interval is None else _bar(lift, interval),
-        "decided": contract["power_state"]["decided"],
+        "decided": contract.decided,
         "progress": _progress(finding),
     }
 
 
-def _progress(finding: ListedFinding) -> dict[str, int] | None:
+def _progress(finding: ListedFinding) -> dict[str, float] | None:
     """Returns how many units of about how many are counted, while an experiment is open."""
     sessions = finding.sessions
-    if finding.contract["power_state"]["decided"] or sessions is None:
+    if finding.contract.decided or sessions is None:
         return None
-    if finding.contract["abstain_reason"] != "power" or not sessions["required"]:
+    if finding.contract.abstain_reason != "power" or not sessions.required:
         return None
-    return {"value": sessions["accumulated"], "max": sessions["required"]}
+    return {"value": sessions.accumulated, "max": sessions.required}
 
 
 def _reason(finding: ListedFinding) -> str:
@@ -291,7 +293,7 @@ def _relative(lift: float | None, control: float | None) -> float | None:
     return None if lift is None or not control else lift / abs(control)
 
 
-def _bar(lift: float, interval: list[float]) -> dict[str, float]:
+def _bar(lift: float, interval: Interval) -> dict[str, float]:
     """Returns where an interval stands on a strip from 0 to 100 whose middle is no difference."""
     low, high = interval
     extent = 1.05 * max(abs(low), abs(high), 1e-12)

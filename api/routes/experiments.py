@@ -1,7 +1,6 @@
 """`POST /v1/reward/register` and `/close`: experiments begin, and end by hand."""
 
 import math
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Self
 
@@ -12,19 +11,24 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.routes.verdicts import VerdictContract, contract_answer, known_id
+from api.routes.verdicts import contract_answer, known_id
 from api.runtime.caller import Reader, Registrar
 from api.runtime.state import runtime
 from api.wire.answer import answer
 from api.wire.body import body_of
-from api.wire.documentation import json_body, reading
-from api.wire.evidence import BaseMoved, MissingControl
+from api.wire.documentation import answered, json_body, reading
 from api.wire.shape import Actor, Commit, FreeForm, MetricName, RoutePattern, Shape, by_form
+from domain.contract import Contract
 from domain.lineage.flag import Flag
-from domain.registration import GUARDRAIL_PACE_SECONDS, Registration
+from domain.registration import (
+    GUARDRAIL_PACE_SECONDS,
+    RegisteredExperiment,
+    Registration,
+    RegistrationAnswer,
+)
 from storage.experiments.experiments import close, register
 from storage.verdicts.publication import PublishedVerdict, read_verdict
-from storage.views.registrations import RegistrationReading, read_registration
+from storage.views.registrations import read_registration
 
 router = APIRouter(tags=["reward"])
 
@@ -124,68 +128,19 @@ class NoMembers(Shape):
     """An empty object."""
 
 
-class RegisteredExperiment(Shape):
-    """The answer to a registration."""
-
-    experiment_id: str
-
-
-class MissingDeployAnswer(Shape):
-    """The deploy that an experiment waits for."""
-
-    commit: str | None = Field(description="The commit it must be of; null for the next deploy.")
-    elsewhere: list[str] = Field(description="Environments in which that commit is deployed.")
-    nearest: str | None = Field(
-        description="A deployed commit that `commit` looks like, where a typing error is likely."
-    )
-
-
-class RegistrationAnswer(Shape):
-    """An experiment as it was registered and bound, with its needs before it can answer."""
-
-    experiment_id: str
-    registered_at: datetime
-    environment: str
-    metric: str
-    treatment_commit: str | None
-    control_commit: str | None
-    deploy_id: str | None
-    change: list[str] | None = Field(description="The changes under test; null before its deploy.")
-    joint_with: list[str] = Field(
-        description="Those that are not the treatment's own: what is measured is the effect of all"
-        " of them together."
-    )
-    attempt: int
-    starts_at: datetime | None
-    waits_for_deploy: MissingDeployAnswer | None
-    base_moved: BaseMoved | None = Field(
-        description="Null while a build is served that the treatment can be compared with."
-    )
-    nothing_to_compare: MissingControl | None = Field(
-        description="Null once a unit was compared, or while a build without the change is served"
-        " beside the treatment."
-    )
-    first_look_at: datetime | None = Field(
-        description="When the target can be looked at first; null before the deploy."
-    )
-
-
 @router.get(
     "/v1/reward/{experiment_id}/registration",
     summary="Read what an experiment compares and needs",
-    responses={200: {"model": RegistrationAnswer}},
+    responses={200: answered(RegistrationAnswer)},
     openapi_extra=reading(problems=["unknown_experiment"]),
 )
 async def get_registration(request: Request, caller: Reader, experiment_id: str) -> Response:
     """Return the changes under test, their control, and the deploy or base that is missing."""
 
-    def reading_registration(connection: Connection) -> RegistrationReading:
+    def reading_registration(connection: Connection) -> RegistrationAnswer:
         return read_registration(connection, caller.project_id, known_id(experiment_id))
 
-    registration = await runtime(request).store.run(reading_registration)
-    members = asdict(registration)
-    del members["decided"]
-    return answer(members)
+    return answer(await runtime(request).store.run(reading_registration))
 
 
 _EXAMPLES = {
@@ -200,7 +155,7 @@ _EXAMPLES = {
     "/v1/reward/register",
     status_code=201,
     summary="Register an experiment",
-    responses={201: {"model": RegisteredExperiment}},
+    responses={201: answered(RegisteredExperiment)},
     openapi_extra=reading(
         body=json_body(RegistrationBody),
         examples=_EXAMPLES,
@@ -214,14 +169,14 @@ async def post_registration(
 ) -> Response:
     """Register a change; the same change and metric, while open, is the same experiment."""
 
-    def registering(connection: Connection) -> RegistrationReading:
+    def registering(connection: Connection) -> RegistrationAnswer:
         registered = register(connection, caller.project_id, body.registration())
         return read_registration(connection, caller.project_id, registered.experiment_id)
 
     await runtime(request).rate_limit.admit_registration(caller)
     registered = await runtime(request).store.run(registering)
     return answer(
-        {"experiment_id": registered.experiment_id},
+        RegisteredExperiment(experiment_id=registered.experiment_id),
         status=201,
         headers=_first_look(registered.first_look_at),
     )
@@ -236,7 +191,7 @@ def _first_look(at: datetime | None) -> dict[str, str] | None:
 @router.post(
     "/v1/reward/{experiment_id}/close",
     summary="Close an experiment",
-    responses={200: {"model": VerdictContract}},
+    responses={200: answered(Contract)},
     openapi_extra=reading(
         body=json_body(NoMembers), required=False, problems=["unknown_experiment"]
     ),

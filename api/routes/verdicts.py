@@ -4,13 +4,13 @@ import base64
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator
 from pydantic_core import PydanticCustomError
 from sqlalchemy import Connection
 from starlette.exceptions import HTTPException
@@ -21,17 +21,20 @@ from api.runtime.caller import Reader
 from api.runtime.keyring import admitted
 from api.runtime.state import runtime
 from api.wire.answer import answer, etag, is_known
-from api.wire.documentation import PlainRoute, reading
-from api.wire.evidence import ClosedExperiment, Effect, Evidence
+from api.wire.documentation import PlainRoute, answered, reading
 from api.wire.moment import RULE as MOMENT_RULE
 from api.wire.moment import moment, text
 from api.wire.problem import Problem
-from api.wire.shape import MetricName, Shape
+from api.wire.shape import MetricName
+from domain.contract import Contract
+from domain.document import document_text
+from domain.evidence.document import ClosedExperiment, Evidence
+from domain.evidence.effect import Effect
+from domain.listing import ListedVerdict, VerdictList
 from domain.wording.registration import awaited_sentence
 from storage.postgres.refusal import Missing
 from storage.tenants.keys import READING_KINDS
 from storage.verdicts.publication import (
-    ListedExperiment,
     PublishedVerdict,
     VerdictFilter,
     list_verdicts,
@@ -46,73 +49,6 @@ router = APIRouter(tags=["reward"])
 # How long to wait where no look is due yet: a tick of the fast schedule.
 _WAIT_SECONDS = 60
 _ID = re.compile(r"[0-9A-Za-z_-]{1,128}", re.ASCII)
-
-
-class PowerState(Shape):
-    """Whether the verdict is final."""
-
-    clock: Literal["open", "decided"]
-    decided: bool
-
-
-class VerdictContract(Shape):
-    """The verdict contract: ten members, in this order."""
-
-    experiment_id: str
-    lift: float | None = Field(
-        description="Treatment's rate minus control's; null while abstaining."
-    )
-    confidence: float | None = Field(
-        description="1 minus the least always-valid p-value so far; null while abstaining."
-    )
-    ci: tuple[float, float] | None = Field(
-        description="The ends of the confidence sequence; null while abstaining."
-    )
-    verdict: Literal["keep", "rollback", "iterate", "abstain"]
-    abstain_reason: Literal["power", "non_identifiable", "interacting"] | None
-    value_at_risk: float | None = Field(
-        description="Dollars a day; null without a value per conversion, and while abstaining."
-    )
-    cadence: Literal["day", "fast"] | None = Field(
-        description="Which lifts the test that fired, or may fire in time, expects."
-    )
-    power_state: PowerState
-    guardrail_breaches: list[str] = Field(
-        description="Names of breached guardrails, with any verdict."
-    )
-
-
-class ListedVerdict(Shape):
-    """An experiment in the list."""
-
-    experiment_id: str
-    registered_at: datetime
-    treatment_commit: str | None
-    control_commit: str | None
-    deploy_id: str | None
-    joint_with: list[str] = Field(
-        description="Changes that the treatment carries beside its own, and the control lacks: what"
-        " is measured is the effect of all of them together."
-    )
-    environment: str
-    metric: str
-    as_of: datetime | None
-    decided_at: datetime | None = Field(description="When the verdict became final.")
-    allocation: float | None = Field(
-        description="The share of units that the newest deploy of the commit declares."
-    )
-    superseded_by: str | None = Field(
-        description="Of a declared canary: the newest commit that came after it. Whoever promotes"
-        " the canary takes that commit from users."
-    )
-    contract: VerdictContract
-
-
-class VerdictList(Shape):
-    """A page of a project's experiments."""
-
-    experiments: list[ListedVerdict]
-    next_cursor: str | None
 
 
 def known_id(experiment_id: str) -> str:
@@ -169,7 +105,7 @@ router.add_api_route(
     get_verdict,
     methods=["GET"],
     summary="Poll the verdict",
-    responses={200: {"model": VerdictContract}, 304: {"description": "As `If-None-Match` says."}},
+    responses={200: answered(Contract), 304: {"description": "As `If-None-Match` says."}},
     openapi_extra=reading(
         problems=["unknown_experiment", "method_not_allowed"],
         parameters=[
@@ -189,7 +125,7 @@ router.add_api_route(
 @router.get(
     "/v1/reward/{experiment_id}/evidence",
     summary="Read the evidence behind a verdict",
-    responses={200: {"model": Evidence | ClosedExperiment}},
+    responses={200: answered(Evidence, ClosedExperiment)},
     openapi_extra=reading(problems=["unknown_experiment", "no_evidence_yet"]),
 )
 async def get_evidence(request: Request, caller: Reader, experiment_id: str) -> Response:
@@ -206,7 +142,7 @@ async def get_evidence(request: Request, caller: Reader, experiment_id: str) -> 
 @router.get(
     "/v1/reward/{experiment_id}/effect",
     summary="Read the effect beside a verdict",
-    responses={200: {"model": Effect}},
+    responses={200: answered(Effect)},
     openapi_extra=reading(problems=["unknown_experiment", "no_evidence_yet"]),
 )
 async def get_effect(request: Request, caller: Reader, experiment_id: str) -> Response:
@@ -214,8 +150,10 @@ async def get_effect(request: Request, caller: Reader, experiment_id: str) -> Re
 
     def reading_effect(connection: Connection) -> str | NoEvidence:
         verdict = read_verdict(connection, caller.project_id, known_id(experiment_id))
-        found = read_effect(connection, caller.project_id, experiment_id)
-        return found or _no_evidence(connection, caller.project_id, verdict)
+        effect = read_effect(connection, caller.project_id, experiment_id)
+        if effect is None:
+            return _no_evidence(connection, caller.project_id, verdict)
+        return document_text(effect)
 
     return await _published(request, reading_effect)
 
@@ -233,7 +171,7 @@ def _no_evidence(connection: Connection, project_id: int, verdict: PublishedVerd
     awaited = registration.waits_for_deploy
     because = "the experiment has had no look yet: no analysis block has closed"
     if awaited is not None:
-        because = awaited_sentence(asdict(awaited), registration.environment)
+        because = awaited_sentence(awaited, registration.environment)
     return NoEvidence(because=because, verdict=verdict)
 
 
@@ -276,7 +214,7 @@ def _cursor(value: str) -> str:
     return value
 
 
-def _after(last: ListedExperiment, *, pending: bool) -> str:
+def _after(last: ListedVerdict, *, pending: bool) -> str:
     at = last.decided_at if pending and last.decided_at else last.registered_at
     position = f"{text(at)} {last.experiment_id}"
     return base64.urlsafe_b64encode(position.encode()).decode()
@@ -288,7 +226,7 @@ _NO_NUL = r"^[^\x00]*$"
 @router.get(
     "/v1/reward",
     summary="List experiments",
-    responses={200: {"model": VerdictList}},
+    responses={200: answered(VerdictList)},
     openapi_extra=reading(problems=["ambiguous_commit"]),
 )
 async def get_verdicts(
@@ -328,7 +266,7 @@ async def get_verdicts(
     )
     after = _position(cursor) if cursor else None
 
-    def listing(connection: Connection) -> list[ListedExperiment]:
+    def listing(connection: Connection) -> list[ListedVerdict]:
         # One more than shown tells whether there is a next page.
         return list_verdicts(
             connection, caller.project_id, wanted=wanted, limit=limit + 1, after=after
@@ -336,9 +274,6 @@ async def get_verdicts(
 
     experiments = await runtime(request).store.run(listing)
     page = experiments[:limit]
-    return answer(
-        {
-            "experiments": [asdict(experiment) for experiment in page],
-            "next_cursor": _after(page[-1], pending=pending) if len(experiments) > limit else None,
-        }
-    )
+    more = len(experiments) > limit
+    cursor = _after(page[-1], pending=pending) if more else None
+    return answer(VerdictList(experiments=tuple(page), next_cursor=cursor))

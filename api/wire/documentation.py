@@ -154,6 +154,12 @@ def reading(
     return operation
 
 
+def answered(*structs: type[msgspec.Struct]) -> dict[str, Any]:
+    """Returns the members of an answer whose JSON is one of some structs."""
+    content = json_body(*structs)["application/json"]
+    return {"content": {"application/json": {"schema": content}}}
+
+
 def json_body(*models: type) -> dict[str, Any]:
     """Returns the schema of a JSON body that is one of some models."""
     refs = [{"$ref": _REF.format(model=model.__name__)} for model in models]
@@ -168,7 +174,7 @@ def document(
     Args:
         app: With all its routes.
         models: Bodies that pydantic reads.
-        structs: Bodies that msgspec reads.
+        structs: Bodies that msgspec reads, and answers that it writes.
     """
     described = FastAPI.openapi(app)
     components = described.setdefault("components", {})

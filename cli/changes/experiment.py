@@ -1,15 +1,18 @@
 """An experiment as commands reach it."""
 
 import re
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from cli.operations.remote import READING_KEY, Remote, RemoteFault, document, remote
+from cli.operations.remote import READING_KEY, Remote, RemoteFault, decoded, document, remote
+from domain.contract import Contract
+from domain.evidence.effect import Effect
+from domain.registration import RegistrationAnswer
 from domain.wording.registration import first_look_sentence
 
 if TYPE_CHECKING:
@@ -37,9 +40,10 @@ class Experiment:
         """The evidence document; None before the first look."""
         return self._published("evidence")
 
-    def effect(self) -> str | None:
+    def effect(self) -> Effect | None:
         """The effect as it is served now; None where there is none."""
-        return self._published("effect")
+        text = self._published("effect")
+        return None if text is None else decoded(text, Effect)
 
     def _published(self, name: str) -> str | None:
         try:
@@ -49,9 +53,10 @@ class Experiment:
                 return None
             raise
 
-    def registration(self) -> Mapping[str, Any]:
+    def registration(self) -> RegistrationAnswer:
         """The experiment as it was registered and bound."""
-        return document(self.service.ask("GET", f"{self._path}/registration"))
+        answer = self.service.ask("GET", f"{self._path}/registration")
+        return decoded(answer.text, RegistrationAnswer)
 
     def freeze(self) -> str | None:
         """Why the service is frozen."""
@@ -62,7 +67,7 @@ class Experiment:
         return self.service.ask("POST", f"{self._path}/close", {})
 
 
-def first_look_of(handle: Experiment, contract: Mapping[str, Any] | None = None) -> str | None:
+def first_look_of(handle: Experiment, contract: Contract | None = None) -> str | None:
     """Returns when the target can be looked at first, in a sentence; None where it is unknown."""
     try:
         return first_look_sentence(handle.registration(), contract)

@@ -1,11 +1,11 @@
 """`explain`: an experiment's evidence as a sentence, tables and a plot."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import click
+from msgspec import structs
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -14,7 +14,12 @@ from cli.changes.experiment import experiment as reached
 from cli.changes.experiment import first_look_of
 from cli.changes.interval_plot import interval_plot
 from cli.operations.options import data_dir_option
-from domain.measure import level_of, measure_of
+from domain.document import Interval
+from domain.evidence.counts import Counts
+from domain.evidence.document import Evidence, evidence_of, looked_at
+from domain.evidence.effect import Effect
+from domain.evidence.results import Candidate, EvidenceGates, YesNo
+from domain.measure import measure_of
 from domain.wording.effect import effect_line
 from domain.wording.metrics import MetricRow, metric_rows
 from domain.wording.tipping_point import tipping_sentence
@@ -42,37 +47,39 @@ def explain(experiment: str, as_json: bool, data_dir: Path) -> None:
     if as_json:
         click.echo(text)
     else:
-        document = json.loads(text)
-        _print(document if effect is None else {**document, "effect": json.loads(effect)})
+        _print(text, effect)
         if first_look is not None:
             click.echo(first_look)
 
 
-def _print(document: dict[str, Any]) -> None:
-    console = Console()
-    console.print(f"{document['sentence']}", style="bold", highlight=False, markup=False)
-    if document["as_of"] is None:
+def _print(text: str, effect: Effect | None) -> None:
+    console, document = Console(), evidence_of(text)
+    if document is not None:
+        console.print(document.sentence, style="bold", highlight=False, markup=False)
+    evidence = looked_at(document)
+    if evidence is None:
         return
-    console.print(_arms(document))
-    if (plot := interval_plot(document)) is not None:
+    if effect is not None:
+        evidence = structs.replace(evidence, effect=effect)
+    console.print(_arms(evidence))
+    if (plot := interval_plot(evidence)) is not None:
         console.print(plot, no_wrap=True, overflow="crop", crop=True)
-    console.print(_metrics(metric_rows(document)))
+    console.print(_metrics(metric_rows(evidence)))
     facts = Table(show_header=False)
-    for name, value in _facts(document).items():
+    for name, value in _facts(evidence).items():
         facts.add_row(name, value)
     console.print(facts)
 
 
-def _arms(document: Mapping[str, Any]) -> Table:
-    table = Table(title=f"As of {document['as_of']}")
-    arms, measure = document["arms"], measure_of(document)
+def _arms(evidence: Evidence) -> Table:
+    table = Table(title=f"As of {_time(evidence.as_of)}")
+    measure = measure_of(evidence)
     level = f"mean, {measure.per}" if measure.mean else "rate"
     for column in ("arm", "units", "conversions", level, "late"):
         table.add_column(column, justify="left" if column == "arm" else "right")
-    for name in ("control", "treatment"):
-        arm = arms[name]
-        counts = (f"{arm['units']:,}", f"{arm['conversions']:,}")
-        table.add_row(name, *counts, measure.level(level_of(arm)), str(arm["late"]))
+    for name, arm in (("control", evidence.arms.control), ("treatment", evidence.arms.treatment)):
+        counts = (f"{arm.units:,}", f"{arm.conversions:,}")
+        table.add_row(name, *counts, measure.level(arm.level), str(arm.late))
     return table
 
 
@@ -87,69 +94,74 @@ def _metrics(rows: Sequence[MetricRow]) -> Table:
     return table
 
 
-def _facts(document: Mapping[str, Any]) -> dict[str, str]:
+def _time(at: datetime | None) -> str:
+    return "" if at is None else at.isoformat().replace("+00:00", "Z")
+
+
+def _facts(evidence: Evidence) -> dict[str, str]:
     """Returns what else stands behind the verdict, in words; what there is not is left out."""
-    totals, sessions, counts = document["totals"], document["sessions"], document["counts"]
+    totals, sessions = evidence.totals, evidence.sessions
     facts = {
-        "change": ", ".join(change[:12] for change in document["change"]),
-        "e-value": f"{totals['e_value']:.4g} (fires at {1 / document['policy']['level']:.4g})",
-        "always-valid p": f"{totals['p_running_min']:.4g}",
-        "best estimate": effect_line(document) or "",
-        "yes or no": _yes_no(document.get("yes_no")),
-        "candidate": _candidate(document, document.get("candidate")),
-        **_gates(document["gates"]),
-        "forgery": tipping_sentence(document) or "",
-        "vouched for": vouched_sentence(document) or "",
-        "units": ", ".join(f"{count:,} {name}" for name, count in counts.items() if count),
-        "needed": "" if sessions["required"] is None else f"{sessions['required']:,.0f} units",
-        "ended because": document["ended_because"] or "",
-        "warnings": ", ".join(document["warnings"]),
-        "digest": document["digest"][:16],
+        "change": ", ".join(change[:12] for change in evidence.change),
+        "e-value": f"{totals.e_value:.4g} (fires at {1 / evidence.policy.level:.4g})",
+        "always-valid p": f"{totals.p_running_min:.4g}",
+        "best estimate": effect_line(evidence) or "",
+        "yes or no": _yes_no(evidence.yes_no),
+        "candidate": _candidate(evidence, evidence.candidate),
+        **_gates(evidence.gates),
+        "forgery": tipping_sentence(evidence) or "",
+        "vouched for": vouched_sentence(evidence.vouched) or "",
+        "units": _units(evidence.counts),
+        "needed": "" if sessions.required is None else f"{sessions.required:,.0f} units",
+        "ended because": evidence.ended_because or "",
+        "warnings": ", ".join(evidence.warnings),
+        "digest": evidence.digest[:16],
     }
     return {name: value for name, value in facts.items() if value}
 
 
-def _interval(document: Mapping[str, Any], ci: list[float] | None) -> str:
-    if ci is None:
-        return ""
-    measure = measure_of(document)
+def _units(counts: Counts) -> str:
+    units = structs.asdict(counts)
+    return ", ".join(f"{count:,} {name}" for name, count in units.items() if count)
+
+
+def _interval(evidence: Evidence, ci: Interval) -> str:
+    measure = measure_of(evidence)
     return f"{measure.interval(*ci)}{f' {measure.per}' if measure.mean else ''}"
 
 
-def _yes_no(yes_no: Mapping[str, Any] | None) -> str:
+def _yes_no(yes_no: YesNo | None) -> str:
     """Returns a sentence on the share of units that had a mean's event."""
     if yes_no is None:
         return ""
-    lift, low, high = (f"{100 * number:+.2f}" for number in (yes_no["lift"], *yes_no["ci"]))
+    lift, low, high = (f"{100 * number:+.2f}" for number in (yes_no.lift, *yes_no.ci))
     said = f"units with the event {lift} points, {low} to {high}"
-    return f"{said} (e-value {yes_no['e_value']:.4g}; decides nothing)"
+    return f"{said} (e-value {yes_no.e_value:.4g}; decides nothing)"
 
 
-def _candidate(document: Mapping[str, Any], candidate: Mapping[str, Any] | None) -> str:
+def _candidate(evidence: Evidence, candidate: Candidate | None) -> str:
     if candidate is None:
         return ""
-    waits = ", ".join([*candidate["waits_for"], *([] if candidate["holds"] else ["the test"])])
-    since = f"keep, since {candidate['at']}: {_interval(document, candidate['ci'])}"
+    waits = ", ".join([*candidate.waits_for, *([] if candidate.holds else ["the test"])])
+    since = f"keep, since {_time(candidate.at)}: {_interval(evidence, candidate.ci)}"
     return f"{since}; waits for {waits}" if waits else since
 
 
-def _gates(gates: Mapping[str, Any]) -> dict[str, str]:
-    share = gates.get("crossover_share")
+def _gates(gates: EvidenceGates) -> dict[str, str]:
+    share = gates.crossover_share
     return {
-        "interacting": ", ".join(
-            str(cause).replace("_", " ") for cause in gates.get("interacting_because", ())
-        ),
-        "VIF": _number(gates["vif"]),
-        "aliased with": ", ".join(gates["aliased_with"]),
-        "sample ratio, e": _number(gates.get("sample_ratio_e")),
+        "interacting": ", ".join(cause.replace("_", " ") for cause in gates.interacting_because),
+        "VIF": _number(gates.vif),
+        "aliased with": ", ".join(gates.aliased_with),
+        "sample ratio, e": _number(gates.sample_ratio_e),
         "crossover": "" if share is None else f"{100 * share:.2f} % of units",
-        "lateness, e": _number(gates.get("lateness_e")),
-        "after the window, e": _number(gates.get("after_window_e")),
+        "lateness, e": _number(gates.lateness_e),
+        "after the window, e": _number(gates.after_window_e),
         **{
             f"{reason.replace('_', ' ')} left out, e": _number(e_value)
-            for reason, e_value in gates.get("left_out_e", {}).items()
+            for reason, e_value in gates.left_out_e.items()
         },
-        "interaction, e": _number(gates.get("interaction_e")),
+        "interaction, e": _number(gates.interaction_e),
     }
 
 

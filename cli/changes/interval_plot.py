@@ -2,11 +2,12 @@
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from domain.drawing.axis import round_step
+from domain.evidence.document import Evidence
 from domain.measure import measure_of_policy
 from domain.wording.looks import Estimate, estimates, extent, fired_at, looks_of
 
@@ -18,7 +19,7 @@ _LABEL_WIDTH = 10
 _STYLES = {"░": "cyan", "·": "yellow", "━": "bold", "─": "bright_black", "◆": "bold green"}
 
 
-def interval_plot(document: Mapping[str, Any]) -> "Text | None":
+def interval_plot(evidence: Evidence) -> "Text | None":
     """Returns the plot of an evidence document's looks.
 
     A band from the interval's lower to its upper end, the lift in it, the line of no difference,
@@ -28,14 +29,14 @@ def interval_plot(document: Mapping[str, Any]) -> "Text | None":
     Returns:
         None where there are not two looks with an interval.
     """
-    looks = looks_of(document)
+    looks = looks_of(evidence)
     drawn = estimates(looks)
     if len(drawn) < 2:
         return None
-    fired = fired_at(document, looks)
+    fired = fired_at(evidence, looks)
     gated = {look.at for look in looks if look.gated}
     columns, firing = _columns(drawn, fired)
-    measure = measure_of_policy(document["policy"], control=None)
+    measure = measure_of_policy(evidence.policy, control=None)
     scale = measure.scale
     low, high = extent(drawn)
     # Both ends are rounded outward, and zero has a row of its own.

@@ -1,14 +1,15 @@
 """The outcome of a wait for a verdict: its exit code, and why."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
 from domain.arrival import STEADY_SHORTFALL, is_steady_shortfall
 from domain.comparison import contrast_ended, is_fair
+from domain.contract import Contract
+from domain.evidence.document import AnyEvidence, Evidence
 from domain.measure import excludes_loss, too_small
 from domain.wording.registration import nothing_to_compare_sentence
+from domain.words import AbstainReason, EndedBecause, Verdict
 
 # A block, the window of `error`, the grace, and three minutes: by then traffic has had a look.
 FIRST_LOOK_SECONDS = 900.0
@@ -36,24 +37,29 @@ class Poll:
 
     Attributes:
         contract: The verdict contract.
-        evidence: The evidence document, never newer than the contract; empty before any look.
+        evidence: The evidence document, never newer than the contract; None before any look.
         first_look: When the target can be looked at first, in a sentence; None once it was.
     """
 
-    contract: Mapping[str, Any]
-    evidence: Mapping[str, Any]
+    contract: Contract
+    evidence: AnyEvidence | None
     first_look: str | None = None
 
     @property
     def decided(self) -> bool:
         """Whether the verdict is final."""
-        return self.contract["power_state"]["decided"]
+        return self.contract.decided
+
+    @property
+    def numbers(self) -> Evidence | None:
+        """The evidence with its numbers; None where there never were any."""
+        return self.evidence if isinstance(self.evidence, Evidence) else None
 
     @property
     def sentence(self) -> str:
         """The evidence in a sentence."""
         waiting = "No look yet: nothing was measured."
-        said = str(self.evidence.get("sentence", waiting))
+        said = waiting if self.evidence is None else self.evidence.sentence
         return said if self.first_look is None else f"{said} {self.first_look}"
 
 
@@ -92,21 +98,21 @@ def outcome(
 
 def _verdict(poll: Poll) -> Outcome | None:
     contract = poll.contract
-    breaches = ", ".join(contract["guardrail_breaches"])
+    breaches = ", ".join(contract.guardrail_breaches)
     ends = {
-        "keep": Outcome(exit=Exit.KEEP, because="keep: ship the treatment."),
-        "rollback": Outcome(exit=Exit.ROLLBACK, because="rollback: revert the treatment."),
-        "iterate": Outcome(
+        Verdict.KEEP: Outcome(exit=Exit.KEEP, because="keep: ship the treatment."),
+        Verdict.ROLLBACK: Outcome(exit=Exit.ROLLBACK, because="rollback: revert the treatment."),
+        Verdict.ITERATE: Outcome(
             exit=Exit.ITERATE, because=f"iterate: it helps, but harms {breaches or 'a guardrail'}."
         ),
     }
-    return ends.get(contract["verdict"])
+    return ends.get(contract.verdict)
 
 
 def _breach(poll: Poll) -> Outcome | None:
-    if not (breaches := poll.contract["guardrail_breaches"]):
+    if not (breaches := poll.contract.guardrail_breaches):
         return None
-    if is_steady_shortfall(poll.contract, poll.evidence):
+    if is_steady_shortfall(poll.contract, poll.numbers):
         because = f"{STEADY_SHORTFALL}: repair the cause, and register anew."
         return Outcome(exit=Exit.FAULT, because=because)
     return Outcome(
@@ -116,49 +122,51 @@ def _breach(poll: Poll) -> Outcome | None:
 
 def _fault(poll: Poll, *, last: bool, waited: float) -> Outcome | None:
     """Returns a fault of the set-up that prevents a verdict; missing events only at the end."""
-    reason = poll.contract["abstain_reason"]
+    reason = poll.contract.abstain_reason
     faults = {
-        "non_identifiable": f"non_identifiable: {_aliased(poll)}.",
-        "interacting": f"interacting: {_interacting(poll)}.",
+        AbstainReason.NON_IDENTIFIABLE: f"non_identifiable: {_aliased(poll)}.",
+        AbstainReason.INTERACTING: f"interacting: {_interacting(poll)}.",
     }
     # An arm that is left alone at its end is no fault of what was compared before.
-    gone = contrast_ended(poll.evidence) and is_fair(poll.contract, poll.evidence)
-    said = None if gone else faults.get(reason)
+    gone = contrast_ended(poll.evidence) and is_fair(poll.contract, poll.numbers)
+    said = None if gone or reason is None else faults.get(reason)
     said = said or (_silence(poll, waited=waited) if last else None)
     return None if said is None else Outcome(exit=Exit.FAULT, because=said)
 
 
 def _aliased(poll: Poll) -> str:
-    if (alone := poll.evidence.get("nothing_to_compare")) is not None:
-        return nothing_to_compare_sentence(alone).rstrip(".")
-    names = poll.evidence.get("gates", {}).get("aliased_with", [])
+    evidence = poll.numbers
+    if evidence is not None and evidence.nothing_to_compare is not None:
+        return nothing_to_compare_sentence(evidence.nothing_to_compare).rstrip(".")
+    names = () if evidence is None else evidence.gates.aliased_with
     beside = f" from {', '.join(name[:12] for name in names)}" if names else ""
     return f"the change cannot be told apart{beside}; serve both arms side by side"
 
 
 def _interacting(poll: Poll) -> str:
-    causes = poll.evidence.get("gates", {}).get("interacting_because", [])
-    listed = ", ".join(str(cause).replace("_", " ") for cause in causes)
+    causes = () if poll.numbers is None else poll.numbers.gates.interacting_because
+    listed = ", ".join(cause.replace("_", " ") for cause in causes)
     return f"the arms cannot be compared{f' ({listed})' if listed else ''}; see explain"
 
 
 def _silence(poll: Poll, *, waited: float) -> str | None:
     """Returns which events are missing, at the end of the wait or of the experiment."""
-    counts = poll.evidence.get("counts", {})
-    if not counts.get("in_cells") and (poll.decided or waited >= FIRST_LOOK_SECONDS):
-        if counts.get("unknown_commit"):
+    counts = None if poll.numbers is None else poll.numbers.counts
+    in_cells = 0 if counts is None else counts.in_cells
+    if not in_cells and (poll.decided or waited >= FIRST_LOOK_SECONDS):
+        if counts is not None and counts.unknown_commit:
             return (
                 "no events of a known commit: the deploy of the commit that they name is missing."
             )
-        if counts.get("ambiguous_commit"):
+        if counts is not None and counts.ambiguous_commit:
             return (
                 "no events of one commit: they name so little of its id that it begins several;"
                 " send the whole id."
             )
-        if not counts.get("open"):
+        if counts is None or not counts.open:
             return "no events: no exposed unit was counted; check the events' route and commit."
-    never_seen = "metric_never_seen" in poll.evidence.get("warnings", ())
-    if never_seen and counts.get("in_cells", 0) >= UNITS_TO_MISS_A_METRIC:
+    never_seen = poll.evidence is not None and "metric_never_seen" in poll.evidence.warnings
+    if never_seen and in_cells >= UNITS_TO_MISS_A_METRIC:
         return (
             "no outcome of the target metric: none came, or none within the metric's window after"
             " a unit's exposure; check its name, its sources and its window."
@@ -168,7 +176,7 @@ def _silence(poll: Poll, *, waited: float) -> str | None:
 
 def _accepted(poll: Poll, accept_harm: float | None) -> Outcome | None:
     """Returns the end by an accepted harm, if a larger loss is excluded."""
-    if accept_harm is None or not excludes_loss(poll.evidence, accept_harm):
+    if accept_harm is None or not excludes_loss(poll.numbers, accept_harm):
         return None
     said = f"accepted: a loss beyond {100 * accept_harm:g} % of the control rate is excluded."
     return Outcome(exit=Exit.KEEP, because=said)
@@ -177,10 +185,11 @@ def _accepted(poll: Poll, accept_harm: float | None) -> Outcome | None:
 def _closed(poll: Poll) -> Outcome | None:
     if not poll.decided:
         return None
-    why = poll.evidence.get("ended_because")
-    if why == "futility":
-        margin = too_small(poll.evidence["policy"]["futility_margin"])
-        why = f"futility, the difference is {margin}"
+    ended = None if poll.evidence is None else poll.evidence.ended_because
+    margin = None if poll.numbers is None else poll.numbers.policy.futility_margin
+    why = str(ended or "")
+    if ended is EndedBecause.FUTILITY and margin is not None:
+        why = f"futility, the difference is {too_small(margin)}"
     return Outcome(
         exit=Exit.CLOSED, because=f"closed without a verdict{f': {why}' if why else ''}."
     )

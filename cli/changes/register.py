@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from cli.operations.options import data_dir_option, project_option
-from cli.operations.remote import READING_KEY, Remote, RemoteFault, document, remote
+from cli.operations.remote import READING_KEY, Remote, RemoteFault, decoded, document, remote
+from domain.registration import RegistrationAnswer
 from domain.wording.registration import first_look_sentence, registration_note
 
 
@@ -109,7 +110,8 @@ def _object(text: str | None) -> object:
 def _notes(service: Remote, experiment_id: str) -> list[str]:
     """Returns the notes on a new experiment; none where the service does not give it again."""
     try:
-        registered = document(service.ask("GET", f"/v1/reward/{experiment_id}/registration"))
+        answer = service.ask("GET", f"/v1/reward/{experiment_id}/registration")
+        registered = decoded(answer.text, RegistrationAnswer)
     except RemoteFault:
         return []
     notes = (registration_note(registered), first_look_sentence(registered))

@@ -1,12 +1,12 @@
 """The report of a wait: Markdown for a pipeline's summary, JUnit for its view of tests."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from cli.changes.interval_plot import interval_plot
 from cli.changes.outcome import Exit, Outcome, Poll
-from domain.measure import level_of, measure_of
+from domain.evidence.document import Evidence
+from domain.measure import measure_of
 from domain.wording.effect import effect_line
 from domain.wording.metrics import MetricRow, metric_rows
 
@@ -41,33 +41,31 @@ def markdown(poll: Poll, end: Outcome, *, address: str | None) -> str:
         address: The experiment's page, where one is known.
     """
     parts = [f"## {_title(poll, end)}", _plain(end.because), _plain(poll.sentence)]
-    if poll.evidence:
-        parts += ["\n".join(_table(poll.evidence))]
-    if rows := metric_rows(poll.evidence) if poll.evidence else []:
-        parts += ["\n".join(_metrics(rows)), _INTERVALS]
-    if (plot := interval_plot(poll.evidence)) is not None:
-        parts += [f"```text\n{plot.plain.rstrip()}\n```"]
+    if (evidence := poll.numbers) is not None:
+        parts += ["\n".join(_table(evidence)), "\n".join(_metrics(metric_rows(evidence)))]
+        parts += [_INTERVALS]
+        if (plot := interval_plot(evidence)) is not None:
+            parts += [f"```text\n{plot.plain.rstrip()}\n```"]
     if address is not None:
         parts += [f"[The evidence]({address})"]
     return "\n\n".join(parts) + "\n"
 
 
 def _title(poll: Poll, end: Outcome) -> str:
-    accepted = end.exit is Exit.KEEP and poll.contract["verdict"] != "keep"
+    accepted = end.exit is Exit.KEEP and poll.contract.verdict != "keep"
     word = "Go on" if accepted else _WORDS[end.exit]
-    if not poll.evidence:
+    if poll.numbers is None:
         return word
-    return f"{word}: {_plain(poll.evidence['policy']['target']['name'])}"
+    return f"{word}: {_plain(poll.numbers.policy.target.name)}"
 
 
-def _table(evidence: Mapping[str, Any]) -> Iterator[str]:
-    measure, arms = measure_of(evidence), evidence["arms"]
+def _table(evidence: Evidence) -> Iterator[str]:
+    measure, arms = measure_of(evidence), evidence.arms
     yield f"| arm | {measure.unit}s | conversions | {'mean' if measure.mean else 'rate'} |"
     yield "| --- | ---: | ---: | ---: |"
-    for name in ("treatment", "control"):
-        arm = arms[name]
-        level = measure.level(level_of(arm))
-        yield f"| {name} | {arm['units']:,} | {arm['conversions']:,} | {level} |"
+    for name, arm in (("treatment", arms.treatment), ("control", arms.control)):
+        level = measure.level(arm.level)
+        yield f"| {name} | {arm.units:,} | {arm.conversions:,} | {level} |"
     if (effect := effect_line(evidence)) is not None:
         yield ""
         yield f"Best estimate: {effect}."
@@ -94,10 +92,11 @@ def junit(poll: Poll, end: Outcome) -> bytes:
     A verdict against the change and a breach are failures, a fault of the set-up is an error, and
     numbers that are not known yet are skipped.
     """
-    rows = metric_rows(poll.evidence) if poll.evidence else []
+    evidence = poll.numbers
+    rows = [] if evidence is None else metric_rows(evidence)
     guardrails = [row for row in rows if not row.is_target]
     suite = Element("testsuite", name="deploy-reward")
-    name = poll.evidence.get("policy", {}).get("target", {}).get("name", "verdict")
+    name = "verdict" if evidence is None else evidence.policy.target.name
     said = [poll.sentence, *(_as_text(row) for row in rows if row.is_target)]
     _case(suite, name, _ELEMENTS.get(end.exit), end.because, "\n".join(said))
     for row in guardrails:

@@ -1,6 +1,5 @@
 """The command `wait`: a gate for CI, whose exit code says what to do with the change."""
 
-import json
 import os
 import re
 import time
@@ -14,7 +13,9 @@ from cli.changes.experiment import experiment as reached
 from cli.changes.outcome import UNIT_SECONDS, Outcome, Poll, outcome, while_frozen
 from cli.changes.report import junit, markdown
 from cli.operations.options import Share, data_dir_option
-from cli.operations.remote import RemoteFault
+from cli.operations.remote import RemoteFault, decoded
+from domain.contract import Contract
+from domain.evidence.document import Evidence, evidence_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -187,9 +188,9 @@ def _polled(handle: Experiment) -> tuple[Poll, "Answer"]:
     # Evidence first: a breach that came with it then stands in the contract.
     evidence = handle.evidence()
     contract = handle.contract()
-    answer, known = json.loads(contract.text), {} if evidence is None else json.loads(evidence)
+    answer, known = decoded(contract.text, Contract), evidence_of(evidence)
     # Asked for where it is ahead only.
-    ahead = not known or known.get("sessions", {}).get("accumulated") == 0
+    ahead = known is None or (isinstance(known, Evidence) and not known.sessions.accumulated)
     first_look = first_look_of(handle, answer) if ahead else None
     poll = Poll(contract=answer, evidence=known, first_look=first_look)
     return poll, contract

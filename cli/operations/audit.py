@@ -9,7 +9,7 @@ import click
 
 from cli.operations.options import data_dir_option
 from cli.operations.store import store_engine
-from domain.contract import document_text
+from domain.document import document_text
 from orchestration.pipeline.audit import Audit
 from orchestration.pipeline.audit import audit as audited
 from storage.log.lake import LakeError, open_lake
@@ -92,7 +92,6 @@ def _document(result: Audit) -> str:
             "experiment_id": result.experiment_id,
             "as_of": None if result.as_of is None else result.as_of.isoformat(),
             "equal": result.equal,
-            "reworded": result.reworded,
             "events": result.events,
             "gone": list(result.gone),
             "difference_count": result.count,
@@ -106,8 +105,6 @@ def _as_text(result: Audit) -> str:
     subject = f"{result.experiment_id}, {as_of}, from {result.events:,} raw events"
     if result.gone:
         return f"{result.experiment_id}, {as_of}: raw events are gone: {', '.join(result.gone)}"
-    if result.equal and result.reworded:
-        return f"{subject}: equal. Another release published its evidence, and worded it otherwise."
     if result.equal:
         return f"{subject}: equal to the byte."
     more = result.count - _SHOWN

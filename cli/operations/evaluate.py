@@ -5,7 +5,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 from rich.console import Console
@@ -16,7 +16,8 @@ from sqlalchemy import Connection, Engine
 from cli.operations.audit import Exit
 from cli.operations.options import data_dir_option
 from cli.operations.store import store_url
-from domain.contract import document_text
+from domain.contract import Contract, contract_of
+from domain.document import document_text
 from orchestration.pipeline.drafts import Drafted
 from orchestration.pipeline.recompute import evaluate_as_of
 from storage.experiments.experiments import experiments_of_project
@@ -33,7 +34,7 @@ from storage.verdicts.set_aside import error_line
 
 _ID_LENGTH = len("exp_") + 20
 # A contract, and the evidence behind it.
-_Answer = tuple[dict[str, Any], Any]
+_Answer = tuple[Contract, str | None]
 ValueT = TypeVar("ValueT")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
 
@@ -78,7 +79,7 @@ def evaluate(
                 materialize_once(url)
             with engine.begin() as connection:
                 contracts = all_contracts(connection, asked)
-            print_contracts([json.loads(text) for text in contracts], as_json=as_json)
+            print_contracts([contract_of(text) for text in contracts], as_json=as_json)
         else:
             _require_past(engine, as_of)
             broken: dict[str, Exception] = {}
@@ -181,13 +182,13 @@ def named_where_gone() -> Generator[None]:
 
 def _answers(drafted: Sequence[Drafted], decided: Sequence[DecidedVerdict]) -> dict[str, _Answer]:
     """Returns contract and evidence of each experiment, by its identifier."""
-    documents = {
-        new.draft.experiment_id: (new.contract, json.loads(new.draft.document)) for new in drafted
+    documents: dict[str, _Answer] = {
+        new.draft.experiment_id: (new.contract, new.draft.document) for new in drafted
     }
     for unchanged in decided:
         documents[unchanged.experiment_id] = (
-            json.loads(unchanged.contract),
-            json.loads(unchanged.evidence or "null"),
+            contract_of(unchanged.contract),
+            unchanged.evidence,
         )
     return documents
 
@@ -196,11 +197,14 @@ def _print_answers(answers: Sequence[_Answer], *, evidence: bool, as_json: bool)
     if not (evidence and as_json):
         print_contracts([contract for contract, _ in answers], as_json=as_json)
         return
-    documents = [{"contract": contract, "evidence": behind} for contract, behind in answers]
+    documents = [
+        {"contract": contract, "evidence": json.loads(behind or "null")}
+        for contract, behind in answers
+    ]
     click.echo(document_text(documents))
 
 
-def print_contracts(contracts: list[dict[str, Any]], *, as_json: bool) -> None:
+def print_contracts(contracts: Sequence[Contract], *, as_json: bool) -> None:
     """Prints verdict contracts as a table, or as one JSON list."""
     if as_json:
         click.echo(document_text(contracts))
@@ -211,12 +215,12 @@ def print_contracts(contracts: list[dict[str, Any]], *, as_json: bool) -> None:
     for column in ("verdict", "reason", "clock", "lift", "confidence"):
         table.add_column(column)
     for contract in contracts:
-        lift, confidence = contract["lift"], contract["confidence"]
+        lift, confidence = contract.lift, contract.confidence
         table.add_row(
-            contract["experiment_id"],
-            contract["verdict"],
-            contract["abstain_reason"] or "",
-            contract["power_state"]["clock"],
+            contract.experiment_id,
+            contract.verdict,
+            contract.abstain_reason or "",
+            contract.power_state.clock,
             "" if lift is None else f"{100 * lift:+.2f} points",
             "" if confidence is None else f"{confidence:.4f}",
         )

@@ -14,7 +14,7 @@ from cli.operations.actor import command_actor
 from cli.operations.options import data_dir_option, project_option
 from cli.operations.projects import json_option
 from cli.operations.store import store_engine
-from domain.contract import document_text
+from domain.document import document_text
 from storage.log.lake import open_lake
 from storage.schema.clock import is_rebuilding
 from storage.tenants.projects import find_project

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from cli.operations.evaluate import json_option, named_where_gone, print_contracts
 from cli.operations.options import data_dir_option
 from cli.operations.store import store_engine
+from domain.contract import contract_of
 from orchestration.pipeline.full_rebuild import PHASES, Rebuilt, rebuild_all
 from storage.log.lake import open_lake
 from storage.pipeline.engines.engine import watched_parts
@@ -43,7 +44,7 @@ def rebuild(ctx: click.Context, as_json: bool, data_dir: Path) -> None:
             rebuilt = rebuild_all(engine, begin=begin, waiting=_say_waiting, lake=lake)
         with engine.begin() as connection:
             contracts = all_contracts(connection)
-    print_contracts([json.loads(text) for text in contracts], as_json=as_json)
+    print_contracts([contract_of(text) for text in contracts], as_json=as_json)
     for experiment in rebuilt.left_out:
         click.echo(f"{experiment.experiment_id} was not rebuilt. {experiment.sentence}", err=True)
     for difference in rebuilt.differences:

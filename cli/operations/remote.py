@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import msgspec
 
 from mcp_server.address import Address
 
@@ -22,6 +23,7 @@ ANSWER_SECONDS = 10.0
 # A graph of 16 MiB takes its time over a slow line.
 _WHOLE_SECONDS = 600.0
 LONGEST_FAULT = 500
+DocumentT = TypeVar("DocumentT", bound=msgspec.Struct)
 READING_KEY = "the project key (rk_…)"
 WRITING_KEY = "the write key (wk_…)"
 
@@ -144,6 +146,18 @@ def address_of(needed_key: str) -> Address | None:
         return Address.from_environment(os.environ, needed_key=needed_key)
     except ValueError as error:
         raise click.ClickException(str(error)) from None
+
+
+def decoded(text: str, document_type: type[DocumentT]) -> DocumentT:
+    """The document that an answer holds.
+
+    Raises:
+        RemoteFault: It holds something else, so that the service is none of ours.
+    """
+    try:
+        return msgspec.json.decode(text, type=document_type)
+    except msgspec.MsgspecError:
+        raise RemoteFault("the answer is JSON, but not the service's") from None
 
 
 def document(answer: "Answer") -> dict[str, Any]:

@@ -20,6 +20,7 @@ from sqlalchemy import Engine
 from cli.operations.actor import command_actor
 from cli.processes.children import free_port
 from cli.traffic.posting import Refused, answer, connected
+from domain.evidence.document import Evidence, evidence_of, looked_at
 from orchestration.pipeline.batch import FAST
 from orchestration.pipeline.steps import close_cells, expose, publish, stage_due
 from storage.postgres.child_process import spawn
@@ -76,13 +77,13 @@ class PrivateService:
         key = self.project.keys[KeyKind.PROJECT]
         return answer(self.client, method, f"/v1/reward{path}", key=key, body=body)
 
-    def evidence(self, experiment_id: str) -> dict[str, Any] | None:
+    def evidence(self, experiment_id: str) -> Evidence | None:
         """Returns an experiment's evidence; None before its first look."""
         headers = {"X-Service-Project-Key": self.project.keys[KeyKind.PROJECT]}
         response = self.client.get(f"/v1/reward/{experiment_id}/evidence", headers=headers)
         if response.status_code == HTTPStatus.NOT_FOUND:
             return None
-        return response.raise_for_status().json()
+        return looked_at(evidence_of(response.raise_for_status().content))
 
     def look(self) -> None:
         """Takes the pipeline's steps, as a run of the fast schedule does."""

@@ -320,6 +320,6 @@ class Team:
 
     def _note_interval(self, trial: Trial, minute: int) -> None:
         evidence = self.service.evidence(trial.experiment_id)
-        if evidence is not None and evidence["totals"]["ci"] is not None:
-            low, high = evidence["totals"]["ci"]
+        if evidence is not None and evidence.totals.ci is not None:
+            low, high = evidence.totals.ci
             trial.interval = (low, high, trial.true_lift(minute))

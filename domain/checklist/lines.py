@@ -1,9 +1,10 @@
 """The lines of a checklist: checks of a project's set-up, each with its observation and fix."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import timedelta
 
+from domain.cause import Cause
 from domain.checklist.setup import OpenExperiment, ProjectSetup, Seen, Traffic
 from domain.comparison import MOST_CROSSED
 from domain.wording.base_move import base_move_sentence
@@ -120,9 +121,11 @@ def _faults(setup: ProjectSetup) -> Iterator[tuple[str, str, str]]:
 
 
 def _left_out(experiment: OpenExperiment) -> list[tuple[str, str]]:
-    outcomes, target = experiment.left_out or (), experiment.mean or {}
-    fixes = [CURES[row["reason"]] for row in outcomes if row["reason"] in CURES]
-    seen = left_out_sentence(outcomes, target)
+    if experiment.mean is None:
+        return []
+    outcomes = experiment.left_out
+    fixes = [CURES[Cause(row.reason)] for row in outcomes if row.reason in CURES]
+    seen = left_out_sentence(outcomes, experiment.mean)
     return [] if seen is None else [(seen, " ".join(fixes))]
 
 
@@ -304,7 +307,7 @@ def _beside(experiment: OpenExperiment) -> _Judgment | None:
     """Judges by the builds beside the treatment; None where they explain nothing."""
     name, state = experiment.experiment_id, experiment.control_state
     if state.missing is not None:
-        alone = asdict(state.missing)
+        alone = state.missing
         seen = f"{name}: {nothing_to_compare_sentence(alone)}"
         return None, seen, nothing_to_compare_advice(alone)[0]
     if state.moved is not None:

@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
+from domain.evidence.counts import LeftOut
+from domain.evidence.policy import FrozenMetric
 from domain.lineage.control_state import ControlState
 
 
@@ -119,8 +120,8 @@ class OpenExperiment:
     controlled: int
     crossed: int
     units: int | None
-    mean: Mapping[str, Any] | None
-    left_out: Sequence[Mapping[str, Any]] | None
+    mean: FrozenMetric | None
+    left_out: Sequence[LeftOut]
     control_state: ControlState
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from domain.evidence.effect import AfterDecision, Effect
 from domain.planning.boundary import Boundary
 from domain.planning.design import Design
 from domain.planning.requirement import deciding_sessions
@@ -64,7 +65,7 @@ class Comparison:
     attempt: int
     verdict: str
     control: float | None
-    effect: Mapping[str, Any] | None
+    effect: Effect | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,29 +185,29 @@ def _compared(comparison: Comparison | None) -> dict[str, Any]:
             ("experiment_id", "starts_at", "verdict", "decided", "follow_up", "effect")
         )
     effect = comparison.effect
-    after = None if effect is None else effect.get("after_decision")
+    after = None if effect is None else effect.after_decision
     return {
         "experiment_id": comparison.experiment_id,
         "starts_at": comparison.starts_at,
         "verdict": comparison.verdict,
         "decided": comparison.decided,
-        "follow_up": None if after is None else after["state"],
+        "follow_up": after.state if isinstance(after, AfterDecision) else None,
         "effect": None if effect is None else _relative(effect, comparison.control),
     }
 
 
-def _relative(effect: Mapping[str, Any], control: float | None) -> dict[str, Any]:
+def _relative(effect: Effect, control: float | None) -> dict[str, Any]:
     """Returns an effect with its interval relative to the hold-back's level."""
     level = abs(control or 0.0)
-    if effect["estimate"] and effect["relative"]:
-        level = abs(effect["estimate"] / effect["relative"])
-    ends = effect["interval"]
+    if effect.estimate and effect.relative:
+        level = abs(effect.estimate / effect.relative)
+    ends = effect.interval
     return {
-        "relative": effect["relative"],
+        "relative": effect.relative,
         "interval": None if ends is None or not level else [end / level for end in ends],
-        "basis": effect["basis"],
-        "units": effect["units"],
-        "as_of": effect["as_of"],
+        "basis": effect.basis,
+        "units": effect.units,
+        "as_of": effect.as_of,
     }
 
 

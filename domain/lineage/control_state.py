@@ -4,30 +4,33 @@ A canary is compared with units of a build that carries all that it carries but 
 another build takes that one's place, nothing new can be compared until the canary stands on it.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from typing import Annotated
 
+from msgspec import Meta
+
+from domain.document import Document, Moment
 from domain.lineage.history import History
 from domain.lineage.serving import MissingControl, Serving, Standing
 
 
-@dataclass(frozen=True, kw_only=True)
-class BaseMove:
-    """The build that took the place of an open experiment's control.
+class BaseMove(Document, frozen=True, kw_only=True):
+    """The build that took the place of the control."""
 
-    Attributes:
-        rebase_on: The commit that users have now.
-        changes: What to post as the changes of the rebased commit.
-        since: When that commit was deployed; None where its deploy was never recorded.
-        continues: Whether the rebased commit goes on in the same experiment: not where users have
-            a part of its change already.
-    """
-
-    rebase_on: str
-    changes: Sequence[str]
-    since: datetime | None
-    continues: bool
+    rebase_on: Annotated[str, Meta(description="The commit that users have now.")]
+    changes: Annotated[
+        tuple[str, ...], Meta(description="The `changes` to post with the rebased commit.")
+    ]
+    since: Annotated[
+        Moment | None, Meta(description="When it was deployed, where that is recorded.")
+    ]
+    continues: Annotated[
+        bool,
+        Meta(
+            description="Whether the rebased commit counts on in this experiment, or is registered"
+            " anew: where users have a part of its change already."
+        ),
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +105,7 @@ def _base_move(
         return None
     return BaseMove(
         rebase_on=standing.commit,
-        changes=sorted(change - carried[standing.commit]),
+        changes=tuple(sorted(change - carried[standing.commit])),
         since=standing.since,
         continues=not change & carried[standing.commit],
     )

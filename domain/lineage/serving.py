@@ -9,7 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
+from typing import Annotated
 
+from msgspec import Meta
+
+from domain.document import Document
 from domain.lineage.history import History
 
 # What was seen is read from the newest closed blocks that hold so many sessions together, and no
@@ -68,17 +72,14 @@ class Standing:
     differs: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class MissingControl:
-    """That no build without the change is served beside a treatment.
+class MissingControl(Document, frozen=True, kw_only=True):
+    """That no build without the change is served beside the treatment."""
 
-    Attributes:
-        unknown_commit: The commit of no known deploy that was seen most beside it, if any was.
-        part: Its part of the sessions.
-    """
-
-    unknown_commit: str | None
-    part: float | None
+    unknown_commit: Annotated[
+        str | None,
+        Meta(description="The commit of no recorded deploy that was seen most, if any was."),
+    ]
+    part: Annotated[float | None, Meta(description="Its part of the sessions that were seen last.")]
 
 
 class Serving:

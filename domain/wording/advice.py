@@ -1,33 +1,33 @@
 """The advice of a verdict: the next steps for its reader, the same in every face."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from domain.arrival import is_steady_shortfall
 from domain.cause import PERMANENT, Cause
 from domain.comparison import is_fair
+from domain.contract import Contract
+from domain.evidence.document import AnyEvidence, Evidence
 from domain.measure import too_small
 from domain.wording.base_move import base_move_advice
 from domain.wording.left_out import CURES
 from domain.wording.metrics import metric_rows
 from domain.wording.registration import nothing_to_compare_advice
-
-Contract = Mapping[str, Any]
-Document = Mapping[str, Any]
+from domain.words import AbstainReason, EndedBecause, Verdict
 
 _ENDED = {
-    "horizon": "The time for this experiment is over. Decide on other grounds: what the interval"
-    " excludes still holds. To ask again with more traffic, register the change anew.",
-    "promoted": "Everybody has the change, so nothing is left to compare it with. To measure the"
-    " next one, keep a share of units on the old build until the verdict.",
-    "withdrawn": "The change was withdrawn, so nothing is left to compare. Deploy it again as a"
-    " canary to get an answer.",
-    "superseded": "A later deploy replaced this change. Look at that deploy's experiment.",
-    "nothing_to_compare": "To measure the next change, give it a share of units beside the build"
-    " that users have.",
-    "futility": "The difference, if there is one, is {}. Whether to ship it is for the code to"
-    " say, not for the metric.",
-    "closed": "It was closed by hand. Register the change again to go on measuring.",
+    EndedBecause.HORIZON: "The time for this experiment is over. Decide on other grounds: what the"
+    " interval excludes still holds. To ask again with more traffic, register the change anew.",
+    EndedBecause.PROMOTED: "Everybody has the change, so nothing is left to compare it with. To"
+    " measure the next one, keep a share of units on the old build until the verdict.",
+    EndedBecause.WITHDRAWN: "The change was withdrawn, so nothing is left to compare. Deploy it"
+    " again as a canary to get an answer.",
+    EndedBecause.SUPERSEDED: "A later deploy replaced this change. Look at that deploy's"
+    " experiment.",
+    EndedBecause.NOTHING_TO_COMPARE: "To measure the next change, give it a share of units beside"
+    " the build that users have.",
+    EndedBecause.FUTILITY: "The difference, if there is one, is {}. Whether to ship it is for the"
+    " code to say, not for the metric.",
+    EndedBecause.CLOSED: "It was closed by hand. Register the change again to go on measuring.",
 }
 _DEPLOY = (
     "Deploy the change as a canary: give it a share of traffic, and post the deploy to /v1/deploys."
@@ -65,100 +65,105 @@ _FIRST_LOOK = (
 )
 
 
-def advice(contract: Contract, document: Document | None, *, bound: bool = True) -> list[str]:
+def advice(
+    contract: Contract, evidence: AnyEvidence | None, *, bound: bool = True
+) -> tuple[str, ...]:
     """Returns the next steps, the most important first.
 
     Args:
-        document: The evidence document; None before the first look.
+        evidence: The evidence document; None before the first look.
         bound: Whether the deploy that it tests has come.
     """
-    if not bound and not contract["power_state"]["decided"]:
-        return [_DEPLOY]
-    verdict = contract["verdict"]
-    if verdict == "keep":
-        return [
-            "Ship it: send all traffic to this commit, and post the deploy with allocation 1.",
-            _HOLD_BACK,
-        ]
-    if verdict == "rollback":
-        return ["Roll it back: send no more traffic to this commit, and post allocation 0."]
-    if verdict == "iterate":
-        harmed = _listed(_harms(contract, document)) or "a guardrail"
-        helped = "" if document is None else f" {document['policy']['target']['name']}"
-        return [
-            f"Don't ship it as it is: it helps{helped}, but harms {harmed}.",
-            "Fix that, deploy the fix as a canary, and register it as a new experiment.",
-        ]
-    return list(_while_abstaining(contract, document))
+    if not bound and not contract.decided:
+        return (_DEPLOY,)
+    known = evidence if isinstance(evidence, Evidence) else None
+    match contract.verdict:
+        case Verdict.KEEP:
+            return (
+                "Ship it: send all traffic to this commit, and post the deploy with allocation 1.",
+                _HOLD_BACK,
+            )
+        case Verdict.ROLLBACK:
+            return ("Roll it back: send no more traffic to this commit, and post allocation 0.",)
+        case Verdict.ITERATE:
+            harmed = _listed(_harms(contract, known)) or "a guardrail"
+            helped = "" if known is None else f" {known.policy.target.name}"
+            return (
+                f"Don't ship it as it is: it helps{helped}, but harms {harmed}.",
+                "Fix that, deploy the fix as a canary, and register it as a new experiment.",
+            )
+        case Verdict.ABSTAIN:
+            ended = None if evidence is None else evidence.ended_because
+            steps = _when_ended(contract, known, ended) if contract.decided else None
+            return tuple(_while_abstaining(contract, known) if steps is None else steps)
 
 
-def _harms(contract: Contract, document: Document | None) -> list[str]:
+def _harms(contract: Contract, evidence: Evidence | None) -> list[str]:
     """Returns the breached guardrails, each with how far it went where that is known."""
-    rows = {} if document is None else {row.metric: row for row in metric_rows(document)}
+    rows = {} if evidence is None else {row.metric: row for row in metric_rows(evidence)}
     return [
         f"{name} ({rows[name].change}, true difference {rows[name].interval})"
         if name in rows and rows[name].change and rows[name].interval
         else name
-        for name in contract["guardrail_breaches"]
+        for name in contract.guardrail_breaches
     ]
 
 
-def _while_abstaining(contract: Contract, document: Document | None) -> Sequence[str]:
-    if contract["power_state"]["decided"]:
-        return _when_ended(contract, document)
-    breaches = contract["guardrail_breaches"]
+def _while_abstaining(contract: Contract, evidence: Evidence | None) -> Sequence[str]:
+    breaches = contract.guardrail_breaches
     hold = [_HOLD.format(_listed(breaches))] if breaches else []
-    if is_steady_shortfall(contract, document or {}):
+    if is_steady_shortfall(contract, evidence):
         hold = [_SHORTFALL]
-    if document is not None and document.get("nothing_to_compare") is not None:
-        return [*hold, *nothing_to_compare_advice(document["nothing_to_compare"])]
-    if not is_fair(contract, document):
-        anew = [_ANEW.format(contract["experiment_id"])] if lasts(document) else []
-        return [*hold, *_repairs(contract, document), *anew]
-    moved = None if document is None else document.get("base_moved")
+    alone = None if evidence is None else evidence.nothing_to_compare
+    if alone is not None:
+        return [*hold, *nothing_to_compare_advice(alone)]
+    if not is_fair(contract, evidence):
+        anew = [_ANEW.format(contract.experiment_id)] if lasts(evidence) else []
+        return [*hold, *_repairs(contract, evidence), *anew]
+    moved = None if evidence is None else evidence.base_moved
     if moved is not None:
-        return base_move_advice(moved["rebase_on"], moved["changes"], continues=moved["continues"])
-    return [*hold, *_while_open(document)[: 1 if hold else None]]
+        return base_move_advice(moved.rebase_on, moved.changes, continues=moved.continues)
+    return [*hold, *_while_open(evidence)[: 1 if hold else None]]
 
 
-def _when_ended(contract: Contract, document: Document | None) -> Sequence[str]:
-    ended = None if document is None else document.get("ended_because")
-    if ended == "horizon" and not is_fair(contract, document):
-        return [*_repairs(contract, document), "Then register the change again."]
-    moved = None if document is None else document.get("base_moved")
-    if moved is not None and ended == "superseded":
+def _when_ended(
+    contract: Contract, evidence: Evidence | None, ended: EndedBecause | None
+) -> Sequence[str]:
+    if ended is EndedBecause.HORIZON and not is_fair(contract, evidence):
+        return [*_repairs(contract, evidence), "Then register the change again."]
+    moved = None if evidence is None else evidence.base_moved
+    if moved is not None and ended is EndedBecause.SUPERSEDED:
         # The experiment is over: what goes on is the change, in a new one.
-        return base_move_advice(moved["rebase_on"], moved["changes"], continues=False)
-    if document is not None and ended == "futility":
-        return [_ENDED[ended].format(too_small(document["policy"]["futility_margin"]))]
+        return base_move_advice(moved.rebase_on, moved.changes, continues=False)
+    margin = None if evidence is None else evidence.policy.futility_margin
+    if margin is not None and ended is EndedBecause.FUTILITY:
+        return [_ENDED[ended].format(too_small(margin))]
     again = "To measure the change after all, post its deploy and register it again."
-    return [_ENDED.get(ended or "", again)]
+    return [again if ended is None else _ENDED[ended]]
 
 
-def _repairs(contract: Contract, document: Document | None) -> Sequence[str]:
+def _repairs(contract: Contract, evidence: Evidence | None) -> Sequence[str]:
     """Returns the steps that make an unfair comparison fair."""
-    if contract["abstain_reason"] == "non_identifiable":
-        return [_contrast(document)]
-    causes = [] if document is None else document["gates"]["interacting_because"]
-    return [_CAUSES[cause] for cause in causes if cause in _CAUSES]
+    if contract.abstain_reason is AbstainReason.NON_IDENTIFIABLE:
+        return [_contrast(evidence)]
+    causes = () if evidence is None else evidence.gates.interacting_because
+    return [_CAUSES[cause] for cause in causes]
 
 
-def lasts(document: Document | None) -> bool:
+def lasts(evidence: Evidence | None) -> bool:
     """Tells whether the cause of an unfair comparison is permanent."""
-    return document is not None and any(
-        cause in PERMANENT for cause in document["gates"]["interacting_because"]
+    return evidence is not None and any(
+        cause in PERMANENT for cause in evidence.gates.interacting_because
     )
 
 
-def units_arriving(document: Document) -> int:
+def units_arriving(evidence: Evidence) -> int:
     """Returns how many units have come while none of them is complete yet; 0 afterwards."""
-    if document["sessions"]["accumulated"]:
-        return 0
-    return document.get("counts", {}).get("open", 0)
+    return 0 if evidence.sessions.accumulated else evidence.counts.open
 
 
-def _contrast(document: Document | None) -> str:
-    others = [] if document is None else document["gates"]["aliased_with"]
+def _contrast(evidence: Evidence | None) -> str:
+    others = () if evidence is None else evidence.gates.aliased_with
     named = _listed([other[:10] for other in others if other != "time"])
     if named:
         return f"Separate this change from {named}: give each a share of traffic of its own."
@@ -170,18 +175,18 @@ def while_arriving() -> Sequence[str]:
     return ["Leave the canary running.", _FIRST_LOOK]
 
 
-def _while_open(document: Document | None) -> Sequence[str]:
-    if document is not None and units_arriving(document):
+def _while_open(evidence: Evidence | None) -> Sequence[str]:
+    if evidence is not None and units_arriving(evidence):
         return while_arriving()
-    if document is None or not document["sessions"]["accumulated"]:
+    if evidence is None or not evidence.sessions.accumulated:
         return [
             "Send traffic to both builds, and events that name the commit that served them.",
             _FIRST_LOOK,
         ]
-    candidate = document.get("candidate")
+    candidate = evidence.candidate
     if candidate is not None:
-        shown = [f"{name} is shown unharmed" for name in candidate["waits_for"]]
-        again = [] if candidate["holds"] else ["the difference is beyond chance again"]
+        shown = [f"{name} is shown unharmed" for name in candidate.waits_for]
+        again = [] if candidate.holds else ["the difference is beyond chance again"]
         until = _listed([*shown, *again]) or "its guardrails are shown unharmed"
         return [f"Leave the canary running until {until}."]
     return [

@@ -1,8 +1,7 @@
 """The effect of a change in one line: the best estimate and its moment, the same in every face."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
+from domain.document import Interval
+from domain.evidence.document import Evidence
 from domain.measure import measure_of
 
 MOMENTS = {
@@ -12,7 +11,7 @@ MOMENTS = {
 }
 
 
-def near_end(interval: Sequence[float] | None) -> float | None:
+def near_end(interval: Interval | None) -> float | None:
     """Returns the least difference that an interval leaves; None where it leaves none at all."""
     if interval is None:
         return None
@@ -20,17 +19,16 @@ def near_end(interval: Sequence[float] | None) -> float | None:
     return low if low > 0 else high if high < 0 else None
 
 
-def effect_line(document: Mapping[str, Any]) -> str | None:
+def effect_line(evidence: Evidence) -> str | None:
     """Returns the best estimate of an evidence document's effect, with its moment.
 
     Returns:
-        None where nothing was compared, the comparison is not fair, or an earlier release
-        published the document.
+        None where nothing was compared, or the comparison is not fair.
     """
-    effect = document.get("effect")
-    if effect is None or effect["estimate"] is None:
+    effect = evidence.effect
+    if effect is None or effect.estimate is None:
         return None
-    measure, estimate = measure_of(document), effect["estimate"]
+    measure, estimate = measure_of(evidence), effect.estimate
     relative = measure.relative(estimate)
     size = f"{measure.difference(estimate)}{f' ({relative})' if relative else ''}"
-    return f"{size} {MOMENTS[effect['basis']]}"
+    return f"{size} {MOMENTS[effect.basis]}"

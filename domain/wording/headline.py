@@ -2,23 +2,30 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
+
+from domain.contract import Contract
+from domain.words import AbstainReason, Verdict
 
 Tone = Literal["keep", "rollback", "iterate", "waiting", "fault", "none"]
 
-VERDICTS: Mapping[str, str] = {"keep": "Keep", "rollback": "Roll back", "iterate": "Iterate"}
+VERDICTS: Mapping[Verdict, str] = {
+    Verdict.KEEP: "Keep",
+    Verdict.ROLLBACK: "Roll back",
+    Verdict.ITERATE: "Iterate",
+}
 NO_ANSWER = "No answer"
 CANDIDATE = "Almost: keep"
-_WAITING: Mapping[str, tuple[Tone, str]] = {
-    "power": ("waiting", "Can't say yet"),
-    "non_identifiable": ("fault", "Can't say: nothing to compare"),
-    "interacting": ("fault", "Can't say: the split is not fair"),
+_WAITING: Mapping[AbstainReason | None, tuple[Tone, str]] = {
+    AbstainReason.POWER: ("waiting", "Can't say yet"),
+    AbstainReason.NON_IDENTIFIABLE: ("fault", "Can't say: nothing to compare"),
+    AbstainReason.INTERACTING: ("fault", "Can't say: the split is not fair"),
 }
 # For readers of the contract alone, without the evidence's own reason.
-ABSTENTIONS: Mapping[str, str] = {
-    "power": "more traffic is needed",
-    "non_identifiable": "treatment and control were not served side by side",
-    "interacting": "the arms differ by more than the change",
+ABSTENTIONS: Mapping[AbstainReason, str] = {
+    AbstainReason.POWER: "more traffic is needed",
+    AbstainReason.NON_IDENTIFIABLE: "treatment and control were not served side by side",
+    AbstainReason.INTERACTING: "the arms differ by more than the change",
 }
 
 
@@ -34,18 +41,17 @@ class Headline:
     text: str
 
 
-def headline_of(contract: Mapping[str, Any], *, candidate: bool = False) -> Headline:
+def headline_of(contract: Contract, *, candidate: bool = False) -> Headline:
     """Returns the headline of a verdict contract.
 
     Args:
         candidate: Whether a `keep` waits for its guardrails.
     """
-    verdict = contract["verdict"]
-    if verdict in VERDICTS:
-        return Headline(tone=verdict, text=VERDICTS[verdict])
-    if contract["power_state"]["decided"]:
+    if contract.verdict is not Verdict.ABSTAIN:
+        return Headline(tone=contract.verdict.value, text=VERDICTS[contract.verdict])
+    if contract.decided:
         return Headline(tone="none", text=NO_ANSWER)
-    if candidate and contract["abstain_reason"] == "power":
+    if candidate and contract.abstain_reason is AbstainReason.POWER:
         return Headline(tone="waiting", text=CANDIDATE)
-    tone, text = _WAITING[contract["abstain_reason"]]
+    tone, text = _WAITING[contract.abstain_reason]
     return Headline(tone=tone, text=text)

@@ -1,9 +1,10 @@
 """Outcomes that a mean leaves out, in words: how many of each arm, why, and the cure."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from domain.cause import Cause
+from domain.evidence.counts import LeftOut
+from domain.evidence.policy import FrozenMetric
 
 CURES = {
     Cause.OTHER_CURRENCY: "Payments in another currency do not count: name its rate in the metric's"
@@ -14,9 +15,7 @@ CURES = {
 }
 
 
-def left_out_sentence(
-    outcomes: Sequence[Mapping[str, Any]], target: Mapping[str, Any]
-) -> str | None:
+def left_out_sentence(outcomes: Sequence[LeftOut], target: FrozenMetric) -> str | None:
     """Returns how many outcomes of the target's units do not count.
 
     Args:
@@ -26,17 +25,17 @@ def left_out_sentence(
     Returns:
         None where each of them has a value that counts.
     """
-    currency = target.get("currency")
+    currency = target.currency
     other = (
         f"in another currency than {currency}" if currency else "since the metric names no currency"
     )
     nouns = {Cause.OTHER_CURRENCY: ("payment", other), Cause.NO_VALUE: ("event", "without a value")}
     parts = [
-        f"{_counted(row['treatment'], noun)} of treatment and"
-        f" {_counted(row['control'], noun)} of control, {why}"
+        f"{_counted(row.treatment, noun)} of treatment and"
+        f" {_counted(row.control, noun)} of control, {why}"
         for row in outcomes
-        if row["reason"] in nouns
-        for noun, why in [nouns[row["reason"]]]
+        if row.reason in nouns
+        for noun, why in [nouns[Cause(row.reason)]]
     ]
     return f"Left out: {'; '.join(parts)}." if parts else None
 

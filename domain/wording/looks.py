@@ -1,9 +1,10 @@
 """The looks of an evidence document as pictures show them, and the scale that they share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+
+from domain.evidence.document import Evidence
 
 # Early intervals are as wide as everything: the last part of the time sets the scale.
 _SCALED_FROM = 1 / 3
@@ -47,11 +48,6 @@ class Estimate:
     reached: float
 
 
-def seconds(timestamp: str) -> float:
-    """Returns a document's time in seconds since the epoch."""
-    return datetime.fromisoformat(timestamp).timestamp()
-
-
 def clock(at: float) -> str:
     """Returns a time as pictures write it, in UTC."""
     return f"{datetime.fromtimestamp(at, tz=UTC):%d %b %H:%M}"
@@ -65,19 +61,18 @@ def e_value_text(value: float) -> str:
     return f"{float(digits):,.0f}" if value >= 100 else digits
 
 
-def looks_of(document: Mapping[str, Any]) -> list[Look]:
-    """Returns the looks of an evidence document in order, none of one that waits."""
-    level = document["policy"]["level"] if document.get("looks") else 1.0
+def looks_of(evidence: Evidence) -> list[Look]:
+    """Returns the looks of an evidence document in order."""
     return [
         Look(
-            at=seconds(look["at"]),
-            lift=look["lift"],
-            low=None if look["ci"] is None else look["ci"][0],
-            high=None if look["ci"] is None else look["ci"][1],
-            gated=look["gated"],
-            reached=look["e_value"] * level,
+            at=look.at.timestamp(),
+            lift=look.lift,
+            low=None if look.ci is None else look.ci[0],
+            high=None if look.ci is None else look.ci[1],
+            gated=look.gated,
+            reached=look.e_value * evidence.policy.level,
         )
-        for look in document.get("looks") or ()
+        for look in evidence.looks
     ]
 
 
@@ -107,10 +102,10 @@ def thinned(drawn: Sequence[Estimate], limit: int, *, fired: float | None = None
     return [drawn[place] for place in sorted(places)]
 
 
-def fired_at(document: Mapping[str, Any], looks: Sequence[Look]) -> float | None:
+def fired_at(evidence: Evidence, looks: Sequence[Look]) -> float | None:
     """Returns when the test fired: the candidate's time, else the first crossing outside a gate."""
-    if (candidate := document.get("candidate")) is not None:
-        return seconds(candidate["at"])
+    if evidence.candidate is not None:
+        return evidence.candidate.at.timestamp()
     return next((look.at for look in looks if look.fires), None)
 
 

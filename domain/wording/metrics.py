@@ -1,9 +1,10 @@
 """The metrics of an evidence document as rows of text, the same in every face."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from domain.evidence import results
+from domain.evidence.document import Evidence
+from domain.evidence.policy import FrozenMetric
 from domain.measure import Measure
 
 _STATES = {
@@ -65,63 +66,57 @@ def _with(text: str, relative: str) -> str:
     return f"{text} ({relative})" if relative else text
 
 
-def metric_rows(document: Mapping[str, Any]) -> list[MetricRow]:
-    """Returns a row for each metric of an evidence document, the target first.
-
-    Args:
-        document: The evidence document; one of an earlier release has no rows.
-    """
-    policy = document["policy"]
-    definitions = {metric["name"]: metric for metric in policy.get("guardrails", ())}
+def metric_rows(evidence: Evidence) -> list[MetricRow]:
+    """Returns a row for each metric of an evidence document, the target first."""
+    policy, effect = evidence.policy, evidence.effect
+    guardrails = {metric.name: metric for metric in policy.guardrails}
     return [
         _row(
             row,
-            definition=policy["target"]
-            if row["role"] == "target"
-            else definitions.get(row["metric"], {}),
-            unit=policy["unit"],
-            is_decided=bool((document.get("effect") or {}).get("final")),
+            # `arrival` is none that a policy defines.
+            definition=policy.target if row.role == "target" else guardrails.get(row.metric),
+            unit=policy.unit,
+            is_decided=effect is not None and effect.final,
         )
-        for row in document.get("metrics", ())
+        for row in evidence.metrics
     ]
 
 
 def _row(
-    row: Mapping[str, Any], *, definition: Mapping[str, Any], unit: str, is_decided: bool
+    row: results.MetricRow, *, definition: FrozenMetric | None, unit: str, is_decided: bool
 ) -> MetricRow:
     measure = Measure(
-        name=row["metric"],
-        mean=definition.get("kind") == "mean",
-        currency=definition.get("currency"),
+        name=row.metric,
+        mean=definition is not None and definition.kind == "mean",
+        currency=None if definition is None else definition.currency,
         unit=unit,
-        control=row["control"],
+        control=row.control,
     )
-    difference, interval, state = row["difference"], row["interval"], row["state"]
-    if state == "unfair":
+    difference, interval = row.difference, row.interval
+    if row.state == "unfair":
         # It is not the change's, so no size is shown.
         difference = interval = None
-    if interval is not None:
-        interval = [measure.possible(end) for end in interval]
+    ends = [] if interval is None else [measure.possible(end) for end in interval]
     return MetricRow(
-        metric=row["metric"],
-        is_target=row["role"] == "target",
-        control=measure.level(row["control"]),
-        treatment=measure.level(row["treatment"]),
+        metric=row.metric,
+        is_target=row.role == "target",
+        control=measure.level(row.control),
+        treatment=measure.level(row.treatment),
         difference="" if difference is None else measure.difference(difference),
         relative="" if difference is None else measure.relative(difference),
-        interval="" if interval is None else _interval(measure, interval),
-        relative_interval="" if interval is None else _relative(measure, interval),
+        interval=_interval(measure, ends) if ends else "",
+        relative_interval=_relative(measure, ends) if ends else "",
         state=_state(row, definition, is_decided=is_decided),
-        tone=_TONES.get(state, "unknown"),
+        tone=_TONES.get(row.state, "unknown"),
     )
 
 
-def _state(row: Mapping[str, Any], definition: Mapping[str, Any], *, is_decided: bool) -> str:
-    if row["state"] != "not_known":
-        return _STATES[row["state"]]
-    if row["role"] == "guardrail" and definition.get("margin") is None:
+def _state(row: results.MetricRow, definition: FrozenMetric | None, *, is_decided: bool) -> str:
+    if row.state != "not_known":
+        return _STATES[row.state]
+    if row.role == "guardrail" and (definition is None or definition.margin is None):
         return "no harm seen"  # nothing waits until it is shown unharmed
-    return _WHEN_DECIDED[row["role"]] if is_decided else "not known yet"
+    return _WHEN_DECIDED[row.role] if is_decided else "not known yet"
 
 
 def _interval(measure: Measure, ends: list[float]) -> str:

@@ -1,10 +1,13 @@
 """The picture of an experiment: its words and numbers, for every face that draws it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from domain.measure import Measure, level_of, measure_of, typical_lift
+from domain.contract import Contract
+from domain.evidence.document import Evidence
+from domain.evidence.results import EvidenceGates, EvidenceGuardrail
+from domain.measure import Measure, measure_of, typical_lift
 from domain.wording.headline import Headline, headline_of
 from domain.wording.looks import (
     Estimate,
@@ -14,7 +17,6 @@ from domain.wording.looks import (
     fired_at,
     held_spans,
     looks_of,
-    seconds,
 )
 from domain.wording.metrics import metric_rows
 
@@ -84,7 +86,7 @@ class Picture:
     fires: float
 
 
-def picture_of(document: Mapping[str, Any], contract: Mapping[str, Any]) -> Picture | None:
+def picture_of(evidence: Evidence, contract: Contract) -> Picture | None:
     """Returns the picture of an experiment.
 
     Args:
@@ -93,23 +95,23 @@ def picture_of(document: Mapping[str, Any], contract: Mapping[str, Any]) -> Pict
     Returns:
         None before the first look.
     """
-    looks = looks_of(document)
+    looks = looks_of(evidence)
     if not looks:
         return None
     drawn = estimates(looks)
-    measure, held = measure_of(document), held_spans(looks)
-    decided = seconds(document["as_of"]) if contract["power_state"]["decided"] else None
+    measure, held = measure_of(evidence), held_spans(looks)
+    decided = looks[-1].at if contract.decided else None
     return Picture(
         measure=measure,
-        headline=headline_of(contract, candidate=document.get("candidate") is not None),
+        headline=headline_of(contract, candidate=evidence.candidate is not None),
         looks=looks,
         drawn=drawn,
         extent=extent(drawn) if drawn else (-0.01, 0.01),
-        marks=_marks(drawn, fired_at(document, looks), decided),
+        marks=_marks(drawn, fired_at(evidence, looks), decided),
         held=held,
-        lanes=[_gates(document, looks, held), *_guardrails(document, until=looks[-1].at)],
-        counts=_counts(document, measure, is_open=decided is None),
-        fires=1 / document["policy"]["level"],
+        lanes=[_gates(evidence, looks, held), *_guardrails(evidence, until=looks[-1].at)],
+        counts=_counts(evidence, measure, is_open=decided is None),
+        fires=1 / evidence.policy.level,
     )
 
 
@@ -126,56 +128,56 @@ def _lift_at(drawn: Sequence[Estimate], at: float) -> float | None:
     return next((estimate.lift for estimate in reversed(drawn) if estimate.at <= at), None)
 
 
-def _gates(
-    document: Mapping[str, Any], looks: Sequence[Look], held: Sequence[tuple[float, float]]
-) -> Lane:
-    state = _gate_state(document["gates"], looks)
+def _gates(evidence: Evidence, looks: Sequence[Look], held: Sequence[tuple[float, float]]) -> Lane:
+    state = _gate_state(evidence.gates, looks)
     return Lane(name="gates", state=state, since=None, tone="held", spans=held)
 
 
-def _gate_state(gates: Mapping[str, Any], looks: Sequence[Look]) -> str:
-    if because := gates.get("interacting_because"):
+def _gate_state(gates: EvidenceGates, looks: Sequence[Look]) -> str:
+    because = gates.interacting_because
+    if len(because) > 0:
         more = f" +{len(because) - 1}" if len(because) > 1 else ""
         return f"held: {because[0].replace('_', ' ')}{more}"
     if looks[-1].gated:
-        vif = gates["vif"]
+        vif = gates.vif
         return f"held: VIF {vif:.3g}" if isinstance(vif, float) else "held: no contrast"
     return "held before" if any(look.gated for look in looks) else "none holds"
 
 
-def _guardrails(document: Mapping[str, Any], *, until: float) -> list[Lane]:
+def _guardrails(evidence: Evidence, *, until: float) -> list[Lane]:
     """Returns those that tell most: the breached before the unknown before the unharmed."""
     ranked = sorted(
-        document["guardrails"],
-        key=lambda rail: (rail["breached_at"] is None, rail["non_inferior_at"] is not None),
+        evidence.guardrails,
+        key=lambda rail: (rail.breached_at is None, rail.non_inferior_at is not None),
     )
-    states = {row.metric: row.state for row in metric_rows(document)}
+    states = {row.metric: row.state for row in metric_rows(evidence)}
     return [
-        _guardrail(guardrail, states.get(guardrail["metric"], "not known yet"), until=until)
+        _guardrail(guardrail, states[guardrail.metric], until=until)
         for guardrail in ranked[:_MOST_LANES]
     ]
 
 
-def _guardrail(guardrail: Mapping[str, Any], unknown: str, *, until: float) -> Lane:
-    name = guardrail["metric"]
-    if (breached := guardrail["breached_at"]) is not None:
-        since = seconds(breached)
+def _guardrail(guardrail: EvidenceGuardrail, unknown: str, *, until: float) -> Lane:
+    name = guardrail.metric
+    if guardrail.breached_at is not None:
+        since = guardrail.breached_at.timestamp()
         return Lane(name=name, state="breached", since=since, tone="fault", spans=[(since, until)])
-    if (unharmed := guardrail["non_inferior_at"]) is not None:
-        since = seconds(unharmed)
+    if guardrail.non_inferior_at is not None:
+        since = guardrail.non_inferior_at.timestamp()
         return Lane(name=name, state="unharmed", since=since, tone="ok", spans=[(since, until)])
     return Lane(name=name, state=unknown, since=None, tone="unknown", spans=[])
 
 
-def _counts(document: Mapping[str, Any], measure: Measure, *, is_open: bool) -> str:
+def _counts(evidence: Evidence, measure: Measure, *, is_open: bool) -> str:
+    both = {"control": evidence.arms.control, "treatment": evidence.arms.treatment}
     arms = [
-        f"{name} {arm['units']:,} ({measure.level(level_of(arm))})"
-        for name, arm in document["arms"].items()
-        if arm["units"]
+        f"{name} {arm.units:,} ({measure.level(arm.level)})"
+        for name, arm in both.items()
+        if arm.units
     ]
-    counts = f"{document['sessions']['accumulated']:,} units: {', '.join(arms) or 'none yet'}"
-    needed = document["sessions"]["required"]
+    counts = f"{evidence.sessions.accumulated:,} units: {', '.join(arms) or 'none yet'}"
+    needed = evidence.sessions.required
     if needed is None or not is_open:
         return counts
-    lift = typical_lift(document["policy"]["rho"]["day"])
+    lift = typical_lift(evidence.policy.rho.day)
     return f"{counts}; about {needed:,.0f} are needed to find a change of {lift}"

@@ -1,10 +1,12 @@
 """Sentences on a registration: waiting, without its control, or measured with other changes."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
+from domain.contract import Contract
+from domain.lineage.serving import MissingControl
+from domain.registration import MissingDeploy, RegistrationAnswer
 from domain.wording.base_move import base_move_sentence
 
 _NEXT_CANARY = (
@@ -15,43 +17,37 @@ _NEXT_CANARY = (
 _SHOWN, _NAMED = 12, 5
 
 
-def registration_note(registration: Mapping[str, Any]) -> str | None:
-    """Returns the sentences of a registration; None where there is nothing to say.
-
-    Args:
-        registration: As `GET /v1/reward/{id}/registration` shows it.
-    """
-    awaited, moved = registration["waits_for_deploy"], registration["base_moved"]
+def registration_note(registration: RegistrationAnswer) -> str | None:
+    """Returns the sentences of a registration; None where there is nothing to say."""
+    awaited, moved = registration.waits_for_deploy, registration.base_moved
     if awaited is not None:
-        return awaited_sentence(awaited, registration["environment"])
-    lines = []
-    if (alone := registration.get("nothing_to_compare")) is not None:
-        lines.append(nothing_to_compare_sentence(alone))
+        return awaited_sentence(awaited, registration.environment)
+    lines: list[str] = []
+    if registration.nothing_to_compare is not None:
+        lines.append(nothing_to_compare_sentence(registration.nothing_to_compare))
     if moved is not None:
-        lines.append(base_move_sentence(moved["rebase_on"]))
-    if registration["joint_with"]:
-        lines.append(joint_sentence(registration["joint_with"]))
+        lines.append(base_move_sentence(moved.rebase_on))
+    if registration.joint_with:
+        lines.append(joint_sentence(registration.joint_with))
     return " ".join(lines) or None
 
 
 def first_look_sentence(
-    registration: Mapping[str, Any], contract: Mapping[str, Any] | None = None
+    registration: RegistrationAnswer, contract: Contract | None = None
 ) -> str | None:
     """Returns when the target can be looked at first; None where no look is to come, or it came.
 
     Args:
-        registration: As `GET /v1/reward/{id}/registration` shows it.
         contract: The experiment's verdict contract; None of one that was registered just now.
     """
-    expected = registration.get("first_look_at")
-    decided = contract is not None and contract["power_state"]["decided"]
-    if expected is None or decided or registration.get("nothing_to_compare") is not None:
+    at = registration.first_look_at
+    decided = contract is not None and contract.decided
+    if at is None or decided or registration.nothing_to_compare is not None:
         return None
-    at = datetime.fromisoformat(expected) if isinstance(expected, str) else expected
     if (seconds := (at - datetime.now(UTC)).total_seconds()) <= 0:
         return None
     return (
-        f"The first look at {registration['metric']} can come at {at:%Y-%m-%d %H:%M} UTC, in"
+        f"The first look at {registration.metric} can come at {at:%Y-%m-%d %H:%M} UTC, in"
         f" {_span(seconds)}: the first units have so long to bring their outcomes."
     )
 
@@ -64,9 +60,9 @@ def _span(seconds: float) -> str:
     return f"{math.ceil(seconds / 60)} min"
 
 
-def awaited_sentence(awaited: Mapping[str, Any], environment: str) -> str:
+def awaited_sentence(awaited: MissingDeploy, environment: str) -> str:
     """Returns which deploy an experiment waits for."""
-    commit, elsewhere, nearest = awaited["commit"], awaited["elsewhere"], awaited["nearest"]
+    commit, elsewhere, nearest = awaited.commit, awaited.elsewhere, awaited.nearest
     if commit is None:
         return f"It begins with the next deploy to {environment}."
     so_far = f"; so far it is deployed to {', '.join(elsewhere)}" if elsewhere else ""
@@ -77,13 +73,9 @@ def awaited_sentence(awaited: Mapping[str, Any], environment: str) -> str:
     )
 
 
-def nothing_to_compare_sentence(alone: Mapping[str, Any]) -> str:
-    """Returns that an experiment has nothing to be compared with, and what else was seen.
-
-    Args:
-        alone: The member `nothing_to_compare` of a registration or an evidence document.
-    """
-    commit, part = alone["unknown_commit"], alone["part"]
+def nothing_to_compare_sentence(alone: MissingControl) -> str:
+    """Returns that an experiment has nothing to be compared with, and what else was seen."""
+    commit, part = alone.unknown_commit, alone.part
     if commit is None or part is None:
         return "No other build is served beside this one, so there is nothing to compare it with."
     return (
@@ -93,9 +85,9 @@ def nothing_to_compare_sentence(alone: Mapping[str, Any]) -> str:
     )
 
 
-def nothing_to_compare_advice(alone: Mapping[str, Any]) -> list[str]:
+def nothing_to_compare_advice(alone: MissingControl) -> list[str]:
     """Returns the steps that give a build something to be compared with."""
-    commit = alone["unknown_commit"]
+    commit = alone.unknown_commit
     if commit is not None:
         record = f"Record what users have: deploy-reward deploy {commit[:_SHOWN]}."
         return [record, "Then close this experiment, and register the change again."]

@@ -1,24 +1,20 @@
 """The tipping point in words: a word on the faults that no check sees."""
 
-from collections.abc import Mapping
-from typing import Any
+from domain.evidence.document import Evidence
 
 
-def tipping_sentence(document: Mapping[str, Any]) -> str | None:
+def tipping_sentence(evidence: Evidence) -> str | None:
     """Returns how many invented sessions would explain the lift, and how many would go unnoticed.
-
-    Args:
-        document: An evidence document; those of earlier releases have no tipping point.
 
     Returns:
         None where nothing was compared, where there is no difference or it is not the change's
         alone, and of a metric that is a mean.
     """
-    point = document.get("tipping_point")
-    if point is None or not point["sessions"] or document["gates"]["interacting_because"]:
+    point = evidence.tipping_point
+    if point is None or not point.sessions or evidence.gates.interacting_because:
         return None
-    unit = document["policy"]["unit"]
-    many = f"{point['sessions']:,} invented {unit}s that convert would explain the difference"
-    if point["unseen"] is None:
+    unit = evidence.policy.unit
+    many = f"{point.sessions:,} invented {unit}s that convert would explain the difference"
+    if point.unseen is None:
         return f"{many}, and any number would go unnoticed, as no share is declared"
-    return f"{many}; about {point['unseen']:,} in one arm would go unnoticed"
+    return f"{many}; about {point.unseen:,} in one arm would go unnoticed"

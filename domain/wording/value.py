@@ -1,32 +1,20 @@
 """The value of a change: dollars a day once every unit has it."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from domain.comparison import is_fair
+from domain.document import Interval
+from domain.evidence.document import ValueRange
 
 
-def value_range(
-    contract: Mapping[str, Any],
-    document: Mapping[str, Any],
-    *,
-    interval: Sequence[float] | None,
-    units_per_day: float | None,
-) -> dict[str, float] | None:
+def value_range(interval: Interval | None, dollars: float | None) -> ValueRange | None:
     """Returns the range of a change's value in dollars a day, by the interval of its lift.
 
     Args:
         interval: Of treatment minus control, a unit.
-        units_per_day: Units of both arms a day over the last 7 days, measured
-            or not.
+        dollars: What one conversion more of each unit is worth a day.
 
     Returns:
-        None where no value is known, or where the arms differ by more than the change.
+        None where either is unknown.
     """
-    value = document["policy"]["value_per_conversion"]
-    if value is None or interval is None or units_per_day is None:
+    if interval is None or dollars is None:
         return None
-    if not is_fair(contract, document):
-        return None
-    low, high = sorted(end * units_per_day * value for end in interval)
-    return {"low": low, "high": high}
+    low, high = sorted(end * dollars for end in interval)
+    return ValueRange(low=low, high=high)

@@ -1,8 +1,6 @@
 """The warnings of an evidence document, each in a sentence with what to do."""
 
-from collections.abc import Mapping
-from typing import Any
-
+from domain.evidence.document import Evidence
 from domain.lineage.flag import is_segment
 
 WARNINGS = {
@@ -42,10 +40,7 @@ WARNINGS = {
 }
 
 
-def warning_sentences(document: Mapping[str, Any]) -> list[str]:
+def warning_sentences(evidence: Evidence) -> list[str]:
     """Returns the warnings of an evidence document, each in a sentence."""
-    splits = [split["by"] for split in document.get("splits", ()) if is_segment(split["by"])]
-    return [
-        WARNINGS.get(str(word), str(word)).replace("{}", ", ".join(splits))
-        for word in document["warnings"]
-    ]
+    splits = [split.by for split in evidence.splits or () if is_segment(split.by)]
+    return [WARNINGS.get(word, word).replace("{}", ", ".join(splits)) for word in evidence.warnings]

@@ -223,7 +223,7 @@ def evidence(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeR
         metadata={
             **dict(report(shown)),
             "computed_now": len(drafted),
-            "decided_now": sum(verdict.contract["power_state"]["decided"] for verdict in drafted),
+            "decided_now": sum(verdict.contract.decided for verdict in drafted),
             "seconds": seconds,
             "published_by": dg.MetadataValue.asset(VERDICTS),
         }
@@ -297,7 +297,7 @@ def _changes(changed: Sequence[Row[Any]]) -> Rows:
         {
             "experiment": experiment_link(row.experiment_id),
             "": plain(row.sentence or "Nothing was evaluated yet."),
-            "decided": "for good" if row.contract["power_state"]["decided"] else "",
+            "decided": "for good" if row.decided else "",
             "at": f"{_moment(row.published_at)} UTC",
         }
         for row in changed

@@ -45,7 +45,7 @@ def _in_short(experiment: PublishedEvidence) -> str:
     if drawn is not None:
         image = base64.b64encode(drawn.encode()).decode()
         end += f"\n\n![{experiment.experiment_id}](data:image/svg+xml;base64,{image})"
-    sentence = plain(experiment.document["sentence"])
+    sentence = plain(experiment.document.sentence)
     room = _IN_PLACE - 1 - len(end)
     shown = sentence if len(sentence) <= room else f"{sentence[: max(room - 1, 0)]}…"
     return shown + end

@@ -4,7 +4,7 @@ import json
 from datetime import datetime
 from typing import Any
 
-from domain.contract import document_text
+from domain.document import document_text
 from storage.tenants.webhook import Format
 from storage.verdicts.deliveries import Announcement
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine
 
-from domain.contract import document_text, waiting_contract
-from domain.published_evidence import facts
+from domain.contract import waiting_contract
+from domain.document import document_text
 from orchestration.pipeline.drafts import draft_bound
 from orchestration.pipeline.follow_up import draft_follow_ups
 from storage.log.lake import Lake, open_lake
@@ -45,8 +45,6 @@ class Audit:
         count: How many differences there are.
         differences: Differences from the raw events, in words; of each kind of row the first
             thousand.
-        reworded: Whether the evidence says the same in other words, or in fewer members, than this
-            release writes: an earlier one published it.
     """
 
     experiment_id: str
@@ -55,7 +53,6 @@ class Audit:
     gone: Sequence[str]
     count: int
     differences: Sequence[str]
-    reworded: bool = False
 
     @property
     def equal(self) -> bool:
@@ -201,7 +198,6 @@ def _compared(
         gone=(),
         count=count,
         differences=differences,
-        reworded=served.evidence not in (None, drafted.draft.document),
     )
 
 
@@ -217,7 +213,7 @@ def _different_answers(served: ServedVerdict, draft: Draft) -> list[str]:
         return _different_texts("contract", _compact(served.contract), waiting)
     return [
         *_different_texts("contract", served.contract, draft.contract),
-        *_different_facts(served.evidence, draft.document),
+        *_different_texts("evidence", served.evidence, draft.document),
     ]
 
 
@@ -233,11 +229,6 @@ def _different_follow_ups(connection: Connection, served: ServedFollowUp | None)
             {"state": draft.state, "effect": json.loads(draft.effect or "null")},
         )
     )
-
-
-def _different_facts(served: str, raw: str) -> list[str]:
-    """Returns the members in which the evidence says something else, however it words it."""
-    return list(_different_members("evidence", *facts(json.loads(served), json.loads(raw))))
 
 
 def _compact(text: str) -> str:

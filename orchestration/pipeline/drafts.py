@@ -5,11 +5,12 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import Connection
 
-from domain.contract import contract, document_text, waiting_contract
+from domain.contract import Contract, contract, waiting_contract
+from domain.document import document_text, moment
+from domain.evidence.document import ClosedExperiment
 from domain.metric import seconds_open
 from domain.registration import GUARDRAIL_PACE_SECONDS
 from domain.wording.advice import advice
@@ -17,7 +18,7 @@ from domain.wording.headline import NO_ANSWER, headline_of
 from orchestration.pipeline.document import evidence_document
 from orchestration.pipeline.members.serving import control_state_at
 from orchestration.pipeline.sentence import of_the_experiment
-from orchestration.pipeline.series import moment, series_of
+from orchestration.pipeline.series import series_of
 from stats.decision.evidence import Evidence, evaluate
 from stats.looks.block import AnalysisBlocks
 from stats.looks.series import Series
@@ -43,7 +44,7 @@ class Drafted:
     """A draft with the numbers that it was written from; None of an experiment without looks."""
 
     draft: Draft
-    contract: dict[str, Any]
+    contract: Contract
     evidence: Evidence | None
 
 
@@ -111,6 +112,8 @@ def _drafts(
         CountsAt(
             experiment_id=reading.experiment_id,
             look=moment(evidence.as_of or 0),
+            in_cells=evidence.units_in_cells,
+            excluded=evidence.units_excluded,
         )
         for reading, evidence in zip(readings, evaluated, strict=True)
     ]
@@ -155,20 +158,19 @@ def _drafts(
     return drafted
 
 
-def evidence_contract(experiment_id: str, evidence: Evidence) -> dict[str, Any]:
+def evidence_contract(experiment_id: str, evidence: Evidence) -> Contract:
     """Returns the verdict contract that an experiment's evidence supports."""
     decision = evidence.decision
-    reason, cadence = decision.abstain_reason, decision.cadence
     return contract(
         experiment_id,
-        verdict=decision.verdict.value,
-        abstain_reason=None if reason is None else reason.value,
+        verdict=decision.verdict,
+        abstain_reason=decision.abstain_reason,
         decided=decision.decided,
         lift=decision.lift,
         confidence=decision.confidence,
         ci=decision.ci,
         value_at_risk=decision.value_at_risk,
-        cadence=None if cadence is None else cadence.value,
+        cadence=decision.cadence,
         guardrail_breaches=decision.guardrail_breaches,
     )
 
@@ -231,14 +233,14 @@ def _conditions(series: Series, blocks: AnalysisBlocks) -> NextLook:
 def _waited_out(experiment_id: str) -> Drafted:
     answer = waiting_contract(experiment_id, decided=True)
     said = of_the_experiment(NO_ANSWER, "no deploy came for this experiment.")
-    document = {
-        "sentence": said.sentence,
-        "headline": headline_of(answer).text,
-        "reason": said.reason,
-        "advice": advice(answer, None, bound=False),
-        "experiment_id": experiment_id,
-        "as_of": None,
-    }
+    document = ClosedExperiment(
+        sentence=said.sentence,
+        headline=headline_of(answer).text,
+        reason=said.reason,
+        advice=advice(answer, None, bound=False),
+        experiment_id=experiment_id,
+        as_of=None,
+    )
     draft = Draft(
         experiment_id=experiment_id,
         document=document_text(document),

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection
 
-from domain.contract import document_text
+from domain.document import document_text, moment
 from domain.registration import PORTFOLIO
 from orchestration.pipeline.batch import Patience, work_apart
 from orchestration.pipeline.members.effect import follow_up_effect
-from orchestration.pipeline.series import moment, seconds, series_of
+from orchestration.pipeline.series import seconds, series_of
 from stats.decision.follow_up import follow_up
 from storage.verdicts.evidence import ExperimentReading, read_experiments
 from storage.verdicts.follow_ups import (
@@ -67,7 +67,7 @@ def _draft(reading: ExperimentReading, plan: PlannedFollowUp) -> FollowUpDraft:
     state = "running"
     if result.ended:
         state = "stopped" if result.stopped else "final"
-    effect = follow_up_effect(result, reading.policy, state=state)
+    effect = follow_up_effect(result, reading, state=state)
     return FollowUpDraft(
         experiment_id=reading.experiment_id,
         state=state,

@@ -1,19 +1,21 @@
 """The regression of treatment on blocks, by statsmodels, that the evidence's VIF must equal."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import numpy as np
 from sqlalchemy import Connection
 
+from domain.evidence.document import Evidence
 from orchestration.pipeline.series import seconds, series_of
 from stats.counts.cell import Floats, Ints
 from stats.counts.timeline import AnalysisCells
 from stats.looks.stratification import stratified
 from stats.looks.trace import target_cells
 from storage.verdicts.evidence import read_experiments
+from storage.views.published import PublishedEvidence
 
 # A regression takes the cube of its columns: with so many it takes a tenth of a second.
 MOST_CELLS = 300
@@ -42,26 +44,25 @@ class Inflation:
 
 
 def read_inflations(
-    connection: Connection, evidence: Mapping[str, Mapping[str, Any]]
+    connection: Connection, published: Sequence[PublishedEvidence]
 ) -> list[Inflation]:
     """Returns the inflations of experiments, each from its closed cells at the look it states.
 
     Args:
-        evidence: The served evidence document of each experiment.
+        published: The served evidence of each experiment.
     """
+    documents = {each.experiment_id: each.document for each in published}
     return [
-        _inflation(
-            evidence[reading.experiment_id], target_cells(stratified(series_of(reading)), look)
-        )
-        for reading in read_experiments(connection, only=list(evidence))
-        for look in [seconds(datetime.fromisoformat(evidence[reading.experiment_id]["as_of"]))]
+        _inflation(document, target_cells(stratified(series_of(reading)), seconds(document.as_of)))
+        for reading in read_experiments(connection, only=list(documents))
+        if (document := documents[reading.experiment_id]).as_of is not None
     ]
 
 
-def _inflation(document: Mapping[str, Any], cells: AnalysisCells) -> Inflation:
+def _inflation(document: Evidence, cells: AnalysisCells) -> Inflation:
     return Inflation(
-        experiment_id=document["experiment_id"],
-        stated=float(document["gates"]["vif"]),
+        experiment_id=document.experiment_id,
+        stated=math.nan if document.gates.vif is None else float(document.gates.vif),
         regressed=None if cells.row.size > MOST_CELLS else regressed_inflation(cells),
     )
 

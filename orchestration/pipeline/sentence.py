@@ -1,17 +1,17 @@
 """The sentence of an evidence document: its result so far, in one or two sentences."""
 
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass
 
 from domain.cause import Cause
+from domain.evidence.policy import EvidencePolicy
 from domain.lineage.serving import MissingControl
 from domain.measure import Measure, too_small, typical_lift
 from domain.wording.headline import NO_ANSWER, VERDICTS
 from domain.wording.registration import nothing_to_compare_sentence
+from domain.words import AbstainReason, EndedBecause, Verdict
 from stats.decision.evidence import Evidence
 from stats.gates.readings import CONTRAST, GATES
 from stats.gates.shortfall import Shortfall
-from stats.looks.words import AbstainReason, EndedBecause, Verdict
 
 _ENDED = {
     EndedBecause.HORIZON: "the horizon was reached without an answer",
@@ -46,7 +46,7 @@ def percent(value: float) -> str:
 def statement(
     evidence: Evidence,
     measure: Measure,
-    futility_margin: float | None,
+    policy: EvidencePolicy,
     *,
     left_out: str | None = None,
     alone: MissingControl | None = None,
@@ -55,14 +55,14 @@ def statement(
 
     Args:
         measure: How the target's differences are written.
-        futility_margin: The share of control's rate below which the project sees no difference.
+        policy: The policy as it is served.
         left_out: The outcomes that do not count; None where all do.
         alone: Whether nothing is served beside the treatment.
     """
     if alone is not None:
-        said = nothing_to_compare_sentence(asdict(alone))
+        said = nothing_to_compare_sentence(alone)
         return of_the_experiment("Can't say", said[:1].lower() + said[1:])
-    said = _statement(evidence, measure, futility_margin)
+    said = _statement(evidence, measure, policy)
     shortfall = evidence.gates.shortfall
     more = [left_out, None if shortfall is None else _shortfall(shortfall)]
     return Statement(
@@ -100,12 +100,12 @@ def _shortfall(shortfall: Shortfall) -> str:
     return f"{share}, {declared}: the build may die before it can report."
 
 
-def _statement(evidence: Evidence, measure: Measure, futility_margin: float | None) -> Statement:
+def _statement(evidence: Evidence, measure: Measure, policy: EvidencePolicy) -> Statement:
     decision, metric = evidence.decision, measure.name
     if decision.verdict is not Verdict.ABSTAIN:
         return of_the_change(VERDICTS[decision.verdict], _answer(evidence, measure))
     if decision.ended_because is not None:
-        why = _why_it_ended(decision.ended_because, futility_margin)
+        why = _why_it_ended(decision.ended_because, policy.futility_margin)
         known = known_sentence(evidence, measure)
         return of_the_metric(NO_ANSWER, metric, f"{why}. {known}".strip())
     if decision.abstain_reason in _UNFAIR:
@@ -113,7 +113,9 @@ def _statement(evidence: Evidence, measure: Measure, futility_margin: float | No
     if evidence.candidate is not None:
         return of_the_change("Almost", _waiting(evidence, measure))
     known = known_sentence(evidence, measure)
-    return of_the_metric("Can't say yet", metric, f"{_progress(evidence)}. {known}".strip())
+    return of_the_metric(
+        "Can't say yet", metric, f"{_progress(evidence, policy.rho.day)}. {known}".strip()
+    )
 
 
 def _unfair(evidence: Evidence) -> str:
@@ -162,19 +164,19 @@ def _waiting(evidence: Evidence, measure: Measure) -> str:
     return f"{moved}; {again}{f' and {shown}' if guardrails else ''}."
 
 
-def _progress(evidence: Evidence) -> str:
+def _progress(evidence: Evidence, day_precision: float) -> str:
     sessions = evidence.sessions
     if not sessions.accumulated:
         return "nothing was measured yet"
     counted = f"{sessions.accumulated:,} units counted"
     if sessions.required is None:
         return counted
-    wanted = f"a {typical_lift(sessions.day_precision)} change"
+    wanted = f"a {typical_lift(day_precision)} change"
     needed = f"{counted}, about {sessions.required:,.0f} are needed to find {wanted}"
     at = sessions.projected_decision_at
     if at is None:
         return needed
-    return f"{needed}, reached about {datetime.fromtimestamp(at, tz=UTC):%Y-%m-%d %H:%M} UTC"
+    return f"{needed}, reached about {at:%Y-%m-%d %H:%M} UTC"
 
 
 def known_sentence(evidence: Evidence, measure: Measure) -> str:

@@ -3,7 +3,7 @@
 import math
 from array import array
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +23,6 @@ from storage.verdicts.packed_cells import CellColumns
 def seconds(moment: datetime) -> int:
     """Returns whole seconds since the epoch, which the engine counts time in."""
     return int(moment.timestamp())
-
-
-def moment(epoch_seconds: int) -> datetime:
-    """Returns the UTC time of whole seconds since the epoch."""
-    return datetime.fromtimestamp(epoch_seconds, tz=UTC)
 
 
 def series_of(reading: ExperimentReading) -> Series:

@@ -1,13 +1,14 @@
 """Evidence of experiments that are set aside: the last one that was served, and that it stands."""
 
-from collections.abc import Mapping
-from typing import Any
-
+from msgspec import structs
 from sqlalchemy import Connection
 
-from domain.contract import contract, document_text
+from domain.contract import Contract, contract
+from domain.document import document_text
+from domain.evidence.document import AnyEvidence, ClosedExperiment
 from domain.wording.advice import advice
 from domain.wording.headline import NO_ANSWER, headline_of
+from domain.words import AbstainReason, EndedBecause, Verdict
 from orchestration.pipeline.drafts import Drafted
 from orchestration.pipeline.sentence import of_the_experiment
 from storage.verdicts.next_look import forget_next_looks
@@ -28,48 +29,48 @@ def draft_set_aside(connection: Connection) -> list[Drafted]:
     """
     served = served_of_set_aside(connection)
     forget_next_looks(connection, [verdict.experiment_id for verdict in served])
-    return [
-        _closed(verdict) if verdict.closed else _warned(verdict, verdict.evidence)
+    closed = [_closed(verdict) for verdict in served if verdict.closed]
+    warned = [
+        _draft(verdict, _warned(verdict.evidence), verdict.contract)
         for verdict in served
-        if verdict.closed or verdict.evidence is not None
+        if not verdict.closed and verdict.evidence is not None
     ]
+    return [*closed, *warned]
 
 
 def _closed(verdict: ServedVerdict) -> Drafted:
     decided = contract(
         verdict.experiment_id,
-        verdict="abstain",
-        abstain_reason=verdict.contract["abstain_reason"] or "power",
+        verdict=Verdict.ABSTAIN,
+        abstain_reason=verdict.contract.abstain_reason or AbstainReason.POWER,
         decided=True,
-        guardrail_breaches=verdict.contract["guardrail_breaches"],
+        guardrail_breaches=verdict.contract.guardrail_breaches,
     )
-    before = verdict.evidence or {"experiment_id": verdict.experiment_id, "as_of": None}
-    document: dict[str, Any] = {
-        **before,
-        "sentence": _CLOSED.sentence,
-        "headline": headline_of(decided).text,
-        "reason": _CLOSED.reason,
-        "warnings": _with_warning(before),
-        "ended_because": "closed",
-    }
-    document["advice"] = advice(decided, document)
+    before = verdict.evidence or ClosedExperiment(
+        sentence="",
+        headline="",
+        reason="",
+        advice=(),
+        experiment_id=verdict.experiment_id,
+        as_of=None,
+    )
+    document = structs.replace(
+        _warned(before),
+        sentence=_CLOSED.sentence,
+        headline=headline_of(decided).text,
+        reason=_CLOSED.reason,
+        ended_because=EndedBecause.CLOSED,
+    )
+    document = structs.replace(document, advice=advice(decided, document))
     return _draft(verdict, document, decided)
 
 
-def _warned(verdict: ServedVerdict, evidence: dict[str, object] | None) -> Drafted:
-    document = evidence or {}
-    return _draft(verdict, {**document, "warnings": _with_warning(document)}, verdict.contract)
+def _warned(document: AnyEvidence) -> AnyEvidence:
+    others = (word for word in document.warnings if word != WARNING)
+    return structs.replace(document, warnings=(*others, WARNING))
 
 
-def _with_warning(document: Mapping[str, object]) -> list[object]:
-    warnings = document.get("warnings")
-    others = [word for word in warnings if word != WARNING] if isinstance(warnings, list) else []
-    return [*others, WARNING]
-
-
-def _draft(
-    verdict: ServedVerdict, document: dict[str, object], served: dict[str, object]
-) -> Drafted:
+def _draft(verdict: ServedVerdict, document: AnyEvidence, served: Contract) -> Drafted:
     draft = Draft(
         experiment_id=verdict.experiment_id,
         document=document_text(document),

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
+from domain.words import AbstainReason, Cadence, EndedBecause, Verdict
 from stats.decision.outlook import Outlook
 from stats.decision.ruling import Ruling
 from stats.looks.policy import Policy
 from stats.looks.trace import Trace
-from stats.looks.words import AbstainReason, Cadence, EndedBecause, Verdict
 
 Interval = tuple[float, float]
 
@@ -41,29 +41,6 @@ class Decision:
     ci: Interval | None = None
     value_at_risk: float | None = None
     guardrail_breaches: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Candidate:
-    """The first look at which the test held on the better side, and its numbers there.
-
-    Attributes:
-        at: The look.
-        lift: Treatment's rate minus control's.
-        confidence: 1 minus the running minimum of the p-value.
-        ci: The always-valid interval of the lift; of rates cut to [−1, 1].
-        cadence: The component with the larger evidence.
-        holds: Whether the test holds at the last look too: only there it is kept.
-        waits_for: The guardrails to which harm beyond the margin is not excluded yet.
-    """
-
-    at: int
-    lift: float
-    confidence: float
-    ci: Interval
-    cadence: Cadence
-    holds: bool
-    waits_for: tuple[str, ...]
 
 
 def abstention(

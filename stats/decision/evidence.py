@@ -8,14 +8,18 @@ from itertools import islice
 
 import numpy as np
 
+from domain.document import moment
+from domain.evidence.counts import Sessions, TippingPoint, Vouched
+from domain.evidence.results import Candidate, Known, YesNo
+from domain.words import Verdict
 from stats.counts.cell import number_or_none
-from stats.decision.decision import Candidate, Decision, Interval, abstention, answer, cadence_fired
+from stats.decision.decision import Decision, Interval, abstention, answer, cadence_fired
 from stats.decision.effect import Effect, shrunk_effect
-from stats.decision.outlook import NO_OUTLOOK, Outlook, Sessions, outlooks
+from stats.decision.outlook import NO_OUTLOOK, Outlook, outlooks
 from stats.decision.ruling import Ruling, decide
 from stats.decision.served_looks import Looks, served_intervals, served_rows
-from stats.decision.tipping_point import TippingPoint, tipping_point
-from stats.decision.vouched import VouchedOutcomes, vouched_outcomes
+from stats.decision.tipping_point import tipping_point
+from stats.decision.vouched import vouched_outcomes
 from stats.gates.fading import fading_log_e
 from stats.gates.guardrail import GuardrailReading, Watch, guardrail_watches, readings
 from stats.gates.interaction import MIN_CONVERSIONS
@@ -24,7 +28,6 @@ from stats.looks.policy import Policy
 from stats.looks.series import Series
 from stats.looks.stratification import Split, Stratification, stratified
 from stats.looks.trace import Batch, Trace, target_cells, traced
-from stats.looks.words import Verdict
 from stats.sequential.mixture import Mixture, confidence_sequence, e_value, p_value
 
 __all__ = [
@@ -48,6 +51,9 @@ GUARDRAILS_UNPROVEN = "guardrails_unproven"
 ALLOCATION_UNDECLARED = "allocation_undeclared"
 FADING = "fading"
 UNVERIFIED = "unverified"
+NOTHING_KNOWN = Known(
+    not_worse_than=None, not_better_than=None, smallest_lift_by_horizon=None, sentence=None
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,39 +86,6 @@ class Arms:
 
     control: Arm
     treatment: Arm
-
-
-@dataclass(frozen=True, kw_only=True)
-class Known:
-    """Excluded relative lifts: signed, divided by control's rate.
-
-    Attributes:
-        not_worse_than: The interval's end on the worse side; None while there is no interval.
-        not_better_than: The interval's end on the better side.
-        smallest_lift_by_horizon: The smallest rise that the sessions expected by the horizon find
-            with 80 % power; None where unknown or decided.
-    """
-
-    not_worse_than: float | None
-    not_better_than: float | None
-    smallest_lift_by_horizon: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class YesNo:
-    """The test of whether units had a continuous metric's event; it never decides.
-
-    A unit with an extreme value hides a difference of means, but counts as one unit here.
-
-    Attributes:
-        lift: The share of treatment's units with the event minus control's.
-        e_value: E(0), capped at 1e300.
-        ci: The interval of the lift, cut to [−1, 1].
-    """
-
-    lift: float
-    e_value: float
-    ci: Interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +157,7 @@ class Evidence:
     confounded_by: tuple[str, ...] = ()
     units_excluded: int = 0
     tipping_point: TippingPoint | None = None
-    vouched: VouchedOutcomes | None = None
+    vouched: Vouched | None = None
 
     @property
     def guardrail_breaches(self) -> tuple[str, ...]:
@@ -307,7 +280,7 @@ class _Readings:
     outlook: Outlook
     effect: Effect | None
     guardrails: tuple[GuardrailReading, ...]
-    vouched: VouchedOutcomes | None
+    vouched: Vouched | None
     fading: bool
 
 
@@ -317,7 +290,7 @@ def _guardrail_readings(views: Sequence[_View]) -> list[tuple[GuardrailReading, 
     return [tuple(islice(read, len(rails))) for rails in each]
 
 
-def _vouched_outcomes(views: Sequence[_View]) -> list[VouchedOutcomes | None]:
+def _vouched_outcomes(views: Sequence[_View]) -> list[Vouched | None]:
     """Each experiment's at its ruling's look; None where there is none, or it is not read."""
     looked = [number for number, view in enumerate(views) if view.ruling.look >= 0]
     read = vouched_outcomes([(views[number].strata, views[number].now) for number in looked])
@@ -455,7 +428,7 @@ def _candidate(
         raise ArithmeticError("a test fired where nothing was compared")
     awaited = {watch.metric for watch in view.watches if watch.awaited}
     return Candidate(
-        at=int(view.trace.at[look]),
+        at=moment(int(view.trace.at[look])),
         lift=float(looks.lift[fired]),
         confidence=1.0 - float(looks.p_running_min[fired]),
         ci=ci,
@@ -491,7 +464,7 @@ def _arms(series: Series, now: Trace) -> Arms:
 
 
 def _warnings(
-    series: Series, ruling: Ruling, *, fading: bool, vouched: VouchedOutcomes | None
+    series: Series, ruling: Ruling, *, fading: bool, vouched: Vouched | None
 ) -> tuple[str, ...]:
     undeclared = series.allocation is not None and all(
         epoch.share is None for epoch in series.allocation
@@ -525,7 +498,7 @@ def _evidence_before_looks(view: _View, read: _Readings) -> Evidence:
         vif=None,
         looks=read.looks,
         sessions=NO_OUTLOOK.sessions,
-        known=Known(not_worse_than=None, not_better_than=None, smallest_lift_by_horizon=None),
+        known=NOTHING_KNOWN,
         eligible_per_day=None,
         units_in_cells=0,
         closed_until=series.begin,
@@ -547,4 +520,5 @@ def _known(policy: Policy, ci: Interval | None, rate: float, outlook: Outlook) -
         not_worse_than=worse,
         not_better_than=better,
         smallest_lift_by_horizon=outlook.smallest_lift,
+        sentence=None,
     )

@@ -6,12 +6,15 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
+from msgspec import structs
 
+from domain.document import moment
+from domain.evidence.counts import Sessions
+from domain.words import Cadence
 from stats.counts.cell import Floats, Ints, number_or_none
 from stats.looks.policy import DAY
 from stats.looks.series import Series
 from stats.looks.trace import Flags, Trace
-from stats.looks.words import Cadence
 from stats.sequential.mixture import Mixture
 from stats.sequential.requirement import (
     required_sessions,
@@ -22,29 +25,6 @@ from stats.sequential.requirement import (
 
 MIN_CONTROL_UNITS = 100
 WEEK = 7 * DAY
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sessions:
-    """Expected traffic and required sessions.
-
-    Attributes:
-        accumulated: Units in closed cells.
-        required: Units for the day cadence's lift (20 % by default) at 80 % power; None before
-            100 control units and both arms, without conversions, or while a mean has no test.
-        required_fast: Units for the fast cadence's lift (50 % by default).
-        per_day: Units a day over the last 24 hours, or since the start.
-        projected_decision_at: When `required` is reached at this traffic, epoch seconds; None
-            where that is unknown, past, beyond the horizon, or the experiment decided.
-        day_precision: Of the day cadence's component, whose lift `required` is for.
-    """
-
-    accumulated: int
-    required: float | None
-    required_fast: float | None
-    per_day: float | None
-    projected_decision_at: int | None
-    day_precision: float = 25.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +47,7 @@ class Outlook:
 
     def once_decided(self) -> Self:
         """The same traffic and requirements, with nothing to come."""
-        sessions = replace(self.sessions, projected_decision_at=None)
+        sessions = structs.replace(self.sessions, projected_decision_at=None)
         return replace(self, sessions=sessions, cadence=None, smallest_lift=None)
 
 
@@ -111,9 +91,8 @@ def outlooks(series: Sequence[Series], looks: Trace, mixture: Mixture) -> list[O
                 required_fast=number_or_none(fast[i]),
                 per_day=float(per_day[i]),
                 projected_decision_at=(
-                    int(looks.at[i]) + math.ceil(days[i] * DAY) if within[i] else None
+                    moment(int(looks.at[i]) + math.ceil(days[i] * DAY)) if within[i] else None
                 ),
-                day_precision=series[i].policy.rho_day,
             ),
             cadence=_cadence(
                 progress.a_day[i] >= needs.fast[i],

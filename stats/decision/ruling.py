@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from domain.words import AbstainReason, EndedBecause, Verdict
 from stats.counts.cell import Ints
 from stats.gates.guardrail import Watch
 from stats.gates.readings import GateReadings
 from stats.looks.closing import arms_left
 from stats.looks.policy import DAY, Policy
 from stats.looks.trace import Trace
-from stats.looks.words import AbstainReason, EndedBecause, Verdict
 
 CANDIDATE_WAIT = DAY
 CANDIDATE_UNITS = 2  # as many times its units

@@ -1,27 +1,13 @@
 """The tipping point: how many invented sessions would explain a lift without being noticed."""
 
 import math
-from dataclasses import dataclass
 
+from domain.evidence.counts import TippingPoint
 from stats.looks.series import Series
 from stats.looks.trace import Trace
 
 # Standard errors of the split that the sample ratio's test lets pass, at its E ≥ 100.
 _UNNOTICED = 4.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class TippingPoint:
-    """How many added converting units would make the lift, and how many would go unnoticed.
-
-    Attributes:
-        sessions: Converting units that, added to the arm that does better, explain the lift.
-        unseen: About how many units the sample ratio lets one arm have beyond its share; None where
-            no share is declared, so that it lets any number pass.
-    """
-
-    sessions: int
-    unseen: int | None
 
 
 def tipping_point(series: Series, now: Trace, *, is_declared: bool) -> TippingPoint | None:

@@ -1,10 +1,10 @@
 """Vouched outcomes: whether an answer holds on the events alone that cannot be invented."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from domain.evidence.counts import Vouched
 from stats.counts.timeline import Stream, timeline
 from stats.looks.stratification import Stratification
 from stats.looks.trace import Trace
@@ -13,31 +13,9 @@ from stats.sequential.mixture import Mixture, e_value, precisions
 VOUCHED = "vouched"
 
 
-@dataclass(frozen=True, kw_only=True)
-class VouchedOutcomes:
-    """The outcomes at a look that came with the write key, or signed.
-
-    Attributes:
-        conversions: Units with such an outcome.
-        of: Units with any outcome.
-        e_value: E(0) of them alone.
-        holds: Whether they alone show the same answer, at the same level.
-    """
-
-    conversions: int
-    of: int
-    e_value: float
-    holds: bool
-
-    @property
-    def in_part(self) -> bool:
-        """Whether some outcomes are vouched for, and others are not."""
-        return 0 < self.conversions < self.of
-
-
 def vouched_outcomes(
     read: Sequence[tuple[Stratification, Trace]],
-) -> list[VouchedOutcomes | None]:
+) -> list[Vouched | None]:
     """The vouched outcomes of each experiment at a look; None where that is not read.
 
     The test is the one of the target, in the same cells of the same units.
@@ -51,7 +29,7 @@ def vouched_outcomes(
         for number, (strata, now) in enumerate(read)
         if (stream := _vouched(strata, int(now.at[0]))) is not None
     }
-    every: list[VouchedOutcomes | None] = [None] * len(read)
+    every: list[Vouched | None] = [None] * len(read)
     if not streams:
         return every
     line = timeline(list(streams.values()))
@@ -68,7 +46,7 @@ def vouched_outcomes(
     for own, number in enumerate(streams):
         now = read[number][1]
         same_side = totals.S[own] * now.totals.S[0] > 0
-        every[number] = VouchedOutcomes(
+        every[number] = Vouched(
             conversions=int(conversions[own]),
             of=int(now.x1[0] + now.x0[0]),
             e_value=float(e_value(log_e[own : own + 1])[0]),

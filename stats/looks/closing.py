@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from domain.words import EndedBecause
 from stats.counts.arrivals import Epoch
 from stats.counts.cell import Floats, Ints
 from stats.counts.timeline import AnalysisCells, Timeline
 from stats.looks.policy import Policy
 from stats.looks.series import Series
-from stats.looks.words import EndedBecause
 
 GONE_BY_CHANCE = 1e-6
 # The largest share that is assumed where none is declared: the smallest one of the calibration.

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from sqlalchemy import Connection, Row, and_, case, func, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 
@@ -383,7 +384,7 @@ def publish_waiting(connection: Connection, experiment_id: str, project_id: int)
         .values(
             experiment_id=experiment_id,
             project_id=project_id,
-            contract=waiting_contract(experiment_id),
+            contract=msgspec.to_builtins(waiting_contract(experiment_id)),
             verdict="abstain",
             abstain_reason="power",
             decided=False,

@@ -1,11 +1,11 @@
 """The experiments of one deployed commit, with the verdict and evidence that each serves."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from sqlalchemy import Connection, and_, or_, select, text
+from sqlalchemy import Connection, Text, and_, cast, or_, select, text
 
+from domain.contract import Contract, contract_of
+from domain.evidence.document import AnyEvidence, Evidence, evidence_of
 from storage.postgres.rows import value_of
 from storage.schema.policy_columns import IS_PORTFOLIO
 from storage.schema.tables import commits, experiments, verdicts
@@ -20,18 +20,23 @@ class CommitExperiment:
     Attributes:
         metric: Its target.
         contract: The verdict contract that it serves.
-        evidence: The evidence document behind it; empty before any look.
+        evidence: The evidence document behind it; None before any look.
     """
 
     experiment_id: str
     metric: str
-    contract: Mapping[str, Any]
-    evidence: Mapping[str, Any]
+    contract: Contract
+    evidence: AnyEvidence | None
 
     @property
     def sentence(self) -> str:
         """The evidence in a sentence."""
-        return str(self.evidence.get("sentence", _NO_LOOK))
+        return _NO_LOOK if self.evidence is None else self.evidence.sentence
+
+    @property
+    def numbers(self) -> Evidence | None:
+        """The evidence with its numbers; None where there never were any."""
+        return self.evidence if isinstance(self.evidence, Evidence) else None
 
 
 def experiments_of_commit(
@@ -58,7 +63,12 @@ def experiments_of_commit(
         .scalar_subquery()
     )
     rows = connection.execute(
-        select(x.experiment_id, x.target_metric, v.contract, v.evidence)
+        select(
+            x.experiment_id,
+            x.target_metric,
+            cast(v.contract, Text).label("contract"),
+            cast(v.evidence, Text).label("evidence"),
+        )
         .join_from(experiment, verdicts)
         .where(
             x.project_id == project_id,
@@ -73,6 +83,12 @@ def experiments_of_commit(
         .order_by(x.registered_at.desc(), x.experiment_id.desc())
     )
     return [
-        value_of(CommitExperiment, row, metric=row.target_metric, evidence=row.evidence or {})
+        value_of(
+            CommitExperiment,
+            row,
+            metric=row.target_metric,
+            contract=contract_of(row.contract),
+            evidence=evidence_of(row.evidence),
+        )
         for row in rows
     ]

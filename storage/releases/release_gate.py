@@ -1,11 +1,13 @@
 """A release gate: whether a rollout may go on with a change, by a policy of the rollout's own."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from domain.arrival import STEADY_SHORTFALL, is_steady_shortfall
+from domain.contract import Contract
+from domain.evidence.document import Evidence
 from domain.measure import excludes_loss
 from domain.wording.registration import nothing_to_compare_sentence
 from storage.releases.commit_experiments import CommitExperiment
@@ -118,7 +120,7 @@ def judgment(
         return None
     if (fault := _fault(answering)) is not None:
         return _judged(answering, "Running", f"Hold: {fault}.")
-    phase, because = _passed(answering.contract, answering.evidence, policy)
+    phase, because = _passed(answering.contract, answering.numbers, policy)
     return _judged(answering, phase, because)
 
 
@@ -127,7 +129,7 @@ def _judged(experiment: CommitExperiment | None, phase: Phase, because: str) -> 
         return Judgment(phase=phase, verdict="abstain", sentence=because)
     return Judgment(
         phase=phase,
-        verdict=experiment.contract["verdict"],
+        verdict=experiment.contract.verdict,
         sentence=f"{because} {experiment.sentence}",
     )
 
@@ -138,20 +140,20 @@ def _in_force(experiments: Sequence[CommitExperiment]) -> Iterator[CommitExperim
     for experiment in experiments:
         if experiment.metric not in answered:
             yield experiment
-        if experiment.contract["verdict"] != "abstain":
+        if experiment.contract.verdict != "abstain":
             answered.add(experiment.metric)
 
 
 def _against(experiment: CommitExperiment) -> str | None:
     """Returns what speaks for going back, if anything does."""
     contract = experiment.contract
-    if contract["verdict"] != "rollback" and is_steady_shortfall(contract, experiment.evidence):
+    if contract.verdict != "rollback" and is_steady_shortfall(contract, experiment.numbers):
         return None
-    breaches = ", ".join(contract["guardrail_breaches"])
+    breaches = ", ".join(contract.guardrail_breaches)
     return {
         "rollback": "Go back: rollback",
         "iterate": f"Go back: iterate, it harms {breaches or 'a guardrail'}",
-    }.get(contract["verdict"], f"Go back: {breaches} is breached" if breaches else None)
+    }.get(contract.verdict, f"Go back: {breaches} is breached" if breaches else None)
 
 
 def _elsewhere(experiment: CommitExperiment, answering: CommitExperiment | None) -> str:
@@ -164,22 +166,21 @@ def _elsewhere(experiment: CommitExperiment, answering: CommitExperiment | None)
 def _fault(experiment: CommitExperiment) -> str | None:
     """Returns why an experiment cannot be judged, regardless of its interval and guardrails."""
     contract = experiment.contract
-    if is_steady_shortfall(contract, experiment.evidence):
+    numbers = experiment.numbers
+    if is_steady_shortfall(contract, numbers):
         return STEADY_SHORTFALL
-    if (alone := experiment.evidence.get("nothing_to_compare")) is not None:
-        return nothing_to_compare_sentence(alone).rstrip(".")
-    reason = contract["abstain_reason"]
+    if numbers is not None and numbers.nothing_to_compare is not None:
+        return nothing_to_compare_sentence(numbers.nothing_to_compare).rstrip(".")
+    reason = contract.abstain_reason
     return f"{reason}, {_FAULTS[reason]}" if reason in _FAULTS else None
 
 
-def _passed(
-    contract: Mapping[str, Any], evidence: Mapping[str, Any], policy: GatePolicy
-) -> tuple[Phase, str]:
-    if contract["verdict"] == "keep":
+def _passed(contract: Contract, evidence: Evidence | None, policy: GatePolicy) -> tuple[Phase, str]:
+    if contract.verdict == "keep":
         return "Successful", "Go on: keep."
     if policy.name == "no-breach":
         return "Successful", "Go on: no guardrail is breached."
     if policy.loss is not None and excludes_loss(evidence, policy.loss):
         return "Successful", f"Go on: a loss beyond {100 * policy.loss:g} % of control is excluded."
-    ended = " any more" if contract["power_state"]["decided"] else " yet"
+    ended = " any more" if contract.decided else " yet"
     return "Running", f"Hold: {policy.name} is not shown{ended}."

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from sqlalchemy import JSON, Column, Connection, Engine, Table, TextClause, text
 
-from domain.published_evidence import holds
 from storage.experiments.experiments import publish_waiting
 from storage.pipeline.comparison import WITHIN, Reach, create_reaches
 from storage.pipeline.cursors import read_cursors
@@ -83,13 +82,12 @@ class Difference:
 
     @property
     def in_evidence_alone(self) -> bool:
-        """Whether the contract is the same to the byte, and only facts of its evidence differ."""
+        """Whether the contract is the same to the byte, and only its evidence differs."""
         return self.served == self.rebuilt
 
 
 _DIFFERENT = text(f"""
-SELECT served.experiment_id, served.contract::text AS served, side.contract::text AS rebuilt,
-    served.evidence AS served_evidence, side.document AS rebuilt_evidence
+SELECT served.experiment_id, served.contract::text AS served, side.contract::text AS rebuilt
 FROM {SCHEMA}.verdicts AS served LEFT JOIN pg_temp.evidence AS side USING (experiment_id)
 WHERE served.decided
   AND (served.contract::text, served.evidence::text)
@@ -102,11 +100,7 @@ ORDER BY served.experiment_id
 
 def decided_differences(connection: Connection) -> list[Difference]:
     """Returns the decided verdicts whose contract or evidence the side tables give otherwise."""
-    return [
-        value_of(Difference, row)
-        for row in connection.execute(_DIFFERENT)
-        if row.served != row.rebuilt or not holds(row.served_evidence, row.rebuilt_evidence)
-    ]
+    return [value_of(Difference, row) for row in connection.execute(_DIFFERENT)]
 
 
 # --- The swap ------------------------------------------------------------------------------------

@@ -1,13 +1,13 @@
 """Announcements: a project's messages on its verdicts, each once ever, kept for delivery."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import Connection, text
 from sqlalchemy.dialects.postgresql import insert
 
-from domain.arrival import ARRIVAL, is_steady_shortfall
+from domain.arrival import ARRIVAL
+from domain.contract import Contract
 from domain.registration import PRODUCTION
 from domain.wording.base_move import base_move_advice, base_move_sentence
 from storage.experiments.control_states import control_states
@@ -38,7 +38,7 @@ RETURNING announcement_id, project_id, kind, announced_at
 """)
 
 
-def announce(connection: Connection, contracts: Sequence[Mapping[str, Any]]) -> int:
+def announce(connection: Connection, contracts: Sequence[Contract]) -> int:
     """Announces what these contracts tell that was not announced before.
 
     Args:
@@ -53,9 +53,9 @@ def announce(connection: Connection, contracts: Sequence[Mapping[str, Any]]) -> 
     return _announce(
         connection,
         [
-            (contract["experiment_id"], kind, subject, None)
+            (contract.experiment_id, kind, subject, None)
             for contract in contracts
-            for kind, subject in _news(contract, steady=contract["experiment_id"] in steady)
+            for kind, subject in _news(contract, steady=contract.experiment_id in steady)
         ],
     )
 
@@ -189,31 +189,24 @@ def _announce(connection: Connection, news: Sequence[tuple[str, Event, str, str 
 
 
 _SHORTFALLS = text("""
-SELECT experiment_id, evidence #> '{gates,shortfall}' AS shortfall
-FROM verdicts WHERE experiment_id = ANY(:ids)
+SELECT experiment_id FROM verdicts
+WHERE experiment_id = ANY(:ids) AND (evidence #>> '{gates,shortfall,steady}')::boolean
 """)
 
 
-def _steady_shortfalls(
-    connection: Connection, contracts: Sequence[Mapping[str, Any]]
-) -> frozenset[str]:
+def _steady_shortfalls(connection: Connection, contracts: Sequence[Contract]) -> frozenset[str]:
     """Returns the experiments of which nothing but `arrival` is breached, at a steady ratio."""
-    breached = {
-        contract["experiment_id"]: contract
+    breached = [
+        contract.experiment_id
         for contract in contracts
-        if contract["guardrail_breaches"] == [ARRIVAL]
-    }
+        if contract.guardrail_breaches == (ARRIVAL,)
+    ]
     if not breached:
         return frozenset()
-    rows = connection.execute(_SHORTFALLS, {"ids": list(breached)})
-    return frozenset(
-        row.experiment_id
-        for row in rows
-        if is_steady_shortfall(breached[row.experiment_id], {"gates": {"shortfall": row.shortfall}})
-    )
+    return frozenset(connection.execute(_SHORTFALLS, {"ids": breached}).scalars())
 
 
-def _news(contract: Mapping[str, Any], *, steady: bool) -> Iterator[tuple[Event, str]]:
+def _news(contract: Contract, *, steady: bool) -> Iterator[tuple[Event, str]]:
     """Yields the announcements that a contract gives, with their subjects, announced before or not.
 
     Args:
@@ -221,10 +214,10 @@ def _news(contract: Mapping[str, Any], *, steady: bool) -> Iterator[tuple[Event,
         steady: Whether only `arrival` is breached, at a steady ratio: a fault of the
             set-up, since whoever hears of a breach goes back.
     """
-    if contract["power_state"]["decided"]:
-        yield ("closed" if contract["verdict"] == "abstain" else "decided"), ""
+    if contract.decided:
+        yield ("closed" if contract.verdict == "abstain" else "decided"), ""
         return
-    for guardrail in () if steady else contract["guardrail_breaches"]:
+    for guardrail in () if steady else contract.guardrail_breaches:
         yield "breached", guardrail
-    if steady or contract["abstain_reason"] in _FAULTS:
+    if steady or contract.abstain_reason in _FAULTS:
         yield "set_up_fault", ""

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
+from domain.evidence.counts import Counts
 from domain.lineage.flag import flag_change
 from domain.lineage.history import History
 from domain.metric import metrics_of
@@ -235,10 +236,17 @@ def _cuts(deploys: Iterable[CountedDeploy], *, starts_at: datetime) -> list[date
 
 @dataclass(frozen=True, kw_only=True)
 class CountsAt:
-    """The look at which to count an experiment's units."""
+    """The look at which to count an experiment's units, with what its evaluation counted then.
+
+    Attributes:
+        in_cells: Units in closed cells.
+        excluded: Units of strata beyond those that are compared.
+    """
 
     experiment_id: str
     look: datetime
+    in_cells: int
+    excluded: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,22 +254,12 @@ class UnitCounts:
     """Units as of a look.
 
     Attributes:
-        exposed: Units of either arm whose exposure has closed: in cells, or still open.
+        units: The counts as evidence shows them.
         late_treatment: Units of treatment whose outcome on the target came too late.
         late_control: The same of control.
     """
 
-    exposed: int
-    late: int
-    in_flight: int
-    unknown_commit: int
-    ambiguous_commit: int
-    partial: int
-    excluded: int
-    warming: int
-    unmatched_route: int
-    crossover: int
-    unsigned: int
+    units: Counts
     late_treatment: int
     late_control: int
 
@@ -353,7 +351,20 @@ def count_units(connection: Connection, wanted: Sequence[CountsAt]) -> dict[str,
             "looks": [at.look for at in wanted],
         },
     )
-    return {row.experiment_id: value_of(UnitCounts, row) for row in rows}
+    evaluated = {at.experiment_id: at for at in wanted}
+    return {row.experiment_id: _counts_of(row, evaluated[row.experiment_id]) for row in rows}
+
+
+def _counts_of(row: Row[Any], at: CountsAt) -> UnitCounts:
+    # What is exposed and closed is in cells, is left out of them, or is still open.
+    units = value_of(
+        Counts,
+        row,
+        in_cells=at.in_cells,
+        open=row.exposed - at.in_cells - at.excluded,
+        excluded=row.excluded + at.excluded,
+    )
+    return value_of(UnitCounts, row, units=units)
 
 
 def histories_at(

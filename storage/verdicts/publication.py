@@ -1,17 +1,18 @@
 """Verdicts as they are served: read from one row, published in one transaction."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from sqlalchemy import (
     ARRAY,
     Boolean,
     ColumnElement,
     Connection,
     Double,
+    Row,
     Text,
     and_,
     case,
@@ -22,8 +23,9 @@ from sqlalchemy import (
     tuple_,
 )
 
-from domain.contract import document_text
-from domain.effect import AfterDecision, served_effect
+from domain.contract import Contract, contract_of
+from domain.evidence.effect import AfterDecision, Effect, after_decision
+from domain.listing import ListedVerdict
 from storage.experiments.commit_ids import commit_named
 from storage.experiments.histories import joint_with
 from storage.postgres.refusal import Missing, unknown_to_the_store
@@ -73,16 +75,15 @@ def read_evidence(connection: Connection, project_id: int, experiment_id: str) -
 
 
 _EFFECT = text("""
-SELECT v.evidence -> 'effect' AS effect, f.state, f.begins_at, f.ends_at, f.effect AS fresh
+SELECT (v.evidence -> 'effect')::text AS effect, f.state, f.begins_at, f.ends_at,
+    f.effect::text AS fresh
 FROM verdicts AS v LEFT JOIN follow_ups AS f USING (experiment_id)
 WHERE v.experiment_id = :experiment_id AND v.project_id = :project_id
 """)
 
 
-def read_effect(connection: Connection, project_id: int, experiment_id: str) -> str | None:
-    """Returns the effect beside the verdict as JSON text, None before the first look.
-
-    Verdicts that an earlier release decided have none.
+def read_effect(connection: Connection, project_id: int, experiment_id: str) -> Effect | None:
+    """Returns the effect beside the verdict, None before the first look.
 
     Raises:
         Missing: The project has no such experiment.
@@ -91,12 +92,24 @@ def read_effect(connection: Connection, project_id: int, experiment_id: str) -> 
     row = connection.execute(_EFFECT, bound).one_or_none()
     if row is None:
         raise Missing("unknown_experiment", "there is no such experiment")
-    if row.effect is None:
+    if row.effect in (None, "null"):
         return None
-    after = None
-    if row.state is not None:
-        after = value_of(AfterDecision, row, effect=row.fresh)
-    return document_text(served_effect(row.effect, after))
+    return _EFFECTS.decode(row.effect).served(follow_up_of(row))
+
+
+_EFFECTS = msgspec.json.Decoder(Effect)
+
+
+def follow_up_of(row: Row[Any]) -> AfterDecision | None:
+    """Returns the units after a decision; None where no follow-up began.
+
+    Args:
+        row: With the columns state, begins_at, ends_at and fresh, the effect as JSON text.
+    """
+    if row.state is None:
+        return None
+    fresh = None if row.fresh is None else _EFFECTS.decode(row.fresh)
+    return after_decision(row.state, row.begins_at, row.ends_at, fresh)
 
 
 def _read_json(
@@ -147,33 +160,6 @@ class VerdictFilter:
     pending: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class ListedExperiment:
-    """An experiment in a list, with its verdict.
-
-    Attributes:
-        joint_with: The changes that it tests beside its own commit's.
-        decided_at: When its verdict became final; None while it is open.
-        allocation: The share that the newest deploy of its commit declares; None for none.
-        superseded_by: Of a declared canary, the newest commit that came after it in the
-            environment: whoever promotes the canary takes that commit from users. None for none.
-    """
-
-    experiment_id: str
-    registered_at: datetime
-    treatment_commit: str | None
-    control_commit: str | None
-    deploy_id: str | None
-    joint_with: Sequence[str]
-    environment: str
-    metric: str
-    as_of: datetime | None
-    decided_at: datetime | None
-    allocation: float | None
-    superseded_by: str | None
-    contract: dict[str, Any]
-
-
 _OWN_DEPLOYS = """
     FROM deploys AS d
     WHERE d.project_id = experiments.project_id AND d.environment = experiments.environment
@@ -219,7 +205,7 @@ def list_verdicts(
     wanted: VerdictFilter,
     limit: int,
     after: tuple[datetime, str] | None = None,
-) -> list[ListedExperiment]:
+) -> list[ListedVerdict]:
     """Returns a project's experiments, the newest first; pending ones by decision, oldest first.
 
     Args:
@@ -252,7 +238,7 @@ def list_verdicts(
     rows = connection.execute(
         select(
             experiments,
-            v.contract,
+            cast(v.contract, Text).label("contract"),
             v.as_of,
             case((v.decided, v.published_at)).label("decided_at"),
             literal_column(joint_with("experiments"), ARRAY(Text)).label("joint_with"),
@@ -264,7 +250,15 @@ def list_verdicts(
         .order_by(*order)
         .limit(limit)
     )
-    return [value_of(ListedExperiment, row, metric=row.target_metric) for row in rows]
+    return [
+        value_of(
+            ListedVerdict,
+            row,
+            metric=row.target_metric,
+            contract=contract_of(row.contract),
+        )
+        for row in rows
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -379,8 +373,8 @@ class Published:
 
     experiment_id: str
     project_id: int
-    contract: dict[str, Any]
-    before: dict[str, Any] | None
+    contract: Contract
+    before: Contract | None
     shortfall_changed: bool = False
 
     @property
@@ -390,12 +384,12 @@ class Published:
         return differs or self.shortfall_changed
 
 
-def _answer(contract: Mapping[str, Any]) -> tuple[object, ...]:
+def _answer(contract: Contract) -> tuple[object, ...]:
     return (
-        contract["verdict"],
-        contract["abstain_reason"],
-        contract["power_state"]["decided"],
-        contract["guardrail_breaches"],
+        contract.verdict,
+        contract.abstain_reason,
+        contract.decided,
+        contract.guardrail_breaches,
     )
 
 
@@ -429,8 +423,8 @@ def publish_verdicts(
         value_of(
             Published,
             row,
-            contract=json.loads(row.contract),
-            before=None if row.before is None else json.loads(row.before),
+            contract=contract_of(row.contract),
+            before=None if row.before is None else contract_of(row.before),
         )
         for row in rows
     ]

@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
+from domain.contract import Contract, contract_of
+from domain.evidence.document import AnyEvidence, evidence_of
 from storage.log.verification import WrongFileError
+from storage.postgres.rows import value_of
 
 # In the order of the pipeline: whoever breaks in one is left out of those that follow.
 STAGES = ("exposures", "cells", "evidence", "verdicts")
@@ -193,15 +195,15 @@ class ServedVerdict:
 
     experiment_id: str
     closed: bool
-    contract: dict[str, Any]
-    evidence: dict[str, Any] | None
+    contract: Contract
+    evidence: AnyEvidence | None
     as_of: datetime | None
     next_look_at: datetime | None
 
 
 _SERVED = text("""
-SELECT x.experiment_id, x.closed_at IS NOT NULL AS closed, v.contract, v.evidence, v.as_of,
-    v.next_look_at
+SELECT x.experiment_id, x.closed_at IS NOT NULL AS closed, v.contract::text AS contract,
+    v.evidence::text AS evidence, v.as_of, v.next_look_at
 FROM set_aside AS s
 JOIN experiments AS x USING (experiment_id)
 JOIN verdicts AS v USING (experiment_id)
@@ -212,8 +214,15 @@ ORDER BY x.experiment_id
 
 def served_of_set_aside(connection: Connection) -> list[ServedVerdict]:
     """Returns the served verdicts of the undecided experiments that are set aside."""
-    rows = connection.execute(_SERVED).mappings()
-    return [ServedVerdict(**row) for row in rows]
+    return [
+        value_of(
+            ServedVerdict,
+            row,
+            contract=contract_of(row.contract),
+            evidence=evidence_of(row.evidence),
+        )
+        for row in connection.execute(_SERVED)
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)

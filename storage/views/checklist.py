@@ -5,11 +5,14 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 from sqlalchemy import Connection, Row, text
 
 from domain.checklist.lines import SILENCE, Line, lines
 from domain.checklist.setup import OpenExperiment, ProjectSetup, Traffic
 from domain.comparison import MIN_CROSSINGS
+from domain.evidence.counts import LeftOut
+from domain.evidence.policy import FrozenMetric
 from domain.lineage.control_state import ControlState
 from domain.metric import metric_definition
 from storage.experiments.control_states import control_states
@@ -250,6 +253,8 @@ def _experiment(row: Row[Any], state: ControlState | None) -> OpenExperiment:
         row,
         treatment=row.treatment_commit,
         metric=row.target_metric,
+        mean=None if row.mean is None else msgspec.convert(row.mean, FrozenMetric),
+        left_out=msgspec.convert(row.left_out or (), tuple[LeftOut, ...]),
         control_state=state or ControlState(),
         first_look_at=None
         if first_look_at is None or first_look_at <= datetime.now(UTC)

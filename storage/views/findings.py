@@ -1,17 +1,24 @@
 """Findings: experiments as pages show them, each with a summary of its evidence."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from sqlalchemy import Connection, text
 
-from domain.effect import AfterDecision
+from domain.contract import Contract, contract_of
+from domain.evidence.counts import Sessions
+from domain.evidence.effect import AfterDecision
+from domain.evidence.results import Totals
+from domain.registration import RegistrationAnswer
 from storage.experiments.deploys import ELSEWHERE
 from storage.postgres.refusal import Missing
+from storage.postgres.rows import value_of
 from storage.schema.policy_columns import CONTRAST_SECONDS
-from storage.views.registrations import RegistrationReading, read_registration
+from storage.verdicts.publication import follow_up_of
+from storage.views.registrations import read_registration
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +83,7 @@ class Finding:
     url: str | None
     pull_request: str | None
     note: str | None
-    registration: RegistrationReading
+    registration: RegistrationAnswer
     attempt: int
     contrast_seconds: int | None
     flag: dict[str, Any] | None
@@ -119,7 +126,7 @@ SELECT x.experiment_id, x.target_metric AS metric, x.environment, x.registered_a
     x.request -> 'treatment_flag' AS flag,
     v.contract::text AS contract, v.evidence::text AS evidence, v.decided, v.published_at,
     v.next_look_at, {_ARRIVALS} AS arrivals, {_ACTED} AS acted,
-    f.state, f.begins_at, f.ends_at, f.effect
+    f.state, f.begins_at, f.ends_at, f.effect::text AS fresh
 FROM experiments AS x
 JOIN verdicts AS v USING (experiment_id)
 LEFT JOIN follow_ups AS f USING (experiment_id)
@@ -148,23 +155,17 @@ def read_finding(connection: Connection, project_id: int, experiment_id: str) ->
         Missing: The project has no such experiment.
     """
     bound = {"experiment_id": experiment_id, "project_id": project_id}
-    row = connection.execute(_FIND, bound).mappings().one_or_none()
+    row = connection.execute(_FIND, bound).one_or_none()
     if row is None:
         raise Missing("unknown_experiment", "there is no such experiment")
-    members = dict(row)
-    state, begins_at, ends_at, effect = (
-        members.pop(name) for name in ("state", "begins_at", "ends_at", "effect")
-    )
-    after = None
-    if state is not None:
-        after = AfterDecision(state=state, begins_at=begins_at, ends_at=ends_at, effect=effect)
-    acted, arrivals = members.pop("acted"), members.pop("arrivals")
-    return Finding(
-        **members,
+    acted, arrivals = row.acted, row.arrivals
+    return value_of(
+        Finding,
+        row,
         registration=read_registration(connection, project_id, experiment_id),
         arrivals=None if arrivals is None else Arrivals(units=arrivals[0], events=arrivals[1]),
         acted=None if acted is None else Step(allocation=acted[0], at=acted[1]),
-        after=after,
+        after=follow_up_of(row),
     )
 
 
@@ -201,26 +202,26 @@ class ListedFinding:
     treatment_commit: str | None
     deploy_id: str | None
     message: str | None
-    contract: dict[str, Any]
+    contract: Contract
     reason: str | None
-    totals: dict[str, Any] | None
-    sessions: dict[str, Any] | None
+    totals: Totals | None
+    sessions: Sessions | None
     control: float | None
     waits_for: Sequence[str] | None
 
 
 _LIST = """
 SELECT x.experiment_id, x.target_metric AS metric, x.environment, x.registered_at,
-    x.treatment_commit, x.deploy_id, d.commit ->> 'message' AS message, v.contract,
-    coalesce(e.reason, e.sentence) AS reason,
-    e.totals, e.sessions,
+    x.treatment_commit, x.deploy_id, d.commit ->> 'message' AS message,
+    v.contract::text AS contract, e.reason,
+    e.totals::text AS totals, e.sessions::text AS sessions,
     coalesce(e.arms #>> '{{control,mean}}', e.arms #>> '{{control,rate}}')::float AS control,
     e.candidate -> 'waits_for' AS waits_for
 FROM experiments AS x
 JOIN verdicts AS v USING (experiment_id)
 LEFT JOIN deploys AS d USING (deploy_id)
 CROSS JOIN LATERAL json_to_record(coalesce(v.evidence, '{{}}')) AS e (
-    reason text, sentence text, totals json, sessions json, arms json, candidate json
+    reason text, totals json, sessions json, arms json, candidate json
 )
 WHERE x.project_id = :project_id AND {condition}
 ORDER BY x.registered_at DESC, x.experiment_id DESC
@@ -265,8 +266,7 @@ def list_findings(
         "words": list(words),
         "before": before,
     }
-    rows = connection.execute(text(_LIST.format(condition=condition)), bound)
-    return [ListedFinding(**row) for row in rows.mappings()]
+    return _listed(connection, condition, bound)
 
 
 def findings_of_commits(
@@ -288,5 +288,22 @@ def findings_of_commits(
         "commits": list(commits),
         "environment": environment,
     }
-    rows = connection.execute(text(_LIST.format(condition=condition)), bound)
-    return [ListedFinding(**row) for row in rows.mappings()]
+    return _listed(connection, condition, bound)
+
+
+def _listed(
+    connection: Connection, condition: str, bound: Mapping[str, Any]
+) -> list[ListedFinding]:
+    return [
+        value_of(
+            ListedFinding,
+            row,
+            contract=contract_of(row.contract),
+            totals=None if row.totals is None else _TOTALS.decode(row.totals),
+            sessions=None if row.sessions is None else _SESSIONS.decode(row.sessions),
+        )
+        for row in connection.execute(text(_LIST.format(condition=condition)), bound)
+    ]
+
+
+_TOTALS, _SESSIONS = msgspec.json.Decoder(Totals), msgspec.json.Decoder(Sessions)

@@ -1,6 +1,5 @@
 """The portfolio of a project: the standing build against a hold-back, and the claims in between."""
 
-import json
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -153,6 +152,5 @@ def read_portfolio(
 
 
 def _comparison(connection: Connection, project_id: int, row: Row[Any]) -> Comparison:
-    served = read_effect(connection, project_id, row.experiment_id)
-    effect = None if served is None else json.loads(served)
+    effect = read_effect(connection, project_id, row.experiment_id)
     return value_of(Comparison, row, effect=effect)

@@ -7,7 +7,8 @@ from typing import Any
 
 from sqlalchemy import Connection, DateTime, Row, TextClause, bindparam, text
 
-from storage.postgres.rows import value_of
+from domain.contract import Contract, contract_of
+from domain.evidence.document import Evidence, evidence_of, looked_at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,12 +16,12 @@ class PublishedEvidence:
     """An experiment's published evidence document and contract."""
 
     experiment_id: str
-    document: dict[str, Any]
-    contract: dict[str, Any]
+    document: Evidence
+    contract: Contract
 
 
 _NEAREST = text("""
-SELECT e.experiment_id, e.document, e.contract
+SELECT e.experiment_id, e.document::text AS document, e.contract::text AS contract
 FROM evidence AS e JOIN verdicts AS v USING (experiment_id)
 WHERE NOT v.decided AND e.as_of IS NOT NULL
 ORDER BY (e.document #>> '{totals,e_value}')::float
@@ -28,7 +29,7 @@ ORDER BY (e.document #>> '{totals,e_value}')::float
 LIMIT :limit
 """)
 _DECIDED_LATELY = text("""
-SELECT experiment_id, evidence AS document, contract FROM verdicts
+SELECT experiment_id, evidence::text AS document, contract::text AS contract FROM verdicts
 WHERE decided AND as_of IS NOT NULL
 ORDER BY published_at DESC, experiment_id
 LIMIT :limit
@@ -47,7 +48,8 @@ def decided_lately(connection: Connection, *, limit: int) -> list[PublishedEvide
 
 _OPEN_BY_TURNS = text("""
 -- Others in each hour, so that all come in turn.
-SELECT v.experiment_id, v.evidence FROM verdicts AS v
+SELECT v.experiment_id, v.evidence::text AS document, v.contract::text AS contract
+FROM verdicts AS v
 WHERE NOT v.decided AND json_typeof(v.evidence #> '{gates,vif}') <> 'null'
   AND NOT EXISTS (SELECT FROM set_aside AS s WHERE s.experiment_id = v.experiment_id)
 ORDER BY md5(v.experiment_id || date_trunc('hour', clock_timestamp())), v.experiment_id
@@ -55,19 +57,25 @@ LIMIT :limit
 """)
 
 
-def open_evidence_by_turns(connection: Connection, *, limit: int) -> dict[str, dict[str, Any]]:
+def open_evidence_by_turns(connection: Connection, *, limit: int) -> list[PublishedEvidence]:
     """Returns the served evidence of open experiments with a look: others in each hour."""
-    rows = connection.execute(_OPEN_BY_TURNS, {"limit": limit})
-    return {row.experiment_id: row.evidence for row in rows}
+    return _published(connection, _OPEN_BY_TURNS, limit)
 
 
 def _published(connection: Connection, query: TextClause, limit: int) -> list[PublishedEvidence]:
-    rows = connection.execute(query, {"limit": limit})
-    return [value_of(PublishedEvidence, row) for row in rows]
+    return [
+        PublishedEvidence(
+            experiment_id=row.experiment_id,
+            document=evidence,
+            contract=contract_of(row.contract),
+        )
+        for row in connection.execute(query, {"limit": limit})
+        if (evidence := looked_at(evidence_of(row.document))) is not None
+    ]
 
 
 _CHANGED_SINCE = text("""
-SELECT experiment_id, contract, evidence ->> 'sentence' AS sentence, published_at,
+SELECT experiment_id, decided, evidence ->> 'sentence' AS sentence, published_at,
     count(*) OVER () AS total
 FROM verdicts
 WHERE published_at > coalesce(:since, clock_timestamp() - interval '1 day')
@@ -86,7 +94,7 @@ def verdicts_changed_since(
         limit: How many rows at most.
 
     Returns:
-        Rows of experiment_id, contract, sentence (None before the first look), published_at and
+        Rows of experiment_id, decided, sentence (None before the first look), published_at and
         total: how many there are in all.
     """
     return connection.execute(_CHANGED_SINCE, {"since": since, "limit": limit}).all()

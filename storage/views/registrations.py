@@ -1,72 +1,23 @@
 """Registrations: an experiment as it is bound, and its needs before it can answer."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from difflib import SequenceMatcher
 from typing import Any
 
 from sqlalchemy import Connection, text
 
-from domain.lineage.control_state import BaseMove, ControlState
-from domain.lineage.serving import MissingControl
+from domain.lineage.control_state import ControlState
+from domain.registration import MissingDeploy, RegistrationAnswer
 from storage.experiments.control_states import control_states
 from storage.experiments.deploys import ELSEWHERE
 from storage.experiments.histories import joint_with
 from storage.experiments.policy import first_look_at
 from storage.postgres.refusal import Missing
+from storage.postgres.rows import value_of
 
 # Two ids of forty digits by chance share about half of them; a slip of the finger leaves most.
 _LIKENESS = 0.8
 _RECENT_COMMITS = 500
-
-
-@dataclass(frozen=True, kw_only=True)
-class MissingDeploy:
-    """The deploy that an experiment waits for.
-
-    Attributes:
-        commit: The commit that it must be of; None for the next deploy.
-        elsewhere: The environments in which that commit is deployed.
-        nearest: A recent commit of the environment that `commit` looks like: a typing error.
-    """
-
-    commit: str | None
-    elsewhere: Sequence[str]
-    nearest: str | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class RegistrationReading:
-    """An experiment as it was registered and bound, with its needs.
-
-    Attributes:
-        change: The changes under test; None before the deploy.
-        joint_with: Those of them that are not the treatment commit's own.
-        waits_for_deploy: The deploy that it waits for; None once it is bound or decided.
-        base_moved: The build in the place of its control; None while that is served.
-        nothing_to_compare: That no build without the change is served beside its treatment; None
-            once a unit was compared.
-        first_look_at: When the target can be looked at first, at the earliest; None before the
-            deploy.
-    """
-
-    experiment_id: str
-    registered_at: datetime
-    environment: str
-    metric: str
-    treatment_commit: str | None
-    control_commit: str | None
-    deploy_id: str | None
-    change: Sequence[str] | None
-    joint_with: Sequence[str]
-    attempt: int
-    starts_at: datetime | None
-    decided: bool
-    waits_for_deploy: MissingDeploy | None
-    base_moved: BaseMove | None
-    nothing_to_compare: MissingControl | None
-    first_look_at: datetime | None
 
 
 _READ = text(f"""
@@ -86,34 +37,33 @@ ORDER BY recorded_at DESC LIMIT :limit
 
 def read_registration(
     connection: Connection, project_id: int, experiment_id: str
-) -> RegistrationReading:
+) -> RegistrationAnswer:
     """Returns an experiment of a project as it was registered, with its present needs.
 
     Raises:
         Missing: The project has no such experiment.
     """
     bound = {"experiment_id": experiment_id, "project_id": project_id}
-    row = connection.execute(_READ, bound).mappings().one_or_none()
+    row = connection.execute(_READ, bound).one_or_none()
     if row is None:
         raise Missing("unknown_experiment", "there is no such experiment")
-    members = dict(row)
-    policy, elsewhere = members.pop("policy"), members.pop("elsewhere")
     awaited = None
     state = ControlState()
-    if row["deploy_id"] is None and not row["decided"]:
+    if row.deploy_id is None and not row.decided:
         awaited = MissingDeploy(
-            commit=row["treatment_commit"],
-            elsewhere=elsewhere,
-            nearest=_nearest(connection, project_id, row["environment"], row["treatment_commit"]),
+            commit=row.treatment_commit,
+            elsewhere=tuple(row.elsewhere),
+            nearest=_nearest(connection, project_id, row.environment, row.treatment_commit),
         )
-    elif not row["decided"]:
-        state = read_control_state(connection, project_id, row["environment"], experiment_id)
-    return RegistrationReading(
-        **members,
+    elif not row.decided:
+        state = read_control_state(connection, project_id, row.environment, experiment_id)
+    return value_of(
+        RegistrationAnswer,
+        row,
         waits_for_deploy=awaited,
         base_moved=state.moved,
         nothing_to_compare=state.missing,
-        first_look_at=first_look_of(row["starts_at"], policy),
+        first_look_at=first_look_of(row.starts_at, row.policy),
     )
 
 

@@ -81,7 +81,7 @@ def test_a_change_that_harms_no_guardrail_is_kept(count: int) -> None:
     for seen in evaluated(draw, count, 20_261_203):
         kept += seen.decision.verdict == "keep"
         if seen.candidate is not None and seen.decision.at is not None:
-            waited.append(seen.decision.at - seen.candidate.at)
+            waited.append(seen.decision.at - seen.candidate.at.timestamp())
     name = f"target +20 %, errors 1 %: kept (waited {np.mean(waited) / 3600:.1f} h)"
     _, high = report(name, kept, count, None)
     assert high >= 0.9

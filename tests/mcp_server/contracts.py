@@ -1,4 +1,8 @@
-"""Contracts as a service answers them: one that is decided, one that waits, and a portfolio."""
+"""Answers of a service: a contract that is decided, one that waits, a listed row, a portfolio."""
+
+from typing import Any
+
+from domain.listing import ListedVerdict
 
 KEEP = {
     "experiment_id": "exp_1",
@@ -35,3 +39,17 @@ NO_PORTFOLIO = {
     "decided": None,
     "effect": None,
 }
+
+
+def listed_row(**members: Any) -> dict[str, Any]:
+    """An experiment as `GET /v1/reward` lists it."""
+    return {
+        **dict.fromkeys(ListedVerdict.__struct_fields__),
+        "experiment_id": "exp_1",
+        "registered_at": "2026-05-02T10:00:00Z",
+        "environment": "production",
+        "metric": "activation",
+        "joint_with": [],
+        "contract": WAITING,
+        **members,
+    }

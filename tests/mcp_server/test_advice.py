@@ -1,33 +1,20 @@
 """The second text block: what a verdict asks of its reader."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from domain.contract import Contract
 from mcp_server.advice import LONGEST, advice
-from mcp_server.contract import PowerState, Verdict
+from tests.mcp_server.contracts import KEEP, WAITING
 
-DECIDED = PowerState(clock="decided", decided=True)
-OPEN = PowerState(clock="open", decided=False)
+DECIDED, OPEN = KEEP["power_state"], WAITING["power_state"]
 
 
-def verdict(word: str, **members: object) -> Verdict:
-    fired = word != "abstain"
-    return Verdict.model_validate(
-        {
-            "experiment_id": "exp_1",
-            "lift": 0.01 if fired else None,
-            "confidence": 0.99 if fired else None,
-            "ci": (0.001, 0.02) if fired else None,
-            "verdict": word,
-            "abstain_reason": None if fired else "power",
-            "value_at_risk": None,
-            "cadence": None,
-            "power_state": DECIDED if fired else OPEN,
-            "guardrail_breaches": [],
-        }
-        | members
-    )
+def verdict(word: str, **members: object) -> Contract:
+    whole = WAITING if word == "abstain" else KEEP
+    return msgspec.convert(whole | {"verdict": word} | members, Contract)
 
 
 @pytest.mark.requirement(

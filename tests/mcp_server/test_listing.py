@@ -2,11 +2,14 @@
 
 from typing import Any
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from domain.listing import VerdictList
 from mcp_server.explanation import LONGEST_BYTES, as_json
 from mcp_server.listing import MOST, fits, listing, room
+from tests.mcp_server.contracts import WAITING, listed_row
 from tests.repetition import examples
 
 IDS = st.from_regex(r"[0-9A-Za-z_-]{1,128}", fullmatch=True)
@@ -16,13 +19,7 @@ ROWS = st.fixed_dictionaries(
         "experiment_id": IDS | st.just("e" * 128),
         "treatment_commit": st.none() | st.just("4f2a9c1d" * 8),
         "metric": METRICS,
-        "contract": st.just(
-            {
-                "verdict": "abstain",
-                "abstain_reason": "non_identifiable",
-                "power_state": {"clock": "open", "decided": False},
-            }
-        ),
+        "contract": st.just(WAITING | {"abstain_reason": "non_identifiable"}),
     }
 )
 # A cursor of the service holds a time and an identifier.
@@ -30,7 +27,8 @@ CURSORS = st.none() | st.just("c" * 220)
 
 
 def page(rows: list[dict[str, Any]], cursor: str | None) -> Any:
-    return listing({"experiments": rows, "next_cursor": cursor})
+    listed = [listed_row(**row) for row in rows]
+    return listing(msgspec.convert({"experiments": listed, "next_cursor": cursor}, VerdictList))
 
 
 @examples(gate=15, deep=400)

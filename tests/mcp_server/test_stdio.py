@@ -17,8 +17,9 @@ import pytest
 from jsonschema import Draft202012Validator, validate
 
 from mcp_server.server import run
-from tests.mcp_server.contracts import NO_PORTFOLIO, WAITING
+from tests.mcp_server.contracts import NO_PORTFOLIO, WAITING, listed_row
 from tests.processes.api_process import PATIENCE_SECONDS, eventually
+from tests.stores.example import example_document
 
 KEY = "rk_Q7hZ2canaryCanaryCanaryCanaryCanary0123456"
 # The promises: a failure is told in time, and the process ends in time.
@@ -192,8 +193,8 @@ def test_a_process_serves_a_verdict_and_errors_on_nothing_but_json_rpc(
 def test_a_client_of_nobody_s_library_lists_calls_and_errs(
     launched: Callable[[list[str]], Session], service: Any
 ) -> None:
-    evidence = {"sentence": "Can't say yet.", "sessions": {"accumulated": 9, "required": 20}}
-    listed = {"treatment_commit": "4f2a9c1d", "metric": "order", "contract": WAITING}
+    evidence = example_document(sessions={"accumulated": 9, "required": 20})
+    listed = listed_row(treatment_commit="4f2a9c1d", metric="order")
     answers = {
         "register": {"experiment_id": "exp_1"},
         "exp_1": WAITING,
@@ -203,9 +204,8 @@ def test_a_client_of_nobody_s_library_lists_calls_and_errs(
     }
     for path, body in answers.items():
         service.answers_with(f"/v1/reward/{path}", body)
-    rows = [{"experiment_id": "exp_1", **listed}]
     path = "/v1/reward?status=open&limit=5"
-    service.answers_with(path, {"experiments": rows, "next_cursor": None})
+    service.answers_with(path, {"experiments": [listed], "next_cursor": None})
     one = {"experiment_id": "exp_1"}
     canary = {"sessions_per_day": 1000, "rate": 0.05, "share": 0.1}
     session = launched(MODULE)
@@ -265,7 +265,7 @@ CONDITIONS = {
 
 def in_every_condition(service: Any) -> None:
     """Answer for an experiment of each condition's name; who can, echoes the key."""
-    bodies = {"": WAITING, "/evidence": {"sentence": "Can't say yet."}}
+    bodies = {"": WAITING, "/evidence": example_document()}
     for step, body in bodies.items():
         service.answers_with(f"/v1/reward/up{step}", body)
         service.silent_at.add(f"/v1/reward/slow{step}")

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 from mcp import Client
 
-from tests.mcp_server.contracts import KEEP, WAITING
+from domain.registration import RegistrationAnswer
+from tests.mcp_server.contracts import KEEP, WAITING, listed_row
+from tests.stores.example import example_document
 
 
 def texts(result: Any) -> list[str]:
@@ -351,19 +353,8 @@ class TestArguments:
 
 
 def row(number: int, **members: Any) -> dict[str, Any]:
-    """An experiment as the service lists it."""
-    return {
-        "experiment_id": f"exp_{number}",
-        "registered_at": "2026-05-04T10:00:00Z",
-        "treatment_commit": "4f2a9c1d" * 5,
-        "control_commit": "a1b2c3d4",
-        "deploy_id": "dep_1",
-        "environment": "production",
-        "metric": "activation",
-        "as_of": None,
-        "contract": WAITING | {"experiment_id": f"exp_{number}"},
-        **members,
-    }
+    commit = {"treatment_commit": "4f2a9c1d4f2a9c1d4f2a9c1d"}
+    return listed_row(**{"experiment_id": f"exp_{number}", **commit, **members})
 
 
 def page(*rows: dict[str, Any], next_cursor: str | None = None) -> dict[str, Any]:
@@ -449,37 +440,27 @@ class TestListing:
         assert "SERVICE_API_URL" in error(call("list_experiments"))
 
 
-EVIDENCE = {
-    "sentence": "Can't say yet on activation.",
-    "known": {"sentence": "A loss beyond 12 % is excluded."},
-    "effect": {
-        "estimate": 0.012,
-        "standard_error": 0.009,
-        "interval": [-0.01, 0.04],
-        "relative": 0.06,
-        "basis": "open",
-        "final": False,
-    },
-    "metrics": [
+EVIDENCE = example_document(
+    sentence="Can't say yet on activation.",
+    known={"sentence": "A loss beyond 12 % is excluded."},
+    effect={"estimate": 0.012, "standard_error": 0.009, "relative": 0.06},
+    metrics=[
         {
             "metric": "activation",
             "role": "target",
             "control": 0.2,
             "treatment": 0.212,
-            "difference": 0.012,
             "interval": [-0.02, 0.044],
-            "state": "not_known",
         }
     ],
-    "sessions": {
+    sessions={
         "accumulated": 9000,
         "required": 24000,
-        "required_fast": 4000,
         "per_day": 8000,
         "projected_decision_at": "2026-05-04T10:00:00Z",
     },
-    "warnings": ["metric_never_seen"],
-}
+    warnings=["metric_never_seen"],
+)
 CHECKLIST = [
     {"check": "events", "ok": True, "seen": 3, "fix": ""},
     {"check": "commit on events", "ok": False, "seen": 0, "fix": "Send commit."},
@@ -487,10 +468,13 @@ CHECKLIST = [
 
 
 REGISTRATION = {
+    **dict.fromkeys(name for name in RegistrationAnswer.__struct_fields__),
+    "experiment_id": "exp_1",
+    "registered_at": "2026-05-02T10:00:00Z",
     "environment": "production",
+    "metric": "activation",
     "joint_with": [],
-    "waits_for_deploy": None,
-    "base_moved": None,
+    "attempt": 1,
 }
 AWAITED = {"commit": "c0ffee12", "elsewhere": [], "nearest": "c0ffee21"}
 MOVED = {

@@ -5,13 +5,13 @@ from datetime import datetime
 
 from sqlalchemy import Connection, text
 
-from domain.contract import document_text
+from domain.document import document_text, moment
 from domain.lineage.control_state import ControlState
 from domain.lineage.history import History
 from orchestration.pipeline.document import evidence_document
 from orchestration.pipeline.drafts import evidence_contract
 from orchestration.pipeline.members.serving import control_state_at
-from orchestration.pipeline.series import moment, series_of
+from orchestration.pipeline.series import series_of
 from stats.decision.evidence import Evidence, evaluate
 from storage.experiments.graphs import graph_patterns
 from storage.experiments.histories import read_facts, read_flags
@@ -55,7 +55,7 @@ def answers_of(connection: Connection, experiment: FrozenExperiment, *, until: d
         reading,
         found,
         contract=contract,
-        counts=units_beside_cells(told, calendar, look=look),
+        counts=units_beside_cells(told, calendar, found, look=look),
         changes=stratum_contents(told),
         returning=users_who_returned(told, calendar, look=look),
         state=_control_state(connection, experiment, reading, found),

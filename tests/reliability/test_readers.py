@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from domain.contract import contract, document_text
+from domain.contract import contract
+from domain.document import document_text
 from storage.tenants.keys import KeyKind
 from storage.verdicts.publication import Draft, publish_verdicts, stage_evidence
 from tests.clients.crowd import Answer, Crowd, crowd

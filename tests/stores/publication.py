@@ -5,7 +5,8 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from domain.contract import contract, document_text
+from domain.contract import contract
+from domain.document import document_text
 from storage.verdicts.publication import Draft, publish_verdicts, stage_evidence
 
 

@@ -9,7 +9,6 @@ from starlette.responses import HTMLResponse, Response
 
 from api.dashboard.page import figures
 from api.dashboard.page.assets import VERSION, asset_path
-from domain.measure import level_of
 from domain.wording.looks import e_value_text
 
 _TEMPLATES = Environment(
@@ -26,7 +25,6 @@ cast("dict[str, Any]", _TEMPLATES.filters).update(
     count=figures.count,
     day=figures.day_text,
     e_value=e_value_text,
-    level=level_of,
     money=figures.money,
     percent=figures.percent,
     query=figures.query_of,

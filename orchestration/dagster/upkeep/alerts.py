@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import dagster as dg
 
-from domain.contract import document_text
+from domain.document import document_text
 from orchestration.dagster.keys import PREFIX
 from orchestration.dagster.upkeep.failures import (
     Cursor,

@@ -1,12 +1,11 @@
-"""Members of an evidence document on the builds of users: the moved base, or nothing to compare."""
+"""The builds of users beside an experiment at its look: the moved base, or nothing to compare."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
-from domain.lineage.control_state import BaseMove, ControlState, control_state
+from domain.lineage.control_state import ControlState, control_state
 from domain.lineage.history import CommitFact, History
-from domain.lineage.serving import MissingControl, ReleaseStep, SeenCommit, Serving
+from domain.lineage.serving import ReleaseStep, SeenCommit, Serving
 from storage.verdicts.evidence import ExperimentReading
 
 
@@ -65,24 +64,3 @@ def _facts(reading: ExperimentReading) -> Iterable[CommitFact]:
             base=deploy.base,
             base_recorded_at=deploy.recorded_at,
         )
-
-
-def base_move_member(move: BaseMove | None) -> dict[str, Any] | None:
-    """Returns a base move as a member of an evidence document (docs/api.md, 'The evidence')."""
-    if move is None:
-        return None
-    return {
-        "rebase_on": move.rebase_on,
-        "changes": list(move.changes),
-        "since": None if move.since is None else move.since.isoformat().replace("+00:00", "Z"),
-        "continues": move.continues,
-    }
-
-
-def missing_control_member(missing: MissingControl | None) -> dict[str, Any] | None:
-    """Returns that nothing is served beside the treatment, as a member of a document."""
-    return (
-        None
-        if missing is None
-        else {"unknown_commit": missing.unknown_commit, "part": missing.part}
-    )

@@ -2,7 +2,9 @@
 
 import pytest
 
-from domain.contract import document_text, waiting_contract
+from domain.contract import waiting_contract
+from domain.document import document_text
+from domain.evidence.document import ClosedExperiment
 from orchestration.outbound.delivery import deliver
 from storage.tenants.keys import KeyKind
 from storage.tenants.sign_ins import Role
@@ -45,9 +47,17 @@ def registered(owner: Owner, deploy_id: str, metric: str = "order") -> str:
 
 def decided(owner: Owner, experiment_id: str) -> None:
     """Publishes that an experiment ended without a verdict."""
+    closed = ClosedExperiment(
+        sentence="It was closed.",
+        headline="No answer",
+        reason="It was closed.",
+        advice=(),
+        experiment_id=experiment_id,
+        as_of=None,
+    )
     draft = Draft(
         experiment_id=experiment_id,
-        document='{"as_of": null, "sentence": "It was closed.", "reason": "It was closed."}',
+        document=document_text(closed),
         contract=document_text(waiting_contract(experiment_id, decided=True)),
         as_of=None,
         next_look_at=None,

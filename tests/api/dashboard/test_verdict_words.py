@@ -5,19 +5,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from api.dashboard.page.figures import first_line, money, signs, web_address
 from api.dashboard.reach import reach_of
 from api.dashboard.verdict import reason_of, value_of
 from domain.cause import Cause
+from domain.comparison import is_fair
 from domain.contract import contract
+from domain.evidence.document import ClosedExperiment, Evidence
 from domain.measure import measure_of
 from domain.wording.advice import advice
 from domain.wording.headline import ABSTENTIONS, headline_of
 from domain.wording.value import value_range
 from domain.wording.warnings import WARNINGS
+from domain.words import AbstainReason, EndedBecause
+from domain.words import Verdict as Word
 from mcp_server.advice import advice as for_agents
-from mcp_server.contract import Verdict
 from orchestration.pipeline import document as documents
 from orchestration.pipeline.set_aside import WARNING as SET_ASIDE
 from stats.decision.evidence import (
@@ -26,35 +30,26 @@ from stats.decision.evidence import (
     GUARDRAILS_UNPROVEN,
     UNVERIFIED,
 )
-from stats.looks.words import EndedBecause
-from stats.looks.words import Verdict as Word
+from tests.stores.example import example_evidence
 
 
 def told(verdict: str, *, reason: str | None = None, decided: bool = True, **known: Any) -> Any:
-    return contract("exp_1", verdict=verdict, abstain_reason=reason, decided=decided, **known)
+    why = None if reason is None else AbstainReason(reason)
+    return contract("exp_1", verdict=Word(verdict), abstain_reason=why, decided=decided, **known)
 
 
-def document(**members: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "sentence": "Can't say yet on spent: 200 units so far.",
-        "reason": "On spent: 200 units so far.",
-        "as_of": "2026-10-01T10:00:00Z",
-        "policy": {
-            "target": {"name": "spent", "kind": "conversion"},
-            "unit": "session",
-            "level": 0.05,
-            "value_per_conversion": None,
-            "futility_margin": 0.01,
-        },
-        "arms": {"control": {"rate": 0.1}, "treatment": {"rate": 0.12}},
-        "totals": {"lift": 0.02, "ci": [-0.01, 0.05]},
-        "sessions": {"accumulated": 200, "per_day": 1000.0},
-        "gates": {"interacting_because": [], "aliased_with": []},
-        "candidate": None,
-        "looks": [],
-        "ended_because": None,
-    }
-    return {**found, **members}
+def document(**members: Any) -> Evidence:
+    return example_evidence(
+        **{
+            "sentence": "Can't say yet on spent: 200 units so far.",
+            "reason": "On spent: 200 units so far.",
+            "policy": {"target": {"name": "spent"}},
+            "arms": {"control": {"rate": 0.1}, "treatment": {"rate": 0.12}},
+            "totals": {"lift": 0.02, "ci": [-0.01, 0.05]},
+            "sessions": {"accumulated": 200, "per_day": 1000.0},
+            **members,
+        }
+    )
 
 
 def test_every_answer_has_a_word_and_something_to_do() -> None:
@@ -85,7 +80,7 @@ def test_every_answer_has_a_word_and_something_to_do() -> None:
 def test_an_agent_reads_the_headline_of_the_page(members: dict[str, Any]) -> None:
     contract = told(**members)
     headline = headline_of(contract).text
-    assert for_agents(Verdict.model_validate(contract), 60).startswith(headline)
+    assert for_agents(contract, 60).startswith(headline)
 
 
 @pytest.mark.parametrize("cause", EndedBecause)
@@ -103,10 +98,17 @@ def test_an_end_by_futility_names_the_margin_that_the_project_set() -> None:
 def test_what_was_compared_before_an_arm_was_left_alone_stays_worth_knowing(
     *, gated: bool, known: bool
 ) -> None:
-    policy = {**document()["policy"], "value_per_conversion": 2.0}
-    ended = document(ended_because="promoted", looks=[{"gated": gated}], policy=policy)
-    found = between(told("abstain", reason="non_identifiable"), ended)
-    assert (found is not None) == known
+    ended = document(ended_because="promoted", looks=[{"gated": gated}])
+    assert is_fair(told("abstain", reason="non_identifiable"), ended) == known
+
+
+CANDIDATE = {
+    "at": "2026-10-01T10:00:00Z",
+    "lift": 0.02,
+    "confidence": 0.96,
+    "ci": [0.01, 0.03],
+    "cadence": "day",
+}
 
 
 def test_a_candidate_waits_for_what_it_lacks() -> None:
@@ -118,7 +120,7 @@ def test_a_candidate_waits_for_what_it_lacks() -> None:
         ((), True): "until its guardrails are shown unharmed.",
     }
     for (waits_for, holds), words in lacks.items():
-        candidate = {"waits_for": list(waits_for), "holds": holds}
+        candidate = {**CANDIDATE, "waits_for": list(waits_for), "holds": holds}
         assert words in advice(waiting, document(candidate=candidate))[0]
 
 
@@ -137,8 +139,7 @@ def test_every_warning_is_explained() -> None:
     source = Path(documents.__file__).read_text().partition("def _warnings(")[2]
     known = {word for word in WARNINGS if f'"{word}"' in source.partition("\ndef ")[0]}
     # Those that no list of the document's module names.
-    stated = {GUARDRAILS_UNPROVEN, ALLOCATION_UNDECLARED, FADING, UNVERIFIED}
-    others = {*stated, SET_ASIDE, "base_moved", "declaration_differs"}
+    others = {GUARDRAILS_UNPROVEN, ALLOCATION_UNDECLARED, FADING, UNVERIFIED, SET_ASIDE}
     assert known | others == WARNINGS.keys()
 
 
@@ -151,19 +152,18 @@ def test_a_change_that_cannot_be_told_apart_names_what_it_goes_with() -> None:
     aliased = told("abstain", reason="non_identifiable", decided=False)
     gates = {"interacting_because": [], "aliased_with": ["abcdef0123456789"]}
     assert "abcdef0123" in advice(aliased, document(gates=gates))[0]
-    gates["aliased_with"] = ["time"]
-    assert "same time" in advice(aliased, document(gates=gates))[0]
+    alone = document(gates={"aliased_with": ["time"]})
+    assert "same time" in advice(aliased, alone)[0]
 
 
 def test_units_that_came_are_said_before_the_first_of_them_is_complete() -> None:
     waiting = told("abstain", reason="power", decided=False)
-    policy = {**document()["policy"], "window_seconds": 1800}
     sessions = {"accumulated": 0, "required": None, "per_day": None}
-    arriving = document(sessions=sessions, counts={"open": 1641}, policy=policy)
+    arriving = document(sessions=sessions, counts={"open": 1641})
     reason = "1,641 sessions are in, and none is complete yet: each has 30 min for its outcome."
     assert reason_of(waiting, arriving) == reason
     assert advice(waiting, arriving)[0] == "Leave the canary running."
-    silent = document(sessions=sessions, counts={"open": 0}, policy=policy)
+    silent = document(sessions=sessions, counts={"open": 0})
     assert reason_of(waiting, silent) == "Nothing was measured yet."
     assert advice(waiting, silent)[0].startswith("Send traffic to both builds")
 
@@ -175,7 +175,14 @@ def test_a_page_says_the_evidence_s_reason_in_print_and_before_any_look_why_ther
     assert "begins with its deploy" in reason_of(waiting, None, bound=False)
     assert "post the deploy" in advice(waiting, None, bound=False)[0]
     ended = told("abstain", reason="power")
-    late = {"sentence": "No answer: no deploy came for this experiment.", "as_of": None}
+    late = ClosedExperiment(
+        sentence="No answer: no deploy came for this experiment.",
+        headline="No answer",
+        reason="No deploy came for this experiment.",
+        advice=(),
+        experiment_id="exp_1",
+        as_of=None,
+    )
     assert reason_of(ended, late, bound=False) == "No deploy came for it."
     kept = told("keep", lift=0.02, confidence=0.96, ci=[-0.01, 0.05])
     known = document(reason="With this change, spent rose by 2.00 points, between -1.00 and 5.")
@@ -183,13 +190,13 @@ def test_a_page_says_the_evidence_s_reason_in_print_and_before_any_look_why_ther
 
 
 def test_a_mean_is_told_in_its_own_measure_and_never_in_points() -> None:
-    policy = {**document()["policy"], "target": {"name": "spent", "kind": "mean"}}
+    target = {"name": "spent", "kind": "mean"}
     arms = {"control": {"rate": 0.5, "mean": 20.0}, "treatment": {"rate": 0.5, "mean": 25.0}}
-    measure = measure_of(document(policy=policy, arms=arms))
+    measure = measure_of(document(policy={"target": target}, arms=arms))
     assert measure.difference(5.0) == "+5 per session"
     assert measure.relative(5.0) == "+25 %"
     assert (measure.short(5.0), measure.per) == ("+5", "per session")
-    paid = measure_of(document(policy=_paid(policy), arms=arms))
+    paid = measure_of(document(policy={"target": {**target, "currency": "USD"}}, arms=arms))
     assert paid.difference(1013.0) == "+10.13 USD per session"
     assert (paid.size(-250_000.0), paid.level(5.8)) == ("2,500 USD per session", "0.058")
     for currency, told in {"JPY": "+1,013", "KWD": "+1.013", "CLF": "+0.1013"}.items():
@@ -205,22 +212,12 @@ def test_a_mean_is_told_in_its_own_measure_and_never_in_points() -> None:
     assert measure.possible(-50.0) == -50.0
 
 
-def _paid(policy: dict[str, Any]) -> dict[str, Any]:
-    return {**policy, "target": {**policy["target"], "currency": "USD"}}
-
-
-def between(contract: Any, known: dict[str, Any]) -> dict[str, float] | None:
-    """What the interval of a document leaves open, at 1,000 units a day."""
-    return value_range(contract, known, interval=known["totals"]["ci"], units_per_day=1000.0)
-
-
 def test_what_a_day_is_worth_is_the_verdict_s_or_what_the_interval_leaves_open() -> None:
     waiting = told("abstain", reason="power", decided=False)
-    assert between(waiting, document()) is None
-    valued = {**document()["policy"], "value_per_conversion": 40.0}
-    left_open = between(waiting, document(policy=valued))
-    assert left_open == {"low": pytest.approx(-400), "high": pytest.approx(2000)}
-    assert value_of(waiting, document(value_range=left_open)) == pytest.approx((-400, 2000))
+    assert value_range((-0.01, 0.05), None) is None
+    left_open = value_range((-0.01, 0.05), 1000.0 * 40.0)
+    known = structs.replace(document(), value_range=left_open)
+    assert value_of(waiting, known) == pytest.approx((-400, 2000))
     kept = told("keep", lift=0.02, confidence=0.96, ci=[0.01, 0.03], value_at_risk=800.0)
     assert value_of(kept, document()) == (800, 800)
 

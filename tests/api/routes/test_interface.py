@@ -3,10 +3,12 @@
 from typing import Any
 
 import pytest
+from msgspec import structs
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
-from domain.contract import document_text, waiting_contract
+from domain.contract import waiting_contract
+from domain.document import document_text
 from storage.verdicts.publication import Draft, publish_verdicts, stage_evidence
 from tests.conftest import Service
 
@@ -171,7 +173,7 @@ def test_a_registration_may_name_its_deploy_its_commit_or_both(service: Any) -> 
 def published(service: Any, **members: Any) -> dict[str, Any]:
     """Publishes a contract of a new experiment, whatever it says, and returns what is served."""
     experiment_id = service.post(REGISTER, {}).json()["experiment_id"]
-    told = {**waiting_contract(experiment_id), **members}
+    told = {**structs.asdict(waiting_contract(experiment_id)), **members}
     draft = Draft(
         experiment_id=experiment_id,
         document="{}",

@@ -10,7 +10,8 @@ from urllib.parse import quote
 import pytest
 from sqlalchemy import text
 
-from domain.contract import MEMBERS, contract, document_text
+from domain.contract import Contract, contract
+from domain.document import document_text
 from storage.verdicts.publication import Draft, publish_verdicts, stage_evidence
 from tests.conftest import Service
 
@@ -290,7 +291,7 @@ class TestPolling:
         experiment_id = registered(service)
         answer = service.get(f"/v1/reward/{experiment_id}")
         assert answer.status_code == 200
-        assert tuple(answer.json()) == MEMBERS
+        assert tuple(answer.json()) == Contract.__struct_fields__
         assert answer.json() == {
             "experiment_id": experiment_id,
             "lift": None,
@@ -389,7 +390,7 @@ class TestClosing:
                 f"/v1/reward/{experiment_id}/close", headers=service.reward, **body
             )
             assert answer.status_code == 200
-            assert tuple(answer.json()) == MEMBERS
+            assert tuple(answer.json()) == Contract.__struct_fields__
             assert answer.json()["verdict"] == "abstain"
 
     def test_takes_no_members(self, service: Any) -> None:

@@ -24,7 +24,8 @@ from schemathesis.specs.openapi.checks import (
 )
 from sqlalchemy import Connection
 
-from domain.contract import document_text, waiting_contract
+from domain.contract import waiting_contract
+from domain.document import document_text
 from domain.registration import Registration
 from storage.experiments.deploys import DeployRequest, record_deploy
 from storage.experiments.experiments import register

@@ -9,10 +9,12 @@ import pytest
 from sqlalchemy import text as sql
 
 from cli.changes.interval_plot import MOST_ROWS, WIDTH, interval_plot
+from domain.evidence.document import Evidence, evidence_of
 from domain.wording.effect import effect_line
 from orchestration.once import materialize_pipeline
 from storage.tenants.projects import CreatedProject, create_project
 from tests.conftest import Service, Store, filled_model, fresh_store, serving_store
+from tests.stores.example import example_evidence
 
 START = datetime(2026, 11, 21, 9, tzinfo=UTC)
 UNITS = 900
@@ -25,8 +27,8 @@ def look(minutes: float, low: float, high: float, **members: Any) -> dict[str, A
 
 
 def drawn(*looks: dict[str, Any], kind: str = "conversion") -> str:
-    policy = {"level": 0.05, "unit": "session", "target": {"name": "order", "kind": kind}}
-    return str(interval_plot({"looks": list(looks), "policy": policy}) or "")
+    evidence = example_evidence(looks=looks, policy={"target": {"kind": kind}})
+    return str(interval_plot(evidence) or "")
 
 
 def rows(plot: str) -> dict[str, str]:
@@ -166,7 +168,9 @@ def test_evidence_is_told_whole(served, command, explained) -> None:
     assert "◆ fired" in result.stdout
     for guardrail in document["guardrails"]:
         assert guardrail["metric"] in result.stdout
-    assert f"{effect_line(document)}" in flat
+    evidence = evidence_of(served.get(f"/v1/reward/{explained}/evidence").content)
+    assert isinstance(evidence, Evidence)
+    assert f"{effect_line(evidence)}" in flat
     assert document["digest"][:16] in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
 

@@ -17,6 +17,7 @@ from storage.releases.freeze import freeze, unfreeze
 from storage.tenants.keys import KeyKind
 from tests.cli.conftest import serving
 from tests.conftest import Service
+from tests.stores.example import example_document, example_evidence
 from tests.stores.publication import publish
 
 FOUND = {"lift": 0.1, "confidence": 0.99, "ci": (0.05, 0.15), "cadence": "fast"}
@@ -37,19 +38,19 @@ def service(tenant: Service) -> Service:
 
 def evidence(**members: Any) -> dict[str, Any]:
     """An evidence document, as far as the gate reads it."""
-    return {
-        "sentence": "What is known.",
-        "policy": {
-            "target": {"better": members.pop("better", "higher")},
-            "futility_margin": 0.01,
-        },
-        "known": {"not_worse_than": members.pop("not_worse_than", None)},
-        "gates": {"aliased_with": [], "interacting_because": []},
-        "counts": {"in_cells": members.pop("in_cells", 5000), "open": 0},
-        "warnings": [],
-        "ended_because": None,
-        **members,
-    }
+    units = members.pop("in_cells", 5000)
+    policy = {"target": {"better": members.pop("better", "higher")}, "futility_margin": 0.01}
+    known = {"not_worse_than": members.pop("not_worse_than", None)}
+    return example_document(
+        **{
+            "sentence": "What is known.",
+            "policy": policy,
+            "known": known,
+            "counts": {"in_cells": units, "open": 0},
+            "sessions": {"accumulated": units},
+            **members,
+        }
+    )
 
 
 def registered(service: Any) -> str:
@@ -192,8 +193,9 @@ def test_a_wrong_call_is_told_from_an_answer(command, words) -> None:
     assert command("wait", "exp_1", *words).exit_code == 2
 
 
-def seen(**members: Any) -> Poll:
-    return Poll(contract=contract("exp_1", **ABSTAIN), evidence=members)
+def seen(counts: dict[str, int] | None = None) -> Poll:
+    known = None if counts is None else example_evidence(counts=counts)
+    return Poll(contract=contract("exp_1", **ABSTAIN), evidence=known)
 
 
 def test_without_a_look_the_timeout_is_no_fault_before_a_look_could_have_come() -> None:
@@ -205,7 +207,7 @@ def test_without_a_look_the_timeout_is_no_fault_before_a_look_could_have_come() 
 
 
 def test_units_that_wait_for_their_window_are_no_fault() -> None:
-    waiting = seen(counts={"in_cells": 0, "open": 80})
+    waiting = seen({"in_cells": 0, "open": 80})
     end = outcome(waiting, accept_harm=None, waited=7200, timeout=7200)
     assert end is not None
     assert end.exit is Exit.TIMEOUT
@@ -216,7 +218,7 @@ def test_units_that_wait_for_their_window_are_no_fault() -> None:
     [("unknown_commit", "deploy of the commit"), ("ambiguous_commit", "send the whole id")],
 )
 def test_units_of_no_commit_that_is_known_say_what_is_missing(count: str, word: str) -> None:
-    counts = seen(counts={"in_cells": 0, "open": 0, count: 80})
+    counts = seen({"in_cells": 0, "open": 0, count: 80})
     end = outcome(counts, accept_harm=None, waited=7200, timeout=7200)
     assert end is not None
     assert (end.exit, word in end.because) == (Exit.FAULT, True)

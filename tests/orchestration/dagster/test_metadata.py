@@ -152,7 +152,7 @@ def test_the_nearest_to_an_answer_comes_first_and_the_decided_apart(settled) -> 
 
     # A second attempt has a higher threshold to reach.
     reached = [
-        experiment.document["totals"]["e_value"] * experiment.document["policy"]["level"]
+        experiment.document.totals.e_value * experiment.document.policy.level
         for experiment in nearest
     ]
     assert {experiment.experiment_id for experiment in nearest} == {

@@ -7,14 +7,19 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from msgspec import structs
 
+from domain.contract import Contract, contract
 from domain.drawing.interval import MOST_POINTS, interval_drawing, look_words, thumbnail
 from domain.drawing.shapes import steps
 from domain.drawing.traffic import Ramp, Step
+from domain.evidence.document import Evidence
 from domain.wording.looks import estimates, extent, held_spans, looks_of
 from domain.wording.picture import picture_of
+from domain.words import AbstainReason, Verdict
 from orchestration.dagster.report import MOST_SHOWN, chosen, report
 from storage.views.published import PublishedEvidence
+from tests.stores.example import example_evidence
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -25,7 +30,7 @@ def at(hours: float) -> str:
 
 def document(
     *, looks: int = 48, lift: float = 0.03, e_value: float = 1.0, number: int = 1, **more: Any
-) -> dict[str, Any]:
+) -> Evidence:
     """An evidence document whose interval narrows down around a lift, a look an hour."""
     rows = [
         {
@@ -39,41 +44,40 @@ def document(
         for turn in range(looks)
     ]
     target = {"name": "click", "kind": more.get("kind", "conversion"), "currency": "USD"}
-    return {
-        "sentence": more.get("sentence", "Can't say yet on click."),
-        "experiment_id": f"exp_{number}",
-        "as_of": at(looks - 1),
-        "policy": {
-            "level": more.get("level", 0.05),
-            "target": target,
-            "unit": "session",
-            "rho": {"day": 25.0, "fast": 11.1},
+    return example_evidence(
+        sentence=more.get("sentence", "Can't say yet on click."),
+        experiment_id=f"exp_{number}",
+        as_of=at(looks - 1),
+        policy={"target": target, "rho": {"fast": 11.1}},
+        arms={
+            "control": {"units": 900, "conversions": 90, "rate": 0.1},
+            "treatment": {"units": 800, "conversions": 104, "rate": 0.13},
         },
-        "arms": {
-            "control": {"units": 900, "conversions": 90, "rate": 0.1, "late": 0},
-            "treatment": {"units": 800, "conversions": 104, "rate": 0.13, "late": 0},
-        },
-        "totals": {"e_value": e_value, "lift": lift, "ci": [lift - 0.1, lift + 0.1]},
-        "looks": more.get("rows", rows),
-        "gates": {"vif": 1.0, "interacting_because": more.get("because", [])},
-        "guardrails": more.get("guardrails", []),
-        "candidate": more.get("candidate"),
-        "sessions": {"accumulated": 1700, "required": 9000.0},
-    }
+        totals={"e_value": e_value, "lift": lift, "ci": [lift - 0.1, lift + 0.1]},
+        looks=more.get("rows", rows),
+        gates={"interacting_because": more.get("because", [])},
+        guardrails=more.get("guardrails", []),
+        metrics=[{"metric": "click", "role": "target"}, *more.get("guardrails", [])],
+        candidate=more.get("candidate"),
+        sessions={"accumulated": 1700, "required": 9000.0},
+    )
 
 
-def contract(verdict: str = "abstain", *, decided: bool | None = None, **more: Any) -> Any:
-    return {
-        "experiment_id": "exp_1",
-        "verdict": verdict,
-        "abstain_reason": more.get("reason", "power") if verdict == "abstain" else None,
-        "lift": None if verdict == "abstain" else 0.03,
-        "power_state": {"decided": verdict != "abstain" if decided is None else decided},
-    }
+def answer(verdict: str = "abstain", *, decided: bool | None = None, **more: Any) -> Contract:
+    lift = None if verdict == "abstain" else 0.03
+    return contract(
+        "exp_1",
+        verdict=Verdict(verdict),
+        abstain_reason=AbstainReason(more.get("reason", "power")) if lift is None else None,
+        decided=lift is not None if decided is None else decided,
+        lift=lift,
+    )
 
 
 def guardrail(metric: str, *, breached: str | None = None, unharmed: str | None = None) -> Any:
-    return {"metric": metric, "breached_at": breached, "non_inferior_at": unharmed}
+    state = "breached" if breached else "unharmed" if unharmed else "not_known"
+    tested = {"breached_at": breached, "non_inferior_at": unharmed}
+    return {"metric": metric, "state": state, **tested}
 
 
 class Drawing:
@@ -104,30 +108,38 @@ RAMP = Ramp(
 
 
 def test_a_drawing_shows_the_units_of_each_arm_and_the_steps_of_the_ramp() -> None:
-    drawing = Drawing(document(), contract(), RAMP)
+    drawing = Drawing(document(), answer(), RAMP)
 
     for words in ("700 sessions of treatment, 1,000 of control", "share 10 %", "share 50 %"):
         assert words in drawing.text
     assert {"control", "treatment"} <= drawing.shapes
     # Of an experiment whose units are not known there is none.
-    assert "share" not in Drawing(document(), contract()).text
+    assert "share" not in Drawing(document(), answer()).text
 
 
-CANDIDATE = {"at": at(12), "lift": 0.03, "ci": [0.001, 0.059], "waits_for": ["error"]}
+CANDIDATE = {
+    "at": at(12),
+    "lift": 0.03,
+    "confidence": 0.96,
+    "ci": [0.001, 0.059],
+    "cadence": "day",
+    "holds": True,
+    "waits_for": ["error"],
+}
 KINDS = {
-    "Keep": (document(candidate=CANDIDATE), contract("keep")),
-    "Roll back": (document(lift=-0.03, e_value=30.0), contract("rollback")),
+    "Keep": (document(candidate=CANDIDATE), answer("keep")),
+    "Roll back": (document(lift=-0.03, e_value=30.0), answer("rollback")),
     "Iterate": (
         document(candidate=CANDIDATE, guardrails=[guardrail("error", breached=at(20))]),
-        contract("iterate"),
+        answer("iterate"),
     ),
-    "Almost: keep": (document(candidate=CANDIDATE), contract()),
-    "Can't say yet": (document(), contract()),
+    "Almost: keep": (document(candidate=CANDIDATE), answer()),
+    "Can't say yet": (document(), answer()),
     "Can't say: the split is not fair": (
         document(gated=range(5, 48), because=["crossover"]),
-        contract(reason="interacting"),
+        answer(reason="interacting"),
     ),
-    "No answer": (document(lift=0.0), contract(decided=True)),
+    "No answer": (document(lift=0.0), answer(decided=True)),
 }
 
 
@@ -157,7 +169,7 @@ def test_it_is_marked_when_the_test_fired_and_when_the_verdict_was_decided(word,
 
 
 def test_a_crossing_that_a_gate_held_is_not_marked_as_fired() -> None:
-    drawing = Drawing(document(e_value=1e6, gated=[47]), contract(reason="interacting"))
+    drawing = Drawing(document(e_value=1e6, gated=[47]), answer(reason="interacting"))
 
     assert "fired" not in drawing.shapes
 
@@ -166,7 +178,7 @@ def test_spans_that_a_gate_held_are_shaded_and_named() -> None:
     evidence = document(gated=[3, 4, 5, 20], because=["crossover", "lateness"])
     held = held_spans(looks_of(evidence))
 
-    drawing = Drawing(evidence, contract(reason="interacting"))
+    drawing = Drawing(evidence, answer(reason="interacting"))
 
     assert [round((end - begin) / 3600) for begin, end in held] == [3, 1]
     assert drawing.rectangles("held") == 2 * len(held)  # in the plot, and in the lane
@@ -180,7 +192,7 @@ def test_each_guardrail_says_how_it_stands_the_breached_first() -> None:
         guardrail("error", breached=at(20)),
     ]
 
-    text = Drawing(document(guardrails=watched), contract("iterate")).text
+    text = Drawing(document(guardrails=watched), answer("iterate")).text
 
     assert "error: breached 01 Mar 20:00" in text
     assert "latency: unharmed 01 Mar 10:00" in text
@@ -189,9 +201,10 @@ def test_each_guardrail_says_how_it_stands_the_breached_first() -> None:
 
 def test_the_scale_is_where_the_interval_informs_not_where_it_began() -> None:
     wide = document(looks=200, lift=0.01)
-    wide["looks"][0]["ci"] = [-1.0, 1.0]
+    first, *others = wide.looks
+    looks = (structs.replace(first, ci=(-1.0, 1.0)), *others)
 
-    low, high = extent(estimates(looks_of(wide)))
+    low, high = extent(estimates(looks_of(structs.replace(wide, looks=looks))))
 
     assert low < 0 < high
     assert high - low < 0.4
@@ -200,11 +213,17 @@ def test_the_scale_is_where_the_interval_informs_not_where_it_began() -> None:
 @pytest.mark.parametrize("size", [0.00013, 0.07, 5.0, 300.0, 123_456.0])
 def test_an_axis_counts_evenly_from_end_to_end_with_zero_among_its_values(size) -> None:
     rows = [
-        {"at": at(turn), "e_value": 1.0, "lift": size, "ci": [0.9 * size, 1.1 * size], "gated": 0}
+        {
+            "at": at(turn),
+            "e_value": 1.0,
+            "lift": size,
+            "ci": [0.9 * size, 1.1 * size],
+            "gated": False,
+        }
         for turn in range(9)
     ]
 
-    labels = Drawing(document(rows=rows, kind="mean"), contract()).root.iter("text")
+    labels = Drawing(document(rows=rows, kind="mean"), answer()).root.iter("text")
 
     ticks = [text.text for text in labels if text.get("text-anchor") == "end"]
     values = [float(tick or "") for tick in ticks if re.fullmatch(r"[+-]?[\d.e+-]+", tick or "")]
@@ -217,7 +236,7 @@ def test_an_axis_counts_evenly_from_end_to_end_with_zero_among_its_values(size) 
 @pytest.mark.parametrize("looks", [1, 2, 3, 28 * 288])
 def test_any_number_of_looks_is_drawn_in_little_room(looks) -> None:
     evidence = document(looks=looks, candidate={**CANDIDATE, "at": at(looks // 3)})
-    drawing = Drawing(evidence, contract())
+    drawing = Drawing(evidence, answer())
 
     assert {"band", "fired"} <= drawing.shapes
     assert len(drawing.titles) == min(looks, MOST_POINTS)
@@ -231,7 +250,7 @@ def test_looks_before_units_of_both_arms_met_are_drawn_without_an_interval() -> 
         for turn in range(4)
     ]
 
-    drawing = Drawing(document(rows=rows), contract(reason="non_identifiable"))
+    drawing = Drawing(document(rows=rows), answer(reason="non_identifiable"))
 
     assert "band" not in drawing.shapes
     assert "no block holds units of both arms" in drawing.text
@@ -239,10 +258,8 @@ def test_looks_before_units_of_both_arms_met_are_drawn_without_an_interval() -> 
 
 
 def test_before_the_first_look_there_is_no_picture() -> None:
-    waiting = {"experiment_id": "exp_1", "sentence": "No answer.", "as_of": None}
-
-    assert picture_of(waiting, contract()) is None
-    picture = picture_of(document(looks=1), contract())
+    assert picture_of(example_evidence(looks=[]), answer()) is None
+    picture = picture_of(document(looks=1), answer())
     assert picture is not None
     assert thumbnail(picture) is None
 
@@ -260,14 +277,14 @@ def test_a_look_tells_its_numbers_in_points_and_in_percent_of_control() -> None:
 
 
 def test_means_are_told_in_their_own_unit() -> None:
-    titles = Drawing(document(kind="mean", lift=42.0), contract()).titles
+    titles = Drawing(document(kind="mean", lift=42.0), answer()).titles
 
     assert "USD per session" in titles[-1]
     assert "points" not in titles[-1]
 
 
 def test_names_of_others_are_text_and_never_markup() -> None:
-    drawing = Drawing(document(guardrails=[guardrail("<script>&amp;")]), contract())
+    drawing = Drawing(document(guardrails=[guardrail("<script>&amp;")]), answer())
 
     assert "<script>&amp;" in drawing.text
     assert not list(drawing.root.iter("script"))
@@ -284,9 +301,9 @@ def test_relative_steps_do_not_add_up_their_rounding() -> None:
 # --- In Dagster ----------------------------------------------------------------------------------
 
 
-def published(document: Any, answer: Any = None, *, number: int = 1) -> PublishedEvidence:
+def published(document: Any, served: Any = None, *, number: int = 1) -> PublishedEvidence:
     return PublishedEvidence(
-        experiment_id=f"exp_{number}", document=document, contract=answer or contract()
+        experiment_id=f"exp_{number}", document=document, contract=served or answer()
     )
 
 

@@ -319,21 +319,6 @@ def test_other_facts_of_the_same_verdict_are_said_and_are_no_failure(shop) -> No
     assert served(shop.engine) == before
 
 
-def test_other_words_of_the_same_facts_are_no_difference(shop) -> None:
-    shop.tamper(
-        "UPDATE verdicts SET evidence = ((evidence::jsonb - 'effect')"
-        ' || \'{{"sentence": "As an older release said it."}}\')::json'
-        " WHERE experiment_id = '{click}'"
-    )
-    before = served(shop.engine)
-
-    result = rebuild()
-
-    assert result.exit_code == 0
-    assert "the log gives" not in result.stderr
-    assert served(shop.engine) == before
-
-
 def test_what_ticks_add_while_a_rebuild_fills_its_tables_is_neither_lost_nor_doubled(
     walked,
 ) -> None:

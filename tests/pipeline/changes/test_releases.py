@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from sqlalchemy import text
 
@@ -464,10 +465,11 @@ def _agree(release: Release, experiment: str, *, standing: str, moved: str | Non
     told = registration["base_moved"]
     assert (None if told is None else told["rebase_on"]) == moved
     evidence = release.service.evidence(experiment)
-    if evidence is not None and evidence["as_of"] is not None:
-        assert (evidence["base_moved"] is None) == (told is None)
-        assert evidence["nothing_to_compare"] == registration["nothing_to_compare"]
-        assert ("nothing to compare" in evidence["sentence"]) == (
+    if evidence is not None:
+        alone = evidence.nothing_to_compare
+        assert (evidence.base_moved is None) == (told is None)
+        assert msgspec.to_builtins(alone) == registration["nothing_to_compare"]
+        assert ("nothing to compare" in evidence.sentence) == (
             registration["nothing_to_compare"] is not None
         )
     fixes = [line["fix"] for line in release.checklist().values()]

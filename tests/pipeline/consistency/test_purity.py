@@ -315,8 +315,8 @@ def test_a_decided_verdict_is_the_same_however_much_later_it_is_recomputed(
             drafted = evaluate_as_of(connection, as_of=T + timedelta(hours=hours))
             answers.append(documents(drafted, ids)[ids[0]])
             decided = {entry.draft.experiment_id: entry.contract for entry in drafted}[ids[0]]
-            assert decided["power_state"] == {"clock": "decided", "decided": True}
-            assert decided["verdict"] == ("keep" if lift > 0 else "rollback")
+            assert (decided.power_state.clock, decided.decided) == ("decided", True)
+            assert decided.verdict == ("keep" if lift > 0 else "rollback")
     assert len(set(answers)) == 1
 
 

@@ -41,7 +41,7 @@ def test_a_platform_that_the_arms_share_unequally_splits_the_strata_and_is_named
     assert split["by"] == "properties.platform"
     assert split["e_value"] > 100
     assert evidence["warnings"] == ["uneven_segments"]
-    (sentence,) = warning_sentences(evidence)
+    (sentence,) = warning_sentences(story.decoded(experiment))
     assert "between the arms: properties.platform." in sentence
     assert abs(evidence["totals"]["lift"]) < 0.02
     assert evidence["policy"]["segments"] == ["plan", "platform"]

@@ -48,9 +48,10 @@ def test_a_keep_whose_outcomes_the_router_signed_is_verified(story) -> None:
 
 
 def test_where_all_came_with_the_public_key_the_evidence_says_so(story) -> None:
-    evidence = story.evidence(kept(story, commits=[A, K], of=1))
-    assert evidence["warnings"] == []
-    assert evidence["vouched"]["conversions"] == 0
-    assert vouched_sentence(evidence) == (
+    evidence = story.decoded(kept(story, commits=[A, K], of=1))
+    assert evidence.warnings == ()
+    assert evidence.vouched is not None
+    assert evidence.vouched.conversions == 0
+    assert vouched_sentence(evidence.vouched) == (
         "all outcomes came with the public key, which anybody can send with"
     )

@@ -8,19 +8,17 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from pydantic import BaseModel
 from sqlalchemy import text
 
-from api.routes.verdicts import VerdictContract
 from api.wire.event_batch import MOST_EVENTS
 from cli.main import main
-from domain.contract import MEMBERS, contract
+from domain.contract import Contract, contract
 from domain.planning.boundary import Boundary
 from domain.planning.design import Design
 from domain.planning.plan import prospects
-from mcp_server.contract import Verdict as ToolVerdict
+from domain.words import AbstainReason, Verdict
+from mcp_server.tools import tools
 from orchestration.pipeline.drafts import draft_evidence
-from stats.looks.words import AbstainReason, Cadence, Verdict
 from storage.pipeline.increment import extend_cells, extend_exposures
 from storage.schema.clock import claim_derived_tables
 from storage.verdicts.publication import publish_verdicts, stage_evidence
@@ -63,7 +61,7 @@ def send(story) -> None:
 def served(story, experiment_id: str) -> dict[str, Any]:
     answer = story.service.get(f"/v1/reward/{experiment_id}")
     assert answer.status_code == 200
-    assert tuple(answer.json()) == MEMBERS
+    assert tuple(answer.json()) == Contract.__struct_fields__
     return answer.json()
 
 
@@ -285,16 +283,17 @@ def test_a_keep_with_breaches_is_refused_before_it_is_published() -> None:
     with pytest.raises(ValueError, match="iterate"):
         contract(
             "exp_1",
-            verdict="keep",
+            verdict=Verdict.KEEP,
             abstain_reason=None,
             decided=True,
             guardrail_breaches=["error"],
         )
 
 
-def words(model: type[BaseModel], member: str) -> set[str]:
-    shown = model.model_json_schema()["properties"][member]
-    return set(shown.get("anyOf", [shown])[0]["enum"])
+def words(schema: dict[str, Any], parts: dict[str, Any], member: str) -> set[str]:
+    shown = schema["properties"][member]
+    word = shown.get("anyOf", [shown])[0]
+    return set(parts[word["$ref"].rpartition("/")[2]]["enum"] if "$ref" in word else word["enum"])
 
 
 @pytest.mark.requirement(
@@ -304,15 +303,16 @@ def words(model: type[BaseModel], member: str) -> set[str]:
     "contract.abstain_reason",
     "contract.cadence",
 )
-def test_each_room_spells_the_contract_alike() -> None:
-    assert tuple(VerdictContract.model_fields) == tuple(ToolVerdict.model_fields) == MEMBERS
-    assert len(MEMBERS) == 10
-    for model in (VerdictContract, ToolVerdict):
-        assert words(model, "verdict") == {"keep", "rollback", "iterate", "abstain"}
-        assert words(model, "verdict") == {word.value for word in Verdict}
-        assert words(model, "abstain_reason") == {"power", "non_identifiable", "interacting"}
-        assert words(model, "abstain_reason") == {word.value for word in AbstainReason}
-        assert words(model, "cadence") == {"day", "fast"} == {word.value for word in Cadence}
+def test_each_room_spells_the_contract_alike(service) -> None:
+    parts = service.get("/openapi.json").json()["components"]["schemas"]
+    (tool,) = (tool for tool in tools() if tool.name == "get_verdict")
+    for schema in (parts["Contract"], tool.output_schema):
+        assert tuple(schema["properties"]) == Contract.__struct_fields__
+        assert words(schema, parts, "verdict") == {"keep", "rollback", "iterate", "abstain"}
+        assert words(schema, parts, "abstain_reason") == {word.value for word in AbstainReason}
+        assert words(schema, parts, "cadence") == {"day", "fast"}
+    assert len(Contract.__struct_fields__) == 10
+    assert {*AbstainReason} == {"power", "non_identifiable", "interacting"}
 
 
 @pytest.mark.requirement("key.management")

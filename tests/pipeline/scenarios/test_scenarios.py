@@ -1,5 +1,6 @@
 """Guardrails, gates and concurrent changes, told through REST: each gets the answer it deserves."""
 
+import json
 import re
 from datetime import UTC, datetime, timedelta
 
@@ -8,6 +9,7 @@ from sqlalchemy import text
 
 from orchestration.pipeline.audit import audit
 from tests.repetition import also_nightly
+from tests.stores.example import example_document
 
 A, B, K, L, M = "aaaaaaa1", "bbbbbbb2", "ccccccc3", "ddddddd4", "eeeeeee5"
 DAY = 1440.0
@@ -270,7 +272,11 @@ def test_a_move_between_arms_that_a_deploy_explains_is_no_crossing(story) -> Non
     story.send()
     experiment = story.register(treatment_commit=K)
     story.walk(minutes=DAY)
-    assert story.evidence(experiment)["counts"]["crossover"] == 0
+    evidence = story.evidence(experiment)
+    assert evidence["counts"]["crossover"] == 0
+    # The digest holds what was recorded at the second of the binding.
+    names = {"experiment_id": "exp_1", "digest": example_document()["digest"]}
+    assert json.dumps({**evidence, **names}) == json.dumps(example_document())
 
 
 def test_a_constant_relative_lift_over_unequal_baselines_is_no_interaction(story) -> None:

@@ -2,10 +2,13 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from cli.changes.outcome import Exit, Poll, outcome
 from cli.changes.report import junit, markdown
+from domain.contract import Contract
+from domain.evidence.results import ShareShortfall
 from mcp_server.explanation import explanation
 from orchestration.outbound.delivery import deliver
 from storage.tenants.keys import KeyKind
@@ -45,7 +48,10 @@ def told(story: Any, *spans: tuple[float, float, float]) -> tuple[str, Poll, lis
     webhooks = sorted(got.document["type"].partition(".")[2] for got in receiver.got)
     return (
         experiment,
-        Poll(contract=story.contract(experiment), evidence=story.evidence(experiment)),
+        Poll(
+            contract=msgspec.convert(story.contract(experiment), Contract),
+            evidence=story.decoded(experiment),
+        ),
         webhooks,
     )
 
@@ -56,6 +62,12 @@ def end_of(seen: Poll) -> Any:
     return end
 
 
+def shortfall(seen: Poll) -> ShareShortfall:
+    assert seen.numbers is not None
+    assert seen.numbers.gates.shortfall is not None
+    return seen.numbers.gates.shortfall
+
+
 def gate(story: Any, policy: str) -> dict[str, Any]:
     asked = {"policy": policy, "target_metric": "order", "treatment_commit": K}
     return story.service.get("/v1/reward/gate", params=asked).json()
@@ -63,13 +75,10 @@ def gate(story: Any, policy: str) -> dict[str, Any]:
 
 def test_a_mis_set_weight_holds_and_every_face_names_both_causes(story: Any) -> None:
     experiment, seen, webhooks = told(story, (0, 600, 0.35))
-    assert seen.contract["guardrail_breaches"] == ["arrival"]
-    assert seen.evidence["gates"]["shortfall"] == {
-        "declared": 0.5,
-        "seen": pytest.approx(0.35, abs=0.002),
-        "steady": True,
-    }
-    sentence = seen.evidence["sentence"]
+    assert seen.contract.guardrail_breaches == ("arrival",)
+    short, sentence = shortfall(seen), seen.sentence
+    assert (short.declared, short.steady) == (0.5, True)
+    assert short.seen == pytest.approx(0.35, abs=0.002)
     assert (
         sentence
         == f"Can't say on order: the arms do not get the shares that were declared. {CAUSES}"
@@ -84,7 +93,7 @@ def test_a_mis_set_weight_holds_and_every_face_names_both_causes(story: Any) -> 
     assert "steady ratio" in markdown(seen, end, address=None)
     assert CAUSES in junit(seen, end).decode()
     assert webhooks == ["set_up_fault"]
-    assert explanation(experiment, dict(seen.evidence), None).sentence == sentence
+    assert explanation(seen.evidence, None).sentence == sentence
     story.service.client.post(
         "/dashboard/sign-in",
         data={"secret": story.service.project.keys[KeyKind.PROJECT]},
@@ -98,9 +107,9 @@ def test_a_mis_set_weight_holds_and_every_face_names_both_causes(story: Any) -> 
 
 def test_a_build_that_dies_at_some_moment_goes_back(story: Any) -> None:
     _, seen, webhooks = told(story, (0, 300, 0.5), (300, 600, 0.2))
-    assert seen.contract["guardrail_breaches"] == ["arrival"]
-    assert seen.evidence["gates"]["shortfall"]["steady"] is False
-    assert "and its share fell: the build may die" in seen.evidence["sentence"]
+    assert seen.contract.guardrail_breaches == ("arrival",)
+    assert shortfall(seen).steady is False
+    assert "and its share fell: the build may die" in seen.sentence
     found = gate(story, "no-breach")
     assert (found["phase"], found["sentence"].split(".")[0]) == (
         "Failed",
@@ -112,7 +121,7 @@ def test_a_build_that_dies_at_some_moment_goes_back(story: Any) -> None:
 
 def test_a_build_that_dies_under_a_mis_set_weight_goes_back_once_it_dies(story: Any) -> None:
     _, seen, webhooks = told(story, (0, 360, 0.35), (360, 800, 0.05))
-    assert seen.evidence["gates"]["shortfall"]["steady"] is False
+    assert shortfall(seen).steady is False
     assert gate(story, "keep")["phase"] == "Failed"
     assert end_of(seen).exit is Exit.BREACHED
     # The fault first, the breach when the share fell: though the contract said the same of both.
@@ -121,13 +130,13 @@ def test_a_build_that_dies_under_a_mis_set_weight_goes_back_once_it_dies(story: 
 
 def test_a_weight_that_is_set_right_later_is_no_build_that_dies(story: Any) -> None:
     _, seen, webhooks = told(story, (0, 300, 0.35), (300, 600, 0.5))
-    assert seen.contract["guardrail_breaches"] == ["arrival"]
-    assert seen.evidence["gates"]["shortfall"]["steady"] is True
+    assert seen.contract.guardrail_breaches == ("arrival",)
+    assert shortfall(seen).steady is True
     assert gate(story, "no-breach")["phase"] == "Running"
     assert webhooks == ["set_up_fault"]
 
 
 def test_a_build_of_which_hardly_anything_arrives_goes_back(story: Any) -> None:
     _, seen, _ = told(story, (0, 300, 0.02))
-    assert seen.evidence["gates"]["shortfall"]["steady"] is False
+    assert shortfall(seen).steady is False
     assert gate(story, "keep")["phase"] == "Failed"

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from domain.words import Verdict
 from stats.counts.closed_cells import ClosedCells, Values
 from stats.decision.evidence import Evidence, evaluate
 from stats.looks.policy import Policy
 from stats.looks.series import Guardrail, Series
-from stats.looks.words import Verdict
 from stats.sequential.mixture import Mixture
 from stats.sequential.requirement import required_sessions_of_mean, smallest_lift_of_mean
 

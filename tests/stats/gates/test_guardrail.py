@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
+from domain.document import moment
 from stats.decision.evidence import Evidence, evaluate
 from stats.looks.policy import DAY, Policy
 from stats.looks.series import Guardrail, Series
@@ -181,7 +182,7 @@ def test_a_candidate_waits_for_its_guardrails_and_serves_the_numbers_of_the_look
     assert kept.decision.ci == kept.ci
     assert kept.decision.confidence == 1 - kept.p_running_min
     assert kept.candidate is not None
-    assert (kept.candidate.at, kept.candidate.lift) == (300 + DELAY, waiting.candidate.lift)
+    assert (kept.candidate.at, kept.candidate.lift) == (moment(300 + DELAY), waiting.candidate.lift)
     assert kept.warnings == ()
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 
+from domain.document import moment
 from stats.decision.evidence import evaluate
 from stats.looks.policy import DAY
 from stats.looks.series import Series
@@ -97,7 +98,7 @@ def test_the_projected_date_is_when_traffic_reaches_the_requirement(series: Make
     assert sessions.accumulated == 6000
     assert sessions.required is not None
     days = (sessions.required - 6000) / (100 * 288)
-    assert sessions.projected_decision_at == math.ceil(60 * 300 + 1920 + days * DAY)
+    assert sessions.projected_decision_at == moment(math.ceil(60 * 300 + 1920 + days * DAY))
 
 
 def test_traffic_is_that_of_the_last_day_and_of_the_last_week(series: Maker) -> None:

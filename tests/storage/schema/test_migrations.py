@@ -8,6 +8,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.sql.base import Executable
 
 from domain.contract import waiting_contract
+from domain.document import document_text
 from storage.schema.migrate import VERSION, StoreVersionError, upgrade
 from storage.schema.tables import metadata
 
@@ -48,8 +49,7 @@ def test_making_the_store_again_changes_nothing(store) -> None:
 
 
 def insert_verdict(connection, *, decided: bool) -> None:
-    contract = str(waiting_contract("exp_1", decided=decided)).replace("'", '"')
-    contract = contract.replace("None", "null").replace("True", "true").replace("False", "false")
+    contract = document_text(waiting_contract("exp_1", decided=decided))
     connection.execute(
         text(
             "INSERT INTO projects (name, created_at) VALUES ('p', now());"

@@ -1,0 +1,101 @@
+"""The policy in an evidence document: the numbers that were frozen with its experiment."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from domain.document import Document
+
+
+class FrozenMetric(Document, frozen=True, kw_only=True):
+    """A metric as the policy froze it."""
+
+    cap: Annotated[
+        float | None, Meta(description="Of a mean: the largest value that an event counts.")
+    ]
+    kind: Literal["conversion", "mean"]
+    name: str
+    rates: Annotated[
+        dict[str, float] | None,
+        Meta(description="What one unit of another currency counts in the metric's own."),
+    ] = None
+    better: Literal["higher", "lower"]
+    margin: Annotated[
+        float | Literal["default"] | None,
+        Meta(
+            description="Of a guardrail: how much worse still counts as unharmed, absolute; null"
+            " where no keep waits for it."
+        ),
+    ]
+    sources: Annotated[tuple[str, ...], Meta(description="The names of its events.")]
+    currency: str | None
+    vouched_only: Annotated[bool, Meta(description="Whether only vouched events count.")] = False
+    grace_seconds: Annotated[
+        int | None,
+        Meta(
+            description="How long its outcomes are waited for, where that is longer than the grace"
+            " of all."
+        ),
+    ] = None
+    window_seconds: Annotated[
+        int, Meta(description="How long after its exposure a unit's events count.")
+    ]
+
+
+class Precisions(Document, frozen=True, kw_only=True):
+    """The mixture precisions ρ of the test's components, 1 / (relative lift)²."""
+
+    day: Annotated[float, Meta(description="Of the smallest typical lift.")]
+    fast: Annotated[float, Meta(description="Of the largest one.")]
+    between: Annotated[tuple[float, ...], Meta(description="Of those between.")] = ()
+
+
+class EvidencePolicy(Document, frozen=True, kw_only=True):
+    """The numbers that were frozen when the experiment was bound to its deploy."""
+
+    target: FrozenMetric
+    guardrails: tuple[FrozenMetric, ...]
+    environment: str
+    routes: Annotated[
+        tuple[str, ...] | None, Meta(description="Patterns that expose a unit; null for all.")
+    ]
+    routes_because: Annotated[
+        Literal["named", "affected", "all"],
+        Meta(
+            description="Whether the registration named them, the diff affects them, or all count."
+        ),
+    ]
+    alpha: float
+    attempt: Annotated[int, Meta(description="The number of this attempt at the change, from 1.")]
+    level: Annotated[float, Meta(description="alpha / attempt²: the level of this test.")]
+    rho: Precisions
+    window_seconds: int
+    grace_seconds: Annotated[
+        int, Meta(description="How long after its end a block of exposures closes.")
+    ]
+    block_min_units: Annotated[
+        int, Meta(description="Units that end an analysis block, at declared shares.")
+    ]
+    undeclared_min_units: Annotated[int, Meta(description="The same at undeclared shares.")]
+    horizon_days: int
+    futility_margin: float | None
+    unit: Literal["session", "user"]
+    value_per_conversion: Annotated[float | None, Meta(description="Dollars.")]
+    sample_rate: Annotated[
+        float | None,
+        Meta(description="The share of units that is measured; left out where all are."),
+    ] = None
+    signed_assignments: Annotated[
+        bool, Meta(description="Whether events without the router's signature are left out.")
+    ] = False
+    earlier_attempts: Annotated[tuple[str, ...], Meta(description="Their experiments.")] = ()
+    split_at: Annotated[
+        float | None,
+        Meta(description="The e-value at which a flag or segment splits the strata."),
+    ] = None
+    segments: tuple[str, ...] = ()
+    warmup_seconds: int = 0
+    after_window_at: Annotated[
+        float | None,
+        Meta(description="The e-value at which outcomes after the window hold a verdict."),
+    ] = None

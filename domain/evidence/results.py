@@ -1,0 +1,166 @@
+"""The results in an evidence document: the test's sums, looks and gates, and each metric's row."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from domain.cause import Cause
+from domain.document import Document, Interval, Moment
+from domain.words import Cadence
+
+EValue = Annotated[
+    float | Literal["inf"] | None,
+    Meta(description="An e-value; null where nothing could be tested."),
+]
+
+
+class Totals(Document, frozen=True, kw_only=True):
+    """The sums of the test over all cells (docs/statistics.md)."""
+
+    S: Annotated[float, Meta(description="The score.")]
+    W: Annotated[float, Meta(description="The Mantel-Haenszel weight: the information so far.")]
+    V: Annotated[float, Meta(description="The variance of the score under no effect.")]
+    lift: Annotated[float | None, Meta(description="S / W.")]
+    e_value: Annotated[float, Meta(description="At most 1e300.")]
+    p_value: float
+    p_running_min: Annotated[
+        float, Meta(description="The least p-value over looks that no gate held.")
+    ]
+    ci: Annotated[Interval | None, Meta(description="Given whenever arms were compared.")]
+
+
+class YesNo(Document, frozen=True, kw_only=True):
+    """Beside a mean, the test of whether units had its event; it decides nothing.
+
+    A unit with an extreme value hides a difference of means, but counts as one unit here.
+    """
+
+    lift: Annotated[
+        float,
+        Meta(description="The share of treatment's units with the event minus control's."),
+    ]
+    e_value: float
+    ci: Interval
+
+
+class Known(Document, frozen=True, kw_only=True):
+    """The relative lifts that are excluded already, divided by control's rate."""
+
+    not_worse_than: float | None
+    not_better_than: float | None
+    smallest_lift_by_horizon: Annotated[
+        float | None,
+        Meta(
+            description="The smallest rise that the traffic expected by the horizon finds in 80 %"
+            " of experiments; null once decided."
+        ),
+    ]
+    sentence: str | None
+
+
+class EvidenceLook(Document, frozen=True, kw_only=True):
+    """A look; of more than 500 the first, the last, the crossing and an even selection."""
+
+    at: Moment
+    e_value: float
+    p_running_min: float
+    lift: float | None
+    ci: Interval | None
+    gated: Annotated[bool, Meta(description="Whether a gate held this look back.")]
+
+
+class ShareShortfall(Document, frozen=True, kw_only=True):
+    """Treatment's share of arrivals, where too few of its units arrived."""
+
+    declared: float
+    seen: float
+    steady: Annotated[
+        bool, Meta(description="Whether a wrong weight explains it as well as a dying build.")
+    ]
+
+
+class EvidenceGates(Document, frozen=True, kw_only=True):
+    """The readings of the gates: whether the difference is the change's alone."""
+
+    vif: Annotated[
+        EValue, Meta(description="Variance inflation factor; above 10 nothing can be said.")
+    ]
+    aliased_with: Annotated[
+        tuple[str, ...],
+        Meta(description="Other changes that the change cannot be separated from, or `time`."),
+    ]
+    sample_ratio_e: EValue
+    crossover_share: Annotated[
+        float | None, Meta(description="The share of units seen in both arms.")
+    ]
+    lateness_e: EValue
+    interaction_e: EValue
+    after_window_e: EValue
+    left_out_e: Annotated[
+        dict[str, float],
+        Meta(description="Of each reason for which a mean leaves outcomes out."),
+    ]
+    interacting_because: tuple[Cause, ...]
+    shortfall: ShareShortfall | None
+
+
+class EvidenceSplit(Document, frozen=True, kw_only=True):
+    """A flag or segment that the strata are split by, since the arms share it unequally."""
+
+    by: str
+    e_value: float
+    since: Moment | None
+
+
+class EvidenceGuardrail(Document, frozen=True, kw_only=True):
+    """The one-sided test of a guardrail."""
+
+    metric: str
+    e_value: float
+    threshold: Annotated[float, Meta(description="The e-value at which it is breached.")]
+    breached_at: Moment | None
+    non_inferior_at: Annotated[Moment | None, Meta(description="When it was shown unharmed.")]
+    lift: float | None
+
+
+class Candidate(Document, frozen=True, kw_only=True):
+    """A target that is better already, and waits for its guardrails."""
+
+    at: Annotated[
+        Moment, Meta(description="The first look at which the test held on the better side.")
+    ]
+    lift: float
+    confidence: float
+    ci: Interval
+    cadence: Cadence
+    holds: Annotated[bool, Meta(description="Whether the target's test still holds at this look.")]
+    waits_for: Annotated[
+        tuple[str, ...], Meta(description="Guardrails that are not shown unharmed.")
+    ]
+
+
+State = Literal["better", "worse", "unfair", "not_known", "breached", "unharmed"]
+
+
+class MetricRow(Document, frozen=True, kw_only=True):
+    """The results of both arms by one metric."""
+
+    metric: str
+    role: Annotated[Literal["target", "guardrail"], Meta(description="The target comes first.")]
+    control: Annotated[float | None, Meta(description="The rate, or the mean; null of `arrival`.")]
+    treatment: float | None
+    difference: Annotated[
+        float | None,
+        Meta(
+            description="Treatment minus control, compared block by block: not simply the"
+            " difference of the two."
+        ),
+    ]
+    interval: Annotated[
+        Interval | None,
+        Meta(
+            description="Where the true difference lies, however often one looks. Of a guardrail by"
+            " its own one-sided test."
+        ),
+    ]
+    state: State

@@ -1,0 +1,25 @@
+"""The policy member of an evidence document: the frozen policy as it is served."""
+
+import msgspec
+
+from domain.evidence.policy import EvidencePolicy, Precisions
+from stats.looks.policy import Policy
+from storage.verdicts.evidence import ExperimentReading
+
+
+def policy_of(reading: ExperimentReading) -> EvidencePolicy:
+    """Returns the policy as it is served: its settings at their defaults are left out."""
+    frozen, numbers = reading.policy, Policy.from_json(reading.policy)
+    return msgspec.convert(
+        {
+            **frozen,
+            "level": numbers.level,
+            "undeclared_min_units": numbers.undeclared_min_units,
+            "sample_rate": numbers.sample_rate if numbers.sample_rate < 1 else None,
+            "rho": Precisions(
+                day=numbers.rho_day, fast=numbers.rho_fast, between=numbers.rho_between
+            ),
+            "horizon_days": frozen["horizon_seconds"] // 86_400,
+        },
+        EvidencePolicy,
+    )
