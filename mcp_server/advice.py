@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from domain.contract import Contract
+from domain.figures import counted
 from domain.registration import RegistrationAnswer
 from domain.wording.headline import ABSTENTIONS, headline_of
 from domain.wording.registration import registration_note
@@ -113,9 +114,5 @@ def span(seconds: int) -> str:
     """A time in its largest whole unit, rounded up: `5 minutes`."""
     for length, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
         if seconds >= length:
-            return _counted(-(-seconds // length), unit)
-    return _counted(max(seconds, 1), "second")
-
-
-def _counted(count: int, unit: str) -> str:
-    return f"{count} {unit}{'' if count == 1 else 's'}"
+            return counted(-(-seconds // length), unit)
+    return counted(max(seconds, 1), "second")

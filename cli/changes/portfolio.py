@@ -13,11 +13,11 @@ from rich.text import Text
 
 from cli.operations.options import data_dir_option, project_option
 from cli.operations.remote import READING_KEY, document, remote
+from domain.figures import percent
 from domain.ledger.portfolio import registration_of
 from domain.registration import PRODUCTION
 from domain.wording.effect import MOMENTS
 from domain.wording.portfolio import (
-    percent,
     portfolio_headline,
     portfolio_notes,
     portfolio_steps,

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from domain.figures import first_names
+
 _LONGEST_CELL = 60
 _MOST_NAMES = 20
 
@@ -56,9 +58,7 @@ def shown_cell(cell: object) -> str:
 
 def name_list(names: Iterable[object]) -> str:
     """Returns names as a message lists them, the first ones where there are many."""
-    listed = [str(name) for name in names]
-    more = len(listed) - _MOST_NAMES
-    return ", ".join(listed[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    return first_names([str(name) for name in names], _MOST_NAMES)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

@@ -15,6 +15,7 @@ from cli.operations.options import data_dir_option, project_option
 from cli.operations.projects import json_option
 from cli.operations.store import store_engine
 from domain.document import document_text
+from domain.figures import counted
 from storage.log.lake import open_lake
 from storage.schema.clock import is_rebuilding
 from storage.tenants.projects import find_project
@@ -145,7 +146,7 @@ def _of_files(erased: Forgotten) -> Iterator[str]:
 
 
 def _files(count: int) -> str:
-    return f"{count:,} file{'s' * (count != 1)}"
+    return counted(count, "file")
 
 
 def _of_counts(erased: Forgotten) -> Iterator[str]:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from domain.cause import Cause
 from domain.checklist.setup import OpenExperiment, ProjectSetup, Seen, Traffic
 from domain.comparison import MOST_CROSSED
+from domain.figures import counted, first_names, length_of_time
 from domain.wording.base_move import base_move_sentence
 from domain.wording.left_out import CURES, left_out_sentence
 from domain.wording.registration import nothing_to_compare_advice, nothing_to_compare_sentence
@@ -181,12 +182,7 @@ def _recent(setup: ProjectSetup, here: str, age: timedelta) -> _Judgment:
 
 
 def _ago(age: timedelta) -> str:
-    seconds = int(age.total_seconds())
-    for length, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
-        if seconds >= length:
-            count = seconds // length
-            return f"{count} {unit}{'' if count == 1 else 's'} ago"
-    return f"{seconds} second{'' if seconds == 1 else 's'} ago"
+    return f"{length_of_time(age.total_seconds(), least=1)} ago"
 
 
 def _commit_on_events(setup: ProjectSetup) -> _Judgment:
@@ -391,7 +387,7 @@ def _clock_skew(setup: ProjectSetup) -> _Judgment:
     seen = f"{skewed:,} of {of:,} events are dated {late}"
     if skewed:
         mean = sum(part.skew_seconds * part.skewed for part in traffic) / skewed
-        seen += f", by {_span(abs(mean))} {'before' if mean > 0 else 'after'} in the mean"
+        seen += f", by {length_of_time(abs(mean))} {'before' if mean > 0 else 'after'} in the mean"
     fix = "Send `sent_at` beside `events`, by which a wrong clock is corrected; and send at once."
     return skewed <= _MOST_SKEWED * of, f"{seen}.", fix
 
@@ -476,7 +472,7 @@ def _what(traffic: Iterable[Traffic]) -> str:
 
 
 def _events_of(count: int) -> str:
-    return f"{count:,} event{'' if count == 1 else 's'}"
+    return counted(count, "event")
 
 
 def _no_experiment() -> _Judgment:
@@ -494,17 +490,8 @@ def _shown(values: Sequence[Seen], *, limit: int) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _NAMES_SHOWN
-    shown = ", ".join(_cut(name) for name in names[:_NAMES_SHOWN])
-    return shown if more <= 0 else f"{shown} and {more} more"
+    return first_names([_cut(name) for name in names], _NAMES_SHOWN)
 
 
 def _cut(name: str, limit: int = _LONGEST_SHOWN) -> str:
     return name if len(name) <= limit else f"{name[: limit - 1]}…"
-
-
-def _span(seconds: float) -> str:
-    for length, unit in ((86400, "days"), (3600, "hours"), (60, "minutes")):
-        if seconds >= 2 * length:
-            return f"{seconds / length:,.0f} {unit}"
-    return f"{seconds:,.0f} seconds"

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from domain.cause import Cause
 from domain.evidence.counts import LeftOut
 from domain.evidence.policy import FrozenMetric
+from domain.figures import counted
 
 CURES = {
     Cause.OTHER_CURRENCY: "Payments in another currency do not count: name its rate in the metric's"
@@ -31,8 +32,8 @@ def left_out_sentence(outcomes: Sequence[LeftOut], target: FrozenMetric) -> str 
     )
     nouns = {Cause.OTHER_CURRENCY: ("payment", other), Cause.NO_VALUE: ("event", "without a value")}
     parts = [
-        f"{_counted(row.treatment, noun)} of treatment and"
-        f" {_counted(row.control, noun)} of control, {why}"
+        f"{_amount(row.treatment, noun)} of treatment and"
+        f" {_amount(row.control, noun)} of control, {why}"
         for row in outcomes
         if row.reason in nouns
         for noun, why in [nouns[Cause(row.reason)]]
@@ -40,5 +41,5 @@ def left_out_sentence(outcomes: Sequence[LeftOut], target: FrozenMetric) -> str 
     return f"Left out: {'; '.join(parts)}." if parts else None
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{f'{count:,}' if count else 'no'} {noun}{'' if count == 1 else 's'}"
+def _amount(count: int, noun: str) -> str:
+    return counted(count, noun) if count else f"no {noun}s"

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from domain.figures import counted, percent
 from domain.wording.effect import MOMENTS
 
 
@@ -13,7 +14,7 @@ def portfolio_headline(portfolio: Mapping[str, Any]) -> str:
     if not portfolio["changes"]:
         return "Users have no change that the hold-back lacks: there is nothing to measure."
     kept = portfolio["kept"]
-    count, hold_back = _counted(portfolio["changes"], "change"), portfolio["hold_back"][:12]
+    count, hold_back = counted(portfolio["changes"], "change"), portfolio["hold_back"][:12]
     were = "was" if kept == 1 else "were"
     said = f"{count} came since build {hold_back}; {kept} of them {were} kept"
     if kept:
@@ -63,7 +64,7 @@ def portfolio_notes(portfolio: Mapping[str, Any]) -> list[str]:
     if portfolio["unmeasured"]:
         count = len(portfolio["unmeasured"])
         notes.append(
-            f"{_counted(count, 'change')} {'was' if count == 1 else 'were'} measured by no"
+            f"{counted(count, 'change')} {'was' if count == 1 else 'were'} measured by no"
             " experiment of their own, and claim nothing."
         )
     return notes
@@ -102,14 +103,5 @@ def _reason(need: Mapping[str, Any]) -> str:
     if need["days"] is None:
         return ""
     return (
-        f" (finds {percent(need['lift'])} in about {_counted(max(1, round(need['days'])), 'day')})"
+        f" (finds {percent(need['lift'])} in about {counted(max(1, round(need['days'])), 'day')})"
     )
-
-
-def _counted(count: int, thing: str) -> str:
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"
-
-
-def percent(share: float) -> str:
-    """Returns a relative difference in percent, with its sign."""
-    return f"{100 * share:+.1f} %"

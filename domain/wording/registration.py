@@ -1,10 +1,10 @@
 """Sentences on a registration: waiting, without its control, or measured with other changes."""
 
-import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from domain.contract import Contract
+from domain.figures import first_names, length_of_time
 from domain.lineage.serving import MissingControl
 from domain.registration import MissingDeploy, RegistrationAnswer
 from domain.wording.base_move import base_move_sentence
@@ -48,16 +48,8 @@ def first_look_sentence(
         return None
     return (
         f"The first look at {registration.metric} can come at {at:%Y-%m-%d %H:%M} UTC, in"
-        f" {_span(seconds)}: the first units have so long to bring their outcomes."
+        f" {length_of_time(seconds)}: the first units have so long to bring their outcomes."
     )
-
-
-def _span(seconds: float) -> str:
-    """Returns a time in days from two days on, in hours from two hours on, else in minutes."""
-    for length, unit in ((86_400, "days"), (3600, "hours")):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{math.ceil(seconds / 60)} min"
 
 
 def awaited_sentence(awaited: MissingDeploy, environment: str) -> str:
@@ -96,8 +88,5 @@ def nothing_to_compare_advice(alone: MissingControl) -> list[str]:
 
 def joint_sentence(changes: Sequence[str]) -> str:
     """Returns which other changes an effect is measured together with."""
-    named = ", ".join(change[:_SHOWN] for change in changes[:_NAMED])
-    more = f" and {len(changes) - _NAMED} more" if len(changes) > _NAMED else ""
-    return (
-        f"Its effect is measured together with that of {named}{more}: the control lacks them too."
-    )
+    named = first_names([change[:_SHOWN] for change in changes], _NAMED)
+    return f"Its effect is measured together with that of {named}: the control lacks them too."

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from domain.cause import Cause
 from domain.evidence.policy import EvidencePolicy
+from domain.figures import percent
 from domain.lineage.serving import MissingControl
 from domain.measure import Measure, too_small, typical_lift
 from domain.wording.headline import NO_ANSWER, VERDICTS
@@ -36,11 +37,6 @@ class Statement:
 
     sentence: str
     reason: str
-
-
-def percent(value: float) -> str:
-    """Returns a relative lift in percent."""
-    return f"{100 * value:+.1f} %"
 
 
 def statement(

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select, text, update
 
+from domain.figures import first_names
 from storage.experiments.deploys import deploy_record
 from storage.postgres.refusal import Conflict, Missing
 from storage.schema.clock import binding_time
@@ -74,12 +75,11 @@ def _refuse_if_in_use(connection: Connection, deploy: Row[Any]) -> None:
     users = connection.execute(_USERS, bound).scalars().all()
     if not users:
         return
-    named = ", ".join(users[:_NAMED])
-    more = f" and {len(users) - _NAMED} more" if len(users) > _NAMED else ""
     raise Conflict(
         "deploy_in_use",
-        f"the deploy is part of {named}{more}: its verdict reads what was recorded. Post the commit"
-        " again with what is right, or close an open experiment and register it anew",
+        f"the deploy is part of {first_names(users, _NAMED)}: its verdict reads what was recorded."
+        " Post the commit again with what is right, or close an open experiment and register it"
+        " anew",
     )
 
 

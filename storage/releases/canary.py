@@ -1,10 +1,10 @@
 """Canaries: which deployed commit a release gate is asked about."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, TextClause, select, text
 
+from domain.figures import first_names
 from domain.lineage.commit_id import ambiguous
 from storage.experiments.commit_ids import commits_meant
 from storage.experiments.hold_backs import later_build, nothing_to_judge
@@ -91,8 +91,8 @@ def commit_in_question(
             f"no canary is declared in this environment.{held_back} Post the canary's deploy with"
             " its allocation, a share between 0 and 1, or name it by treatment_commit."
         )
-    listed = _listed(
-        [f"{canary.commit[:_SHORT]} at {100 * canary.share:.4g} %" for canary in canaries]
+    listed = first_names(
+        [f"{canary.commit[:_SHORT]} at {100 * canary.share:.4g} %" for canary in canaries], _NAMED
     )
     return hold(
         f"{len(canaries)} canaries are declared here: {listed}. Name one by"
@@ -126,8 +126,3 @@ def _named_commit(
             " post its deploy."
         )
     return meant[0].commit
-
-
-def _listed(names: Sequence[str]) -> str:
-    left = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {left} more" if left > 0 else "")

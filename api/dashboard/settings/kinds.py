@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from api.dashboard.page.form import Field, digest_of, lines, number, rates, whole
+from domain.figures import counted
 from domain.metric import DAY, HOUR, MINUTE, Metric, metric_definition
 from storage.tenants.webhook import EVENTS, MOST_WEBHOOKS, TOKEN_PREFIX, Webhook
 
@@ -63,8 +64,7 @@ class Kind:
 def _window(seconds: int) -> str:
     for size, unit in ((DAY, "day"), (HOUR, "hour"), (MINUTE, "minute")):
         if seconds % size == 0:
-            many = seconds // size
-            return f"{many} {unit}{'' if many == 1 else 's'}"
+            return counted(seconds // size, unit)
     return f"{seconds} seconds"
 
 

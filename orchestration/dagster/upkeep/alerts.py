@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import dagster as dg
 
 from domain.document import document_text
+from domain.figures import counted
 from orchestration.dagster.keys import PREFIX
 from orchestration.dagster.upkeep.failures import (
     Cursor,
@@ -104,9 +105,7 @@ def _slack(failures: Failures) -> dict[str, str]:
 
 def _counted(failures: Failures) -> str:
     counts = {"run": len(failures.runs), "check": len(failures.checks)}
-    return " and ".join(
-        f"{count} {noun}{'s' * (count != 1)}" for noun, count in counts.items() if count
-    )
+    return " and ".join(counted(count, noun) for noun, count in counts.items() if count)
 
 
 def _run_line(run: FailedRun) -> str:

@@ -12,7 +12,7 @@ from tests.mcp_server.conftest import answering
 
 FIRST_LOOK = (
     r"The first look at \w+ can come at \d{4}-\d\d-\d\d \d\d:\d\d UTC,"
-    r" in (?P<span>\d+) (?:min|hours):"
+    r" in (?P<span>\d+) (?:minutes|hours):"
     r" the first units have so long to bring their outcomes\.\n"
 )
 

@@ -1,0 +1,27 @@
+"""Figures as sentences have them: counts, lists of names and lengths of time."""
+
+from collections.abc import Sequence
+
+_LENGTHS = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+
+
+def counted(count: int, noun: str) -> str:
+    """Returns a count with its noun: `1 day`, `1,200 days`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def first_names(names: Sequence[str], limit: int) -> str:
+    """Returns so many names and the number of the others: `a, b and 3 more`."""
+    more = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def percent(share: float) -> str:
+    """Returns a relative difference in percent, with its sign."""
+    return f"{100 * share:+.1f} %"
+
+
+def length_of_time(seconds: float, *, least: int = 2) -> str:
+    """Returns a length of time in its largest unit of which it has at least so many."""
+    length, unit = next(pair for pair in _LENGTHS if seconds >= least * pair[0] or pair[0] == 1)
+    return counted(round(seconds / length), unit)
