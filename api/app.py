@@ -46,6 +46,7 @@ from api.wire.fair_queue import FairQueue
 from api.wire.meters import Meters
 from api.wire.problem import PROTOCOL_FORMS, Fault, Problem, invalid, problem_response
 from api.wire.shape import code, detail
+from domain.checklist.lines import ChecklistLine
 from domain.contract import Contract
 from domain.evidence.document import ClosedExperiment, Evidence
 from domain.evidence.effect import Effect
@@ -158,6 +159,7 @@ def create_app(settings: ApiSettings | None = None, *, tools: Tools | None = Non
             Effect,
             RegisteredExperiment,
             RegistrationAnswer,
+            ChecklistLine,
         ],
     )
     return app

@@ -7,27 +7,18 @@ from starlette.responses import Response
 from api.runtime.keyring import admitted
 from api.runtime.state import runtime
 from api.wire.answer import answer
-from api.wire.documentation import PlainRoute, reading
-from api.wire.shape import Shape
+from api.wire.documentation import PlainRoute, answered_list, reading
+from domain.checklist.lines import ChecklistLine
 from storage.tenants.keys import READING_KINDS
 
 # It is plain, as the address of a verdict is: of two plain routes, that without a pattern answers.
 router = APIRouter(route_class=PlainRoute, tags=["reward"])
 
 
-class ChecklistLine(Shape):
-    """One check."""
-
-    check: str
-    ok: bool | None
-    seen: str
-    fix: str
-
-
 @router.get(
     "/v1/reward/checklist",
     summary="Read the set-up checklist",
-    responses={200: {"model": list[ChecklistLine]}},
+    responses={200: answered_list(ChecklistLine)},
     openapi_extra=reading(),
 )
 async def get_checklist(request: Request) -> Response:
@@ -39,6 +30,4 @@ async def get_checklist(request: Request) -> Response:
     shared = runtime(request)
     caller = await admitted(shared.keyring, request, *READING_KINDS)
     checklist = await shared.checklists.of(caller.project_id)
-    return answer(
-        [line.document() for line in checklist.lines], headers={"Age": str(checklist.age)}
-    )
+    return answer(checklist.lines, headers={"Age": str(checklist.age)})

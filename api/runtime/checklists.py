@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from api.runtime.store import Store
-from domain.checklist.lines import Line
+from domain.checklist.lines import ChecklistLine
 from storage.views.checklist import read_checklist
 
 
@@ -16,7 +16,7 @@ from storage.views.checklist import read_checklist
 class Checklist:
     """The lines of a project, and when they were computed."""
 
-    lines: Sequence[Line]
+    lines: Sequence[ChecklistLine]
     computed_at: datetime
 
     @property

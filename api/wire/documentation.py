@@ -160,6 +160,12 @@ def answered(*structs: type[msgspec.Struct]) -> dict[str, Any]:
     return {"content": {"application/json": {"schema": content}}}
 
 
+def answered_list(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    """Returns the members of an answer whose JSON is an array of a struct."""
+    items = json_body(struct)["application/json"]
+    return {"content": {"application/json": {"schema": {"type": "array", "items": items}}}}
+
+
 def json_body(*models: type) -> dict[str, Any]:
     """Returns the schema of a JSON body that is one of some models."""
     refs = [{"$ref": _REF.format(model=model.__name__)} for model in models]

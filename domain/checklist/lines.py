@@ -1,12 +1,15 @@
 """The lines of a checklist: checks of a project's set-up, each with its observation and fix."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
+from typing import Annotated
+
+from msgspec import Meta
 
 from domain.cause import Cause
 from domain.checklist.setup import OpenExperiment, ProjectSetup, Seen, Traffic
 from domain.comparison import MOST_CROSSED
+from domain.document import Document
 from domain.figures import counted, first_names, length_of_time
 from domain.wording.base_move import base_move_sentence
 from domain.wording.left_out import CURES, left_out_sentence
@@ -70,41 +73,35 @@ _UNSEALED_FIX = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Line:
-    """A line of a checklist.
+class ChecklistLine(Document, frozen=True, kw_only=True):
+    """A line of a checklist."""
 
-    Attributes:
-        check: The name of the check, in a few stable words.
-        ok: Whether it is as it should be; None where that cannot be told yet.
-        seen: The observation, in figures.
-        fix: The very next thing to do; empty where all is well.
-    """
-
-    check: str
-    ok: bool | None
-    seen: str
-    fix: str = ""
-
-    def document(self) -> dict[str, object]:
-        """Returns the line as it is served."""
-        return {"check": self.check, "ok": self.ok, "seen": self.seen, "fix": self.fix}
+    check: Annotated[str, Meta(description="The name of the check, in a few stable words.")]
+    ok: Annotated[
+        bool | None,
+        Meta(description="Whether it is as it should be; null where that cannot be told yet."),
+    ]
+    seen: Annotated[str, Meta(description="The observation, in figures.")]
+    fix: Annotated[str, Meta(description="The very next thing to do; empty where all is well.")]
 
 
-def lines(setup: ProjectSetup) -> list[Line]:
+def lines(setup: ProjectSetup) -> list[ChecklistLine]:
     """Returns the ten lines of a project, in the order of a set-up, and those of single faults.
 
     These are there for experiments that leave outcomes out or cannot be computed, and while the
     log cannot be sealed.
     """
     ten = [
-        Line(check=check, ok=ok, seen=seen, fix="" if ok else fix)
+        ChecklistLine(check=check, ok=ok, seen=seen, fix="" if ok else fix)
         for check, judge in zip(CHECKS, _LINES, strict=True)
         for ok, seen, fix in [judge(setup)]
     ]
     return [
         *ten,
-        *(Line(check=check, ok=False, seen=seen, fix=fix) for check, seen, fix in _faults(setup)),
+        *(
+            ChecklistLine(check=check, ok=False, seen=seen, fix=fix)
+            for check, seen, fix in _faults(setup)
+        ),
     ]
 
 

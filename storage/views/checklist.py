@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Row, text
 
-from domain.checklist.lines import SILENCE, Line, lines
+from domain.checklist.lines import SILENCE, ChecklistLine, lines
 from domain.checklist.setup import OpenExperiment, ProjectSetup, Traffic
 from domain.comparison import MIN_CROSSINGS
 from domain.evidence.counts import LeftOut
@@ -154,7 +154,7 @@ ORDER BY x.registered_at, x.experiment_id
 """)
 
 
-def read_checklist(connection: Connection, project_id: int) -> list[Line]:
+def read_checklist(connection: Connection, project_id: int) -> list[ChecklistLine]:
     """Returns the checklist of a project as of now; no verdict reads anything of it."""
     connection.execute(_LIMIT)
     return lines(read_setup(connection, project_id))

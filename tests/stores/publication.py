@@ -8,6 +8,7 @@ from sqlalchemy import Connection
 from domain.contract import contract
 from domain.document import document_text
 from storage.verdicts.publication import Draft, publish_verdicts, stage_evidence
+from tests.stores.example import example_document
 
 
 def publish(
@@ -24,12 +25,12 @@ def publish(
         connection: In a transaction.
         experiment_id: Of the experiment.
         answer: What `domain.contract.contract` takes besides.
-        document: The evidence document.
+        document: The members of the evidence document that the test is about.
         next_look_at: When the next look can come.
     """
     draft = Draft(
         experiment_id=experiment_id,
-        document=document_text(document),
+        document=document_text(example_document(**document)),
         contract=document_text(contract(experiment_id, **answer)),
         as_of=datetime.now(UTC),
         next_look_at=next_look_at,

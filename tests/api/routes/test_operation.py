@@ -11,14 +11,13 @@ from starlette.testclient import TestClient
 
 from api.app import create_app
 from api.routes.deploys import DeployReceipt, LastDeploy
-from api.routes.experiments import RegisteredExperiment
 from api.routes.revenue_events import RevenueReceipt
 from api.routes.runtime_events import EventsReceipt
 from api.routes.static_graphs import GraphReceipt
-from api.routes.verdicts import VerdictList
 from api.runtime.settings import ApiSettings
 from api.wire.problem import CODES
-from domain.contract import MEMBERS
+from domain.contract import Contract
+from domain.listing import VerdictList
 from storage.postgres.engine import connection_string
 from tests.processes.api_process import eventually
 
@@ -272,12 +271,14 @@ class TestTheOpenApiDocument:
             (DeployReceipt, service.post("/v1/deploys", deploy)),
             (LastDeploy, service.get("/v1/deploys/last")),
             (RevenueReceipt, service.post("/v1/revenue/events", revenue_event)),
-            (RegisteredExperiment, service.post("/v1/reward/register", {})),
-            (VerdictList, service.get("/v1/reward")),
         ]
         for model, answer in answers:
             assert answer.is_success
             model.model_validate_json(answer.content)
+        registered = service.post("/v1/reward/register", {}).json()
+        assert list(registered) == ["experiment_id"]
+        listed = msgspec.json.decode(service.get("/v1/reward").content, type=VerdictList)
+        assert listed.experiments[0].experiment_id == registered["experiment_id"]
 
     def test_tells_of_each_problem_by_its_status_and_code(self, document: dict[str, Any]) -> None:
         told: set[str] = set()
@@ -297,7 +298,8 @@ class TestTheOpenApiDocument:
         }
 
     def test_gives_the_verdict_its_ten_members(self, document: dict[str, Any]) -> None:
-        assert tuple(document["components"]["schemas"]["VerdictContract"]["properties"]) == MEMBERS
+        members = document["components"]["schemas"]["Contract"]["properties"]
+        assert tuple(members) == Contract.__struct_fields__
 
 
 def test_the_environment_must_name_a_database_and_a_secret(
