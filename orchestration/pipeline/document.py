@@ -137,10 +137,6 @@ def _time(epoch_seconds: int | None) -> datetime | None:
     return None if epoch_seconds is None else moment(epoch_seconds)
 
 
-def _asks_for_signatures(reading: ExperimentReading) -> bool:
-    return reading.policy.get("signed_assignments", False)
-
-
 def _arm(arm: Arm, *, late: int) -> ServedArm:
     return ServedArm(
         units=arm.units,
@@ -166,7 +162,8 @@ def _left_out(evidence: Evidence, counts: UnitCounts) -> tuple[LeftOut, ...]:
 
 
 def _counts(reading: ExperimentReading, units: Counts) -> Counts:
-    return units if _asks_for_signatures(reading) else structs.replace(units, unsigned=None)
+    signed = reading.policy.get("signed_assignments", False)
+    return units if signed else structs.replace(units, unsigned=None)
 
 
 def _totals(evidence: Evidence) -> Totals:

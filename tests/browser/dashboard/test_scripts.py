@@ -139,13 +139,15 @@ def _stored_beyond_the_rules(world: World, project: CreatedProject) -> None:
 def _evidence(world: World) -> dict[str, Any]:
     document = world.story.evidence(world.experiments["iterate"])
     target = {**document["policy"]["target"], "name": ALL, "kind": "mean", "currency": ALL}
+    first, second = document["metrics"][:2]
     return {
         **document,
-        "policy": {**document["policy"], "target": target, "unit": ALL},
+        "policy": {**document["policy"], "target": target},
         "guardrails": [{**document["guardrails"][0], "metric": name} for name in NAMES],
+        "metrics": [{**first, "metric": ALL}, *({**second, "metric": name} for name in NAMES)],
         "sentence": ALL,
+        "reason": ALL,
         "warnings": PAYLOADS,
-        "ended_because": ALL,
     }
 
 
