@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy import Connection, Row, text
 
@@ -13,7 +13,7 @@ from domain.lineage.flag import Flag
 from domain.metric import metrics_of
 from domain.millionths import cap_in_millionths
 from storage.pipeline.moments import SECOND, block_of, microseconds
-from storage.pipeline.steps import AHEAD, IN_FLIGHT
+from storage.pipeline.steps import AHEAD, IN_FLIGHT, REASONS
 from storage.postgres.rows import value_of
 from storage.tenants.sample import bound_of
 
@@ -24,31 +24,42 @@ class UnreadablePolicyError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A metric of an experiment.
+    """A metric of an experiment; the members of `COLUMNS` are columns of the text's `metrics`.
 
     Attributes:
         sources: The events that count.
-        window: How long after a unit's exposure they count, in microseconds.
+        attribution_window: How long after a unit's exposure they count, in microseconds.
         open_for: How long after a block's exposures its outcomes close, in microseconds: the
             window, and by how much the metric's own grace exceeds the policy's.
-        is_mean: Whether it is a mean, not a conversion.
+        is_mean: 1 of a mean, 0 of a conversion.
         cap: Of a mean, in millionths.
         currency: Of a mean.
         factors: Of each other currency that a mean converts, `conversion_factor`.
-        vouched_only: Whether events count alone that came with the write key, or signed.
-        left_out: Why the target leaves the events out that count here; None where it counts them.
+        vouched_only: 1 where events count alone that came with the write key, or signed.
+        left_out: Of `REASONS`, why the target leaves the events out that count here; 0 where it
+            counts them.
     """
+
+    COLUMNS: ClassVar = {
+        "attribution_window": "bigint",
+        "open_for": "bigint",
+        "is_mean": "int",
+        "cap": "bigint",
+        "currency": "text",
+        "vouched_only": "int",
+        "left_out": "int",
+    }
 
     name: str
     sources: Sequence[str]
-    window: int
+    attribution_window: int
     open_for: int
-    is_mean: bool
+    is_mean: int
     cap: int | None
     currency: str | None
     factors: Mapping[str, int]
-    vouched_only: bool
-    left_out: Cause | None
+    vouched_only: int
+    left_out: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,17 +209,17 @@ def _metric(definition: Mapping[str, Any], policy: Mapping[str, Any]) -> Metric:
     return Metric(
         name=definition["name"],
         sources=definition["sources"],
-        window=_span(definition, "window_seconds"),
+        attribution_window=_span(definition, "window_seconds"),
         open_for=_open_for(definition, policy),
-        is_mean=definition["kind"] == "mean",
+        is_mean=int(definition["kind"] == "mean"),
         cap=None if cap is None else cap_in_millionths(cap),
         currency=definition["currency"],
-        vouched_only=role == "vouched" or definition.get("vouched_only", False),
+        vouched_only=int(role == "vouched" or definition.get("vouched_only", False)),
         factors={
             code: conversion_factor(rate, of=code, to=definition["currency"])
             for code, rate in definition.get("rates", {}).items()
         },
-        left_out=Cause(role) if role in LEFT_OUT else None,
+        left_out=REASONS[Cause(role)] if role in LEFT_OUT else 0,
     )
 
 

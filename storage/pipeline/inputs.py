@@ -24,7 +24,12 @@ from storage.pipeline.assignments import (
     tested_values,
 )
 from storage.pipeline.engines.engine import Engine
-from storage.pipeline.experiments import PipelineExperiment, ReadExperiment, segments_of
+from storage.pipeline.experiments import (
+    Metric,
+    PipelineExperiment,
+    ReadExperiment,
+    segments_of,
+)
 from storage.pipeline.moments import EARLIEST, LATEST, block_of, microseconds, moment_of
 from storage.pipeline.steps import (
     AMBIGUOUS_ARM,
@@ -35,7 +40,6 @@ from storage.pipeline.steps import (
     LOG_WITHOUT_FLAGS,
     NAMED_COMMITS,
     NAMED_ROUTES,
-    REASONS,
     SEGMENT_END,
     SEGMENT_SETS,
     SPOTS,
@@ -515,13 +519,7 @@ def register_deploy_times(
 _METRICS = {
     "number": "int",
     "metric": "text",
-    "attribution_window": "bigint",
-    "open_for": "bigint",
-    "is_mean": "int",
-    "cap": "bigint",
-    "currency": "text",
-    "vouched_only": "int",
-    "left_out": "int",
+    **Metric.COLUMNS,
     "closed_from": "bigint",
     "closed_to": "bigint",
 }
@@ -567,13 +565,7 @@ def register_metrics(engine: Engine, read: Sequence[ReadOutcomes]) -> None:
             (
                 part.experiment.number,
                 metric.name,
-                metric.window,
-                metric.open_for,
-                int(metric.is_mean),
-                metric.cap,
-                metric.currency,
-                int(metric.vouched_only),
-                0 if metric.left_out is None else REASONS[metric.left_out],
+                *(getattr(metric, name) for name in Metric.COLUMNS),
                 part.closed_from[metric.name],
                 part.to_block - metric.open_for,
             )
