@@ -1,6 +1,11 @@
-"""The causes of a lift that is not the change's."""
+"""The causes of a lift that is not the change's, and the checks of them."""
 
 from enum import StrEnum
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from domain.document import Document
 
 
 class Cause(StrEnum):
@@ -15,7 +20,21 @@ class Cause(StrEnum):
     NO_VALUE = "no_value"
 
 
-# The units that they spoilt stay in the sums: only a new experiment helps.
-PERMANENT = (Cause.SAMPLE_RATIO, Cause.CROSSOVER, Cause.LATENESS)
 # The reasons for which a mean leaves outcomes of its units out.
 LEFT_OUT = (Cause.OTHER_CURRENCY, Cause.NO_VALUE)
+
+
+class GateCheck(Document, frozen=True, kw_only=True):
+    """A gate as of a look, in the words of its row on pages."""
+
+    name: Annotated[str, Meta(description="What must hold for a comparison to be fair.")]
+    state: Literal["holds", "fails", "not_known"]
+    number: Annotated[str | None, Meta(description="The gate's number as people read it.")]
+    detail: Annotated[str | None, Meta(description="More of what it is about, in words.")]
+    cause: Annotated[
+        Cause | None, Meta(description="The word in `interacting_because` where it fails.")
+    ]
+    step: Annotated[str, Meta(description="What to do where it fails.")]
+    stays: Annotated[
+        bool, Meta(description="Whether a failure stays, so that only a new experiment helps.")
+    ]

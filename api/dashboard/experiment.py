@@ -21,7 +21,7 @@ from api.dashboard.verdict import advice_of, measured, reason_of, value_of
 from api.routes.verdicts import known_id
 from api.wire.answer import answer
 from api.wire.problem import Problem
-from domain.cause import LEFT_OUT
+from domain.cause import Cause
 from domain.comparison import is_fair
 from domain.contract import Contract, contract_of
 from domain.drawing.interval import interval_drawing, look_words
@@ -35,7 +35,6 @@ from domain.wording.advice import lasts, while_arriving
 from domain.wording.base_move import base_move_advice, base_move_sentence
 from domain.wording.effect import MOMENTS, near_end
 from domain.wording.headline import headline_of
-from domain.wording.left_out import left_out_sentence
 from domain.wording.looks import fired_at, looks_of
 from domain.wording.metrics import metric_rows
 from domain.wording.picture import picture_of
@@ -62,6 +61,11 @@ _SOONEST_SECONDS, _LATEST_SECONDS = 5, 60
 _OVERDUE = timedelta(minutes=15)
 # In pixels: of a desk's screen, and of a phone's.
 _WIDTHS = {"wide": 900, "narrow": 360}
+_STATES = {
+    "holds": ("ok", "holds"),
+    "fails": ("fault", "fails"),
+    "not_known": ("unknown", "not known yet"),
+}
 _PARTS = ("verdict", "progress", "evidence", "arms", "value", "checks", "looks", "contract")
 
 
@@ -216,7 +220,7 @@ def _known(read: _Reading) -> dict[str, Any]:
         "ends": _ends(finding, document),
         "lasts": lasts(document),
         "overdue": _is_overdue(finding),
-        "checks": [] if document is None else _checks(document, contract),
+        "checks": [] if document is None else _checks(document),
         "warnings": [] if document is None else warning_sentences(document),
         "metrics": [] if document is None else metric_rows(document),
         "guardrails": {
@@ -306,54 +310,18 @@ def _looks(document: Evidence) -> list[tuple[EvidenceLook, bool]]:
     return [(look, look.at.timestamp() == fired) for look in reversed(latest)]
 
 
-def _checks(document: Evidence, contract: Contract) -> list[dict[str, Any]]:
+def _checks(document: Evidence) -> list[dict[str, Any]]:
     """Returns what must hold for a comparison to be fair, and whether it does."""
-    gates = document.gates
-    causes = gates.interacting_because
-    compared = contract.abstain_reason != "non_identifiable" or is_fair(contract, document)
-    share = gates.crossover_share
-    crossed = None if share is None else f"{100 * share:.2f} % of units were seen in both"
+    beside = {
+        Cause.SAMPLE_RATIO: tipping_sentence(document),
+        Cause.LATENESS: vouched_sentence(document.vouched),
+    }
     return [
-        _check("Both builds served at the same time", gates.vif, holds=compared),
-        _check(
-            "Shares as declared",
-            gates.sample_ratio_e,
-            holds="sample_ratio" not in causes,
-            detail=_shares(document) if "sample_ratio" in causes else tipping_sentence(document),
-        ),
-        _check("Units stay in their arm", share, holds="crossover" not in causes, detail=crossed),
-        _check(
-            "Outcomes arrive alike",
-            gates.lateness_e,
-            holds="lateness" not in causes,
-            detail=vouched_sentence(document.vouched),
-        ),
-        _check(
-            "Outcomes inside the window alike",
-            gates.after_window_e,
-            holds="after_window" not in causes,
-        ),
-        *_left_out(document),
-        _check("One effect everywhere", gates.interaction_e, holds="interaction" not in causes),
+        {
+            "name": check.name,
+            "state": _STATES[check.state][0],
+            "word": _STATES[check.state][1],
+            "detail": check.detail or (check.cause and beside.get(check.cause)),
+        }
+        for check in document.gates.checks
     ]
-
-
-def _left_out(document: Evidence) -> list[dict[str, Any]]:
-    """Returns the row of a mean, which alone leaves outcomes out."""
-    gates = document.gates
-    if not (evidence := gates.left_out_e):
-        return []
-    holds = set(LEFT_OUT).isdisjoint(gates.interacting_because)
-    detail = left_out_sentence(document.left_out, document.policy.target)
-    return [_check("Outcomes left out alike", evidence, holds=holds, detail=detail)]
-
-
-def _shares(document: Evidence) -> str:
-    control, treatment = document.arms.control.units, document.arms.treatment.units
-    return f"{treatment:,} of {control + treatment:,} {document.policy.unit}s got the change"
-
-
-def _check(name: str, value: object, *, holds: bool, detail: str | None = None) -> dict[str, Any]:
-    state = "fault" if not holds else "unknown" if value is None else "ok"
-    word = {"fault": "fails", "unknown": "not known yet", "ok": "holds"}[state]
-    return {"name": name, "state": state, "word": word, "detail": detail}

@@ -65,6 +65,7 @@ def _print(text: str, effect: Effect | None) -> None:
     if (plot := interval_plot(evidence)) is not None:
         console.print(plot, no_wrap=True, overflow="crop", crop=True)
     console.print(_metrics(metric_rows(evidence)))
+    console.print(_checks(evidence.gates))
     facts = Table(show_header=False)
     for name, value in _facts(evidence).items():
         facts.add_row(name, value)
@@ -108,7 +109,7 @@ def _facts(evidence: Evidence) -> dict[str, str]:
         "best estimate": effect_line(evidence) or "",
         "yes or no": _yes_no(evidence.yes_no),
         "candidate": _candidate(evidence, evidence.candidate),
-        **_gates(evidence.gates),
+        "aliased with": ", ".join(evidence.gates.aliased_with),
         "forgery": tipping_sentence(evidence) or "",
         "vouched for": vouched_sentence(evidence.vouched) or "",
         "units": _units(evidence.counts),
@@ -147,25 +148,9 @@ def _candidate(evidence: Evidence, candidate: Candidate | None) -> str:
     return f"{since}; waits for {waits}" if waits else since
 
 
-def _gates(gates: EvidenceGates) -> dict[str, str]:
-    share = gates.crossover_share
-    return {
-        "interacting": ", ".join(cause.replace("_", " ") for cause in gates.interacting_because),
-        "VIF": _number(gates.vif),
-        "aliased with": ", ".join(gates.aliased_with),
-        "sample ratio, e": _number(gates.sample_ratio_e),
-        "crossover": "" if share is None else f"{100 * share:.2f} % of units",
-        "lateness, e": _number(gates.lateness_e),
-        "after the window, e": _number(gates.after_window_e),
-        **{
-            f"{reason.replace('_', ' ')} left out, e": _number(e_value)
-            for reason, e_value in gates.left_out_e.items()
-        },
-        "interaction, e": _number(gates.interaction_e),
-    }
-
-
-def _number(value: float | str | None) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else f"{value:.4g}"
+def _checks(gates: EvidenceGates) -> Table:
+    table = Table(title="Is the comparison fair?", show_header=False)
+    for check in gates.checks:
+        words = (check.state.replace("_", " "), check.number, check.detail)
+        table.add_row(check.name, "; ".join(filter(None, words)))
+    return table

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from domain.cause import Cause
+from domain.cause import Cause, GateCheck
 from domain.document import Document, Interval, Moment
 from domain.words import Cadence
 
@@ -102,6 +102,9 @@ class EvidenceGates(Document, frozen=True, kw_only=True):
     ]
     interacting_because: tuple[Cause, ...]
     shortfall: ShareShortfall | None
+    checks: Annotated[
+        tuple[GateCheck, ...], Meta(description="Each gate in words, as the row of its page.")
+    ] = ()
 
 
 class EvidenceSplit(Document, frozen=True, kw_only=True):

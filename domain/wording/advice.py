@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 
 from domain.arrival import is_steady_shortfall
-from domain.cause import PERMANENT, Cause
+from domain.cause import GateCheck
 from domain.comparison import is_fair
 from domain.contract import Contract
 from domain.evidence.document import AnyEvidence, Evidence
 from domain.measure import too_small
 from domain.wording.base_move import base_move_advice
-from domain.wording.left_out import CURES
 from domain.wording.metrics import metric_rows
 from domain.wording.registration import nothing_to_compare_advice
 from domain.words import AbstainReason, EndedBecause, Verdict
@@ -45,19 +44,6 @@ _ANEW = (
     "Then close this experiment (POST /v1/reward/{}/close) and register the change again: what was"
     " counted so far stays in this one."
 )
-_CAUSES = {
-    Cause.SAMPLE_RATIO: "The arms do not get the shares that you declared: check the router's"
-    " weights and the allocation in your deploys.",
-    Cause.CROSSOVER: "Units move between the arms: make the router sticky, so that a session stays"
-    " with the build that it first saw.",
-    Cause.LATENESS: "Outcomes come late more often in one arm: check how each build sends its"
-    " events.",
-    Cause.AFTER_WINDOW: "The arm with the lower rate converts later, after the window: give the"
-    " metric a longer one.",
-    **CURES,
-    Cause.INTERACTION: "The effect differs with what else a build carries: wait until the other"
-    " change is decided.",
-}
 # An analysis block, and then the window of its outcomes.
 _FIRST_LOOK = (
     "The first look comes once 50 units, or the units of a day, have had the metric's window for"
@@ -146,15 +132,18 @@ def _repairs(contract: Contract, evidence: Evidence | None) -> Sequence[str]:
     """Returns the steps that make an unfair comparison fair."""
     if contract.abstain_reason is AbstainReason.NON_IDENTIFIABLE:
         return [_contrast(evidence)]
-    causes = () if evidence is None else evidence.gates.interacting_because
-    return [_CAUSES[cause] for cause in causes]
+    return [check.step for check in _failures(evidence) if check.cause is not None]
 
 
 def lasts(evidence: Evidence | None) -> bool:
     """Tells whether the cause of an unfair comparison is permanent."""
-    return evidence is not None and any(
-        cause in PERMANENT for cause in evidence.gates.interacting_because
-    )
+    return any(check.stays for check in _failures(evidence))
+
+
+def _failures(evidence: Evidence | None) -> Sequence[GateCheck]:
+    """Returns the gates that hold the last look back."""
+    checks = () if evidence is None else evidence.gates.checks
+    return [check for check in checks if check.state == "fails"]
 
 
 def units_arriving(evidence: Evidence) -> int:

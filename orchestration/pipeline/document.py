@@ -115,7 +115,7 @@ def evidence_document(
         known=structs.replace(evidence.known, sentence=known_sentence(evidence, measure)),
         looks=_looks(evidence),
         gates=_gates(reading, evidence, changes),
-        splits=_splits(evidence) if reading.splits_by_need else None,
+        splits=_splits(evidence),
         guardrails=tuple(map(_guardrail, evidence.guardrails)),
         candidate=evidence.candidate,
         sessions=evidence.sessions,
@@ -228,6 +228,7 @@ def _gates(
         shortfall=None
         if short is None
         else ShareShortfall(declared=short.declared, seen=short.actual, steady=short.steady),
+        checks=gates.checks,
     )
 
 

@@ -341,7 +341,8 @@ def _evidence(view: _View, read: _Readings) -> Evidence:
     if ruling.look < 0:
         return _evidence_before_looks(view, read)
     now = view.now
-    gates = view.gates.shown(ruling.look)
+    units = int(now.n1[0]), int(now.n1[0] + now.n0[0])
+    gates = view.gates.shown(ruling.look, units)
     ci = _interval(looks, -1)
     return Evidence(
         as_of=int(now.at[0]),

@@ -20,7 +20,12 @@ class AfterWindow(CompanionGate):
     cause = Cause.AFTER_WINDOW
     member = "after_window_e"
     role = LONG_WINDOW
+    title = "Outcomes inside the window alike"
     why = "outcomes come after the window more often in the arm with the lower rate"
+    step = (
+        "The arm with the lower rate converts later, after the window: give the metric a longer"
+        " one."
+    )
 
     def uncounted(self, series: Series, companion: Companion) -> ClosedCells:
         """The outcomes that the window misses, out of all of them."""

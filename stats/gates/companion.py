@@ -13,7 +13,7 @@ import numpy as np
 from stats.counts.cell import Ints
 from stats.counts.closed_cells import ClosedCells
 from stats.counts.timeline import Timeline, timeline
-from stats.gates.gate import ALARM, Gate, Reading
+from stats.gates.gate import ALARM, Gate, Reading, Units
 from stats.looks.policy import Policy
 from stats.looks.series import Companion, Series
 from stats.looks.trace import StageLooks
@@ -47,6 +47,17 @@ class CompanionGate(Gate):
     def uncounted(self, series: Series, companion: Companion) -> ClosedCells:
         """The units that had an outcome which does not count, out of those that it is read of."""
 
+    def is_asked(self, series: Series) -> bool:
+        """Whether the policy counts these outcomes."""
+        return self.role in series.companions
+
+    def detail(self, reading: Reading, look: int, units: Units) -> str | None:
+        """How many outcomes of either arm do not count."""
+        del units
+        if not isinstance(reading, CompanionReading):
+            return None
+        return f"{reading.treatment[look]:,} of treatment, {reading.control[look]:,} of control"
+
     def alarm_at(self, policy: Policy) -> float:
         """The evidence at which it alarms."""
         del policy
@@ -54,13 +65,13 @@ class CompanionGate(Gate):
 
     def readings(self, stages: Sequence[StageLooks]) -> Sequence[CompanionReading]:
         """The readings of several experiments, each at all looks of a stage."""
-        asked = [looks for looks in stages if self.role in looks.series.companions]
+        asked = [looks for looks in stages if self.is_asked(looks.series)]
         if not asked:
             return [_nothing(len(looks.trace)) for looks in stages]
         line = timeline([looks.stream(self._metric(looks.series)) for looks in asked])
         read = iter([self._reading(looks, line, number) for number, looks in enumerate(asked)])
         return [
-            next(read) if self.role in looks.series.companions else _nothing(len(looks.trace))
+            next(read) if self.is_asked(looks.series) else _nothing(len(looks.trace))
             for looks in stages
         ]
 

@@ -8,7 +8,7 @@ from domain.cause import Cause
 from domain.comparison import MIN_CROSSINGS, MOST_CROSSED
 from stats.counts.cell import Ints, number_or_none
 from stats.counts.finding import counted_from
-from stats.gates.gate import Gate, Reading, no_reading
+from stats.gates.gate import Gate, Reading, Units, no_reading
 from stats.looks.trace import StageLooks
 
 
@@ -21,11 +21,26 @@ class Crossover(Gate):
     cause = Cause.CROSSOVER
     member = "crossover_share"
     is_sticky = True
+    title = "Units stay in their arm"
     why = "units move between the arms"
+    step = (
+        "Units move between the arms: make the router sticky, so that a session stays with the"
+        " build that it first saw."
+    )
 
     def readings(self, stages: Sequence[StageLooks]) -> Sequence[Reading]:
         """The readings of several experiments, each at all looks of a stage."""
         return [_reading(looks) for looks in stages]
+
+    def text(self, value: float) -> str:
+        """The share as people read it."""
+        return f"{100 * value:.2f} %"
+
+    def detail(self, reading: Reading, look: int, units: Units) -> str | None:
+        """The share in words."""
+        del units
+        share = self.served(float(reading.statistic[look]))
+        return None if share is None else f"{self.text(share)} of units were seen in both"
 
     def served(self, statistic: float) -> float | None:
         """The share itself."""

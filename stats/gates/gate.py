@@ -13,15 +13,17 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from domain.cause import Cause
+from domain.cause import Cause, GateCheck
 from stats.counts.cell import Floats
 from stats.counts.columns import Columns
 from stats.looks.policy import Policy
+from stats.looks.series import Series
 from stats.looks.trace import StageLooks
 from stats.sequential.mixture import e_value
 
 ALARM = 100.0
 Flags = NDArray[np.bool_]
+Units = tuple[int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +47,17 @@ class Gate(ABC):
         member: The member of the evidence's gates that shows its number.
         is_sticky: Whether an alarm stays: the units that it spoilt stay in the sums, and only a new
             experiment helps.
+        title: What it finds where it does not alarm, as the head of its row.
         why: The alarm in a clause of the evidence's sentence.
+        step: What to do upon the alarm.
     """
 
     cause: ClassVar[Cause | None] = None
     member: ClassVar[str]
     is_sticky: ClassVar[bool] = False
+    title: ClassVar[str]
     why: ClassVar[str]
+    step: ClassVar[str]
 
     @abstractmethod
     def readings(self, stages: Sequence[StageLooks]) -> Sequence[Reading]:
@@ -61,6 +67,37 @@ class Gate(ABC):
         """At which looks a harm that the test shows is one, whatever the alarm says."""
         del policy
         return np.zeros_like(reading.alarm)
+
+    def is_asked(self, series: Series) -> bool:
+        """Whether it has anything to read of an experiment."""
+        del series
+        return True
+
+    def text(self, value: float) -> str:
+        """The number as people read it."""
+        return f"e-value {value:.4g}"
+
+    def detail(self, reading: Reading, look: int, units: Units) -> str | None:
+        """The words that a row adds to the number, if any."""
+        del reading, look, units
+
+    def check(self, reading: Reading, look: int, *, holds: bool, units: Units) -> GateCheck:
+        """The gate as of a look.
+
+        Args:
+            holds: Whether it holds the look back, by an alarm of this look or of an earlier one.
+            units: Of treatment, and of both arms.
+        """
+        value = self.served(float(reading.statistic[look]))
+        return GateCheck(
+            name=self.title,
+            state="fails" if holds else "not_known" if value is None else "holds",
+            number=None if value is None else self.text(value),
+            detail=self.detail(reading, look, units),
+            cause=self.cause,
+            step=self.step,
+            stays=self.is_sticky,
+        )
 
     def served(self, statistic: float) -> float | None:
         """The number as the evidence shows it: of the logarithm of an e-value the e-value."""

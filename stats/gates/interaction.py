@@ -63,7 +63,11 @@ class Interaction(Gate):
 
     cause = Cause.INTERACTION
     member = "interaction_e"
+    title = "One effect everywhere"
     why = "the effect differs with what else a build carries"
+    step = (
+        "The effect differs with what else a build carries: wait until the other change is decided."
+    )
 
     def readings(self, stages: Sequence[StageLooks]) -> Sequence[InteractionReading]:
         """The readings of several experiments, each at all looks of a stage."""

@@ -20,7 +20,9 @@ class Lateness(Gate):
     cause = Cause.LATENESS
     member = "lateness_e"
     is_sticky = True
+    title = "Outcomes arrive alike"
     why = "outcomes come too late more often in one arm"
+    step = "Outcomes come late more often in one arm: check how each build sends its events."
 
     def readings(self, stages: Sequence[StageLooks]) -> Sequence[Reading]:
         """The readings of several experiments, each at all looks of a stage."""

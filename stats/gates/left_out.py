@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from domain.cause import Cause
+from domain.wording.left_out import CURES
 from stats.counts.closed_cells import ClosedCells
 from stats.gates.companion import CompanionGate, CompanionReading
 from stats.gates.gate import Reading
@@ -56,11 +57,15 @@ class CurrencyLeftOut(LeftOut):
     """Payments in another currency than the metric's are left out."""
 
     cause = role = Cause.OTHER_CURRENCY
+    title = "Payments in another currency alike"
     why = "payments in another currency are left out, more of them in the arm with the lower mean"
+    step = CURES[Cause.OTHER_CURRENCY]
 
 
 class ValueLeftOut(LeftOut):
     """Events without a value are left out."""
 
     cause = role = Cause.NO_VALUE
+    title = "Events without a value alike"
     why = "events without a value are left out, more of them in the arm with the lower mean"
+    step = CURES[Cause.NO_VALUE]

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from domain.cause import Cause
+from domain.cause import Cause, GateCheck
 from stats.counts.cell import Ints
 from stats.gates.after_window import AfterWindow
 from stats.gates.crossover import Crossover
-from stats.gates.gate import Flags, Gate, Reading
+from stats.gates.gate import Flags, Gate, Reading, Units
 from stats.gates.guardrail import Watch
 from stats.gates.interaction import Interaction
 from stats.gates.lateness import Lateness
@@ -50,6 +50,7 @@ class Gates:
         left_out: The outcomes that the target leaves out, by reason; alarm at 100.
         interacting_because: The causes that hold, each also where another gate masks it.
         shortfall: Treatment's share of arrivals; None unless `arrival` is breached.
+        checks: Each gate that is asked, as a row.
     """
 
     vif: float | None = None
@@ -61,6 +62,7 @@ class Gates:
     left_out: tuple[LeftOutReading, ...] = ()
     interacting_because: tuple[Cause, ...] = ()
     shortfall: Shortfall | None = None
+    checks: tuple[GateCheck, ...] = ()
 
 
 NO_GATES = Gates()
@@ -124,8 +126,8 @@ class GateReadings:
         """Whether a share was declared by a look."""
         return bool(~np.isnan(self.by_gate[SAMPLE_RATIO].statistic[look]))
 
-    def shown(self, look: int) -> Gates:
-        """The gates as of one look."""
+    def shown(self, look: int, units: Units) -> Gates:
+        """The gates as of one look, at which there were so many units."""
         members: dict[str, Any] = {
             gate.member: gate.served(float(reading.statistic[look]))
             for gate, reading in self.by_gate.items()
@@ -145,6 +147,11 @@ class GateReadings:
                 if gate.cause is not None and holds[look]
             ),
             shortfall=self._shortfall(look),
+            checks=tuple(
+                gate.check(reading, look, holds=bool(self.holds[gate][look]), units=units)
+                for gate, reading in self.by_gate.items()
+                if gate.is_asked(self.series)
+            ),
         )
 
     def _shortfall(self, look: int) -> Shortfall | None:

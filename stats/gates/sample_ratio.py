@@ -11,7 +11,7 @@ from domain.arrival import ARRIVAL
 from domain.cause import Cause
 from stats.counts.arrivals import Arrivals, Epoch
 from stats.counts.cell import Floats, Ints
-from stats.gates.gate import Gate, Reading
+from stats.gates.gate import Gate, Reading, Units
 from stats.gates.guardrail import Watch
 from stats.looks.series import Series
 from stats.looks.trace import StageLooks
@@ -41,11 +41,20 @@ class SampleRatio(Gate):
     cause = Cause.SAMPLE_RATIO
     member = "sample_ratio_e"
     is_sticky = True
+    title = "Shares as declared"
     why = "the arms do not get the shares that were declared"
+    step = (
+        "The arms do not get the shares that you declared: check the router's weights and the"
+        " allocation in your deploys."
+    )
 
     def readings(self, stages: Sequence[StageLooks]) -> Sequence[SampleRatioReading]:
         """The readings of several experiments, each at all looks of a stage."""
         return [_reading(looks.series, looks.trace.at) for looks in stages]
+
+    def detail(self, reading: Reading, look: int, units: Units) -> str | None:
+        """How many units got the change, where the shares are others."""
+        return f"{units[0]:,} of {units[1]:,} units got the change" if reading.alarm[look] else None
 
 
 def arrival_watch(series: Series, reading: Reading, at: Ints) -> Watch | None:

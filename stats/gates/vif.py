@@ -19,10 +19,12 @@ class Contrast(Gate):
     """
 
     member = "vif"
+    title = "Both builds served at the same time"
     why = (
         "treatment and control were not served side by side, so the change cannot be told from what"
         " else differs between them"
     )
+    step = "Serve both builds at the same time, so that there is something to compare."
 
     def readings(self, stages: Sequence[StageLooks]) -> Sequence[Reading]:
         """The readings of several experiments, whose targets are the first streams of a line."""
@@ -43,6 +45,10 @@ class Contrast(Gate):
         trace = looks.trace
         aliased = (vif > looks.series.policy.vif_limit) | looks.strata.is_confounded(trace.at)
         return Reading(statistic=vif, alarm=(trace.n1 >= MIN_TREATMENT_UNITS) & aliased)
+
+    def text(self, value: float) -> str:
+        """The factor as people read it."""
+        return f"VIF {value:.4g}"
 
     def served(self, statistic: float) -> float | None:
         """The factor itself."""

@@ -234,7 +234,7 @@ def _of_stages(stages: Sequence[tuple[Stratification, Stage]]) -> Batch:
 
 
 def in_turn(read: Sequence[Read], at: Sequence[Ints], stages: Sequence[StageLooks]) -> Read:
-    """What an experiment's stages read, each at its own moments, one after the other.
+    """The columns that an experiment's stages read, each at its own moments, in their order.
 
     Args:
         read: The columns that each stage reads.

@@ -72,11 +72,6 @@ class ExperimentReading:
     gates: GateReading
 
     @property
-    def splits_by_need(self) -> bool:
-        """Whether flags are pooled until the arms carry them unequally."""
-        return self.policy.get("split_at") is not None
-
-    @property
     def cells(self) -> CellColumns:
         """The closed cells of the target."""
         return self.cells_by_metric[self.policy["target"]["name"]]
@@ -397,7 +392,7 @@ def stratum_changes(
 ) -> dict[str, dict[str, frozenset[str]]]:
     """Returns, for each experiment, the changes that each of its strata carries.
 
-    The values of other flags are among them, where strata are split by need.
+    The values of other flags are among them.
 
     Args:
         experiments: Whose strata.
@@ -408,9 +403,9 @@ def stratum_changes(
     for experiment_id, strata in read_strata(connection, list(by_id)).items():
         experiment = by_id[experiment_id]
         for stratum in strata:
-            carried = histories[experiment_id].lineage(stratum.commit)
-            if experiment.splits_by_need:
-                carried |= {flag_change(name, value) for name, value in stratum.flags.items()}
+            carried = histories[experiment_id].lineage(stratum.commit) | {
+                flag_change(name, value) for name, value in stratum.flags.items()
+            }
             changes[experiment_id][stratum.name] = carried - frozenset(experiment.change)
     return changes
 

@@ -4,8 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from msgspec import structs
+from msgspec import structs, to_builtins
 
 from api.dashboard.page.figures import first_line, money, signs, web_address
 from api.dashboard.reach import reach_of
@@ -30,6 +31,8 @@ from stats.decision.evidence import (
     GUARDRAILS_UNPROVEN,
     UNVERIFIED,
 )
+from stats.gates.gate import Reading
+from stats.gates.readings import GATES
 from tests.stores.example import example_evidence
 
 
@@ -125,12 +128,16 @@ def test_a_candidate_waits_for_what_it_lacks() -> None:
 
 
 def test_every_cause_that_forbids_a_comparison_has_its_remedy() -> None:
-    gates = {"interacting_because": list(map(str, Cause)), "aliased_with": []}
+    alarm = Reading(statistic=np.ones(1), alarm=np.ones(1, dtype=np.bool_))
+    checks = [
+        gate.check(alarm, 0, holds=True, units=(1, 2)) for gate in GATES if gate.cause is not None
+    ]
+    gates: dict[str, Any] = {"checks": to_builtins(checks), "aliased_with": []}
     remedies = advice(told("abstain", reason="interacting", decided=False), document(gates=gates))
     # The last: what was counted under most of them stays, so that a new experiment is the way on.
     assert len(set(remedies)) == len(Cause) + 1
     assert "/v1/reward/exp_1/close" in remedies[-1]
-    gates["interacting_because"] = [str(Cause.INTERACTION)]
+    gates["checks"] = [check for check in gates["checks"] if check["cause"] == Cause.INTERACTION]
     (wait,) = advice(told("abstain", reason="interacting", decided=False), document(gates=gates))
     assert "until the other change is decided" in wait
 

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stats.counts.arrivals import Arrivals, Epoch
-from stats.counts.closed_cells import ClosedCells
 from stats.counts.finding import Findings, LateUnits
 from stats.decision.evidence import Evidence, evaluate
 from stats.looks.policy import DAY, Policy
 from stats.looks.series import Guardrail, Series
 from tests.oracle.analysis_blocks import joined
+from tests.stats.conftest import make_guardrail
 
 Maker = Callable[..., Series]
 Row = tuple[int, ...]
@@ -69,7 +69,7 @@ def watched(draw: st.DrawFn, rows: list[Row]) -> tuple[Guardrail, ...]:
             for block, stratum, n1, _, n0, _ in rows
         ]
         found.append(
-            guarded(
+            make_guardrail(
                 cells,
                 name=name,
                 better=draw(st.sampled_from(["lower", "higher"])),
@@ -146,21 +146,6 @@ def experiments(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-def guarded(rows: list[Row], **named: Any) -> Guardrail:
-    columns = np.array(rows, dtype=np.int64).reshape(-1, 6).T
-    block, stratum, n1, x1, n0, x0 = np.ascontiguousarray(columns)
-    cells = ClosedCells(block=block * 300, stratum=stratum, n1=n1, x1=x1, n0=n0, x0=x0)
-    return Guardrail(cells=cells, **named)
-
-
-def only_cells(guardrail: Guardrail, keep: np.ndarray[Any, Any]) -> Guardrail:
-    cells = guardrail.cells
-    names = ("block", "stratum", "n1", "x1", "n0", "x0")
-    return replace(
-        guardrail, cells=replace(cells, **{name: getattr(cells, name)[keep] for name in names})
-    )
-
-
 def one(series: Maker, experiment: dict[str, Any], **changed: Any) -> Evidence:
     (seen,) = evaluate([series(**{**experiment, **changed})])
     return seen
@@ -180,16 +165,13 @@ def test_cells_that_close_later_change_nothing(series: Maker, experiment: dict[s
     as_of = experiment["as_of"]
     closed = [row for row in experiment["rows"] if row[0] * 300 + 300 <= as_of - 1920]
     guardrails = tuple(
-        only_cells(rail, rail.cells.block + 300 + rail.window_seconds + 120 <= as_of)
+        replace(rail, cells=rail.cells[rail.cells.block + 300 + rail.window_seconds + 120 <= as_of])
         for rail in experiment["guardrails"]
     )
     changed = {"rows": closed, "guardrails": guardrails}
     for name in ("crossings", "late"):
         if name in experiment:
-            found = experiment[name]
-            known = found.at <= as_of
-            columns = {field.name: getattr(found, field.name)[known] for field in fields(found)}
-            changed[name] = replace(found, **columns)
+            changed[name] = experiment[name][experiment[name].at <= as_of]
     assert bits(one(series, experiment, **changed)) == bits(given_all)
 
 

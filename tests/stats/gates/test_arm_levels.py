@@ -8,11 +8,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from stats.counts.cell import Totals
-from stats.counts.closed_cells import ClosedCells
 from stats.gates.arm_levels import ArmLevels, LevelsAt, intervals
 from stats.gates.guardrail import Closings, readings, watches
-from stats.looks.series import Guardrail
 from stats.sequential.harm import log_harm
+from tests.stats.conftest import make_guardrail
 
 counts = st.integers(0, 400)
 
@@ -27,15 +26,7 @@ def test_it_excludes_zero_when_breached_and_lies_in_the_margin_when_unharmed(
 ) -> None:
     n1, n0 = 1000, 900
     totals = Totals.of(ints(n1), ints(x1), ints(n0), ints(x0))
-    rail = Guardrail(
-        name="error",
-        better=better,
-        window_seconds=300,
-        margin=margin,
-        cells=ClosedCells(
-            block=ints(0), stratum=ints(0), n1=ints(n1), x1=ints(x1), n0=ints(n0), x0=ints(x0)
-        ),
-    )
+    rail = make_guardrail([(0, 0, n1, x1, n0, x0)], better=better, margin=margin)
     (rail_watch,) = watches(
         [rail],
         Closings(
@@ -94,14 +85,7 @@ def test_its_reach_is_the_one_that_plain_bisection_finds(
 
 
 def test_before_any_comparison_there_is_no_interval() -> None:
-    rail = Guardrail(
-        name="error",
-        better="lower",
-        window_seconds=300,
-        cells=ClosedCells(
-            block=ints(0), stratum=ints(0), n1=ints(5), x1=ints(1), n0=ints(0), x0=ints(0)
-        ),
-    )
+    rail = make_guardrail([(0, 0, 5, 1, 0, 0)])
     (rail_watch,) = watches(
         [rail],
         Closings(

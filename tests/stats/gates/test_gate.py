@@ -96,24 +96,6 @@ def test_the_evidence_averages_to_one_under_the_declared_share() -> None:
         assert np.sum(chance * np.exp(log_e)) == pytest.approx(1.0, rel=1e-9)
 
 
-def test_arms_that_do_not_receive_their_declared_shares_are_interacting(series: Maker) -> None:
-    read = {"allocation": declared(0.5), "arrivals": arriving([(720, 500)] * 4)}
-    seen = seen_of(series, [[BETTER] * 4], **read)
-    assert (seen.decision.verdict, seen.decision.abstain_reason) == ("abstain", "interacting")
-    assert seen.gates.interacting_because == ("sample_ratio",)
-    assert seen.gates.sample_ratio_e is not None
-    assert seen.gates.sample_ratio_e >= 1000
-    assert seen.looks.gated.tolist() == [True] * 4
-
-
-def test_arms_that_do_are_not(series: Maker) -> None:
-    read = {"allocation": declared(0.5), "arrivals": arriving([(500, 500)] * 4)}
-    seen = seen_of(series, [[BETTER] * 4], **read)
-    assert seen.decision.verdict == "keep"
-    assert seen.gates.sample_ratio_e is not None
-    assert seen.gates.sample_ratio_e < 1
-
-
 def test_the_alarm_stays_also_when_the_shares_even_out(series: Maker) -> None:
     read = {
         "allocation": declared(0.5),
@@ -227,13 +209,6 @@ def test_a_crossing_counts_once_received_and_with_the_cell_of_its_unit(series: M
     assert seen.gates.interacting_because == ()
 
 
-def test_a_crossover_alarm_stays(series: Maker) -> None:
-    seen = seen_of(series, [[(50, 5, 50, 5), (5000, 500, 5000, 500)]], crossings=crossed(20))
-    assert seen.gates.crossover_share is not None
-    assert seen.gates.crossover_share < 0.05
-    assert seen.gates.interacting_because == ("crossover",)
-
-
 # Lateness
 
 
@@ -243,12 +218,6 @@ def test_outcomes_that_come_too_late_in_one_arm_are_interacting(series: Maker) -
     assert seen.gates.lateness_e == pytest.approx(plain_e_value((500, 100), (505, 5)), rel=1e-9)
     assert seen.gates.interacting_because == ("lateness",)
     assert seen.decision.abstain_reason == "interacting"
-
-
-def test_outcomes_that_come_too_late_in_both_alike_are_not(series: Maker) -> None:
-    seen = seen_of(series, [[(5000, 400, 5000, 400)] * 2], late=late(60, 60))
-    assert seen.gates.lateness_e == pytest.approx(plain_e_value((460, 60), (460, 60)), rel=1e-9)
-    assert seen.gates.interacting_because == ()
 
 
 def test_a_late_outcome_counts_once_received(series: Maker) -> None:
@@ -286,12 +255,6 @@ def test_the_order_in_which_late_outcomes_are_listed_does_not_matter(
 
 def scaled(rate: float, ratio: float, units: int = 4000) -> Cell:
     return units, round(units * rate * ratio), units, round(units * rate)
-
-
-def test_strata_with_different_relative_effects_are_interacting(series: Maker) -> None:
-    seen = seen_of(series, [[scaled(0.1, 1.5)] * 3, [scaled(0.1, 0.8)] * 3])
-    assert seen.gates.interacting_because == ("interaction",)
-    assert seen.decision.abstain_reason == "interacting"
 
 
 def test_a_constant_relative_lift_over_unequal_baselines_is_no_interaction(series: Maker) -> None:
@@ -457,13 +420,6 @@ def test_a_candidate_that_is_held_back_is_closed_for_lack_of_contrast(
         "promoted",
         "non_identifiable",
     )
-
-
-def test_what_is_not_read_is_not_told(series: Maker) -> None:
-    gates = seen_of(series, [[EVEN]]).gates
-    assert (gates.sample_ratio_e, gates.crossover_share) == (None, None)
-    assert (gates.lateness_e, gates.interaction_e) == (None, None)
-    assert gates.interacting_because == ()
 
 
 @pytest.mark.parametrize(
